@@ -1,0 +1,265 @@
+//! What there is to read, and who reads it: rank 0 looks at the inputs and shares the work out by bytes.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result};
+use crate::index::Index;
+use crate::kmer::Lengths;
+use crate::layer;
+
+/// The genomes bundled with this crate.
+pub static BUNDLED: [(&str, &[u8]); 6] = [
+    ("ELS37.fa.gz", include_bytes!("../data/hpylori6/ELS37.fa.gz")),
+    ("G27.fa.gz", include_bytes!("../data/hpylori6/G27.fa.gz")),
+    ("Gambia94_24.fa.gz", include_bytes!("../data/hpylori6/Gambia94_24.fa.gz")),
+    ("Puno120.fa.gz", include_bytes!("../data/hpylori6/Puno120.fa.gz")),
+    ("SJM180.fa.gz", include_bytes!("../data/hpylori6/SJM180.fa.gz")),
+    ("SJM180_contigs.fa.gz", include_bytes!("../data/hpylori6/SJM180_contigs.fa.gz")),
+];
+
+/// Something one rank reads from beginning to end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Unit {
+    /// The windows that begin in this range of bytes of a plain FASTA file.
+    Fasta {
+        /// Index into [`Inputs::files`].
+        file: usize,
+        /// Number of the source.
+        source: u32,
+        /// First byte.
+        begin: u64,
+        /// Behind the last byte.
+        end: u64,
+    },
+    /// A file that cannot be split: FASTQ, or compressed.
+    Whole {
+        /// Index into [`Inputs::files`].
+        file: usize,
+        /// Number of the source.
+        source: u32,
+    },
+    /// One of [`BUNDLED`].
+    Bundled {
+        /// Which; also the number of the source.
+        which: usize,
+    },
+    /// One layer of a partition of an index.
+    Layer {
+        /// Index into [`Inputs::indexes`].
+        index: usize,
+        /// The layer.
+        layer: usize,
+        /// The partition.
+        partition: usize,
+    },
+}
+
+/// All inputs of a job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Inputs {
+    /// Names of the sources.
+    pub sources: Vec<String>,
+    /// Sequence files.
+    pub files: Vec<PathBuf>,
+    /// Indexes, with the number of each's first source.
+    pub indexes: Vec<(Index, u32)>,
+    /// What to read, with its weight in bytes.
+    units: Vec<(Unit, u64)>,
+}
+
+/// The name of a file's source.
+fn source_name(path: &Path) -> Result<String> {
+    let name = path.file_name().and_then(|n| n.to_str());
+    let name = name.ok_or_else(|| Error::Usage(format!("{}: no name for a source", path.display())))?;
+    Ok(name.strip_suffix(".gz").unwrap_or(name).to_string())
+}
+
+impl Inputs {
+    /// The bundled genomes.
+    pub fn bundled() -> Result<Self> {
+        let mut inputs = Self::default();
+        for (which, (name, bytes)) in BUNDLED.iter().enumerate() {
+            inputs.source(source_name(Path::new(name))?, Path::new(name))?;
+            inputs.units.push((Unit::Bundled { which }, bytes.len() as u64));
+        }
+        Ok(inputs)
+    }
+
+    fn source(&mut self, name: String, path: &Path) -> Result<u32> {
+        if self.sources.contains(&name) {
+            return Err(Error::Usage(format!(
+                "{}: there is a source named {name} already; sources are told apart by their file names: rename one",
+                path.display()
+            )));
+        }
+        self.sources.push(name);
+        Ok(self.sources.len() as u32 - 1)
+    }
+
+    /// Names of sources without anything to read.
+    pub fn reserve_sources(&mut self, names: &[String]) {
+        self.sources.extend_from_slice(names);
+    }
+
+    /// Add what a path names: a sequence file or an index.
+    pub fn add(&mut self, path: &Path, lengths: Lengths) -> Result<()> {
+        if path.is_dir() {
+            if !Index::is_there(path) {
+                return Err(Error::Usage(format!("{}: a directory, but no index", path.display())));
+            }
+            let index = Index::open(path)?;
+            if index.meta.k != lengths.k {
+                let what = format!("an index of {}-mers, not of {}-mers", index.meta.k, lengths.k);
+                return Err(Error::Index { path: path.to_path_buf(), what });
+            }
+            let first = self.sources.len() as u32;
+            for name in &index.meta.sources {
+                self.source(name.clone(), path)?;
+            }
+            let layers = 0..index.meta.layers;
+            return self.add_layers(index, first, layers);
+        }
+        let mut file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
+        let bytes = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
+        let mut first = Vec::new();
+        file.by_ref().take(2).read_to_end(&mut first).context(|| format!("cannot read {}", path.display()))?;
+        let source = self.source(source_name(path)?, path)?;
+        let file = self.files.len();
+        self.files.push(path.to_path_buf());
+        let unit = match first[..] {
+            [b'>', ..] => (Unit::Fasta { file, source, begin: 0, end: bytes }, bytes),
+            [0x1f, 0x8b] => (Unit::Whole { file, source }, bytes.saturating_mul(4)),
+            [b'@', ..] => (Unit::Whole { file, source }, bytes / 2),
+            _ => {
+                return Err(Error::Sequence {
+                    file: path.to_path_buf(),
+                    record: "1".into(),
+                    what: if first.is_empty() {
+                        "the file is empty".into()
+                    } else {
+                        "neither FASTA nor FASTQ, plain or gzip: it begins with none of >, @, 1f 8b".into()
+                    },
+                });
+            }
+        };
+        self.units.push(unit);
+        Ok(())
+    }
+
+    /// Add layers of an index whose sources have numbers from `first` on.
+    pub fn add_layers(&mut self, index: Index, first: u32, layers: std::ops::Range<usize>) -> Result<()> {
+        for layer in layers {
+            for partition in 0..index.meta.partitions {
+                let path = layer::path(&index.dir, layer, partition, crate::format::Kind::Kmers);
+                let bytes = std::fs::metadata(&path).context(|| format!("cannot open {}", path.display()))?.len();
+                self.units.push((Unit::Layer { index: self.indexes.len(), layer, partition }, bytes));
+            }
+        }
+        self.indexes.push((index, first));
+        Ok(())
+    }
+
+    /// What this rank reads. Units that cannot be split go, largest first, to the rank with the least; then the plain
+    /// FASTA files, end to end, are cut so that all ranks come to the same level.
+    pub fn share(&self, rank: usize, ranks: usize) -> Vec<Unit> {
+        let mut loads = vec![0u64; ranks];
+        let mut mine = Vec::new();
+        let (mut whole, mut plain) = (Vec::new(), Vec::new());
+        for (unit, weight) in &self.units {
+            match unit {
+                Unit::Fasta { .. } => plain.push((unit, *weight)),
+                _ => whole.push((unit, *weight)),
+            }
+        }
+        whole.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
+        let mut heap: std::collections::BinaryHeap<_> =
+            (0..ranks).map(|r| std::cmp::Reverse((0u64, r))).collect();
+        for (unit, weight) in whole {
+            let Some(std::cmp::Reverse((load, to))) = heap.pop() else { break };
+            loads[to] = load + weight;
+            heap.push(std::cmp::Reverse((loads[to], to)));
+            if to == rank {
+                mine.push(unit.clone());
+            }
+        }
+        let total: u64 = plain.iter().map(|p| p.1).sum();
+        let room = fill_to_level(&loads, total);
+        let begin: u64 = room[..rank].iter().sum();
+        let end = begin + room[rank];
+        let mut at = 0;
+        for (unit, bytes) in plain {
+            let (from, to) = (begin.max(at), end.min(at + bytes));
+            if let (Unit::Fasta { file, source, .. }, true) = (unit, from < to) {
+                mine.push(Unit::Fasta { file: *file, source: *source, begin: from - at, end: to - at });
+            }
+            at += bytes;
+        }
+        mine
+    }
+
+    /// Bytes of a unit, for showing progress.
+    pub fn weight(&self, unit: &Unit) -> u64 {
+        match unit {
+            Unit::Fasta { begin, end, .. } => end - begin,
+            Unit::Bundled { which } => BUNDLED[*which].1.len() as u64,
+            Unit::Whole { file, .. } => std::fs::metadata(&self.files[*file]).map_or(0, |m| m.len()),
+            Unit::Layer { index, layer, partition } => {
+                let path =
+                    layer::path(&self.indexes[*index].0.dir, *layer, *partition, crate::format::Kind::Kmers);
+                std::fs::metadata(path).map_or(0, |m| m.len())
+            }
+        }
+    }
+}
+
+/// Pour `total` into columns of the given heights so that the lowest end up level; what each receives.
+fn fill_to_level(heights: &[u64], total: u64) -> Vec<u64> {
+    let mut sorted = heights.to_vec();
+    sorted.sort_unstable();
+    let (mut level, mut left, mut columns) = (sorted[0], total, 1u64);
+    for &next in &sorted[1..] {
+        let need = (next - level) * columns;
+        if need >= left {
+            break;
+        }
+        left -= need;
+        level = next;
+        columns += 1;
+    }
+    level += left / columns;
+    let mut rest = left % columns;
+    heights
+        .iter()
+        .map(|&h| {
+            if h > level || (h == level && rest == 0) {
+                return 0;
+            }
+            let extra = rest.min(1);
+            rest -= extra;
+            level - h + extra
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pours_everything() {
+        for (heights, total) in
+            [(vec![0, 0, 0], 10), (vec![5, 0, 100], 7), (vec![5, 0, 100], 1000), (vec![3], 4), (vec![2, 2, 9], 0)]
+        {
+            let poured = fill_to_level(&heights, total);
+            assert_eq!(poured.iter().sum::<u64>(), total, "{heights:?} {total}");
+            let tops: Vec<u64> = heights.iter().zip(&poured).filter(|p| *p.1 > 0).map(|(h, p)| h + p).collect();
+            if let (Some(low), Some(high)) = (tops.iter().min(), tops.iter().max()) {
+                assert!(high - low <= 1);
+            }
+        }
+    }
+}

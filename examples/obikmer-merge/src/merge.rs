@@ -1,0 +1,407 @@
+//! The job: index phase, merge phase, join, layers, summary; the same code on every rank.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bdrun_worker::Communicator;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result, agree};
+use crate::format::{Kind, Place};
+use crate::graph::{Graph, HashSetGraph};
+use crate::index::{self, Index, Meta};
+use crate::input::Inputs;
+use crate::join::Joined;
+use crate::kmer::Lengths;
+use crate::layer::{Runs, path, write_kmers, write_sources, write_unitigs};
+use crate::old::{self, Old};
+use crate::pieces::{self, Pieces};
+use crate::route::{Router, window};
+use crate::store::{OWNED, Store};
+use crate::summary::{Share, Summary};
+use crate::{border, join, read};
+
+/// Length of k-mers and minimizers unless said otherwise.
+pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
+
+/// Tells whoever watches: label, done, total.
+pub type Progress<'a> = dyn Fn(&str, u64, u64) + 'a;
+
+/// What to merge, and how.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOptions {
+    /// Length of the k-mers; by default that of the indexes among the inputs, or 31.
+    pub k: Option<usize>,
+    /// Length of the minimizers; by default 11, or that of the index added to.
+    pub m: Option<usize>,
+    /// Directory of the new index.
+    pub out: PathBuf,
+    /// Replace an index that is there.
+    pub force: bool,
+    /// Add to the index that is there.
+    pub add: bool,
+    /// Sequence files and indexes; none: the bundled genomes.
+    pub inputs: Vec<PathBuf>,
+    /// Bytes gathered before an exchange; by default chosen by the budget.
+    pub window: Option<usize>,
+    /// Tell on standard error how long the phases take.
+    pub verbose: bool,
+}
+
+/// What rank 0 decides and all others learn.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    lengths: Lengths,
+    /// The directory that becomes the index.
+    partial: PathBuf,
+    /// An index with as many partitions as there are ranks, whose layers are kept.
+    keep: Option<Index>,
+    /// Inputs of each layer that is written. The last one is new; others are old ones, routed anew.
+    stages: Vec<Inputs>,
+}
+
+impl Plan {
+    fn kept_layers(&self) -> usize {
+        self.keep.as_ref().map_or(0, |index| index.meta.layers)
+    }
+
+    fn layers(&self) -> usize {
+        self.kept_layers() + self.stages.len()
+    }
+
+    fn sources(&self) -> &[String] {
+        self.stages.last().map_or(&[], |stage| &stage.sources)
+    }
+}
+
+/// Merge the inputs into an index. Every rank calls this with the same options and gets the same summary, or an error:
+/// its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an error.
+pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions) -> Result<Summary> {
+    let (plan, mut own) = match comm.rank() {
+        0 => match plan(comm.size(), options) {
+            Ok(plan) => (Some(Ok(plan)), None),
+            Err(error) => (Some(Err(error.to_string())), Some(error)),
+        },
+        _ => (None, None),
+    };
+    let plan: Plan = match comm.broadcast_value::<std::result::Result<Plan, String>>(0, plan)? {
+        Ok(plan) => plan,
+        Err(message) => return Err(own.take().unwrap_or(Error::Elsewhere { rank: 0, message })),
+    };
+    let result = run(comm, progress, options, &plan);
+    if let Err(error) = &result
+        && !matches!(error, Error::Communication(_))
+    {
+        if comm.rank() == 0 {
+            // The error that is being reported matters more than one of cleaning up.
+            let _ = std::fs::remove_dir_all(&plan.partial);
+        }
+        comm.barrier()?;
+    }
+    result
+}
+
+fn plan(ranks: usize, options: &MergeOptions) -> Result<Plan> {
+    let out = &options.out;
+    let exists = out.exists();
+    if options.add && !Index::is_there(out) {
+        return Err(Error::Usage(format!("--add: {} is not an index", out.display())));
+    }
+    if exists && !options.add {
+        if !options.force {
+            let what = format!("{} exists: --force replaces it, --add adds to it", out.display());
+            return Err(Error::Usage(what));
+        }
+        let empty = || std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
+        if !Index::is_there(out) && !empty() {
+            let what = format!("{} is not an index: --force does not replace it", out.display());
+            return Err(Error::Usage(what));
+        }
+    }
+    let (lengths, keep, stages) =
+        if options.add { plan_addition(ranks, options)? } else { plan_new(options)? };
+    let mut plan = Plan { lengths, partial: beside(out, "partial")?, keep, stages };
+    make_directories(&mut plan)?;
+    Ok(plan)
+}
+
+type Stages = (Lengths, Option<Index>, Vec<Inputs>);
+
+fn plan_new(options: &MergeOptions) -> Result<Stages> {
+    let mut k = options.k;
+    for input in options.inputs.iter().filter(|i| Index::is_there(i)) {
+        if k.is_none() {
+            k = Some(Index::open(input)?.meta.k);
+        }
+    }
+    let k = k.unwrap_or(DEFAULT.k);
+    let lengths = Lengths::new(k, options.m.unwrap_or(DEFAULT.m.min(k - 1)))?;
+    Ok((lengths, None, vec![new_inputs(options, lengths, &[])?]))
+}
+
+fn plan_addition(ranks: usize, options: &MergeOptions) -> Result<Stages> {
+    let index = Index::open(&options.out)?;
+    let lengths = index.meta.lengths()?;
+    for (flag, given, there) in [("-k", options.k, lengths.k), ("-m", options.m, lengths.m)] {
+        if given.is_some_and(|given| given != there) {
+            let what = format!("--add: {flag} is {there} in this index and cannot change");
+            return Err(Error::Index { path: options.out.clone(), what });
+        }
+    }
+    if options.inputs.is_empty() {
+        return Err(Error::Usage("--add: nothing to add".into()));
+    }
+    let new = new_inputs(options, lengths, &index.meta.sources)?;
+    if index.meta.partitions == ranks {
+        return Ok((lengths, Some(index), vec![new]));
+    }
+    // Another number of partitions: the old layers are routed anew, one after another.
+    let mut stages = Vec::new();
+    for layer in 0..index.meta.layers {
+        let mut inputs = Inputs::default();
+        inputs.reserve_sources(&new.sources);
+        inputs.add_layers(index.clone(), 0, layer..layer + 1)?;
+        stages.push(inputs);
+    }
+    stages.push(new);
+    Ok((lengths, None, stages))
+}
+
+fn new_inputs(options: &MergeOptions, lengths: Lengths, before: &[String]) -> Result<Inputs> {
+    if options.inputs.is_empty() {
+        return Inputs::bundled();
+    }
+    let mut inputs = Inputs::default();
+    inputs.reserve_sources(before);
+    for path in &options.inputs {
+        inputs.add(path, lengths)?;
+    }
+    Ok(inputs)
+}
+
+/// A name beside `out`, on the same file system.
+fn beside(out: &Path, what: &str) -> Result<PathBuf> {
+    let absolute = std::path::absolute(out).context(|| format!("cannot resolve {}", out.display()))?;
+    let name = absolute.file_name().and_then(|n| n.to_str());
+    let name = name.ok_or_else(|| Error::Usage(format!("--out {}: not a name", out.display())))?;
+    Ok(absolute.with_file_name(format!("{name}.{what}-{}", std::process::id())))
+}
+
+fn make_directories(plan: &mut Plan) -> Result<()> {
+    let make = |path: &Path| {
+        std::fs::create_dir_all(path).context(|| format!("cannot create {}", path.display()))
+    };
+    if let Some(parent) = plan.partial.parent() {
+        make(parent)?;
+    }
+    std::fs::create_dir(&plan.partial).context(|| format!("cannot create {}", plan.partial.display()))?;
+    for layer in 0..plan.layers() {
+        if let Some(parent) = path(&plan.partial, layer, 0, Kind::Kmers).parent() {
+            make(parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// Phases with their times.
+struct Clock(Option<Instant>);
+
+impl Clock {
+    fn tick(&mut self, what: &str) {
+        if let Some(begin) = self.0 {
+            eprintln!("{what}: {:.2} s", begin.elapsed().as_secs_f64());
+            self.0 = Some(Instant::now());
+        }
+    }
+}
+
+/// One rank's side of a job.
+struct Job<'a> {
+    comm: &'a Communicator,
+    progress: &'a Progress<'a>,
+    options: &'a MergeOptions,
+    plan: &'a Plan,
+    place: Place,
+}
+
+fn run(
+    comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions, plan: &Plan,
+) -> Result<Summary> {
+    let place = Place { lengths: plan.lengths, partition: comm.rank(), partitions: comm.size() };
+    let job = Job { comm, progress, options, plan, place };
+    let mut share = Share::default();
+    let mut result = Ok(());
+    for (number, inputs) in plan.stages.iter().enumerate() {
+        let layer = plan.kept_layers() + number;
+        let last = number + 1 == plan.stages.len();
+        // What an old layer counts is known only once the new sources are added to it.
+        let mut uncounted = Share::default();
+        result = job.layer(inputs, layer, last, if last { &mut share } else { &mut uncounted })?;
+        if !last {
+            agree(comm, std::mem::replace(&mut result, Ok(())))?;
+        }
+    }
+    let shares = gather(comm, result.map(|()| share))?;
+    let summary = Summary::new(plan.lengths.k, plan.sources(), &shares);
+    let finished = if comm.rank() == 0 { Some(finish(plan, options, comm.size(), &summary)) } else { None };
+    let message = finished.as_ref().map(|f| f.as_ref().err().map(ToString::to_string));
+    match (comm.broadcast_value(0, message)?, finished) {
+        (_, Some(Err(error))) => Err(error),
+        (Some(message), _) => Err(Error::Elsewhere { rank: 0, message }),
+        (None, _) => Ok(summary),
+    }
+}
+
+/// Every rank's share, if all have one.
+fn gather(comm: &Communicator, mine: Result<Share>) -> Result<Vec<Share>> {
+    let sent: std::result::Result<&Share, String> = mine.as_ref().map_err(ToString::to_string);
+    let bytes = serde_json::to_vec(&sent).map_err(|e| Error::Internal(e.to_string()))?;
+    let (all, counts) = comm.allgatherv(&bytes)?;
+    let mut rest = &all[..];
+    let mut shares = Vec::with_capacity(counts.len());
+    let mut mine = Some(mine);
+    for (rank, count) in counts.into_iter().enumerate() {
+        let (part, more) = rest.split_at(count);
+        rest = more;
+        let share: std::result::Result<Share, String> =
+            serde_json::from_slice(part).map_err(|e| Error::Internal(e.to_string()))?;
+        match share {
+            Ok(share) => shares.push(share),
+            Err(_) if rank == comm.rank() && mine.as_ref().is_some_and(Result::is_err) => {
+                if let Some(Err(error)) = mine.take() {
+                    return Err(error);
+                }
+            }
+            Err(message) => return Err(Error::Elsewhere { rank, message }),
+        }
+    }
+    Ok(shares)
+}
+
+/// Rank 0, when all files are written: give the directory its name.
+fn finish(plan: &Plan, options: &MergeOptions, ranks: usize, summary: &Summary) -> Result<()> {
+    let sources = plan.sources().to_vec();
+    Meta::new(plan.lengths, ranks, plan.layers(), sources).write(&plan.partial)?;
+    index::write_json(&plan.partial.join("summary.json"), summary)?;
+    let out = &options.out;
+    let rename = |from: &Path, to: &Path| {
+        std::fs::rename(from, to).context(|| format!("cannot rename {} to {}", from.display(), to.display()))
+    };
+    if !out.exists() {
+        return rename(&plan.partial, out);
+    }
+    let before = beside(out, "old")?;
+    rename(out, &before)?;
+    if let Err(error) = rename(&plan.partial, out) {
+        rename(&before, out)?;
+        return Err(error);
+    }
+    std::fs::remove_dir_all(&before).context(|| format!("cannot remove {}", before.display()))
+}
+
+impl Job<'_> {
+    /// Make one layer from its inputs. An outer error is known to all ranks; an inner one, of the writing at the end,
+    /// only to this one.
+    fn layer(
+        &self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share,
+    ) -> Result<Result<()>> {
+        let (comm, lengths) = (self.comm, self.plan.lengths);
+        let chatty = self.options.verbose && comm.rank() == 0;
+        let mut clock = Clock(chatty.then(Instant::now));
+
+        let store = Store::new(lengths.k, inputs.sources.len());
+        let bytes = self.options.window.unwrap_or_else(|| window(comm.size()));
+        let mut router = Router::new(comm, store, bytes);
+        let units = inputs.share(comm.rank(), comm.size());
+        let report = |done, total| (self.progress)("read", done, total);
+        let state = read::read(inputs, &units, lengths, comm.size(), &mut router, &report);
+        let (mut store, rounds) = router.finish(state)?;
+        clock.tick(&format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
+
+        let (mut old, state) = match self.open_old(layer, last) {
+            Ok(old) => (old, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let mut graph = HashSetGraph::new(lengths.k);
+        self.fill(&mut graph, &mut store, inputs.sources.len(), &mut old);
+        drop(store);
+        clock.tick(&format!("k-mers of {} sources into one set of {}", inputs.sources.len(), graph.len()));
+        if last && layer > 0 {
+            match &old {
+                Some(old) => old.remove_ghosts(comm, lengths, &mut graph, state)?,
+                None => agree(comm, state)?,
+            }
+        }
+
+        let (mut pieces, state) = match pieces::find(&graph, lengths) {
+            Ok(pieces) => (pieces, Ok(())),
+            Err(error) => (Pieces::default(), Err(error)),
+        };
+        clock.tick("pieces");
+        let links = border::links(comm, lengths, state.map(|()| &mut pieces))?;
+        clock.tick("borders, 1 exchange");
+        let report = |done, total| (self.progress)("join", done, total);
+        let joined = join::join(comm, lengths.k, &pieces, links, &report)?;
+        clock.tick(&format!("join, {} exchanges", joined.rounds));
+        let written = self.write(layer, graph, &pieces, joined, inputs.sources.len(), share);
+        clock.tick("layer");
+        Ok(written.and_then(|()| match old {
+            Some(old) => old.write(&self.plan.partial, inputs.sources.len(), share),
+            None => Ok(()),
+        }))
+    }
+
+    /// The layers before this one, if their k-mers are not to be in it.
+    fn open_old(&self, layer: usize, last: bool) -> Result<Option<Old>> {
+        if !last || layer == 0 {
+            return Ok(None);
+        }
+        let dir = &self.plan.partial;
+        if let Some(index) = &self.plan.keep {
+            old::link(&index.dir, dir, layer, self.place.partition)?;
+        }
+        Old::open(dir, layer, self.place).map(Some)
+    }
+
+    /// All sources' k-mers into the graph, source by source.
+    fn fill(&self, graph: &mut HashSetGraph, store: &mut Store, sources: usize, old: &mut Option<Old>) {
+        let total = store.kmers();
+        let mut done = 0;
+        for source in 0..sources {
+            let number = source as u32;
+            store.drain(source, |kmer, marks| {
+                done += 1;
+                if let Some(old) = old
+                    && marks & OWNED != 0
+                    && old.absorb(kmer, number)
+                {
+                    return;
+                }
+                graph.add(kmer, marks, number);
+            });
+            (self.progress)("merge", done, total);
+        }
+    }
+
+    fn write(
+        &self, layer: usize, graph: HashSetGraph, pieces: &Pieces, joined: Joined, sources: usize,
+        share: &mut Share,
+    ) -> Result<()> {
+        let place = self.place;
+        let path = |kind| path(&self.plan.partial, layer, place.partition, kind);
+        let steps = |done| (self.progress)("layer", done, 3);
+        steps(0);
+        let mut runs = Runs::default();
+        pieces.for_each_kmer(place.lengths.k, |at, kmer| runs.push(at, graph.set_of(kmer.canonical())));
+        share.add_bytes(write_sources(&path(Kind::Sources), place, &runs, graph.sets())?);
+        share.add_kmers(&runs, graph.sets(), sources);
+        drop((graph, runs));
+        steps(1);
+        share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
+        let heads = joined.heads;
+        steps(2);
+        share.add_bytes(write_kmers(&path(Kind::Kmers), place, pieces, &heads)?);
+        steps(3);
+        Ok(())
+    }
+}

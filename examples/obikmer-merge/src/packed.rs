@@ -1,0 +1,150 @@
+//! Sequences at two bits per base, four bases to a byte, the first in the highest bits.
+
+/// Bytes for `bases` bases.
+#[inline]
+pub fn bytes_for(bases: usize) -> usize {
+    bases.div_ceil(4)
+}
+
+/// Pack codes (all below 4), appended to `out` on a byte boundary.
+pub fn pack(codes: &[u8], out: &mut Vec<u8>) {
+    let mut fours = codes.chunks_exact(4);
+    out.extend(fours.by_ref().map(|c| {
+        let word = u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+        // Each code to its place in the highest byte: 24 + {6, 4, 2, 0}.
+        (word.wrapping_mul(0x4010_0401) >> 24) as u8
+    }));
+    let rest = fours.remainder();
+    if !rest.is_empty() {
+        out.push(rest.iter().enumerate().fold(0, |byte, (i, &c)| byte | (c << (6 - 2 * i))));
+    }
+}
+
+/// The base at `at`.
+#[inline]
+pub fn get(packed: &[u8], at: usize) -> u8 {
+    (packed[at / 4] >> (6 - 2 * (at % 4))) & 3
+}
+
+/// Up to 32 bases from `at` on, right-aligned in a word. Past the end of `packed` bases read as A.
+#[inline]
+pub fn word(packed: &[u8], at: usize, len: usize) -> u64 {
+    let (byte, shift) = (at / 4, 2 * (at % 4));
+    let mut bytes = [0u8; 16];
+    let have = packed.len().saturating_sub(byte).min(9);
+    if let Some(nine) = packed.get(byte..byte + 9) {
+        bytes[..9].copy_from_slice(nine);
+    } else {
+        bytes[..have].copy_from_slice(&packed[byte..byte + have]);
+    }
+    let high = (u128::from_be_bytes(bytes) << shift >> 64) as u64;
+    high >> (64 - 2 * len)
+}
+
+/// `len` bases from `at` on, packed anew on a byte boundary and appended to `out`. Unused bits are zero.
+#[inline]
+pub fn copy(packed: &[u8], at: usize, len: usize, out: &mut Vec<u8>) {
+    let bytes = bytes_for(len);
+    let end = out.len() + bytes;
+    let mut done = 0;
+    while done + 32 <= len {
+        out.extend_from_slice(&word(packed, at + done, 32).to_be_bytes());
+        done += 32;
+    }
+    if done < len {
+        let rest = len - done;
+        let last = word(packed, at + done, rest) << (64 - 2 * rest);
+        out.extend_from_slice(&last.to_be_bytes());
+        out.truncate(end);
+    }
+}
+
+/// Codes of `len` bases from `at` on, appended to `out`.
+pub fn unpack(packed: &[u8], at: usize, len: usize, out: &mut Vec<u8>) {
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(32);
+        let w = word(packed, at + done, n);
+        out.extend((0..n).rev().map(|i| (w >> (2 * i)) as u8 & 3));
+        done += n;
+    }
+}
+
+/// Codes turned into those of the other strand, in place.
+pub fn reverse_complement(codes: &mut [u8]) {
+    codes.reverse();
+    for c in codes {
+        *c = 3 - *c;
+    }
+}
+
+/// A growing packed sequence without gaps.
+#[derive(Default, Clone)]
+pub struct Packed {
+    bytes: Vec<u8>,
+    bases: usize,
+}
+
+impl Packed {
+    /// Room for `bases` bases at once.
+    pub fn with_capacity(bases: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes_for(bases)), bases: 0 }
+    }
+
+    /// Number of bases.
+    pub fn len(&self) -> usize {
+        self.bases
+    }
+
+    /// Has it no bases?
+    pub fn is_empty(&self) -> bool {
+        self.bases == 0
+    }
+
+    /// The bytes; the last may be filled only in part.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Append codes.
+    pub fn push(&mut self, codes: &[u8]) {
+        let fill = (4 - self.bases % 4) % 4;
+        let (head, tail) = codes.split_at(fill.min(codes.len()));
+        for &c in head {
+            if let Some(last) = self.bytes.last_mut() {
+                *last |= c << (6 - 2 * (self.bases % 4));
+            }
+            self.bases += 1;
+        }
+        pack(tail, &mut self.bytes);
+        self.bases += tail.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_and_reads_at_every_offset() {
+        let codes: Vec<u8> = (0..300u64).map(|i| (crate::minimizer::order(i) & 3) as u8).collect();
+        let mut packed = Packed::default();
+        for part in codes.chunks(7) {
+            packed.push(part);
+        }
+        assert_eq!(packed.len(), 300);
+        for at in 0..100 {
+            for len in [1, 3, 4, 31, 32, 33, 100, 200] {
+                let mut copied = Vec::new();
+                copy(packed.bytes(), at, len, &mut copied);
+                let mut expected = Vec::new();
+                pack(&codes[at..at + len], &mut expected);
+                assert_eq!(copied, expected);
+                let mut out = Vec::new();
+                unpack(packed.bytes(), at, len, &mut out);
+                assert_eq!(out, codes[at..at + len]);
+                assert_eq!(get(packed.bytes(), at), codes[at]);
+            }
+        }
+    }
+}

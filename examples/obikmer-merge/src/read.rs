@@ -1,0 +1,103 @@
+//! Reading a rank's share of the input, whatever it is, into the router.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use needletail::parser::FastxReader;
+
+use crate::cut::Cutter;
+use crate::error::{Error, Result};
+use crate::fasta;
+use crate::input::{BUNDLED, Inputs, Unit};
+use crate::kmer::Lengths;
+use crate::layer::Layer;
+use crate::route::Router;
+
+/// Read `units`, cut them, and hand everything to the router. `report` is told bytes done.
+pub fn read(
+    inputs: &Inputs, units: &[Unit], lengths: Lengths, partitions: usize, router: &mut Router<'_>,
+    report: &dyn Fn(u64, u64),
+) -> Result<()> {
+    let total: u64 = units.iter().map(|u| inputs.weight(u)).sum();
+    let mut done = 0;
+    let mut cutter = Cutter::new(lengths, partitions);
+    report(0, total);
+    for unit in units {
+        match *unit {
+            Unit::Fasta { file, source, begin, end } => {
+                router.set_source(source);
+                let mut each = |letters: &[u8]| cutter.letters(letters, router).map(|_| ());
+                let mut progress = |bytes| {
+                    done += bytes;
+                    report(done, total);
+                };
+                fasta::read_range(&inputs.files[file], begin, end, lengths.k, &mut each, &mut progress)?;
+            }
+            Unit::Whole { file, source } => {
+                router.set_source(source);
+                let path = &inputs.files[file];
+                let reader = needletail::parse_fastx_file(path).map_err(|e| sequence_error(path, "1", &e))?;
+                records(path, reader, &mut |letters| cutter.letters(letters, router).map(|_| ()))?;
+            }
+            Unit::Bundled { which } => {
+                router.set_source(which as u32);
+                let (name, bytes) = BUNDLED[which];
+                let path = Path::new(name);
+                let reader = needletail::parse_fastx_reader(Cursor::new(bytes))
+                    .map_err(|e| sequence_error(path, "1", &e))?;
+                records(path, reader, &mut |letters| cutter.letters(letters, router).map(|_| ()))?;
+            }
+            Unit::Layer { index, layer, partition } => {
+                let (index, first) = &inputs.indexes[index];
+                let layer = Layer::open(&index.dir, layer, index.place(partition)?)?;
+                layer.for_each_stretch(|codes, set| {
+                    for source in layer.members(set)? {
+                        router.set_source(first + source);
+                        cutter.codes(codes, router)?;
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        if !matches!(unit, Unit::Fasta { .. }) {
+            done += inputs.weight(unit);
+            report(done, total);
+        }
+    }
+    Ok(())
+}
+
+/// Every record's letters.
+pub fn records(path: &Path, mut reader: Box<dyn FastxReader + '_>, each: &mut fasta::Each<'_>) -> Result<()> {
+    for_each_record(path, &mut *reader, &mut |_, letters| each(letters))
+}
+
+/// Every record's name and letters.
+pub fn for_each_record(
+    path: &Path, reader: &mut dyn FastxReader, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut before = None;
+    let mut count = 0u64;
+    while let Some(record) = reader.next() {
+        count += 1;
+        let record = record.map_err(|e| {
+            let name = before.as_ref().map_or_else(|| "1".into(), |b| format!("{count} (after {b})"));
+            sequence_error(path, &name, &e)
+        })?;
+        let name = String::from_utf8_lossy(record.id()).into_owned();
+        let letters = record.seq();
+        fasta::check_letters(&letters).map_err(|what| Error::Sequence {
+            file: path.to_path_buf(),
+            record: name.clone(),
+            what,
+        })?;
+        each(record.id(), &letters)?;
+        before = Some(name);
+    }
+    Ok(())
+}
+
+/// needletail's error, with its file and record.
+pub fn sequence_error(path: &Path, record: &str, error: &needletail::errors::ParseError) -> Error {
+    Error::Sequence { file: path.to_path_buf(), record: record.into(), what: error.to_string() }
+}

@@ -1,0 +1,93 @@
+//! Sets of sources, as numbers. Sources are added in ascending order, so the sets form a trie: a set is its largest
+//! member and the set of the others. Only sets that are prefixes of real ones come to be, whatever their number.
+
+use hashbrown::HashMap;
+
+use crate::graph::Mixer;
+
+/// The empty set.
+pub const EMPTY: u32 = 0;
+
+/// All sets met so far.
+pub struct Sets {
+    nodes: Vec<(u32, u32)>,
+    children: HashMap<u64, u32, Mixer>,
+    /// The last answer: consecutive k-mers mostly ask the same.
+    last: (u32, u32, u32),
+}
+
+impl Default for Sets {
+    fn default() -> Self {
+        Self { nodes: vec![(EMPTY, u32::MAX)], children: HashMap::default(), last: (u32::MAX, 0, 0) }
+    }
+}
+
+impl Sets {
+    /// `set` with `source`, which is at least its largest member.
+    #[inline]
+    pub fn with(&mut self, set: u32, source: u32) -> u32 {
+        if self.last.0 == set && self.last.1 == source {
+            return self.last.2;
+        }
+        let answer = self.find_or_add(set, source);
+        self.last = (set, source, answer);
+        answer
+    }
+
+    fn find_or_add(&mut self, set: u32, source: u32) -> u32 {
+        let (_, largest) = self.nodes[set as usize];
+        if set != EMPTY && largest == source {
+            return set;
+        }
+        let next = self.nodes.len() as u32;
+        let found = *self.children.entry(u64::from(set) << 32 | u64::from(source)).or_insert(next);
+        if found == next {
+            self.nodes.push((set, source));
+        }
+        found
+    }
+
+    /// The number of the set with these members, ascending.
+    pub fn of_members(&mut self, members: &[u32]) -> u32 {
+        members.iter().fold(EMPTY, |set, &source| self.with(set, source))
+    }
+
+    /// The members of a set, ascending.
+    pub fn members(&self, mut set: u32) -> Vec<u32> {
+        let mut members = Vec::new();
+        while set != EMPTY {
+            let (rest, source) = self.nodes[set as usize];
+            members.push(source);
+            set = rest;
+        }
+        members.reverse();
+        members
+    }
+
+    /// Number of sets, the empty one included: all set numbers are below it.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Is there no set but the empty one?
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_interned() {
+        let mut sets = Sets::default();
+        let a = sets.of_members(&[0, 3, 200]);
+        let b = sets.with(EMPTY, 0);
+        let b = sets.with(b, 3);
+        assert_eq!(sets.with(b, 3), b);
+        assert_eq!(sets.with(b, 200), a);
+        assert_eq!(sets.members(a), [0, 3, 200]);
+        assert_eq!(sets.len(), 4);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a partition received: super-k-mers, by source, in chunks of one size, so that the memory committed is about
+//! the memory used (a growing vector would commit up to three times that).
+
+use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
+use crate::error::{Error, Result};
+use crate::kmer::Oriented;
+use crate::packed;
+
+/// Largest chunk; with many sources they are smaller, so that the last ones, half empty, do not add up.
+const CHUNK: usize = 64 * 1024;
+
+/// The left junction, in the direction of the canonical text, lies in this partition.
+pub const LOCAL_LEFT: u8 = 1;
+/// The right junction lies in this partition.
+pub const LOCAL_RIGHT: u8 = 2;
+/// The k-mer is owned by this partition: counted and stored here.
+pub const OWNED: u8 = 4;
+
+/// Super-k-mers by source.
+pub struct Store {
+    k: usize,
+    chunk: usize,
+    sources: Vec<Vec<Vec<u8>>>,
+    kmers: u64,
+}
+
+impl Store {
+    /// For so many sources.
+    pub fn new(k: usize, sources: usize) -> Self {
+        // A super-k-mer fits into the smallest chunk.
+        let chunk = (CHUNK * 16 / sources.max(16)).max(4 * 1024);
+        Self { k, chunk, sources: vec![Vec::new(); sources], kmers: 0 }
+    }
+
+    /// K-mers, repeats included.
+    pub fn kmers(&self) -> u64 {
+        self.kmers
+    }
+
+    /// Append whole super-k-mers of one source.
+    pub fn append(&mut self, source: usize, mut bytes: &[u8]) -> Result<()> {
+        let chunks = self
+            .sources
+            .get_mut(source)
+            .ok_or_else(|| Error::Internal(format!("super-k-mers of an unknown source {source}")))?;
+        while !bytes.is_empty() {
+            let room = chunks.last().map_or(0, |c| self.chunk - c.len());
+            // As many whole super-k-mers as fit.
+            let mut fit = 0;
+            while let Some(header) = bytes.get(fit..fit + 2) {
+                let kmers = u16::from_le_bytes([header[0], header[1]]) as usize & MAX_KMERS;
+                let len = encoded_len(kmers, self.k);
+                if kmers == 0 || bytes.len() - fit < len {
+                    return Err(Error::Internal("a malformed super-k-mer arrived".into()));
+                }
+                if fit + len > room {
+                    break;
+                }
+                fit += len;
+                self.kmers += kmers as u64;
+            }
+            match chunks.last_mut() {
+                Some(chunk) if fit > 0 => chunk.extend_from_slice(&bytes[..fit]),
+                _ => chunks.push(Vec::with_capacity(self.chunk)),
+            }
+            bytes = &bytes[fit..];
+        }
+        Ok(())
+    }
+
+    /// Every k-mer of a source with its marks (those above), in the order they came. The memory is freed on the way.
+    pub fn drain(&mut self, source: usize, mut each: impl FnMut(u64, u8)) {
+        for chunk in std::mem::take(&mut self.sources[source]) {
+            let mut rest = &chunk[..];
+            while let [a, b, body @ ..] = rest {
+                let header = u16::from_le_bytes([*a, *b]);
+                let kmers = header as usize & MAX_KMERS;
+                let bytes = packed::bytes_for(kmers + self.k - 1);
+                decode(header, kmers, &body[..bytes], self.k, &mut each);
+                rest = &body[bytes..];
+            }
+        }
+    }
+}
+
+/// The k-mers of one super-k-mer.
+#[inline]
+fn decode(header: u16, kmers: usize, bases: &[u8], k: usize, each: &mut impl FnMut(u64, u8)) {
+    const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;
+    let mut at = k - 1;
+    let mut kmer = Oriented::new(packed::word(bases, 0, k - 1), k);
+    for index in 0..kmers {
+        kmer = kmer.right(u64::from(packed::get(bases, at)), k);
+        at += 1;
+        let mut marks = ALL;
+        if index == 0 && header & LEFT_FOREIGN != 0 {
+            marks &= if header & LEFT_OWNED != 0 { !LOCAL_LEFT } else { !(LOCAL_LEFT | OWNED) };
+        }
+        if index == kmers - 1 && header & RIGHT_FOREIGN != 0 {
+            marks &= if header & RIGHT_OWNED != 0 { !LOCAL_RIGHT } else { !(LOCAL_RIGHT | OWNED) };
+        }
+        if !kmer.is_canonical() {
+            marks = (marks & OWNED) | ((marks & LOCAL_LEFT) << 1) | ((marks & LOCAL_RIGHT) >> 1);
+        }
+        each(kmer.canonical(), marks);
+    }
+}

@@ -1,0 +1,58 @@
+//! How a rank gets the master's attention: its bit in a bitmap, then one futex wake, and none while the master has not
+//! answered the last.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::futex;
+
+/// The bell; lies in the segment's header.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Bell {
+    rung: AtomicU32,
+}
+
+impl Bell {
+    /// Ring, after having set a bit in the bitmap.
+    pub fn ring(&self) {
+        if self.rung.swap(1, SeqCst) == 0 {
+            futex::wake(&self.rung, 1);
+        }
+    }
+
+    /// By the master: wait until somebody has rung, at most for `timeout`; was it rung?
+    pub fn wait(&self, timeout: Duration) -> bool {
+        if self.rung.load(SeqCst) == 0 {
+            futex::wait(&self.rung, 0, Some(timeout));
+        }
+        self.rung.swap(0, SeqCst) != 0
+    }
+}
+
+/// One bit per rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a>(pub &'a [AtomicU64]);
+
+impl Attention<'_> {
+    /// This rank has something to tell.
+    pub fn set(&self, rank: u32) {
+        if let Some(word) = self.0.get(rank as usize / 64) {
+            word.fetch_or(1 << (rank % 64), SeqCst);
+        }
+    }
+
+    /// All ranks whose bit is set, which clears it.
+    pub fn take(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, word)| {
+            let mut bits = word.swap(0, SeqCst);
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                (bit < 64).then(|| {
+                    bits &= bits - 1;
+                    i as u32 * 64 + bit
+                })
+            })
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! The kernel's futex on shared memory.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+use crate::state::Futex;
+
+/// Futex calls that work between processes (no private flag).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedFutex;
+
+impl Futex for SharedFutex {
+    fn wait(&self, word: &AtomicU32, value: u32) {
+        wait(word, value, None);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        wake(word, 1);
+    }
+}
+
+/// Sleep while `word` is `value`, at most for `timeout`. Returns early at a signal or for no reason: callers loop.
+pub fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
+    let timeout =
+        timeout.map(|t| Timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
+    // EAGAIN (the value differs), EINTR and ETIMEDOUT all mean: look again.
+    let _ = futex::wait(word, futex::Flags::empty(), value, timeout.as_ref());
+}
+
+/// Wake up to `count` sleepers.
+pub fn wake(word: &AtomicU32, count: u32) {
+    // Fails only for a bad address, which a reference is not.
+    let _ = futex::wake(word, futex::Flags::empty(), count);
+}

@@ -1,0 +1,182 @@
+//! Message headers and small payloads: per rank a stack of nodes that senders push to and the receiver takes whole and
+//! turns round, which keeps the order of each sender (MPI's non-overtaking rule) whatever way a payload went.
+//!
+//! Nodes come from one sparse pool; as many exist as messages were ever outstanding at once, and that memory is
+//! counted against the budget for good. There is no inbox that can be full: a sender never waits.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use crate::mail::{Mail, Place};
+use crate::segment::{MAX_NODES, NODE_BYTES, Segment, Waiting};
+use crate::{Error, Result};
+
+/// Bytes of a payload that travel in the node itself.
+pub const INLINE_BYTES: usize = NODE_BYTES - HEADER_WORDS * 8;
+
+const HEADER_WORDS: usize = 6;
+const NODES_PER_PAGE: u64 = (4096 / NODE_BYTES) as u64;
+
+/// A message that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Context number of the communicator.
+    pub context: u32,
+    /// Sender's rank in the communicator.
+    pub source: u32,
+    /// Tag.
+    pub tag: u32,
+    /// Bytes of the payload.
+    pub len: u64,
+    node: u32,
+}
+
+struct Node<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Node<'a> {
+    fn at(segment: &'a Segment, index: u32) -> Self {
+        Self { words: segment.atomic_slice(segment.node_offset(index), HEADER_WORDS) }
+    }
+
+    fn next(&self) -> &AtomicU64 {
+        &self.words[0]
+    }
+}
+
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// Take a node: a free one, else a fresh one.
+fn take_node(segment: &Segment) -> Result<u32> {
+    let header = segment.header();
+    let mut top = header.free_nodes.load(SeqCst);
+    while low(top) != 0 {
+        let index = low(top) - 1;
+        if index >= MAX_NODES {
+            return Err(Error::Damaged(format!("message node {index} on the free list")));
+        }
+        let below = u64::from(low(Node::at(segment, index).next().load(SeqCst)));
+        let after = ((top >> 32).wrapping_add(1) << 32) | below;
+        match header.free_nodes.compare_exchange(top, after, SeqCst, SeqCst) {
+            Ok(_) => return Ok(index),
+            Err(now) => top = now,
+        }
+    }
+    let index = header.fresh_nodes.fetch_add(1, SeqCst);
+    if index >= MAX_NODES {
+        header.fresh_nodes.fetch_sub(1, SeqCst);
+        return Err(Error::TooMany { what: "outstanding messages", most: u64::from(MAX_NODES) });
+    }
+    if u64::from(index) % NODES_PER_PAGE == 0 {
+        header.pool.grow_headers(4096);
+    }
+    Ok(index)
+}
+
+fn free_node(segment: &Segment, index: u32) {
+    let header = segment.header();
+    let node = Node::at(segment, index);
+    let mut top = header.free_nodes.load(SeqCst);
+    loop {
+        node.next().store(u64::from(low(top)), SeqCst);
+        let after = ((top >> 32).wrapping_add(1) << 32) | u64::from(index + 1);
+        match header.free_nodes.compare_exchange(top, after, SeqCst, SeqCst) {
+            Ok(_) => return,
+            Err(now) => top = now,
+        }
+    }
+}
+
+/// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if
+/// [`concerns`] says so. `source` is the sender's rank in the communicator.
+pub fn push(segment: &Segment, mail: &Mail, to: u32, context: u32, source: u32, tag: u32, data: &[u8]) -> Result<()> {
+    let inline = data.len() <= INLINE_BYTES;
+    let place = if inline { Place::default() } else { mail.put(segment, &[data])? };
+    let index = match take_node(segment) {
+        Ok(index) => index,
+        Err(error) => {
+            mail.release(segment, &place);
+            return Err(error);
+        }
+    };
+    let node = Node::at(segment, index);
+    node.words[1].store(u64::from(context) << 32 | u64::from(source), SeqCst);
+    node.words[2].store(u64::from(tag), SeqCst);
+    node.words[3].store(data.len() as u64, SeqCst);
+    let [kind, offset] = place.to_words();
+    node.words[4].store(kind, SeqCst);
+    node.words[5].store(offset, SeqCst);
+    if inline {
+        let payload = segment.bytes_at(segment.node_offset(index) + HEADER_WORDS * 8, INLINE_BYTES);
+        // SAFETY: in bounds (checked by `bytes_at`); the node was just taken, so nobody else touches its payload.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), payload, data.len()) };
+        segment.header().pool.count_message(data.len() as u64, false);
+    }
+    let inbox = &segment.rank(to).inbox;
+    let mut top = inbox.load(SeqCst);
+    loop {
+        node.next().store(top, SeqCst);
+        match inbox.compare_exchange(top, u64::from(index + 1), SeqCst, SeqCst) {
+            Ok(_) => return Ok(()),
+            Err(now) => top = now,
+        }
+    }
+}
+
+/// Does a message of this kind satisfy what the rank says it waits for?
+pub fn concerns(waiting: Waiting, context: u32, source: u32, tag: u32) -> bool {
+    match waiting {
+        Waiting::AnyMessage => true,
+        Waiting::Message { context: c, source: s, tag: t } => {
+            c == context && s.is_none_or(|s| s == source) && t.is_none_or(|t| t == tag)
+        }
+        _ => false,
+    }
+}
+
+/// Is anything in the inbox of `rank`? Reads one word and allocates nothing.
+pub fn is_empty(segment: &Segment, rank: u32) -> bool {
+    segment.rank(rank).inbox.load(SeqCst) == 0
+}
+
+/// By the receiver: take what has arrived, in the order of each sender.
+pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()> {
+    let mut at = segment.rank(rank).inbox.swap(0, SeqCst);
+    let first = out.len();
+    while at != 0 {
+        let index = low(at) - 1;
+        if at > u64::from(MAX_NODES) || out.len() - first > MAX_NODES as usize {
+            return Err(Error::Damaged(format!("message node {at} in the inbox of rank {rank}")));
+        }
+        let node = Node::at(segment, index);
+        let who = node.words[1].load(SeqCst);
+        out.push(Arrived {
+            context: (who >> 32) as u32,
+            source: low(who),
+            tag: low(node.words[2].load(SeqCst)),
+            len: node.words[3].load(SeqCst),
+            node: index,
+        });
+        at = node.next().load(SeqCst);
+    }
+    out[first..].reverse();
+    Ok(())
+}
+
+/// By the receiver: copy the payload out (`into` has exactly its length) and free the message.
+pub fn take(segment: &Segment, mail: &Mail, message: &Arrived, into: &mut [u8]) -> Result<()> {
+    let node = Node::at(segment, message.node);
+    if into.len() <= INLINE_BYTES {
+        let payload = segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
+        // SAFETY: in bounds; the message was taken out of the inbox, so this rank alone owns the node.
+        unsafe { std::ptr::copy_nonoverlapping(payload, into.as_mut_ptr(), into.len()) };
+    } else {
+        let place = Place::from_words([node.words[4].load(SeqCst), node.words[5].load(SeqCst)], message.len);
+        mail.get(&place, 0, into)?;
+        mail.release(segment, &place);
+    }
+    free_node(segment, message.node);
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Moving bytes and wake-ups between the ranks of one node.
+//!
+//! What it is: the layout of the shared segment that the master makes and every rank maps, and the protocols in it:
+//! state words, the memory pool, tokens, inboxes, mail, collectives, and the control connection. What it is not: policy
+//! (the master's scheduler), typed messages (the `worker` crate), or paging (`sbmalloc`).
+//!
+//! Rules that hold throughout. Only atomics in the segment are ever referenced; other bytes there are copied through
+//! raw pointers by their one owner of the moment. Nothing read from the segment or a socket is trusted: every index and
+//! length is checked before use. Nothing here allocates while a rank is blocked, so the pager may take the whole heap
+//! away in between.
+//!
+//! | module | answers |
+//! |---|---|
+//! | [`state`] | may this rank run, sleep, be evicted? The wake-up protocol, with its proof in `src/state/README.md` |
+//! | [`segment`] | where lies what; making and opening |
+//! | [`pool`] | how much of the budget is free; demand and peaks |
+//! | [`tokens`] | how many ranks compute at once |
+//! | [`bell`] | how a rank gets the master's attention |
+//! | [`inbox`] | headers and small messages, in order of arrival |
+//! | [`mail`] | large payloads, in RAM while there is room, else on scratch |
+//! | [`collective`] | parts deposited by ranks that may leave RAM |
+//! | [`control`] | rare structured frames to the master |
+//! | [`wire`] | encoding of values and frames |
+
+mod sync;
+
+pub mod state;
+
+#[cfg(not(loom))]
+pub mod bell;
+#[cfg(not(loom))]
+pub mod collective;
+#[cfg(not(loom))]
+pub mod control;
+#[cfg(not(loom))]
+pub mod futex;
+#[cfg(not(loom))]
+pub mod inbox;
+#[cfg(not(loom))]
+pub mod mail;
+#[cfg(not(loom))]
+pub mod pool;
+#[cfg(not(loom))]
+pub mod segment;
+#[cfg(not(loom))]
+pub mod tokens;
+#[cfg(not(loom))]
+pub mod wire;
+
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+pub use error::{Error, Result};

@@ -1,0 +1,186 @@
+//! Large payloads. A payload lies in the *mail* file (a memfd: RAM that counts against the budget) while there is room
+//! for it, else in the *spill* file on scratch. Both are written and read by offset, never mapped, so a payload costs no
+//! page tables and no address space; the last reader punches it out.
+//!
+//! Offsets only grow (a sparse file does not care); the spill file starts again from 0 whenever it has become empty.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::io::{Errno, pread, pwritev};
+
+use crate::error::system;
+use crate::segment::Segment;
+use crate::{Error, Result};
+
+/// Payloads lie at multiples of this, so that they can be punched out alone.
+const PAGE: u64 = 4096;
+
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    kind: Kind,
+    offset: u64,
+    len: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    /// No payload here (empty, or inline elsewhere).
+    #[default]
+    None,
+    Ram,
+    Scratch,
+}
+
+impl Place {
+    /// Bytes of the payload.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        [self.kind as u64, self.offset]
+    }
+
+    pub(crate) fn from_words(words: [u64; 2], len: u64) -> Self {
+        let kind = match words[0] {
+            1 => Kind::Ram,
+            2 => Kind::Scratch,
+            _ => Kind::None,
+        };
+        Self { kind, offset: words[1], len }
+    }
+
+    fn pages(&self) -> u64 {
+        self.len.div_ceil(PAGE) * PAGE
+    }
+}
+
+/// The two files, handed down to every rank.
+pub struct Mail {
+    ram: OwnedFd,
+    scratch: OwnedFd,
+}
+
+impl Mail {
+    /// By the master: a new mail file, beside a spill file on scratch that nobody else uses.
+    pub fn create(scratch: OwnedFd) -> Result<Self> {
+        let ram = memfd_create("bdrun-mail", MemfdFlags::CLOEXEC).map_err(system("memfd_create"))?;
+        Ok(Self { ram, scratch })
+    }
+
+    /// By a rank: the files that it was handed.
+    pub fn open(ram: OwnedFd, scratch: OwnedFd) -> Self {
+        Self { ram, scratch }
+    }
+
+    /// Descriptors to hand down: mail, spill.
+    pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.ram.as_fd(), self.scratch.as_fd()]
+    }
+
+    /// Store a payload given in pieces. Never waits; goes to scratch when RAM is tight.
+    pub fn put(&self, segment: &Segment, pieces: &[&[u8]]) -> Result<Place> {
+        let len = pieces.iter().map(|p| p.len() as u64).sum();
+        if len == 0 {
+            return Ok(Place::default());
+        }
+        let header = segment.header();
+        let mut place = Place { kind: Kind::Ram, offset: 0, len };
+        let spilled = !header.pool.take_mail(place.pages());
+        let (fd, end) = if spilled {
+            place.kind = Kind::Scratch;
+            (&self.scratch, &header.spill_end)
+        } else {
+            (&self.ram, &header.mail_end)
+        };
+        place.offset = end.fetch_add(place.pages(), SeqCst);
+        header.pool.demand_add(place.pages());
+        header.pool.count_message(len, spilled);
+        match write_all(fd, pieces, place.offset) {
+            Ok(()) => Ok(place),
+            Err(errno) => {
+                self.release(segment, &place);
+                Err(match errno {
+                    Errno::NOSPC | Errno::DQUOT => Error::ScratchFull { bytes: len },
+                    errno if spilled => system("write a message to scratch")(errno),
+                    errno => system("write a message")(errno),
+                })
+            }
+        }
+    }
+
+    /// Copy `into.len()` bytes of a payload from `offset` on.
+    pub fn get(&self, place: &Place, offset: u64, into: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > place.len) {
+            return Err(Error::Damaged(format!("read past a message of {} bytes", place.len)));
+        }
+        let fd = match place.kind {
+            Kind::Ram => &self.ram,
+            Kind::Scratch => &self.scratch,
+            Kind::None => return Ok(()),
+        };
+        let mut done = 0;
+        while done < into.len() {
+            match pread(fd, &mut into[done..], place.offset + offset + done as u64) {
+                Ok(0) => return Err(Error::Damaged("a message is shorter than its header says".into())),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(system("read a message")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// By the last reader: free a payload. Rings nobody; see [`crate::pool::Pool::wanted`].
+    pub fn release(&self, segment: &Segment, place: &Place) {
+        let pool = &segment.header().pool;
+        let fd = match place.kind {
+            Kind::None => return,
+            Kind::Ram => &self.ram,
+            Kind::Scratch => &self.scratch,
+        };
+        // A hole that cannot be punched costs room, not correctness: offsets are not used twice.
+        let _ = fallocate(
+            fd,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            place.offset,
+            place.pages(),
+        );
+        if place.kind == Kind::Ram {
+            pool.give_mail(place.pages());
+        }
+        pool.demand_sub(place.pages());
+    }
+}
+
+fn write_all(fd: &OwnedFd, pieces: &[&[u8]], mut at: u64) -> std::result::Result<(), Errno> {
+    let mut pieces = pieces.iter().filter(|p| !p.is_empty());
+    let mut rest: &[u8] = &[];
+    loop {
+        if rest.is_empty() {
+            match pieces.next() {
+                Some(piece) => rest = piece,
+                None => return Ok(()),
+            }
+        }
+        match pwritev(fd, &[IoSlice::new(rest)], at) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(n) => {
+                rest = &rest[n..];
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The shared segment: what lies where, how the master makes it and how a rank opens it.
+//!
+//! A sparse memfd; pages cost memory only once touched. Layout, each part at a 4 KiB boundary:
+//!
+//! | part | bytes |
+//! |---|---|
+//! | [`Header`] | 4096 |
+//! | attention bitmap | np / 8 |
+//! | [`RankBlock`] × np | 512 each |
+//! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, two phases of deposits) |
+//! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::bell::{Attention, Bell};
+use crate::control::PROTOCOL;
+use crate::error::system;
+use crate::pool::Pool;
+use crate::state::StateWord;
+use crate::tokens::Tokens;
+use crate::{Error, Result};
+
+/// Most communicators that exist at one time.
+pub const MAX_COMMS: u32 = 1024;
+/// Most messages that may be outstanding at one time.
+pub const MAX_NODES: u32 = 1 << 24;
+/// Most ranks of a job on one node.
+pub const MAX_RANKS: u32 = 1 << 16;
+/// Bytes of a message node, header included.
+pub const NODE_BYTES: usize = 256;
+
+const PAGE: usize = 4096;
+const MAGIC: u64 = u64::from_le_bytes(*b"bdrunseg");
+
+/// First page of the segment.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// 0 until everything else is initialised, then [`PROTOCOL`].
+    version: AtomicU32,
+    np: AtomicU32,
+    magic: AtomicU64,
+    /// The budget.
+    pub pool: Pool,
+    /// Who may compute.
+    pub tokens: Tokens,
+    /// The master's bell.
+    pub bell: Bell,
+    /// Free message nodes: index + 1 in the low half, a counter against ABA in the high half.
+    pub(crate) free_nodes: AtomicU64,
+    /// Message nodes ever used.
+    pub(crate) fresh_nodes: AtomicU32,
+    /// Where in the mail file the next payload goes.
+    pub(crate) mail_end: AtomicU64,
+    /// Where in the spill file the next payload goes.
+    pub(crate) spill_end: AtomicU64,
+    /// Communicators ever made, and a stack of free ones as for nodes.
+    pub(crate) fresh_comms: AtomicU32,
+    pub(crate) free_comms: AtomicU64,
+    /// Next context number.
+    pub(crate) next_context: AtomicU32,
+    /// Most bytes a single rank may hold; 0: no limit.
+    pub rank_limit: AtomicU64,
+}
+
+/// What a rank waits for, as its peers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// For nothing.
+    Nothing,
+    /// For a message of a context from a source (`None`: any) with a tag (`None`: any).
+    Message {
+        /// Context number of the communicator.
+        context: u32,
+        /// Rank in the communicator.
+        source: Option<u32>,
+        /// Tag.
+        tag: Option<u32>,
+    },
+    /// For any message at all.
+    AnyMessage,
+    /// For a collective to be complete.
+    Collective {
+        /// Index of the communicator.
+        comm: u32,
+        /// Number of the collective on it.
+        number: u64,
+    },
+    /// For memory.
+    Memory {
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+/// One rank's part of the segment. Only atomics: everybody may look.
+#[repr(C, align(512))]
+pub struct RankBlock {
+    /// The state word.
+    pub word: StateWord,
+    wait_kind: AtomicU32,
+    wait_a: AtomicU64,
+    wait_b: AtomicU64,
+    wait_c: AtomicU64,
+    /// Last message that arrived: node index + 1; a stack.
+    pub(crate) inbox: AtomicU64,
+    /// Non-zero once it has attached.
+    pub attached: AtomicU32,
+    /// Non-zero while it has a token.
+    pub has_token: AtomicU32,
+    /// Times it has begun to wait.
+    pub waits: AtomicU64,
+    /// Account, in bytes: held from the allocator in RAM or out; its highest; part of the budget it has.
+    pub held: AtomicU64,
+    /// Highest `held`.
+    pub peak: AtomicU64,
+    /// Bytes of the budget that it has, used or not.
+    pub granted: AtomicU64,
+    /// Of `granted`, set aside and not yet used.
+    pub prepaid: AtomicU64,
+    /// Bytes that it asks for; 0 when it asks for none.
+    pub request: AtomicU64,
+    /// Bumped by the master when a request is granted (a futex for threads other than the main one).
+    pub grants: AtomicU32,
+    /// Why the last eviction failed: 0, or an [`EvictFailure`].
+    pub evict_failure: AtomicU32,
+    /// Bytes that the failed eviction wanted to write.
+    pub evict_need: AtomicU64,
+    /// Memory given back by evictions; memory filled by restores.
+    pub evicted: AtomicU64,
+    /// See `evicted`.
+    pub restored: AtomicU64,
+    /// Bytes written to and read from scratch for it.
+    pub written: AtomicU64,
+    /// See `written`.
+    pub read: AtomicU64,
+    /// Evictions carried out.
+    pub evictions: AtomicU32,
+    /// Nanoseconds computing (with a token), waiting, and moving memory.
+    pub running_ns: AtomicU64,
+    /// See `running_ns`.
+    pub waiting_ns: AtomicU64,
+    /// See `running_ns`.
+    pub paging_ns: AtomicU64,
+    progress_label: [AtomicU64; 3],
+    progress_done: AtomicU64,
+    progress_total: AtomicU64,
+    _reserved: AtomicI64,
+}
+
+/// Why an eviction did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum EvictFailure {
+    /// Scratch is full.
+    NoSpace = 1,
+    /// The rank's threads could not be stopped, or something else makes paging impossible now.
+    Refused = 2,
+    /// Scratch failed otherwise.
+    Io = 3,
+}
+
+impl EvictFailure {
+    fn from_u32(n: u32) -> Option<Self> {
+        [Self::NoSpace, Self::Refused, Self::Io].into_iter().find(|f| *f as u32 == n)
+    }
+}
+
+/// How far a rank says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Of what; at most 24 bytes.
+    pub label: String,
+    /// Units done.
+    pub done: u64,
+    /// Units in all.
+    pub total: u64,
+}
+
+const ANY: u64 = u64::MAX;
+
+impl RankBlock {
+    /// Publish what this rank is about to wait for. Relaxed in effect: the state word's fence orders it.
+    pub fn publish(&self, waiting: Waiting) {
+        let some = |x: Option<u32>| x.map_or(ANY, u64::from);
+        let (kind, a, b, c) = match waiting {
+            Waiting::Nothing => (0, 0, 0, 0),
+            Waiting::Message { context, source, tag } => (1, u64::from(context), some(source), some(tag)),
+            Waiting::AnyMessage => (2, 0, 0, 0),
+            Waiting::Collective { comm, number } => (3, u64::from(comm), number, 0),
+            Waiting::Memory { bytes } => (4, bytes, 0, 0),
+        };
+        self.wait_a.store(a, SeqCst);
+        self.wait_b.store(b, SeqCst);
+        self.wait_c.store(c, SeqCst);
+        self.wait_kind.store(kind, SeqCst);
+    }
+
+    /// What it waits for. May be torn while the rank is running; see the proof in `state/README.md`.
+    pub fn waiting(&self) -> Waiting {
+        let some = |x: u64| u32::try_from(x).ok();
+        let (a, b, c) = (self.wait_a.load(SeqCst), self.wait_b.load(SeqCst), self.wait_c.load(SeqCst));
+        match self.wait_kind.load(SeqCst) {
+            1 => Waiting::Message { context: a as u32, source: some(b), tag: some(c) },
+            2 => Waiting::AnyMessage,
+            3 => Waiting::Collective { comm: a as u32, number: b },
+            4 => Waiting::Memory { bytes: a },
+            _ => Waiting::Nothing,
+        }
+    }
+
+    /// Why the last eviction failed.
+    pub fn eviction_failure(&self) -> Option<EvictFailure> {
+        EvictFailure::from_u32(self.evict_failure.load(SeqCst))
+    }
+
+    /// Say how far the rank is.
+    pub fn set_progress(&self, label: &str, done: u64, total: u64) {
+        let mut bytes = [0u8; 24];
+        let mut cut = label.len().min(24);
+        while !label.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        bytes[..cut].copy_from_slice(&label.as_bytes()[..cut]);
+        for (word, chunk) in self.progress_label.iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_le_bytes(chunk.try_into().unwrap_or_default()), SeqCst);
+        }
+        self.progress_done.store(done, SeqCst);
+        self.progress_total.store(total, SeqCst);
+    }
+
+    /// How far the rank says it is; `None` if it never said.
+    pub fn progress(&self) -> Option<Progress> {
+        let bytes: Vec<u8> = self.progress_label.iter().flat_map(|w| w.load(SeqCst).to_le_bytes()).collect();
+        let label = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string();
+        let (done, total) = (self.progress_done.load(SeqCst), self.progress_total.load(SeqCst));
+        (!label.is_empty()).then_some(Progress { label, done, total })
+    }
+}
+
+/// The mapped segment.
+pub struct Segment {
+    map: MmapRaw,
+    fd: OwnedFd,
+    np: u32,
+    at: Offsets,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Offsets {
+    attention: usize,
+    ranks: usize,
+    pub(crate) comms: usize,
+    pub(crate) comm_bytes: usize,
+    nodes: usize,
+    end: usize,
+}
+
+fn round_up(bytes: usize, to: usize) -> usize {
+    bytes.div_ceil(to) * to
+}
+
+impl Offsets {
+    fn of(np: u32) -> Self {
+        let attention = PAGE;
+        let ranks = attention + round_up((np as usize).div_ceil(64) * 8, PAGE);
+        let comms = ranks + round_up(np as usize * size_of::<RankBlock>(), PAGE);
+        let comm_bytes = round_up(crate::collective::comm_bytes(np), PAGE);
+        let nodes = comms + comm_bytes * MAX_COMMS as usize;
+        Self { attention, ranks, comms, comm_bytes, nodes, end: nodes + MAX_NODES as usize * NODE_BYTES }
+    }
+}
+
+impl Segment {
+    /// By the master: make a segment for `np` ranks.
+    pub fn create(np: u32, budget: u64, mail_limit: u64, tokens: u32) -> Result<Self> {
+        if np == 0 || np > MAX_RANKS {
+            return Err(Error::TooMany { what: "ranks", most: u64::from(MAX_RANKS) });
+        }
+        let fd = memfd_create("bdrun-segment", MemfdFlags::CLOEXEC).map_err(system("memfd_create"))?;
+        ftruncate(&fd, Offsets::of(np).end as u64).map_err(system("size the shared segment"))?;
+        let segment = Self::map(fd, np)?;
+        let header = segment.header();
+        header.magic.store(MAGIC, SeqCst);
+        header.np.store(np, SeqCst);
+        header.pool.open(budget, mail_limit);
+        header.tokens.open(tokens);
+        crate::collective::open_world(&segment);
+        header.version.store(PROTOCOL, SeqCst);
+        Ok(segment)
+    }
+
+    /// By a rank: map the segment that it was handed.
+    pub fn open(fd: OwnedFd) -> Result<Self> {
+        let size = rustix::fs::fstat(&fd).map_err(system("look at the shared segment"))?.st_size as usize;
+        if size < PAGE {
+            return Err(Error::Version("too small".into()));
+        }
+        let first = MmapOptions::new()
+            .len(PAGE)
+            .map_raw(&fd)
+            .map_err(|source| Error::System { what: "map the shared segment", source })?;
+        // SAFETY: the page is mapped, page-aligned, and holds a `Header`, which is all atomics: valid for any bytes.
+        let header = unsafe { &*first.as_ptr().cast::<Header>() };
+        let (version, np) = (header.version.load(SeqCst), header.np.load(SeqCst));
+        if version != PROTOCOL || header.magic.load(SeqCst) != MAGIC {
+            return Err(Error::Version(format!("version {version} instead of {PROTOCOL}")));
+        }
+        if np == 0 || np > MAX_RANKS || size != Offsets::of(np).end {
+            return Err(Error::Version(format!("{np} ranks in {size} bytes")));
+        }
+        Self::map(fd, np)
+    }
+
+    fn map(fd: OwnedFd, np: u32) -> Result<Self> {
+        let at = Offsets::of(np);
+        let map = MmapOptions::new()
+            .len(at.end)
+            .no_reserve_swap()
+            .map_raw(&fd)
+            .map_err(|source| Error::System { what: "map the shared segment", source })?;
+        Ok(Self { map, fd, np, at })
+    }
+
+    /// Number of ranks.
+    pub fn np(&self) -> u32 {
+        self.np
+    }
+
+    /// The memfd, to hand to ranks.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A reference to something made of atomics only, at a checked offset.
+    pub(crate) fn atomics<T: AtomicsOnly>(&self, offset: usize) -> &T {
+        assert!(offset % align_of::<T>() == 0 && offset + size_of::<T>() <= self.at.end);
+        // SAFETY: in bounds and aligned (asserted; the map is page-aligned and as long as `end`), lives as long as
+        // `self`; `T` is made of atomics only, for which any bytes are valid and shared writes are defined.
+        unsafe { &*self.map.as_ptr().add(offset).cast::<T>() }
+    }
+
+    /// As `atomics`, several in a row.
+    pub(crate) fn atomic_slice<T: AtomicsOnly>(&self, offset: usize, count: usize) -> &[T] {
+        assert!(offset % align_of::<T>() == 0 && offset + count * size_of::<T>() <= self.at.end);
+        // SAFETY: as in `atomics`.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(offset).cast::<T>(), count) }
+    }
+
+    /// Where plain bytes lie, which have one owner at a time.
+    pub(crate) fn bytes_at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset + len <= self.at.end);
+        self.map.as_mut_ptr().wrapping_add(offset)
+    }
+
+    pub(crate) fn offsets(&self) -> Offsets {
+        self.at
+    }
+
+    /// Offset of a message node.
+    pub(crate) fn node_offset(&self, index: u32) -> usize {
+        assert!(index < MAX_NODES);
+        self.at.nodes + index as usize * NODE_BYTES
+    }
+
+    /// The first page.
+    pub fn header(&self) -> &Header {
+        self.atomics(0)
+    }
+
+    /// A rank's block.
+    ///
+    /// # Panics
+    /// If there is no such rank: callers have checked numbers that come from outside.
+    pub fn rank(&self, rank: u32) -> &RankBlock {
+        assert!(rank < self.np);
+        self.atomics(self.at.ranks + rank as usize * size_of::<RankBlock>())
+    }
+
+    /// Which ranks have something to tell the master.
+    pub fn attention(&self) -> Attention<'_> {
+        Attention(self.atomic_slice(self.at.attention, (self.np as usize).div_ceil(64)))
+    }
+
+    /// By a rank: tell the master to look at it.
+    pub fn ring(&self, rank: u32) {
+        self.attention().set(rank);
+        self.header().bell.ring();
+    }
+}
+
+/// Types that consist of atomics only, so that references to them into shared memory are sound.
+///
+/// # Safety
+/// Every field, padding aside, is an atomic (or such a type).
+pub(crate) unsafe trait AtomicsOnly {}
+// SAFETY: all fields are atomics or structs of atomics.
+unsafe impl AtomicsOnly for Header {}
+// SAFETY: all fields are atomics or structs of atomics.
+unsafe impl AtomicsOnly for RankBlock {}
+// SAFETY: an atomic.
+unsafe impl AtomicsOnly for AtomicU64 {}
+// SAFETY: an atomic.
+unsafe impl AtomicsOnly for AtomicU32 {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_opens_as_it_was_made() {
+        let made = Segment::create(100, 1 << 20, 1 << 18, 2).unwrap();
+        let opened = Segment::open(made.fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(opened.np(), 100);
+        assert!(opened.header().pool.take(1 << 19));
+        assert_eq!(made.header().pool.free(), 1 << 19);
+        made.rank(99).publish(Waiting::Message { context: 3, source: None, tag: Some(7) });
+        assert_eq!(opened.rank(99).waiting(), Waiting::Message { context: 3, source: None, tag: Some(7) });
+        opened.ring(65);
+        opened.ring(3);
+        assert!(made.header().bell.wait(std::time::Duration::ZERO));
+        assert_eq!(made.attention().take().collect::<Vec<_>>(), [3, 65]);
+        opened.rank(5).set_progress("größenordnungsmäßig", 3, 9);
+        assert!("größenordnungsmäßig".starts_with(&made.rank(5).progress().unwrap().label));
+    }
+
+    #[test]
+    fn what_is_no_segment_is_refused() {
+        let fd = memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+        assert!(Segment::open(fd.try_clone().unwrap()).is_err());
+        ftruncate(&fd, 1 << 20).unwrap();
+        assert!(matches!(Segment::open(fd), Err(Error::Version(_))));
+    }
+
+    #[test]
+    fn the_header_fits_its_page() {
+        assert_eq!(size_of::<Header>(), PAGE);
+        assert_eq!(size_of::<RankBlock>(), 512);
+    }
+}

@@ -1,0 +1,391 @@
+//! What memory is really there, and how much of it the job may hold.
+//!
+//! Two things bound it: what the kernel can give without swapping (`MemAvailable`), and the headroom of every cgroup
+//! from our own up to the root, v1 or v2. In a container only a part of that path may be visible; what is visible is
+//! used, and for v1 the kernel's own `hierarchical_memory_limit` tells of the rest.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::cli::{Memory, Options};
+
+/// Limits from here on mean none: v1 writes the largest page-aligned `i64`.
+const NO_LIMIT: u64 = 1 << 62;
+
+/// How much memory there is, and what says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Available {
+    /// Bytes.
+    pub bytes: u64,
+    /// `MemAvailable`, or the file of the limit that is tighter.
+    pub source: String,
+}
+
+/// How much memory the job may hold, and why so much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes; at least 1.
+    pub bytes: u64,
+    /// As in `--memory`, or `50% of what MemAvailable allows`.
+    pub source: String,
+}
+
+/// Why no budget can be found.
+#[derive(Debug, thiserror::Error)]
+pub enum BudgetError {
+    /// The kernel does not say what is available.
+    #[error("cannot read the available memory from {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is none left.
+    #[error("no memory is left ({source_text}); name an amount with --memory")]
+    NoneLeft {
+        /// What says so.
+        source_text: String,
+    },
+}
+
+/// What memory is there now for this process and its children.
+///
+/// # Errors
+/// [`BudgetError::Unreadable`] without a readable `/proc/meminfo`. Unreadable cgroup files are taken as no limit.
+pub fn available() -> Result<Available, BudgetError> {
+    available_under(Path::new("/"))
+}
+
+/// The budget that was asked for. An amount named by the user is taken as it is, even if it is not there.
+///
+/// # Errors
+/// [`BudgetError::NoneLeft`] for a share of nothing.
+pub fn budget(options: &Options, available: &Available) -> Result<Budget, BudgetError> {
+    let share = match options.memory {
+        Some(Memory::Bytes(bytes)) => return Ok(Budget { bytes, source: "--memory".into() }),
+        Some(Memory::Share(share)) => share,
+        None => options.budget_fraction,
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share in (0, 1] of a number of bytes; the last few do not matter"
+    )]
+    let bytes = (available.bytes as f64 * share) as u64;
+    if bytes == 0 {
+        return Err(BudgetError::NoneLeft { source_text: available.source.clone() });
+    }
+    Ok(Budget { bytes, source: format!("{}% of what {} allows", 100.0 * share, available.source) })
+}
+
+/// [`available`] of the system whose root directory is `root`.
+///
+/// # Errors
+/// As [`available`].
+pub fn available_under(root: &Path) -> Result<Available, BudgetError> {
+    let path = root.join("proc/meminfo");
+    let text =
+        fs::read_to_string(&path).map_err(|source| BudgetError::Unreadable { path: path.clone(), source })?;
+    // MemFree is all that kernels before 3.14 have.
+    let kibibytes = field(&text, "MemAvailable:").or_else(|| field(&text, "MemFree:")).ok_or_else(|| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "it has no MemAvailable");
+        BudgetError::Unreadable { path, source }
+    })?;
+    let memory = Available { bytes: kibibytes.saturating_mul(1024), source: "MemAvailable".into() };
+    Ok(headrooms(root)
+        .into_iter()
+        .fold(memory, |tightest, headroom| if headroom.bytes < tightest.bytes { headroom } else { tightest }))
+}
+
+/// The headroom of every cgroup that limits this process and can be seen.
+fn headrooms(root: &Path) -> Vec<Available> {
+    let (Ok(groups), Ok(mounts)) = (
+        fs::read_to_string(root.join("proc/self/cgroup")),
+        fs::read_to_string(root.join("proc/self/mountinfo")),
+    ) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for mount in mounts.lines().filter_map(Mount::parse) {
+        let Some(own) = groups.lines().find_map(|line| mount.version.path_in(line)) else { continue };
+        let top = root.join(mount.at.trim_start_matches('/'));
+        let mut directory = mount.directory(&top, own);
+        loop {
+            found.extend(mount.version.headroom(root, &directory));
+            if directory == top || !directory.pop() {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The two kinds of cgroup file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    /// The path of our own cgroup, if this line of `/proc/self/cgroup` tells it.
+    fn path_in(self, line: &str) -> Option<&str> {
+        let mut parts = line.splitn(3, ':');
+        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_ours = match self {
+            Self::One => controllers.split(',').any(|name| name == "memory"),
+            Self::Two => number == "0" && controllers.is_empty(),
+        };
+        is_ours.then_some(path)
+    }
+
+    /// What may still be used in a cgroup; none if it has no limit. The page cache that has not been used lately is
+    /// given up by the kernel before anybody is refused.
+    fn headroom(self, root: &Path, directory: &Path) -> Option<Available> {
+        let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let stat = read("memory.stat").unwrap_or_default();
+        let (limits, used, cache) = match self {
+            Self::One => (
+                [
+                    ("memory.limit_in_bytes", number("memory.limit_in_bytes")),
+                    ("memory.stat", field(&stat, "hierarchical_memory_limit")),
+                ],
+                number("memory.usage_in_bytes"),
+                field(&stat, "total_inactive_file"),
+            ),
+            // Beyond `high` a cgroup is not refused memory but slowed down until it gives some back.
+            Self::Two => (
+                [("memory.max", number("memory.max")), ("memory.high", number("memory.high"))],
+                number("memory.current"),
+                None,
+            ),
+        };
+        let cache = cache.or_else(|| field(&stat, "inactive_file")).unwrap_or(0);
+        let (name, limit) = limits
+            .into_iter()
+            .filter_map(|(name, limit)| Some((name, limit.filter(|&limit| limit < NO_LIMIT)?)))
+            .min_by_key(|&(_, limit)| limit)?;
+        let shown = directory.strip_prefix(root).unwrap_or(directory);
+        Some(Available {
+            bytes: limit.saturating_sub(used.unwrap_or(0).saturating_sub(cache)),
+            source: format!("/{}", shown.join(name).display()),
+        })
+    }
+}
+
+/// A mounted cgroup file system that may limit memory.
+struct Mount {
+    version: Version,
+    /// Which cgroup is seen at the mount point.
+    shows: String,
+    at: String,
+}
+
+impl Mount {
+    /// Reads a line of `/proc/self/mountinfo`.
+    fn parse(line: &str) -> Option<Self> {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(3);
+        let (shows, at) = (unescape(front.next()?), unescape(front.next()?));
+        let mut back = back.split(' ');
+        let (kind, options) = (back.next()?, back.nth(1)?);
+        let version = match kind {
+            "cgroup2" => Version::Two,
+            "cgroup" if options.split(',').any(|option| option == "memory") => Version::One,
+            _ => return None,
+        };
+        Some(Self { version, shows, at })
+    }
+
+    /// Where our own cgroup is seen: below the mount point, by the part of its path behind what is mounted there. In a
+    /// container the path may be that of the host, or lead out of what is mounted: then it is the mount point.
+    fn directory(&self, top: &Path, own: &str) -> PathBuf {
+        let below = if self.shows == "/" { Some(own) } else { own.strip_prefix(self.shows.as_str()) };
+        let below = below.filter(|path| path.is_empty() || path.starts_with('/')).unwrap_or("");
+        let directory = top.join(below.trim_start_matches('/'));
+        if below.split('/').any(|part| part == "..") || !directory.is_dir() {
+            top.to_owned()
+        } else {
+            directory
+        }
+    }
+}
+
+/// The number behind a word that begins a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        (words.next() == Some(name)).then(|| words.next()?.parse().ok())?
+    })
+}
+
+/// Undoes the octal escapes (`\040` for a space) of mount tables.
+fn unescape(text: &str) -> String {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let code = (first == b'\\')
+            .then(|| behind.get(..3))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match code {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                plain.push(first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const V2: &str = "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+    const V1: &str = "30 23 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+                      35 30 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n\
+                      36 30 0:33 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n";
+
+    /// A tree of files that is removed in the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        /// 16 GiB available, and these files.
+        fn new(cgroup: &str, mounts: &str, files: &[(&str, &str)]) -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let name =
+                format!("bdrun-budget-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            let tree = Self(std::env::temp_dir().join(name));
+            tree.file("proc/meminfo", "MemTotal: 33554432 kB\nMemFree: 1 kB\nMemAvailable:   16777216 kB\n");
+            tree.file("proc/self/cgroup", cgroup);
+            tree.file("proc/self/mountinfo", mounts);
+            for (path, text) in files {
+                tree.file(path, text);
+            }
+            tree
+        }
+
+        fn file(&self, path: &str, text: &str) {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn available(&self) -> (u64, String) {
+            let found = available_under(&self.0).unwrap();
+            (found.bytes, found.source)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn without_cgroups() {
+        assert_eq!(Tree::new("", "", &[]).available(), (16 * GIB, "MemAvailable".into()));
+        let tree = Tree::new("0::/\n", V2, &[]);
+        assert_eq!(tree.available().0, 16 * GIB, "the root has no limit files");
+        fs::remove_file(tree.0.join("proc/meminfo")).unwrap();
+        assert!(available_under(&tree.0).unwrap_err().to_string().contains("proc/meminfo"));
+    }
+
+    #[test]
+    fn version_two_takes_the_tightest_of_the_path() {
+        let files = [
+            ("sys/fs/cgroup/a/memory.max", "4294967296\n"),
+            ("sys/fs/cgroup/a/memory.current", "3221225472\n"),
+            ("sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 1073741824\nactive_file 7\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.high", "3221225472\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "0\n"),
+        ];
+        let tree = Tree::new("0::/a/b\n", V2, &files);
+        assert_eq!(tree.available(), (2 * GIB, "/sys/fs/cgroup/a/memory.max".into()));
+        tree.file("sys/fs/cgroup/a/b/memory.high", "1073741824\n");
+        assert_eq!(tree.available(), (GIB, "/sys/fs/cgroup/a/b/memory.high".into()));
+        tree.file("sys/fs/cgroup/a/b/memory.current", "2000000000\n");
+        assert_eq!(tree.available().0, 0, "already beyond it");
+    }
+
+    #[test]
+    fn version_one_and_its_way_to_say_unlimited() {
+        let files = [
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1073741824\n"),
+            (
+                "sys/fs/cgroup/memory/job/memory.stat",
+                "cache 1\nhierarchical_memory_limit 9223372036854771712\n",
+            ),
+        ];
+        let cgroup = "4:memory:/job\n1:cpu:/elsewhere\n0::/\n";
+        let tree = Tree::new(cgroup, V1, &files);
+        assert_eq!(tree.available().0, 16 * GIB);
+        tree.file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "3221225472\n");
+        tree.file("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 0\ntotal_inactive_file 536870912\n");
+        let expected = "/sys/fs/cgroup/memory/job/memory.limit_in_bytes";
+        assert_eq!(tree.available(), (5 * GIB / 2, expected.into()));
+        // A parent that cannot be seen has a lower limit.
+        tree.file(
+            "sys/fs/cgroup/memory/job/memory.stat",
+            "hierarchical_memory_limit 2147483648\ntotal_inactive_file 0\n",
+        );
+        assert_eq!(tree.available(), (GIB, "/sys/fs/cgroup/memory/job/memory.stat".into()));
+    }
+
+    #[test]
+    fn containers_where_the_path_cannot_be_seen() {
+        // Our cgroup is mounted, but our path is that of the host.
+        let mounts = "31 23 0:28 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let files = [("sys/fs/cgroup/memory.max", "1073741824"), ("sys/fs/cgroup/memory.current", "0")];
+        for cgroup in ["0::/docker/abc\n", "0::/docker/abcdef\n", "0::/../other\n", "0::/gone/from/here\n"] {
+            assert_eq!(Tree::new(cgroup, mounts, &files).available().0, GIB, "{cgroup}");
+        }
+        // One level below what is mounted.
+        let deeper = [files[0], files[1], ("sys/fs/cgroup/x/memory.max", "1048576")];
+        assert_eq!(Tree::new("0::/docker/abc/x\n", mounts, &deeper).available().0, 1 << 20);
+        // The mount shows the host's root and the path is not there.
+        assert_eq!(Tree::new("0::/docker/abc\n", V2, &files).available().0, GIB);
+    }
+
+    #[test]
+    fn mount_points_may_contain_spaces() {
+        assert_eq!(unescape(r"/a\040b\134c\09"), "/a b\\c\\09");
+    }
+
+    #[test]
+    fn the_budget_is_what_was_asked_for() {
+        let there = Available { bytes: 10 * GIB, source: "MemAvailable".into() };
+        let choose = |line: &str| {
+            let options = Options::from_args(line.split(' ')).unwrap();
+            budget(&options, &there).unwrap()
+        };
+        assert_eq!(choose("bdrun p").bytes, 5 * GIB);
+        assert_eq!(choose("bdrun p").source, "50% of what MemAvailable allows");
+        assert_eq!(choose("bdrun --budget-fraction 0.25 p").bytes, 5 * GIB / 2);
+        assert_eq!(choose("bdrun --memory 10% p").bytes, GIB);
+        assert_eq!(choose("bdrun --memory 64G p").bytes, 64 * GIB, "even if it is not there");
+        let nothing = Available { bytes: 0, ..there.clone() };
+        assert!(budget(&Options::from_args(["bdrun", "p"]).unwrap(), &nothing).is_err());
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        assert!(available().unwrap().bytes > 0);
+    }
+}

@@ -1,0 +1,457 @@
+//! The command line: one definition of every flag.
+//!
+//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like; `-np N` is
+//! accepted as `mpiexec` does, which a parser of POSIX options would read as `-n p`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{CommandFactory, Parser, ValueEnum};
+
+use crate::exit;
+
+/// The most ranks a job may have.
+pub const MAX_RANKS: u32 = 65_536;
+
+/// What the user asked for, checked.
+#[derive(Debug, Clone, PartialEq, Parser)]
+#[command(
+    name = "bdrun",
+    version,
+    about = "Run a partitioned or MPI-style job that is bigger than memory, on the machine you have",
+    override_usage = "bdrun [OPTIONS] [--] PROGRAM [ARGS]...",
+    after_help = exit::help(),
+    max_term_width = 100
+)]
+pub struct Options {
+    /// Number of ranks (processes) to run
+    #[arg(
+        short = 'n', long = "np", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)),
+        long_help = "Number of ranks (processes) to run. Written -n N, -np N or --np N"
+    )]
+    pub np: u32,
+
+    /// At most N ranks in memory at once [default: as many as fit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub resident: Option<u32>,
+
+    /// Memory the whole job may hold: 700M, 1.5GiB, or 50% of what is available
+    ///
+    /// Units are powers of 1024. What is available is the smaller of the kernel's MemAvailable and the headroom
+    /// of the cgroup that bdrun runs in. Default: --budget-fraction of it.
+    #[arg(long, value_name = "SIZE|PCT", value_parser = parse_memory)]
+    pub memory: Option<Memory>,
+
+    /// The share of the available memory to use when --memory is not given
+    #[arg(long, value_name = "F", default_value_t = 0.5, value_parser = parse_fraction)]
+    pub budget_fraction: f64,
+
+    /// Memory set aside when a rank is admitted, and the most it may hold
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub rank_memory: Option<u64>,
+
+    /// Directory on a disk for what does not fit in memory [default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+
+    /// Put the ranks into a cgroup whose limit the kernel enforces
+    ///
+    /// Needs the right to make cgroups (root, or a delegated subtree). A rank that alone needs more than the
+    /// budget then fails, where it would otherwise run alone.
+    #[arg(long)]
+    pub enforce: bool,
+
+    /// What bdrun itself prints: a table for people, one JSON object, or only errors
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = OutputKind::Human)]
+    pub output: OutputKind,
+
+    /// Write what the job did to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    pub stats: Option<PathBuf>,
+
+    /// Put the rank's number before every line it prints
+    #[arg(long)]
+    pub tag_output: bool,
+
+    /// End the job after this time: seconds (90, 2.5) or with units (1h30m, 500ms)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+
+    /// Set NAME in the ranks' environment, or pass on bdrun's own; may be repeated
+    #[arg(
+        long = "env", value_name = "NAME[=VALUE]", action = clap::ArgAction::Append,
+        value_parser = OsStringValueParser::new().try_map(|text| parse_env(&text))
+    )]
+    pub env: Vec<EnvSetting>,
+
+    /// How many ranks compute at once [default: the processors bdrun may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub processors: Option<u32>,
+
+    /// The program, then its arguments
+    #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    command: Vec<OsString>,
+}
+
+/// How much memory the user named.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Memory {
+    /// So many bytes.
+    Bytes(u64),
+    /// A share of what is really available, in (0, 1].
+    Share(f64),
+}
+
+/// What `bdrun` itself prints. What ranks print is always passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputKind {
+    /// A live progress line on a terminal, and a table at the end; all on standard error.
+    #[default]
+    Human,
+    /// One JSON object (that of `--stats`) at the end; on standard error.
+    Json,
+    /// Nothing but errors.
+    Quiet,
+}
+
+/// One `--env`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvSetting {
+    /// The variable.
+    pub name: OsString,
+    /// Its value; `None` passes on what `bdrun` itself has.
+    pub value: Option<OsString>,
+}
+
+/// A command line that is not a job to run.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CliError(clap::Error);
+
+impl CliError {
+    /// Prints help or version to standard output, or the error to standard error, with colours on a terminal.
+    /// Errors of writing are ignored: whoever closed the pipe has seen enough.
+    pub fn print(&self) {
+        let _ = self.0.print();
+    }
+
+    /// 0 for help and version, otherwise the code of [`exit::Ending::Usage`].
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        if self.0.use_stderr() { exit::Ending::Usage(String::new()).code() } else { 0 }
+    }
+}
+
+impl Options {
+    /// Reads a command line, `argv[0]` included.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it; also `--help` and `--version`, see [`CliError::code`].
+    pub fn from_args<I>(argv: I) -> Result<Self, CliError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        let argv = argv.into_iter().map(Into::into).collect();
+        Self::try_parse_from(mark_program(argv)).map_err(CliError)
+    }
+
+    /// The program as it was named.
+    #[must_use]
+    pub fn program(&self) -> &OsStr {
+        &self.command[0]
+    }
+
+    /// The program's arguments.
+    #[must_use]
+    pub fn args(&self) -> &[OsString] {
+        &self.command[1..]
+    }
+
+    /// How many ranks may be resident at once: `--resident`, and never more than there are.
+    #[must_use]
+    pub fn resident_limit(&self) -> u32 {
+        self.resident.unwrap_or(self.np).min(self.np)
+    }
+
+    /// How many ranks may compute at once: `--processors`, else those this process may use (its scheduling affinity
+    /// and its cgroup's quota).
+    #[must_use]
+    pub fn processor_count(&self) -> u32 {
+        self.processors.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
+        })
+    }
+}
+
+/// Makes an unambiguous command line: `-np` before PROGRAM becomes `--np`, and a `--` is put before PROGRAM, so that
+/// an unknown option is an error and not the program's name.
+fn mark_program(mut argv: Vec<OsString>) -> Vec<OsString> {
+    let command = Options::command();
+    let takes_value = |matches: &dyn Fn(&clap::Arg) -> bool| {
+        command.get_arguments().any(|arg| matches(arg) && arg.get_action().takes_values())
+    };
+    let mut at = 1;
+    while at < argv.len() {
+        let Some(text) = argv[at].to_str().map(str::to_owned) else { break };
+        let separate_value = if text == "--" {
+            return argv;
+        } else if text == "-np" {
+            argv[at] = "--np".into();
+            true
+        } else if let Some(number) = text.strip_prefix("-np") {
+            argv[at] = format!("--np={}", number.strip_prefix('=').unwrap_or(number)).into();
+            false
+        } else if let Some(long) = text.strip_prefix("--") {
+            takes_value(&|arg| arg.get_long() == Some(long))
+        } else if let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) {
+            short.chars().count() == 1 && takes_value(&|arg| arg.get_short() == short.chars().next())
+        } else {
+            break;
+        };
+        at += 1 + usize::from(separate_value);
+    }
+    if at < argv.len() {
+        argv.insert(at, "--".into());
+    }
+    argv
+}
+
+/// Reads a size: a number, possibly with a fraction, and B, K, M, G or T (also KB, KiB, …), powers of 1024.
+///
+/// # Errors
+/// A sentence saying what a size looks like.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size such as 4096, 700M or 1.5GiB");
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
+        // "ib" alone is no unit.
+        "" if unit != "ib" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        "p" => 50,
+        _ => return Err(wrong()),
+    };
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is more than 16 EiB"))?,
+        Err(_) => scale(number.parse().map_err(|_| wrong())?, shift).ok_or_else(wrong)?,
+    };
+    if bytes == 0 { Err(format!("'{text}' is no memory at all")) } else { Ok(bytes) }
+}
+
+/// `number` × 2^`shift`, rounded, if that is a number of bytes.
+fn scale(number: f64, shift: u32) -> Option<u64> {
+    let bytes = (number * f64::from(shift).exp2()).round();
+    // 2^64 as the first value that does not fit.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
+    (bytes.is_finite() && (0.0..18_446_744_073_709_551_616.0).contains(&bytes)).then_some(bytes as u64)
+}
+
+/// Reads `--memory`: a size, or a share of what is available.
+fn parse_memory(text: &str) -> Result<Memory, String> {
+    let Some(number) = text.trim().strip_suffix('%') else {
+        return parse_size(text).map(Memory::Bytes);
+    };
+    match number.trim_end().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Memory::Share(percent / 100.0)),
+        _ => Err(format!("'{text}' is not a percentage above 0 and up to 100")),
+    }
+}
+
+/// Reads a fraction in (0, 1].
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(fraction) if fraction > 0.0 && fraction <= 1.0 => Ok(fraction),
+        _ => Err(format!("'{text}' is not a fraction above 0 and up to 1")),
+    }
+}
+
+/// Reads a duration above 0: seconds, or parts with d, h, m, s or ms.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a time such as 90, 2.5 or 1h30m");
+    let mut total = 0.0;
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(behind.len());
+        let (unit, next) = behind.split_at(letters);
+        let seconds = match unit {
+            "d" => 86_400.0,
+            "h" => 3_600.0,
+            "m" | "min" => 60.0,
+            "s" | "" => 1.0,
+            "ms" => 0.001,
+            _ => return Err(wrong()),
+        };
+        total += number.parse::<f64>().map_err(|_| wrong())? * seconds;
+        rest = next;
+    }
+    match Duration::try_from_secs_f64(total) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(wrong()),
+    }
+}
+
+/// Reads `NAME` or `NAME=VALUE`; the value may be anything, also not UTF-8.
+fn parse_env(text: &OsStr) -> Result<EnvSetting, String> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = text.as_bytes();
+    let (name, value) = match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+        None => (bytes, None),
+    };
+    if name.is_empty() {
+        return Err("a variable needs a name".into());
+    }
+    Ok(EnvSetting { name: OsStr::from_bytes(name).to_owned(), value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, CliError> {
+        Options::from_args(std::iter::once("bdrun").chain(line.split_whitespace()))
+    }
+
+    fn error(line: &str) -> String {
+        let error = parse(line).expect_err(line);
+        assert_eq!(error.code(), 118, "{line}");
+        error.to_string()
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn ranks_in_every_spelling() {
+        for line in
+            ["-np 4 prog", "-np4 prog", "-np=4 prog", "-n 4 prog", "-n4 prog", "--np 4 prog", "--np=4 prog"]
+        {
+            let options = parse(line).expect(line);
+            assert_eq!(options.np, 4, "{line}");
+            assert_eq!(options.program(), "prog", "{line}");
+            assert!(options.args().is_empty(), "{line}");
+        }
+        assert_eq!(parse("prog").unwrap().np, 1);
+    }
+
+    #[test]
+    fn everything_behind_the_program_is_its_own() {
+        let options = parse("-np 2 --enforce prog -np 9 --resident x --help -- -n").unwrap();
+        assert_eq!(options.np, 2);
+        assert!(options.enforce);
+        assert_eq!(options.program(), "prog");
+        assert_eq!(options.args(), ["-np", "9", "--resident", "x", "--help", "--", "-n"]);
+
+        let options = parse("-np 2 -- -odd --np 3").unwrap();
+        assert_eq!((options.program(), options.np), (OsStr::new("-odd"), 2));
+        assert_eq!(options.args(), ["--np", "3"]);
+        assert_eq!(parse("--scratch /x -np 3 prog").unwrap().np, 3, "the value of an option is no program");
+    }
+
+    #[test]
+    fn all_options() {
+        let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s \
+                    --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
+                    --env C= --processors 3 prog";
+        let options = parse(line).unwrap();
+        assert_eq!(options.resident_limit(), 16);
+        assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
+        assert_eq!(options.budget_fraction, 0.25);
+        assert_eq!(options.rank_memory, Some(8 << 20));
+        assert_eq!(options.scratch, Some("/s".into()));
+        assert_eq!(options.output, OutputKind::Json);
+        assert_eq!(options.stats, Some("/t/s.json".into()));
+        assert!(options.enforce && options.tag_output);
+        assert_eq!(options.timeout, Some(Duration::from_secs(5400)));
+        assert_eq!(options.processor_count(), 3);
+        let setting =
+            |name: &str, value: Option<&str>| EnvSetting { name: name.into(), value: value.map(Into::into) };
+        assert_eq!(options.env, [setting("A", Some("1=2")), setting("B", None), setting("C", Some(""))]);
+        assert_eq!(parse("-np 4 --resident 16 prog").unwrap().resident_limit(), 4);
+        assert!(parse("prog").unwrap().processor_count() >= 1);
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("1k", 1 << 10),
+            ("700M", 700 << 20),
+            ("8G", 8 << 30),
+            ("1.5GiB", 3 << 29),
+            ("1.5 gb", 3 << 29),
+            ("2T", 2 << 40),
+            ("12B", 12),
+            ("0.5K", 512),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in
+            ["", "G", "x", "1.2.3M", "-1G", "5Q", "1ib", "0", "0.0001", "99999999999999999999", "9e9G"]
+        {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+        assert!(parse_size("999999999T").unwrap_err().contains("16 EiB"));
+        assert_eq!(parse_memory("50%"), Ok(Memory::Share(0.5)));
+        assert_eq!(parse_memory("64G"), Ok(Memory::Bytes(64 << 30)));
+        assert!(parse_memory("0%").is_err() && parse_memory("101%").is_err() && parse_memory("%").is_err());
+    }
+
+    #[test]
+    fn times() {
+        for (text, milliseconds) in [
+            ("90", 90_000),
+            ("2.5", 2_500),
+            ("1h30m", 5_400_000),
+            ("1d", 86_400_000),
+            ("500ms", 500),
+            ("1m5s", 65_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "0", "-3", "5x", "h", "1h30mm", "1e9"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_flag() {
+        assert!(error("-np 0 prog").contains("--np"));
+        assert!(error("-np 65537 prog").contains("65536"));
+        assert!(error("-np x prog").contains("--np"));
+        assert!(error("--resident 0 prog").contains("--resident"));
+        assert!(error("--budget-fraction 0 prog").contains("--budget-fraction"));
+        assert!(error("--budget-fraction 1.01 prog").contains("fraction above 0"));
+        assert!(error("--budget-fraction NaN prog").contains("--budget-fraction"));
+        assert!(error("--memory lots prog").contains("1.5GiB"));
+        assert!(error("--timeout soon prog").contains("1h30m"));
+        assert!(error("--env =1 prog").contains("needs a name"));
+        assert!(error("--no-such-flag 3 prog").contains("--no-such-flag"));
+        assert!(error("-np 4").contains("PROGRAM"));
+        assert!(error("-np").contains("--np"));
+        assert!(error("").contains("PROGRAM"));
+    }
+
+    #[test]
+    fn help_lists_the_exit_codes_and_is_no_error() {
+        let help = parse("--help").unwrap_err();
+        assert_eq!(help.code(), 0);
+        let text = help.to_string();
+        assert!(text.contains("Usage: bdrun [OPTIONS] [--] PROGRAM [ARGS]..."), "{text}");
+        assert!(text.contains("121    scratch is full"), "{text}");
+        assert_eq!(parse("--version").unwrap_err().code(), 0);
+    }
+}

@@ -1,0 +1,120 @@
+//! For people: a live line on a terminal, messages, and the table at the end.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::progress::{Pace, line};
+use super::{Output, Snapshot, error_text, table};
+use crate::exit::Ending;
+use crate::stats::Stats;
+
+/// The output for people.
+pub struct Human<W> {
+    out: W,
+    /// The live line; none where nobody sees it live.
+    bar: Option<ProgressBar>,
+    pace: Pace,
+}
+
+impl Human<io::Stderr> {
+    /// On standard error, with a live line if that is a terminal.
+    #[must_use]
+    pub fn stderr() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            // Cut to the terminal's width, so that it stays one line.
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { out: io::stderr(), bar, pace: Pace::default() }
+    }
+}
+
+impl<W: Write + Send> Human<W> {
+    /// On `out`, without a live line.
+    pub fn new(out: W) -> Self {
+        Self { out, bar: None, pace: Pace::default() }
+    }
+
+    fn write(&mut self, text: &str) {
+        let out = &mut self.out;
+        let mut write = || {
+            let _ = out.write_all(text.as_bytes());
+            let _ = out.flush();
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+impl<W: Write + Send> Output for Human<W> {
+    fn progress(&mut self, snapshot: &Snapshot) {
+        let Some(bar) = &self.bar else { return };
+        let left = self.pace.left(snapshot);
+        bar.set_message(line(snapshot, left));
+        bar.tick();
+    }
+
+    fn note(&mut self, text: &str) {
+        self.write(&format!("bdrun: {text}\n"));
+    }
+
+    fn lines(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn finish(&mut self, stats: &Stats, ending: &Ending) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        // A job that never began has nothing in its table.
+        let began = stats.ranks.iter().any(|rank| rank.status != "unborn");
+        let mut text = if began { table::summary(stats) } else { String::new() };
+        // Last, where it is seen.
+        text.push_str(&error_text(ending));
+        self.write(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::RankStats;
+
+    #[test]
+    fn no_live_line_on_a_pipe_and_the_error_last() {
+        let mut shown = Vec::new();
+        let mut human = Human::new(&mut shown);
+        human.progress(&Snapshot::default());
+        human.note("rank 3 runs alone");
+        let mut called = false;
+        human
+            .lines(&mut || {
+                called = true;
+                Ok(())
+            })
+            .unwrap();
+        assert!(called);
+        let ranks = vec![RankStats { status: "exit 7".into(), ..RankStats::default() }];
+        let stats = Stats { np: 1, status: "rank-failed".into(), ranks, ..Stats::default() };
+        human.finish(&stats, &Ending::RankExited { rank: 0, code: 7, doing: None });
+        let text = String::from_utf8(shown).unwrap();
+        assert!(text.starts_with("bdrun: rank 3 runs alone\nbdrun: 1 rank, rank-failed after"), "{text}");
+        assert!(text.ends_with("exit 7\nbdrun: error: rank 0 failed with exit code 7\n"), "{text}");
+    }
+
+    #[test]
+    fn a_job_that_never_began_shows_the_error_only() {
+        let mut shown = Vec::new();
+        Human::new(&mut shown).finish(&Stats::default(), &Ending::Internal("broken".into()));
+        assert_eq!(String::from_utf8(shown).unwrap(), "bdrun: error: broken\n");
+    }
+}

@@ -1,0 +1,75 @@
+//! What `bdrun` itself shows: a live line while the job runs, a table or an object at its end.
+//!
+//! Everything goes to standard error, so that standard output is the ranks' alone. What is shown is behind one trait,
+//! [`Output`]; [`new`] picks the kind. With `--output json` the object (that of `--stats`) is the last line of
+//! standard error; scripts that want it apart from what ranks write there use `--stats FILE`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `human.rs` | live line, messages, table |
+//! | `progress.rs` | the text of the live line, and the time left |
+//! | `table.rs` | the table, and which ranks are notable |
+//! | `json.rs`, `quiet.rs` | the other kinds |
+//! | `units.rs` | bytes and times as text |
+
+mod human;
+mod json;
+mod progress;
+mod quiet;
+mod table;
+pub mod units;
+
+use std::io;
+
+pub use human::Human;
+pub use json::Json;
+pub use progress::{JobProgress, Snapshot};
+pub use quiet::Quiet;
+pub use table::summary;
+
+use crate::cli::OutputKind;
+use crate::exit::Ending;
+use crate::stats::Stats;
+
+/// Where the master shows what it does. Errors of writing are ignored: a job does not end because nobody looks.
+pub trait Output: Send {
+    /// The state of the job now; to be called a few times a second.
+    fn progress(&mut self, snapshot: &Snapshot);
+
+    /// Something the user should know while the job goes on, such as an overdraft. One sentence.
+    fn note(&mut self, text: &str);
+
+    /// Runs `write`, which writes ranks' lines to the terminal, with the live line out of the way.
+    ///
+    /// # Errors
+    /// That of `write`.
+    fn lines(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        write()
+    }
+
+    /// The end: what happened, and why if it went wrong. Called once, last.
+    fn finish(&mut self, stats: &Stats, ending: &Ending);
+}
+
+/// The output of this kind, on standard error.
+#[must_use]
+pub fn new(kind: OutputKind) -> Box<dyn Output> {
+    match kind {
+        OutputKind::Human => Box::new(Human::stderr()),
+        OutputKind::Json => Box::new(Json::new(io::stderr())),
+        OutputKind::Quiet => Box::new(Quiet::new(io::stderr())),
+    }
+}
+
+/// What went wrong and what to do about it, a line each; nothing if all went well.
+#[must_use]
+pub fn error_text(ending: &Ending) -> String {
+    if ending.is_success() {
+        return String::new();
+    }
+    let mut text = format!("bdrun: error: {ending}\n");
+    if let Some(remedy) = ending.remedy() {
+        text.push_str(&format!("bdrun: remedy: {remedy}\n"));
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! The table at the end: the job, and the ranks worth a look.
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::units::{Bytes, Span};
+use crate::stats::{RankStats, Stats};
+
+/// How many ranks are shown.
+const SHOWN: usize = 5;
+
+/// A measure of a rank, whose largest value makes it notable.
+type Measure = fn(&RankStats) -> f64;
+
+/// The measures, and what is said of the rank with the largest.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "only compared; ranks that differ by a few bytes are the same"
+)]
+const EXTREMES: [(Measure, &str); 5] = [
+    (|rank| rank.peak_bytes as f64, "largest peak"),
+    (|rank| (rank.evicted_bytes + rank.restored_bytes) as f64, "most paged"),
+    (|rank| rank.running_s, "ran longest"),
+    (|rank| rank.waiting_s, "waited longest"),
+    (|rank| rank.paging_s, "longest paging"),
+];
+
+/// What happened, as people read it: a sentence, and the table.
+#[must_use]
+pub fn summary(stats: &Stats) -> String {
+    let mut text = headline(stats);
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "peak", "evicted", "restored", "running", "waiting", "paging", ""]);
+    let sum = |time: fn(&RankStats) -> f64| stats.ranks.iter().map(time).sum::<f64>();
+    let job = RankStats {
+        peak_bytes: stats.peak_resident_bytes,
+        evicted_bytes: stats.evicted_bytes,
+        restored_bytes: stats.restored_bytes,
+        running_s: sum(|rank| rank.running_s),
+        waiting_s: sum(|rank| rank.waiting_s),
+        paging_s: sum(|rank| rank.paging_s),
+        ..RankStats::default()
+    };
+    table.add_row(row("job".into(), &job, "all ranks; peak in RAM"));
+    for (rank, why) in notable(stats) {
+        table.add_row(row(format!("rank {}", rank.rank), rank, &why));
+    }
+    for column in table.column_iter_mut().skip(1).take(6) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The job in a line or two.
+fn headline(stats: &Stats) -> String {
+    let ranks = if stats.np == 1 { "1 rank".into() } else { format!("{} ranks", stats.np) };
+    let mut text = format!(
+        "bdrun: {ranks}, {} after {}; budget {}, demand {}",
+        stats.status,
+        Span(stats.wall_s),
+        Bytes(stats.budget_bytes),
+        Bytes(stats.demand_bytes)
+    );
+    if stats.budget_bytes > 0 {
+        #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
+        let times = stats.demand_bytes as f64 / stats.budget_bytes as f64;
+        // Writing to a string cannot fail.
+        let _ = write!(text, " ({times:.2} x)");
+    }
+    let _ = writeln!(
+        text,
+        "\nbdrun: at most {} of {} resident, {} running; messages {}, of them {} through scratch",
+        stats.max_resident,
+        stats.resident_limit,
+        stats.max_running,
+        Bytes(stats.message_bytes),
+        Bytes(stats.spilled_message_bytes)
+    );
+    if let Some(rank) = stats.overdraft_rank {
+        let _ = writeln!(text, "bdrun: rank {rank} alone needed more than the budget and ran alone");
+    }
+    text
+}
+
+fn row(name: String, rank: &RankStats, why: &str) -> Vec<Cell> {
+    vec![
+        Cell::new(name),
+        Cell::new(Bytes(rank.peak_bytes)),
+        Cell::new(Bytes(rank.evicted_bytes)),
+        Cell::new(Bytes(rank.restored_bytes)),
+        Cell::new(Span(rank.running_s)),
+        Cell::new(Span(rank.waiting_s)),
+        Cell::new(Span(rank.paging_s)),
+        Cell::new(why),
+    ]
+}
+
+/// The ranks worth a look, each with the reasons: those that failed, the one that overdrew, and the extremes; then the
+/// next largest, up to five.
+fn notable(stats: &Stats) -> Vec<(&RankStats, String)> {
+    let mut found: Vec<(&RankStats, String)> = Vec::new();
+    let mut add = |rank: Option<&'_ RankStats>, why: &str| {
+        let Some(rank) = rank.and_then(|rank| stats.ranks.iter().find(|one| one.rank == rank.rank)) else {
+            return;
+        };
+        if let Some((_, reasons)) = found.iter_mut().find(|(known, _)| known.rank == rank.rank) {
+            if !why.is_empty() {
+                reasons.push_str(if reasons.is_empty() { "" } else { ", " });
+                reasons.push_str(why);
+            }
+        } else if found.len() < SHOWN {
+            found.push((rank, why.to_owned()));
+        }
+    };
+    let failed = |rank: &&RankStats| rank.status.starts_with("exit") || rank.status.starts_with("signal");
+    for rank in stats.ranks.iter().filter(failed).take(SHOWN) {
+        add(Some(rank), &rank.status);
+    }
+    add(stats.ranks.iter().find(|rank| Some(rank.rank) == stats.overdraft_rank), "over budget");
+    for (measure, why) in EXTREMES {
+        // Of equals the first.
+        let most = stats.ranks.iter().rev().max_by(|one, other| measure(one).total_cmp(&measure(other)));
+        // Where all are the same there is no extreme.
+        add(most.filter(|most| stats.ranks.iter().any(|rank| measure(rank) < measure(most))), why);
+    }
+    let mut by_size: Vec<&RankStats> = stats.ranks.iter().collect();
+    by_size.sort_by_key(|rank| std::cmp::Reverse(rank.peak_bytes));
+    for rank in by_size.into_iter().take(SHOWN) {
+        add(Some(rank), "");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats() -> Stats {
+        let ranks = (0..8)
+            .map(|rank| RankStats {
+                rank,
+                status: "ok".into(),
+                peak_bytes: (20 + u64::from(rank)) << 20,
+                evicted_bytes: if rank == 3 { 90 << 20 } else { 40 << 20 },
+                restored_bytes: 40 << 20,
+                running_s: 2.0,
+                waiting_s: f64::from(10 - rank),
+                paging_s: 0.25,
+            })
+            .collect();
+        Stats {
+            version: 1,
+            status: "ok".into(),
+            np: 8,
+            wall_s: 62.0,
+            budget_bytes: 50 << 20,
+            resident_limit: 2,
+            demand_bytes: 200 << 20,
+            peak_resident_bytes: 49 << 20,
+            evicted_bytes: 370 << 20,
+            restored_bytes: 320 << 20,
+            message_bytes: 3 << 20,
+            max_running: 2,
+            max_resident: 2,
+            ranks,
+            ..Stats::default()
+        }
+    }
+
+    #[test]
+    fn the_whole_text() {
+        let text = summary(&stats());
+        let expected = "\
+bdrun: 8 ranks, ok after 1m02s; budget 50.0 MiB, demand 200.0 MiB (4.00 x)
+bdrun: at most 2 of 2 resident, 2 running; messages 3.0 MiB, of them 0 B through scratch
+             peak    evicted   restored  running  waiting  paging
+ job     49.0 MiB  370.0 MiB  320.0 MiB   16.0 s   52.0 s   2.0 s  all ranks; peak in RAM
+ rank 7  27.0 MiB   40.0 MiB   40.0 MiB    2.0 s    3.0 s   0.2 s  largest peak
+ rank 3  23.0 MiB   90.0 MiB   40.0 MiB    2.0 s    7.0 s   0.2 s  most paged
+ rank 0  20.0 MiB   40.0 MiB   40.0 MiB    2.0 s   10.0 s   0.2 s  waited longest
+ rank 6  26.0 MiB   40.0 MiB   40.0 MiB    2.0 s    4.0 s   0.2 s
+ rank 5  25.0 MiB   40.0 MiB   40.0 MiB    2.0 s    5.0 s   0.2 s
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn failures_and_overdrafts_come_first() {
+        let mut stats = stats();
+        stats.overdraft_rank = Some(2);
+        stats.ranks[4].status = "signal 11".into();
+        let found: Vec<(u32, String)> =
+            notable(&stats).into_iter().map(|(rank, why)| (rank.rank, why)).collect();
+        assert_eq!(found[..2], [(4, "signal 11".into()), (2, "over budget".into())]);
+        assert_eq!(found.len(), SHOWN);
+        assert!(summary(&stats).contains("rank 2 alone needed more than the budget"));
+    }
+
+    #[test]
+    fn nothing_to_say_about_nothing() {
+        assert!(notable(&Stats::default()).is_empty());
+    }
+}

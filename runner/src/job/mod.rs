@@ -1,0 +1,421 @@
+//! A job from beginning to end: the shell around the pure scheduler.
+//!
+//! One thread (the caller's) owns everything. Others only put messages into its channel: the supervisor's, one that
+//! waits for the bell in the shared segment, one that listens to the control sockets. It takes what there is, tells the
+//! scheduler, carries out its orders, and sleeps.
+//!
+//! | file | what |
+//! |---|---|
+//! | `setup.rs` | what must be there before the first rank: program, scratch, budget, segment |
+//! | `listen.rs` | the two listening threads |
+//! | `observe.rs` | from state words to scheduler events |
+//! | `orders.rs` | from scheduler effects to state words and processes |
+//! | `describe.rs` | what a rank is doing, in words |
+//! | `report.rs` | progress and the final account |
+
+mod describe;
+mod listen;
+mod observe;
+mod orders;
+mod report;
+mod setup;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bdrun_ipc::control::{self, FailureKind, Frame};
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+
+use crate::cli::Options;
+use crate::display::{self, Output};
+use crate::exit::Ending;
+use crate::scheduler::{Effect, Event, Scheduler};
+use crate::supervisor::{
+    self, Escalation, EscalationEffect, EscalationEvent, Happening, OomKill, Supervisor,
+};
+use describe::doing;
+use listen::{Listeners, Message};
+use observe::Seen;
+use setup::Setup;
+
+/// What ranks get to end after a signal or a time limit.
+const GRACE: Duration = Duration::from_secs(5);
+/// What they get after another rank has failed.
+const FAILURE_GRACE: Duration = Duration::from_millis(200);
+/// How long nothing must have happened before a job is given up.
+const SETTLE: Duration = Duration::from_millis(50);
+/// How often the live line is drawn.
+const TICK: Duration = Duration::from_millis(200);
+/// How long the end of a job that was killed may take.
+const KILLED_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the output of a job that ended well may take to be read by whoever reads it.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+type SharedOutput = Arc<Mutex<Box<dyn Output>>>;
+
+/// What the master keeps of a rank besides the scheduler's and the segment's.
+struct RankRecord {
+    seen: Seen,
+    control: Option<OwnedFd>,
+    pid: Option<i32>,
+    /// How it ended, as in the statistics.
+    status: Option<String>,
+}
+
+struct Job<'a> {
+    options: &'a Options,
+    setup: Setup,
+    scheduler: Scheduler,
+    supervisor: Supervisor,
+    escalation: Escalation,
+    listeners: Listeners,
+    messages: Receiver<Message>,
+    output: SharedOutput,
+    ranks: Vec<RankRecord>,
+    /// Events for the scheduler, in order.
+    events: Vec<Event>,
+    /// The first thing that decided how the job ends.
+    ending: Option<Ending>,
+    begin: Instant,
+    alive: u32,
+    most_alive: u32,
+    most_resident: u32,
+    largest_rank: u64,
+    meter: report::Meter,
+}
+
+/// Run a job; the exit code.
+pub fn run(options: &Options) -> u8 {
+    let begin = Instant::now();
+    let output: SharedOutput = Arc::new(Mutex::new(display::new(options.output)));
+    let (stats, ending) = match Job::start(options, output.clone(), begin) {
+        Ok(mut job) => {
+            job.drive();
+            job.finish()
+        }
+        Err(ending) => (report::without_ranks(options, &ending, begin), ending),
+    };
+    let mut ending = ending;
+    if let Some(path) = &options.stats {
+        if let Err(error) = stats.write(path) {
+            if ending.is_success() {
+                ending = Ending::Setup(error.to_string());
+            }
+        }
+    }
+    lock(&output).finish(&stats, &ending);
+    ending.code()
+}
+
+fn lock(output: &SharedOutput) -> std::sync::MutexGuard<'_, Box<dyn Output>> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Job<'a> {
+    fn start(options: &'a Options, output: SharedOutput, begin: Instant) -> Result<Self, Ending> {
+        let setup = Setup::new(options)?;
+        for note in &setup.notes {
+            lock(&output).note(note);
+        }
+        let (sender, messages) = unbounded();
+        let around = output.clone();
+        let config = supervisor::Config {
+            tag_output: options.tag_output,
+            pass_through: options.np == 1,
+            use_pid_namespace: true,
+            cgroup_limit: options.enforce.then_some(setup.cgroup_limit),
+            catch_signals: true,
+            outputs: None,
+            around_write: std::io::IsTerminal::is_terminal(&std::io::stderr()).then(|| {
+                let around: supervisor::AroundWrite = Arc::new(move |write: &mut dyn FnMut()| {
+                    // Writing itself reports its errors through the supervisor.
+                    let _ = lock(&around).lines(&mut || {
+                        write();
+                        Ok(())
+                    });
+                });
+                around
+            }),
+        };
+        let supervisor =
+            Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
+        let listeners = Listeners::start(setup.segment.clone(), sender)
+            .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
+        let ranks = (0..options.np)
+            .map(|_| RankRecord { seen: Seen::default(), control: None, pid: None, status: None })
+            .collect();
+        Ok(Self {
+            options,
+            scheduler: Scheduler::new(options.np, setup.limits),
+            setup,
+            supervisor,
+            escalation: Escalation::new(GRACE, FAILURE_GRACE),
+            listeners,
+            messages,
+            output,
+            ranks,
+            events: Vec::new(),
+            ending: None,
+            begin,
+            alive: 0,
+            most_alive: 0,
+            most_resident: 0,
+            largest_rank: 0,
+            meter: report::Meter::default(),
+        })
+    }
+
+    /// Until every process has ended, or nothing more can be hoped for.
+    fn drive(&mut self) {
+        let mut next_tick = Instant::now();
+        let mut quiet_since: Option<Instant> = None;
+        loop {
+            let happened = self.schedule();
+            if self.ending.is_some() && self.alive == 0 {
+                return;
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                self.tick();
+                next_tick = now + TICK;
+            }
+            if happened || !self.scheduler.is_quiet() {
+                quiet_since = None;
+            } else {
+                let since = *quiet_since.get_or_insert(now);
+                if now.duration_since(since) >= SETTLE {
+                    quiet_since = None;
+                    if !self.observe_all() {
+                        self.events.push(Event::Settled);
+                        self.schedule();
+                    }
+                    if !self.events.is_empty() {
+                        continue;
+                    }
+                }
+            }
+            let wait = if self.events.is_empty() {
+                let settle = quiet_since.map_or(TICK, |since| (since + SETTLE).saturating_duration_since(now));
+                next_tick.saturating_duration_since(now).min(settle)
+            } else {
+                Duration::ZERO
+            };
+            match self.messages.recv_timeout(wait) {
+                Ok(message) => {
+                    self.take(message);
+                    while let Ok(message) = self.messages.try_recv() {
+                        self.take(message);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.end(Ending::Internal("the supervisor's threads have ended".into()));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tell the scheduler what has happened and carry out what it orders. Did anything happen?
+    fn schedule(&mut self) -> bool {
+        let happened = !self.events.is_empty();
+        let mut effects = Vec::new();
+        let pool = &self.setup.segment.header().pool;
+        let mut batch = std::mem::take(&mut self.events);
+        if self.scheduler.is_ended() || (!happened && self.alive > 0) {
+            return happened;
+        }
+        batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
+        for event in batch {
+            self.scheduler.handle(event, &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect);
+            }
+        }
+        let counts = self.scheduler.counts();
+        self.most_resident = self.most_resident.max(counts.resident);
+        self.update_wants();
+        self.update_mail_limit();
+        happened
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        if self.escalation.ending() {
+            return;
+        }
+        match effect {
+            Effect::Finish => {
+                self.ending.get_or_insert(Ending::Success);
+            }
+            Effect::Fail(failure) => {
+                let mut ending = Ending::from(failure);
+                match &mut ending {
+                    Ending::Deadlock { detail, .. } => *detail = Some(self.what_ranks_wait_for()),
+                    Ending::ScratchFull { directory, .. } => {
+                        *directory = Some(self.setup.scratch_dir.display().to_string());
+                    }
+                    _ => {}
+                }
+                self.end(ending);
+            }
+            order => self.order(order),
+        }
+    }
+
+    /// The job ends, for this reason unless it already had one.
+    fn end(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+        self.escalate(EscalationEvent::Fail);
+    }
+
+    fn escalate(&mut self, event: EscalationEvent) {
+        match self.escalation.handle(self.begin.elapsed(), event) {
+            Some(EscalationEffect::SignalAll(signal)) => {
+                if self.escalation.ending() {
+                    self.supervisor.cancel_pending();
+                }
+                self.supervisor.signal_all(signal);
+            }
+            Some(EscalationEffect::KillAll) => self.supervisor.kill_all(),
+            Some(EscalationEffect::Pause) => self.supervisor.pause(),
+            None => {}
+        }
+    }
+
+    fn tick(&mut self) {
+        self.escalate(EscalationEvent::Tick);
+        if let Some(limit) = self.options.timeout.filter(|limit| self.begin.elapsed() >= *limit) {
+            if self.ending.is_none() {
+                self.ending = Some(Ending::Timeout(limit));
+                self.escalate(EscalationEvent::End);
+            }
+        }
+        let snapshot = self.snapshot();
+        lock(&self.output).progress(&snapshot);
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Bell => self.observe_rung(),
+            Message::Control(rank) => self.read_control(rank),
+            Message::Supervisor(happening) => self.take_happening(happening),
+        }
+    }
+
+    fn take_happening(&mut self, happening: Happening) {
+        match happening {
+            Happening::Spawned { rank, pid } => {
+                self.ranks[rank as usize].pid = Some(pid);
+                self.events.push(Event::Spawned { rank });
+            }
+            Happening::SpawnFailed { rank, error } => {
+                self.gone(rank);
+                self.ranks[rank as usize].status = Some("unborn".into());
+                if !matches!(error, supervisor::SpawnError::Cancelled) {
+                    self.end(setup::cannot_start(&self.setup.program, rank, &error));
+                }
+            }
+            Happening::Exited { rank, ending, oom, .. } => {
+                self.read_control(rank);
+                let doing = doing(&self.setup.segment, rank);
+                self.gone(rank);
+                let stopped = self.ending.is_some() && !ending.success();
+                self.ranks[rank as usize].status = Some(match ending {
+                    _ if stopped => "stopped".into(),
+                    supervisor::Ending::Code(0) => "ok".into(),
+                    supervisor::Ending::Code(code) => format!("exit {code}"),
+                    supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
+                });
+                if !ending.success() && self.ending.is_none() {
+                    self.end(self.rank_failed(rank, ending, oom, doing));
+                }
+                self.events.push(Event::Exited { rank, ok: ending.success() || self.ending.is_some() });
+            }
+            Happening::Signal(signal) => {
+                if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
+                    let signal = u8::try_from(signal).unwrap_or(15);
+                    self.ending.get_or_insert(Ending::Interrupted { signal });
+                }
+                self.escalate(EscalationEvent::Signal(signal));
+            }
+            Happening::OutputFailed { error, .. } => {
+                if error.kind() == std::io::ErrorKind::BrokenPipe {
+                    self.end(Ending::Interrupted { signal: 13 });
+                } else {
+                    self.end(Ending::Internal(format!("cannot write the ranks' output: {error}")));
+                }
+            }
+            Happening::KeeperLost => {
+                self.end(Ending::Internal("the keeper of the job's processes was killed".into()));
+            }
+        }
+    }
+
+    fn rank_failed(
+        &self, rank: u32, ending: supervisor::Ending, oom: OomKill, doing: Option<String>,
+    ) -> Ending {
+        match (ending, oom) {
+            (_, OomKill::JobLimit) => Ending::Memory(format!(
+                "rank {rank} was killed by the kernel: the job exceeded its limit (--enforce)"
+            )),
+            (_, OomKill::Outside) => Ending::RankKilled {
+                rank,
+                signal: 9,
+                doing: Some(match doing {
+                    Some(doing) => format!("{doing} (by the kernel: memory is exhausted)"),
+                    None => "computing (by the kernel: memory is exhausted)".into(),
+                }),
+            },
+            (supervisor::Ending::Code(code), _) => {
+                Ending::RankExited { rank, code: u8::try_from(code).unwrap_or(255), doing }
+            }
+            (supervisor::Ending::Signal { signal, .. }, _) => {
+                Ending::RankKilled { rank, signal: u8::try_from(signal).unwrap_or(0), doing }
+            }
+        }
+    }
+
+    /// A rank's process is no more.
+    fn gone(&mut self, rank: u32) {
+        self.alive = self.alive.saturating_sub(1);
+        self.release_memory_of(rank);
+        self.ranks[rank as usize].control = None;
+    }
+
+    fn read_control(&mut self, rank: u32) {
+        loop {
+            let Some(socket) = self.ranks.get(rank as usize).and_then(|r| r.control.as_ref()) else { return };
+            match control::recv_frame(socket.as_fd()) {
+                Ok(None) => return,
+                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
+                    self.events.push(Event::Attached { rank });
+                }
+                Ok(Some(Frame::Hello { protocol })) => {
+                    self.end(Ending::Internal(format!(
+                        "rank {rank} speaks version {protocol} of the protocol, bdrun {}: build both from one release",
+                        control::PROTOCOL
+                    )));
+                    return;
+                }
+                Ok(Some(Frame::Failed { kind, bytes, text })) => {
+                    let text = format!("rank {rank}: {text}");
+                    self.end(match kind {
+                        FailureKind::ScratchFull => Ending::ScratchFull {
+                            rank,
+                            need: bytes,
+                            directory: Some(self.setup.scratch_dir.display().to_string()),
+                        },
+                        FailureKind::Scratch => Ending::ScratchBroken(text),
+                        FailureKind::MemoryLimit => Ending::Memory(text),
+                        FailureKind::Runtime => Ending::Internal(text),
+                    });
+                }
+                Err(error) => {
+                    self.end(Ending::Internal(format!("rank {rank}: {error}")));
+                    return;
+                }
+            }
+        }
+    }
+}

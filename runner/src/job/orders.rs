@@ -1,0 +1,187 @@
+//! From scheduler effects to state words and processes.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::SeqCst;
+
+use bdrun_ipc::futex::{self, SharedFutex};
+use bdrun_ipc::state::Woken;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+use super::Job;
+use super::observe::Pending;
+use crate::exit::Ending;
+use crate::scheduler::{Effect, Event};
+use crate::supervisor::{SpawnSpec, Stdin};
+
+/// Numbers under which a rank finds what it is handed: segment, mail, spill, control.
+const FDS: [i32; 4] = [200, 201, 202, 203];
+
+impl Job<'_> {
+    pub(super) fn order(&mut self, order: Effect) {
+        match order {
+            Effect::Spawn { rank, reserve } => self.spawn(rank, reserve),
+            Effect::Evict { rank } => self.evict(rank),
+            Effect::Restore { rank, bytes, overdraft } => self.restore(rank, bytes, overdraft),
+            Effect::Grant { rank, bytes, overdraft } => self.grant(rank, bytes, overdraft),
+            Effect::Fail(_) | Effect::Finish => {}
+        }
+    }
+
+    /// Take bytes for a rank out of the pool; if they are gone the scheduler is told.
+    fn pay(&mut self, rank: u32, bytes: u64, overdraft: bool) -> bool {
+        let pool = &self.setup.segment.header().pool;
+        if pool.take(bytes) {
+            return true;
+        }
+        if overdraft {
+            pool.force(bytes);
+            return true;
+        }
+        self.events.push(Event::Denied { rank });
+        false
+    }
+
+    fn spawn(&mut self, rank: u32, reserve: u64) {
+        if !self.pay(rank, reserve, false) {
+            return;
+        }
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        block.granted.store(reserve, SeqCst);
+        block.prepaid.store(reserve, SeqCst);
+        match self.spawn_spec(rank) {
+            Ok(spec) => {
+                block.word.birth();
+                self.alive += 1;
+                self.most_alive = self.most_alive.max(self.alive);
+                self.supervisor.spawn(spec);
+            }
+            Err(error) => self.end(Ending::Setup(format!("rank {rank} cannot be started: {error}"))),
+        }
+    }
+
+    fn spawn_spec(&mut self, rank: u32) -> std::io::Result<SpawnSpec> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        self.listeners.add(rank, ours.as_fd())?;
+        self.ranks[rank as usize].control = Some(ours);
+        let [mail, spill] = self.setup.mail.fds();
+        let shared = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+        let mut env: Vec<(OsString, OsString)> = Vec::new();
+        for setting in &self.options.env {
+            if let Some(value) = setting.value.clone().or_else(|| std::env::var_os(&setting.name)) {
+                env.push((setting.name.clone(), value));
+            }
+        }
+        let fds = FDS.map(|fd| fd.to_string()).join(",");
+        for (name, value) in [
+            ("BDRUN_RANK", rank.to_string().into()),
+            ("BDRUN_SIZE", self.options.np.to_string().into()),
+            ("BDRUN_FDS", OsString::from(fds)),
+            ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
+            ("BDRUN_SCRATCH", self.setup.scratch_dir.clone().into_os_string()),
+        ] {
+            env.push((name.into(), value));
+        }
+        Ok(SpawnSpec {
+            rank,
+            program: self.setup.program.clone(),
+            args: self.options.args().to_vec(),
+            env,
+            fds: vec![
+                (shared(self.setup.segment.fd())?.into(), FDS[0]),
+                (shared(mail)?.into(), FDS[1]),
+                (shared(spill)?.into(), FDS[2]),
+                (theirs.into(), FDS[3]),
+            ],
+            stdin: if rank == 0 { Stdin::Inherit } else { Stdin::Null },
+        })
+    }
+
+    fn evict(&mut self, rank: u32) {
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        block.evict_failure.store(0, SeqCst);
+        self.forget(rank);
+        if block.word.try_evict(&SharedFutex) {
+            self.ranks[rank as usize].seen.pending = Some(Pending::Evict);
+        } else {
+            self.events.push(Event::EvictLost { rank });
+            self.observe(rank);
+        }
+    }
+
+    fn restore(&mut self, rank: u32, bytes: u64, overdraft: bool) {
+        if !self.pay(rank, bytes, overdraft) {
+            return;
+        }
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        let held = block.held.load(SeqCst);
+        block.granted.store(bytes, SeqCst);
+        block.prepaid.store(bytes.saturating_sub(held), SeqCst);
+        self.forget(rank);
+        self.ranks[rank as usize].seen.pending = Some(Pending::Restore);
+        if overdraft {
+            self.note_overdraft(rank, bytes);
+        }
+        let asked = block.request.swap(0, SeqCst) > 0;
+        if asked {
+            // What it waits for is there: marks it runnable, so that it runs once it is in RAM.
+            block.word.wake(&SharedFutex);
+        }
+        block.word.try_restore(&SharedFutex);
+    }
+
+    fn grant(&mut self, rank: u32, bytes: u64, overdraft: bool) {
+        if !self.pay(rank, bytes, overdraft) {
+            return;
+        }
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        block.granted.fetch_add(bytes, SeqCst);
+        block.prepaid.fetch_add(bytes, SeqCst);
+        block.request.store(0, SeqCst);
+        block.grants.fetch_add(1, SeqCst);
+        futex::wake(&block.grants, u32::MAX);
+        self.forget(rank);
+        if overdraft {
+            self.note_overdraft(rank, block.granted.load(SeqCst));
+        }
+        if block.word.wake(&SharedFutex) == Woken::NeedsMaster {
+            self.observe(rank);
+        }
+    }
+
+    fn note_overdraft(&mut self, rank: u32, bytes: u64) {
+        let budget = self.setup.limits.budget;
+        super::lock(&self.output).note(&format!(
+            "rank {rank} alone needs {}, more than the budget of {}: it runs alone",
+            crate::display::units::Bytes(bytes),
+            crate::display::units::Bytes(budget)
+        ));
+    }
+
+    /// A rank's process has ended: what it held is free.
+    pub(super) fn release_memory_of(&mut self, rank: u32) {
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        block.word.exit();
+        let pool = &segment.header().pool;
+        if block.has_token.swap(0, SeqCst) != 0 {
+            segment.header().tokens.release();
+        }
+        block.prepaid.store(0, SeqCst);
+        pool.give(block.granted.swap(0, SeqCst));
+        pool.demand_sub(block.held.swap(0, SeqCst));
+        self.ranks[rank as usize].seen.pending = None;
+    }
+
+    /// Messages may take half of the budget, but never what the largest rank needs to run.
+    pub(super) fn update_mail_limit(&self) {
+        let budget = self.setup.limits.budget;
+        let room = budget.saturating_sub(2 * self.largest_rank);
+        self.setup.segment.header().pool.set_mail_limit(room.min(budget / 2).max(budget / 16));
+    }
+}

@@ -1,0 +1,188 @@
+//! What must be there before the first rank starts.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bdrun_ipc::mail::Mail;
+use bdrun_ipc::segment::Segment;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
+use crate::budget;
+use crate::cli::Options;
+use crate::display::units::Bytes;
+use crate::exit::Ending;
+use crate::scheduler::Limits;
+use crate::supervisor::SpawnError;
+
+/// What a rank and the segment cost besides managed memory, in bytes; set aside under `--enforce`.
+const FIXED_PER_RANK: u64 = 512 << 10;
+const FIXED_PER_JOB: u64 = 4 << 20;
+
+/// Everything a job is made of but processes.
+pub(super) struct Setup {
+    pub program: PathBuf,
+    pub scratch_dir: PathBuf,
+    pub segment: Arc<Segment>,
+    pub mail: Mail,
+    pub limits: Limits,
+    /// The kernel's limit for all ranks, bytes (with `--enforce`).
+    pub cgroup_limit: u64,
+    pub notes: Vec<String>,
+}
+
+impl Setup {
+    pub fn new(options: &Options) -> Result<Self, Ending> {
+        let program = find_program(options.program())?;
+        let mut notes = Vec::new();
+        let scratch_dir = scratch_directory(options, &mut notes)?;
+        let spill = unlinked_file(&scratch_dir).map_err(|error| {
+            Ending::Setup(format!(
+                "cannot make files in the scratch directory {}: {error}; name another with --scratch",
+                scratch_dir.display()
+            ))
+        })?;
+        let total = budget::available()
+            .and_then(|available| budget::budget(options, &available))
+            .map_err(|error| Ending::Setup(error.to_string()))?
+            .bytes;
+        let mut managed = total;
+        if options.enforce {
+            let fixed = FIXED_PER_JOB + FIXED_PER_RANK * u64::from(options.np);
+            managed = total.checked_sub(fixed).filter(|&rest| rest >= FIXED_PER_JOB).ok_or_else(|| {
+                Ending::Setup(format!(
+                    "--enforce: the limit of {} does not hold the fixed cost of {} processes ({}); \
+                     raise --memory or lower -np",
+                    Bytes(total),
+                    options.np,
+                    Bytes(fixed)
+                ))
+            })?;
+        }
+        let (tokens, resident) = (options.processor_count(), options.resident_limit());
+        let first = options
+            .rank_memory
+            .unwrap_or_else(|| (managed / 4 / u64::from(resident)).clamp(64 << 10, 1 << 20))
+            .min(managed);
+        let segment = Segment::create(options.np, managed, managed / 2, tokens).map_err(setup)?;
+        segment
+            .header()
+            .rank_limit
+            .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
+        let limits = Limits {
+            budget: managed,
+            resident,
+            enforce: options.enforce,
+            rank_limit: options.rank_memory,
+            first_reserve: first,
+            moves: 2 * tokens,
+        };
+        let mail = Mail::create(spill).map_err(setup)?;
+        Ok(Self { program, scratch_dir, segment: Arc::new(segment), mail, limits, cgroup_limit: total, notes })
+    }
+}
+
+fn setup(error: bdrun_ipc::Error) -> Ending {
+    Ending::Setup(error.to_string())
+}
+
+/// As the user named it if that is a path; else beside `bdrun` itself, then in PATH.
+fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
+    let text = name.to_string_lossy().into_owned();
+    let is_program = |path: &Path| {
+        path.is_file() && path.metadata().is_ok_and(|m| m.permissions().mode() & 0o111 != 0)
+    };
+    if Path::new(name).components().count() > 1 {
+        let path = PathBuf::from(name);
+        return if is_program(&path) {
+            Ok(path)
+        } else if path.exists() {
+            Err(Ending::NotExecutable(text, "it is no executable file".into()))
+        } else {
+            Err(Ending::NotFound(text))
+        };
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    beside
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .map(|dir| dir.join(name))
+        .find(|path| is_program(path))
+        .ok_or(Ending::NotFound(text))
+}
+
+fn scratch_directory(options: &Options, notes: &mut Vec<String>) -> Result<PathBuf, Ending> {
+    let from_env = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let named = options.scratch.clone().or_else(|| from_env("BDRUN_SCRATCH"));
+    let dir = named.or_else(|| from_env("TMPDIR")).unwrap_or_else(|| "/var/tmp".into());
+    let dir = dir.canonicalize().map_err(|error| {
+        Ending::Setup(format!("scratch directory {}: {error}; name another with --scratch", dir.display()))
+    })?;
+    if !dir.is_dir() {
+        return Err(Ending::Setup(format!("scratch: {} is no directory", dir.display())));
+    }
+    if statfs(&dir).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC) {
+        notes.push(format!(
+            "scratch directory {} lies in memory (tmpfs): what is evicted there frees nothing; name a disk with --scratch",
+            dir.display()
+        ));
+    }
+    Ok(dir)
+}
+
+/// A file without a name, so that nothing is left of it whatever happens.
+fn unlinked_file(dir: &Path) -> std::io::Result<OwnedFd> {
+    let mut open = std::fs::OpenOptions::new();
+    open.read(true).write(true).mode(0o600);
+    match open.clone().custom_flags(libc::O_TMPFILE).open(dir) {
+        Ok(file) => Ok(file.into()),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) || error.raw_os_error() == Some(libc::EISDIR) => {
+            let path = dir.join(format!(".bdrun-spill-{}", std::process::id()));
+            let file = open.create_new(true).open(&path)?;
+            std::fs::remove_file(&path)?;
+            Ok(file.into())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Why the first rank could not be started, as an ending.
+pub(super) fn cannot_start(program: &Path, rank: u32, error: &SpawnError) -> Ending {
+    match error {
+        SpawnError::Exec { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            // The file is there, so what is missing is its interpreter.
+            Ending::NotExecutable(program.display().to_string(), "its interpreter is not found".into())
+        }
+        SpawnError::Exec { source, .. } => {
+            Ending::NotExecutable(program.display().to_string(), source.to_string())
+        }
+        other => Ending::Setup(format!("rank {rank} cannot be started: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_path_and_by_path() {
+        assert!(find_program(OsStr::new("sh")).is_ok());
+        assert!(find_program(OsStr::new("/bin/sh")).is_ok());
+        assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound(_))));
+        assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound(_))));
+        assert!(matches!(find_program(OsStr::new("/etc/passwd")), Err(Ending::NotExecutable(..))));
+    }
+
+    #[test]
+    fn a_spill_file_has_no_name() {
+        let dir = std::env::temp_dir().join(format!("bdrun-setup-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let _file = unlinked_file(&dir).unwrap();
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(unlinked_file(&dir).is_err());
+    }
+}

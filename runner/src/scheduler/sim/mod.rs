@@ -1,0 +1,478 @@
+//! Drives the scheduler with synthetic jobs, and checks what it must never do.
+//!
+//! The simulated world is what the shell and the ranks are in reality: a pool from which running ranks take memory
+//! without asking, peers that wake each other without the scheduler, orders that come too late. The scheduler learns
+//! of it only through its events, up to [`Chaos::lag`] of them late.
+
+mod job;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+pub use job::{Chaos, Exchange, Job, Outcome};
+
+use super::{Effect, Event, Limits, Rank, Scheduler, Wait};
+use job::Draw;
+
+/// Where a simulated rank really is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Unborn,
+    Coming,
+    Resident,
+    Going,
+    Out,
+    Gone,
+}
+
+/// A simulated rank.
+#[derive(Debug, Clone)]
+struct Process {
+    place: Place,
+    /// What it waits for; runs if none.
+    waits: Option<Wait>,
+    /// Waits for so many bytes.
+    needs: u64,
+    holds: u64,
+    /// Bytes in scratch.
+    out: u64,
+    phase: u32,
+    /// It has its memory, and has sent what it sends, in this phase.
+    worked: bool,
+    /// Messages that have come and have not been taken.
+    inbox: u32,
+    /// How many were brought in before it became ready.
+    ready_at: Option<u64>,
+}
+
+/// Something that will happen by itself.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Start(Rank),
+    Run(Rank),
+    Leave(Rank),
+    Return(Rank),
+}
+
+/// The world of one run.
+struct World<'a> {
+    job: &'a Job,
+    chaos: Chaos,
+    draw: Draw,
+    scheduler: Scheduler,
+    ranks: Vec<Process>,
+    agenda: VecDeque<Step>,
+    /// Not told yet.
+    news: VecDeque<Event>,
+    free: i64,
+    messages: u64,
+    scratch: u64,
+    at_barrier: u32,
+    brought_in: u64,
+    check: bool,
+    outcome: Outcome,
+}
+
+/// Runs a job to its end. `check` calls [`Scheduler::sanity_check`] after every event, which looks at every rank.
+///
+/// # Panics
+/// When the scheduler breaks a promise: gives out what is not there, moves a rank that cannot be moved, gets stuck, or
+/// forgets a rank.
+#[must_use]
+pub fn run(job: &Job, limits: Limits, chaos: Chaos, check: bool) -> Outcome {
+    let mut world = World::new(job, limits, chaos, check);
+    loop {
+        let more = 1 + world.draw.below(u64::from(chaos.lag));
+        for _ in 0..more {
+            if !world.step() {
+                break;
+            }
+        }
+        if let Some(end) = world.tell(false) {
+            return world.finish(end);
+        }
+        if world.agenda.is_empty() && world.news.is_empty() {
+            if let Some(end) = world.tell(true) {
+                return world.finish(end);
+            }
+            assert!(
+                !world.agenda.is_empty() || !world.news.is_empty(),
+                "stuck: {:?} {:?}",
+                world.scheduler.counts(),
+                world.scheduler
+            );
+        }
+    }
+}
+
+impl<'a> World<'a> {
+    fn new(job: &'a Job, limits: Limits, chaos: Chaos, check: bool) -> Self {
+        let process = Process {
+            place: Place::Unborn,
+            waits: None,
+            needs: 0,
+            holds: 0,
+            out: 0,
+            phase: 0,
+            worked: false,
+            inbox: 0,
+            ready_at: None,
+        };
+        let mut ranks = vec![process; job.np as usize];
+        if job.exchange == Exchange::Token {
+            ranks[0].inbox = 1;
+        }
+        Self {
+            job,
+            chaos,
+            draw: Draw::new(chaos.seed),
+            scheduler: Scheduler::new(job.np, limits),
+            ranks,
+            agenda: VecDeque::new(),
+            news: VecDeque::new(),
+            free: super::signed(limits.budget),
+            messages: 0,
+            scratch: 0,
+            at_barrier: 0,
+            brought_in: 0,
+            check,
+            outcome: Outcome {
+                end: Effect::Finish,
+                evicted_bytes: 0,
+                restored_bytes: 0,
+                evictions: 0,
+                lost: 0,
+                denied: 0,
+                needless: 0,
+                overdrafts: 0,
+                events: 0,
+                longest_wait: 0,
+                peak: 0,
+            },
+        }
+    }
+
+    fn finish(mut self, end: Effect) -> Outcome {
+        if end == Effect::Finish {
+            assert!(self.ranks.iter().all(|process| process.place == Place::Gone), "finished too early");
+            assert_eq!(self.scratch, 0);
+        }
+        self.outcome.end = end;
+        self.outcome
+    }
+
+    /// Tells the scheduler everything new and carries out what it orders; the job's end, if it came.
+    fn tell(&mut self, settled: bool) -> Option<Effect> {
+        let mut batch: Vec<Event> = self.news.drain(..).collect();
+        batch.insert(0, Event::Pool { free: self.free, messages: self.messages });
+        if settled {
+            batch.push(Event::Settled);
+        }
+        let mut effects = Vec::new();
+        for event in batch {
+            self.scheduler.handle(event, &mut effects);
+            self.outcome.events += 1;
+            if self.check {
+                self.scheduler.sanity_check();
+            }
+            for effect in effects.drain(..) {
+                if matches!(effect, Effect::Finish | Effect::Fail(_)) {
+                    return Some(effect);
+                }
+                self.carry_out(&effect);
+            }
+        }
+        None
+    }
+
+    /// Takes memory out of the pool if it is there, or in any case in an overdraft.
+    fn take(&mut self, bytes: u64, overdraft: bool) -> bool {
+        let bytes = super::signed(bytes);
+        if !overdraft && (bytes > self.free && bytes > 0) {
+            return false;
+        }
+        self.free -= bytes;
+        self.outcome.peak =
+            self.outcome.peak.max(self.scheduler.limits().budget.saturating_add_signed(-self.free));
+        true
+    }
+
+    fn carry_out(&mut self, effect: &Effect) {
+        match *effect {
+            Effect::Spawn { rank, reserve } => {
+                assert_eq!(self.ranks[rank as usize].place, Place::Unborn, "{effect:?}");
+                if self.pays(rank, reserve, false) {
+                    let process = &mut self.ranks[rank as usize];
+                    process.place = Place::Coming;
+                    process.holds = reserve;
+                    self.agenda.push_back(Step::Start(rank));
+                }
+            }
+            Effect::Restore { rank, bytes, overdraft } => {
+                let process = &self.ranks[rank as usize];
+                assert_eq!(process.place, Place::Out, "{effect:?}");
+                assert_eq!(bytes, process.out + process.needs, "{effect:?}");
+                if self.pays(rank, bytes, overdraft) {
+                    let process = &mut self.ranks[rank as usize];
+                    process.place = Place::Coming;
+                    process.holds = bytes;
+                    if let Some(since) = process.ready_at.take() {
+                        self.outcome.longest_wait = self.outcome.longest_wait.max(self.brought_in - since);
+                    }
+                    self.brought_in += 1;
+                    self.agenda.push_back(Step::Return(rank));
+                }
+            }
+            Effect::Grant { rank, bytes, overdraft } => {
+                let process = &self.ranks[rank as usize];
+                assert_eq!((process.place, process.needs), (Place::Resident, bytes), "{effect:?}");
+                if self.pays(rank, bytes, overdraft) {
+                    let process = &mut self.ranks[rank as usize];
+                    process.holds += bytes;
+                    process.needs = 0;
+                    self.wake(rank);
+                }
+            }
+            Effect::Evict { rank } => self.evict(rank),
+            Effect::Fail(_) | Effect::Finish => unreachable!("the end is handled before"),
+        }
+        assert!(
+            self.free >= 0 || self.scheduler.overdraft_rank().is_some(),
+            "more was given out than there was: {effect:?}"
+        );
+    }
+
+    /// Takes what an order costs, or denies it.
+    fn pays(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> bool {
+        if overdraft {
+            self.outcome.overdrafts += 1;
+            let holders =
+                self.ranks.iter().zip(0..).filter(|(process, other)| process.holds > 0 && *other != rank);
+            assert_eq!(holders.count(), 0, "an overdraft for rank {rank} while others hold memory");
+        } else if self.draw.chance(self.chaos.denied) || !self.take(bytes, false) {
+            self.outcome.denied += 1;
+            self.news.push_back(Event::Denied { rank });
+            return false;
+        } else {
+            return true;
+        }
+        self.take(bytes, true)
+    }
+
+    fn evict(&mut self, rank: Rank) {
+        let refused = self.draw.chance(self.chaos.refused);
+        let process = &mut self.ranks[rank as usize];
+        assert!(
+            matches!(process.place, Place::Resident | Place::Gone),
+            "rank {rank} is not there: {process:?}"
+        );
+        if process.place == Place::Gone || (process.waits.is_none() && process.needs == 0) {
+            self.outcome.lost += 1;
+            self.news.push_back(Event::EvictLost { rank });
+        } else if refused {
+            self.news.push_back(Event::EvictRefused { rank });
+        } else {
+            process.place = Place::Going;
+            self.agenda.push_back(Step::Leave(rank));
+        }
+    }
+
+    /// The next thing that happens by itself.
+    fn step(&mut self) -> bool {
+        let at = self.draw.below(self.agenda.len() as u64);
+        let Some(step) = self.agenda.swap_remove_front(usize::try_from(at).unwrap_or(0)) else {
+            return false;
+        };
+        match step {
+            Step::Start(rank) => {
+                self.ranks[rank as usize].place = Place::Resident;
+                self.news.push_back(Event::Spawned { rank });
+                if self.job.pageable {
+                    self.news.push_back(Event::Attached { rank });
+                }
+                self.agenda.push_back(Step::Run(rank));
+            }
+            Step::Leave(rank) => self.leave(rank),
+            Step::Return(rank) => self.come_back(rank),
+            Step::Run(rank) => self.run_rank(rank),
+        }
+        true
+    }
+
+    fn leave(&mut self, rank: Rank) {
+        let process = &mut self.ranks[rank as usize];
+        let bytes = process.holds;
+        if self.chaos.scratch.is_some_and(|room| self.scratch + bytes > room) {
+            process.place = Place::Resident;
+            self.news.push_back(Event::DiskFull { rank, need: bytes });
+            if process.waits.is_none() && process.needs == 0 {
+                self.agenda.push_back(Step::Run(rank));
+            }
+            return;
+        }
+        process.place = Place::Out;
+        process.out = bytes;
+        process.holds = 0;
+        if process.needs > 0 {
+            process.ready_at = Some(self.brought_in);
+        }
+        self.scratch += bytes;
+        self.free += super::signed(bytes);
+        self.outcome.evicted_bytes += bytes;
+        self.outcome.evictions += 1;
+        self.news.push_back(Event::Evicted { rank, held: bytes });
+    }
+
+    fn come_back(&mut self, rank: Rank) {
+        let process = &mut self.ranks[rank as usize];
+        process.place = Place::Resident;
+        process.needs = 0;
+        self.scratch -= process.out;
+        self.outcome.restored_bytes += process.out;
+        process.out = 0;
+        self.news.push_back(Event::Restored { rank });
+        if let Some(wait) = process.waits {
+            self.outcome.needless += 1;
+            self.news.push_back(Event::Blocked { rank, wait });
+        } else {
+            self.agenda.push_back(Step::Run(rank));
+        }
+    }
+
+    /// A peer, or a grant, ends what the rank waits for.
+    fn wake(&mut self, rank: Rank) {
+        let unseen = self.draw.chance(self.chaos.unseen);
+        let process = &mut self.ranks[rank as usize];
+        process.waits = None;
+        match process.place {
+            Place::Resident => {
+                self.agenda.push_back(Step::Run(rank));
+                if !unseen {
+                    self.news.push_back(Event::Running { rank });
+                }
+            }
+            Place::Going | Place::Out => {
+                process.ready_at = Some(self.brought_in);
+                self.news.push_back(Event::Runnable { rank });
+            }
+            Place::Coming | Place::Unborn | Place::Gone => {}
+        }
+    }
+
+    /// Lets a rank compute until it blocks or ends.
+    fn run_rank(&mut self, rank: Rank) {
+        loop {
+            let phase = self.ranks[rank as usize].phase;
+            if self.job.fails == Some((rank, phase)) {
+                self.news.push_back(Event::Exited { rank, ok: false });
+                return;
+            }
+            if phase == self.job.phases {
+                let process = &mut self.ranks[rank as usize];
+                process.place = Place::Gone;
+                self.free += super::signed(process.holds);
+                process.holds = 0;
+                self.news.push_back(Event::Exited { rank, ok: true });
+                return;
+            }
+            if !self.ranks[rank as usize].worked && !self.work(rank, phase) {
+                return;
+            }
+            if let Some(wait) = self.wait(rank) {
+                let process = &mut self.ranks[rank as usize];
+                process.waits = Some(wait);
+                self.news.push_back(Event::Blocked { rank, wait });
+                return;
+            }
+            let process = &mut self.ranks[rank as usize];
+            process.phase += 1;
+            process.worked = false;
+        }
+    }
+
+    /// Takes the memory of this phase and sends what is sent before waiting; false where memory is lacking.
+    fn work(&mut self, rank: Rank, phase: u32) -> bool {
+        let target = self.job.size(rank, phase);
+        while self.ranks[rank as usize].holds < target {
+            let holds = self.ranks[rank as usize].holds;
+            let bytes = self.job.chunk.min(target - holds);
+            if !self.take(bytes, false) {
+                self.ranks[rank as usize].needs = bytes;
+                self.news.push_back(Event::Granted { rank, bytes: holds });
+                self.news.push_back(Event::NeedsMemory { rank, bytes });
+                return false;
+            }
+            self.ranks[rank as usize].holds += bytes;
+        }
+        let process = &mut self.ranks[rank as usize];
+        process.worked = true;
+        if self.job.shrinks {
+            self.free += super::signed(process.holds - process.holds / 2);
+            process.holds /= 2;
+        }
+        self.news.push_back(Event::Granted { rank, bytes: process.holds });
+        match self.job.exchange {
+            Exchange::Ring => self.send((rank + 1) % self.job.np),
+            Exchange::Barrier => self.at_barrier += 1,
+            Exchange::Nothing | Exchange::Token | Exchange::Hang => {}
+        }
+        true
+    }
+
+    /// What the rank must wait for at the end of its phase, if anything.
+    fn wait(&mut self, rank: Rank) -> Option<Wait> {
+        let np = self.job.np;
+        match self.job.exchange {
+            Exchange::Nothing => None,
+            Exchange::Barrier => {
+                if self.ranks[rank as usize].waits.is_none() && self.at_barrier == np {
+                    self.at_barrier = 0;
+                    for other in 0..np {
+                        if matches!(self.ranks[other as usize].waits, Some(Wait::Collective { .. })) {
+                            self.pass_barrier(other);
+                        }
+                    }
+                    return None;
+                }
+                Some(Wait::Collective { missing: np - self.at_barrier })
+            }
+            Exchange::Ring | Exchange::Token => {
+                let from = (rank + np - 1) % np;
+                let process = &mut self.ranks[rank as usize];
+                if process.inbox == 0 {
+                    return Some(Wait::Message { from: Some(from) });
+                }
+                process.inbox -= 1;
+                let held = self.job.message.min(self.messages);
+                self.messages -= held;
+                self.free += super::signed(held);
+                if self.job.exchange == Exchange::Token {
+                    self.send((rank + 1) % np);
+                }
+                None
+            }
+            Exchange::Hang => Some(Wait::Message { from: None }),
+        }
+    }
+
+    /// Lets a waiting rank go on to the next phase.
+    fn pass_barrier(&mut self, rank: Rank) {
+        let process = &mut self.ranks[rank as usize];
+        process.phase += 1;
+        process.worked = false;
+        self.wake(rank);
+    }
+
+    fn send(&mut self, to: Rank) {
+        // What finds no room goes to scratch and takes no memory.
+        if self.take(self.job.message, false) {
+            self.messages += self.job.message;
+        }
+        let process = &mut self.ranks[to as usize];
+        process.inbox += 1;
+        if process.waits.is_some() {
+            self.wake(to);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The `--stats` file: one JSON object that says what a job did. Its names are stable.
+//!
+//! Version 1. All bytes are plain counts, all times seconds of wall clock as floating-point numbers. Fields may
+//! be added behind these in later versions without a new version number; none is renamed or changes its meaning
+//! without one. The file is written aside and renamed, so it is either whole or not there.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The version written into [`Stats::version`].
+pub const VERSION: u32 = 1;
+
+/// What a job did, as `--stats` writes it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// The version of this schema: 1.
+    pub version: u32,
+    /// How the job ended, one of the words of [`crate::exit::Ending::status`]; `ok` when all went well.
+    pub status: String,
+    /// The exit code of `bdrun`; see [`crate::exit`].
+    pub exit_code: u8,
+    /// Number of ranks.
+    pub np: u32,
+    /// Seconds from the start of `bdrun` to the end of the last rank.
+    pub wall_s: f64,
+    /// Bytes of RAM the job was allowed to hold.
+    pub budget_bytes: u64,
+    /// How many ranks were allowed to be resident at once.
+    pub resident_limit: u32,
+    /// The highest sum, at one moment, of what ranks held from the allocator, in RAM or out, plus messages.
+    pub demand_bytes: u64,
+    /// The highest sum of managed memory and messages in RAM at one moment.
+    pub peak_resident_bytes: u64,
+    /// Bytes of ranks' memory moved out of RAM, whether or not they had to be written again.
+    pub evicted_bytes: u64,
+    /// Bytes of ranks' memory brought back.
+    pub restored_bytes: u64,
+    /// Bytes of messages sent between ranks.
+    pub message_bytes: u64,
+    /// Of them, those that went through scratch because memory was tight.
+    pub spilled_message_bytes: u64,
+    /// The most ranks that computed at one moment.
+    pub max_running: u32,
+    /// The most ranks that were resident at one moment.
+    pub max_resident: u32,
+    /// Every rank, in order.
+    pub ranks: Vec<RankStats>,
+    /// The message of an ending other than `ok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The rank that alone needed more than the budget, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdraft_rank: Option<u32>,
+    /// Bytes written to scratch files for evictions: what had changed since it was last written.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub scratch_written_bytes: u64,
+    /// Bytes read back from scratch files.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub scratch_read_bytes: u64,
+    /// How many times a rank was evicted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub evictions: u64,
+    /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup_peak_bytes: Option<u64>,
+}
+
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// What one rank did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RankStats {
+    /// Its number.
+    pub rank: u32,
+    /// How it ended: `ok`, `exit N`, `signal N`, `stopped` (ended because the job did) or `unborn` (never started).
+    pub status: String,
+    /// The most bytes it held from the allocator at one moment, in RAM or out.
+    pub peak_bytes: u64,
+    /// Bytes of its memory moved out of RAM.
+    pub evicted_bytes: u64,
+    /// Bytes of its memory brought back.
+    pub restored_bytes: u64,
+    /// Seconds it ran.
+    pub running_s: f64,
+    /// Seconds it waited: for messages, for memory, for a processor, or evicted.
+    pub waiting_s: f64,
+    /// Seconds it spent moving its memory out and in.
+    pub paging_s: f64,
+}
+
+/// Why the `--stats` file could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum StatsError {
+    /// The file beside it could not be made or written, or not renamed.
+    #[error("cannot write {}: {source}", path.display())]
+    Io {
+        /// The file at fault.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Stats {
+    /// Writes the object as indented JSON to `path`: aside, in the same directory, then renamed over it.
+    ///
+    /// # Errors
+    /// [`StatsError::Io`] with the path at fault; nothing is left behind then, and an older file stays as it was.
+    pub fn write(&self, path: &Path) -> Result<(), StatsError> {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(format!(".{}.tmp", std::process::id()));
+        let aside = PathBuf::from(aside);
+        let written = self.write_to(&aside).and_then(|()| std::fs::rename(&aside, path));
+        written.map_err(|source| {
+            // Best effort: the error to report is the first one.
+            let _ = std::fs::remove_file(&aside);
+            StatsError::Io { path: path.to_owned(), source }
+        })
+    }
+
+    /// Writes the object to a new file and makes it durable, so that the rename never exposes an empty file.
+    fn write_to(&self, aside: &Path) -> io::Result<()> {
+        let mut out = BufWriter::new(File::create(aside)?);
+        serde_json::to_writer_pretty(&mut out, self)?;
+        out.write_all(b"\n")?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The promised names in the promised order; a change here breaks users' scripts.
+    const NAMES: &[&str] = &[
+        "version",
+        "status",
+        "exit_code",
+        "np",
+        "wall_s",
+        "budget_bytes",
+        "resident_limit",
+        "demand_bytes",
+        "peak_resident_bytes",
+        "evicted_bytes",
+        "restored_bytes",
+        "message_bytes",
+        "spilled_message_bytes",
+        "max_running",
+        "max_resident",
+        "ranks",
+    ];
+    const RANK_NAMES: &[&str] = &[
+        "rank",
+        "status",
+        "peak_bytes",
+        "evicted_bytes",
+        "restored_bytes",
+        "running_s",
+        "waiting_s",
+        "paging_s",
+    ];
+
+    fn assert_in_order(text: &str, names: &[&str]) {
+        let mut from = 0;
+        for name in names {
+            let at = text[from..].find(&format!("\"{name}\":"));
+            from += at.unwrap_or_else(|| panic!("{name} is missing or out of order in {text}")) + 1;
+        }
+    }
+
+    #[test]
+    fn names_are_stable() {
+        let stats = Stats {
+            version: VERSION,
+            status: "ok".into(),
+            ranks: vec![RankStats::default()],
+            ..Stats::default()
+        };
+        let text = serde_json::to_string(&stats).unwrap();
+        let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+        assert_eq!(object.len(), NAMES.len(), "no extra field unless there is something to say");
+        assert_in_order(&text, NAMES);
+        assert_in_order(&serde_json::to_string(&stats.ranks[0]).unwrap(), RANK_NAMES);
+    }
+
+    #[test]
+    fn written_whole_and_read_back() {
+        let dir = std::env::temp_dir().join(format!("bdrun-stats-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("stats.json");
+        let stats = Stats { version: VERSION, np: 4, overdraft_rank: Some(2), ..Stats::default() };
+        stats.write(&path).unwrap();
+        let back: Stats = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(back, stats);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left aside");
+
+        let error = stats.write(&dir.join("no/such/stats.json")).unwrap_err();
+        assert!(error.to_string().contains("no/such/stats.json"), "{error}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

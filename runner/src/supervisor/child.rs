@@ -1,0 +1,197 @@
+//! What happens between `clone` and `exec`: the only code that runs in a rank before the rank's program does.
+//!
+//! Everything that can be prepared (strings, pointers, descriptor numbers) is prepared by the master in a [`Plan`].
+//! The child itself only makes system calls: no allocation, no lock, no formatting, since in one of the two ways
+//! of starting it shares the memory of the master, in the other it has a copy of a multi-threaded process.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The step of the preparation that failed, as left by the child in its [`Report`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(super) enum Step {
+    /// Nothing failed: `exec` replaced the program.
+    None = 0,
+    /// A new process group.
+    Group = 1,
+    /// The tie to the master's life.
+    Tie = 2,
+    /// Joining the memory cgroup.
+    Cgroup = 3,
+    /// The limit of open files.
+    Limits = 4,
+    /// Moving a descriptor to its number.
+    Descriptors = 5,
+    /// `exec`.
+    Exec = 6,
+}
+
+impl Step {
+    fn from_raw(raw: i32) -> Self {
+        match raw {
+            0 => Self::None,
+            1 => Self::Group,
+            2 => Self::Tie,
+            3 => Self::Cgroup,
+            4 => Self::Limits,
+            5 => Self::Descriptors,
+            _ => Self::Exec,
+        }
+    }
+
+    /// What was tried, for messages.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::None => "nothing",
+            Self::Group => "make a process group (setpgid)",
+            Self::Tie => "tie it to the life of the master (prctl PR_SET_PDEATHSIG)",
+            Self::Cgroup => "move it into the job's memory cgroup",
+            Self::Limits => "set its limit of open files (setrlimit)",
+            Self::Descriptors => "hand it its descriptors (dup2)",
+            Self::Exec => "execute the program",
+        }
+    }
+}
+
+/// Where the child leaves what failed: in memory that both processes see.
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct Report {
+    step: AtomicI32,
+    errno: AtomicI32,
+}
+
+impl Report {
+    pub(super) fn clear(&self) {
+        self.step.store(0, Ordering::Relaxed);
+        self.errno.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> (Step, i32) {
+        (Step::from_raw(self.step.load(Ordering::Acquire)), self.errno.load(Ordering::Acquire))
+    }
+}
+
+/// Everything the child needs, prepared. The pointer arrays point into the `CString`s, which own the text.
+pub(super) struct Plan {
+    program: CString,
+    _strings: Vec<CString>,
+    argv: Vec<*const c_char>,
+    shell_argv: Vec<*const c_char>,
+    envp: Vec<*const c_char>,
+    /// `(source, target)`; no source is a target of this list, so the order does not matter.
+    pub(super) descriptors: Vec<(RawFd, RawFd)>,
+    /// An open `cgroup.procs` to write `0` into, or -1.
+    pub(super) cgroup: RawFd,
+    /// The master's pid as the child must see it with `getppid`, or 0 where that says nothing (PID namespace).
+    pub(super) master: libc::pid_t,
+    /// The limit of open files to give back.
+    pub(super) nofile: libc::rlimit,
+}
+
+impl Plan {
+    /// `argv` is the program's name followed by the arguments; `envp` lines are `NAME=value`.
+    pub(super) fn new(program: CString, args: Vec<CString>, env: Vec<CString>) -> Self {
+        let pointers = |strings: &[CString]| strings.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
+        let arguments = pointers(&args);
+        let mut argv = vec![program.as_ptr()];
+        argv.extend_from_slice(&arguments);
+        argv.push(ptr::null());
+        // A script without `#!` is run by the shell, as `execvp` does.
+        let mut shell_argv = vec![c"/bin/sh".as_ptr()];
+        shell_argv.extend_from_slice(&argv);
+        let mut envp = pointers(&env);
+        envp.push(ptr::null());
+        let mut strings = args;
+        strings.extend(env);
+        Self {
+            program,
+            _strings: strings,
+            argv,
+            shell_argv,
+            envp,
+            descriptors: Vec::new(),
+            cgroup: -1,
+            master: 0,
+            nofile: libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY },
+        }
+    }
+}
+
+/// What `clone` hands to the child.
+pub(super) struct Start<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) report: &'a Report,
+}
+
+/// The child's entry for `libc::clone`.
+///
+/// # Safety
+/// `start` must point to a valid [`Start`]; to be called only in a fresh child with all signals blocked.
+pub(super) extern "C" fn enter(start: *mut c_void) -> c_int {
+    // SAFETY: the caller passes a `Start` that lives until the child has execed or exited (CLONE_VFORK).
+    let start = unsafe { &*start.cast::<Start<'_>>() };
+    run(start.plan, start.report)
+}
+
+/// Prepares the process and turns it into the program. Never returns.
+pub(super) fn run(plan: &Plan, report: &Report) -> ! {
+    let (step, errno) = prepare(plan);
+    report.errno.store(errno, Ordering::Release);
+    report.step.store(step as i32, Ordering::Release);
+    // SAFETY: `_exit` ends this process without running anything of the master's.
+    unsafe { libc::_exit(127) }
+}
+
+fn errno() -> i32 {
+    // SAFETY: `__errno_location` gives this thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Returns only if something failed.
+fn prepare(plan: &Plan) -> (Step, i32) {
+    // SAFETY: only async-signal-safe system calls on values prepared by the parent, in a process of its own.
+    unsafe {
+        // Handlers of the master must not run here, and what it ignores (SIGPIPE) must not be inherited. Before
+        // any signal is unblocked.
+        // By the bare system call, because libc hides its own two signals (which may have been ignored by our
+        // parent); zeros in the kernel's structure are the default.
+        let default = [0_u64; 4];
+        for signal in 1..=64 {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u64>(), 8_usize);
+        }
+        if libc::setpgid(0, 0) != 0 {
+            return (Step::Group, errno());
+        }
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) != 0 {
+            return (Step::Tie, errno());
+        }
+        // The master may have died before the line above; then nobody would send the signal any more.
+        if plan.master != 0 && libc::getppid() != plan.master {
+            libc::_exit(127);
+        }
+        if plan.cgroup >= 0 && libc::write(plan.cgroup, c"0".as_ptr().cast(), 1) != 1 {
+            return (Step::Cgroup, errno());
+        }
+        for &(source, target) in &plan.descriptors {
+            if libc::dup2(source, target) < 0 {
+                return (Step::Descriptors, errno());
+            }
+        }
+        // After the descriptors: a target may lie above the limit given back.
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &plan.nofile) != 0 {
+            return (Step::Limits, errno());
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+        libc::execve(plan.program.as_ptr(), plan.argv.as_ptr(), plan.envp.as_ptr());
+        if errno() == libc::ENOEXEC {
+            libc::execve(c"/bin/sh".as_ptr(), plan.shell_argv.as_ptr(), plan.envp.as_ptr());
+        }
+        (Step::Exec, errno())
+    }
+}

@@ -1,0 +1,416 @@
+//! The processes of a job: started, tied to the master's life, listened to, ended.
+//!
+//! No decisions are made here. The [`Supervisor`] carries out what it is told (`spawn`, `signal`, `kill_all`) and
+//! reports what happens as [`Happening`]s through one channel. When to ask politely, when to kill, is decided by a
+//! state machine without side effects, [`Escalation`], which the master drives.
+//!
+//! # Threads
+//! - *spawner* (`spawner.rs`): makes all ranks. It lives as long as the job, because the parent-death signal fires
+//!   when the thread that made a process ends. It alone unshares the PID namespace, so the others may go on making
+//!   threads.
+//! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process group,
+//!   reaps it, and reports it once its last output has been forwarded.
+//! - *output* (`output.rs`): reads all pipes, writes whole lines. If the master's stdout blocks, this thread blocks,
+//!   and with it, once their pipes are full, the ranks: nothing is buffered without bound.
+//! - *signals* (`signals.rs`): turns SIGINT, SIGTERM … into happenings.
+//!
+//! # Nothing is left behind
+//! | what dies | what guards |
+//! |---|---|
+//! | the master, root or `CAP_SYS_ADMIN` | the *keeper*, process 1 of the job's PID namespace, dies with it, and the kernel kills everything in the namespace, daemons included |
+//! | the master, otherwise | each rank has `PR_SET_PDEATHSIG` and checks `getppid` after setting it. A grandchild that the rank does not take along survives a SIGKILL of the master; this is the limit of the fallback. [`Supervisor::isolation`] tells which one is in force |
+//! | a rank | what is left of its process group is killed at its end; what left the group, at the end of the job (namespace or cgroup) |
+//! | the master, under `--enforce` | the *janitor* removes the empty cgroup; should that be killed too, the next start removes it |
+//!
+//! # Terminal
+//! Each rank leads a process group of its own, so ^C reaches only the master. A background group that reads the
+//! terminal would be stopped, hence a rank that inherits stdin gets it only when it is no terminal, else
+//! `/dev/null`.
+//!
+//! # Process ids
+//! Inside the namespace a rank's own `getpid()` differs from the pid in [`Happening::Spawned`], which is the one
+//! the master (and `ptrace`, `/proc`) must use. Ranks see each other's inner ids. `/proc` stays that of the
+//! machine: `/proc/self` is right, `/proc/<getpid()>` is not.
+
+mod cgroup;
+mod child;
+mod ending;
+mod error;
+mod escalate;
+mod keeper;
+mod output;
+mod reaper;
+mod signals;
+mod sink;
+mod spawner;
+mod sys;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use cgroup::{CgroupUsage, MemoryCgroup};
+pub use ending::{Ending, OomKill, Usage, signal_name};
+pub use error::{CgroupError, SpawnError, SuperviseError};
+pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
+
+use crossbeam_channel::Sender;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use table::Table;
+
+/// Where a rank's standard input comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stdin {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// The master's own, unless that is a terminal; then `/dev/null`. For one rank only, usually rank 0.
+    Inherit,
+}
+
+/// A descriptor to hand to a rank.
+#[derive(Debug)]
+pub enum FdSource {
+    /// Closed in the master once the rank has it.
+    Owned(OwnedFd),
+    /// Kept open by others too.
+    Shared(Arc<OwnedFd>),
+}
+
+impl AsFd for FdSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Owned(fd) => fd.as_fd(),
+            Self::Shared(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl From<OwnedFd> for FdSource {
+    fn from(fd: OwnedFd) -> Self {
+        Self::Owned(fd)
+    }
+}
+
+impl From<Arc<OwnedFd>> for FdSource {
+    fn from(fd: Arc<OwnedFd>) -> Self {
+        Self::Shared(fd)
+    }
+}
+
+/// A rank to start.
+#[derive(Debug)]
+pub struct SpawnSpec {
+    /// Its number. A number may be used again once its process has ended (retry).
+    pub rank: u32,
+    /// The program, used as it is (not looked for in PATH).
+    pub program: PathBuf,
+    /// Its arguments, without the program's name.
+    pub args: Vec<OsString>,
+    /// Set on top of the inherited environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Descriptors and the numbers under which the rank finds them, open across `exec`. Numbers from 3 on.
+    pub fds: Vec<(FdSource, RawFd)>,
+    /// Standard input.
+    pub stdin: Stdin,
+}
+
+/// One of the two output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// What the supervisor reports.
+#[derive(Debug)]
+pub enum Happening {
+    /// A rank's program runs.
+    Spawned {
+        /// The rank.
+        rank: u32,
+        /// Its process id as the master sees it.
+        pid: i32,
+    },
+    /// A rank could not be started.
+    SpawnFailed {
+        /// The rank.
+        rank: u32,
+        /// Why.
+        error: SpawnError,
+    },
+    /// A rank's process ended. What it had written before has been forwarded (unless the master's own output is
+    /// blocked: then this comes first, after a quarter of a second).
+    Exited {
+        /// The rank.
+        rank: u32,
+        /// Its process id.
+        pid: i32,
+        /// How it ended.
+        ending: Ending,
+        /// What it used.
+        usage: Usage,
+        /// Whether the out-of-memory killer did it.
+        oom: OomKill,
+    },
+    /// The master received a signal: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 or SIGTSTP.
+    Signal(i32),
+    /// The master's own output cannot be written any more; what follows on that stream is discarded.
+    /// `BrokenPipe`: whoever read it has gone.
+    OutputFailed {
+        /// Which stream.
+        stream: Stream,
+        /// Why.
+        error: io::Error,
+    },
+    /// Somebody killed the keeper of the PID namespace: all ranks die with it, no further one can be started.
+    KeeperLost,
+}
+
+/// Called around each write to the master's own stdout or stderr, so that a progress line can be taken away and
+/// drawn again: it must call its argument once (`MultiProgress::suspend` has this form).
+pub type AroundWrite = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// How the supervisor works.
+#[derive(Default)]
+pub struct Config {
+    /// Prefix each line with `[rank] `.
+    pub tag_output: bool,
+    /// Forward bytes as they come, without waiting for whole lines and without adding a last newline: for a
+    /// single rank, whose output need not be kept apart from others'. Not together with `tag_output`.
+    pub pass_through: bool,
+    /// Keep the ranks in a PID namespace where that is permitted.
+    pub use_pid_namespace: bool,
+    /// Make a memory cgroup with this limit in bytes for the ranks (`--enforce`).
+    pub cgroup_limit: Option<u64>,
+    /// Report signals to the master as [`Happening::Signal`] (else their handling is left alone).
+    pub catch_signals: bool,
+    /// Where stdout and stderr go instead of descriptors 1 and 2.
+    pub outputs: Option<(OwnedFd, OwnedFd)>,
+    /// Called around each write to them.
+    pub around_write: Option<AroundWrite>,
+}
+
+/// What holds the processes of a job together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// A PID namespace: nothing in it survives the master, whatever it did to get away.
+    PidNamespace,
+    /// Parent-death signals and process groups: ranks never survive the master, their children may if they are
+    /// not ended by the rank's end.
+    ProcessGroups,
+}
+
+/// What was found at the end of the job.
+#[derive(Debug, Default)]
+pub struct Farewell {
+    /// Ranks whose process could not be reaped in time (in uninterruptible sleep).
+    pub stuck: Vec<(u32, i32)>,
+    /// Whether all output was written. False if the master's stdout blocked for longer than was allowed.
+    pub output_complete: bool,
+    /// The memory cgroup's figures, if there was one.
+    pub cgroup: Option<CgroupUsage>,
+    /// The cgroup's directory, if it could not be removed in time (the janitor goes on trying).
+    pub cgroup_left: Option<PathBuf>,
+}
+
+type Report = Arc<dyn Fn(Happening) + Send + Sync>;
+
+/// What all threads share.
+struct Shared {
+    report: Report,
+    table: Table,
+    cgroup: Option<MemoryCgroup>,
+    nofile: libc::rlimit,
+}
+
+struct Threads {
+    spawner: spawner::Handle,
+    reaper: reaper::Handle,
+    output: output::Handle,
+    signals: Option<signals::Handle>,
+    janitor: Option<keeper::Helper>,
+}
+
+/// Supervises the processes of one job. Dropping it without [`finish`](Self::finish) kills them.
+pub struct Supervisor {
+    shared: Arc<Shared>,
+    threads: Option<Threads>,
+    isolation: Isolation,
+}
+
+impl Supervisor {
+    /// Starts the threads and helper processes. Happenings go to `events`, converted into its type; nobody waits
+    /// for the receiver if the channel is unbounded, which it should be.
+    pub fn start<E>(config: Config, events: Sender<E>) -> Result<Self, SuperviseError>
+    where
+        E: From<Happening> + Send + 'static,
+    {
+        let cgroup = config.cgroup_limit.map(MemoryCgroup::create).transpose()?;
+        Self::start_in(config, cgroup, events)
+    }
+
+    fn start_in<E>(
+        config: Config,
+        cgroup: Option<MemoryCgroup>,
+        events: Sender<E>,
+    ) -> Result<Self, SuperviseError>
+    where
+        E: From<Happening> + Send + 'static,
+    {
+        let report: Report = Arc::new(move |happening| {
+            // A receiver that is gone no longer wants to know.
+            let _ = events.send(E::from(happening));
+        });
+        let janitor = match &cgroup {
+            Some(group) => Some(keeper::start_janitor(&group.directories())?),
+            None => None,
+        };
+        let shared =
+            Arc::new(Shared { report, table: Table::default(), cgroup, nofile: sys::raise_open_files() });
+        let output = output::start(
+            output::Style {
+                tag: config.tag_output,
+                pass_through: config.pass_through && !config.tag_output,
+                around_write: config.around_write,
+            },
+            config.outputs,
+            Arc::clone(&shared.report),
+        )?;
+        let reaper = reaper::start(Arc::clone(&shared), &output)?;
+        let started = spawner::start(Arc::clone(&shared), config.use_pid_namespace, &output, &reaper);
+        let signals = config.catch_signals.then(|| signals::start(Arc::clone(&shared.report))).transpose();
+        let ((spawner, isolation), signals) = match (started, signals) {
+            (Ok(started), Ok(signals)) => (started, signals),
+            (Err(error), _) | (_, Err(error)) => {
+                reaper.stop();
+                output.finish(Duration::from_secs(1));
+                return Err(error);
+            }
+        };
+        let threads = Threads { spawner, reaper, output, signals, janitor };
+        Ok(Self { shared, threads: Some(threads), isolation })
+    }
+
+    /// What holds the processes together.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// The ranks' memory cgroup, under `--enforce`.
+    pub fn cgroup(&self) -> Option<&MemoryCgroup> {
+        self.shared.cgroup.as_ref()
+    }
+
+    /// Starts a rank. Returns at once; [`Happening::Spawned`] or [`Happening::SpawnFailed`] follows.
+    pub fn spawn(&self, spec: SpawnSpec) {
+        if let Some(threads) = &self.threads {
+            threads.spawner.spawn(spec, self.shared.table.generation());
+        }
+    }
+
+    /// Gives up what was asked for with `spawn` but does not run yet; [`SpawnError::Cancelled`] is reported for it.
+    /// To be called before `signal_all` when a signal asks the job to end. Later spawns are carried out.
+    pub fn cancel_pending(&self) {
+        self.shared.table.cancel_pending();
+    }
+
+    /// Sends a signal to the process groups of all ranks that run.
+    pub fn signal_all(&self, signal: i32) {
+        self.shared.table.signal_all(signal);
+    }
+
+    /// Sends a signal to the process group of one rank. Nothing happens if it has no process (yet).
+    pub fn signal(&self, rank: u32, signal: i32) {
+        self.shared.table.signal(rank, signal);
+    }
+
+    /// Kills everything of the job at once: ranks, their groups, the namespace, the cgroup. Ranks not yet started
+    /// are cancelled. This is final: nothing can be started any more.
+    pub fn kill_all(&self) {
+        self.shared.table.kill_all();
+        if let Some(threads) = &self.threads {
+            threads.spawner.kill_namespace();
+        }
+        if let Some(group) = &self.shared.cgroup {
+            group.kill_all();
+        }
+    }
+
+    /// For ^Z: stops all ranks, then the master itself; returns when somebody has continued it (`fg`), after
+    /// continuing the ranks.
+    pub fn pause(&self) {
+        self.signal_all(libc::SIGSTOP);
+        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
+        self.signal_all(libc::SIGCONT);
+    }
+
+    /// Ends the job: kills what still runs, reaps everything, forwards what the pipes hold, removes the cgroup.
+    /// Takes at most about `patience`, also if the master's own output blocks or a process cannot be killed; then
+    /// the [`Farewell`] says what was left. From then on signals to the master have their default effect.
+    pub fn finish(mut self, patience: Duration) -> Farewell {
+        self.end(patience)
+    }
+
+    fn end(&mut self, patience: Duration) -> Farewell {
+        let Some(mut threads) = self.threads.take() else { return Farewell::default() };
+        let deadline = Instant::now() + patience.min(Duration::from_secs(365 * 24 * 3600));
+        let left =
+            |least: u64| deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(least));
+        self.shared.table.kill_all();
+        threads.spawner.kill_namespace();
+        if let Some(group) = &self.shared.cgroup {
+            group.kill_all();
+        }
+        let spawner_ended = threads.spawner.stop(left(100));
+        let stuck = self.shared.table.wait_empty(left(100));
+        threads.spawner.end_keeper(left(100).min(Duration::from_secs(10)), spawner_ended);
+        let output_complete = threads.output.finish(left(100));
+        self.shared.table.wait_reported(left(0).min(Duration::from_secs(1)));
+        threads.reaper.stop();
+        if let Some(signals) = threads.signals.take() {
+            signals.stop();
+        }
+        let usage = self.shared.cgroup.as_ref().map(MemoryCgroup::usage);
+        let cgroup_left = self.shared.cgroup.as_ref().and_then(|group| group.remove(left(200)).err());
+        if let Some(janitor) = &threads.janitor
+            && cgroup_left.is_none()
+        {
+            janitor.end(1_000);
+        }
+        Farewell { stuck, output_complete, cgroup: usage, cgroup_left }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.end(Duration::from_secs(2));
+    }
+}
+
+/// Starts a named thread with all signals blocked.
+fn thread(
+    name: &'static str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, SuperviseError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(256 << 10)
+        .spawn(move || {
+            sys::block_signals();
+            body();
+        })
+        .map_err(|source| SuperviseError::Thread { name, source })
+}
+
+/// For `map_err`: what was being prepared.
+fn setup(what: &'static str) -> impl FnOnce(nix::Error) -> SuperviseError {
+    move |source| SuperviseError::Setup { what, source: source.into() }
+}

@@ -1,0 +1,207 @@
+//! The thread that learns of ends: a pidfd per rank in one epoll.
+//!
+//! An end is reported after the output thread has forwarded what the rank's pipes held, so that an error message
+//! stands before the notice of the end; but not later than [`OUTPUT_GRACE`], in case the master's own stdout blocks.
+
+use super::ending::{Ending, OomKill};
+use super::keeper::Helper;
+use super::sys::{BELL, Poller};
+use super::{Happening, Shared, SuperviseError, output, setup, thread};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the report of an end waits for the rank's output.
+const OUTPUT_GRACE: Duration = Duration::from_millis(250);
+/// The key of the keeper's pidfd.
+const KEEPER: u64 = u64::MAX - 1;
+
+/// To wake the reaper and to give it work.
+pub(super) struct Handle {
+    poller: Arc<Poller>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Where processes are watched.
+    pub(super) fn watch(&self) -> Watch {
+        Watch { poller: Arc::clone(&self.poller) }
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.poller.ring();
+        let _ = self.thread.join();
+    }
+}
+
+/// Adds processes to the reaper's epoll.
+pub(super) struct Watch {
+    poller: Arc<Poller>,
+}
+
+impl Watch {
+    /// Watches a rank. To be called under the table's lock, so that its end waits for its entry.
+    pub(super) fn rank(&self, pidfd: impl AsFd, serial: u64) -> nix::Result<()> {
+        self.poller.add(pidfd, serial)
+    }
+
+    /// Watches the keeper.
+    pub(super) fn keeper(&self, keeper: &Helper) -> nix::Result<()> {
+        self.poller.add_once(&keeper.pidfd, KEEPER)
+    }
+}
+
+/// Ends that wait for their output.
+struct Pending {
+    serial: u64,
+    deadline: Instant,
+    happening: Happening,
+}
+
+struct Reaper {
+    shared: Arc<Shared>,
+    poller: Arc<Poller>,
+    output: output::Feed,
+    drained: Receiver<u64>,
+    pending: Vec<Pending>,
+    oom: OomCounter,
+}
+
+/// Starts the thread.
+pub(super) fn start(shared: Arc<Shared>, output: &output::Handle) -> Result<Handle, SuperviseError> {
+    let poller = Arc::new(Poller::new().map_err(setup("epoll"))?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (drained_sender, drained) = unbounded();
+    output.report_drained(Drained { sender: drained_sender, poller: Arc::clone(&poller) });
+    let mut reaper = Reaper {
+        oom: OomCounter::new(&shared),
+        shared,
+        poller: Arc::clone(&poller),
+        output: output.feed(),
+        drained,
+        pending: Vec::new(),
+    };
+    let stopped = Arc::clone(&stop);
+    let thread = thread("bdrun-reaper", move || {
+        while !stopped.load(Ordering::Acquire) {
+            reaper.turn();
+        }
+    })?;
+    Ok(Handle { poller, stop, thread })
+}
+
+/// With which the output thread tells that all a rank had written is forwarded.
+pub(super) struct Drained {
+    sender: Sender<u64>,
+    poller: Arc<Poller>,
+}
+
+impl Drained {
+    /// Tells it.
+    pub(super) fn tell(&self, serials: impl IntoIterator<Item = u64>) {
+        let mut any = false;
+        for serial in serials {
+            any |= self.sender.send(serial).is_ok();
+        }
+        if any {
+            self.poller.ring();
+        }
+    }
+}
+
+impl Reaper {
+    fn turn(&mut self) {
+        let limit = match self.pending.iter().map(|pending| pending.deadline).min() {
+            None => -1,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                i32::try_from(left.as_millis()).unwrap_or(1_000) + 1
+            }
+        };
+        let mut ready = Vec::new();
+        self.poller.wait(limit, |key| ready.push(key));
+        for key in ready {
+            match key {
+                BELL => {}
+                KEEPER => self.keeper_ended(),
+                serial => self.ended(serial),
+            }
+        }
+        while let Ok(serial) = self.drained.try_recv() {
+            if let Some(at) = self.pending.iter().position(|pending| pending.serial == serial) {
+                let pending = self.pending.swap_remove(at);
+                self.tell(pending.happening);
+            }
+        }
+        let now = Instant::now();
+        while let Some(at) = self.pending.iter().position(|pending| pending.deadline <= now) {
+            let pending = self.pending.swap_remove(at);
+            self.tell(pending.happening);
+        }
+    }
+
+    fn ended(&mut self, serial: u64) {
+        let Some((process, ending, usage)) = self.shared.table.reap(serial) else { return };
+        self.poller.remove(&process.pidfd);
+        let oom = self.oom.blame(&self.shared, ending, process.killed);
+        let happening = Happening::Exited { rank: process.rank, pid: process.pid, ending, usage, oom };
+        self.pending.push(Pending { serial, deadline: Instant::now() + OUTPUT_GRACE, happening });
+        self.output.ended(serial);
+    }
+
+    fn tell(&self, happening: Happening) {
+        (self.shared.report)(happening);
+        self.shared.table.reported();
+    }
+
+    /// Reported only if it was not us who ended it.
+    fn keeper_ended(&self) {
+        if !self.shared.table.ending() {
+            (self.shared.report)(Happening::KeeperLost);
+        }
+    }
+}
+
+/// Counts the kills of the out-of-memory killer that are not yet attributed to a rank.
+struct OomCounter {
+    job: u64,
+    machine: u64,
+}
+
+impl OomCounter {
+    fn new(shared: &Shared) -> Self {
+        Self { job: job_kills(shared), machine: machine_kills() }
+    }
+
+    fn blame(&mut self, shared: &Shared, ending: Ending, by_us: bool) -> OomKill {
+        if by_us || !matches!(ending, Ending::Signal { signal: libc::SIGKILL, .. }) {
+            return OomKill::No;
+        }
+        // Several ranks killed at once take one count each.
+        if job_kills(shared) > self.job {
+            self.job += 1;
+            self.machine += 1;
+            return OomKill::JobLimit;
+        }
+        if machine_kills() > self.machine {
+            self.machine += 1;
+            return OomKill::Outside;
+        }
+        OomKill::No
+    }
+}
+
+fn job_kills(shared: &Shared) -> u64 {
+    shared.cgroup.as_ref().map_or(0, |group| group.usage().oom_kills)
+}
+
+fn machine_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,348 @@
+//! Starting, ending, descriptors, dispositions, signals.
+
+use super::*;
+use std::os::fd::AsRawFd;
+
+fn both(test: impl Fn(Config)) {
+    test(Config::default());
+    if is_root() {
+        test(namespaced());
+    } else {
+        println!("skipped: the PID namespace, for lack of privilege");
+    }
+}
+
+#[test]
+fn endings_are_reported_as_they_were() {
+    both(|config| {
+        let rig = rig(config);
+        // First, so that it is there when the others have ended.
+        rig.shell(3, "exec sleep 100");
+        rig.shell(0, "exit 0");
+        rig.shell(1, "exit 3");
+        rig.shell(2, "kill -SEGV $$");
+        let mut ends = rig.ends(3);
+        ends.sort_by_key(|end| end.0);
+        assert_eq!(ends[0].1, Ending::Code(0));
+        assert_eq!(ends[1].1, Ending::Code(3));
+        assert!(matches!(ends[2].1, Ending::Signal { signal: libc::SIGSEGV, .. }));
+        rig.supervisor.signal(3, libc::SIGTERM);
+        assert_eq!(rig.ends(1)[0].1, Ending::Signal { signal: libc::SIGTERM, core: false });
+        let (_, _, farewell) = rig.finish();
+        assert!(farewell.stuck.is_empty() && farewell.output_complete);
+    });
+}
+
+#[test]
+fn what_cannot_be_started_is_named() {
+    both(|config| {
+        let rig = rig(config);
+        let mut spec = shell(4, "");
+        spec.program = "/nonexistent/program".into();
+        rig.supervisor.spawn(spec);
+        match rig.next() {
+            Happening::SpawnFailed { rank: 4, error } => {
+                assert_eq!(
+                    error.to_string(),
+                    "cannot execute /nonexistent/program: No such file or directory (os error 2)"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        let mut spec = shell(5, "");
+        spec.args.push("a\0b".into());
+        rig.supervisor.spawn(spec);
+        assert!(matches!(rig.next(), Happening::SpawnFailed { rank: 5, error: SpawnError::ZeroByte { .. } }));
+        rig.supervisor.kill_all();
+        rig.shell(6, "exit 0");
+        assert!(matches!(rig.next(), Happening::SpawnFailed { rank: 6, error: SpawnError::Cancelled }));
+    });
+}
+
+#[test]
+fn a_script_without_interpreter_runs_in_the_shell() {
+    let path = std::env::temp_dir().join(format!("bdrun-script-{}", std::process::id()));
+    std::fs::write(&path, "echo script $1\n").unwrap();
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, permissions).unwrap();
+    let rig = rig(Config::default());
+    let mut spec = shell(0, "");
+    spec.program.clone_from(&path);
+    spec.args = vec!["one".into()];
+    rig.supervisor.spawn(spec);
+    rig.ends(1);
+    assert_eq!(rig.finish().0, "script one\n");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn children_start_clean() {
+    both(|config| {
+        let rig = rig(config);
+        let before = rig.supervisor.shared.nofile.rlim_cur;
+        rig.shell(0, "grep -E '^Sig(Blk|Ign)' /proc/self/status; ulimit -Sn; cat; ls -l /proc/self/fd >&2");
+        rig.ends(1);
+        let (out, err, _) = rig.finish();
+        let zero = "0000000000000000";
+        assert_eq!(out, format!("SigBlk:\t{zero}\nSigIgn:\t{zero}\n{before}\n"));
+        assert!(!err.contains("pidfd") && !err.contains("eventpoll"), "{err}");
+    });
+}
+
+/// Not a test by itself: a master whose only rank copies its input.
+#[test]
+fn helper_copies_stdin() {
+    if role().is_none() {
+        return;
+    }
+    let (sender, events) = unbounded::<Happening>();
+    let supervisor = Supervisor::start(namespaced(), sender).unwrap();
+    let spec = |rank, stdin| SpawnSpec { stdin, ..shell(rank, "exec cat") };
+    supervisor.spawn(spec(1, Stdin::Null));
+    supervisor.spawn(spec(0, Stdin::Inherit));
+    let ends = events.iter().filter(|happening| matches!(happening, Happening::Exited { .. }));
+    assert_eq!(ends.take(2).count(), 2);
+    supervisor.finish(Duration::from_secs(5));
+}
+
+#[test]
+fn one_rank_reads_the_masters_input() {
+    use std::io::Write;
+    let mut command = again(module_path!(), "helper_copies_stdin", "copy");
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut master = command.spawn().unwrap();
+    master.stdin.take().unwrap().write_all(b"from the pipe\n").unwrap();
+    let output = master.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("from the pipe").count(), 1, "{text}");
+}
+
+#[test]
+fn writes_go_through_the_displays_hands() {
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    let around: AroundWrite = Arc::new(move |write| {
+        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        write();
+    });
+    let rig = rig(Config { around_write: Some(around), ..Config::default() });
+    rig.shell(0, "echo one; echo two");
+    rig.ends(1);
+    assert_eq!(rig.finish().0, "one\ntwo\n");
+    assert!((1..=2).contains(&count.load(std::sync::atomic::Ordering::Relaxed)));
+}
+
+#[test]
+fn environment_and_descriptors_arrive() {
+    both(|config| {
+        let rig = rig(config);
+        let (read, write) = sys::pipe().unwrap();
+        let shared = Arc::new(write);
+        let (other, other_write) = sys::pipe().unwrap();
+        // A target that is the number of another source.
+        let crossed = other_write.as_raw_fd();
+        let mut spec = shell(9, &format!("echo $RANK $X > /proc/self/fd/{crossed}; echo four >&4"));
+        spec.env.extend([("X".into(), "first".into()), ("X".into(), "second".into())]);
+        spec.fds = vec![(Arc::clone(&shared).into(), crossed), (other_write.into(), 4)];
+        rig.supervisor.spawn(spec);
+        assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
+        drop(shared);
+        let text = |fd: OwnedFd| std::io::read_to_string(std::fs::File::from(fd)).unwrap();
+        assert_eq!(text(read), "9 second\n");
+        assert_eq!(text(other), "four\n");
+    });
+}
+
+#[test]
+fn output_comes_before_the_end_and_last_lines_are_ended() {
+    both(|config| {
+        let rig = rig(Config { tag_output: true, ..config });
+        rig.shell(3, "echo whole; printf 'error without end' >&2; printf half");
+        rig.ends(1);
+        // A child left behind keeps the pipe open; it has left the group, so it lives on for now.
+        rig.shell(4, "printf left; setsid sleep 2 & exit 1");
+        rig.ends(1);
+        let (out, err, farewell) = rig.finish();
+        assert_eq!(out, "[3] whole\n[3] half\n[4] left\n");
+        assert_eq!(err, "[3] error without end\n");
+        assert!(farewell.output_complete);
+    });
+}
+
+#[test]
+fn kill_all_reaches_groups_and_daemons() {
+    both(|config| {
+        let everything = config.use_pid_namespace;
+        let rig = rig(config);
+        let mark = format!("SUP_MARK=kill{}{everything}", std::process::id());
+        let daemon = if everything { "setsid sleep 100 &" } else { "" };
+        for rank in 0..4 {
+            let mut spec = shell(rank, &format!("sleep 100 & {daemon} echo up; sleep 100"));
+            spec.env.push(("SUP_MARK".into(), mark[9..].into()));
+            rig.supervisor.spawn(spec);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(marked(&mark).len() >= 8);
+        rig.supervisor.kill_all();
+        assert!(rig.ends(4).iter().all(|end| end.1 == Ending::Signal { signal: libc::SIGKILL, core: false }));
+        let left = wait_unmarked(&mark, Duration::from_secs(2));
+        assert!(left.is_empty(), "{left:?}");
+        let (out, ..) = rig.finish();
+        assert_eq!(out, "up\n".repeat(4));
+    });
+}
+
+#[test]
+fn what_waits_to_be_started_can_be_cancelled() {
+    let rig = rig(Config::default());
+    for rank in 0..300 {
+        rig.shell(rank, "exec sleep 100");
+    }
+    assert!(matches!(rig.next(), Happening::Spawned { rank: 0, .. }));
+    rig.supervisor.cancel_pending();
+    rig.supervisor.signal_all(libc::SIGTERM);
+    let (mut ended, mut cancelled) = (0, 0);
+    while ended + cancelled < 300 {
+        match rig.next() {
+            Happening::SpawnFailed { error: SpawnError::Cancelled, .. } => cancelled += 1,
+            Happening::Exited { .. } => ended += 1,
+            _ => {}
+        }
+    }
+    assert!(ended >= 1 && cancelled > 100, "{ended} ended, {cancelled} cancelled");
+    rig.shell(0, "exit 4");
+    assert_eq!(rig.ends(1)[0].1, Ending::Code(4));
+}
+
+#[test]
+fn a_rank_takes_its_group_along() {
+    both(|config| {
+        let rig = rig(config);
+        let mark = format!("SUP_MARK=group{}", std::process::id());
+        let mut spec = shell(0, "sleep 100 & exit 0");
+        spec.env.push(("SUP_MARK".into(), mark[9..].into()));
+        rig.supervisor.spawn(spec);
+        rig.ends(1);
+        assert_eq!(wait_unmarked(&mark, Duration::from_secs(2)), []);
+    });
+}
+
+#[test]
+fn a_rank_number_can_be_used_again() {
+    let rig = rig(Config::default());
+    for code in [5, 6] {
+        rig.shell(0, &format!("exit {code}"));
+        assert_eq!(rig.ends(1)[0].1, Ending::Code(code));
+    }
+}
+
+#[test]
+fn the_loss_of_the_keeper_is_noticed() {
+    if !is_root() {
+        println!("skipped: the PID namespace, for lack of privilege");
+        return;
+    }
+    let rig = rig(namespaced());
+    if rig.supervisor.isolation() != Isolation::PidNamespace {
+        println!("skipped: no PID namespace permitted");
+        return;
+    }
+    rig.shell(0, "setsid sleep 100 & sleep 100");
+    assert!(matches!(rig.next(), Happening::Spawned { .. }));
+    rig.supervisor.threads.as_ref().unwrap().spawner.kill_namespace();
+    let (mut lost, mut ended) = (false, false);
+    while !(lost && ended) {
+        match rig.next() {
+            Happening::KeeperLost => lost = true,
+            Happening::Exited { rank: 0, ending: Ending::Signal { signal: libc::SIGKILL, .. }, .. } => {
+                ended = true
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    rig.shell(1, "exit 0");
+    assert!(matches!(rig.next(), Happening::SpawnFailed { rank: 1, error: SpawnError::Fork { .. } }));
+}
+
+#[test]
+fn signals_to_the_master_are_reported() {
+    let rig = rig(Config { catch_signals: true, ..Config::default() });
+    sys::kill(std::process::id() as i32, libc::SIGUSR1);
+    assert!(matches!(rig.next(), Happening::Signal(libc::SIGUSR1)));
+}
+
+/// Not a test by itself: a master that listens for signals, finishes, and lives on.
+#[test]
+fn helper_finishes_and_waits() {
+    if role().is_none() {
+        return;
+    }
+    for _ in 0..2 {
+        let (sender, events) = unbounded::<Happening>();
+        let supervisor =
+            Supervisor::start(Config { catch_signals: true, ..Config::default() }, sender).unwrap();
+        sys::kill(std::process::id() as i32, libc::SIGTERM);
+        assert!(matches!(events.recv().unwrap(), Happening::Signal(libc::SIGTERM)));
+        supervisor.finish(Duration::from_secs(1));
+    }
+    sys::kill(std::process::id() as i32, libc::SIGTERM);
+    std::thread::sleep(Duration::from_secs(10));
+}
+
+#[test]
+fn after_the_finish_signals_have_their_default_effect() {
+    use std::os::unix::process::ExitStatusExt;
+    let status = again(module_path!(), "helper_finishes_and_waits", "wait")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGTERM), "{status}");
+}
+
+#[test]
+fn a_closed_output_is_reported_and_does_not_block() {
+    let (sender, events) = unbounded::<Happening>();
+    let (read, write) = sys::pipe().unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+    let config = Config { outputs: Some((write, null.into())), ..Config::default() };
+    let supervisor = Supervisor::start(config, sender).unwrap();
+    drop(read);
+    // Much more than pipes can hold: it must be taken and thrown away.
+    supervisor.spawn(shell(0, "head -c 3000000 /dev/zero | tr '\\0' '\\n'; exit 7"));
+    let (mut failed, mut ended) = (false, false);
+    while !(failed && ended) {
+        match events.recv_timeout(Duration::from_secs(10)).unwrap() {
+            Happening::OutputFailed { stream: Stream::Stdout, error } => {
+                assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+                failed = true;
+            }
+            Happening::Exited { ending: Ending::Code(7), .. } => ended = true,
+            Happening::Spawned { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(supervisor.finish(Duration::from_secs(5)).output_complete);
+}
+
+#[test]
+fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
+    let (sender, events) = unbounded::<Happening>();
+    let (_read, write) = sys::pipe().unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+    let config = Config { outputs: Some((write, null.into())), ..Config::default() };
+    let supervisor = Supervisor::start(config, sender).unwrap();
+    supervisor.spawn(shell(1, "yes"));
+    // Long enough for the output to be full.
+    std::thread::sleep(Duration::from_millis(300));
+    supervisor.spawn(shell(0, "echo unseen; exit 7"));
+    loop {
+        let happening = events.recv_timeout(Duration::from_secs(5)).unwrap();
+        if matches!(happening, Happening::Exited { rank: 0, ending: Ending::Code(7), .. }) {
+            break;
+        }
+    }
+    let start = Instant::now();
+    let farewell = supervisor.finish(Duration::from_millis(500));
+    assert!(!farewell.output_complete && farewell.stuck.is_empty());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}

@@ -1,0 +1,107 @@
+//! The memory cgroup.
+
+use super::*;
+
+/// One group per process: the tests that make one take turns.
+pub(super) static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn permitted() -> Option<std::sync::MutexGuard<'static, ()>> {
+    let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match MemoryCgroup::create(1 << 30) {
+        Ok(_) => Some(guard),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_rank_beyond_the_limit_is_killed_and_named() {
+    let Some(_guard) = permitted() else { return };
+    let rig = rig(Config { cgroup_limit: Some(64 << 20), ..namespaced() });
+    let path = rig.supervisor.cgroup().unwrap().path().to_owned();
+    rig.shell(1, "sleep 100");
+    // Keeps its input until the end, which does not come.
+    rig.shell(0, "exec tail /dev/zero");
+    let ends = rig.ends(1);
+    assert_eq!(ends[0], (0, Ending::Signal { signal: libc::SIGKILL, core: false }, OomKill::JobLimit));
+    // A kill by somebody else is not blamed on the limit.
+    let procs = std::fs::read_to_string(path.join("cgroup.procs")).unwrap();
+    assert!(procs.lines().count() >= 2, "{procs}");
+    rig.shell(2, "kill -KILL $$");
+    let ends = rig.ends(1);
+    assert_eq!((ends[0].0, ends[0].2), (2, OomKill::No));
+    let (_, _, farewell) = rig.finish();
+    let usage = farewell.cgroup.unwrap();
+    assert_eq!(usage.oom_kills, 1);
+    assert!(usage.peak.is_none_or(|peak| (32 << 20..=64 << 20).contains(&peak)), "{usage:?}");
+    assert_eq!(farewell.cgroup_left, None);
+    assert!(!path.exists());
+}
+
+#[test]
+fn the_masters_memory_is_not_charged_to_the_ranks() {
+    let Some(_guard) = permitted() else { return };
+    let rig = rig(Config { cgroup_limit: Some(256 << 20), ..namespaced() });
+    let group = rig.supervisor.cgroup().unwrap();
+    let before = group.usage().current;
+    let block = std::hint::black_box(vec![1_u8; 64 << 20]);
+    assert!(group.usage().current < before + (8 << 20));
+    drop(block);
+    for rank in 0..100 {
+        rig.shell(rank, "read x < /dev/null; exec sleep 100");
+    }
+    std::thread::sleep(Duration::from_millis(800));
+    let current = group.usage().current;
+    println!("100 sleeping ranks: {} KiB each in their cgroup", (current - before) / 102_400);
+    assert!(current > before);
+}
+
+#[test]
+fn a_stale_group_is_removed_and_a_living_one_is_not() {
+    let Some(_guard) = permitted() else { return };
+    let group = MemoryCgroup::create(1 << 30).unwrap();
+    let parent = group.path().parent().unwrap().to_owned();
+    // Above any pid.
+    let stale = parent.join("bdrun-99999999");
+    std::fs::create_dir(&stale).unwrap();
+    drop(group);
+    let group = MemoryCgroup::create(1 << 30).unwrap();
+    assert!(!stale.exists());
+    assert!(group.path().exists());
+    let path = group.path().to_owned();
+    drop(group);
+    assert!(!path.exists());
+}
+
+/// `clone3` into a group, on whichever v2 hierarchy there is, with or without a memory controller.
+#[test]
+fn a_child_can_be_born_in_a_v2_group() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let Some(mount) = mounts.lines().find(|line| line.contains(" - cgroup2 ")) else {
+        println!("skipped: no cgroup2 mounted");
+        return;
+    };
+    let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join("bdrun-test-v2");
+    if let Err(error) = std::fs::create_dir(&directory) {
+        println!("skipped: {}: {error}", directory.display());
+        return;
+    }
+    let rig = rig_in_v2(&directory);
+    rig.shell(0, "grep ^0: /proc/self/cgroup");
+    assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
+    let start = Instant::now();
+    for rank in 0..50 {
+        rig.shell(rank, "exit 0");
+    }
+    rig.ends(50);
+    println!("born in a v2 group: {:?} per rank", start.elapsed() / 50);
+    let (out, ..) = rig.finish();
+    assert!(out.ends_with("/bdrun-test-v2\n"), "{out}");
+    assert!(!directory.exists());
+}
+
+fn rig_in_v2(directory: &std::path::Path) -> Rig {
+    rig_in(namespaced(), Some(MemoryCgroup::existing_v2(directory.to_owned())))
+}

@@ -1,0 +1,98 @@
+//! Nothing survives a SIGKILL of the master, whenever it comes.
+
+use super::*;
+use std::os::unix::process::ExitStatusExt;
+
+/// Not a test by itself: a master that starts ranks without pause until it is killed.
+#[test]
+fn helper_master() {
+    let Some(role) = role() else { return };
+    let config = Config {
+        use_pid_namespace: role.contains("namespace"),
+        cgroup_limit: role.contains("cgroup").then_some(1 << 30),
+        ..Config::default()
+    };
+    let (sender, events) = unbounded::<Happening>();
+    let supervisor = Supervisor::start(config, sender).unwrap();
+    let script = if supervisor.isolation() == Isolation::PidNamespace {
+        // A child, and a daemon that leaves group and session.
+        "sleep 1000 & setsid sleep 1000 & sleep 1000"
+    } else {
+        "exec sleep 1000"
+    };
+    for rank in 0..24 {
+        supervisor.spawn(shell(rank, script));
+        supervisor.spawn(shell(rank + 1000, "exit 0"));
+    }
+    for happening in events {
+        if let Happening::Exited { rank, .. } = happening {
+            supervisor.spawn(shell(rank, "exit 0"));
+        }
+    }
+}
+
+fn kill_at_random_moments(role: &str, tries: u64) {
+    let mut slowest = Duration::ZERO;
+    for attempt in 0..tries {
+        let mark = format!("SUP_MARK={role}-{}-{attempt}", std::process::id());
+        let mut master = again(module_path!(), "helper_master", role)
+            .env("SUP_MARK", &mark[9..])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // From before its first thread to long after its last rank.
+        std::thread::sleep(Duration::from_micros(attempt * attempt * 400));
+        let seen = marked(&mark).len();
+        master.kill().unwrap();
+        let start = Instant::now();
+        let status = master.wait().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "the master ended by itself: {status}");
+        let left = wait_unmarked(&mark, Duration::from_secs(5));
+        slowest = slowest.max(start.elapsed());
+        assert!(left.is_empty(), "{role}, attempt {attempt}, {seen} were there; left: {left:?}");
+    }
+    println!("{role}: {tries} kills, nothing left, slowest after {slowest:?}");
+}
+
+#[test]
+fn nothing_survives_the_master_in_a_namespace() {
+    if !is_root() {
+        println!("skipped: the PID namespace, for lack of privilege");
+        return;
+    }
+    kill_at_random_moments("namespace", 25);
+}
+
+#[test]
+fn no_rank_survives_the_master_in_process_groups() {
+    kill_at_random_moments("groups", 25);
+}
+
+#[test]
+fn no_cgroup_survives_the_master() {
+    let guard = enforce::ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let probe = MemoryCgroup::create(1 << 30);
+    let parent = match &probe {
+        Ok(group) => group.path().parent().unwrap().to_owned(),
+        Err(error) => {
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    drop(probe);
+    drop(guard);
+    kill_at_random_moments("namespace-cgroup", 12);
+    let left = || {
+        let names = std::fs::read_dir(&parent).unwrap().flatten().map(|entry| entry.file_name());
+        // Groups of other tests that run at the same time belong to living processes.
+        names
+            .filter(|name| name.to_str().is_some_and(|name| name.starts_with("bdrun-")))
+            .filter(|name| !std::path::Path::new("/proc").join(&name.to_str().unwrap()[6..]).exists())
+            .collect::<Vec<_>>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !left().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(left().is_empty(), "{:?}", left());
+}

@@ -1,0 +1,59 @@
+//! Giving back the content of a range so that its old bytes can never come back.
+//!
+//! Resident memory is dropped with `MADV_DONTNEED`; its file block, if there is one, is noticed absent and
+//! punched at the next evict. On a range that is mapped from the file `MADV_DONTNEED` would bring the old
+//! content back, so there the file is punched first.
+//!
+//! The pager may park this thread anywhere in here and change the mapping. That is why a block is first
+//! marked [`STALE`] (from then on no restore reads it, and the next evict punches it if we do not), and why
+//! everything is done again if the epoch has moved: then what was done may have been done to the other kind
+//! of mapping. The chunks are not free before the end, so nobody writes to them meanwhile.
+
+use super::{HOLE, Inner, STALE, STORED};
+use crate::sys::{self, CHUNK};
+use std::sync::atomic::{Ordering, fence};
+
+impl Inner {
+    /// Makes the bytes `[start, start+len)`, whole chunks, read as zeros and gives their memory back.
+    pub(crate) fn discard(&self, start: usize, len: usize) {
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            self.tracker.tracker().note(self, start, len);
+            let from = start.max(self.lo.load(Ordering::Acquire));
+            let to = (start + len).min(self.hi.load(Ordering::Acquire));
+            if from < to {
+                self.punch_mapped(from, to);
+            }
+            if sys::advise(self.base + start, len, libc::MADV_DONTNEED).is_err() {
+                // Locked pages refuse; they must still read as zeros.
+                // SAFETY: the range belongs to a run being given back: nobody else uses it.
+                unsafe { std::ptr::write_bytes((self.base + start) as *mut u8, 0, len) };
+            }
+            fence(Ordering::SeqCst);
+            if self.epoch.load(Ordering::Acquire) == epoch {
+                return;
+            }
+        }
+    }
+
+    fn punch_mapped(&self, from: usize, to: usize) {
+        let blocks = from / CHUNK..to / CHUNK;
+        let mut any = false;
+        for i in blocks.clone() {
+            let was = self.block(i).compare_exchange(STORED, STALE, Ordering::AcqRel, Ordering::Acquire);
+            any |= was != Err(HOLE);
+        }
+        if !any {
+            return;
+        }
+        let punched = self.store().map(|s| s.punch(from as u64, (to - from) as u64));
+        if punched == Some(Ok(())) {
+            for i in blocks {
+                let _ = self.block(i).compare_exchange(STALE, HOLE, Ordering::AcqRel, Ordering::Acquire);
+            }
+        } else {
+            // No holes here: cover the file instead. The blocks stay stale, so the restore puts zeros.
+            let _ = sys::map_anon_over(self.base + from, to - from);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Arenas: one large range of addresses each, with a scratch file beside it.
+//!
+//! Page *i* of an arena always belongs to page *i* of its file. Space is handed out in runs of 64 KiB chunks,
+//! charged by the 4 KiB page. **A free chunk always reads as zeros**, so a fresh run needs no clearing; what
+//! is freed is discarded at once ([`discard`]), or under the evicted mapping punched out of the file.
+//!
+//! What belongs to whom: `map`, `hint` and `run_pages` to allocation, under `space`; `blocks`, `sums`, `lo`,
+//! `hi`, `store` to the pager, with other threads parked. The pager reads `top` and nothing else of the
+//! allocator's, so a thread may be parked in the middle of an allocation. The one word that allocation writes
+//! into the pager's tables is a block's state, by compare-and-swap, in [`discard`].
+
+mod discard;
+mod handle;
+mod runs;
+mod tables;
+
+pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
+
+use crate::frames::FrameKind;
+use crate::lock::Lock;
+use crate::set::ArenaSet;
+use crate::store::{Backing, Store, StoreKind};
+use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
+use crate::tracker::TrackerKind;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use tables::Tables;
+
+/// The file's block is a hole; content, when not present, is zero.
+pub(crate) const HOLE: u8 = 0;
+/// The file's block holds what `sums` says.
+pub(crate) const STORED: u8 = 1;
+/// The file's block holds bytes that mean nothing any more; content, when not present, is zero.
+pub(crate) const STALE: u8 = 2;
+
+/// Bytes in use from which on an arena asks for huge pages, so that an idle process stays small.
+pub(crate) const HUGE_FROM: usize = 8 << 20;
+
+/// Bytes of all arenas that are out now.
+static OUT: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn out_bytes() -> usize {
+    OUT.load(Ordering::Relaxed)
+}
+
+/// What an arena is made of; lies in a mapping of its own, outside every arena.
+pub(crate) struct Inner {
+    pub base: usize,
+    /// Chunks reserved.
+    pub chunks: usize,
+    tables: Tables,
+    space: Lock<runs::Space>,
+    /// Chunks below were handed out at some time.
+    pub top: AtomicUsize,
+    /// Bytes committed in this arena.
+    pub committed: AtomicUsize,
+    /// Of `committed`, what was out at the last evict and has not been freed or restored since.
+    out: AtomicUsize,
+    /// The bytes `[lo, hi)` are mapped from the file.
+    pub lo: AtomicUsize,
+    pub hi: AtomicUsize,
+    /// Counts changes of the mapping, see [`discard`].
+    pub epoch: AtomicU32,
+    /// Bytes below are marked for huge pages.
+    pub huge_end: AtomicUsize,
+    huge: HugePolicy,
+    pub tracker: TrackerKind,
+    pub frames: FrameKind,
+    store_kind: StoreKind,
+    store: UnsafeCell<Option<Backing>>,
+    /// The process whose scratch file it is; a child of fork must not write its parent's.
+    owner: AtomicI32,
+    set: &'static ArenaSet,
+    slot: AtomicUsize,
+    refs: AtomicUsize,
+}
+
+impl Inner {
+    pub fn len(&self) -> usize {
+        self.chunks * CHUNK
+    }
+
+    /// Bytes from the base that may hold anything, in whole granules.
+    pub fn extent(&self) -> usize {
+        sys::round_up(self.top.load(Ordering::Acquire) * CHUNK, GRANULE)
+    }
+
+    pub fn is_evicted(&self) -> bool {
+        self.lo.load(Ordering::Acquire) < self.hi.load(Ordering::Acquire)
+    }
+
+    pub fn holds(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.len()
+    }
+
+    /// The state of file block `i`.
+    pub fn block(&self, i: usize) -> &AtomicU8 {
+        self.tables.block(i)
+    }
+
+    /// The tracker's word for granule `g`.
+    pub fn granule(&self, g: usize) -> &AtomicU8 {
+        self.tables.granule(g)
+    }
+
+    /// The checksum of what the file holds at block `i`, valid while it is [`STORED`]. Pager only.
+    pub fn sum(&self, i: usize) -> u128 {
+        // SAFETY: only the thread that holds the pager's lock touches checksums.
+        unsafe { *self.tables.sum(i) }
+    }
+
+    pub fn set_sum(&self, i: usize, sum: u128) {
+        // SAFETY: only the thread that holds the pager's lock touches checksums.
+        unsafe { *self.tables.sum(i) = sum };
+    }
+
+    /// The store, if one was opened. It stays until the arena goes, or until the pager of a forked child drops it.
+    pub fn store(&self) -> Option<&dyn Store> {
+        // SAFETY: written by the pager with other threads parked, and before `hi` says that anything is out;
+        // other threads look only when something is.
+        unsafe { (*self.store.get()).as_ref() }.map(Backing::as_store)
+    }
+
+    /// Opens the scratch file at the first evict. Pager only.
+    pub fn open_store(&self) -> Result<&dyn Store, Errno> {
+        // SAFETY: getpid has no preconditions.
+        let me = unsafe { libc::getpid() };
+        if self.store().is_none() || self.owner.load(Ordering::Relaxed) != me {
+            if self.is_evicted() {
+                // A child of a process that forked while evicted: its only copy is the parent's file.
+                return Err(Errno(libc::ECHILD));
+            }
+            let fresh = Backing::open(self.store_kind)?;
+            for i in 0..self.extent() / CHUNK {
+                // Nothing of the old file, if there was one, is of use: no writes to untouched table pages.
+                if self.block(i).load(Ordering::Relaxed) != HOLE {
+                    self.block(i).store(HOLE, Ordering::Relaxed);
+                }
+            }
+            // SAFETY: other threads are parked and nothing is mapped from the old store.
+            unsafe { *self.store.get() = Some(fresh) };
+            self.owner.store(me, Ordering::Relaxed);
+        }
+        self.store().ok_or(Errno(libc::EBADF))
+    }
+
+    /// The tracker's ranges for huge pages grow with the arena; called before a new run is touched.
+    fn grow_huge(&self, top_bytes: usize) {
+        let from = match self.huge {
+            HugePolicy::Never => return,
+            HugePolicy::Always => 0,
+            HugePolicy::Auto => HUGE_FROM,
+        };
+        let end = top_bytes / GRANULE * GRANULE;
+        let start = self.huge_end.load(Ordering::Relaxed);
+        if end > start && top_bytes > from {
+            // A kernel without huge pages refuses; small ones do.
+            let _ = sys::advise(self.base + start, end - start, libc::MADV_HUGEPAGE);
+            self.huge_end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Raises the high-water mark to `chunk`, before anything below it is touched.
+    fn raise_top(&self, chunk: usize) {
+        if chunk > self.top.load(Ordering::Relaxed) {
+            self.grow_huge(chunk * CHUNK);
+            self.top.store(chunk, Ordering::Release);
+        }
+    }
+
+    /// Everything committed is now out (after an evict) or in (after a restore).
+    pub fn set_out(&self, out: bool) {
+        let now = if out { self.committed.load(Ordering::Relaxed) } else { 0 };
+        let before = self.out.swap(now, Ordering::Relaxed);
+        OUT.fetch_add(now, Ordering::Relaxed);
+        OUT.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Counts bytes as given back; the caller uncharges them once it holds no lock.
+    fn forget(&self, bytes: usize) {
+        self.committed.fetch_sub(bytes, Ordering::Relaxed);
+        let (mut cut, mut now) = (0, self.out.load(Ordering::Relaxed));
+        while now > 0 {
+            cut = bytes.min(now);
+            match self.out.compare_exchange(now, now - cut, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(seen) => (cut, now) = (0, seen),
+            }
+        }
+        OUT.fetch_sub(cut, Ordering::Relaxed);
+    }
+}
+
+/// Pages that `bytes` take, as bytes.
+pub(crate) fn charged(bytes: usize) -> usize {
+    sys::round_up(bytes, PAGE)
+}
+
+/// A segment that grows and shrinks at its end, for the small blocks of the heap.
+impl Inner {
+    /// Counts `bytes`, charged already, as committed at the end of a segment that now reaches `end`.
+    pub fn commit_to(&self, end: usize, bytes: usize) {
+        self.raise_top(end / CHUNK);
+        self.committed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Discards the last `len` bytes of the segment, from `start`. The caller uncharges them.
+    pub fn decommit(&self, start: usize, len: usize) {
+        self.discard(start, len);
+        self.forget(len);
+    }
+}

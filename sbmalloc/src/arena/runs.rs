@@ -1,0 +1,159 @@
+//! Runs of chunks: first fit over a bitmap, growth and shrinking in place.
+
+use super::{Inner, charged};
+use crate::account;
+use crate::sys::{CHUNK, PAGE};
+use std::sync::atomic::Ordering;
+
+/// What allocation knows, under its lock. The bitmap itself lies in the side tables.
+pub(super) struct Space {
+    /// No chunk below is free.
+    hint: usize,
+}
+
+impl Space {
+    pub const fn new() -> Self {
+        Self { hint: 0 }
+    }
+}
+
+impl Inner {
+    fn taken(&self, i: usize) -> bool {
+        self.tables.map_word(i / 64).load(Ordering::Relaxed) >> (i % 64) & 1 == 1
+    }
+
+    /// Sets or clears the bits of `n` chunks from `start`.
+    fn paint(&self, start: usize, n: usize, taken: bool) {
+        let (mut i, end) = (start, start + n);
+        while i < end {
+            let count = (64 - i % 64).min(end - i);
+            let bits = if count == 64 { u64::MAX } else { ((1 << count) - 1) << (i % 64) };
+            let word = self.tables.map_word(i / 64);
+            let old = word.load(Ordering::Relaxed);
+            word.store(if taken { old | bits } else { old & !bits }, Ordering::Relaxed);
+            i += count;
+        }
+    }
+
+    /// The first chunk at or after `i` (and below `end`) whose bit is `taken`, else `end`.
+    fn next(&self, mut i: usize, end: usize, taken: bool) -> usize {
+        while i < end {
+            let word = self.tables.map_word(i / 64).load(Ordering::Relaxed);
+            let word = (if taken { word } else { !word }) >> (i % 64);
+            if word != 0 {
+                return (i + word.trailing_zeros() as usize).min(end);
+            }
+            i = (i / 64 + 1) * 64;
+        }
+        end
+    }
+
+    /// Finds `n` free chunks whose address is a multiple of `align`.
+    fn find(&self, space: &mut Space, n: usize, align: usize) -> Option<usize> {
+        let top = self.top.load(Ordering::Relaxed);
+        let mut i = self.next(space.hint.min(top), top, false);
+        space.hint = i;
+        loop {
+            let address = (self.base + i * CHUNK).checked_next_multiple_of(align)?;
+            i = (address - self.base) / CHUNK;
+            if i.checked_add(n)? > self.chunks {
+                return None;
+            }
+            // Above the high-water mark everything is free, and its bitmap was never touched.
+            let end = (i + n).min(top.max(i));
+            let blocked = self.next(i, end, true);
+            if blocked == end {
+                return Some(i);
+            }
+            i = self.next(blocked, top, false);
+        }
+    }
+
+    /// A run of `bytes` that reads as zeros, or `None` if the account or the address space refuses.
+    pub(crate) fn alloc_run(&self, bytes: usize, align: usize) -> Option<usize> {
+        let bytes = charged(bytes.max(1));
+        // Charged before any lock is taken: the account may block, and evict this very arena meanwhile.
+        account::charge(bytes).ok()?;
+        let n = bytes.div_ceil(CHUNK);
+        let mut space = self.space.lock();
+        let Some(i) = self.find(&mut space, n, align.max(CHUNK)) else {
+            drop(space);
+            account::uncharge(bytes);
+            return None;
+        };
+        self.paint(i, n, true);
+        self.raise_top(i + n);
+        drop(space);
+        self.tables.run_pages(i).store((bytes / PAGE) as u32, Ordering::Relaxed);
+        self.committed.fetch_add(bytes, Ordering::Relaxed);
+        Some(self.base + i * CHUNK)
+    }
+
+    /// Bytes charged for the run that starts at `address`.
+    pub(crate) fn run_bytes(&self, address: usize) -> usize {
+        self.tables.run_pages((address - self.base) / CHUNK).load(Ordering::Relaxed) as usize * PAGE
+    }
+
+    /// Frees the run that starts at `address`.
+    pub(crate) fn free_run(&self, address: usize) {
+        let i = (address - self.base) / CHUNK;
+        let bytes = self.run_bytes(address);
+        let n = bytes.div_ceil(CHUNK);
+        self.discard(i * CHUNK, n * CHUNK);
+        self.release(i, n);
+        self.forget(bytes);
+        account::uncharge(bytes);
+    }
+
+    fn release(&self, i: usize, n: usize) {
+        let mut space = self.space.lock();
+        self.paint(i, n, false);
+        space.hint = space.hint.min(i);
+    }
+
+    /// Makes the run at `address` `bytes` long where it lies; false if it cannot be. New chunks read as
+    /// zeros, the rest of the old last chunk as whatever was left there.
+    pub(crate) fn resize_run(&self, address: usize, bytes: usize) -> bool {
+        let i = (address - self.base) / CHUNK;
+        let (old, new) = (self.run_bytes(address), charged(bytes.max(1)));
+        let (have, want) = (old.div_ceil(CHUNK), new.div_ceil(CHUNK));
+        if new < old {
+            if want < have {
+                self.discard((i + want) * CHUNK, (have - want) * CHUNK);
+            }
+            self.tables.run_pages(i).store((new / PAGE) as u32, Ordering::Relaxed);
+            if want < have {
+                self.release(i + want, have - want);
+            }
+            self.forget(old - new);
+            account::uncharge(old - new);
+        } else if new > old {
+            // A look first: a charge may evict somebody for nothing.
+            if i + want > self.chunks || !self.free_after(i + have, want - have) {
+                return false;
+            }
+            if account::charge(new - old).is_err() {
+                return false;
+            }
+            if want > have {
+                let space = self.space.lock();
+                if !self.free_after(i + have, want - have) {
+                    drop(space);
+                    account::uncharge(new - old);
+                    return false;
+                }
+                self.paint(i + have, want - have, true);
+                self.raise_top(i + want);
+            }
+            self.tables.run_pages(i).store((new / PAGE) as u32, Ordering::Relaxed);
+            self.committed.fetch_add(new - old, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn free_after(&self, i: usize, n: usize) -> bool {
+        let top = self.top.load(Ordering::Relaxed);
+        let end = (i + n).min(top.max(i));
+        n == 0 || i >= top || (!self.taken(i) && self.next(i, end, true) == end)
+    }
+}

@@ -1,0 +1,97 @@
+//! A lock that never allocates: spins a little, then sleeps on a futex.
+//!
+//! The pager takes none of the locks that allocation takes, so a thread may be parked while it holds one.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const CONTENDED: u32 = 2;
+/// Turns spent before sleeping: longer than an uncontended malloc, shorter than a futex wake-up.
+const SPINS: u32 = 64;
+
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
+    let limit = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` and `limit` outlive the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, limit) };
+}
+
+pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: waking has no effect on memory.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, count) };
+}
+
+/// A value behind a futex lock.
+pub(crate) struct Lock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through a guard only, of which there is one at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+        Guard(self)
+    }
+
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+            if self.word.load(Ordering::Relaxed) == FREE
+                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+        }
+        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
+            futex_wait(&self.word, CONTENDED, None);
+        }
+    }
+}
+
+/// Exclusive access to the value of a [`Lock`].
+pub(crate) struct Guard<'a, T>(&'a Lock<T>);
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.word.swap(FREE, Ordering::Release) == CONTENDED {
+            futex_wake(&self.0.word, 1);
+        }
+    }
+}

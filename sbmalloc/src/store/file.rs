@@ -1,0 +1,151 @@
+//! Scratch files on disk: unlinked from birth, direct where the file system allows it, else buffered.
+
+use super::Store;
+use crate::config;
+use crate::sys::{Errno, Fd, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// A file in the scratch directory that vanishes with the process.
+pub(crate) struct FileStore {
+    fd: Fd,
+    direct: AtomicBool,
+    len: AtomicU64,
+}
+
+/// Makes an unlinked file: `O_TMPFILE`, or create and unlink at once where that is not supported.
+fn create(extra: i32) -> Result<Fd, Errno> {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let dir = config::scratch_dir();
+    match Fd::open(dir, libc::O_TMPFILE | libc::O_RDWR | extra) {
+        // Kernels and file systems without it answer in one of these ways.
+        Err(Errno(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {}
+        other => return other,
+    }
+    loop {
+        let mut path = PathBuf::<4096>::new();
+        // SAFETY: getpid has no preconditions.
+        let pid = unsafe { libc::getpid() };
+        path.push(dir.to_bytes()).push(b"/.sbmalloc-").push_number(pid as u64).push(b"-");
+        path.push_number(SERIAL.fetch_add(1, Ordering::Relaxed) as u64);
+        match Fd::open(path.as_cstr(), libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | extra) {
+            Ok(fd) => {
+                // SAFETY: the path is a terminated string naming the file just created.
+                unsafe { libc::unlink(path.as_cstr().as_ptr()) };
+                return Ok(fd);
+            }
+            Err(Errno(libc::EEXIST)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+impl FileStore {
+    /// Makes a new scratch file.
+    pub fn open(direct: bool) -> Result<Self, Errno> {
+        let made = |direct| {
+            let fd = create(if direct { libc::O_DIRECT } else { 0 })?;
+            Ok(Self { fd, direct: AtomicBool::new(direct), len: AtomicU64::new(0) })
+        };
+        match made(direct) {
+            Err(Errno(libc::EINVAL)) if direct => made(false),
+            other => other,
+        }
+    }
+
+    /// Some file systems accept `O_DIRECT` at open and refuse it at the first transfer.
+    fn fall_back(&self, e: Errno) -> Result<(), Errno> {
+        if e.0 == libc::EINVAL && self.direct.swap(false, Ordering::Relaxed) {
+            // SAFETY: clearing a status flag of our own descriptor.
+            let flags = unsafe { libc::fcntl(self.fd.0, libc::F_GETFL) };
+            // SAFETY: as above.
+            if flags >= 0 && unsafe { libc::fcntl(self.fd.0, libc::F_SETFL, flags & !libc::O_DIRECT) } == 0 {
+                return Ok(());
+            }
+        }
+        Err(e)
+    }
+}
+
+impl Store for FileStore {
+    unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
+        loop {
+            // SAFETY: `from` is readable for `len` by this method's contract.
+            let n = unsafe { libc::pwrite(self.fd.0, from.cast(), len, offset as i64) };
+            if n >= 0 {
+                if !self.direct.load(Ordering::Relaxed) {
+                    // Start the write-back now, so that settle() finds most of it done.
+                    // SAFETY: has no effect on memory.
+                    unsafe {
+                        libc::sync_file_range(self.fd.0, offset as i64, n as i64, libc::SYNC_FILE_RANGE_WRITE)
+                    };
+                }
+                return Ok(n as usize);
+            }
+            self.fall_back(Errno::last())?;
+        }
+    }
+
+    unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno> {
+        loop {
+            // SAFETY: `to` is writable for `len` by this method's contract.
+            let n = unsafe { libc::pread(self.fd.0, to.cast(), len, offset as i64) };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            self.fall_back(Errno::last())?;
+        }
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        punch(self.fd.0, offset, len)
+    }
+
+    fn ensure_len(&self, len: u64) -> Result<(), Errno> {
+        ensure_len(self.fd.0, &self.len, len)
+    }
+
+    fn settle(&self) -> Result<(), Errno> {
+        if self.direct.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // SAFETY: has no effect on memory.
+        if unsafe { libc::fdatasync(self.fd.0) } != 0 {
+            return Err(Errno::last());
+        }
+        self.drop_cache();
+        Ok(())
+    }
+
+    fn drop_cache(&self) {
+        // SAFETY: advice about our own file.
+        unsafe { libc::posix_fadvise(self.fd.0, 0, 0, libc::POSIX_FADV_DONTNEED) };
+    }
+
+    fn mapping_fd(&self) -> i32 {
+        self.fd.0
+    }
+}
+
+pub(super) fn punch(fd: i32, offset: u64, len: u64) -> Result<(), Errno> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        // SAFETY: has no effect on memory but through mappings of the file, whose owner asked for it.
+        if unsafe { libc::fallocate(fd, mode, offset as i64, len as i64) } == 0 {
+            return Ok(());
+        }
+        if Errno::last().0 != libc::EINTR {
+            return Err(Errno::last());
+        }
+    }
+}
+
+pub(super) fn ensure_len(fd: i32, known: &AtomicU64, len: u64) -> Result<(), Errno> {
+    if known.load(Ordering::Relaxed) < len {
+        // SAFETY: the file only ever grows, so no mapping of it loses its pages.
+        if unsafe { libc::ftruncate(fd, len as i64) } != 0 {
+            return Err(Errno::last());
+        }
+        known.store(len, Ordering::Relaxed);
+    }
+    Ok(())
+}

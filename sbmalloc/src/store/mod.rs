@@ -1,0 +1,156 @@
+//! Where evicted blocks are kept: one scratch file per arena, behind a trait.
+
+mod file;
+mod memory;
+
+pub(crate) use file::FileStore;
+pub(crate) use memory::MemoryStore;
+
+use crate::sys::Errno;
+
+/// A scratch file. No method may allocate or touch an arena except through the buffers it is given.
+///
+/// Block *i* of the arena lies at byte offset `i * 64 KiB`. Offsets, lengths and addresses are multiples of
+/// 4 KiB except after a short transfer by a store that makes such.
+pub trait Store: Sync {
+    /// Writes the `len` bytes at `from`; may write fewer. Returns the bytes written.
+    ///
+    /// # Errors
+    /// The error number; `EINTR` and `EAGAIN` are retried by the caller.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes.
+    unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno>;
+
+    /// Reads up to `len` bytes to `to`. Returns the bytes read, 0 at the end of the file.
+    ///
+    /// # Errors
+    /// The error number; `EINTR` and `EAGAIN` are retried by the caller.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes.
+    unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno>;
+
+    /// Makes a range read as zeros and gives its space back.
+    ///
+    /// # Errors
+    /// The error number; the caller writes zeros instead, or keeps the range marked stale.
+    fn punch(&self, offset: u64, len: u64) -> Result<(), Errno>;
+
+    /// Makes the file at least `len` bytes long, sparse.
+    ///
+    /// # Errors
+    /// The error number.
+    fn ensure_len(&self, len: u64) -> Result<(), Errno>;
+
+    /// After the last write of an evict: writes have reached the device's queue and occupy no RAM.
+    ///
+    /// # Errors
+    /// The error number of any write that failed behind our back.
+    fn settle(&self) -> Result<(), Errno>;
+
+    /// After a restore, when nothing maps the file: drops what the kernel cached of it.
+    fn drop_cache(&self);
+
+    /// The descriptor to map while evicted.
+    fn mapping_fd(&self) -> i32;
+}
+
+/// Which store an arena uses.
+#[derive(Clone, Copy, Default)]
+pub enum StoreKind {
+    /// Direct I/O, or buffered where the file system refuses it.
+    #[default]
+    Auto,
+    /// Through the page cache.
+    Buffered,
+    /// A memfd: for tests, as it gives no RAM back.
+    Memory,
+    /// The caller's own, for example one that injects faults.
+    Custom(&'static dyn Store),
+}
+
+impl std::fmt::Debug for StoreKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "Auto",
+            Self::Buffered => "Buffered",
+            Self::Memory => "Memory",
+            Self::Custom(_) => "Custom",
+        })
+    }
+}
+
+/// An opened store, held inside the arena's own metadata so that opening one needs no heap.
+pub(crate) enum Backing {
+    File(FileStore),
+    Memory(MemoryStore),
+    Custom(&'static dyn Store),
+}
+
+impl Backing {
+    pub fn open(kind: StoreKind) -> Result<Self, Errno> {
+        Ok(match kind {
+            StoreKind::Auto => Self::File(FileStore::open(true)?),
+            StoreKind::Buffered => Self::File(FileStore::open(false)?),
+            StoreKind::Memory => Self::Memory(MemoryStore::open()?),
+            StoreKind::Custom(store) => Self::Custom(store),
+        })
+    }
+
+    pub fn as_store(&self) -> &dyn Store {
+        match self {
+            Self::File(store) => store,
+            Self::Memory(store) => store,
+            Self::Custom(store) => *store,
+        }
+    }
+}
+
+/// Writes all of `[from, from+len)` at `offset`, through short writes and interruptions. On failure returns
+/// the offset reached beside the error.
+///
+/// # Safety
+/// `from` is readable for `len` bytes.
+pub(crate) unsafe fn write_all(
+    store: &dyn Store,
+    offset: u64,
+    from: *const u8,
+    len: usize,
+) -> Result<(), (u64, Errno)> {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: `done < len`, so the rest is readable by this function's contract.
+        match unsafe { store.write_at(offset + done as u64, from.add(done), len - done) } {
+            // A device that accepts nothing and reports nothing is full in all but name.
+            Ok(0) => return Err((offset + done as u64, Errno(libc::ENOSPC))),
+            Ok(n) => done += n,
+            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+            Err(e) => return Err((offset + done as u64, e)),
+        }
+    }
+    Ok(())
+}
+
+/// Reads all of `[to, to+len)` from `offset`; the end of the file inside is an I/O error.
+///
+/// # Safety
+/// `to` is writable for `len` bytes.
+pub(crate) unsafe fn read_all(
+    store: &dyn Store,
+    offset: u64,
+    to: *mut u8,
+    len: usize,
+) -> Result<(), (u64, Errno)> {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: `done < len`, so the rest is writable by this function's contract.
+        match unsafe { store.read_at(offset + done as u64, to.add(done), len - done) } {
+            Ok(0) => return Err((offset + done as u64, Errno(libc::EIO))),
+            Ok(n) => done += n,
+            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+            Err(e) => return Err((offset + done as u64, e)),
+        }
+    }
+    Ok(())
+}

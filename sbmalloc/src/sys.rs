@@ -1,0 +1,177 @@
+//! The few system calls the crate makes, as thin functions that never allocate.
+
+use std::fmt;
+
+/// Bytes of a page, the unit of charging.
+pub const PAGE: usize = 4096;
+/// Bytes of a block: the unit of arena space, of dirty tracking and of checksums.
+pub const CHUNK: usize = 64 << 10;
+/// Bytes of a granule: the unit of mappings and of huge pages.
+pub const GRANULE: usize = 2 << 20;
+
+/// An operating system error number; prints as the system's text for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// The error of the system call that just failed on this thread.
+    pub fn last() -> Self {
+        // SAFETY: errno is a thread-local integer that always exists.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+pub(crate) const fn round_up(n: usize, unit: usize) -> usize {
+    n.div_ceil(unit) * unit
+}
+
+const ANON: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+const RW: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+fn check_map(at: *mut libc::c_void) -> Result<usize, Errno> {
+    if at == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(at as usize) }
+}
+
+/// Fresh zero memory of `len` bytes whose address is a multiple of `align`.
+pub(crate) fn map_anon_aligned(len: usize, align: usize) -> Result<usize, Errno> {
+    let wide = len + align - PAGE;
+    // SAFETY: a new private mapping at an address the kernel chooses replaces nothing.
+    let at = check_map(unsafe { libc::mmap(std::ptr::null_mut(), wide, RW, ANON, -1, 0) })?;
+    let start = round_up(at, align);
+    unmap(at, start - at);
+    unmap(start + len, at + wide - start - len);
+    Ok(start)
+}
+
+/// Replaces `[at, at+len)` by fresh zero memory. The range must belong to the caller.
+pub(crate) fn map_anon_over(at: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: callers pass ranges of their own reservation only.
+    check_map(unsafe { libc::mmap(at as *mut _, len, RW, ANON | libc::MAP_FIXED, -1, 0) }).map(drop)
+}
+
+/// Replaces `[at, at+len)` by a private mapping of `fd` at `offset`. The range must belong to the caller.
+pub(crate) fn map_file_over(at: usize, len: usize, fd: i32, offset: u64) -> Result<(), Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: callers pass ranges of their own reservation, whose content `fd` holds at `offset`.
+    check_map(unsafe { libc::mmap(at as *mut _, len, RW, flags, fd, offset as i64) }).map(drop)
+}
+
+/// Moves the mapping `[from, from+len)` over `[to, to+len)`; both must belong to the caller.
+pub(crate) fn move_over(from: usize, to: usize, len: usize) -> Result<(), Errno> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: both ranges are the caller's, and nothing refers to `from` any more.
+    check_map(unsafe { libc::mremap(from as *mut _, len, len, flags, to as *mut libc::c_void) }).map(drop)
+}
+
+pub(crate) fn unmap(at: usize, len: usize) {
+    if len > 0 {
+        // SAFETY: callers pass ranges of their own mappings that nothing refers to any more.
+        unsafe { libc::munmap(at as *mut _, len) };
+    }
+}
+
+pub(crate) fn advise(at: usize, len: usize, advice: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: callers pass ranges of their own mappings; DONTNEED is used only on memory given back.
+    let r = unsafe { libc::madvise(at as *mut _, len, advice) };
+    if r == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+pub(crate) fn protect(at: usize, len: usize, writable: bool) -> Result<(), Errno> {
+    let prot = if writable { RW } else { libc::PROT_READ };
+    // SAFETY: callers pass granules of their own reservation; the fault handler opens them again.
+    let r = unsafe { libc::mprotect(at as *mut _, len, prot) };
+    if r == 0 { Ok(()) } else { Err(Errno::last()) }
+}
+
+/// A file descriptor closed on drop; opening and reading it never allocates.
+pub(crate) struct Fd(pub i32);
+
+impl Fd {
+    pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<Self, Errno> {
+        loop {
+            // SAFETY: `path` is a terminated string.
+            let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
+            if fd >= 0 {
+                return Ok(Self(fd));
+            }
+            if Errno::last().0 != libc::EINTR {
+                return Err(Errno::last());
+            }
+        }
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`; retries interrupted calls.
+    pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        loop {
+            // SAFETY: `buf` is writable for its length.
+            let n = unsafe { libc::pread(self.0, buf.as_mut_ptr().cast(), buf.len(), offset as i64) };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            if Errno::last().0 != libc::EINTR {
+                return Err(Errno::last());
+            }
+        }
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours and is not used afterwards.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// A C string assembled in place, for paths under /proc and the scratch directory.
+pub(crate) struct PathBuf<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> PathBuf<N> {
+    pub const fn new() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+
+    /// Appends `part`; what does not fit is cut, which makes the later open fail, not overrun.
+    pub fn push(&mut self, part: &[u8]) -> &mut Self {
+        let n = part.len().min(N - 1 - self.len);
+        self.bytes[self.len..self.len + n].copy_from_slice(&part[..n]);
+        self.len += n;
+        self
+    }
+
+    pub fn push_number(&mut self, mut n: u64) -> &mut Self {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..])
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub fn as_cstr(&self) -> &std::ffi::CStr {
+        std::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}

@@ -1,0 +1,337 @@
+//! Stopping the other threads of the process while its memory is moved.
+//!
+//! Each other thread is sent a real-time signal; its handler acknowledges and waits on a futex until the
+//! memory is in place again. **The acknowledgement is what makes it safe**: a thread acknowledges from user
+//! space, so no system call of its own is under way then. A `read(2)` that was copying into an arena has
+//! returned (or was interrupted before it copied, and `SA_RESTART` starts it again afterwards); a copy that
+//! were still in flight would land in pages about to be replaced, and be lost.
+//!
+//! A thread that has the signal blocked, or sleeps uninterruptibly, cannot be stopped: after [`PATIENCE_NS`] all
+//! are let go and the caller hears `Busy`. One that is merely not getting a processor is waited for longer
+//! ([`STARVED_NS`]); on a busy machine that is common. Nothing here allocates, and the only memory used is static.
+//!
+//! Thread ids are read from `/proc/self/task`. In a PID namespace whose `/proc` is an outer one they are the
+//! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
+
+use crate::lock::{futex_wait, futex_wake};
+use crate::sys::{Errno, Fd, PathBuf};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+
+/// Most threads that can be parked.
+const MAX_THREADS: usize = 8192;
+/// How long threads have to acknowledge, all together.
+const PATIENCE_NS: u64 = 100_000_000;
+/// How long beyond that for threads that could acknowledge, were they run.
+const STARVED_NS: u64 = 3_000_000_000;
+/// How often to look whether the threads waited for still live.
+const GLANCE_NS: u64 = 5_000_000;
+
+/// Threads that could not be stopped; one of them is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParkError {
+    Busy(i32),
+    System(&'static str, Errno),
+}
+
+/// Odd while threads are to wait.
+static TURN: AtomicU32 = AtomicU32::new(0);
+/// Acknowledgements of this turn; the parker sleeps on it.
+static ACKED: AtomicU32 = AtomicU32::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static TIDS: [AtomicI32; MAX_THREADS] = [const { AtomicI32::new(0) }; MAX_THREADS];
+/// The same threads as /proc lists them.
+static LISTED: [AtomicI32; MAX_THREADS] = [const { AtomicI32::new(0) }; MAX_THREADS];
+/// The turn in which the thread of the same index acknowledged; [`GONE`] if it has ended.
+static WHEN: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
+const GONE: u32 = u32::MAX;
+/// The signal taken, 0 before the first use.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn on_park(_: i32) {
+    let turn = TURN.load(Ordering::Acquire);
+    if turn.is_multiple_of(2) {
+        return; // sent in a turn that has been given up
+    }
+    // SAFETY: errno is saved because the interrupted code may be about to read it; gettid has no preconditions.
+    let (saved, me) = unsafe { (*libc::__errno_location(), libc::gettid()) };
+    let count = COUNT.load(Ordering::Acquire);
+    for (tid, when) in TIDS[..count].iter().zip(&WHEN) {
+        if tid.load(Ordering::Relaxed) == me {
+            if when.swap(turn, Ordering::AcqRel) != turn {
+                ACKED.fetch_add(1, Ordering::Release);
+                futex_wake(&ACKED, 1);
+            }
+            while TURN.load(Ordering::Acquire) == turn {
+                futex_wait(&TURN, turn, None);
+            }
+            break;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = saved };
+}
+
+/// Takes a real-time signal nobody uses, from the top, and installs the handler.
+fn signal() -> Result<i32, Errno> {
+    let known = SIGNAL.load(Ordering::Relaxed);
+    if known != 0 {
+        return Ok(known);
+    }
+    for number in (libc::SIGRTMIN()..libc::SIGRTMAX()).rev() {
+        // SAFETY: zeroed sigactions are valid; the handler is async-signal-safe (atomics and futex only). The
+        // full mask keeps other handlers of the thread from running, and writing memory, while it is parked.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(number, std::ptr::null(), &mut old) != 0 || old.sa_sigaction != libc::SIG_DFL {
+                continue;
+            }
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = on_park as *const () as usize;
+            new.sa_flags = libc::SA_RESTART;
+            libc::sigfillset(&mut new.sa_mask);
+            if libc::sigaction(number, &new, std::ptr::null_mut()) != 0 {
+                return Err(Errno::last());
+            }
+        }
+        SIGNAL.store(number, Ordering::Relaxed);
+        return Ok(number);
+    }
+    Err(Errno(libc::EBUSY))
+}
+
+/// The value of a line such as `Threads:\t1` in the text of a status file.
+fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))
+}
+
+fn number(text: &[u8]) -> Option<i32> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+fn signal_set(text: &[u8], name: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(field(text, name)?).ok()?.trim(), 16).ok()
+}
+
+/// What a status file says that matters here.
+struct Status {
+    /// The thread's id in its own namespace.
+    tid: i32,
+    /// Whether that is also the id under which this /proc lists it.
+    same: bool,
+    threads: i32,
+    dead: bool,
+    /// Asleep, or runnable.
+    state: u8,
+    /// The signals it was sent and blocks, bit 0 for signal 1. A thread inside our handler blocks all, but has
+    /// taken the one sent, so both have to be looked at.
+    held_back: u64,
+}
+
+impl Status {
+    /// Whether waiting longer is of no use: an uninterruptible sleep, or one with the signal blocked.
+    fn cannot_stop(&self, signal: i32) -> bool {
+        self.state == b'D' || (self.state == b'S' && self.held_back >> (signal - 1) & 1 == 1)
+    }
+}
+
+fn status(path: &std::ffi::CStr) -> Result<Option<Status>, Errno> {
+    let mut buf = [0u8; 8192];
+    let file = match Fd::open(path, libc::O_RDONLY) {
+        Err(Errno(libc::ENOENT | libc::ESRCH)) => return Ok(None),
+        other => other?,
+    };
+    let n = match file.pread(&mut buf, 0) {
+        Err(Errno(libc::ESRCH)) => return Ok(None),
+        other => other?,
+    };
+    let text = &buf[..n];
+    let parsed = (|| {
+        let ids = field(text, b"NSpid:").or_else(|| field(text, b"Pid:"))?;
+        let mut ids = ids.split(|b| b.is_ascii_whitespace()).filter(|w| !w.is_empty());
+        let first = ids.next()?;
+        let state = field(text, b"State:")?.iter().find(|b| !b.is_ascii_whitespace())?;
+        let last = ids.next_back();
+        Some(Status {
+            tid: number(last.unwrap_or(first))?,
+            same: last.is_none(),
+            threads: number(field(text, b"Threads:")?)?,
+            dead: matches!(state, b'Z' | b'X'),
+            state: *state,
+            held_back: signal_set(text, b"SigBlk:")? & signal_set(text, b"SigPnd:")?,
+        })
+    })();
+    parsed.map(Some).ok_or(Errno(libc::EPROTO))
+}
+
+/// Space for directory entries, used under the pager's lock only.
+struct Entries(UnsafeCell<[u64; 512]>);
+// SAFETY: only the parking thread uses it, which holds the pager's lock.
+unsafe impl Sync for Entries {}
+static ENTRIES: Entries = Entries(UnsafeCell::new([0; 512]));
+
+/// Calls `f` with every thread id listed in /proc/self/task.
+fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), ParkError> {
+    let failed = |e| ParkError::System("list /proc/self/task", e);
+    let dir = Fd::open(c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY).map_err(failed)?;
+    // SAFETY: see Entries.
+    let buf = unsafe { &mut *ENTRIES.0.get() };
+    let size = size_of_val(buf);
+    loop {
+        // SAFETY: the kernel writes at most `size` bytes into the buffer.
+        let n = unsafe { libc::syscall(libc::SYS_getdents64, dir.0, buf.as_mut_ptr(), size) };
+        if n < 0 {
+            return Err(failed(Errno::last()));
+        }
+        if n == 0 {
+            return Ok(());
+        }
+        // SAFETY: the kernel filled `n` bytes, at most the buffer's size.
+        let bytes = unsafe { std::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), n as usize) };
+        let mut at = 0;
+        while at + 19 < bytes.len() {
+            // A linux_dirent64: inode and offset of 8 bytes each, record length of 2, type of 1, name.
+            let len = u16::from_ne_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
+            let name = &bytes[at + 19..at + len];
+            let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
+            if let Some(id) = number(name) {
+                f(id)?;
+            }
+            at += len;
+        }
+    }
+}
+
+fn task_path(id: i32) -> PathBuf<64> {
+    let mut path = PathBuf::new();
+    path.push(b"/proc/self/task/").push_number(id as u64).push(b"/status");
+    path
+}
+
+fn now_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// The other threads wait until this is dropped.
+pub(crate) struct Parked(());
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if !TURN.load(Ordering::Relaxed).is_multiple_of(2) {
+            TURN.fetch_add(1, Ordering::Release);
+            futex_wake(&TURN, i32::MAX);
+        }
+    }
+}
+
+/// Stops every other thread of the process. The caller holds the pager's lock, and nothing another thread
+/// needs to get out of a signal handler.
+pub(crate) fn park_others() -> Result<Parked, ParkError> {
+    let failed = |e| ParkError::System("read /proc/self/status", e);
+    let own = status(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT))).map_err(failed)?;
+    if own.threads == 1 {
+        return Ok(Parked(())); // and nobody but us could start another
+    }
+    let signal = signal().map_err(|e| ParkError::System("install the parking signal", e))?;
+    // SAFETY: neither has preconditions.
+    let (pid, me) = unsafe { (libc::getpid(), libc::gettid()) };
+    COUNT.store(0, Ordering::Relaxed);
+    ACKED.store(0, Ordering::Relaxed);
+    let turn = TURN.fetch_add(1, Ordering::AcqRel) + 1;
+    let parked = Parked(());
+    let deadline = now_ns() + PATIENCE_NS;
+    loop {
+        let before = COUNT.load(Ordering::Relaxed);
+        each_task(|id| {
+            let mut tid = id;
+            if !own.same {
+                match status(task_path(id).as_cstr()) {
+                    Ok(Some(s)) if !s.dead => tid = s.tid,
+                    Ok(_) => return Ok(()),
+                    Err(e) => return Err(ParkError::System("read a thread's status", e)),
+                }
+            }
+            let count = COUNT.load(Ordering::Relaxed);
+            if tid == me || TIDS[..count].iter().any(|t| t.load(Ordering::Relaxed) == tid) {
+                return Ok(());
+            }
+            if count == MAX_THREADS {
+                return Err(ParkError::Busy(tid));
+            }
+            WHEN[count].store(0, Ordering::Relaxed);
+            TIDS[count].store(tid, Ordering::Relaxed);
+            LISTED[count].store(id, Ordering::Relaxed);
+            COUNT.store(count + 1, Ordering::Release);
+            // SAFETY: sends a signal whose handler is installed.
+            if unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } != 0 {
+                WHEN[count].store(GONE, Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
+        await_acks(turn, signal, deadline)?;
+        // Only a thread not yet stopped can start one, so a pass that finds nobody new ends it.
+        if COUNT.load(Ordering::Relaxed) == before {
+            return Ok(parked);
+        }
+    }
+}
+
+/// Waits until each listed thread has acknowledged or ended.
+fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
+    loop {
+        let acked = ACKED.load(Ordering::Acquire);
+        let count = COUNT.load(Ordering::Relaxed);
+        let missing = |i: &usize| {
+            let when = WHEN[*i].load(Ordering::Acquire);
+            when != turn && when != GONE
+        };
+        let Some(first) = (0..count).find(missing) else { return Ok(()) };
+        let before = now_ns();
+        futex_wait(&ACKED, acked, Some(GLANCE_NS));
+        if now_ns() - before < GLANCE_NS {
+            continue;
+        }
+        let late = now_ns().saturating_sub(deadline);
+        for i in (first..count).filter(missing) {
+            let tid = TIDS[i].load(Ordering::Relaxed);
+            let seen = status(task_path(LISTED[i].load(Ordering::Relaxed)).as_cstr());
+            match seen.map_err(|e| ParkError::System("read a thread's status", e))? {
+                // Also a main thread that has left by pthread_exit: it stays listed as a zombie.
+                Some(Status { dead: true, .. }) | None => WHEN[i].store(GONE, Ordering::Relaxed),
+                Some(s) if late > STARVED_NS || (late > 0 && s.cannot_stop(signal)) => {
+                    return Err(ParkError::Busy(tid));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// All signals of this thread are held back until dropped, but those its own faults raise: a handler that ran
+/// in the middle of moving memory could write what is then lost.
+pub(crate) struct Masked(libc::sigset_t);
+
+impl Masked {
+    pub fn new() -> Self {
+        // SAFETY: the sets are initialised by sigfillset and pthread_sigmask.
+        unsafe {
+            let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut all);
+            for keep in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+                libc::sigdelset(&mut all, keep);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+            Self(old)
+        }
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled in by the kernel.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}

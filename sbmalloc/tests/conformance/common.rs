@@ -1,0 +1,192 @@
+//! Shared by the test programs: every combination of parts, a store that fails on demand, a look at pages.
+
+use sbmalloc::{
+    Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
+};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// A tracker, a store, frames and a huge page policy.
+pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
+
+/// Every combination the crate offers.
+pub fn combinations() -> Vec<Combination> {
+    let mut all = vec![];
+    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        for store in [StoreKind::Auto, StoreKind::Buffered, StoreKind::Memory] {
+            for huge in [HugePolicy::Never, HugePolicy::Always] {
+                all.push((tracker, store, FrameKind::Anon, huge));
+            }
+        }
+    }
+    all
+}
+
+/// A set of its own with one arena of the given parts, so that tests in other threads do not interfere.
+pub fn arena((tracker, store, frames, huge): Combination) -> (&'static ArenaSet, Arena) {
+    let set: &'static ArenaSet = Box::leak(Box::default());
+    let options = ArenaOptions { reserve: 4 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
+    (set, Arena::new_in(&options, set).expect("arena"))
+}
+
+/// A block of memory in an arena, as a slice for as long as the arena lives.
+pub struct Block {
+    pub arena: Arena,
+    pub at: NonNull<u8>,
+    pub len: usize,
+}
+
+// SAFETY: the memory is used through this alone.
+unsafe impl Send for Block {}
+
+impl Block {
+    pub fn new(arena: &Arena, len: usize) -> Self {
+        let at = arena.alloc(len, 64).expect("memory");
+        Self { arena: arena.clone(), at, len }
+    }
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated with this length.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: allocated with this length, used through `self` alone.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above; chunks are aligned.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().cast(), self.len / 8) }
+    }
+    pub fn fill(&mut self, seed: u64) {
+        let mut random = Random(seed);
+        self.words_mut().iter_mut().for_each(|w| *w = random.next());
+    }
+    pub fn check(&mut self, seed: u64) {
+        let mut random = Random(seed);
+        for (i, w) in self.words_mut().iter().enumerate() {
+            assert_eq!(*w, random.next(), "word {i}");
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated here, not freed before.
+        unsafe { self.arena.free(self.at) };
+    }
+}
+
+/// xorshift64*.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) | 1
+    }
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 1) as usize % n
+    }
+}
+
+/// Pages of a range that are memory of the process's own (present, and not a file's).
+pub fn own_pages(at: *const u8, len: usize) -> usize {
+    use std::os::unix::fs::FileExt;
+    let map = std::fs::File::open("/proc/self/pagemap").expect("pagemap");
+    let mut buf = vec![0u8; len / PAGE * 8];
+    map.read_exact_at(&mut buf, (at as usize / PAGE * 8) as u64).expect("pagemap");
+    let entries = buf.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")));
+    entries.filter(|e| e >> 63 == 1 && e >> 61 & 1 == 0).count()
+}
+
+/// A store that fails on demand, on an unlinked file.
+pub struct Faulty {
+    pub fd: OwnedFd,
+    /// Writes that succeed before `ENOSPC`, or never if negative.
+    pub room: AtomicI64,
+    /// Reads that succeed before `EIO`, or never if negative.
+    pub readable: AtomicI64,
+    /// Calls so far; every third is cut short, every fifth interrupted.
+    pub calls: AtomicU64,
+    pub rough: bool,
+    /// Answer `EOPNOTSUPP` to punching.
+    pub no_holes: bool,
+}
+
+impl Faulty {
+    pub fn new(rough: bool, no_holes: bool) -> &'static Self {
+        // SAFETY: makes a new descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"faulty".as_ptr(), 0)) };
+        Box::leak(Box::new(Self {
+            fd,
+            room: AtomicI64::new(-1),
+            readable: AtomicI64::new(-1),
+            calls: AtomicU64::new(0),
+            rough,
+            no_holes,
+        }))
+    }
+
+    fn turn(&self, len: usize) -> Result<usize, Errno> {
+        if !self.rough {
+            return Ok(len);
+        }
+        match self.calls.fetch_add(1, Ordering::Relaxed) {
+            n if n % 5 == 4 => Err(Errno(if n % 2 == 0 { libc::EINTR } else { libc::EAGAIN })),
+            n if n % 3 == 2 => Ok((len / 2).max(1)),
+            _ => Ok(len),
+        }
+    }
+}
+
+fn countdown(n: &AtomicI64) -> bool {
+    n.load(Ordering::Relaxed) >= 0 && n.fetch_sub(1, Ordering::Relaxed) <= 0 && {
+        n.store(0, Ordering::Relaxed);
+        true
+    }
+}
+
+impl Store for Faulty {
+    unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
+        if countdown(&self.room) {
+            return Err(Errno(libc::ENOSPC));
+        }
+        let len = self.turn(len)?;
+        // SAFETY: the caller's contract.
+        let n = unsafe { libc::pwrite(self.fd.as_raw_fd(), from.cast(), len, offset as i64) };
+        Ok(usize::try_from(n).expect("memfd"))
+    }
+    unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno> {
+        if countdown(&self.readable) {
+            return Err(Errno(libc::EIO));
+        }
+        let len = self.turn(len)?;
+        // SAFETY: the caller's contract.
+        let n = unsafe { libc::pread(self.fd.as_raw_fd(), to.cast(), len, offset as i64) };
+        Ok(usize::try_from(n).expect("memfd"))
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        if self.no_holes {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: touches the file only.
+        let r = unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as i64, len as i64) };
+        if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    }
+    fn ensure_len(&self, len: u64) -> Result<(), Errno> {
+        // SAFETY: touches the file only. The largest length asked for is the last.
+        let r = unsafe { libc::ftruncate(self.fd.as_raw_fd(), len as i64) };
+        if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    }
+    fn settle(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn drop_cache(&self) {}
+    fn mapping_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}

@@ -1,0 +1,108 @@
+//! Full disks, read errors, damage, short and interrupted transfers, file systems without holes.
+
+use crate::MIB;
+use crate::common::{Block, Faulty, arena, own_pages};
+use sbmalloc::pager::PagerError;
+use sbmalloc::{CHUNK, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
+use std::sync::atomic::Ordering;
+
+#[test]
+fn a_full_disk_leaves_everything_resident_and_intact() {
+    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        for room in 0..3 {
+            let store = Faulty::new(false, false);
+            let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            let mut block = Block::new(&arena, 20 * MIB);
+            block.fill(1);
+            store.room.store(room, Ordering::Relaxed);
+            match set.evict() {
+                Err(PagerError::NoSpace { needed, .. }) => {
+                    assert!(needed >= (block.len as u64).saturating_sub(room as u64 * 8 * MIB as u64));
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(!set.is_evicted());
+            assert_eq!(own_pages(block.at.as_ptr(), block.len), block.len / PAGE);
+            block.check(1);
+            block.fill(2);
+            assert!(matches!(set.evict(), Err(PagerError::NoSpace { .. })));
+            store.room.store(-1, Ordering::Relaxed);
+            set.evict().expect("room again");
+            set.restore().expect("restore");
+            block.check(2);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_file_is_noticed() {
+    for parts in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        let store = Faulty::new(false, false);
+        let (set, arena) = arena((parts, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let mut block = Block::new(&arena, 4 * MIB);
+        block.fill(1);
+        set.evict().expect("evict");
+        let at = (MIB + 4321) as u64;
+        let mut byte = [0u8];
+        let file = std::fs::File::from(store.fd.try_clone().expect("dup"));
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, at).expect("read");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[byte[0] ^ 1], at).expect("write");
+        assert_eq!(set.restore(), Err(PagerError::Corrupt { offset: MIB as u64 }));
+        assert!(set.is_evicted());
+        std::os::unix::fs::FileExt::write_all_at(&file, &byte, at).expect("write");
+        set.restore().expect("repaired");
+        block.check(1);
+    }
+}
+
+#[test]
+fn read_errors_can_be_tried_again() {
+    let store = Faulty::new(false, false);
+    let (set, arena) =
+        arena((TrackerKind::Mprotect, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+    let mut block = Block::new(&arena, 200 * MIB);
+    block.fill(1);
+    set.evict().expect("evict");
+    store.readable.store(12, Ordering::Relaxed); // in the second run
+    match set.restore() {
+        Err(PagerError::Io { errno, .. }) => assert_eq!(errno.0, libc::EIO),
+        other => panic!("{other:?}"),
+    }
+    assert!(set.is_evicted(), "a part is out");
+    block.bytes_mut()[MIB] ^= 1; // in the part that is in
+    block.bytes_mut()[190 * MIB] ^= 1; // in the part that is out
+    store.readable.store(-1, Ordering::Relaxed);
+    assert!(set.evict().expect("the part that is in").bytes >= CHUNK as u64);
+    set.restore().expect("restore");
+    block.bytes_mut()[MIB] ^= 1;
+    block.bytes_mut()[190 * MIB] ^= 1;
+    block.check(1);
+}
+
+#[test]
+fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
+    for (rough, no_holes) in [(true, false), (false, true), (true, true)] {
+        for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+            let store = Faulty::new(rough, no_holes);
+            let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            let mut block = Block::new(&arena, 20 * MIB);
+            let mut free = Block::new(&arena, 2 * MIB);
+            block.fill(1);
+            free.fill(2);
+            set.evict().expect("evict");
+            drop(free); // while out, and perhaps without holes
+            let fresh = Block::new(&arena, 2 * MIB);
+            assert!(fresh.bytes().iter().all(|&b| b == 0));
+            set.restore().expect("restore");
+            assert!(fresh.bytes().iter().all(|&b| b == 0));
+            block.check(1);
+            block.bytes_mut()[5 * MIB..6 * MIB].fill(0);
+            set.evict().expect("evict");
+            assert!(block.bytes()[5 * MIB..6 * MIB].iter().all(|&b| b == 0));
+            assert!(fresh.bytes().iter().all(|&b| b == 0));
+            set.restore().expect("restore");
+            assert!(block.bytes()[5 * MIB..6 * MIB].iter().all(|&b| b == 0));
+            assert!(fresh.bytes().iter().all(|&b| b == 0));
+        }
+    }
+}

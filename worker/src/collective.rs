@@ -1,0 +1,342 @@
+//! The typed collectives (MPI 4.1, chapter 6), each written once over [`Backend::collective`]: deposit, wait until all
+//! have, read. Reductions combine in rank order, so that a result does not depend on timing.
+//!
+//! [`Backend::collective`]: crate::backend::Backend::collective
+
+use bytemuck::Pod;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::backend::{Parts, check_rank};
+use crate::communicator::{decode, encode};
+use crate::{Communicator, Error, Result};
+
+/// Whole elements of a part, appended to `out`; how many.
+fn append<T: Pod>(
+    call: &'static str, parts: &dyn Parts, from: usize, offset: usize, bytes: usize, out: &mut Vec<T>,
+) -> Result<usize> {
+    let size = size_of::<T>();
+    if size == 0 || bytes % size != 0 {
+        return Err(Error::ElementSize { call, from, bytes, size });
+    }
+    let old = out.len();
+    out.resize(old + bytes / size, T::zeroed());
+    parts.read(from, offset, bytemuck::cast_slice_mut(&mut out[old..]))?;
+    Ok(bytes / size)
+}
+
+/// Room for all elements of all parts, so that gathering allocates once.
+fn room_for_all<T: Pod>(parts: &dyn Parts, size: usize) -> Vec<T> {
+    Vec::with_capacity((0..size).map(|r| parts.len(r)).sum::<usize>() / size_of::<T>().max(1))
+}
+
+/// Parts combined element by element in rank order.
+fn fold_parts<T: Pod>(
+    call: &'static str, parts: &dyn Parts, ranks: std::ops::Range<usize>, op: &dyn Fn(T, T) -> T,
+) -> Result<Vec<T>> {
+    let mut total: Vec<T> = Vec::new();
+    let mut next: Vec<T> = Vec::new();
+    for rank in ranks {
+        next.clear();
+        append(call, parts, rank, 0, parts.len(rank), &mut next)?;
+        if rank == 0 {
+            std::mem::swap(&mut total, &mut next);
+            continue;
+        }
+        if next.len() != total.len() {
+            let what = format!("rank {rank} gave {} elements, rank 0 {}", next.len(), total.len());
+            return Err(Error::Argument { call, what });
+        }
+        for (a, b) in total.iter_mut().zip(&next) {
+            *a = op(*a, *b);
+        }
+    }
+    Ok(total)
+}
+
+/// A part cut for every rank: `size + 1` cumulated byte offsets, then the data.
+fn cut_offsets<T: Pod>(call: &'static str, data: &[T], counts: &[usize], size: usize) -> Result<Vec<u64>> {
+    if counts.len() != size {
+        let what = format!("{} counts for {size} ranks", counts.len());
+        return Err(Error::Argument { call, what });
+    }
+    let mut at = 8 * (size as u64 + 1);
+    let mut offsets = Vec::with_capacity(size + 1);
+    offsets.push(at);
+    for &count in counts {
+        at += (count * size_of::<T>()) as u64;
+        offsets.push(at);
+    }
+    if counts.iter().sum::<usize>() != data.len() {
+        let what = format!("counts add up to {}, data has {}", counts.iter().sum::<usize>(), data.len());
+        return Err(Error::Argument { call, what });
+    }
+    Ok(offsets)
+}
+
+/// What a cut part holds for `rank`: offset and bytes.
+fn cut_for(
+    call: &'static str, parts: &dyn Parts, from: usize, rank: usize, size: usize,
+) -> Result<(usize, usize)> {
+    let bad = || Error::Runtime(format!("{call}: the part of rank {from} is malformed"));
+    if parts.len(from) < 8 * (size + 1) {
+        return Err(bad());
+    }
+    let mut pair = [0u64; 2];
+    parts.read(from, 8 * rank, bytemuck::cast_slice_mut(&mut pair))?;
+    let [begin, end] = pair.map(|x| x as usize);
+    if begin <= end && end <= parts.len(from) { Ok((begin, end - begin)) } else { Err(bad()) }
+}
+
+impl Communicator {
+    /// Wait until every rank is here.
+    pub fn barrier(&self) -> Result<()> {
+        self.backend.collective("barrier", &[], None, &mut |_| Ok(()))
+    }
+
+    /// `data` of rank `root` for everybody; the others' vectors are replaced.
+    pub fn broadcast<T: Pod>(&self, root: usize, data: &mut Vec<T>) -> Result<()> {
+        check_rank("broadcast", root, self.size())?;
+        let mine = self.rank() == root;
+        let part: &[u8] = if mine { bytemuck::cast_slice(data) } else { &[] };
+        let mut got = Vec::new();
+        self.backend.collective("broadcast", &[part], None, &mut |parts| {
+            if !mine {
+                append("broadcast", parts, root, 0, parts.len(root), &mut got)?;
+            }
+            Ok(())
+        })?;
+        if !mine {
+            *data = got;
+        }
+        Ok(())
+    }
+
+    /// A serde value of rank `root` (which passes `Some`) for everybody.
+    pub fn broadcast_value<V: Serialize + DeserializeOwned>(
+        &self, root: usize, value: Option<V>,
+    ) -> Result<V> {
+        let call = "broadcast_value";
+        let mut bytes = match (&value, self.rank() == root) {
+            (Some(v), true) => encode(call, v)?,
+            (None, true) => {
+                return Err(Error::Argument { call, what: "the root passed no value".into() });
+            }
+            (_, false) => Vec::new(),
+        };
+        self.broadcast(root, &mut bytes)?;
+        match value {
+            Some(v) if self.rank() == root => Ok(v),
+            _ => decode(call, &bytes),
+        }
+    }
+
+    /// Element-wise combination over all ranks, in rank order, for rank `root`; `None` elsewhere.
+    pub fn reduce<T: Pod>(&self, root: usize, data: &[T], op: impl Fn(T, T) -> T) -> Result<Option<Vec<T>>> {
+        check_rank("reduce", root, self.size())?;
+        let mut total = None;
+        self.backend.collective("reduce", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+            if self.rank() == root {
+                total = Some(fold_parts("reduce", parts, 0..self.size(), &op)?);
+            }
+            Ok(())
+        })?;
+        Ok(total)
+    }
+
+    /// Element-wise combination over all ranks, in rank order, for everybody.
+    pub fn allreduce<T: Pod>(&self, data: &[T], op: impl Fn(T, T) -> T) -> Result<Vec<T>> {
+        let mut total = vec![T::zeroed(); data.len()];
+        self.backend.collective(
+            "allreduce",
+            &[bytemuck::cast_slice(data)],
+            Some(&mut |parts| {
+                let all = fold_parts("allreduce", parts, 0..self.size(), &op)?;
+                Ok(bytemuck::cast_slice(&all).to_vec())
+            }),
+            &mut |parts| {
+                let into: &mut [u8] = bytemuck::cast_slice_mut(&mut total);
+                if parts.folded_len() != into.len() {
+                    let what = format!("{} bytes here, {} in the result", into.len(), parts.folded_len());
+                    return Err(Error::Argument { call: "allreduce", what });
+                }
+                parts.read_folded(into)
+            },
+        )?;
+        Ok(total)
+    }
+
+    /// Inclusive prefix combination: rank `r` gets the combination of ranks `0..=r`.
+    pub fn scan<T: Pod>(&self, data: &[T], op: impl Fn(T, T) -> T) -> Result<Vec<T>> {
+        let mut total = Vec::new();
+        self.backend.collective("scan", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+            total = fold_parts("scan", parts, 0..self.rank() + 1, &op)?;
+            Ok(())
+        })?;
+        Ok(total)
+    }
+
+    /// Equally long parts of all ranks, in rank order, for rank `root`; `None` elsewhere.
+    pub fn gather<T: Pod>(&self, root: usize, data: &[T]) -> Result<Option<Vec<T>>> {
+        match self.gatherv(root, data)? {
+            Some((all, counts)) => {
+                equal("gather", &counts)?;
+                Ok(Some(all))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Parts of all ranks, in rank order, and how many elements each has, for rank `root`; `None` elsewhere.
+    pub fn gatherv<T: Pod>(&self, root: usize, data: &[T]) -> Result<Option<(Vec<T>, Vec<usize>)>> {
+        check_rank("gather", root, self.size())?;
+        let mut got = None;
+        self.backend.collective("gather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+            if self.rank() == root {
+                got = Some(self.everything("gather", parts)?);
+            }
+            Ok(())
+        })?;
+        Ok(got)
+    }
+
+    /// Serde values of all ranks, in rank order, for rank `root`; `None` elsewhere.
+    pub fn gather_value<V: Serialize + DeserializeOwned>(
+        &self, root: usize, value: &V,
+    ) -> Result<Option<Vec<V>>> {
+        match self.gatherv(root, &encode("gather_value", value)?)? {
+            Some((bytes, counts)) => decode_all("gather_value", &bytes, &counts).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Equally long parts of all ranks, in rank order, for everybody.
+    pub fn allgather<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
+        let (all, counts) = self.allgatherv(data)?;
+        equal("allgather", &counts)?;
+        Ok(all)
+    }
+
+    /// Parts of all ranks, in rank order, and how many elements each has, for everybody.
+    pub fn allgatherv<T: Pod>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
+        let mut got = (Vec::new(), Vec::new());
+        self.backend.collective("allgather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+            got = self.everything("allgather", parts)?;
+            Ok(())
+        })?;
+        Ok(got)
+    }
+
+    /// Serde values of all ranks, in rank order, for everybody.
+    pub fn allgather_value<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<V>> {
+        let (bytes, counts) = self.allgatherv(&encode("allgather_value", value)?)?;
+        decode_all("allgather_value", &bytes, &counts)
+    }
+
+    /// `data` of rank `root` (which passes `Some`), cut into equally long parts, one for each rank.
+    pub fn scatter<T: Pod>(&self, root: usize, data: Option<&[T]>) -> Result<Vec<T>> {
+        let size = self.size();
+        match data {
+            Some(all) if self.rank() == root => {
+                if all.len() % size != 0 {
+                    let what = format!("{} elements cannot be cut for {size} ranks", all.len());
+                    return Err(Error::Argument { call: "scatter", what });
+                }
+                self.scatterv(root, Some((all, &vec![all.len() / size; size])))
+            }
+            _ => self.scatterv(root, None),
+        }
+    }
+
+    /// `data` of rank `root` (which passes `Some`), cut by `counts`, one part for each rank.
+    pub fn scatterv<T: Pod>(&self, root: usize, data: Option<(&[T], &[usize])>) -> Result<Vec<T>> {
+        let call = "scatter";
+        check_rank(call, root, self.size())?;
+        let offsets;
+        let part: [&[u8]; 2] = match data {
+            Some((all, counts)) if self.rank() == root => {
+                offsets = cut_offsets(call, all, counts, self.size())?;
+                [bytemuck::cast_slice(&offsets), bytemuck::cast_slice(all)]
+            }
+            None if self.rank() == root => {
+                return Err(Error::Argument { call, what: "the root passed no data".into() });
+            }
+            _ => [&[], &[]],
+        };
+        let mut mine = Vec::new();
+        self.backend.collective(call, &part, None, &mut |parts| {
+            let (offset, bytes) = cut_for(call, parts, root, self.rank(), self.size())?;
+            append(call, parts, root, offset, bytes, &mut mine).map(|_| ())
+        })?;
+        Ok(mine)
+    }
+
+    /// An equally long part from each rank to each rank: part `r` of `data` goes to rank `r`.
+    pub fn alltoall<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
+        let size = self.size();
+        if data.len() % size != 0 {
+            let what = format!("{} elements cannot be cut for {size} ranks", data.len());
+            return Err(Error::Argument { call: "alltoall", what });
+        }
+        let (all, counts) = self.alltoallv(data, &vec![data.len() / size; size])?;
+        equal("alltoall", &counts)?;
+        Ok(all)
+    }
+
+    /// A part from each rank to each rank: the first `counts[0]` elements of `data` go to rank 0, and so on.
+    /// What came, in rank order, and how many elements from each.
+    pub fn alltoallv<T: Pod>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
+        let call = "alltoallv";
+        let (rank, size) = (self.rank(), self.size());
+        let offsets = cut_offsets(call, data, counts, size)?;
+        let mut got = Vec::new();
+        let mut got_counts = Vec::with_capacity(size);
+        self.backend.collective(
+            call,
+            &[bytemuck::cast_slice(&offsets), bytemuck::cast_slice(data)],
+            None,
+            &mut |parts| {
+                let mut cuts = Vec::with_capacity(size);
+                for from in 0..size {
+                    cuts.push(cut_for(call, parts, from, rank, size)?);
+                }
+                got.reserve_exact(cuts.iter().map(|c| c.1).sum::<usize>() / size_of::<T>().max(1));
+                for (from, (offset, bytes)) in cuts.into_iter().enumerate() {
+                    got_counts.push(append(call, parts, from, offset, bytes, &mut got)?);
+                }
+                Ok(())
+            },
+        )?;
+        Ok((got, got_counts))
+    }
+
+    fn everything<T: Pod>(&self, call: &'static str, parts: &dyn Parts) -> Result<(Vec<T>, Vec<usize>)> {
+        let mut all = room_for_all(parts, self.size());
+        let mut counts = Vec::with_capacity(self.size());
+        for from in 0..self.size() {
+            counts.push(append(call, parts, from, 0, parts.len(from), &mut all)?);
+        }
+        Ok((all, counts))
+    }
+}
+
+fn equal(call: &'static str, counts: &[usize]) -> Result<()> {
+    match counts.iter().position(|&c| c != counts[0]) {
+        None => Ok(()),
+        Some(rank) => {
+            let what = format!("rank {rank} gave {} elements, rank 0 {}", counts[rank], counts[0]);
+            Err(Error::Argument { call, what })
+        }
+    }
+}
+
+fn decode_all<V: DeserializeOwned>(call: &'static str, bytes: &[u8], counts: &[usize]) -> Result<Vec<V>> {
+    let mut at = 0;
+    counts
+        .iter()
+        .map(|&n| {
+            at += n;
+            decode(call, &bytes[at - n..at])
+        })
+        .collect()
+}

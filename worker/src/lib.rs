@@ -1,0 +1,40 @@
+//! The API of a rank: what a program that runs under `bdrun` calls.
+//!
+//! ```no_run
+//! let world = bdrun_worker::init()?;
+//! let comm = world.communicator();
+//! let sum = comm.allreduce(&[comm.rank() as u64], |a, b| a + b)?;
+//! # Ok::<(), bdrun_worker::Error>(())
+//! ```
+//!
+//! What it is: message passing in the manner of MPI (names, order of messages and meaning of the collectives follow
+//! MPI 4.1, chapters 3 and 6) between the ranks of one job, where every call that may wait is a scheduling point:
+//! while it waits, the rank's memory may be written to scratch and given to another rank.
+//!
+//! What it is not: a cluster transport, an MPI ABI, or a thread-safe library: only the thread that called [`init`]
+//! communicates.
+//!
+//! | module | answers |
+//! |---|---|
+//! | [`Communicator`] (`communicator`) | the typed calls: send, receive, probe, split, duplicate |
+//! | `collective` | the typed collectives, each written once over one primitive of the back end |
+//! | [`backend`] | what a back end must provide |
+//! | [`local`] | ranks as threads of one process; size 1 without a launcher |
+//! | `shm` | ranks as processes under `bdrun`, through the shared segment |
+//! | [`matching`] | pure: which message belongs to which receive |
+//! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
+
+pub mod backend;
+mod collective;
+mod communicator;
+mod error;
+pub mod local;
+pub mod matching;
+mod runtime;
+mod shm;
+mod world;
+
+pub use communicator::{Communicator, RecvRequest, SendRequest, wait_any};
+pub use error::{Error, Result};
+pub use matching::{Source, Status, Tag, TagSel};
+pub use world::{World, init};

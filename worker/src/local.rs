@@ -1,0 +1,265 @@
+//! Ranks as threads of one process: what a program gets that was started without `bdrun` (one rank), and what tests
+//! use where processes would only be slower.
+
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::{Backend, Fold, Parts, Read, check_rank};
+use crate::matching::{Matcher, Selector, Source, Status, Tag, TagSel, Ticket};
+use crate::{Communicator, Error, Result};
+
+/// Run `body` in `size` threads, each a rank; their results in rank order. A panic in one is passed on.
+pub fn run<R: Send>(size: usize, body: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
+    let group = Group::new(size);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..size)
+            .map(|rank| {
+                let (group, body) = (group.clone(), &body);
+                scope.spawn(move || body(Communicator::new(Box::new(Local::new(group, rank)))))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+    })
+}
+
+/// The communicator of a program that runs alone.
+pub(crate) fn alone() -> Communicator {
+    Communicator::new(Box::new(Local::new(Group::new(1), 0)))
+}
+
+struct Group {
+    state: Mutex<State>,
+    changed: Condvar,
+    size: usize,
+}
+
+struct State {
+    inboxes: Vec<Matcher<Vec<u8>>>,
+    /// The collective under way: its parts, who has read, and its number.
+    parts: Vec<Option<Vec<u8>>>,
+    names: Vec<&'static str>,
+    folded: Option<Result<Vec<u8>>>,
+    complete: bool,
+    left: usize,
+    subgroups: Vec<(Vec<usize>, Arc<Group>)>,
+    /// A rank panicked: whoever waits for it would wait for ever.
+    failed: bool,
+}
+
+impl Group {
+    fn new(size: usize) -> Arc<Self> {
+        let state = State {
+            inboxes: (0..size).map(|_| Matcher::default()).collect(),
+            parts: vec![None; size],
+            names: Vec::new(),
+            folded: None,
+            complete: false,
+            left: 0,
+            subgroups: Vec::new(),
+            failed: false,
+        };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), size })
+    }
+
+    /// A rank that panicked elsewhere leaves consistent data: every critical section below is a short update.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, guard: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        if guard.failed {
+            return Err(Error::Runtime("another rank has panicked".into()));
+        }
+        Ok(self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+struct Local {
+    group: Arc<Group>,
+    rank: usize,
+    in_collective: Cell<bool>,
+}
+
+impl Local {
+    fn new(group: Arc<Group>, rank: usize) -> Self {
+        Self { group, rank, in_collective: Cell::new(false) }
+    }
+
+    fn selector(from: Source, tag: TagSel) -> Selector {
+        Selector { context: 0, source: from, tag }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.group.lock().failed = true;
+            self.group.changed.notify_all();
+        }
+    }
+}
+
+struct Deposited<'a> {
+    parts: &'a [Option<Vec<u8>>],
+    folded: &'a [u8],
+}
+
+impl Parts for Deposited<'_> {
+    fn len(&self, rank: usize) -> usize {
+        self.parts[rank].as_ref().map_or(0, Vec::len)
+    }
+
+    fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
+        let part = self.parts[rank].as_deref().unwrap_or(&[]);
+        match part.get(offset..).and_then(|rest| rest.get(..into.len())) {
+            Some(bytes) => {
+                into.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(Error::Runtime(format!("read past the part of rank {rank}"))),
+        }
+    }
+
+    fn folded_len(&self) -> usize {
+        self.folded.len()
+    }
+
+    fn read_folded(&self, into: &mut [u8]) -> Result<()> {
+        into.copy_from_slice(self.folded);
+        Ok(())
+    }
+}
+
+impl Backend for Local {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.size
+    }
+
+    fn send(&self, to: usize, tag: Tag, data: &[u8]) -> Result<()> {
+        check_rank("send", to, self.group.size)?;
+        let status = Status { source: self.rank, tag, bytes: data.len() };
+        self.group.lock().inboxes[to].arrive(0, status, data.to_vec());
+        self.group.changed.notify_all();
+        Ok(())
+    }
+
+    fn post(&self, from: Source, tag: TagSel) -> Ticket {
+        self.group.lock().inboxes[self.rank].post(Self::selector(from, tag))
+    }
+
+    fn test(&self, ticket: Ticket) -> Result<Option<Status>> {
+        Ok(self.group.lock().inboxes[self.rank].status(ticket))
+    }
+
+    fn wait_any(&self, tickets: &[Ticket]) -> Result<(usize, Status)> {
+        let mut state = self.group.lock();
+        loop {
+            for (i, &ticket) in tickets.iter().enumerate() {
+                if let Some(status) = state.inboxes[self.rank].status(ticket) {
+                    return Ok((i, status));
+                }
+            }
+            if self.group.size == 1 {
+                return Err(Error::Runtime("a rank that is alone waits for a message that nobody sent".into()));
+            }
+            state = self.group.wait(state)?;
+        }
+    }
+
+    fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()> {
+        match self.group.lock().inboxes[self.rank].take(ticket) {
+            Some((_, payload)) => {
+                into.copy_from_slice(&payload);
+                Ok(())
+            }
+            None => Err(Error::Runtime("fetch of a receive without a message".into())),
+        }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.group.lock().inboxes[self.rank].cancel(ticket);
+    }
+
+    fn probe(&self, from: Source, tag: TagSel, wait: bool) -> Result<Option<Status>> {
+        let want = Self::selector(from, tag);
+        let mut state = self.group.lock();
+        loop {
+            let found = state.inboxes[self.rank].probe(&want);
+            if found.is_some() || !wait {
+                return Ok(found);
+            }
+            if self.group.size == 1 {
+                return Err(Error::Runtime("a rank that is alone waits for a message that nobody sent".into()));
+            }
+            state = self.group.wait(state)?;
+        }
+    }
+
+    fn collective(
+        &self, name: &'static str, part: &[&[u8]], fold: Option<&mut Fold<'_>>, read: &mut Read<'_>,
+    ) -> Result<()> {
+        if self.in_collective.replace(true) {
+            return Err(Error::Runtime(format!("{name} inside another collective")));
+        }
+        let mut state = self.group.lock();
+        // The previous collective is over for this rank, but others may still be reading it.
+        while state.complete {
+            state = self.group.wait(state)?;
+        }
+        state.parts[self.rank] = Some(part.concat());
+        state.names.push(name);
+        if state.names.len() == self.group.size {
+            let same = state.names.iter().all(|n| *n == state.names[0]);
+            if let (true, Some(fold)) = (same, fold) {
+                let folded = fold(&Deposited { parts: &state.parts, folded: &[] });
+                state.folded = Some(folded);
+            }
+            state.complete = true;
+            self.group.changed.notify_all();
+        }
+        while !state.complete {
+            state = self.group.wait(state)?;
+        }
+        let other = state.names.iter().find(|n| **n != name);
+        let result = match (other, &state.folded) {
+            (Some(theirs), _) => {
+                Err(Error::Mismatch { rank: self.rank, ours: name, theirs: (*theirs).to_string() })
+            }
+            (None, Some(Err(error))) => Err(Error::Runtime(error.to_string())),
+            (None, Some(Ok(folded))) => read(&Deposited { parts: &state.parts, folded }),
+            (None, None) => read(&Deposited { parts: &state.parts, folded: &[] }),
+        };
+        state.left += 1;
+        if state.left == self.group.size {
+            state.parts.fill(None);
+            state.names.clear();
+            state.folded = None;
+            state.left = 0;
+            state.complete = false;
+            self.group.changed.notify_all();
+        }
+        self.in_collective.set(false);
+        result
+    }
+
+    fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>> {
+        // Between two collectives the lowest member makes the group and the others find it.
+        if members.first() == Some(&self.rank) {
+            self.group.lock().subgroups.push((members.to_vec(), Group::new(members.len())));
+        }
+        self.collective("split", &[], None, &mut |_| Ok(()))?;
+        let found = self.group.lock().subgroups.iter().find(|(m, _)| m == members).map(|(_, g)| g.clone());
+        self.collective("split", &[], None, &mut |_| Ok(()))?;
+        self.group.lock().subgroups.clear();
+        // Nobody makes the next group before all have cleared the list of this one.
+        self.collective("split", &[], None, &mut |_| Ok(()))?;
+        Ok(match (found, members.iter().position(|&m| m == self.rank)) {
+            (Some(group), Some(rank)) => Some(Box::new(Self::new(group, rank))),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Ranks as processes of one node, through the segment that `bdrun` made.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bdrun_ipc::collective::Comm;
+use bdrun_ipc::inbox::{self, Arrived};
+use bdrun_ipc::segment::Waiting;
+
+use crate::backend::{Backend, Fold, Parts, Read, check_rank};
+use crate::matching::{Matcher, Selector, Source, Status, Tag, TagSel, Ticket};
+use crate::runtime::Runtime;
+use crate::{Communicator, Error, Result};
+
+/// The communicator of all ranks of the job.
+pub(crate) fn world(runtime: &'static Runtime) -> Communicator {
+    let everybody: Vec<u32> = (0..runtime.segment.np()).collect();
+    Communicator::new(Box::new(Shm::new(runtime, Comm::WORLD, everybody, runtime.rank as usize, Rc::default())))
+}
+
+struct Shm {
+    runtime: &'static Runtime,
+    comm: Comm,
+    context: u32,
+    /// Ranks of the node, by rank of the communicator.
+    members: Vec<u32>,
+    rank: usize,
+    /// Collectives called so far.
+    number: Cell<u64>,
+    /// Messages and receives of this process, over all communicators.
+    matcher: Rc<RefCell<Matcher<Arrived>>>,
+}
+
+impl Shm {
+    fn new(
+        runtime: &'static Runtime, comm: Comm, members: Vec<u32>, rank: usize, matcher: Rc<RefCell<Matcher<Arrived>>>,
+    ) -> Self {
+        let context = comm.context(&runtime.segment);
+        Self { runtime, comm, context, members, rank, number: Cell::new(0), matcher }
+    }
+
+    fn selector(&self, source: Source, tag: TagSel) -> Selector {
+        Selector { context: self.context, source, tag }
+    }
+
+    /// Take in what has arrived.
+    fn drain(&self) -> Result<()> {
+        let (segment, rank) = (&self.runtime.segment, self.runtime.rank);
+        if inbox::is_empty(segment, rank) {
+            return Ok(());
+        }
+        let mut arrived = Vec::new();
+        inbox::drain(segment, rank, &mut arrived).map_err(|e| self.runtime.failed(e))?;
+        let mut matcher = self.matcher.borrow_mut();
+        for message in arrived {
+            let status =
+                Status { source: message.source as usize, tag: message.tag, bytes: message.len as usize };
+            matcher.arrive(message.context, status, message);
+        }
+        Ok(())
+    }
+
+    fn wait_for_messages(&self, waiting: Waiting) {
+        let (segment, rank) = (&self.runtime.segment, self.runtime.rank);
+        self.runtime.wait(waiting, || !inbox::is_empty(segment, rank));
+    }
+
+    fn waiting(want: Selector) -> Waiting {
+        Waiting::Message {
+            context: want.context,
+            source: match want.source {
+                Source::Any => None,
+                Source::Rank(r) => Some(r as u32),
+            },
+            tag: match want.tag {
+                TagSel::Any => None,
+                TagSel::Is(t) => Some(t),
+            },
+        }
+    }
+
+    /// Wait for collective `number` to be complete.
+    fn wait_complete(&self, number: u64) {
+        let (comm, segment) = (self.comm, &self.runtime.segment);
+        let waiting = Waiting::Collective { comm: comm.index(), number };
+        while !comm.is_complete(segment, number) {
+            self.runtime.wait(waiting, || comm.is_complete(segment, number));
+        }
+    }
+}
+
+struct Deposited<'a> {
+    shm: &'a Shm,
+    number: u64,
+}
+
+impl Parts for Deposited<'_> {
+    fn len(&self, rank: usize) -> usize {
+        self.shm.comm.part_len(&self.shm.runtime.segment, self.number, rank as u32)
+    }
+
+    fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
+        let runtime = self.shm.runtime;
+        self.shm
+            .comm
+            .part(&runtime.segment, &runtime.mail, self.number, rank as u32, offset, into)
+            .map_err(|e| runtime.failed(e))
+    }
+
+    fn folded_len(&self) -> usize {
+        self.shm.comm.folded_len(&self.shm.runtime.segment, self.number)
+    }
+
+    fn read_folded(&self, into: &mut [u8]) -> Result<()> {
+        let runtime = self.shm.runtime;
+        self.shm.comm.folded(&runtime.segment, &runtime.mail, self.number, into).map_err(|e| runtime.failed(e))
+    }
+}
+
+impl Backend for Shm {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    fn send(&self, to: usize, tag: Tag, data: &[u8]) -> Result<()> {
+        check_rank("send", to, self.size())?;
+        let (runtime, peer, source) = (self.runtime, self.members[to], self.rank as u32);
+        inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, tag, data)
+            .map_err(|e| runtime.failed(e))?;
+        // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
+        if inbox::concerns(runtime.segment.rank(peer).waiting(), self.context, source, tag) {
+            runtime.wake(peer);
+        }
+        Ok(())
+    }
+
+    fn post(&self, from: Source, tag: TagSel) -> Ticket {
+        // A damaged segment is reported by the wait that follows.
+        let _ = self.drain();
+        self.matcher.borrow_mut().post(self.selector(from, tag))
+    }
+
+    fn test(&self, ticket: Ticket) -> Result<Option<Status>> {
+        self.drain()?;
+        Ok(self.matcher.borrow().status(ticket))
+    }
+
+    fn wait_any(&self, tickets: &[Ticket]) -> Result<(usize, Status)> {
+        loop {
+            self.drain()?;
+            let waiting = {
+                let matcher = self.matcher.borrow();
+                for (i, &ticket) in tickets.iter().enumerate() {
+                    if let Some(status) = matcher.status(ticket) {
+                        return Ok((i, status));
+                    }
+                }
+                match tickets {
+                    [one] => matcher.waiting_for(*one).map(Self::waiting),
+                    _ => Some(Waiting::AnyMessage),
+                }
+            };
+            match waiting {
+                Some(waiting) => self.wait_for_messages(waiting),
+                None => return Err(Error::Runtime("wait for a receive that has ended".into())),
+            }
+        }
+    }
+
+    fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()> {
+        let taken = self.matcher.borrow_mut().take(ticket);
+        match taken {
+            Some((_, message)) => {
+                inbox::take(&self.runtime.segment, &self.runtime.mail, &message, into)
+                    .map_err(|e| self.runtime.failed(e))?;
+                self.runtime.gave_memory();
+                Ok(())
+            }
+            None => Err(Error::Runtime("fetch of a receive without a message".into())),
+        }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.matcher.borrow_mut().cancel(ticket);
+    }
+
+    fn probe(&self, from: Source, tag: TagSel, wait: bool) -> Result<Option<Status>> {
+        let want = self.selector(from, tag);
+        loop {
+            self.drain()?;
+            let found = self.matcher.borrow().probe(&want);
+            if found.is_some() || !wait {
+                return Ok(found);
+            }
+            self.wait_for_messages(Self::waiting(want));
+        }
+    }
+
+    fn collective(
+        &self, name: &'static str, part: &[&[u8]], fold: Option<&mut Fold<'_>>, read: &mut Read<'_>,
+    ) -> Result<()> {
+        let (runtime, comm) = (self.runtime, self.comm);
+        let (segment, mail) = (&runtime.segment, &runtime.mail);
+        let number = self.number.replace(self.number.get() + 1);
+        let arrival = comm
+            .arrive(segment, mail, number, self.rank as u32, hash(name), part)
+            .map_err(|e| runtime.failed(e))?;
+        let parts = Deposited { shm: self, number };
+        if arrival.last {
+            let same = comm.names_differ(segment, number).is_none();
+            let folded = fold.filter(|_| same).map(|fold| fold(&parts));
+            let bytes = folded.as_ref().map(|f| f.as_deref().map_err(|_| ()));
+            let stored = comm.complete(segment, mail, number, bytes);
+            let waiting = Waiting::Collective { comm: comm.index(), number };
+            for &peer in &self.members {
+                if peer != runtime.rank && segment.rank(peer).waiting() == waiting {
+                    runtime.wake(peer);
+                }
+            }
+            stored.map_err(|e| runtime.failed(e))?;
+            if let Some(Err(error)) = folded {
+                comm.leave(segment, mail, number);
+                return Err(error);
+            }
+        } else {
+            self.wait_complete(number);
+        }
+        let result = if let Some((a, b)) = comm.names_differ(segment, number) {
+            let theirs = if a == hash(name) { b } else { a };
+            Err(Error::Mismatch { rank: self.rank, ours: name, theirs: name_of(theirs) })
+        } else if comm.fold_failed(segment, number) {
+            Err(Error::Runtime(format!("{name}: the rank that combined the parts failed")))
+        } else {
+            read(&parts)
+        };
+        if comm.leave(segment, mail, number) {
+            runtime.gave_memory();
+        }
+        result
+    }
+
+    fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>> {
+        let nodes: Vec<u32> = members.iter().map(|&m| self.members[m]).collect();
+        let mut made = Ok(None);
+        if members.first() == Some(&self.rank) {
+            made = Comm::create(&self.runtime.segment, &nodes).map(Some);
+        }
+        // A leader that failed deposits nothing, which tells its group.
+        let index: Vec<u8> = made.as_ref().ok().and_then(|m| *m).map_or(Vec::new(), |c| c.index().to_le_bytes().into());
+        let mut found = [0u8; 4];
+        let mut there = false;
+        self.collective("split", &[&index], None, &mut |parts| {
+            if let Some(&leader) = members.first() {
+                there = parts.len(leader) == found.len();
+                if there {
+                    parts.read(leader, 0, &mut found)?;
+                }
+            }
+            Ok(())
+        })?;
+        made.map_err(|e| self.runtime.failed(e))?;
+        let Some(rank) = members.iter().position(|&m| m == self.rank) else { return Ok(None) };
+        if !there {
+            return Err(Error::Runtime("the new communicator could not be made by its first rank".into()));
+        }
+        let comm = Comm::at(&self.runtime.segment, u32::from_le_bytes(found)).map_err(|e| self.runtime.failed(e))?;
+        Ok(Some(Box::new(Self::new(self.runtime, comm, nodes, rank, self.matcher.clone()))))
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        self.comm.release(&self.runtime.segment);
+    }
+}
+
+/// Names of the collectives, to name the other one in a mismatch.
+const NAMES: &[&str] = &["barrier", "broadcast", "reduce", "allreduce", "scan", "gather", "allgather", "scatter", "alltoallv", "split"];
+
+/// FNV-1a; never 0 for these names.
+fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+fn name_of(hashed: u64) -> String {
+    NAMES.iter().find(|n| hash(n) == hashed).map_or_else(|| "another collective".to_string(), |n| (*n).to_string())
+}

@@ -1,0 +1,47 @@
+use crate::runtime::Runtime;
+use crate::{Communicator, Result, local, shm};
+
+/// A rank's place in its job.
+pub struct World {
+    communicator: Communicator,
+    runtime: Option<&'static Runtime>,
+}
+
+/// Join the job: under `bdrun` as one of its ranks, otherwise as the only rank there is.
+///
+/// From then on the calling thread is the one that communicates, and the rank may be paged out whenever it waits.
+///
+/// # Errors
+/// [`Error::Runtime`](crate::Error::Runtime) if the process was started by a `bdrun` of another version, or another
+/// process of the same rank, or an earlier call, has joined already.
+pub fn init() -> Result<World> {
+    Ok(match Runtime::attach()? {
+        Some(runtime) => World { communicator: shm::world(runtime), runtime: Some(runtime) },
+        None => World { communicator: local::alone(), runtime: None },
+    })
+}
+
+impl World {
+    /// All ranks of the job.
+    pub fn communicator(&self) -> &Communicator {
+        &self.communicator
+    }
+
+    /// Was this process started by `bdrun`?
+    pub fn is_launched(&self) -> bool {
+        self.runtime.is_some()
+    }
+
+    /// The job's memory budget in bytes; `None` without `bdrun`.
+    pub fn budget_bytes(&self) -> Option<u64> {
+        self.runtime.map(|r| r.segment.header().pool.budget())
+    }
+
+    /// Tell the person who watches how far this rank is: `done` of `total` units of the work called `label` (24 bytes
+    /// at most are shown). `bdrun` shows the sum over the ranks. Costs a few stores.
+    pub fn progress(&self, label: &str, done: u64, total: u64) {
+        if let Some(runtime) = self.runtime {
+            runtime.block().set_progress(label, done, total);
+        }
+    }
+}
