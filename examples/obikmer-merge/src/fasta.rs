@@ -108,14 +108,13 @@ impl Fasta<'_> {
         if last.is_none_or(|at| bytes.get(at) != Some(&b'>')) {
             stop = self.extend(end, last == Some(bytes.len()), &mut bytes)?;
         }
-        // A header without letters behind it has no windows here; the next block skips it. At the end of the file it
-        // stays, and needletail reports it.
-        if stop < self.size {
+        // Headers without letters behind them have no windows here; the next block skips them. At the end of the file
+        // they stay, and needletail reports the last.
+        while stop < self.size {
             let filled = bytes.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |at| at + 1);
-            if let Some(at) = last_line(&bytes[..filled], begins)
-                && bytes.get(at) == Some(&b'>')
-            {
-                bytes.truncate(at);
+            match last_line(&bytes[..filled], begins) {
+                Some(at) if bytes.get(at) == Some(&b'>') => bytes.truncate(at),
+                _ => break,
             }
         }
         if bytes.iter().all(u8::is_ascii_whitespace) {

@@ -10,6 +10,10 @@ use cli::{Cli, Command, Merge};
 use obikmer_merge::query::Query;
 use obikmer_merge::{Error, MergeOptions, dump};
 
+/// The whole heap lives on storage, the graph's hash table included.
+#[global_allocator]
+static HEAP: sbmalloc::SbHeap = sbmalloc::SbHeap;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {

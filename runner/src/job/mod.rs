@@ -82,6 +82,8 @@ struct Job<'a> {
     most_alive: u32,
     most_resident: u32,
     largest_rank: u64,
+    /// Somebody was told of an overdraft.
+    overdraft_noted: bool,
     meter: report::Meter,
 }
 
@@ -162,6 +164,7 @@ impl<'a> Job<'a> {
             most_alive: 0,
             most_resident: 0,
             largest_rank: 0,
+            overdraft_noted: false,
             meter: report::Meter::default(),
         })
     }

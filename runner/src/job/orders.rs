@@ -10,6 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::Job;
 use super::observe::Pending;
+use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::{Effect, Event};
 use crate::supervisor::{SpawnSpec, Stdin};
@@ -155,11 +156,15 @@ impl Job<'_> {
     }
 
     fn note_overdraft(&mut self, rank: u32, bytes: u64) {
-        let budget = self.setup.limits.budget;
+        if std::mem::replace(&mut self.overdraft_noted, true) {
+            return;
+        }
+        let pool = &self.setup.segment.header().pool;
         super::lock(&self.output).note(&format!(
-            "rank {rank} alone needs {}, more than the budget of {}: it runs alone",
-            crate::display::units::Bytes(bytes),
-            crate::display::units::Bytes(budget)
+            "rank {rank} alone needs {}, which with {} of messages is more than the budget of {}: it runs alone",
+            Bytes(bytes),
+            Bytes(pool.mail()),
+            Bytes(pool.budget())
         ));
     }
 
