@@ -145,6 +145,8 @@ pub struct RankBlock {
     pub waiting_ns: AtomicU64,
     /// See `running_ns`.
     pub paging_ns: AtomicU64,
+    /// When it last began to compute or to wait, by [`monotonic_ns`]: what it has done since is in none of these yet.
+    pub mark_ns: AtomicU64,
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,
@@ -182,7 +184,19 @@ pub struct Progress {
 
 const ANY: u64 = u64::MAX;
 
+/// Nanoseconds of the clock that all processes of the machine share.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 impl RankBlock {
+    /// Nanoseconds since it last began to compute or to wait; from now on it does something else.
+    pub fn next_span(&self) -> u64 {
+        let now = monotonic_ns();
+        now.saturating_sub(self.mark_ns.swap(now, SeqCst))
+    }
+
     /// Publish what this rank is about to wait for. Relaxed in effect: the state word's fence orders it.
     pub fn publish(&self, waiting: Waiting) {
         let some = |x: Option<u32>| x.map_or(ANY, u64::from);

@@ -4,13 +4,13 @@
 use std::fmt::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::mail::Mail;
-use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting};
+use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting, monotonic_ns};
 use bdrun_ipc::state::{Pager, State, Woken};
 use sbmalloc::pager::PagerError;
 
@@ -31,9 +31,6 @@ pub(crate) struct Runtime {
     pub rank: u32,
     control: OwnedFd,
     owner: i32,
-    start: Instant,
-    /// When this rank last began to compute or to wait, in nanoseconds since `start`.
-    mark: AtomicU64,
     attached: AtomicBool,
 }
 
@@ -76,7 +73,6 @@ impl Runtime {
                 "another process of rank {rank} has attached already; one process of each rank may call init"
             )));
         }
-        let start = Instant::now();
         // SAFETY: gettid has no preconditions.
         let owner = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
         let this = Self {
@@ -85,31 +81,21 @@ impl Runtime {
             rank,
             control,
             owner,
-            start,
-            mark: AtomicU64::new(0),
             attached: AtomicBool::new(false),
         };
         let this = RUNTIME.get_or_init(|| this);
+        this.block().next_span();
         sbmalloc::set_account(this)
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
         control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL }).map_err(runtime)?;
         this.take_token();
-        this.mark.store(this.now(), SeqCst);
+        this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
         Ok(Some(this))
     }
 
     pub fn block(&self) -> &RankBlock {
         self.segment.rank(self.rank)
-    }
-
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    fn since_mark(&self) -> u64 {
-        let now = self.now();
-        now.saturating_sub(self.mark.swap(now, SeqCst))
     }
 
     /// Wait until `satisfied`, which reads shared memory only; may return early. This is the scheduling point of every
@@ -125,14 +111,14 @@ impl Runtime {
         }
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
-        block.running_ns.fetch_add(self.since_mark(), SeqCst);
+        block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
         let mut pager = RankPager { runtime: self, for_memory, paging_ns: 0 };
         block.word.wait(&SharedFutex, &mut pager, satisfied);
         let paging_ns = pager.paging_ns;
         block.publish(Waiting::Nothing);
         self.take_token();
-        block.waiting_ns.fetch_add(self.since_mark().saturating_sub(paging_ns), SeqCst);
+        block.waiting_ns.fetch_add(block.next_span().saturating_sub(paging_ns), SeqCst);
         block.paging_ns.fetch_add(paging_ns, SeqCst);
     }
 
@@ -287,9 +273,9 @@ struct RankPager<'a> {
 
 impl RankPager<'_> {
     fn timed<R>(&mut self, body: impl FnOnce() -> R) -> R {
-        let begin = self.runtime.now();
+        let begin = monotonic_ns();
         let result = body();
-        self.paging_ns += self.runtime.now() - begin;
+        self.paging_ns += monotonic_ns().saturating_sub(begin);
         result
     }
 }

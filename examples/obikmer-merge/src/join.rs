@@ -144,6 +144,8 @@ struct Chains<'a> {
     reach: Vec<[Reach; 2]>,
     settled: Vec<bool>,
     unsettled: usize,
+    /// Pieces that still have something to tell.
+    active: Vec<u32>,
     /// Settled in the last round: their texts travel in the next.
     fresh: Vec<(u32, Place)>,
     joined: Joined,
@@ -228,6 +230,7 @@ impl<'a> Chains<'a> {
             reach,
             settled: vec![false; count],
             unsettled: count,
+            active: (0..count as u32).collect(),
             fresh: Vec::new(),
             joined,
         }
@@ -244,7 +247,8 @@ impl<'a> Chains<'a> {
 
     /// Find the pieces that now know their place.
     fn settle(&mut self) -> Result<()> {
-        for piece in 0..self.reach.len() {
+        for &piece in &self.active {
+            let piece = piece as usize;
             if self.settled[piece] {
                 continue;
             }
@@ -259,6 +263,9 @@ impl<'a> Chains<'a> {
                 self.fresh.push((piece as u32, place));
             }
         }
+        // Those of a cycle go on telling until all of it is settled.
+        let reach = &self.reach;
+        self.active.retain(|&piece| reach[piece as usize].iter().any(|r| r.pointer & OUTER == 0));
         Ok(())
     }
 
@@ -294,7 +301,8 @@ impl<'a> Chains<'a> {
         for rank in 0..size {
             outgoing.to(rank).extend([self.unsettled as u32, 0]);
         }
-        for piece in 0..self.reach.len() {
+        for &piece in &self.active {
+            let piece = piece as usize;
             let kmers = self.kmers(piece);
             for side in 0..2 {
                 let (to, about) = (self.reach[piece][side], self.reach[piece][1 - side]);

@@ -35,6 +35,12 @@ impl Runs {
     /// The set of the k-mer at this position, which is beyond those before.
     #[inline]
     pub fn push(&mut self, position: u32, set: u32) {
+        self.push_many(position, set, 1);
+    }
+
+    /// The set of so many k-mers from this position on.
+    #[inline]
+    pub fn push_many(&mut self, position: u32, set: u32, kmers: u32) {
         if self.sets.last() != Some(&set) {
             self.starts.push(position);
             self.sets.push(set);
@@ -42,7 +48,7 @@ impl Runs {
                 self.counts.resize(set as usize + 1, 0);
             }
         }
-        self.counts[set as usize] += 1;
+        self.counts[set as usize] += u64::from(kmers);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The job: index phase, merge phase, join, layers, summary; the same code on every rank.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use bdrun_worker::Communicator;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
 use crate::join::Joined;
 use crate::kmer::Lengths;
-use crate::layer::{Runs, path, write_kmers, write_sources, write_unitigs};
+use crate::layer::{path, write_kmers, write_sources, write_unitigs};
 use crate::old::{self, Old};
 use crate::pieces::{self, Pieces};
 use crate::route::{Router, window};
@@ -203,14 +202,24 @@ fn make_directories(plan: &mut Plan) -> Result<()> {
     Ok(())
 }
 
-/// Phases with their times.
-struct Clock(Option<Instant>);
+/// Phases with the processor time they take, waiting excluded.
+struct Clock(Option<f64>);
 
 impl Clock {
-    fn tick(&mut self, what: &str) {
-        if let Some(begin) = self.0 {
-            eprintln!("{what}: {:.2} s", begin.elapsed().as_secs_f64());
-            self.0 = Some(Instant::now());
+    fn new(on: bool) -> Self {
+        Self(on.then(Self::now))
+    }
+
+    fn now() -> f64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    }
+
+    fn tick(&mut self, what: impl FnOnce() -> String) {
+        if let Some(begin) = &mut self.0 {
+            let now = Self::now();
+            eprintln!("{:8.3} s  {}", now - *begin, what());
+            *begin = now;
         }
     }
 }
@@ -306,8 +315,7 @@ impl Job<'_> {
         &self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share,
     ) -> Result<Result<()>> {
         let (comm, lengths) = (self.comm, self.plan.lengths);
-        let chatty = self.options.verbose && comm.rank() == 0;
-        let mut clock = Clock(chatty.then(Instant::now));
+        let mut clock = Clock::new(self.options.verbose && comm.rank() == 0);
 
         let store = Store::new(lengths.k, inputs.sources.len());
         let bytes = self.options.window.unwrap_or_else(|| window(comm.size()));
@@ -316,7 +324,7 @@ impl Job<'_> {
         let report = |done, total| (self.progress)("read", done, total);
         let state = read::read(inputs, &units, lengths, comm.size(), &mut router, &report);
         let (mut store, rounds) = router.finish(state)?;
-        clock.tick(&format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
+        clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
 
         let (mut old, state) = match self.open_old(layer, last) {
             Ok(old) => (old, Ok(())),
@@ -325,7 +333,7 @@ impl Job<'_> {
         let mut graph = HashSetGraph::new(lengths.k);
         self.fill(&mut graph, &mut store, inputs.sources.len(), &mut old);
         drop(store);
-        clock.tick(&format!("k-mers of {} sources into one set of {}", inputs.sources.len(), graph.len()));
+        clock.tick(|| format!("k-mers of {} sources into one set of {}", inputs.sources.len(), graph.len()));
         if last && layer > 0 {
             match &old {
                 Some(old) => old.remove_ghosts(comm, lengths, &mut graph, state)?,
@@ -337,14 +345,18 @@ impl Job<'_> {
             Ok(pieces) => (pieces, Ok(())),
             Err(error) => (Pieces::default(), Err(error)),
         };
-        clock.tick("pieces");
+        clock.tick(|| "pieces".into());
         let links = border::links(comm, lengths, state.map(|()| &mut pieces))?;
-        clock.tick("borders, 1 exchange");
+        clock.tick(|| "borders, 1 exchange".into());
+        // The set of k-mers ends here: the join has a dozen blocking points, and at each a rank would carry the set out
+        // of memory and in again for nothing.
+        let state = self.write_sources(layer, graph, &pieces, inputs.sources.len(), share);
+        clock.tick(|| "sources".into());
         let report = |done, total| (self.progress)("join", done, total);
         let joined = join::join(comm, lengths.k, &pieces, links, &report)?;
-        clock.tick(&format!("join, {} exchanges", joined.rounds));
-        let written = self.write(layer, graph, &pieces, joined, inputs.sources.len(), share);
-        clock.tick("layer");
+        clock.tick(|| format!("join, {} exchanges", joined.rounds));
+        let written = state.and_then(|()| self.write_pieces(layer, &pieces, joined, share));
+        clock.tick(|| "layer".into());
         Ok(written.and_then(|()| match old {
             Some(old) => old.write(&self.plan.partial, inputs.sources.len(), share),
             None => Ok(()),
@@ -373,7 +385,7 @@ impl Job<'_> {
                 done += 1;
                 if let Some(old) = old
                     && marks & OWNED != 0
-                    && old.absorb(kmer, number)
+                    && old.absorb(kmer.canonical(), number)
                 {
                     return;
                 }
@@ -381,27 +393,30 @@ impl Job<'_> {
             });
             (self.progress)("merge", done, total);
         }
+        graph.seal();
     }
 
-    fn write(
-        &self, layer: usize, graph: HashSetGraph, pieces: &Pieces, joined: Joined, sources: usize,
-        share: &mut Share,
+    /// What of a layer is made from the set of k-mers.
+    fn write_sources(
+        &self, layer: usize, graph: HashSetGraph, pieces: &Pieces, sources: usize, share: &mut Share,
     ) -> Result<()> {
+        let path = path(&self.plan.partial, layer, self.place.partition, Kind::Sources);
+        share.add_bytes(write_sources(&path, self.place, &pieces.runs, graph.sets())?);
+        share.add_kmers(&pieces.runs, graph.sets(), sources);
+        Ok(())
+    }
+
+    /// What of a layer is made from the pieces and their joins.
+    fn write_pieces(&self, layer: usize, pieces: &Pieces, joined: Joined, share: &mut Share) -> Result<()> {
         let place = self.place;
         let path = |kind| path(&self.plan.partial, layer, place.partition, kind);
-        let steps = |done| (self.progress)("layer", done, 3);
+        let steps = |done| (self.progress)("layer", done, 2);
         steps(0);
-        let mut runs = Runs::default();
-        pieces.for_each_kmer(place.lengths.k, |at, kmer| runs.push(at, graph.set_of(kmer.canonical())));
-        share.add_bytes(write_sources(&path(Kind::Sources), place, &runs, graph.sets())?);
-        share.add_kmers(&runs, graph.sets(), sources);
-        drop((graph, runs));
-        steps(1);
         share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
         let heads = joined.heads;
-        steps(2);
+        steps(1);
         share.add_bytes(write_kmers(&path(Kind::Kmers), place, pieces, &heads)?);
-        steps(3);
+        steps(2);
         Ok(())
     }
 }

@@ -13,7 +13,6 @@ use crate::kmer::Lengths;
 use crate::layer::{Layer, Runs, Unitigs, Written, path, write_sources};
 use crate::minimizer::owner;
 use crate::sets::Sets;
-use crate::store::OWNED;
 use crate::summary::Share;
 
 /// The layers of one partition, with the sets of their k-mers opened up.
@@ -59,11 +58,7 @@ impl Old {
     ) -> Result<()> {
         let size = comm.size();
         let mut ghosts: Vec<(u32, u64)> = Vec::new();
-        graph.for_each(&mut |kmer, marks| {
-            if marks & OWNED == 0 {
-                ghosts.push((owner(kmer, lengths, size) as u32, kmer));
-            }
-        });
+        graph.ghosts(&mut |kmer| ghosts.push((owner(kmer, lengths, size) as u32, kmer)));
         ghosts.sort_unstable();
         let questions = state.map(|()| {
             let mut out = Outgoing::new(size);

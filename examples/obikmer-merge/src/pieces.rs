@@ -9,10 +9,10 @@
 
 use crate::cycle;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Right};
-use crate::kmer::{Lengths, Oriented, mask};
+use crate::graph::{Graph, Path, Stop};
+use crate::kmer::{Lengths, Oriented};
+use crate::layer::Runs;
 use crate::packed::{self, Packed};
-use crate::store::{LOCAL_LEFT, LOCAL_RIGHT, OWNED};
 
 /// An end of a piece: twice the piece's number, plus one for the right end.
 pub type End = u32;
@@ -26,6 +26,8 @@ pub struct Pieces {
     pub bases: Packed,
     /// Pieces that are cyclic unitigs, ascending.
     pub cyclic: Vec<u32>,
+    /// The sources of their k-mers.
+    pub runs: Runs,
     /// Number of empty pieces.
     pub empty: usize,
     /// Owned k-mers at an end whose junction belongs to another partition.
@@ -72,40 +74,14 @@ pub fn for_each_kmer(starts: &[u32], bases: &[u8], k: usize, each: &mut impl FnM
     }
 }
 
-/// What a walk ran into.
-enum Stop {
-    End,
-    Foreign(u64),
-    Ghost(u64),
-    /// The k-mer it began with.
-    Circle,
-}
-
 /// A piece as found, before the numbering.
 struct Raw {
     key: u64,
     at: u32,
     bases: u32,
+    /// Where its sets begin in the list of all.
+    sets: u32,
     cyclic: bool,
-}
-
-/// Walk to the right of `from`, which is visited; the codes passed are appended.
-fn walk(graph: &impl Graph, from: Oriented, codes: &mut Vec<u8>) -> Stop {
-    let mut kmer = from;
-    loop {
-        match graph.right(kmer) {
-            Right::End => return Stop::End,
-            Right::Foreign => return Stop::Foreign(kmer.canonical()),
-            Right::Joins(next, false) => return Stop::Ghost(next.canonical()),
-            Right::Joins(next, true) => {
-                if !graph.visit(next.canonical()) {
-                    return Stop::Circle;
-                }
-                codes.push((next.forward & 3) as u8);
-                kmer = next;
-            }
-        }
-    }
 }
 
 /// All pieces of a graph.
@@ -115,78 +91,115 @@ pub fn find(graph: &impl Graph, lengths: Lengths) -> Result<Pieces> {
     let mut texts = Packed::default();
     let mut pieces = Pieces::default();
     let mut empty: Vec<(u64, u64)> = Vec::new();
-    let (mut codes, mut left) = (Vec::new(), Vec::new());
-    graph.for_each(&mut |kmer, marks| {
-        let start = Oriented::new(kmer, k);
-        if marks & OWNED == 0 {
-            pieces.ghosts.push(kmer);
-            let facing = if marks & LOCAL_RIGHT != 0 { start } else { start.flipped() };
-            if marks & (LOCAL_LEFT | LOCAL_RIGHT) != 0
-                && let Right::Joins(other, false) = graph.right(facing)
-                && kmer < other.canonical()
-            {
-                empty.push((kmer, other.canonical()));
-            }
-            return;
-        }
-        if !graph.visit(kmer) {
-            return;
-        }
-        // To the left first, then its complement, the k-mer, and on to the right.
-        codes.clear();
-        left.clear();
-        let mut stops = [walk(graph, start.flipped(), &mut left), Stop::Circle];
-        codes.extend(left.iter().rev().map(|c| 3 - c));
-        codes.extend((0..k).rev().map(|i| (kmer >> (2 * i)) as u8 & 3));
-        let cyclic = matches!(stops[0], Stop::Circle);
-        if cyclic {
-            // One code per k-mer: the text without the overlap of its two ends.
-            codes.truncate(codes.len() + 1 - k);
-            let text = cycle::canonical(&codes, k);
-            codes.clear();
-            codes.extend_from_slice(&text);
-        } else {
-            stops[1] = walk(graph, start, &mut codes);
-        }
+    // Sets of consecutive k-mers: how many, and which.
+    let mut sets: Vec<(u32, u32)> = Vec::new();
+    let mut codes = Vec::new();
+    let mut add = |path: Path<'_>| {
         let word = |codes: &[u8]| codes[..k].iter().fold(0, |w, &c| (w << 2) | u64::from(c));
-        let first = word(&codes);
-        let last = Oriented::new(word(&codes[codes.len() - k..]), k);
-        let turn = !cyclic && last.reverse < first;
+        let (mut turn, first_set) = (false, sets.len());
+        codes.clear();
+        let mut stops = [Stop::End; 2];
+        match path.stops {
+            None => turn = circle(&path, k, &mut codes, &mut sets),
+            Some(found) => {
+                codes.extend_from_slice(path.codes);
+                stops = found;
+                let last = Oriented::new(word(&codes[codes.len() - k..]), k);
+                if last.reverse < word(&codes) {
+                    packed::reverse_complement(&mut codes);
+                    stops.swap(0, 1);
+                    turn = true;
+                }
+                push_sets(path.sets.iter().copied(), &mut sets);
+            }
+        }
         if turn {
-            packed::reverse_complement(&mut codes);
-            stops.swap(0, 1);
+            sets[first_set..].reverse();
         }
         for (side, stop) in stops.iter().enumerate() {
             let end = (raw.len() * 2 + side) as u32;
             match stop {
                 Stop::Foreign(kmer) => pieces.foreign.push((*kmer, end)),
                 Stop::Ghost(kmer) => pieces.ghost_links.push((*kmer, end)),
-                Stop::End | Stop::Circle => {}
+                Stop::End => {}
             }
         }
-        let key = if turn { last.reverse } else { first };
-        raw.push(Raw { key: key & mask(k), at: texts.len() as u32, bases: codes.len() as u32, cyclic });
+        raw.push(Raw {
+            key: word(&codes),
+            at: texts.len() as u32,
+            bases: codes.len() as u32,
+            sets: first_set as u32,
+            cyclic: path.stops.is_none(),
+        });
         texts.push(&codes);
-    });
+    };
+    graph.paths(&mut add, &mut |a, b| empty.push((a, b)));
+    graph.ghosts(&mut |kmer| pieces.ghosts.push(kmer));
     if texts.len() > u32::MAX as usize || raw.len() + empty.len() >= (u32::MAX / 4) as usize {
         return Err(Error::Limit("a partition has more than 4 G bases: run with more ranks (-np)".into()));
     }
-    number(raw, &texts, empty, &mut pieces);
+    number(raw, &texts, &sets, empty, k, &mut pieces);
     Ok(pieces)
 }
 
-/// Sort, renumber the ends, and lay the texts out in order.
-fn number(raw: Vec<Raw>, texts: &Packed, mut empty: Vec<(u64, u64)>, pieces: &mut Pieces) {
-    let mut order: Vec<u32> = (0..raw.len() as u32).collect();
-    order.sort_unstable_by_key(|&i| raw[i as usize].key);
+/// Append the sets of consecutive k-mers.
+fn push_sets(of_kmers: impl Iterator<Item = u32>, sets: &mut Vec<(u32, u32)>) {
+    let begin = sets.len();
+    for set in of_kmers {
+        match sets[begin..].last_mut() {
+            Some(last) if last.1 == set => last.0 += 1,
+            _ => sets.push((1, set)),
+        }
+    }
+}
+
+/// The canonical text of a circle and the sets of its k-mers in that order; whether these are still to be turned.
+fn circle(path: &Path<'_>, k: usize, codes: &mut Vec<u8>, sets: &mut Vec<(u32, u32)>) -> bool {
+    let n = path.sets.len();
+    // One code per k-mer: the text without the overlap of its two ends.
+    codes.extend_from_slice(&cycle::canonical(&path.codes[..n], k));
+    // Which of the k-mers it begins with, and in which direction.
+    let first = codes[..k].iter().fold(0, |w, &c| (w << 2) | u64::from(c));
+    let mut kmer = Oriented::new(path.codes[..k].iter().fold(0, |w, &c| (w << 2) | u64::from(c)), k);
+    let mut begin = 0;
+    while kmer.forward != first && kmer.reverse != first && begin + 1 < n {
+        kmer = kmer.right(u64::from(path.codes[begin + k]), k);
+        begin += 1;
+    }
+    let backward = kmer.forward != first;
+    if backward {
+        // Turned later, it must end with its first.
+        begin += 1;
+    }
+    push_sets((0..n).map(|i| path.sets[(begin + i) % n]), sets);
+    backward
+}
+
+/// Sort, renumber the ends, and lay texts and sets out in order.
+fn number(
+    raw: Vec<Raw>, texts: &Packed, sets: &[(u32, u32)], mut empty: Vec<(u64, u64)>, k: usize,
+    pieces: &mut Pieces,
+) {
+    let mut order: Vec<(u64, u32)> = raw.iter().enumerate().map(|(i, piece)| (piece.key, i as u32)).collect();
+    order.sort_unstable();
     let mut number = vec![0u32; raw.len()];
     pieces.bases = Packed::with_capacity(texts.len());
     pieces.starts = Vec::with_capacity(raw.len() + 1);
     let mut codes = Vec::new();
-    for (new, &old) in order.iter().enumerate() {
+    for (new, &(_, old)) in order.iter().enumerate() {
         number[old as usize] = new as u32;
         let piece = &raw[old as usize];
-        pieces.starts.push(pieces.bases.len() as u32);
+        let mut position = pieces.bases.len() as u32;
+        pieces.starts.push(position);
+        let mut kmers = piece.bases - (k as u32 - 1);
+        for &(count, set) in &sets[piece.sets as usize..] {
+            pieces.runs.push_many(position, set, count);
+            position += count;
+            kmers -= count;
+            if kmers == 0 {
+                break;
+            }
+        }
         codes.clear();
         packed::unpack(texts.bytes(), piece.at as usize, piece.bases as usize, &mut codes);
         pieces.bases.push(&codes);

@@ -68,8 +68,8 @@ impl Store {
         Ok(())
     }
 
-    /// Every k-mer of a source with its marks (those above), in the order they came. The memory is freed on the way.
-    pub fn drain(&mut self, source: usize, mut each: impl FnMut(u64, u8)) {
+    /// Every k-mer of a source with its marks (those above, for its canonical text), in the order they came. The memory is freed on the way.
+    pub fn drain(&mut self, source: usize, mut each: impl FnMut(Oriented, u8)) {
         for chunk in std::mem::take(&mut self.sources[source]) {
             let mut rest = &chunk[..];
             while let [a, b, body @ ..] = rest {
@@ -85,7 +85,7 @@ impl Store {
 
 /// The k-mers of one super-k-mer.
 #[inline]
-fn decode(header: u16, kmers: usize, bases: &[u8], k: usize, each: &mut impl FnMut(u64, u8)) {
+fn decode(header: u16, kmers: usize, bases: &[u8], k: usize, each: &mut impl FnMut(Oriented, u8)) {
     const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;
     let mut at = k - 1;
     let mut kmer = Oriented::new(packed::word(bases, 0, k - 1), k);
@@ -102,6 +102,6 @@ fn decode(header: u16, kmers: usize, bases: &[u8], k: usize, each: &mut impl FnM
         if !kmer.is_canonical() {
             marks = (marks & OWNED) | ((marks & LOCAL_LEFT) << 1) | ((marks & LOCAL_RIGHT) >> 1);
         }
-        each(kmer.canonical(), marks);
+        each(kmer, marks);
     }
 }

@@ -294,6 +294,11 @@ impl<'a> Job<'a> {
                 self.escalate(EscalationEvent::End);
             }
         }
+        // While everything fits, ranks that block tell nobody. If none computes, the scheduler has to know why: they may
+        // wait for each other for ever.
+        if self.setup.segment.header().tokens.running() == 0 && !self.scheduler.is_quiet() {
+            self.observe_all();
+        }
         let snapshot = self.snapshot();
         lock(&self.output).progress(&snapshot);
     }

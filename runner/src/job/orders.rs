@@ -174,8 +174,14 @@ impl Job<'_> {
         let block = segment.rank(rank);
         block.word.exit();
         let pool = &segment.header().pool;
-        if block.has_token.swap(0, SeqCst) != 0 {
+        let computed = block.has_token.swap(0, SeqCst) != 0;
+        if computed {
             segment.header().tokens.release();
+        }
+        if block.attached.load(SeqCst) != 0 {
+            // What it did last nobody else can account for.
+            let span = if computed { &block.running_ns } else { &block.waiting_ns };
+            span.fetch_add(block.next_span(), SeqCst);
         }
         block.prepaid.store(0, SeqCst);
         pool.give(block.granted.swap(0, SeqCst));

@@ -1,145 +1,317 @@
-//! The graph of seed 000: a hash set of k-mers with one byte of flags each. Neighbours are found by four probes on
-//! each side; no edge is stored.
+//! The graph of seed 000: a hash set of k-mers with one byte of flags each. Neighbours are found by probing for the
+//! four k-mers on a side; no edge is stored.
+//!
+//! The hash of a k-mer is that of its inner k − 2 bases (canonical; their number is odd, so no inner word is its own
+//! reverse complement). The four k-mers on one side of a junction have the same inner bases: the four probes are one
+//! look into one group of the table.
+//!
+//! The table is much larger than the caches, so the time is that of waiting for memory. Hence nothing is looked up
+//! at once: additions and looks go through a short queue and their group is prefetched meanwhile, and
+//! [`walk`](super::walk) follows several paths in turn.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, Hasher};
 
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 
-use super::{Graph, Right};
-use crate::kmer::Oriented;
+use super::mixer::mix;
+use super::walk::Walkers;
+use super::{Graph, Path};
+use crate::kmer::{Oriented, mask};
 use crate::sets::{EMPTY, Sets};
 use crate::store::{LOCAL_LEFT, LOCAL_RIGHT, OWNED};
 
-/// In a piece already.
-const VISITED: u8 = 8;
+/// In a path already.
+pub(super) const VISITED: u8 = 8;
+/// What a side joins: two bits for the left side, two for the right.
+const LEFT_SHIFT: u8 = 4;
+const RIGHT_SHIFT: u8 = 6;
 
-/// A fixed hash of 64-bit words: one multiplication to 128 bits, folded. Not for keys an adversary chooses.
-#[derive(Clone, Copy, Default)]
-pub struct Mixer;
+/// Looks in flight.
+const QUEUE: usize = 16;
 
-/// The hasher of [`Mixer`].
-#[derive(Default)]
-pub struct MixerState(u64);
-
-impl BuildHasher for Mixer {
-    type Hasher = MixerState;
-    #[inline]
-    fn build_hasher(&self) -> MixerState {
-        MixerState(0)
-    }
+/// What one side of a k-mer joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Side {
+    /// Not known here: the junction belongs to another partition.
+    Foreign = 0,
+    End = 1,
+    JoinsOwned = 2,
+    JoinsGhost = 3,
 }
 
-impl Hasher for MixerState {
+/// 16 bytes: the set's number lies where padding would be.
+pub(super) struct Node {
+    pub kmer: u64,
+    pub set: u32,
+    flags: Cell<u8>,
+}
+
+impl Node {
     #[inline]
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(word ^ self.0) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
+    fn shift(right: bool) -> u8 {
+        if right { RIGHT_SHIFT } else { LEFT_SHIFT }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
+    /// The right side of the k-mer in this direction.
+    #[inline]
+    pub fn right(&self, kmer: Oriented) -> Side {
+        match (self.flags.get() >> Self::shift(kmer.is_canonical())) & 3 {
+            0 => Side::Foreign,
+            1 => Side::End,
+            2 => Side::JoinsOwned,
+            _ => Side::JoinsGhost,
         }
     }
 
     #[inline]
-    fn finish(&self) -> u64 {
-        self.0
+    fn set_right(&self, kmer: Oriented, side: Side) {
+        let shift = Self::shift(kmer.is_canonical());
+        self.flags.set(self.flags.get() & !(3 << shift) | (side as u8) << shift);
     }
-}
 
-struct Node {
-    set: u32,
-    flags: Cell<u8>,
+    #[inline]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    /// Mark as being in a path; was it already?
+    #[inline]
+    pub fn visit(&self) -> bool {
+        let before = self.has(VISITED);
+        self.flags.set(self.flags.get() | VISITED);
+        before
+    }
+
+    fn joined_by(&self) -> Side {
+        if self.has(OWNED) { Side::JoinsOwned } else { Side::JoinsGhost }
+    }
 }
 
 /// See the module.
 pub struct HashSetGraph {
     k: usize,
-    nodes: HashMap<u64, Node, Mixer>,
+    nodes: HashTable<Node>,
     sets: Sets,
+    queue: Vec<(Oriented, u8, u32)>,
+    next: usize,
+    groups: Groups,
+}
+
+/// The hash of a k-mer.
+#[inline]
+fn hash(kmer: Oriented, k: usize) -> u64 {
+    let inner = mask(k - 2);
+    mix(((kmer.forward >> 2) & inner).min((kmer.reverse >> 2) & inner))
+}
+
+/// The hash of the k-mers on the other side of the junction on the right of a k-mer: their inner bases are the junction
+/// without its first.
+#[inline]
+fn hash_right(kmer: Oriented, k: usize) -> u64 {
+    mix((kmer.forward & mask(k - 2)).min(kmer.reverse >> 4))
 }
 
 impl HashSetGraph {
     /// An empty graph.
     pub fn new(k: usize) -> Self {
-        Self { k, nodes: HashMap::default(), sets: Sets::default() }
+        let nodes = HashTable::new();
+        let groups = Groups::of(&nodes);
+        Self { k, nodes, sets: Sets::default(), queue: Vec::with_capacity(QUEUE), next: 0, groups }
     }
 
-    /// How many of the four k-mers on the right are there, up to two, and the last one found.
+    /// Length of the k-mers.
+    pub(super) fn k(&self) -> usize {
+        self.k
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    fn insert(&mut self, (kmer, marks, source): (Oriented, u8, u32)) {
+        let (k, canonical) = (self.k, kmer.canonical());
+        let buckets = self.nodes.num_buckets();
+        let node = self
+            .nodes
+            .entry(hash(kmer, k), |node| node.kmer == canonical, |node| hash(Oriented::new(node.kmer, k), k))
+            .or_insert_with(|| Node { kmer: canonical, set: EMPTY, flags: Cell::new(marks) })
+            .into_mut();
+        node.set = self.sets.with(node.set, source);
+        if self.nodes.num_buckets() != buckets {
+            self.groups = Groups::of(&self.nodes);
+        }
+    }
+
+    /// Have the k-mers on the right of this one brought into the cache.
     #[inline]
-    fn successors(&self, kmer: Oriented) -> (usize, Oriented) {
-        let mut found = (0, kmer);
-        for base in 0..4 {
-            let next = kmer.right(base, self.k);
-            if self.nodes.contains_key(&next.canonical()) {
-                found = (found.0 + 1, next);
-                if found.0 == 2 {
-                    break;
-                }
+    pub(super) fn prefetch_right(&self, kmer: Oriented) {
+        self.groups.prefetch(hash_right(kmer, self.k));
+    }
+
+    /// The first k-mer on the right of this one, read in the same direction.
+    #[inline]
+    pub(super) fn next(&self, kmer: Oriented) -> Option<(&Node, Oriented)> {
+        self.successors(kmer).next()
+    }
+
+    /// The k-mers on the right of this one: its junction, and a base.
+    #[inline]
+    fn successors(&self, kmer: Oriented) -> impl Iterator<Item = (&Node, Oriented)> {
+        let k = self.k;
+        let (junction, reverse) = (kmer.forward & mask(k - 1), kmer.reverse >> 2);
+        self.nodes.iter_hash(hash_right(kmer, k)).filter_map(move |node| {
+            let base = if node.kmer >> 2 == junction {
+                node.kmer & 3
+            } else if node.kmer & mask(k - 1) == reverse {
+                3 - (node.kmer >> (2 * (k - 1)))
+            } else {
+                return None;
+            };
+            Some((node, kmer.right(base, k)))
+        })
+    }
+
+    /// Find out what the right side of a k-mer joins, and note it on both sides.
+    fn join(&self, node: &Node, kmer: Oriented) {
+        if node.right(kmer) != Side::Foreign {
+            return;
+        }
+        let mut side = Side::End;
+        // At a junction that is its own reverse complement the k-mer meets itself: alone it is a hairpin, with others a
+        // branch.
+        if !kmer.right_is_palindrome(self.k) {
+            let mut successors = self.successors(kmer);
+            if let (Some((other, next)), None) = (successors.next(), successors.next())
+                && self.successors(next.flipped()).nth(1).is_none()
+            {
+                side = other.joined_by();
+                other.set_right(next.flipped(), node.joined_by());
             }
         }
-        found
+        node.set_right(kmer, side);
     }
 }
 
 impl Graph for HashSetGraph {
     #[inline]
-    fn add(&mut self, kmer: u64, marks: u8, source: u32) {
-        let node = self.nodes.entry(kmer).or_insert(Node { set: EMPTY, flags: Cell::new(marks) });
-        node.set = self.sets.with(node.set, source);
+    fn add(&mut self, kmer: Oriented, marks: u8, source: u32) {
+        self.groups.prefetch(hash(kmer, self.k));
+        if self.queue.len() < QUEUE {
+            self.queue.push((kmer, marks, source));
+            return;
+        }
+        let oldest = std::mem::replace(&mut self.queue[self.next], (kmer, marks, source));
+        self.next = (self.next + 1) % QUEUE;
+        self.insert(oldest);
+    }
+
+    fn seal(&mut self) {
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.rotate_left(self.next);
+        self.next = 0;
+        for waiting in queue {
+            self.insert(waiting);
+        }
     }
 
     fn remove(&mut self, kmer: u64) {
-        self.nodes.remove(&kmer);
+        let hash = hash(Oriented::new(kmer, self.k), self.k);
+        if let Ok(found) = self.nodes.find_entry(hash, |node| node.kmer == kmer) {
+            found.remove();
+        }
     }
 
     fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    fn right(&self, kmer: Oriented) -> Right {
-        let flags = self.nodes.get(&kmer.canonical()).map_or(0, |n| n.flags.get());
-        let local = if kmer.is_canonical() { LOCAL_RIGHT } else { LOCAL_LEFT };
-        if flags & local == 0 {
-            return Right::Foreign;
-        }
-        // At a junction that is its own reverse complement the k-mer meets itself: alone it is a hairpin, with
-        // others a branch.
-        if kmer.right_is_palindrome(self.k) {
-            return Right::End;
-        }
-        let (1, next) = self.successors(kmer) else { return Right::End };
-        let (1, _) = self.successors(next.flipped()) else { return Right::End };
-        let owned = self.nodes.get(&next.canonical()).is_some_and(|n| n.flags.get() & OWNED != 0);
-        Right::Joins(next, owned)
+    fn ghosts(&self, each: &mut dyn FnMut(u64)) {
+        self.nodes().filter(|node| !node.has(OWNED)).for_each(|node| each(node.kmer));
     }
 
-    fn visit(&self, kmer: u64) -> bool {
-        match self.nodes.get(&kmer) {
-            Some(node) => {
-                let flags = node.flags.get();
-                node.flags.set(flags | VISITED);
-                flags & VISITED == 0
+    fn paths(&self, path: &mut dyn FnMut(Path<'_>), ghosts: &mut dyn FnMut(u64, u64)) {
+        // What every side joins; looks wait in a queue for their group.
+        let mut queue: [Option<(&Node, Oriented)>; QUEUE] = [None; QUEUE];
+        let mut next = 0;
+        for node in self.nodes() {
+            let canonical = Oriented::new(node.kmer, self.k);
+            for (local, kmer) in [(LOCAL_RIGHT, canonical), (LOCAL_LEFT, canonical.flipped())] {
+                if node.has(local) && node.right(kmer) == Side::Foreign {
+                    self.prefetch_right(kmer);
+                    if let Some((node, kmer)) = queue[next].replace((node, kmer)) {
+                        self.join(node, kmer);
+                    }
+                    next = (next + 1) % QUEUE;
+                }
             }
-            None => false,
         }
-    }
-
-    fn for_each(&self, each: &mut dyn FnMut(u64, u8)) {
-        for (&kmer, node) in &self.nodes {
-            each(kmer, node.flags.get() & (OWNED | LOCAL_LEFT | LOCAL_RIGHT));
+        for (node, kmer) in queue.into_iter().flatten() {
+            self.join(node, kmer);
         }
-    }
-
-    fn set_of(&self, kmer: u64) -> u32 {
-        self.nodes.get(&kmer).map_or(EMPTY, |n| n.set)
+        Walkers::new(self, path).run();
+        for node in self.nodes().filter(|node| !node.has(OWNED)) {
+            let canonical = Oriented::new(node.kmer, self.k);
+            for kmer in [canonical, canonical.flipped()] {
+                if node.right(kmer) == Side::JoinsGhost
+                    && let Some((other, _)) = self.next(kmer)
+                    && node.kmer < other.kmer
+                {
+                    ghosts(node.kmer, other.kmer);
+                }
+            }
+        }
     }
 
     fn sets(&self) -> &Sets {
         &self.sets
+    }
+}
+
+/// Where the groups of a table lie in memory, for prefetching.
+///
+/// hashbrown does not say; the layout (buckets downwards from the control bytes) is taken from one of its buckets. Were
+/// it another in a later version, prefetches would bring the wrong lines: slower, never wrong.
+struct Groups {
+    control: usize,
+    mask: usize,
+}
+
+impl Groups {
+    fn of(table: &HashTable<Node>) -> Self {
+        let bucket = table.iter_buckets().next().and_then(|i| Some((i, table.get_bucket(i)?)));
+        let control = bucket.map_or(0, |(i, node)| std::ptr::from_ref(node) as usize + (i + 1) * size_of::<Node>());
+        Self { control, mask: table.num_buckets().saturating_sub(1) }
+    }
+
+    #[inline]
+    fn prefetch(&self, hash: u64) {
+        let at = hash as usize & self.mask;
+        prefetch(self.control.wrapping_add(at));
+        let first = self.control.wrapping_sub((at + 1) * size_of::<Node>());
+        prefetch(first);
+        prefetch(first.wrapping_sub(64));
+    }
+}
+
+#[inline]
+fn prefetch(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address, valid or not, has no effect but on the caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_no_larger_than_seed_000_says() {
+        assert_eq!(size_of::<Node>(), 16);
     }
 }

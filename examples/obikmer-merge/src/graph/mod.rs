@@ -1,30 +1,45 @@
 //! The de Bruijn graph of one partition, behind a small trait: a table of another kind can stand beside the hash set.
 
 mod hashset;
+mod mixer;
+mod walk;
 
-pub use hashset::{HashSetGraph, Mixer};
+pub use hashset::HashSetGraph;
+pub use mixer::Mixer;
 
 use crate::kmer::Oriented;
 use crate::sets::Sets;
 
-/// What lies beyond the right end of an oriented k-mer.
+/// Why a path of owned k-mers stops at one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum Stop {
     /// Nothing joins: a dead end, a branch, or a hairpin.
     End,
-    /// The junction belongs to another partition, which knows.
-    Foreign,
-    /// The k-mer that joins, read in the same direction, and whether this partition owns it.
-    Joins(Oriented, bool),
+    /// The junction belongs to another partition, which knows. The k-mer at this end.
+    Foreign(u64),
+    /// A k-mer joins that another partition owns: this one.
+    Ghost(u64),
+}
+
+/// Owned k-mers that join one another, as far as they do.
+pub struct Path<'a> {
+    /// The first k-mer, then one base for each further one.
+    pub codes: &'a [u8],
+    /// The set of sources of each k-mer.
+    pub sets: &'a [u32],
+    /// What is at the left and at the right end; nothing if the last k-mer joins the first.
+    pub stops: Option<[Stop; 2]>,
 }
 
 /// The k-mers of one partition, with what the unitigs need to know of them.
 ///
-/// K-mers are canonical; marks are those of [`store`](crate::store). Whoever is not owned is a *ghost*: owned by
-/// another partition, here because one of its junctions is.
+/// Marks are those of [`store`](crate::store). Whoever is not owned is a *ghost*: owned by another partition, here
+/// because one of its junctions is.
 pub trait Graph {
-    /// Add a k-mer of a source. Sources come in ascending order.
-    fn add(&mut self, kmer: u64, marks: u8, source: u32);
+    /// Add a k-mer of a source; marks are for its canonical text. Sources come in ascending order.
+    fn add(&mut self, kmer: Oriented, marks: u8, source: u32);
+    /// All k-mers are in; to be called before anything below.
+    fn seal(&mut self);
     /// Take a k-mer out.
     fn remove(&mut self, kmer: u64);
     /// Number of k-mers, ghosts included.
@@ -33,14 +48,10 @@ pub trait Graph {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The join on the right of a k-mer that is in the graph.
-    fn right(&self, kmer: Oriented) -> Right;
-    /// Mark an owned k-mer as being in a piece; `false` if it was already.
-    fn visit(&self, kmer: u64) -> bool;
-    /// All k-mers, with their marks.
-    fn for_each(&self, each: &mut dyn FnMut(u64, u8));
-    /// The number of the set of sources of a k-mer that is in the graph.
-    fn set_of(&self, kmer: u64) -> u32;
+    /// All ghosts.
+    fn ghosts(&self, each: &mut dyn FnMut(u64));
+    /// Every path once, in any order and direction; and every pair of ghosts that join. To be called once.
+    fn paths(&self, path: &mut dyn FnMut(Path<'_>), ghosts: &mut dyn FnMut(u64, u64));
     /// What the sets' numbers mean.
     fn sets(&self) -> &Sets;
 }

@@ -36,7 +36,7 @@ fn lines_of_fifty_ranks_are_never_mixed() {
                 let (head, tail) = line.split_once(':').unwrap();
                 let (rank, number) = head.strip_prefix(letter).unwrap().split_once('.').unwrap();
                 let rank: usize = rank.parse().unwrap();
-                assert_eq!(next[rank], number.parse().unwrap(), "lines of rank {rank} in order");
+                assert_eq!(next[rank], number.parse::<i32>().unwrap(), "lines of rank {rank} in order");
                 next[rank] += 1;
                 assert!(
                     tail.strip_suffix(".z").is_some_and(|t| t.len() == zeros && t.bytes().all(|b| b == b'0'))

@@ -1,0 +1,154 @@
+//! Kinds of inputs, and what is wrong with them.
+
+mod common;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use common::{Naive, kmers, merge, merge_all, options};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use obikmer_merge::{Error, MergeOptions};
+
+const SEQUENCES: [&str; 3] =
+    ["ACGTTGCATGCATTTACGGGCATCAGGCATTTACGAC", "ACG", "GGGCATTCATNACGTGACTTTCAGGACGTGACCAACCGATTACA"];
+
+fn fasta(end: &str) -> Vec<u8> {
+    let mut text = String::new();
+    for (i, sequence) in SEQUENCES.iter().enumerate() {
+        text.push_str(&format!(">r{i}{end}"));
+        for line in sequence.as_bytes().chunks(10) {
+            text.push_str(std::str::from_utf8(line).expect("ASCII"));
+            text.push_str(end);
+        }
+    }
+    text.into_bytes()
+}
+
+fn fastq() -> Vec<u8> {
+    let record = |(i, s): (usize, &&str)| format!("@r{i}\n{s}\n+\n{}\n", "I".repeat(s.len()));
+    SEQUENCES.iter().enumerate().map(record).collect::<String>().into_bytes()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("compressed");
+    encoder.finish().expect("compressed")
+}
+
+fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).expect("written");
+    path
+}
+
+#[test]
+fn every_kind_gives_the_same_kmers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sequences: Vec<String> = SEQUENCES.iter().map(|s| s.to_string()).collect();
+    let expected: Vec<String> = Naive::new(7, &[sequences]).kmers.into_keys().collect();
+    let mut unterminated = fasta("\n");
+    unterminated.pop();
+    let two_members = [gzip(&fasta("\n")[..40]), gzip(&fasta("\n")[40..])].concat();
+    for (name, bytes) in [
+        ("a.fa", fasta("\n")),
+        ("b.fa", fasta("\r\n")),
+        ("c.fa", unterminated),
+        ("d.fa.gz", gzip(&fasta("\n"))),
+        ("e.fq", fastq()),
+        ("f.fq.gz", gzip(&fastq())),
+        ("g.fa.gz", two_members),
+    ] {
+        let input = put(dir.path(), name, &bytes);
+        for ranks in [1, 3, 7] {
+            let out = dir.path().join(format!("{name}-{ranks}"));
+            let summary = merge(ranks, &options(7, 4, &out, std::slice::from_ref(&input)));
+            assert_eq!(kmers(&out), expected, "{name} on {ranks}");
+            assert_eq!(summary.sources[0].name, name.trim_end_matches(".gz"));
+        }
+    }
+}
+
+/// Errors end the job on every rank, one rank has the reason, and nothing is left.
+fn refused(ranks: usize, options: &MergeOptions, words: &[&str]) {
+    let parent = options.out.parent().expect("a parent");
+    let before = std::fs::read_dir(parent).expect("listed").count();
+    let results = merge_all(ranks, options);
+    let errors: Vec<&Error> = results.iter().map(|r| r.as_ref().expect_err("an error")).collect();
+    let own: Vec<_> = errors.iter().filter(|e| !matches!(e, Error::Elsewhere { .. })).collect();
+    assert_eq!(own.len(), 1, "{errors:?}");
+    for word in words {
+        assert!(own[0].to_string().contains(word), "{} lacks {word}", own[0]);
+    }
+    assert_eq!(std::fs::read_dir(parent).expect("listed").count(), before, "something was left");
+}
+
+#[test]
+fn malformed_inputs_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let good = put(dir.path(), "good.fa", &fasta("\n"));
+    let big: Vec<u8> = (0..20_000u64)
+        .flat_map(|i| format!(">r{i}\nACGTTGCA{:016b}\n", i).replace('0', "A").replace('1', "G").into_bytes())
+        .collect();
+    let packed = gzip(&big);
+    let mut bad_fastq = fastq();
+    let at = bad_fastq.iter().position(|&b| b == b'+').expect("a separator");
+    bad_fastq[at] = b'x';
+    let mut short_quality = fastq();
+    let end = short_quality.len() - 5;
+    short_quality.truncate(end);
+    for (name, bytes, words) in [
+        ("truncated.fa.gz", packed[..packed.len() / 2].to_vec(), &["truncated.fa.gz", "record", "after r"][..]),
+        ("header.fa", [fasta("\n"), b">last".to_vec()].concat(), &["header.fa", "record"]),
+        ("binary.fa", [fasta("\n"), b">odd\nACG\x00\x01TTT\n".to_vec()].concat(), &["binary.fa", "odd"]),
+        ("separator.fq", bad_fastq, &["separator.fq", "record"]),
+        ("quality.fq", short_quality, &["quality.fq", "after r1"]),
+        ("text.txt", b"hello\n".to_vec(), &["text.txt", "FASTA"]),
+        ("empty.fa", Vec::new(), &["empty.fa", "empty"]),
+    ] {
+        let input = put(dir.path(), name, &bytes);
+        for ranks in [1, 4] {
+            let options = options(7, 4, &dir.path().join("out"), &[good.clone(), input.clone()]);
+            refused(ranks, &options, words);
+        }
+    }
+    let missing = dir.path().join("missing.fa");
+    refused(2, &options(7, 4, &dir.path().join("out"), &[missing]), &["missing.fa"]);
+}
+
+#[test]
+fn arguments_are_checked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let input = put(dir.path(), "good.fa", &fasta("\n"));
+    let inputs = std::slice::from_ref(&input);
+    let out = dir.path().join("out");
+    refused(2, &options(8, 4, &out, inputs), &["odd"]);
+    refused(2, &options(33, 4, &out, inputs), &["31"]);
+    refused(2, &options(7, 7, &out, inputs), &["-m 7"]);
+    refused(2, &options(7, 4, &out, &[input.clone(), input.clone()]), &["good.fa", "rename"]);
+    let add = |k, m| MergeOptions { add: true, ..options(k, m, &out, &[put(dir.path(), "more.fa", &fasta("\n"))]) };
+    refused(2, &add(7, 4), &["not an index"]);
+    merge(2, &options(7, 4, &out, inputs));
+    refused(2, &options(7, 4, &out, inputs), &["--force"]);
+    refused(2, &add(9, 4), &["-k is 7"]);
+    refused(2, &add(7, 3), &["-m is 4"]);
+    let same = MergeOptions { add: true, ..options(7, 4, &out, inputs) };
+    refused(2, &same, &["good.fa", "rename"]);
+    refused(2, &options(9, 4, &dir.path().join("other"), std::slice::from_ref(&out)), &["7-mers"]);
+    merge(3, &MergeOptions { force: true, ..options(7, 4, &out, inputs) });
+    // --force replaces an index, not whatever is there.
+    let other = dir.path().join("precious");
+    std::fs::create_dir(&other).expect("made");
+    put(&other, "file", b"x");
+    refused(1, &MergeOptions { force: true, ..options(7, 4, &other, inputs) }, &["not an index"]);
+}
+
+#[test]
+fn a_failing_disk_ends_all_ranks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let input = put(dir.path(), "good.fa", &fasta("\n"));
+    let out = dir.path().join("file").join("out");
+    put(dir.path(), "file", b"not a directory");
+    let results = merge_all(3, &options(7, 4, &out, &[input]));
+    assert!(results.iter().all(Result::is_err));
+}

@@ -1,0 +1,64 @@
+//! The program itself, started without bdrun: one rank.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(dir: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obikmer-merge"));
+    command.current_dir(dir).args(arguments).output().expect("started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn merges_what_is_bundled_and_answers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = run(dir.path(), &[]);
+    let out = text(&made.stdout);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(out.contains("bundled") && out.contains("5378433") && out.contains("217343"), "{out}");
+    let index = dir.path().join("obikmer-index");
+    let summary: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(index.join("summary.json")).expect("read")).expect("JSON");
+    let mut keys: Vec<&str> = summary.as_object().expect("an object").keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        [
+            "distinct_kmers", "in_all_sources", "in_one_source", "k", "partitions", "sources",
+            "total_unitig_bases", "unitigs"
+        ]
+    );
+
+    let again = run(dir.path(), &[]);
+    assert!(!again.status.success() && text(&again.stderr).contains("--force"));
+
+    let genome = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/hpylori6/G27.fa.gz");
+    let answer = run(dir.path(), &["query", "obikmer-index", genome.to_str().expect("UTF-8")]);
+    let answer = text(&answer.stdout);
+    let line: Vec<&str> = answer.lines().nth(1).expect("a record").split('\t').collect();
+    // Every k-mer of the chromosome is found, and its own source holds all of them.
+    assert_eq!(line[1], line[2]);
+    assert_eq!(line[1], line[4]);
+    assert!(answer.starts_with("record\tkmers\tfound\tELS37.fa\tG27.fa\t"));
+
+    let dump = run(dir.path(), &["dump", "--unitigs", "obikmer-index"]);
+    assert_eq!(text(&dump.stdout).lines().count(), 217_343);
+    assert!(!run(dir.path(), &["dump", "obikmer-index"]).status.success());
+}
+
+#[test]
+fn errors_are_told_once_and_leave_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("bad.fa"), b">one\nACGT\n>two\nAC GT\n").expect("written");
+    let failed = run(dir.path(), &["--out", "index", "bad.fa"]);
+    assert!(!failed.status.success());
+    let error = text(&failed.stderr);
+    assert!(error.lines().count() == 1 && error.contains("bad.fa") && error.contains("two"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
+    let even = run(dir.path(), &["-k", "30", "--out", "index", "bad.fa"]);
+    assert!(text(&even.stderr).contains("odd"));
+    assert!(!run(dir.path(), &["bad.fa"]).status.success());
+}

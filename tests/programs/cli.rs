@@ -1,0 +1,296 @@
+//! The command line as users meet it: arguments, exit codes, output, the statistics file.
+
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+use bdrun::stats::Stats;
+
+use crate::common::{Directory, LIMIT, bdrun, bdrun_args, beside_others, program};
+
+#[test]
+fn the_number_of_ranks_in_every_form() {
+    let _machine = beside_others();
+    for form in ["-np 3", "-n 3", "--np 3", "-np3", "-np=3", "--np=3", "-n3"] {
+        let outcome = bdrun(&format!("{form} hello")).succeed();
+        assert_eq!(outcome.stdout, "3 ranks met\n", "{form}");
+    }
+    assert_eq!(bdrun("hello").succeed().stdout, "1 ranks met\n", "one rank if nothing is said");
+}
+
+#[test]
+fn a_wrong_command_line_is_118_and_says_what_is_wrong() {
+    let _machine = beside_others();
+    for (args, word) in [
+        ("--no-such-option hello", "--no-such-option"),
+        ("-np 0 hello", "--np"),
+        ("-np x hello", "--np"),
+        ("-np 2", "PROGRAM"),
+        ("--memory lots hello", "1.5GiB"),
+        ("--memory 0% hello", "percentage"),
+        ("--memory 101% hello", "percentage"),
+        ("--memory 0 hello", "no memory"),
+        ("--rank-memory 5Q hello", "--rank-memory"),
+        ("--resident 0 hello", "--resident"),
+        ("--timeout soon hello", "1h30m"),
+        ("--env =x hello", "needs a name"),
+        ("--output loud hello", "json"),
+    ] {
+        let outcome = bdrun(args).run();
+        outcome.failed_with(118, &[word]);
+        assert!(outcome.stdout.is_empty() && outcome.stats.is_none(), "{args}: {outcome:?}");
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_run() {
+    let _machine = beside_others();
+    let dir = Directory::new("programs");
+    let plain = dir.path().join("plain");
+    std::fs::write(&plain, "echo never").unwrap();
+    let no_interpreter = dir.script("no-interpreter", "#!/no/such/interpreter\n");
+    let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    for (name, code, word) in [
+        ("no-such-program-anywhere".to_owned(), 127, "neither beside bdrun nor in PATH"),
+        (path(&dir.path().join("absent")), 127, "absent"),
+        (path(&plain), 126, "no executable file"),
+        (path(dir.path()), 126, "cannot be executed"),
+        (path(&no_interpreter), 126, "interpreter is not found"),
+    ] {
+        let outcome = bdrun_args(["-np", "2", &name]).run();
+        outcome.failed_with(code, &["bdrun: error:", word]);
+        assert_eq!(i32::from(outcome.stats().exit_code), code);
+    }
+    // A script without a first line is the shell's, as for everybody who executes programs.
+    let bare = dir.script("bare", "echo a bare script\n");
+    assert_eq!(bdrun_args([bare]).succeed().stdout, "a bare script\n");
+}
+
+#[test]
+fn programs_are_looked_for_beside_bdrun_then_in_path() {
+    let _machine = beside_others();
+    let dir = Directory::new("path");
+    dir.script("hello", "#!/bin/sh\necho the wrong one\n");
+    dir.script("only-in-path", "#!/bin/sh\necho found in PATH\n");
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap_or_default());
+    let run = |name: &str| bdrun(name).with(|command| command.env("PATH", &path)).succeed().stdout;
+    assert_eq!(run("hello"), "1 ranks met\n");
+    assert_eq!(run("only-in-path"), "found in PATH\n");
+    let here = bdrun("./only-in-path").with(|command| command.current_dir(dir.path())).succeed();
+    assert_eq!(here.stdout, "found in PATH\n");
+}
+
+#[test]
+fn arguments_are_passed_on_as_they_are() {
+    let _machine = beside_others();
+    let script = r#"for a in "$@"; do printf '<%s>' "$a"; done; echo"#;
+    let expected = "<-np><7><--memory><-x><--><a  b><><--output=json>\n";
+    let theirs = ["-np", "7", "--memory", "-x", "--", "a  b", "", "--output=json"];
+    for ours in [&["-np", "1"][..], &["--"], &["-np", "1", "--"]] {
+        let args = ours.iter().copied().chain(["sh", "-c", script, "sh"]).chain(theirs);
+        assert_eq!(bdrun_args(args).succeed().stdout, expected, "{ours:?}");
+    }
+}
+
+#[test]
+fn the_environment_of_ranks() {
+    let _machine = beside_others();
+    let script = "echo $BDRUN_RANK/$BDRUN_SIZE $FIRST $SECOND $THIRD; test -d $BDRUN_SCRATCH";
+    let args = ["-np", "2", "--env", "FIRST=one=1", "--env", "SECOND", "sh", "-c", script];
+    let outcome = bdrun_args(args).with(|c| c.env("SECOND", "two").env("THIRD", "3")).succeed();
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0/2 one=1 two 3", "1/2 one=1 two 3"]);
+}
+
+#[test]
+fn codes_of_ranks_are_passed_on() {
+    let _machine = beside_others();
+    let run = |script: &str| bdrun_args(["-np", "3", "sh", "-c", script]).run();
+    for (script, code, status, word) in [
+        ("exit 5", 5, "exit 5", "failed with exit code 5"),
+        ("test $BDRUN_RANK != 1 || exit 111; sleep 30", 111, "exit 111", "rank 1 failed with exit code 111"),
+        ("test $BDRUN_RANK != 2 || exit 119; sleep 30", 112, "exit 119", "rank 2 failed with exit code 119"),
+        ("test $BDRUN_RANK != 1 || kill -SEGV $$; sleep 30", 139, "signal 11", "rank 1 was killed by SIGSEGV"),
+    ] {
+        let outcome = run(script);
+        outcome.failed_with(code, &[word]);
+        assert!(outcome.stats().ranks.iter().any(|rank| rank.status == status), "{outcome:?}");
+        assert!(outcome.wall < std::time::Duration::from_secs(20), "the others were not ended: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_time_limit_is_124() {
+    let _machine = beside_others();
+    let outcome = bdrun("-np 2 --timeout 500ms sleep 100").run();
+    outcome.failed_with(124, &["--timeout", "give more time"]);
+    assert!(outcome.wall.as_secs_f64() >= 0.5, "{outcome:?}");
+    assert_eq!(outcome.stats().status, "timeout");
+    // Deaf to the polite request: killed after the grace period.
+    let deaf = bdrun_args(["--timeout", "0.3", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"]).run();
+    deaf.failed_with(124, &[]);
+    assert_eq!(bdrun("--timeout 1h hello").succeed().stdout, "1 ranks met\n");
+}
+
+#[test]
+fn lines_are_never_mixed() {
+    let _machine = beside_others();
+    // Each line in pieces, longer than a pipe takes at once, to both streams, by ranks that run together.
+    let script = r"
+        piece=$(printf '%01000d' 0 | tr 0 abcdefghijklmnop | tr a $(echo abcdefgh | cut -c$((BDRUN_RANK + 1))))
+        i=0; while [ $i -lt 40 ]; do
+            printf %s $piece; printf %s $piece >&2; printf '%s\n' $piece$piece; printf '%s\n' $piece$piece >&2
+            i=$((i + 1)); done; printf 'no newline'";
+    let outcome = bdrun_args(["-np", "8", "--output", "quiet", "sh", "-c", script]).succeed();
+    for (text, more) in [(&outcome.stdout, 8), (&outcome.stderr, 0)] {
+        let (long, short): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.len() == 3000);
+        assert_eq!((long.len(), short.len()), (8 * 40, more), "{short:?}");
+        for line in long {
+            let first = line.as_bytes()[0];
+            assert!(line.bytes().all(|byte| byte == first), "mixed: {line}");
+        }
+        assert!(short.iter().all(|line| *line == "no newline"), "{short:?}");
+    }
+}
+
+#[test]
+fn tagged_output_names_the_rank() {
+    let _machine = beside_others();
+    let args = ["-np", "3", "--tag-output", "sh", "-c", "echo out $BDRUN_RANK; echo err $BDRUN_RANK >&2; printf end"];
+    let outcome = bdrun_args(args).succeed();
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] end", "[0] out 0", "[1] end", "[1] out 1", "[2] end", "[2] out 2"]);
+    for rank in 0..3 {
+        assert!(outcome.stderr.contains(&format!("[{rank}] err {rank}\n")), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn standard_input_is_that_of_rank_0() {
+    let _machine = beside_others();
+    let dir = Directory::new("stdin");
+    let input = dir.path().join("input");
+    std::fs::write(&input, "for one\n").unwrap();
+    let file = std::fs::File::open(input).unwrap();
+    let outcome = bdrun("-np 3 --tag-output cat").with(|command| command.stdin(Stdio::from(file))).succeed();
+    assert_eq!(outcome.stdout, "[0] for one\n");
+}
+
+#[test]
+fn what_bdrun_prints_itself() {
+    let _machine = beside_others();
+    let quiet = bdrun("-np 2 --output quiet idle 1 0.5").succeed();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("asleep\n", ""));
+    let json = bdrun("-np 2 --output json idle 1 0.5").succeed();
+    assert_eq!(json.stderr.lines().count(), 1, "{}", json.stderr);
+    assert_eq!(&serde_json::from_str::<Stats>(&json.stderr).unwrap(), json.stats());
+    // On a pipe: the table, and nothing of the live line, which a job of this length would have drawn.
+    let human = bdrun("-np 2 idle 1 0.5").succeed();
+    assert!(human.stderr.contains("bdrun: 2 ranks, ok after"), "{}", human.stderr);
+    assert!(!human.stderr.contains(['\r', '\x1b']) && !human.stderr.contains("running,"), "{:?}", human.stderr);
+    bdrun("--output quiet no-such-program").run().failed_with(127, &["bdrun: error:", "bdrun: remedy:"]);
+    let failed = bdrun("--output json no-such-program").run();
+    assert_eq!(serde_json::from_str::<Stats>(&failed.stderr).unwrap().status, "not-found");
+}
+
+#[test]
+fn a_terminal_shows_a_live_line() {
+    let _machine = beside_others();
+    let (mut ours, mut theirs) = (0, 0);
+    let none = std::ptr::null_mut();
+    // SAFETY: writes two descriptors to locals; no name, settings or size are given.
+    if unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()) } != 0 {
+        return crate::common::skipped("no pseudo-terminals here");
+    }
+    // SAFETY: new descriptors, owned by nobody else.
+    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let reader = std::thread::spawn(move || {
+        let (mut shown, mut buffer) = (Vec::new(), [0; 4096]);
+        let mut file = std::fs::File::from(ours);
+        // Ends with an error when the last writer has gone.
+        while let Ok(count @ 1..) = file.read(&mut buffer) {
+            shown.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let outcome = bdrun("-np 2 idle 1 1").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
+    assert_eq!(outcome.succeed().stdout, "asleep\n");
+    let shown = reader.join().unwrap();
+    assert!(shown.contains("2 ranks: ") && shown.contains(" running, "), "{shown:?}");
+    assert!(shown.contains("ok after"), "the table follows: {shown:?}");
+}
+
+#[test]
+fn statistics_are_complete_and_consistent() {
+    let _machine = beside_others();
+    let outcome = bdrun("-np 4 --memory 24M --processors 1 sweep 12M 3").succeed();
+    let stats = outcome.stats();
+    assert_eq!((stats.version, stats.status.as_str(), stats.exit_code, stats.np), (1, "ok", 0, 4));
+    assert_eq!((stats.budget_bytes, stats.resident_limit, stats.error.as_deref()), (24 << 20, 4, None));
+    assert!(stats.wall_s > 0.0 && stats.wall_s <= outcome.wall.as_secs_f64(), "{stats:?}");
+    assert!(stats.demand_bytes >= 48 << 20 && stats.demand_bytes < 80 << 20, "{stats:?}");
+    assert!(stats.peak_resident_bytes <= stats.budget_bytes, "{stats:?}");
+    assert!(stats.message_bytes > 0 && stats.spilled_message_bytes <= stats.message_bytes, "{stats:?}");
+    assert!(stats.max_running == 1 && (2..=4).contains(&stats.max_resident), "{stats:?}");
+    let numbers: Vec<u32> = stats.ranks.iter().map(|rank| rank.rank).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+    assert_eq!(stats.ranks.iter().map(|rank| rank.evicted_bytes).sum::<u64>(), stats.evicted_bytes);
+    assert_eq!(stats.ranks.iter().map(|rank| rank.restored_bytes).sum::<u64>(), stats.restored_bytes);
+    assert!(stats.evictions > 0 && stats.scratch_read_bytes > 0, "{stats:?}");
+    assert!(stats.scratch_written_bytes <= stats.evicted_bytes + stats.message_bytes, "{stats:?}");
+    let peaks: u64 = stats.ranks.iter().map(|rank| rank.peak_bytes).sum();
+    assert!(peaks >= 48 << 20, "{stats:?}");
+    for rank in &stats.ranks {
+        assert_eq!(rank.status, "ok");
+        assert!(rank.peak_bytes >= 12 << 20, "{rank:?}");
+        let total = rank.running_s + rank.waiting_s + rank.paging_s;
+        assert!(rank.running_s > 0.0 && rank.waiting_s > 0.0 && rank.paging_s > 0.0, "{rank:?}");
+        // All but starting and ending, of which a loaded machine may make much.
+        assert!(total <= stats.wall_s && total >= 0.3 * stats.wall_s, "{rank:?} of {} s", stats.wall_s);
+    }
+    assert!(stats.ranks.iter().map(|rank| rank.running_s).sum::<f64>() <= 1.05 * stats.wall_s, "one computes at a time");
+    // A rank that never waits has run all the time all the same.
+    let one = bdrun("sweep 16M 5").succeed();
+    let (rank, wall) = (&one.stats().ranks[0], one.stats().wall_s);
+    assert!(rank.running_s > 0.3 * wall && rank.running_s <= wall, "{rank:?} of {wall} s");
+}
+
+#[test]
+fn memory_as_a_share_of_what_is_there() {
+    let _machine = beside_others();
+    let [half, tenth, default] = ["--memory 50%", "--memory 5%", ""].map(|memory| {
+        bdrun(&format!("{memory} hello")).succeed().stats().budget_bytes as f64
+    });
+    // What is available changes from one moment to the next.
+    assert!(half > 6.0 * tenth && half < 16.0 * tenth, "{half} {tenth}");
+    assert!(default > 0.6 * half && default < 1.6 * half, "{default} {half}");
+    let total = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = total.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap() * 1024.0;
+    assert!(half <= total / 2.0, "{half} of {total}");
+}
+
+#[test]
+fn a_place_for_the_statistics_that_does_not_exist() {
+    let _machine = beside_others();
+    let outcome = bdrun("--stats /no/such/directory/stats.json hello").run();
+    // Given twice: the later one counts, or it is an error; it is never ignored.
+    assert!(matches!(outcome.code, Some(118 | 120)), "{outcome:?}");
+    let dir = Directory::new("no-stats");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
+    command.arg("--scratch").arg(dir.path()).args(["--stats", "/no/such/directory/stats.json"]).arg(program("hello"));
+    let output = crate::common::limited(&mut command, LIMIT);
+    assert_eq!(output.status.code(), Some(120), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/directory"), "{output:?}");
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let _machine = beside_others();
+    let help = bdrun("--help").succeed().stdout;
+    for word in ["--resident", "--enforce", "--rank-memory", "119", "deadlock"] {
+        assert!(help.contains(word), "{help}");
+    }
+    assert!(bdrun("--version").succeed().stdout.contains(env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,335 @@
+//! Running `bdrun`, and seeing what it leaves behind.
+
+pub mod cap;
+pub mod proc;
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bdrun::stats::Stats;
+
+use cap::Cap;
+use proc::MARK;
+
+/// Longest time a job may take here, on a slow and busy machine; only a hang takes it.
+pub const LIMIT: Duration = Duration::from_secs(120);
+/// Longest time that something may take that happens at once.
+pub const SOON: Duration = Duration::from_secs(20);
+/// How long what is killed may take to disappear.
+const GONE: Duration = Duration::from_secs(10);
+
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Until dropped, no other test of this program runs.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    // Poisoned by another test that failed: no concern of this one.
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until dropped, no test runs that wants to be alone.
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number that no other call in this process returns.
+fn unique() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Say why a test does nothing here.
+pub fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+/// Poll until there is something.
+pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A directory that is removed in the end.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// An empty one, on a disk: memory is what the tests are about.
+    pub fn new(name: &str) -> Self {
+        let name = format!("bdrun-test-{}-{}-{name}", std::process::id(), unique());
+        let path = Path::new("/var/tmp").join(name);
+        std::fs::create_dir_all(&path).expect("make a directory");
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Make an executable script in it.
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("write a script");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("make it executable");
+        path
+    }
+}
+
+/// Files of a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What the test found wrong has been told; this is only tidiness.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One of our programs, beside `bdrun`.
+pub fn program(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_bdrun")).with_file_name(name);
+    assert!(path.is_file(), "{} is missing: cargo build --workspace (or cargo test --workspace)", path.display());
+    path
+}
+
+/// A command that is `bdrun`, to be started.
+pub struct Bdrun {
+    command: Command,
+    scratch: PathBuf,
+    /// What `scratch` is, unless the test named another.
+    own: Option<Directory>,
+    stats: Directory,
+    mark: String,
+}
+
+/// `bdrun` with these arguments, separated by spaces.
+pub fn bdrun(args: &str) -> Bdrun {
+    bdrun_args(args.split_whitespace())
+}
+
+/// `bdrun` with these arguments, with a scratch directory and `--stats` of its own.
+pub fn bdrun_args<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Bdrun {
+    let scratch = Directory::new("scratch");
+    let path = scratch.path().to_owned();
+    Bdrun { own: Some(scratch), ..bdrun_on(&path, args) }
+}
+
+/// `bdrun` with these arguments and this scratch directory.
+pub fn bdrun_on<S: AsRef<OsStr>>(scratch: &Path, args: impl IntoIterator<Item = S>) -> Bdrun {
+    // Its absence would look like any other failure.
+    program("hello");
+    let stats = Directory::new("stats");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
+    command.arg("--scratch").arg(scratch).arg("--stats").arg(stats.path().join("stats.json")).args(args);
+    let mark = format!("{}-{}", std::process::id(), unique());
+    command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // What failing programs print is compared.
+    command.env_remove("RUST_BACKTRACE");
+    Bdrun { command, scratch: scratch.to_owned(), own: None, stats, mark }
+}
+
+impl Bdrun {
+    /// Anything else a command can be told.
+    pub fn with(mut self, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        change(&mut self.command);
+        self
+    }
+
+    /// With its memory under a kernel-enforced cap.
+    pub fn under(self, cap: &Cap) -> Self {
+        self.with(|command| cap.confine(command))
+    }
+
+    /// Start it.
+    pub fn start(mut self) -> Job {
+        let mut child = self.command.spawn().expect("start bdrun");
+        // No pipe where the test has redirected it.
+        let out = Collector::new(child.stdout.take());
+        let err = Collector::new(child.stderr.take());
+        let Self { scratch, own, stats, mark, .. } = self;
+        Job { child, out, err, scratch, _own: own, stats, mark, begin: Instant::now() }
+    }
+
+    /// Start it and wait for its end.
+    pub fn run(self) -> Outcome {
+        self.start().wait()
+    }
+
+    /// As [`run`](Self::run), of a job that must end well.
+    pub fn succeed(self) -> Outcome {
+        let outcome = self.run();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        outcome
+    }
+}
+
+/// Reads a pipe all the time, so that nobody blocks on it.
+struct Collector {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Collector {
+    fn new(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let shared = bytes.clone();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            let Some(mut pipe) = pipe else { return };
+            while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+                shared.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..count]);
+            }
+        });
+        Self { bytes, thread }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+/// A running `bdrun`; killed if it is dropped before it has ended.
+pub struct Job {
+    child: Child,
+    out: Collector,
+    err: Collector,
+    scratch: PathBuf,
+    _own: Option<Directory>,
+    stats: Directory,
+    mark: String,
+    begin: Instant,
+}
+
+impl Job {
+    /// The master's process.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// Processes of ranks, by rank, as far as there are any now.
+    pub fn ranks(&self) -> Vec<(u32, i32)> {
+        proc::ranks(&self.mark)
+    }
+
+    /// Wait until so many ranks have a process, or the job has ended.
+    pub fn wait_for_ranks(&mut self, count: usize) -> Vec<(u32, i32)> {
+        let found = poll(SOON, || {
+            let ranks = self.ranks();
+            (ranks.len() >= count || matches!(self.child.try_wait(), Ok(Some(_)))).then_some(ranks)
+        });
+        found.unwrap_or_else(|| panic!("no {count} ranks: {}", self.err.text()))
+    }
+
+    /// Wait until this was printed on standard output.
+    pub fn wait_for_output(&self, text: &str) {
+        let seen = poll(LIMIT, || self.out.text().contains(text).then_some(()));
+        assert!(seen.is_some(), "{text} was not printed; {} {}", self.out.text(), self.err.text());
+    }
+
+    /// Send a signal to the master.
+    pub fn signal(&self, signal: i32) {
+        proc::kill(self.pid(), signal);
+    }
+
+    /// Wait for its end, and see that nothing of it is left.
+    pub fn wait(mut self) -> Outcome {
+        let status = poll(LIMIT, || self.child.try_wait().expect("wait for bdrun"));
+        let Some(status) = status else {
+            panic!("no end within {LIMIT:?}: {} {}", self.out.text(), self.err.text());
+        };
+        let wall = self.begin.elapsed();
+        self.leaves_nothing();
+        // The pipes' other ends are closed: no process of the job is left.
+        for collector in [&self.out, &self.err] {
+            let ended = poll(GONE, || collector.thread.is_finished().then_some(()));
+            assert!(ended.is_some(), "somebody still holds the pipes");
+        }
+        let stats = std::fs::read(self.stats.path().join("stats.json")).ok();
+        use std::os::unix::process::ExitStatusExt;
+        Outcome {
+            code: status.code(),
+            signal: status.signal(),
+            stdout: self.out.text(),
+            stderr: self.err.text(),
+            stats: stats.map(|bytes| serde_json::from_slice(&bytes).expect("--stats is the documented JSON")),
+            wall,
+        }
+    }
+
+    /// No process, no file in scratch, with or without a name.
+    fn leaves_nothing(&self) {
+        let left = || {
+            let files = files(&self.scratch);
+            let open = proc::open_below(&self.scratch);
+            let processes = proc::marked(&self.mark);
+            (!files.is_empty() || !open.is_empty() || !processes.is_empty())
+                .then(|| format!("processes {processes:?}, files {files:?}, unlinked files {open:?}"))
+        };
+        if poll(GONE, || left().is_none().then_some(())).is_none() {
+            panic!("left behind: {:?}; {}", left(), self.err.text());
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Nothing to do for one that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub stats: Option<Stats>,
+    pub wall: Duration,
+}
+
+impl Outcome {
+    /// What `--stats` wrote.
+    pub fn stats(&self) -> &Stats {
+        self.stats.as_ref().unwrap_or_else(|| panic!("no --stats file: {self:?}"))
+    }
+
+    /// It ended with this code, and standard error says all of this.
+    pub fn failed_with(&self, code: i32, words: &[&str]) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "'{word}' is not said: {}", self.stderr);
+        }
+        self
+    }
+}
+
+/// The output of any command; a failure if it takes longer than `limit`.
+pub fn limited(command: &mut Command, limit: Duration) -> std::process::Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start a program");
+    if poll(limit, || child.try_wait().expect("wait for a program")).is_none() {
+        child.kill().expect("kill it");
+        panic!("no end within {limit:?}: {:?}", child.wait_with_output());
+    }
+    // Its output fits the pipes, or it would not have ended.
+    child.wait_with_output().expect("read its output")
+}

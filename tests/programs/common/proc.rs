@@ -1,0 +1,104 @@
+//! Looking at processes through `/proc`.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The environment variable by which the processes of a job are found, whoever their parent is.
+pub const MARK: &str = "BDRUN_TEST_MARK";
+
+/// Every process's number.
+fn all() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The environment of a process; empty if it is gone, a zombie, or another user's.
+fn environment(pid: i32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    bytes.split(|&byte| byte == 0).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+}
+
+/// Processes with this mark, and their names.
+pub fn marked(mark: &str) -> Vec<(i32, String)> {
+    let line = format!("{MARK}={mark}");
+    let found = all().filter(|&pid| environment(pid).contains(&line));
+    found
+        .map(|pid| (pid, std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()))
+        .collect()
+}
+
+/// Ranks of the job with this mark, and their processes.
+pub fn ranks(mark: &str) -> Vec<(u32, i32)> {
+    let line = format!("{MARK}={mark}");
+    let mut found: Vec<(u32, i32)> = all()
+        .filter_map(|pid| {
+            let lines = environment(pid);
+            let rank = lines.iter().find_map(|l| l.strip_prefix("BDRUN_RANK="))?.parse().ok()?;
+            lines.contains(&line).then_some((rank, pid))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Send a signal.
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: no memory is involved. Processes are ours: just found by their mark, or our own child.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Open descriptors of a process, by what they refer to.
+fn descriptors(pid: i32) -> Vec<(PathBuf, PathBuf)> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.path(), std::fs::read_link(entry.path()).ok()?))).collect()
+}
+
+/// Files that anybody has open below a directory, deleted ones included.
+pub fn open_below(directory: &Path) -> Vec<(i32, PathBuf)> {
+    all()
+        .flat_map(|pid| descriptors(pid).into_iter().map(move |(_, file)| (pid, file)))
+        .filter(|(_, file)| file.starts_with(directory))
+        .collect()
+}
+
+/// The job's shared memory: memory files (by inode) that a process has open.
+pub fn memory_files(pid: i32) -> BTreeSet<u64> {
+    descriptors(pid)
+        .into_iter()
+        .filter(|(_, file)| file.to_string_lossy().starts_with("/memfd:bdrun-"))
+        .filter_map(|(link, _)| Some(std::fs::metadata(link).ok()?.ino()))
+        .collect()
+}
+
+/// Processes that have one of these memory files open or mapped.
+pub fn holders(files: &BTreeSet<u64>) -> Vec<i32> {
+    let maps_one = |pid: i32| {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        maps.lines().filter(|line| line.contains("/memfd:bdrun-")).any(|line| {
+            line.split_ascii_whitespace().nth(4).and_then(|inode| inode.parse().ok()).is_some_and(|i| files.contains(&i))
+        })
+    };
+    all().filter(|&pid| !memory_files(pid).is_disjoint(files) || maps_one(pid)).collect()
+}
+
+/// Names in `/dev/shm` that could be ours.
+pub fn named_shared_memory() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_string_lossy().contains("bdrun") || path.to_string_lossy().contains("sbmalloc")).collect()
+}
+
+/// Processor time of a process so far, in clock ticks (10 ms); 0 if it is gone.
+pub fn ticks(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: state is field 3, utime and stime are 14 and 15.
+    let behind = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    behind.split_ascii_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum()
+}
+
+/// Anonymous memory of a process in RAM, bytes.
+pub fn anonymous_bytes(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}

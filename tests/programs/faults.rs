@@ -1,0 +1,182 @@
+//! Sudden ends at random moments of a job that is being paged: nothing is left, and the error says who died.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::common::{Job, Outcome, SOON, alone, bdrun, poll, proc};
+
+/// Moments tried of each kind.
+const ROUNDS: u32 = 20;
+/// The job would take minutes: it always ends by what is done to it.
+const JOB: &str = "-np 6 --memory 16M sweep 10M 5000";
+
+/// Numbers that differ from run to run; the seed is printed by a failing test.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let seed = now.as_nanos() as u64 | 1;
+        eprintln!("seed {seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// A job at a random moment, from its first process on; with its shared memory.
+fn at_a_random_moment(random: &mut Random) -> (Job, BTreeSet<u64>) {
+    let mut job = bdrun(JOB).start();
+    job.wait_for_ranks(1);
+    let memory = proc::memory_files(job.pid());
+    assert!(!memory.is_empty(), "the job has a shared segment");
+    // Half of the moments in the beginning, when ranks are being started.
+    let longest = if random.below(2) == 0 { 40_000 } else { 700_000 };
+    std::thread::sleep(Duration::from_micros(random.below(longest)));
+    (job, memory)
+}
+
+/// The end of a job, and that nothing of it is left. Processes and files are checked for every job.
+fn end(job: Job, memory: &BTreeSet<u64>) -> (Outcome, Duration) {
+    let begin = Instant::now();
+    let outcome = job.wait();
+    let took = begin.elapsed();
+    let freed = poll(SOON, || proc::holders(memory).is_empty().then_some(()));
+    assert!(freed.is_some(), "shared memory is left with {:?}: {outcome:?}", proc::holders(memory));
+    assert_eq!(proc::named_shared_memory(), Vec::<std::path::PathBuf>::new());
+    (outcome, took)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+fn a_killed_rank_is_named_and_nothing_is_left() {
+    let _machine = alone();
+    let mut random = Random::new();
+    let (mut times, mut described) = (Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let (job, memory) = at_a_random_moment(&mut random);
+        let ranks = job.ranks();
+        let (rank, pid) = ranks[random.below(ranks.len() as u64) as usize];
+        proc::kill(pid, libc::SIGKILL);
+        let (outcome, took) = end(job, &memory);
+        outcome.failed_with(137, &[&format!("rank {rank} was killed by SIGKILL")]);
+        let stats = outcome.stats();
+        assert_eq!(stats.status, "rank-killed", "round {round}");
+        for other in &stats.ranks {
+            let expected: &[&str] = if other.rank == rank { &["signal 9"] } else { &["stopped", "unborn"] };
+            assert!(expected.contains(&other.status.as_str()), "round {round}: {other:?}");
+        }
+        described += usize::from(outcome.stderr.contains("SIGKILL while "));
+        times.push(took);
+    }
+    // Unless it died before it had joined.
+    assert!(described >= ROUNDS as usize / 3, "only {described} of {ROUNDS} errors say what the rank was doing");
+    let typical = median(times);
+    assert!(typical < Duration::from_secs(1), "a job with a dead rank ends within a second, not {typical:?}");
+}
+
+#[test]
+fn what_the_killed_rank_was_waiting_for_is_said() {
+    let _machine = alone();
+    for options in ["-np 4", "-np 4 --memory 24M"] {
+        let mut job = bdrun(&format!("{options} idle 12 60")).start();
+        let ranks = job.wait_for_ranks(4);
+        job.wait_for_output("asleep");
+        // All others come to wait for rank 0.
+        let still = poll(SOON, || {
+            let used = || ranks.iter().map(|&(_, pid)| proc::ticks(pid)).sum::<u64>();
+            let before = used();
+            std::thread::sleep(Duration::from_millis(700));
+            (used() == before).then_some(())
+        });
+        assert!(still.is_some(), "the ranks do not come to rest");
+        proc::kill(ranks[2].1, libc::SIGKILL);
+        let outcome = job.wait();
+        outcome.failed_with(137, &["rank 2 was killed by SIGKILL while waiting in collective 1 for 1 more ranks"]);
+    }
+}
+
+#[test]
+fn a_killed_master_takes_everything_along() {
+    let _machine = alone();
+    let mut random = Random::new();
+    for _ in 0..ROUNDS {
+        let (job, memory) = at_a_random_moment(&mut random);
+        job.signal(libc::SIGKILL);
+        let (outcome, took) = end(job, &memory);
+        assert_eq!((outcome.signal, outcome.stats.is_some()), (Some(libc::SIGKILL), false), "{outcome:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_job_ends_and_nothing_is_left() {
+    let _machine = alone();
+    let mut random = Random::new();
+    let mut times = Vec::new();
+    for round in 0..ROUNDS {
+        let (job, memory) = at_a_random_moment(&mut random);
+        let (signal, code, name) = match round % 4 {
+            0 => (libc::SIGTERM, 143, "SIGTERM"),
+            _ => (libc::SIGINT, 130, "SIGINT"),
+        };
+        job.signal(signal);
+        let (outcome, took) = end(job, &memory);
+        outcome.failed_with(code, &[&format!("stopped by {name}")]);
+        assert_eq!(outcome.stats().status, "interrupted");
+        assert!(outcome.stats().ranks.iter().all(|r| r.status == "stopped" || r.status == "unborn"), "{outcome:?}");
+        times.push(took);
+    }
+    let typical = median(times);
+    assert!(typical < Duration::from_secs(2), "{typical:?}");
+}
+
+/// Deaf to the signal: the second one kills at once.
+#[test]
+fn a_second_interrupt_kills() {
+    let _machine = alone();
+    let script = "trap '' INT TERM; echo deaf; while :; do sleep 1; done";
+    let job = crate::common::bdrun_args(["-np", "2", "sh", "-c", script]).start();
+    job.wait_for_output("deaf\ndeaf\n");
+    job.signal(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(500));
+    job.signal(libc::SIGINT);
+    let begin = Instant::now();
+    job.wait().failed_with(130, &["stopped by SIGINT"]);
+    // Without the second one it would take the grace period of 5 s.
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+}
+
+/// Whoever read the output is gone: the job ends, quietly, as programs do in a pipeline.
+#[test]
+fn a_closed_pipe_ends_the_job() {
+    let _machine = alone();
+    let (read, write) = std::io::pipe().expect("a pipe");
+    let job = bdrun("-np 2 --output quiet yes").with(|command| command.stdout(write)).start();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(read);
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(141), "{outcome:?}");
+}
+
+/// Children that a rank starts and forgets end with the job.
+#[test]
+fn grandchildren_end_with_the_job() {
+    let _machine = alone();
+    // The check that nothing with the mark is left is part of every job.
+    let script = "sleep 300 & setsid sleep 301 & echo started; test $BDRUN_RANK = 0 || sleep 302";
+    let job = crate::common::bdrun_args(["-np", "2", "sh", "-c", script]).start();
+    job.wait_for_output("started\nstarted\n");
+    job.signal(libc::SIGTERM);
+    job.wait().failed_with(143, &[]);
+    crate::common::bdrun_args(["sh", "-c", "sleep 300 & exit 0"]).succeed();
+}

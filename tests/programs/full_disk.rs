@@ -1,0 +1,90 @@
+//! A scratch directory that fills up.
+
+use std::path::Path;
+
+use crate::common::{Directory, Outcome, alone, bdrun_on, skipped};
+
+const MIB: u64 = 1 << 20;
+
+/// A small file system in memory; unmounted in the end.
+struct SmallDisk(Directory);
+
+impl SmallDisk {
+    fn new(mib: u64) -> Result<Self, String> {
+        let dir = Directory::new("small-disk");
+        let options = format!("size={mib}M");
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("none"), dir.path(), Some("tmpfs"), flags, Some(options.as_str()))
+            .map_err(|error| format!("a tmpfs cannot be mounted: {error}"))?;
+        Ok(Self(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn used(&self) -> u64 {
+        let info = nix::sys::statvfs::statvfs(self.path()).expect("statvfs");
+        (info.blocks() - info.blocks_free()) * info.fragment_size()
+    }
+
+    /// A job with its scratch there.
+    fn run(&self, args: &str) -> Outcome {
+        bdrun_on(self.path(), args.split_whitespace()).run()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, so that a job that a failed test has left does not keep it.
+        let _ = nix::mount::umount2(self.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn a_full_scratch_directory_is_named_with_need_and_remedy() {
+    let _machine = alone();
+    let disk = match SmallDisk::new(64) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(&why),
+    };
+    let directory = disk.path().display().to_string();
+    for options in ["", "--processors 1", "--resident 2"] {
+        let outcome = disk.run(&format!("-np 8 --memory 64M {options} sweep 32M 3"));
+        outcome.failed_with(121, &["scratch is full", &directory, "needs", "--scratch", "--memory"]);
+        let stats = outcome.stats();
+        assert_eq!(stats.status, "scratch-full");
+        assert!(stats.peak_resident_bytes <= stats.budget_bytes, "{stats:?}");
+        assert!((0..8).any(|rank| outcome.stderr.contains(&format!("rank {rank} needs"))), "{outcome:?}");
+        assert_eq!(disk.used(), 0, "what was written there is gone");
+    }
+}
+
+/// As long as somebody in RAM can finish, a full disk only means that nobody is moved out.
+#[test]
+fn a_job_goes_on_while_residents_can_finish() {
+    let _machine = alone();
+    let disk = match SmallDisk::new(16) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(&why),
+    };
+    // Memory for two of five; scratch for none.
+    let outcome = disk.run("-np 5 --memory 64M relay 24 1.5");
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "5 ranks ended in turn\n"), "{outcome:?}");
+    let stats = outcome.stats();
+    assert!(stats.peak_resident_bytes <= 64 * MIB && stats.demand_bytes >= 48 * MIB, "{stats:?}");
+    assert_eq!(disk.used(), 0);
+}
+
+/// Messages that find no room in RAM go to scratch; when that is full too, the sender is named.
+#[test]
+fn messages_that_fit_nowhere() {
+    let _machine = alone();
+    let disk = match SmallDisk::new(2) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(&why),
+    };
+    let outcome = disk.run("-np 4 --memory 4M conformance");
+    outcome.failed_with(121, &["scratch is full", &disk.path().display().to_string()]);
+    assert_eq!(disk.used(), 0);
+}
