@@ -270,14 +270,20 @@ impl Comm {
 
     /// Deposit this rank's part for collective `number` (0, 1, 2, … on this communicator) called `name` (a hash).
     pub fn arrive(
-        self, segment: &Segment, mail: &Mail, number: u64, rank: u32, name: u64, part: &[&[u8]],
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        rank: u32,
+        name: u64,
+        part: &[&[u8]],
     ) -> Result<Arrival> {
         self.deposit(segment, number, rank).put(segment, mail, part)?;
         let phase = self.phase(segment, number);
-        if let Err(theirs) = phase.name.compare_exchange(0, name, SeqCst, SeqCst) {
-            if theirs != name {
-                phase.other_name.store(name, SeqCst);
-            }
+        if let Err(theirs) = phase.name.compare_exchange(0, name, SeqCst, SeqCst)
+            && theirs != name
+        {
+            phase.other_name.store(name, SeqCst);
         }
         let arrived = phase.arrived.fetch_add(1, SeqCst) + 1;
         Ok(Arrival { last: arrived == self.size(segment) })
@@ -301,7 +307,11 @@ impl Comm {
     /// By who came last: store the folded result (`Err`: it could not be made) and complete the collective. The caller
     /// then wakes the other members.
     pub fn complete(
-        self, segment: &Segment, mail: &Mail, number: u64, folded: Option<std::result::Result<&[u8], ()>>,
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        folded: Option<std::result::Result<&[u8], ()>>,
     ) -> Result<()> {
         let phase = self.phase(segment, number);
         let stored = match folded {
@@ -334,7 +344,13 @@ impl Comm {
 
     /// Copy bytes of a part.
     pub fn part(
-        self, segment: &Segment, mail: &Mail, number: u64, rank: u32, offset: usize, into: &mut [u8],
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        rank: u32,
+        offset: usize,
+        into: &mut [u8],
     ) -> Result<()> {
         self.deposit(segment, number, rank).get(mail, offset, into)
     }

@@ -55,7 +55,11 @@ pub enum FailureKind {
 enum FailedRef<'a> {
     #[expect(dead_code, reason = "keeps the variants' numbers those of `Frame`")]
     Hello,
-    Failed { kind: FailureKind, bytes: u64, text: &'a str },
+    Failed {
+        kind: FailureKind,
+        bytes: u64,
+        text: &'a str,
+    },
 }
 
 /// Send [`Frame::Failed`] without allocating.
@@ -107,7 +111,9 @@ mod tests {
         send_failed(ours.as_fd(), FailureKind::Scratch, 7, &"é".repeat(TEXT_LIMIT)).unwrap();
         assert_eq!(recv_frame(theirs.as_fd()).unwrap(), Some(Frame::Hello { protocol: PROTOCOL }));
         match recv_frame(theirs.as_fd()).unwrap() {
-            Some(Frame::Failed { kind: FailureKind::Scratch, bytes: 7, text }) => assert_eq!(text.len(), TEXT_LIMIT),
+            Some(Frame::Failed { kind: FailureKind::Scratch, bytes: 7, text }) => {
+                assert_eq!(text.len(), TEXT_LIMIT)
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(recv_frame(theirs.as_fd()).unwrap(), None);

@@ -91,7 +91,15 @@ fn free_node(segment: &Segment, index: u32) {
 
 /// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if
 /// [`concerns`] says so. `source` is the sender's rank in the communicator.
-pub fn push(segment: &Segment, mail: &Mail, to: u32, context: u32, source: u32, tag: u32, data: &[u8]) -> Result<()> {
+pub fn push(
+    segment: &Segment,
+    mail: &Mail,
+    to: u32,
+    context: u32,
+    source: u32,
+    tag: u32,
+    data: &[u8],
+) -> Result<()> {
     let inline = data.len() <= INLINE_BYTES;
     let place = if inline { Place::default() } else { mail.put(segment, &[data])? };
     let index = match take_node(segment) {

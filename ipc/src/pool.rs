@@ -49,9 +49,7 @@ impl Pool {
     #[must_use]
     pub fn take(&self, bytes: u64) -> bool {
         let bytes = bytes as i64;
-        let taken = self
-            .free
-            .fetch_update(SeqCst, SeqCst, |free| (free >= bytes).then(|| free - bytes));
+        let taken = self.free.fetch_update(SeqCst, SeqCst, |free| (free >= bytes).then(|| free - bytes));
         match taken {
             Ok(before) => {
                 self.lowest_free.fetch_min(before - bytes, SeqCst);
@@ -61,7 +59,7 @@ impl Pool {
         }
     }
 
-    /// Take `bytes` even if they are not free: by the master for a rank that runs alone, and for message headers.
+    /// Take `bytes` even if they are not free: by the master for a rank that runs alone.
     pub fn force(&self, bytes: u64) {
         let before = self.free.fetch_sub(bytes as i64, SeqCst);
         self.lowest_free.fetch_min(before - bytes as i64, SeqCst);
@@ -100,11 +98,21 @@ impl Pool {
         self.give(bytes);
     }
 
-    /// Message headers came to take this many bytes of RAM more, for good.
-    pub fn grow_headers(&self, bytes: u64) {
-        self.mail.fetch_add(bytes as i64, SeqCst);
-        self.force(bytes);
+    /// Message headers came to take this many bytes of RAM more, for good. `false`: they are not free; whoever caused it
+    /// finds them as for memory of its own and then calls [`headers_paid`](Self::headers_paid).
+    #[must_use]
+    pub fn grow_headers(&self, bytes: u64) -> bool {
         self.demand_add(bytes);
+        let free = self.take(bytes);
+        if free {
+            self.headers_paid(bytes);
+        }
+        free
+    }
+
+    /// Bytes that a rank has taken are the message headers' from now on.
+    pub fn headers_paid(&self, bytes: u64) {
+        self.mail.fetch_add(bytes as i64, SeqCst);
     }
 
     /// Bytes of messages in RAM.

@@ -351,7 +351,7 @@ impl Segment {
 
     /// A reference to something made of atomics only, at a checked offset.
     pub(crate) fn atomics<T: AtomicsOnly>(&self, offset: usize) -> &T {
-        assert!(offset % align_of::<T>() == 0 && offset + size_of::<T>() <= self.at.end);
+        assert!(offset.is_multiple_of(align_of::<T>()) && offset + size_of::<T>() <= self.at.end);
         // SAFETY: in bounds and aligned (asserted; the map is page-aligned and as long as `end`), lives as long as
         // `self`; `T` is made of atomics only, for which any bytes are valid and shared writes are defined.
         unsafe { &*self.map.as_ptr().add(offset).cast::<T>() }
@@ -359,7 +359,7 @@ impl Segment {
 
     /// As `atomics`, several in a row.
     pub(crate) fn atomic_slice<T: AtomicsOnly>(&self, offset: usize, count: usize) -> &[T] {
-        assert!(offset % align_of::<T>() == 0 && offset + count * size_of::<T>() <= self.at.end);
+        assert!(offset.is_multiple_of(align_of::<T>()) && offset + count * size_of::<T>() <= self.at.end);
         // SAFETY: as in `atomics`.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(offset).cast::<T>(), count) }
     }

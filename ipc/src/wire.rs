@@ -68,7 +68,14 @@ mod tests {
         let mut huge = (1u64 << 60).to_le_bytes().to_vec();
         huge.extend([0; 12]);
         assert!(decode_value::<Vec<u64>>(&huge).is_err());
-        assert!(encode_frame(&Frame::Failed { kind: FailureKind::Runtime, bytes: 0, text: "x".repeat(FRAME_LIMIT) }).is_err());
+        assert!(
+            encode_frame(&Frame::Failed {
+                kind: FailureKind::Runtime,
+                bytes: 0,
+                text: "x".repeat(FRAME_LIMIT)
+            })
+            .is_err()
+        );
     }
 
     proptest! {

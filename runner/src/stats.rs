@@ -68,7 +68,6 @@ pub struct Stats {
     pub cgroup_peak_bytes: Option<u64>,
 }
 
-
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }

@@ -111,7 +111,12 @@ fn codes_of_ranks_are_passed_on() {
         ("exit 5", 5, "exit 5", "failed with exit code 5"),
         ("test $BDRUN_RANK != 1 || exit 111; sleep 30", 111, "exit 111", "rank 1 failed with exit code 111"),
         ("test $BDRUN_RANK != 2 || exit 119; sleep 30", 112, "exit 119", "rank 2 failed with exit code 119"),
-        ("test $BDRUN_RANK != 1 || kill -SEGV $$; sleep 30", 139, "signal 11", "rank 1 was killed by SIGSEGV"),
+        (
+            "test $BDRUN_RANK != 1 || kill -SEGV $$; sleep 30",
+            139,
+            "signal 11",
+            "rank 1 was killed by SIGSEGV",
+        ),
     ] {
         let outcome = run(script);
         outcome.failed_with(code, &[word]);
@@ -157,7 +162,14 @@ fn lines_are_never_mixed() {
 #[test]
 fn tagged_output_names_the_rank() {
     let _machine = beside_others();
-    let args = ["-np", "3", "--tag-output", "sh", "-c", "echo out $BDRUN_RANK; echo err $BDRUN_RANK >&2; printf end"];
+    let args = [
+        "-np",
+        "3",
+        "--tag-output",
+        "sh",
+        "-c",
+        "echo out $BDRUN_RANK; echo err $BDRUN_RANK >&2; printf end",
+    ];
     let outcome = bdrun_args(args).succeed();
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
@@ -189,7 +201,11 @@ fn what_bdrun_prints_itself() {
     // On a pipe: the table, and nothing of the live line, which a job of this length would have drawn.
     let human = bdrun("-np 2 idle 1 0.5").succeed();
     assert!(human.stderr.contains("bdrun: 2 ranks, ok after"), "{}", human.stderr);
-    assert!(!human.stderr.contains(['\r', '\x1b']) && !human.stderr.contains("running,"), "{:?}", human.stderr);
+    assert!(
+        !human.stderr.contains(['\r', '\x1b']) && !human.stderr.contains("running,"),
+        "{:?}",
+        human.stderr
+    );
     bdrun("--output quiet no-such-program").run().failed_with(127, &["bdrun: error:", "bdrun: remedy:"]);
     let failed = bdrun("--output json no-such-program").run();
     assert_eq!(serde_json::from_str::<Stats>(&failed.stderr).unwrap().status, "not-found");
@@ -215,7 +231,8 @@ fn a_terminal_shows_a_live_line() {
         }
         String::from_utf8_lossy(&shown).into_owned()
     });
-    let outcome = bdrun("-np 2 idle 1 1").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
+    let outcome =
+        bdrun("-np 2 idle 1 1").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
     assert_eq!(outcome.succeed().stdout, "asleep\n");
     let shown = reader.join().unwrap();
     assert!(shown.contains("2 ranks: ") && shown.contains(" running, "), "{shown:?}");
@@ -250,7 +267,10 @@ fn statistics_are_complete_and_consistent() {
         // All but starting and ending, of which a loaded machine may make much.
         assert!(total <= stats.wall_s && total >= 0.3 * stats.wall_s, "{rank:?} of {} s", stats.wall_s);
     }
-    assert!(stats.ranks.iter().map(|rank| rank.running_s).sum::<f64>() <= 1.05 * stats.wall_s, "one computes at a time");
+    assert!(
+        stats.ranks.iter().map(|rank| rank.running_s).sum::<f64>() <= 1.05 * stats.wall_s,
+        "one computes at a time"
+    );
     // A rank that never waits has run all the time all the same.
     let one = bdrun("sweep 16M 5").succeed();
     let (rank, wall) = (&one.stats().ranks[0], one.stats().wall_s);
@@ -260,14 +280,14 @@ fn statistics_are_complete_and_consistent() {
 #[test]
 fn memory_as_a_share_of_what_is_there() {
     let _machine = beside_others();
-    let [half, tenth, default] = ["--memory 50%", "--memory 5%", ""].map(|memory| {
-        bdrun(&format!("{memory} hello")).succeed().stats().budget_bytes as f64
-    });
+    let [half, tenth, default] = ["--memory 50%", "--memory 5%", ""]
+        .map(|memory| bdrun(&format!("{memory} hello")).succeed().stats().budget_bytes as f64);
     // What is available changes from one moment to the next.
     assert!(half > 6.0 * tenth && half < 16.0 * tenth, "{half} {tenth}");
     assert!(default > 0.6 * half && default < 1.6 * half, "{default} {half}");
     let total = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let total = total.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap() * 1024.0;
+    let total =
+        total.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap() * 1024.0;
     assert!(half <= total / 2.0, "{half} of {total}");
 }
 
@@ -279,7 +299,11 @@ fn a_place_for_the_statistics_that_does_not_exist() {
     assert!(matches!(outcome.code, Some(118 | 120)), "{outcome:?}");
     let dir = Directory::new("no-stats");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
-    command.arg("--scratch").arg(dir.path()).args(["--stats", "/no/such/directory/stats.json"]).arg(program("hello"));
+    command
+        .arg("--scratch")
+        .arg(dir.path())
+        .args(["--stats", "/no/such/directory/stats.json"])
+        .arg(program("hello"));
     let output = crate::common::limited(&mut command, LIMIT);
     assert_eq!(output.status.code(), Some(120), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/directory"), "{output:?}");

@@ -47,7 +47,14 @@ fn any_program_is_stopped_at_the_limit() {
     let _machine = alone();
     // Holds 200 MiB in a variable.
     let outcome = crate::common::bdrun_args([
-        "-np", "1", "--memory", "64M", "--enforce", "sh", "-c", "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}",
+        "-np",
+        "1",
+        "--memory",
+        "64M",
+        "--enforce",
+        "sh",
+        "-c",
+        "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}",
     ])
     .run();
     outcome.failed_with(123, &["rank 0 was killed by the kernel", "--enforce"]);
@@ -73,15 +80,23 @@ fn the_group_does_not_outlive_the_master() {
     let mut job = bdrun("-np 4 --memory 64M --enforce idle 8 60").start();
     let rank = job.wait_for_ranks(1)[0].1;
     let of = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let group = of(rank).lines().find(|line| line.contains(&format!("/bdrun-{}", job.pid()))).map(str::to_owned);
+    let group =
+        of(rank).lines().find(|line| line.contains(&format!("/bdrun-{}", job.pid()))).map(str::to_owned);
     let group = group.unwrap_or_else(|| panic!("rank 0 is not in a group of the job: {} {here}", of(rank)));
     let name = group.rsplit('/').next().unwrap_or_default().to_owned();
     job.signal(libc::SIGKILL);
     let outcome = job.wait();
     assert_eq!(outcome.signal, Some(libc::SIGKILL), "{outcome:?}");
     let left = || {
-        let found = std::process::Command::new("find").args(["/sys/fs/cgroup", "-name", &name]).output().expect("find");
+        let found = std::process::Command::new("find")
+            .args(["/sys/fs/cgroup", "-name", &name])
+            .output()
+            .expect("find");
         String::from_utf8_lossy(&found.stdout).into_owned()
     };
-    assert!(poll(std::time::Duration::from_secs(15), || left().is_empty().then_some(())).is_some(), "{}", left());
+    assert!(
+        poll(std::time::Duration::from_secs(15), || left().is_empty().then_some(())).is_some(),
+        "{}",
+        left()
+    );
 }

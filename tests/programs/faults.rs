@@ -79,7 +79,10 @@ fn a_killed_rank_is_named_and_nothing_is_left() {
         times.push(took);
     }
     // Unless it died before it had joined.
-    assert!(described >= ROUNDS as usize / 3, "only {described} of {ROUNDS} errors say what the rank was doing");
+    assert!(
+        described >= ROUNDS as usize / 3,
+        "only {described} of {ROUNDS} errors say what the rank was doing"
+    );
     let typical = median(times);
     assert!(typical < Duration::from_secs(1), "a job with a dead rank ends within a second, not {typical:?}");
 }
@@ -101,7 +104,10 @@ fn what_the_killed_rank_was_waiting_for_is_said() {
         assert!(still.is_some(), "the ranks do not come to rest");
         proc::kill(ranks[2].1, libc::SIGKILL);
         let outcome = job.wait();
-        outcome.failed_with(137, &["rank 2 was killed by SIGKILL while waiting in collective 1 for 1 more ranks"]);
+        outcome.failed_with(
+            137,
+            &["rank 2 was killed by SIGKILL while waiting in collective 1 for 1 more ranks"],
+        );
     }
 }
 
@@ -133,7 +139,10 @@ fn an_interrupted_job_ends_and_nothing_is_left() {
         let (outcome, took) = end(job, &memory);
         outcome.failed_with(code, &[&format!("stopped by {name}")]);
         assert_eq!(outcome.stats().status, "interrupted");
-        assert!(outcome.stats().ranks.iter().all(|r| r.status == "stopped" || r.status == "unborn"), "{outcome:?}");
+        assert!(
+            outcome.stats().ranks.iter().all(|r| r.status == "stopped" || r.status == "unborn"),
+            "{outcome:?}"
+        );
         times.push(took);
     }
     let typical = median(times);

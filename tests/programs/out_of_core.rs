@@ -18,11 +18,17 @@ fn four_times_the_memory_gives_the_same_result() {
     let ample = sweep("-np 8 --memory 8G", job);
     assert!(ample.stdout.starts_with("check="), "{ample:?}");
     let free = ample.stats();
-    assert_eq!((free.evicted_bytes, free.restored_bytes, free.evictions), (0, 0, 0), "ample memory: {free:?}");
+    assert_eq!(
+        (free.evicted_bytes, free.restored_bytes, free.evictions),
+        (0, 0, 0),
+        "ample memory: {free:?}"
+    );
     assert_eq!((free.scratch_written_bytes, free.spilled_message_bytes), (0, 0), "ample memory: {free:?}");
     assert!(free.demand_bytes >= 256 * MIB && free.peak_resident_bytes >= 256 * MIB, "{free:?}");
 
-    for options in ["-np 8 --memory 64M", "-np 8 --memory 64M --processors 1", "-np 8 --memory 64M --resident 1"] {
+    for options in
+        ["-np 8 --memory 64M", "-np 8 --memory 64M --processors 1", "-np 8 --memory 64M --resident 1"]
+    {
         let tight = sweep(options, job);
         assert_eq!(tight.stdout, ample.stdout, "{options}");
         let stats = tight.stats();
@@ -67,7 +73,10 @@ fn a_rank_larger_than_the_budget_runs_alone() {
     assert!(rank < 3 && stats.peak_resident_bytes > stats.budget_bytes, "{stats:?}");
     // Never two of them at once.
     assert!(stats.peak_resident_bytes < 96 * MIB, "{stats:?}");
-    assert!(outcome.stderr.contains("alone needs") && outcome.stderr.contains("it runs alone"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("alone needs") && outcome.stderr.contains("it runs alone"),
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -14,7 +14,11 @@ fn a_thousand_ranks_meet_and_end() {
     let outcome = bdrun(&format!("-np {RANKS} hello")).succeed();
     assert_eq!(outcome.stdout, "1000 ranks met\n");
     let took = begin.elapsed();
-    println!("{RANKS} ranks: {:.2} s, {:.2} ms per rank", took.as_secs_f64(), took.as_secs_f64() * 1e3 / RANKS as f64);
+    println!(
+        "{RANKS} ranks: {:.2} s, {:.2} ms per rank",
+        took.as_secs_f64(),
+        took.as_secs_f64() * 1e3 / RANKS as f64
+    );
     assert!(took < Duration::from_secs(60), "{took:?}");
     assert_eq!(outcome.stats().ranks.len(), RANKS as usize);
 }
@@ -42,7 +46,10 @@ fn an_idle_rank_costs_at_most_half_a_mebibyte() {
     let outcome = job.wait();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let each = usage as f64 / RANKS as f64 / (1 << 20) as f64;
-    println!("{RANKS} idle ranks: {:.1} MiB, {each:.3} MiB per rank, the master included", usage as f64 / (1 << 20) as f64);
+    println!(
+        "{RANKS} idle ranks: {:.1} MiB, {each:.3} MiB per rank, the master included",
+        usage as f64 / (1 << 20) as f64
+    );
     assert!(each <= 0.5, "{each:.3} MiB per idle rank");
 }
 

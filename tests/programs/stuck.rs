@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Outcome, SOON, beside_others, bdrun, limited, program};
+use crate::common::{Outcome, SOON, bdrun, beside_others, limited, program};
 
 fn is_deadlock<'a>(outcome: &'a Outcome, waiting: &str, words: &[&str]) -> &'a Outcome {
     outcome.failed_with(119, &["deadlock", waiting, "nobody can wake another"]).failed_with(119, words);

@@ -47,7 +47,11 @@ pub trait Backend {
     /// The primitive of every collective: deposit a part (given in pieces), leave RAM if need be until all ranks
     /// have deposited theirs, then read. All ranks pass the same `name`, or every one gets [`Error::Mismatch`].
     fn collective(
-        &self, name: &'static str, part: &[&[u8]], fold: Option<&mut Fold<'_>>, read: &mut Read<'_>,
+        &self,
+        name: &'static str,
+        part: &[&[u8]],
+        fold: Option<&mut Fold<'_>>,
+        read: &mut Read<'_>,
     ) -> Result<()>;
     /// A communicator of the given ranks of this one (in this order; contains this rank; the same on all of them).
     /// Called by all ranks of this communicator at once, with `members` empty where a rank joins none.

@@ -13,10 +13,15 @@ use crate::{Communicator, Error, Result};
 
 /// Whole elements of a part, appended to `out`; how many.
 fn append<T: Pod>(
-    call: &'static str, parts: &dyn Parts, from: usize, offset: usize, bytes: usize, out: &mut Vec<T>,
+    call: &'static str,
+    parts: &dyn Parts,
+    from: usize,
+    offset: usize,
+    bytes: usize,
+    out: &mut Vec<T>,
 ) -> Result<usize> {
     let size = size_of::<T>();
-    if size == 0 || bytes % size != 0 {
+    if size == 0 || !bytes.is_multiple_of(size) {
         return Err(Error::ElementSize { call, from, bytes, size });
     }
     let old = out.len();
@@ -32,7 +37,10 @@ fn room_for_all<T: Pod>(parts: &dyn Parts, size: usize) -> Vec<T> {
 
 /// Parts combined element by element in rank order.
 fn fold_parts<T: Pod>(
-    call: &'static str, parts: &dyn Parts, ranks: std::ops::Range<usize>, op: &dyn Fn(T, T) -> T,
+    call: &'static str,
+    parts: &dyn Parts,
+    ranks: std::ops::Range<usize>,
+    op: &dyn Fn(T, T) -> T,
 ) -> Result<Vec<T>> {
     let mut total: Vec<T> = Vec::new();
     let mut next: Vec<T> = Vec::new();
@@ -76,7 +84,11 @@ fn cut_offsets<T: Pod>(call: &'static str, data: &[T], counts: &[usize], size: u
 
 /// What a cut part holds for `rank`: offset and bytes.
 fn cut_for(
-    call: &'static str, parts: &dyn Parts, from: usize, rank: usize, size: usize,
+    call: &'static str,
+    parts: &dyn Parts,
+    from: usize,
+    rank: usize,
+    size: usize,
 ) -> Result<(usize, usize)> {
     let bad = || Error::Runtime(format!("{call}: the part of rank {from} is malformed"));
     if parts.len(from) < 8 * (size + 1) {
@@ -114,7 +126,9 @@ impl Communicator {
 
     /// A serde value of rank `root` (which passes `Some`) for everybody.
     pub fn broadcast_value<V: Serialize + DeserializeOwned>(
-        &self, root: usize, value: Option<V>,
+        &self,
+        root: usize,
+        value: Option<V>,
     ) -> Result<V> {
         let call = "broadcast_value";
         let mut bytes = match (&value, self.rank() == root) {
@@ -202,7 +216,9 @@ impl Communicator {
 
     /// Serde values of all ranks, in rank order, for rank `root`; `None` elsewhere.
     pub fn gather_value<V: Serialize + DeserializeOwned>(
-        &self, root: usize, value: &V,
+        &self,
+        root: usize,
+        value: &V,
     ) -> Result<Option<Vec<V>>> {
         match self.gatherv(root, &encode("gather_value", value)?)? {
             Some((bytes, counts)) => decode_all("gather_value", &bytes, &counts).map(Some),
@@ -274,7 +290,7 @@ impl Communicator {
     /// An equally long part from each rank to each rank: part `r` of `data` goes to rank `r`.
     pub fn alltoall<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
         let size = self.size();
-        if data.len() % size != 0 {
+        if !data.len().is_multiple_of(size) {
             let what = format!("{} elements cannot be cut for {size} ranks", data.len());
             return Err(Error::Argument { call: "alltoall", what });
         }

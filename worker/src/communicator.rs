@@ -53,7 +53,10 @@ impl Communicator {
     /// Receive into a buffer; how many elements came is in the status. A longer message is
     /// [`Error::Truncated`] and stays unreceived.
     pub fn recv_into<T: Pod>(
-        &self, from: impl Into<Source>, tag: impl Into<TagSel>, into: &mut [T],
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagSel>,
+        into: &mut [T],
     ) -> Result<Status> {
         let request = self.irecv::<T>(from, tag)?;
         let (_, status) = self.backend.wait_any(&[request.ticket])?;
@@ -77,7 +80,11 @@ impl Communicator {
 
     /// Send to one rank and receive from another, in no danger of waiting for each other.
     pub fn sendrecv<T: Pod>(
-        &self, to: usize, data: &[T], from: impl Into<Source>, tag: Tag,
+        &self,
+        to: usize,
+        data: &[T],
+        from: impl Into<Source>,
+        tag: Tag,
     ) -> Result<(Vec<T>, Status)> {
         self.send(to, tag, data)?;
         self.recv(from, tag)
@@ -103,7 +110,9 @@ impl Communicator {
 
     /// Receive a serde value.
     pub fn recv_value<V: DeserializeOwned>(
-        &self, from: impl Into<Source>, tag: impl Into<TagSel>,
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagSel>,
     ) -> Result<(V, Status)> {
         let (bytes, status) = self.recv::<u8>(from, tag)?;
         Ok((decode("recv_value", &bytes)?, status))

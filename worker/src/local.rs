@@ -164,7 +164,9 @@ impl Backend for Local {
                 }
             }
             if self.group.size == 1 {
-                return Err(Error::Runtime("a rank that is alone waits for a message that nobody sent".into()));
+                return Err(Error::Runtime(
+                    "a rank that is alone waits for a message that nobody sent".into(),
+                ));
             }
             state = self.group.wait(state)?;
         }
@@ -193,14 +195,20 @@ impl Backend for Local {
                 return Ok(found);
             }
             if self.group.size == 1 {
-                return Err(Error::Runtime("a rank that is alone waits for a message that nobody sent".into()));
+                return Err(Error::Runtime(
+                    "a rank that is alone waits for a message that nobody sent".into(),
+                ));
             }
             state = self.group.wait(state)?;
         }
     }
 
     fn collective(
-        &self, name: &'static str, part: &[&[u8]], fold: Option<&mut Fold<'_>>, read: &mut Read<'_>,
+        &self,
+        name: &'static str,
+        part: &[&[u8]],
+        fold: Option<&mut Fold<'_>>,
+        read: &mut Read<'_>,
     ) -> Result<()> {
         if self.in_collective.replace(true) {
             return Err(Error::Runtime(format!("{name} inside another collective")));

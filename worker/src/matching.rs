@@ -101,7 +101,13 @@ struct Message<P> {
 
 impl<P> Default for Matcher<P> {
     fn default() -> Self {
-        Self { posted: VecDeque::new(), unexpected: VecDeque::new(), matched: Vec::new(), next: 0, arrivals: 0 }
+        Self {
+            posted: VecDeque::new(),
+            unexpected: VecDeque::new(),
+            matched: Vec::new(),
+            next: 0,
+            arrivals: 0,
+        }
     }
 }
 

@@ -40,7 +40,10 @@ impl Runtime {
         let Some(fds) = std::env::var_os(ENV[2]) else { return Ok(None) };
         let bad = |what: String| Error::Runtime(format!("environment of this rank: {what}"));
         let number = |name: &str| {
-            std::env::var(name).ok().and_then(|v| v.parse::<u32>().ok()).ok_or_else(|| bad(format!("{name} is missing")))
+            std::env::var(name)
+                .ok()
+                .and_then(|v| v.parse::<u32>().ok())
+                .ok_or_else(|| bad(format!("{name} is missing")))
         };
         let (rank, size) = (number(ENV[0])?, number(ENV[1])?);
         let fds: Vec<RawFd> =
@@ -75,20 +78,14 @@ impl Runtime {
         }
         // SAFETY: gettid has no preconditions.
         let owner = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        let this = Self {
-            segment,
-            mail,
-            rank,
-            control,
-            owner,
-            attached: AtomicBool::new(false),
-        };
+        let this = Self { segment, mail, rank, control, owner, attached: AtomicBool::new(false) };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
         sbmalloc::set_account(this)
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
-        control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL }).map_err(runtime)?;
+        control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })
+            .map_err(runtime)?;
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
         Ok(Some(this))

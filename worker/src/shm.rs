@@ -15,7 +15,13 @@ use crate::{Communicator, Error, Result};
 /// The communicator of all ranks of the job.
 pub(crate) fn world(runtime: &'static Runtime) -> Communicator {
     let everybody: Vec<u32> = (0..runtime.segment.np()).collect();
-    Communicator::new(Box::new(Shm::new(runtime, Comm::WORLD, everybody, runtime.rank as usize, Rc::default())))
+    Communicator::new(Box::new(Shm::new(
+        runtime,
+        Comm::WORLD,
+        everybody,
+        runtime.rank as usize,
+        Rc::default(),
+    )))
 }
 
 struct Shm {
@@ -33,7 +39,11 @@ struct Shm {
 
 impl Shm {
     fn new(
-        runtime: &'static Runtime, comm: Comm, members: Vec<u32>, rank: usize, matcher: Rc<RefCell<Matcher<Arrived>>>,
+        runtime: &'static Runtime,
+        comm: Comm,
+        members: Vec<u32>,
+        rank: usize,
+        matcher: Rc<RefCell<Matcher<Arrived>>>,
     ) -> Self {
         let context = comm.context(&runtime.segment);
         Self { runtime, comm, context, members, rank, number: Cell::new(0), matcher }
@@ -113,7 +123,10 @@ impl Parts for Deposited<'_> {
 
     fn read_folded(&self, into: &mut [u8]) -> Result<()> {
         let runtime = self.shm.runtime;
-        self.shm.comm.folded(&runtime.segment, &runtime.mail, self.number, into).map_err(|e| runtime.failed(e))
+        self.shm
+            .comm
+            .folded(&runtime.segment, &runtime.mail, self.number, into)
+            .map_err(|e| runtime.failed(e))
     }
 }
 
@@ -201,7 +214,11 @@ impl Backend for Shm {
     }
 
     fn collective(
-        &self, name: &'static str, part: &[&[u8]], fold: Option<&mut Fold<'_>>, read: &mut Read<'_>,
+        &self,
+        name: &'static str,
+        part: &[&[u8]],
+        fold: Option<&mut Fold<'_>>,
+        read: &mut Read<'_>,
     ) -> Result<()> {
         let (runtime, comm) = (self.runtime, self.comm);
         let (segment, mail) = (&runtime.segment, &runtime.mail);
@@ -250,7 +267,8 @@ impl Backend for Shm {
             made = Comm::create(&self.runtime.segment, &nodes).map(Some);
         }
         // A leader that failed deposits nothing, which tells its group.
-        let index: Vec<u8> = made.as_ref().ok().and_then(|m| *m).map_or(Vec::new(), |c| c.index().to_le_bytes().into());
+        let index: Vec<u8> =
+            made.as_ref().ok().and_then(|m| *m).map_or(Vec::new(), |c| c.index().to_le_bytes().into());
         let mut found = [0u8; 4];
         let mut there = false;
         self.collective("split", &[&index], None, &mut |parts| {
@@ -267,7 +285,8 @@ impl Backend for Shm {
         if !there {
             return Err(Error::Runtime("the new communicator could not be made by its first rank".into()));
         }
-        let comm = Comm::at(&self.runtime.segment, u32::from_le_bytes(found)).map_err(|e| self.runtime.failed(e))?;
+        let comm =
+            Comm::at(&self.runtime.segment, u32::from_le_bytes(found)).map_err(|e| self.runtime.failed(e))?;
         Ok(Some(Box::new(Self::new(self.runtime, comm, nodes, rank, self.matcher.clone()))))
     }
 }
@@ -279,7 +298,18 @@ impl Drop for Shm {
 }
 
 /// Names of the collectives, to name the other one in a mismatch.
-const NAMES: &[&str] = &["barrier", "broadcast", "reduce", "allreduce", "scan", "gather", "allgather", "scatter", "alltoallv", "split"];
+const NAMES: &[&str] = &[
+    "barrier",
+    "broadcast",
+    "reduce",
+    "allreduce",
+    "scan",
+    "gather",
+    "allgather",
+    "scatter",
+    "alltoallv",
+    "split",
+];
 
 /// FNV-1a; never 0 for these names.
 fn hash(name: &str) -> u64 {
@@ -287,5 +317,8 @@ fn hash(name: &str) -> u64 {
 }
 
 fn name_of(hashed: u64) -> String {
-    NAMES.iter().find(|n| hash(n) == hashed).map_or_else(|| "another collective".to_string(), |n| (*n).to_string())
+    NAMES
+        .iter()
+        .find(|n| hash(n) == hashed)
+        .map_or_else(|| "another collective".to_string(), |n| (*n).to_string())
 }

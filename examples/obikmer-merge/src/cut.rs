@@ -87,7 +87,9 @@ impl Cutter {
 
     /// Slices that share k − 1 letters, so that each window lies in exactly one.
     fn overlapping<E>(
-        &mut self, len: usize, mut each: impl FnMut(&mut Self, usize, usize) -> Result<u64, E>,
+        &mut self,
+        len: usize,
+        mut each: impl FnMut(&mut Self, usize, usize) -> Result<u64, E>,
     ) -> Result<u64, E> {
         let overlap = self.lengths.k - 1;
         let (mut kmers, mut from) = (0, 0);

@@ -40,7 +40,12 @@ struct Fasta<'a> {
 
 /// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`.
 pub fn read_range(
-    path: &Path, mut begin: u64, end: u64, k: usize, each: &mut Each<'_>, done: &mut dyn FnMut(u64),
+    path: &Path,
+    mut begin: u64,
+    end: u64,
+    k: usize,
+    each: &mut Each<'_>,
+    done: &mut dyn FnMut(u64),
 ) -> Result<()> {
     let file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
     let size = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();

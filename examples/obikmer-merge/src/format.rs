@@ -107,14 +107,21 @@ impl Writer {
     /// Write the header; the bytes of the file.
     pub fn finish(mut self) -> Result<u64> {
         if self.sections.len() != self.count {
-            let what = format!("{}: {} sections, not {}", self.path.display(), self.sections.len(), self.count);
+            let what =
+                format!("{}: {} sections, not {}", self.path.display(), self.sections.len(), self.count);
             return Err(Error::Internal(what));
         }
         let mut header = Vec::with_capacity(HEADER + 16 * self.count);
         header.extend(MAGIC);
         let Place { lengths, partition, partitions } = self.place;
-        let numbers =
-            [VERSION, self.kind as u32, lengths.k as u32, lengths.m as u32, partition as u32, partitions as u32];
+        let numbers = [
+            VERSION,
+            self.kind as u32,
+            lengths.k as u32,
+            lengths.m as u32,
+            partition as u32,
+            partitions as u32,
+        ];
         for number in numbers.into_iter().chain([self.count as u32, 0]) {
             header.extend(number.to_le_bytes());
         }
@@ -148,7 +155,8 @@ impl Mapped {
         // SAFETY: the files of an index are not changed once its directory has its name: updates replace the
         // directory. Whoever truncates them by hand gets SIGBUS, as with every mapped file.
         let map = unsafe { Mmap::map(&file) }.context(|| format!("cannot map {}", path.display()))?;
-        let word = |at: usize| map.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let word =
+            |at: usize| map.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let wide = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
         if map.get(..8) != Some(&MAGIC) {
             return Err(bad("not a file of an obikmer index"));

@@ -126,7 +126,10 @@ impl Inputs {
         let mut file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
         let bytes = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
         let mut first = Vec::new();
-        file.by_ref().take(2).read_to_end(&mut first).context(|| format!("cannot read {}", path.display()))?;
+        file.by_ref()
+            .take(2)
+            .read_to_end(&mut first)
+            .context(|| format!("cannot read {}", path.display()))?;
         let source = self.source(source_name(path)?, path)?;
         let file = self.files.len();
         self.files.push(path.to_path_buf());
@@ -155,7 +158,8 @@ impl Inputs {
         for layer in layers {
             for partition in 0..index.meta.partitions {
                 let path = layer::path(&index.dir, layer, partition, crate::format::Kind::Kmers);
-                let bytes = std::fs::metadata(&path).context(|| format!("cannot open {}", path.display()))?.len();
+                let bytes =
+                    std::fs::metadata(&path).context(|| format!("cannot open {}", path.display()))?.len();
                 self.units.push((Unit::Layer { index: self.indexes.len(), layer, partition }, bytes));
             }
         }
@@ -251,12 +255,17 @@ mod tests {
 
     #[test]
     fn pours_everything() {
-        for (heights, total) in
-            [(vec![0, 0, 0], 10), (vec![5, 0, 100], 7), (vec![5, 0, 100], 1000), (vec![3], 4), (vec![2, 2, 9], 0)]
-        {
+        for (heights, total) in [
+            (vec![0, 0, 0], 10),
+            (vec![5, 0, 100], 7),
+            (vec![5, 0, 100], 1000),
+            (vec![3], 4),
+            (vec![2, 2, 9], 0),
+        ] {
             let poured = fill_to_level(&heights, total);
             assert_eq!(poured.iter().sum::<u64>(), total, "{heights:?} {total}");
-            let tops: Vec<u64> = heights.iter().zip(&poured).filter(|p| *p.1 > 0).map(|(h, p)| h + p).collect();
+            let tops: Vec<u64> =
+                heights.iter().zip(&poured).filter(|p| *p.1 > 0).map(|(h, p)| h + p).collect();
             if let (Some(low), Some(high)) = (tops.iter().min(), tops.iter().max()) {
                 assert!(high - low <= 1);
             }

@@ -153,7 +153,11 @@ struct Chains<'a> {
 
 /// Join all chains. `report` is told how many pieces are settled, of how many.
 pub fn join(
-    comm: &Communicator, k: usize, pieces: &Pieces, links: Vec<Link>, report: &dyn Fn(u64, u64),
+    comm: &Communicator,
+    k: usize,
+    pieces: &Pieces,
+    links: Vec<Link>,
+    report: &dyn Fn(u64, u64),
 ) -> Result<Joined> {
     let mut chains = Chains::new(comm.rank(), k, pieces, links);
     let total = chains.settled.len() as u64;

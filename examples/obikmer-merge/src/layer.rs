@@ -293,7 +293,10 @@ pub struct Written {
 
 /// Assemble this rank's unitigs, each in its canonical text, and write them in the order of their heads.
 pub fn write_unitigs(
-    path: &Path, place: Place, pieces: &Pieces, joined: &crate::join::Joined,
+    path: &Path,
+    place: Place,
+    pieces: &Pieces,
+    joined: &crate::join::Joined,
 ) -> Result<Written> {
     let k = place.lengths.k;
     let (mut heads, mut ends, mut cyclic) = (Vec::new(), Vec::new(), Vec::new());
@@ -305,7 +308,8 @@ pub fn write_unitigs(
         let mut position = 0u64;
         for part in parts {
             // A cycle's positions count from behind its head.
-            let expected = if is_cyclic { position.saturating_sub(u64::from(parts[0].kmers())) } else { position };
+            let expected =
+                if is_cyclic { position.saturating_sub(u64::from(parts[0].kmers())) } else { position };
             if u64::from(part.position) != expected || part.cyclic() != is_cyclic {
                 return Err(Error::Internal(format!("the unitig of piece {} has a gap", part.head)));
             }

@@ -33,15 +33,12 @@ fn run(cli: Cli) -> Result<(), Error> {
     let world = bdrun_worker::init()?;
     let comm = world.communicator();
     let Some(command) = cli.command else {
-        let options = options(cli.merge)?;
+        let options = options(cli.merge, world.budget_bytes())?;
         if comm.rank() == 0 && options.inputs.is_empty() && !options.add {
             println!("no inputs: merging the six bundled genomes into {}", options.out.display());
         }
-        let summary = obikmer_merge::merge(
-            comm,
-            &|label, done, total| world.progress(label, done, total),
-            &options,
-        )?;
+        let summary =
+            obikmer_merge::merge(comm, &|label, done, total| world.progress(label, done, total), &options)?;
         if comm.rank() == 0 {
             print(|out| writeln!(out, "{summary}").map_err(writing))?;
         }
@@ -57,14 +54,14 @@ fn run(cli: Cli) -> Result<(), Error> {
     }
 }
 
-fn options(merge: Merge) -> Result<MergeOptions, Error> {
+fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
     let Merge { k, m, out, force, add, verbose, inputs } = merge;
     let out = match out {
         Some(out) => out,
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    Ok(MergeOptions { k, m, out, force, add, inputs, window: None, verbose })
+    Ok(MergeOptions { k, m, out, force, add, inputs, budget, window: None, verbose })
 }
 
 fn writing(source: std::io::Error) -> Error {

@@ -41,6 +41,8 @@ pub struct MergeOptions {
     pub add: bool,
     /// Sequence files and indexes; none: the bundled genomes.
     pub inputs: Vec<PathBuf>,
+    /// The job's memory budget in bytes, if it has one: messages are gathered accordingly.
+    pub budget: Option<u64>,
     /// Bytes gathered before an exchange; by default chosen by the budget.
     pub window: Option<usize>,
     /// Tell on standard error how long the phases take.
@@ -187,9 +189,8 @@ fn beside(out: &Path, what: &str) -> Result<PathBuf> {
 }
 
 fn make_directories(plan: &mut Plan) -> Result<()> {
-    let make = |path: &Path| {
-        std::fs::create_dir_all(path).context(|| format!("cannot create {}", path.display()))
-    };
+    let make =
+        |path: &Path| std::fs::create_dir_all(path).context(|| format!("cannot create {}", path.display()));
     if let Some(parent) = plan.partial.parent() {
         make(parent)?;
     }
@@ -233,9 +234,7 @@ struct Job<'a> {
     place: Place,
 }
 
-fn run(
-    comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions, plan: &Plan,
-) -> Result<Summary> {
+fn run(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions, plan: &Plan) -> Result<Summary> {
     let place = Place { lengths: plan.lengths, partition: comm.rank(), partitions: comm.size() };
     let job = Job { comm, progress, options, plan, place };
     let mut share = Share::default();
@@ -311,14 +310,12 @@ fn finish(plan: &Plan, options: &MergeOptions, ranks: usize, summary: &Summary) 
 impl Job<'_> {
     /// Make one layer from its inputs. An outer error is known to all ranks; an inner one, of the writing at the end,
     /// only to this one.
-    fn layer(
-        &self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share,
-    ) -> Result<Result<()>> {
+    fn layer(&self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share) -> Result<Result<()>> {
         let (comm, lengths) = (self.comm, self.plan.lengths);
         let mut clock = Clock::new(self.options.verbose && comm.rank() == 0);
 
         let store = Store::new(lengths.k, inputs.sources.len());
-        let bytes = self.options.window.unwrap_or_else(|| window(comm.size()));
+        let bytes = self.options.window.unwrap_or_else(|| window(comm.size(), self.options.budget));
         let mut router = Router::new(comm, store, bytes);
         let units = inputs.share(comm.rank(), comm.size());
         let report = |done, total| (self.progress)("read", done, total);
@@ -398,7 +395,12 @@ impl Job<'_> {
 
     /// What of a layer is made from the set of k-mers.
     fn write_sources(
-        &self, layer: usize, graph: HashSetGraph, pieces: &Pieces, sources: usize, share: &mut Share,
+        &self,
+        layer: usize,
+        graph: HashSetGraph,
+        pieces: &Pieces,
+        sources: usize,
+        share: &mut Share,
     ) -> Result<()> {
         let path = path(&self.plan.partial, layer, self.place.partition, Kind::Sources);
         share.add_bytes(write_sources(&path, self.place, &pieces.runs, graph.sets())?);

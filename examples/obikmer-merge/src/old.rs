@@ -54,7 +54,11 @@ impl Old {
 
     /// Take out of the graph the ghosts that their owners have in old layers: two exchanges.
     pub fn remove_ghosts(
-        &self, comm: &Communicator, lengths: Lengths, graph: &mut impl Graph, state: Result<()>,
+        &self,
+        comm: &Communicator,
+        lengths: Lengths,
+        graph: &mut impl Graph,
+        state: Result<()>,
     ) -> Result<()> {
         let size = comm.size();
         let mut ghosts: Vec<(u32, u64)> = Vec::new();
@@ -71,7 +75,9 @@ impl Old {
         let mut answers = Outgoing::new(size);
         for rank in 0..size {
             let asked = questions.from(rank).chunks_exact(2);
-            answers.to(rank).extend(asked.map(|q| u32::from(self.has(u64::from(q[1]) << 32 | u64::from(q[0])))));
+            answers
+                .to(rank)
+                .extend(asked.map(|q| u32::from(self.has(u64::from(q[1]) << 32 | u64::from(q[0])))));
         }
         let answers = exchange(comm, Ok(answers))?;
         let mut answered = (0..size).flat_map(|rank| answers.from(rank));
@@ -101,7 +107,9 @@ impl Old {
             let unitigs = Unitigs::open(dir, number, self.place)?;
             let bytes = |kind| {
                 let path = path(dir, number, partition, kind);
-                std::fs::metadata(&path).map(|m| m.len()).context(|| format!("cannot read {}", path.display()))
+                std::fs::metadata(&path)
+                    .map(|m| m.len())
+                    .context(|| format!("cannot read {}", path.display()))
             };
             share.add_unitigs(Written {
                 bytes: bytes(Kind::Unitigs)?,

@@ -177,7 +177,11 @@ fn circle(path: &Path<'_>, k: usize, codes: &mut Vec<u8>, sets: &mut Vec<(u32, u
 
 /// Sort, renumber the ends, and lay texts and sets out in order.
 fn number(
-    raw: Vec<Raw>, texts: &Packed, sets: &[(u32, u32)], mut empty: Vec<(u64, u64)>, k: usize,
+    raw: Vec<Raw>,
+    texts: &Packed,
+    sets: &[(u32, u32)],
+    mut empty: Vec<(u64, u64)>,
+    k: usize,
     pieces: &mut Pieces,
 ) {
     let mut order: Vec<(u64, u32)> = raw.iter().enumerate().map(|(i, piece)| (piece.key, i as u32)).collect();

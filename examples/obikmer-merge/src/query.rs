@@ -115,7 +115,11 @@ impl Query {
         written(self.flush(&mut batch, out)?)
     }
 
-    fn flush(&self, batch: &mut Vec<(Vec<u8>, Vec<u8>)>, out: &mut impl Write) -> Result<std::io::Result<()>> {
+    fn flush(
+        &self,
+        batch: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        out: &mut impl Write,
+    ) -> Result<std::io::Result<()>> {
         let counts = batch.par_iter().map(|(_, letters)| self.count(letters)).collect::<Result<Vec<_>>>()?;
         for ((name, _), counts) in batch.drain(..).zip(counts) {
             let mut line = format!("{}\t{}\t{}", String::from_utf8_lossy(&name), counts.kmers, counts.found);

@@ -15,7 +15,11 @@ use crate::route::Router;
 
 /// Read `units`, cut them, and hand everything to the router. `report` is told bytes done.
 pub fn read(
-    inputs: &Inputs, units: &[Unit], lengths: Lengths, partitions: usize, router: &mut Router<'_>,
+    inputs: &Inputs,
+    units: &[Unit],
+    lengths: Lengths,
+    partitions: usize,
+    router: &mut Router<'_>,
     report: &dyn Fn(u64, u64),
 ) -> Result<()> {
     let total: u64 = units.iter().map(|u| inputs.weight(u)).sum();
@@ -74,7 +78,9 @@ pub fn records(path: &Path, mut reader: Box<dyn FastxReader + '_>, each: &mut fa
 
 /// Every record's name and letters.
 pub fn for_each_record(
-    path: &Path, reader: &mut dyn FastxReader, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+    path: &Path,
+    reader: &mut dyn FastxReader,
+    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut before = None;
     let mut count = 0u64;

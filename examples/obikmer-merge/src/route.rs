@@ -17,11 +17,10 @@ const FAILED: u8 = 2;
 const SECTION: usize = 8;
 
 /// Bytes a rank gathers before it exchanges: a quarter of its share of the budget, within reason.
-pub fn window(ranks: usize) -> usize {
-    const LEAST: usize = 64 << 10;
-    const MOST: usize = 4 << 20;
-    let budget = std::env::var("BDRUN_BUDGET_BYTES").ok().and_then(|v| v.parse::<usize>().ok());
-    budget.map_or(1 << 20, |b| (b / (4 * ranks)).clamp(LEAST, MOST))
+pub fn window(ranks: usize, budget: Option<u64>) -> usize {
+    const LEAST: u64 = 64 << 10;
+    const MOST: u64 = 4 << 20;
+    budget.map_or(1 << 20, |b| (b / (4 * ranks as u64)).clamp(LEAST, MOST)) as usize
 }
 
 /// Gathers super-k-mers for all partitions and keeps what comes for this one.
@@ -114,7 +113,8 @@ impl<'a> Router<'a> {
             while !rest.is_empty() {
                 let malformed = || Error::Internal("a malformed section arrived".into());
                 let (header, body) = rest.split_at_checked(SECTION).ok_or_else(malformed)?;
-                let word = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+                let word =
+                    |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
                 let (body, next) = body.split_at_checked(word(4) as usize).ok_or_else(malformed)?;
                 self.store.append(word(0) as usize, body)?;
                 rest = next;

@@ -98,7 +98,11 @@ fn malformed_inputs_are_named() {
     let end = short_quality.len() - 5;
     short_quality.truncate(end);
     for (name, bytes, words) in [
-        ("truncated.fa.gz", packed[..packed.len() / 2].to_vec(), &["truncated.fa.gz", "record", "after r"][..]),
+        (
+            "truncated.fa.gz",
+            packed[..packed.len() / 2].to_vec(),
+            &["truncated.fa.gz", "record", "after r"][..],
+        ),
         ("header.fa", [fasta("\n"), b">last".to_vec()].concat(), &["header.fa", "record"]),
         ("binary.fa", [fasta("\n"), b">odd\nACG\x00\x01TTT\n".to_vec()].concat(), &["binary.fa", "odd"]),
         ("separator.fq", bad_fastq, &["separator.fq", "record"]),
@@ -126,7 +130,8 @@ fn arguments_are_checked() {
     refused(2, &options(33, 4, &out, inputs), &["31"]);
     refused(2, &options(7, 7, &out, inputs), &["-m 7"]);
     refused(2, &options(7, 4, &out, &[input.clone(), input.clone()]), &["good.fa", "rename"]);
-    let add = |k, m| MergeOptions { add: true, ..options(k, m, &out, &[put(dir.path(), "more.fa", &fasta("\n"))]) };
+    let add =
+        |k, m| MergeOptions { add: true, ..options(k, m, &out, &[put(dir.path(), "more.fa", &fasta("\n"))]) };
     refused(2, &add(7, 4), &["not an index"]);
     merge(2, &options(7, 4, &out, inputs));
     refused(2, &options(7, 4, &out, inputs), &["--force"]);

@@ -27,8 +27,14 @@ fn merges_what_is_bundled_and_answers() {
     assert_eq!(
         keys,
         [
-            "distinct_kmers", "in_all_sources", "in_one_source", "k", "partitions", "sources",
-            "total_unitig_bases", "unitigs"
+            "distinct_kmers",
+            "in_all_sources",
+            "in_one_source",
+            "k",
+            "partitions",
+            "sources",
+            "total_unitig_bases",
+            "unitigs"
         ]
     );
 

@@ -193,8 +193,7 @@ fn windows_do_not_change_a_byte() {
     let mut before: Option<Vec<Vec<u8>>> = None;
     for window in [1, 100, 1 << 20] {
         let out = dir.path().join(format!("index{window}"));
-        let options =
-            obikmer_merge::MergeOptions { window: Some(window), ..options(7, 3, &out, &inputs) };
+        let options = obikmer_merge::MergeOptions { window: Some(window), ..options(7, 3, &out, &inputs) };
         merge(3, &options);
         let mut files = Vec::new();
         for entry in std::fs::read_dir(out.join("layer-000")).expect("a layer") {

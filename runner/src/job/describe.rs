@@ -46,7 +46,8 @@ impl Job<'_> {
     /// For a deadlock: what some of the ranks wait for.
     pub(super) fn what_ranks_wait_for(&self) -> String {
         let segment = &self.setup.segment;
-        let living = (0..segment.np()).filter(|&r| self.ranks[r as usize].pid.is_some() && self.ranks[r as usize].status.is_none());
+        let living = (0..segment.np())
+            .filter(|&r| self.ranks[r as usize].pid.is_some() && self.ranks[r as usize].status.is_none());
         let some: Vec<String> = living
             .filter_map(|rank| doing(segment, rank).map(|d| format!("rank {rank} is {d}")))
             .take(DESCRIBED)

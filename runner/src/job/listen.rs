@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bdrun_ipc::segment::Segment;
 use crossbeam_channel::Sender;
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::supervisor::Happening;
 
@@ -55,28 +55,36 @@ impl Listeners {
         };
         let bell = {
             let (segment, stop, sender) = (segment.clone(), stop.clone(), sender.clone());
-            thread("bell", Box::new(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    if segment.header().bell.wait(PATIENCE) && sender.send(Message::Bell).is_err() {
-                        return;
-                    }
-                }
-            }))?
-        };
-        let control = {
-            let epoll = epoll.clone();
-            thread("control", Box::new(move || {
-                let mut ready = [EpollEvent::empty(); 64];
-                loop {
-                    // Interrupted: wait again.
-                    let count = epoll.wait(&mut ready, EpollTimeout::NONE).unwrap_or(0);
-                    for event in &ready[..count] {
-                        if event.data() == STOP || sender.send(Message::Control(event.data() as u32)).is_err() {
+            thread(
+                "bell",
+                Box::new(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        if segment.header().bell.wait(PATIENCE) && sender.send(Message::Bell).is_err() {
                             return;
                         }
                     }
-                }
-            }))?
+                }),
+            )?
+        };
+        let control = {
+            let epoll = epoll.clone();
+            thread(
+                "control",
+                Box::new(move || {
+                    let mut ready = [EpollEvent::empty(); 64];
+                    loop {
+                        // Interrupted: wait again.
+                        let count = epoll.wait(&mut ready, EpollTimeout::NONE).unwrap_or(0);
+                        for event in &ready[..count] {
+                            if event.data() == STOP
+                                || sender.send(Message::Control(event.data() as u32)).is_err()
+                            {
+                                return;
+                            }
+                        }
+                    }
+                }),
+            )?
         };
         Ok(Self { epoll, wake, stop, segment, threads: vec![bell, control] })
     }

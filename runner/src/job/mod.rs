@@ -99,12 +99,11 @@ pub fn run(options: &Options) -> u8 {
         Err(ending) => (report::without_ranks(options, &ending, begin), ending),
     };
     let mut ending = ending;
-    if let Some(path) = &options.stats {
-        if let Err(error) = stats.write(path) {
-            if ending.is_success() {
-                ending = Ending::Setup(error.to_string());
-            }
-        }
+    if let Some(path) = &options.stats
+        && let Err(error) = stats.write(path)
+        && ending.is_success()
+    {
+        ending = Ending::Setup(error.to_string());
     }
     lock(&output).finish(&stats, &ending);
     ending.code()
@@ -199,7 +198,8 @@ impl<'a> Job<'a> {
                 }
             }
             let wait = if self.events.is_empty() {
-                let settle = quiet_since.map_or(TICK, |since| (since + SETTLE).saturating_duration_since(now));
+                let settle =
+                    quiet_since.map_or(TICK, |since| (since + SETTLE).saturating_duration_since(now));
                 next_tick.saturating_duration_since(now).min(settle)
             } else {
                 Duration::ZERO
@@ -288,11 +288,11 @@ impl<'a> Job<'a> {
 
     fn tick(&mut self) {
         self.escalate(EscalationEvent::Tick);
-        if let Some(limit) = self.options.timeout.filter(|limit| self.begin.elapsed() >= *limit) {
-            if self.ending.is_none() {
-                self.ending = Some(Ending::Timeout(limit));
-                self.escalate(EscalationEvent::End);
-            }
+        if let Some(limit) = self.options.timeout.filter(|limit| self.begin.elapsed() >= *limit)
+            && self.ending.is_none()
+        {
+            self.ending = Some(Ending::Timeout(limit));
+            self.escalate(EscalationEvent::End);
         }
         // While everything fits, ranks that block tell nobody. If none computes, the scheduler has to know why: they may
         // wait for each other for ever.
@@ -361,7 +361,11 @@ impl<'a> Job<'a> {
     }
 
     fn rank_failed(
-        &self, rank: u32, ending: supervisor::Ending, oom: OomKill, doing: Option<String>,
+        &self,
+        rank: u32,
+        ending: supervisor::Ending,
+        oom: OomKill,
+        doing: Option<String>,
     ) -> Ending {
         match (ending, oom) {
             (_, OomKill::JobLimit) => Ending::Memory(format!(

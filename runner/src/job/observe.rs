@@ -102,7 +102,9 @@ impl Job<'_> {
         }
         match word.state() {
             State::Running => self.events.push(Event::Running { rank }),
-            State::Blocked | State::Evicted if request > 0 && matches!(block.waiting(), Waiting::Memory { .. }) => {
+            State::Blocked | State::Evicted
+                if request > 0 && matches!(block.waiting(), Waiting::Memory { .. }) =>
+            {
                 self.events.push(Event::NeedsMemory { rank, bytes: request });
             }
             State::Blocked => self.events.push(Event::Blocked { rank, wait: wait(&segment, block) }),

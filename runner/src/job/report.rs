@@ -95,9 +95,10 @@ impl Job<'_> {
             .map(|rank| {
                 let block = segment.rank(rank);
                 let record = &self.ranks[rank as usize];
-                let status = record.status.clone().unwrap_or_else(|| {
-                    if record.pid.is_some() { "stopped".into() } else { "unborn".into() }
-                });
+                let status = record
+                    .status
+                    .clone()
+                    .unwrap_or_else(|| if record.pid.is_some() { "stopped".into() } else { "unborn".into() });
                 RankStats {
                     rank,
                     status,

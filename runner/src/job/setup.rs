@@ -80,7 +80,15 @@ impl Setup {
             moves: 2 * tokens,
         };
         let mail = Mail::create(spill).map_err(setup)?;
-        Ok(Self { program, scratch_dir, segment: Arc::new(segment), mail, limits, cgroup_limit: total, notes })
+        Ok(Self {
+            program,
+            scratch_dir,
+            segment: Arc::new(segment),
+            mail,
+            limits,
+            cgroup_limit: total,
+            notes,
+        })
     }
 }
 
@@ -91,9 +99,8 @@ fn setup(error: bdrun_ipc::Error) -> Ending {
 /// As the user named it if that is a path; else beside `bdrun` itself, then in PATH.
 fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
     let text = name.to_string_lossy().into_owned();
-    let is_program = |path: &Path| {
-        path.is_file() && path.metadata().is_ok_and(|m| m.permissions().mode() & 0o111 != 0)
-    };
+    let is_program =
+        |path: &Path| path.is_file() && path.metadata().is_ok_and(|m| m.permissions().mode() & 0o111 != 0);
     if Path::new(name).components().count() > 1 {
         let path = PathBuf::from(name);
         return if is_program(&path) {
@@ -139,7 +146,10 @@ fn unlinked_file(dir: &Path) -> std::io::Result<OwnedFd> {
     open.read(true).write(true).mode(0o600);
     match open.clone().custom_flags(libc::O_TMPFILE).open(dir) {
         Ok(file) => Ok(file.into()),
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) || error.raw_os_error() == Some(libc::EISDIR) => {
+        Err(error)
+            if error.raw_os_error() == Some(libc::EOPNOTSUPP)
+                || error.raw_os_error() == Some(libc::EISDIR) =>
+        {
             let path = dir.join(format!(".bdrun-spill-{}", std::process::id()));
             let file = open.create_new(true).open(&path)?;
             std::fs::remove_file(&path)?;

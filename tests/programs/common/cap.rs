@@ -20,7 +20,8 @@ impl Cap {
     pub fn new(limit: u64) -> Result<Self, String> {
         let (version, parent) = parent_group()?;
         let path = parent.join(format!("bdrun-test-{}-{}", std::process::id(), unique()));
-        fs::create_dir(&path).map_err(|error| format!("cannot make the cgroup {}: {error}", path.display()))?;
+        fs::create_dir(&path)
+            .map_err(|error| format!("cannot make the cgroup {}: {error}", path.display()))?;
         // From here on dropping it removes the directory.
         let cap = Self { path, version };
         let (file, swap) = match version {
@@ -36,7 +37,8 @@ impl Cap {
 
     /// Let a command, and all it starts, run inside.
     pub fn confine<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let procs = OpenOptions::new().write(true).open(self.path.join("cgroup.procs")).expect("open cgroup.procs");
+        let procs =
+            OpenOptions::new().write(true).open(self.path.join("cgroup.procs")).expect("open cgroup.procs");
         // SAFETY: the closure only writes a constant to a descriptor that it owns: async-signal-safe, no allocation.
         unsafe { command.pre_exec(move || enter(&procs)) }
     }
@@ -48,7 +50,8 @@ impl Cap {
 
     fn field(&self, file: &str, key: &str) -> u64 {
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
         value.unwrap_or_else(|| panic!("no {key} in {file} of {}", self.path.display()))
     }
 
@@ -96,7 +99,8 @@ fn parent_group() -> Result<(u8, PathBuf), String> {
         let mut back = back.split(' ');
         let (kind, options) = (back.next().unwrap_or_default(), back.nth(1).unwrap_or_default());
         if kind == "cgroup" && options.split(',').any(|option| option == "memory") {
-            let path = at.join(own(&|names| names.split(',').any(|name| name == "memory")).unwrap_or_default());
+            let path =
+                at.join(own(&|names| names.split(',').any(|name| name == "memory")).unwrap_or_default());
             return Ok((1, if path.is_dir() { path } else { at.to_owned() }));
         }
         let controls = |group: &Path| {

@@ -104,7 +104,11 @@ impl Drop for Directory {
 /// One of our programs, beside `bdrun`.
 pub fn program(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_bdrun")).with_file_name(name);
-    assert!(path.is_file(), "{} is missing: cargo build --workspace (or cargo test --workspace)", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing: cargo build --workspace (or cargo test --workspace)",
+        path.display()
+    );
     path
 }
 

@@ -24,7 +24,9 @@ pub fn marked(mark: &str) -> Vec<(i32, String)> {
     let line = format!("{MARK}={mark}");
     let found = all().filter(|&pid| environment(pid).contains(&line));
     found
-        .map(|pid| (pid, std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()))
+        .map(|pid| {
+            (pid, std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned())
+        })
         .collect()
 }
 
@@ -76,7 +78,10 @@ pub fn holders(files: &BTreeSet<u64>) -> Vec<i32> {
     let maps_one = |pid: i32| {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         maps.lines().filter(|line| line.contains("/memfd:bdrun-")).any(|line| {
-            line.split_ascii_whitespace().nth(4).and_then(|inode| inode.parse().ok()).is_some_and(|i| files.contains(&i))
+            line.split_ascii_whitespace()
+                .nth(4)
+                .and_then(|inode| inode.parse().ok())
+                .is_some_and(|i| files.contains(&i))
         })
     };
     all().filter(|&pid| !memory_files(pid).is_disjoint(files) || maps_one(pid)).collect()
@@ -85,7 +90,11 @@ pub fn holders(files: &BTreeSet<u64>) -> Vec<i32> {
 /// Names in `/dev/shm` that could be ours.
 pub fn named_shared_memory() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.filter(|path| path.to_string_lossy().contains("bdrun") || path.to_string_lossy().contains("sbmalloc")).collect()
+    entries
+        .filter(|path| {
+            path.to_string_lossy().contains("bdrun") || path.to_string_lossy().contains("sbmalloc")
+        })
+        .collect()
 }
 
 /// Processor time of a process so far, in clock ticks (10 ms); 0 if it is gone.

@@ -161,15 +161,17 @@ fn collectives(comm: &Communicator) {
 fn reductions_are_in_rank_order(comm: &Communicator) {
     let (rank, size) = (comm.rank(), comm.size());
     let map = |r: usize| [r as u64 * 2 + 3, r as u64 + 1];
-    let compose = |f: [u64; 2], g: [u64; 2]| [f[0].wrapping_mul(g[0]), f[0].wrapping_mul(g[1]).wrapping_add(f[1])];
+    let compose =
+        |f: [u64; 2], g: [u64; 2]| [f[0].wrapping_mul(g[0]), f[0].wrapping_mul(g[1]).wrapping_add(f[1])];
     let prefix = |n: usize| (1..n).fold(map(0), |total, r| compose(total, map(r)));
     assert_eq!(comm.allreduce(&[map(rank)], compose).unwrap(), [prefix(size)]);
     assert_eq!(comm.scan(&[map(rank)], compose).unwrap(), [prefix(rank + 1)]);
     assert_eq!(comm.reduce(0, &[map(rank)], compose).unwrap(), (rank == 0).then_some(vec![prefix(size)]));
     let long: Vec<f64> = (0..5000).map(|i| 1.0 / (i + rank + 1) as f64).collect();
     let total = comm.allreduce(&long, |a, b| a + b).unwrap();
-    let expected: Vec<f64> =
-        (0..5000).map(|i| (1..size).fold(1.0 / (i + 1) as f64, |t, r| t + 1.0 / (i + r + 1) as f64)).collect();
+    let expected: Vec<f64> = (0..5000)
+        .map(|i| (1..size).fold(1.0 / (i + 1) as f64, |t, r| t + 1.0 / (i + r + 1) as f64))
+        .collect();
     assert_eq!(total, expected, "a sum depends on timing");
 }
 
@@ -220,7 +222,10 @@ fn errors(comm: &Communicator) {
     comm.send(rank, 20, &[0u8; 7]).unwrap();
     assert!(matches!(comm.recv::<u32>(rank, 20), Err(Error::ElementSize { bytes: 7, size: 4, .. })));
     // What did not fit is still there.
-    assert!(matches!(comm.recv_into(rank, 20, &mut [0u8; 3]), Err(Error::Truncated { bytes: 7, room: 3, .. })));
+    assert!(matches!(
+        comm.recv_into(rank, 20, &mut [0u8; 3]),
+        Err(Error::Truncated { bytes: 7, room: 3, .. })
+    ));
     assert_eq!(comm.recv::<u8>(rank, 20).unwrap().0, [0; 7]);
     assert!(comm.alltoallv(&[0u8; 3], &vec![1; size + 1]).is_err());
     if size > 1 {
@@ -240,7 +245,8 @@ fn many_messages(comm: &Communicator) {
     let len = |from: usize, to: usize, round: usize| (from * 31 + to * 17 + round * 7919) % 3000;
     for round in 0..rounds {
         for to in 0..size {
-            comm.send(to, (round % 3) as u32, &pattern(from_to(rank, to, round), len(rank, to, round))).unwrap();
+            comm.send(to, (round % 3) as u32, &pattern(from_to(rank, to, round), len(rank, to, round)))
+                .unwrap();
         }
     }
     for tag in [2, 0, 1] {

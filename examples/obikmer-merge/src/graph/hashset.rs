@@ -280,7 +280,8 @@ struct Groups {
 impl Groups {
     fn of(table: &HashTable<Node>) -> Self {
         let bucket = table.iter_buckets().next().and_then(|i| Some((i, table.get_bucket(i)?)));
-        let control = bucket.map_or(0, |(i, node)| std::ptr::from_ref(node) as usize + (i + 1) * size_of::<Node>());
+        let control =
+            bucket.map_or(0, |(i, node)| std::ptr::from_ref(node) as usize + (i + 1) * size_of::<Node>());
         Self { control, mask: table.num_buckets().saturating_sub(1) }
     }
 

@@ -68,7 +68,15 @@ impl<'a, 'b> Walkers<'a, 'b> {
     fn launch(&mut self, at: usize, node: &'a Node, kmer: Oriented) -> bool {
         if at == self.walkers.len() {
             let (codes, sets) = (Vec::new(), Vec::new());
-            self.walkers.push(Walker { start: node, node, kmer, codes, sets, left: Stop::End, active: false });
+            self.walkers.push(Walker {
+                start: node,
+                node,
+                kmer,
+                codes,
+                sets,
+                left: Stop::End,
+                active: false,
+            });
         }
         if self.walkers[at].active {
             return false;

@@ -122,8 +122,7 @@ pub fn check(truth: &serde_json::Value, summary: &Summary, index: &Path) {
     assert_eq!(summary.total_unitig_bases, number("total_unitig_bases"));
     assert_eq!(summary.in_all_sources, number("in_all_sources"));
     assert_eq!(summary.in_one_source, number("in_one_source"));
-    let sources: BTreeMap<String, u64> =
-        summary.sources.iter().map(|s| (s.name.clone(), s.kmers)).collect();
+    let sources: BTreeMap<String, u64> = summary.sources.iter().map(|s| (s.name.clone(), s.kmers)).collect();
     let expected: BTreeMap<String, u64> =
         serde_json::from_value(truth["sources"].clone()).expect("counts by source");
     assert_eq!(sources, expected);
