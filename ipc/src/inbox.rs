@@ -2,7 +2,8 @@
 //! turns round, which keeps the order of each sender (MPI's non-overtaking rule) whatever way a payload went.
 //!
 //! Nodes come from one sparse pool; as many exist as messages were ever outstanding at once, and that memory is
-//! counted against the budget for good. There is no inbox that can be full: a sender never waits.
+//! counted against the budget for good. There is no inbox that can be full: a sender waits for nobody, but it waits, once
+//! its message is delivered, until there is memory for new nodes (rarely: 256 come at a time and all are used again).
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -14,7 +15,9 @@ use crate::{Error, Result};
 pub const INLINE_BYTES: usize = NODE_BYTES - HEADER_WORDS * 8;
 
 const HEADER_WORDS: usize = 6;
-const NODES_PER_PAGE: u64 = (4096 / NODE_BYTES) as u64;
+/// Nodes are paid for in blocks of this many bytes, so that asking for them is rare.
+pub const HEADER_BLOCK: u64 = 64 << 10;
+const NODES_PER_BLOCK: u64 = HEADER_BLOCK / NODE_BYTES as u64;
 
 /// A message that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +51,8 @@ fn low(word: u64) -> u32 {
     word as u32
 }
 
-/// Take a node: a free one, else a fresh one.
-fn take_node(segment: &Segment) -> Result<u32> {
+/// Take a node: a free one, else a fresh one; and bytes that the pool did not have for it.
+fn take_node(segment: &Segment) -> Result<(u32, u64)> {
     let header = segment.header();
     let mut top = header.free_nodes.load(SeqCst);
     while low(top) != 0 {
@@ -60,7 +63,7 @@ fn take_node(segment: &Segment) -> Result<u32> {
         let below = u64::from(low(Node::at(segment, index).next().load(SeqCst)));
         let after = ((top >> 32).wrapping_add(1) << 32) | below;
         match header.free_nodes.compare_exchange(top, after, SeqCst, SeqCst) {
-            Ok(_) => return Ok(index),
+            Ok(_) => return Ok((index, 0)),
             Err(now) => top = now,
         }
     }
@@ -69,10 +72,8 @@ fn take_node(segment: &Segment) -> Result<u32> {
         header.fresh_nodes.fetch_sub(1, SeqCst);
         return Err(Error::TooMany { what: "outstanding messages", most: u64::from(MAX_NODES) });
     }
-    if u64::from(index) % NODES_PER_PAGE == 0 {
-        header.pool.grow_headers(4096);
-    }
-    Ok(index)
+    let unpaid = u64::from(index).is_multiple_of(NODES_PER_BLOCK) && !header.pool.grow_headers(HEADER_BLOCK);
+    Ok((index, if unpaid { HEADER_BLOCK } else { 0 }))
 }
 
 fn free_node(segment: &Segment, index: u32) {
@@ -90,7 +91,8 @@ fn free_node(segment: &Segment, index: u32) {
 }
 
 /// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if
-/// [`concerns`] says so. `source` is the sender's rank in the communicator.
+/// [`concerns`] says so. `source` is the sender's rank in the communicator. Returns bytes of memory for headers that the
+/// pool did not have (mostly 0): the caller finds them before it goes on, see [`crate::pool::Pool::grow_headers`].
 pub fn push(
     segment: &Segment,
     mail: &Mail,
@@ -99,11 +101,11 @@ pub fn push(
     source: u32,
     tag: u32,
     data: &[u8],
-) -> Result<()> {
+) -> Result<u64> {
     let inline = data.len() <= INLINE_BYTES;
     let place = if inline { Place::default() } else { mail.put(segment, &[data])? };
-    let index = match take_node(segment) {
-        Ok(index) => index,
+    let (index, unpaid) = match take_node(segment) {
+        Ok(taken) => taken,
         Err(error) => {
             mail.release(segment, &place);
             return Err(error);
@@ -127,7 +129,7 @@ pub fn push(
     loop {
         node.next().store(top, SeqCst);
         match inbox.compare_exchange(top, u64::from(index + 1), SeqCst, SeqCst) {
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(unpaid),
             Err(now) => top = now,
         }
     }

@@ -90,7 +90,7 @@ fn a_killed_rank_is_named_and_nothing_is_left() {
 #[test]
 fn what_the_killed_rank_was_waiting_for_is_said() {
     let _machine = alone();
-    for options in ["-np 4", "-np 4 --memory 24M"] {
+    for options in ["-np 4", "-np 4 --memory 40M"] {
         let mut job = bdrun(&format!("{options} idle 12 60")).start();
         let ranks = job.wait_for_ranks(4);
         job.wait_for_output("asleep");

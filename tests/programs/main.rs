@@ -13,6 +13,7 @@ mod conformance;
 mod enforced;
 mod faults;
 mod full_disk;
+mod main_job;
 mod out_of_core;
 mod scale;
 mod stuck;

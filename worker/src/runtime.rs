@@ -194,6 +194,15 @@ impl Runtime {
         false
     }
 
+    /// Find memory of the budget for message headers, as if it were this rank's own, and hand it over.
+    pub fn pay_for_headers(&self, bytes: u64) {
+        if !self.pay(bytes) {
+            self.beg(bytes);
+        }
+        self.block().granted.fetch_sub(bytes, SeqCst);
+        self.segment.header().pool.headers_paid(bytes);
+    }
+
     /// Ask the master for memory and wait for it.
     fn beg(&self, bytes: u64) {
         let block = self.block();

@@ -142,11 +142,14 @@ impl Backend for Shm {
     fn send(&self, to: usize, tag: Tag, data: &[u8]) -> Result<()> {
         check_rank("send", to, self.size())?;
         let (runtime, peer, source) = (self.runtime, self.members[to], self.rank as u32);
-        inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, tag, data)
+        let unpaid = inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, tag, data)
             .map_err(|e| runtime.failed(e))?;
         // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
         if inbox::concerns(runtime.segment.rank(peer).waiting(), self.context, source, tag) {
             runtime.wake(peer);
+        }
+        if unpaid > 0 {
+            runtime.pay_for_headers(unpaid);
         }
         Ok(())
     }

@@ -83,6 +83,12 @@ fn last_line(bytes: &[u8], begins: bool) -> Option<usize> {
     }
 }
 
+/// Where the last line begins that is not blank, if it is a header.
+fn last_header(bytes: &[u8], begins: bool) -> Option<usize> {
+    let filled = bytes.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |at| at + 1);
+    last_line(&bytes[..filled], begins).filter(|&at| bytes.get(at) == Some(&b'>'))
+}
+
 /// What surrounds the place behind `bytes`.
 fn line_behind(bytes: &[u8], before: Line) -> Line {
     match last_line(bytes, before.begins) {
@@ -115,11 +121,9 @@ impl Fasta<'_> {
         }
         // Headers without letters behind them have no windows here; the next block skips them. At the end of the file
         // they stay, and needletail reports the last.
-        while stop < self.size {
-            let filled = bytes.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |at| at + 1);
-            match last_line(&bytes[..filled], begins) {
-                Some(at) if bytes.get(at) == Some(&b'>') => bytes.truncate(at),
-                _ => break,
+        if stop < self.size {
+            while let Some(at) = last_header(&bytes, begins) {
+                bytes.truncate(at);
             }
         }
         if bytes.iter().all(u8::is_ascii_whitespace) {

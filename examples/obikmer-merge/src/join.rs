@@ -263,7 +263,7 @@ impl<'a> Chains<'a> {
                 return Err(Error::Limit("a unitig has more than 4 G k-mers".into()));
             }
             if piece < self.pieces.len() {
-                self.joined.heads[piece] = (place.head >> 32) << 32 | (place.head & 0xffff_ffff) / 2;
+                self.joined.heads[piece] = (place.head & !0xffff_ffff) | ((place.head & 0xffff_ffff) / 2);
                 self.fresh.push((piece as u32, place));
             }
         }

@@ -37,7 +37,7 @@ impl Lengths {
         if !(3..=31).contains(&k) {
             return Err(Error::Usage(format!("-k {k}: k must be from 3 to 31 (a k-mer is held in 64 bits)")));
         }
-        if k % 2 == 0 {
+        if k.is_multiple_of(2) {
             return Err(Error::Usage(format!(
                 "-k {k}: k must be odd (with an even k a k-mer may be its own reverse complement)"
             )));

@@ -251,7 +251,7 @@ impl Unitigs {
     }
 
     /// Number of unitigs.
-    pub fn len(&self) -> Result<usize> {
+    pub fn count(&self) -> Result<usize> {
         Ok(self.0.slice::<u64>(1)?.len())
     }
 

@@ -5,6 +5,7 @@ mod cli;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::process::ExitCode;
 
+use bdrun_worker::World;
 use clap::Parser;
 use cli::{Cli, Command, Merge};
 use obikmer_merge::query::Query;
@@ -15,43 +16,94 @@ use obikmer_merge::{Error, MergeOptions, dump};
 static HEAP: sbmalloc::SbHeap = sbmalloc::SbHeap;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Who reads our output may stop whenever he likes.
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        // The rank that has the error tells it.
-        Err(Error::Elsewhere { .. }) => ExitCode::FAILURE,
+    let world = match bdrun_worker::init() {
+        Ok(world) => world,
         Err(error) => {
             eprintln!("obikmer-merge: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let first = world.communicator().rank() == 0;
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help, or what is wrong with the arguments: the same on every rank.
+        Err(error) => {
+            if first {
+                let _ = error.print();
+            }
+            return leave(&world, u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(&world, cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Who reads our output may stop whenever he likes.
+        Err(Failure::Ours(Error::Io { source, .. })) if source.kind() == ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        // Of an agreed error the rank that has it tells; of one that all have, the first.
+        Err(Failure::Agreed(error)) => {
+            if !matches!(error, Error::Elsewhere { .. }) {
+                eprintln!("obikmer-merge: {error}");
+            }
+            leave(&world, 1)
+        }
+        Err(Failure::Ours(error)) => {
+            eprintln!("obikmer-merge: {error}");
             ExitCode::FAILURE
+        }
+        Err(Failure::Everybodys(error)) => {
+            if first {
+                eprintln!("obikmer-merge: {error}");
+            }
+            leave(&world, 1)
         }
     }
 }
 
-fn run(cli: Cli) -> Result<(), Error> {
-    let world = bdrun_worker::init()?;
+/// Who has an error.
+enum Failure {
+    /// This rank, which the others do not wait for.
+    Ours(Error),
+    /// All ranks have the same.
+    Everybodys(Error),
+    /// All ranks know; one has the reason.
+    Agreed(Error),
+}
+
+/// End with an exit code, but not before every rank is here: the launcher ends the others as soon as one has failed, and
+/// the one that has something to tell must have told it.
+fn leave(world: &World, code: u8) -> ExitCode {
+    // Without the others there is nobody to wait for.
+    let _ = world.communicator().barrier();
+    ExitCode::from(code)
+}
+
+fn run(world: &World, cli: Cli) -> Result<(), Failure> {
     let comm = world.communicator();
     let Some(command) = cli.command else {
-        let options = options(cli.merge, world.budget_bytes())?;
+        let options = options(cli.merge, world.budget_bytes()).map_err(Failure::Everybodys)?;
         if comm.rank() == 0 && options.inputs.is_empty() && !options.add {
             println!("no inputs: merging the six bundled genomes into {}", options.out.display());
         }
-        let summary =
-            obikmer_merge::merge(comm, &|label, done, total| world.progress(label, done, total), &options)?;
+        let progress = |label: &str, done, total| world.progress(label, done, total);
+        let summary = obikmer_merge::merge(comm, &progress, &options).map_err(|error| match error {
+            Error::Communication(_) => Failure::Ours(error),
+            _ => Failure::Agreed(error),
+        })?;
         if comm.rank() == 0 {
-            print(|out| writeln!(out, "{summary}").map_err(writing))?;
+            print(|out| writeln!(out, "{summary}").map_err(writing)).map_err(Failure::Ours)?;
         }
         return Ok(());
     };
     if comm.rank() != 0 {
         return Ok(());
     }
-    match command {
+    let result = match command {
         Command::Query { index, fasta } => print(|out| Query::open(&index)?.answer(&fasta, out)),
         Command::Dump { what, index } if what.kmers => print(|out| dump::kmers(&index, out)),
         Command::Dump { index, .. } => print(|out| dump::unitigs(&index, out)),
-    }
+    };
+    result.map_err(Failure::Ours)
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {

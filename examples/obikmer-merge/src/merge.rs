@@ -185,7 +185,28 @@ fn beside(out: &Path, what: &str) -> Result<PathBuf> {
     let absolute = std::path::absolute(out).context(|| format!("cannot resolve {}", out.display()))?;
     let name = absolute.file_name().and_then(|n| n.to_str());
     let name = name.ok_or_else(|| Error::Usage(format!("--out {}: not a name", out.display())))?;
-    Ok(absolute.with_file_name(format!("{name}.{what}-{}", std::process::id())))
+    // Not the process's number: under bdrun that is nearly always the same.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Ok(absolute.with_file_name(format!("{name}.{what}-{:x}", now.as_nanos())))
+}
+
+/// Of a job that was killed a partial index is left, or a part of the one it had replaced; nobody has locked it.
+fn remove_what_killed_jobs_left(partial: &Path) -> Result<()> {
+    let (Some(parent), Some(name)) = (partial.parent(), partial.file_name().and_then(|n| n.to_str())) else {
+        return Ok(());
+    };
+    let Some(prefix) = name.rfind('-').map(|end| &name[..=end]) else { return Ok(()) };
+    for entry in std::fs::read_dir(parent).context(|| format!("cannot list {}", parent.display()))?.flatten()
+    {
+        if !entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix)) {
+            continue;
+        }
+        if std::fs::File::open(entry.path()).is_ok_and(|dir| dir.try_lock().is_ok()) {
+            std::fs::remove_dir_all(entry.path())
+                .context(|| format!("cannot remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn make_directories(plan: &mut Plan) -> Result<()> {
@@ -194,7 +215,13 @@ fn make_directories(plan: &mut Plan) -> Result<()> {
     if let Some(parent) = plan.partial.parent() {
         make(parent)?;
     }
+    remove_what_killed_jobs_left(&plan.partial)?;
     std::fs::create_dir(&plan.partial).context(|| format!("cannot create {}", plan.partial.display()))?;
+    let lock = std::fs::File::open(&plan.partial)
+        .and_then(|dir| dir.lock().map(|()| dir))
+        .context(|| format!("cannot lock {}", plan.partial.display()))?;
+    // Held until this process ends, however it does.
+    std::mem::forget(lock);
     for layer in 0..plan.layers() {
         if let Some(parent) = path(&plan.partial, layer, 0, Kind::Kmers).parent() {
             make(parent)?;
@@ -298,13 +325,22 @@ fn finish(plan: &Plan, options: &MergeOptions, ranks: usize, summary: &Summary) 
     if !out.exists() {
         return rename(&plan.partial, out);
     }
+    // Both names change at once where the file system can do that; then the old index goes.
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    if rustix::fs::renameat_with(rustix::fs::CWD, &plan.partial, rustix::fs::CWD, out, exchange).is_ok() {
+        return remove(&plan.partial);
+    }
     let before = beside(out, "old")?;
     rename(out, &before)?;
     if let Err(error) = rename(&plan.partial, out) {
         rename(&before, out)?;
         return Err(error);
     }
-    std::fs::remove_dir_all(&before).context(|| format!("cannot remove {}", before.display()))
+    remove(&before)
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    std::fs::remove_dir_all(dir).context(|| format!("cannot remove {}", dir.display()))
 }
 
 impl Job<'_> {

@@ -113,7 +113,7 @@ impl Old {
             };
             share.add_unitigs(Written {
                 bytes: bytes(Kind::Unitigs)?,
-                unitigs: unitigs.len()? as u64,
+                unitigs: unitigs.count()? as u64,
                 cyclic: unitigs.cyclic() as u64,
                 bases: unitigs.bases()?,
             });

@@ -76,12 +76,11 @@ pub fn records(path: &Path, mut reader: Box<dyn FastxReader + '_>, each: &mut fa
     for_each_record(path, &mut *reader, &mut |_, letters| each(letters))
 }
 
+/// Receives a record's name and its letters.
+pub type EachRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
 /// Every record's name and letters.
-pub fn for_each_record(
-    path: &Path,
-    reader: &mut dyn FastxReader,
-    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
-) -> Result<()> {
+pub fn for_each_record(path: &Path, reader: &mut dyn FastxReader, each: &mut EachRecord<'_>) -> Result<()> {
     let mut before = None;
     let mut count = 0u64;
     while let Some(record) = reader.next() {

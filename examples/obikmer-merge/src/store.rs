@@ -87,11 +87,9 @@ impl Store {
 #[inline]
 fn decode(header: u16, kmers: usize, bases: &[u8], k: usize, each: &mut impl FnMut(Oriented, u8)) {
     const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;
-    let mut at = k - 1;
     let mut kmer = Oriented::new(packed::word(bases, 0, k - 1), k);
     for index in 0..kmers {
-        kmer = kmer.right(u64::from(packed::get(bases, at)), k);
-        at += 1;
+        kmer = kmer.right(u64::from(packed::get(bases, index + k - 1)), k);
         let mut marks = ALL;
         if index == 0 && header & LEFT_FOREIGN != 0 {
             marks &= if header & LEFT_OWNED != 0 { !LOCAL_LEFT } else { !(LOCAL_LEFT | OWNED) };

@@ -25,7 +25,11 @@ fn alone_they_are_rank_0_of_1() {
     }
     let sweep = run(env!("CARGO_BIN_EXE_sweep"), &["1M", "2"]);
     assert!(sweep.status.success() && sweep.stdout.starts_with(b"check="), "{sweep:?}");
-    assert_eq!(run(env!("CARGO_BIN_EXE_sweep"), &["1M", "2"]).stdout, sweep.stdout, "a job of one has one result");
+    assert_eq!(
+        run(env!("CARGO_BIN_EXE_sweep"), &["1M", "2"]).stdout,
+        sweep.stdout,
+        "a job of one has one result"
+    );
 }
 
 #[test]

@@ -19,7 +19,9 @@ pub(super) fn doing(segment: &Segment, rank: u32) -> Option<String> {
         return None;
     }
     let of = |context: u32| if context == 0 { String::new() } else { format!(" on communicator {context}") };
+    let word = block.word.load();
     let text = match block.waiting() {
+        _ if word.runnable() => "waiting for its turn in memory".to_string(),
         Waiting::Nothing => "computing".to_string(),
         Waiting::AnyMessage => "waiting for one of several messages".into(),
         Waiting::Message { context, source, tag } => {
@@ -34,7 +36,7 @@ pub(super) fn doing(segment: &Segment, rank: u32) -> Option<String> {
         }
         Waiting::Memory { bytes } => format!("waiting for {} of memory", Bytes(bytes)),
     };
-    Some(match block.word.load().state() {
+    Some(match word.state() {
         State::Evicting => format!("{text}, being evicted"),
         State::Evicted => format!("{text}, evicted"),
         State::Restoring => format!("{text}, being restored"),

@@ -43,6 +43,8 @@ use setup::Setup;
 const GRACE: Duration = Duration::from_secs(5);
 /// What they get after another rank has failed.
 const FAILURE_GRACE: Duration = Duration::from_millis(200);
+/// How long the others may go on after a rank has failed by itself: where all of them have the error, one of them prints it.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long nothing must have happened before a job is given up.
 const SETTLE: Duration = Duration::from_millis(50);
 /// How often the live line is drawn.
@@ -77,6 +79,8 @@ struct Job<'a> {
     events: Vec<Event>,
     /// The first thing that decided how the job ends.
     ending: Option<Ending>,
+    /// When those that still live are asked to end.
+    silence: Option<Instant>,
     begin: Instant,
     alive: u32,
     most_alive: u32,
@@ -158,6 +162,7 @@ impl<'a> Job<'a> {
             ranks,
             events: Vec::new(),
             ending: None,
+            silence: None,
             begin,
             alive: 0,
             most_alive: 0,
@@ -178,6 +183,10 @@ impl<'a> Job<'a> {
                 return;
             }
             let now = Instant::now();
+            if self.silence.is_some_and(|silence| now >= silence) {
+                self.silence = None;
+                self.escalate(EscalationEvent::Fail);
+            }
             if now >= next_tick {
                 self.tick();
                 next_tick = now + TICK;
@@ -200,7 +209,8 @@ impl<'a> Job<'a> {
             let wait = if self.events.is_empty() {
                 let settle =
                     quiet_since.map_or(TICK, |since| (since + SETTLE).saturating_duration_since(now));
-                next_tick.saturating_duration_since(now).min(settle)
+                let silence = self.silence.map_or(TICK, |silence| silence.saturating_duration_since(now));
+                next_tick.saturating_duration_since(now).min(settle).min(silence)
             } else {
                 Duration::ZERO
             };
@@ -244,7 +254,7 @@ impl<'a> Job<'a> {
     }
 
     fn carry_out(&mut self, effect: Effect) {
-        if self.escalation.ending() {
+        if self.ending.is_some() {
             return;
         }
         match effect {
@@ -336,7 +346,8 @@ impl<'a> Job<'a> {
                     supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
                 });
                 if !ending.success() && self.ending.is_none() {
-                    self.end(self.rank_failed(rank, ending, oom, doing));
+                    self.ending = Some(self.rank_failed(rank, ending, oom, doing));
+                    self.silence = Some(Instant::now() + LAST_WORDS);
                 }
                 self.events.push(Event::Exited { rank, ok: ending.success() || self.ending.is_some() });
             }

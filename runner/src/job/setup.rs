@@ -75,7 +75,8 @@ impl Setup {
             budget: managed,
             resident,
             enforce: options.enforce,
-            rank_limit: options.rank_memory,
+            // Ranks themselves see to it that they hold no more; on top of that one may ask for room for messages.
+            rank_limit: options.rank_memory.map(|most| most.saturating_add(bdrun_ipc::inbox::HEADER_BLOCK)),
             first_reserve: first,
             moves: 2 * tokens,
         };

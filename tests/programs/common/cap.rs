@@ -67,6 +67,13 @@ impl Cap {
         self.number(usage).saturating_sub(files)
     }
 
+    /// Bytes of anonymous and shared memory that everything inside holds now.
+    pub fn anonymous_and_shared(&self) -> u64 {
+        let (anonymous, shared) =
+            if self.version == 1 { ("total_rss", "total_shmem") } else { ("anon", "shmem") };
+        self.field("memory.stat", anonymous) + self.field("memory.stat", shared)
+    }
+
     /// Processes the kernel killed because of the limit.
     pub fn oom_kills(&self) -> u64 {
         self.field(if self.version == 1 { "memory.oom_control" } else { "memory.events" }, "oom_kill")
