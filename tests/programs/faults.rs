@@ -70,7 +70,7 @@ fn a_killed_rank_is_named_and_nothing_is_left() {
         let (outcome, took) = end(job, &memory);
         outcome.failed_with(137, &[&format!("rank {rank} was killed by SIGKILL")]);
         let stats = outcome.stats();
-        assert_eq!(stats.status, "rank-killed", "round {round}");
+        assert_eq!((stats.status.as_str(), stats.overdraft_rank), ("rank-killed", None), "round {round}");
         for other in &stats.ranks {
             let expected: &[&str] = if other.rank == rank { &["signal 9"] } else { &["stopped", "unborn"] };
             assert!(expected.contains(&other.status.as_str()), "round {round}: {other:?}");

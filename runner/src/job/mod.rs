@@ -236,7 +236,9 @@ impl<'a> Job<'a> {
         let mut effects = Vec::new();
         let pool = &self.setup.segment.header().pool;
         let mut batch = std::mem::take(&mut self.events);
-        if self.scheduler.is_ended() || (!happened && self.alive > 0) {
+        // While the job is being ended no order is carried out: what the scheduler makes of the ends of ranks (an overdraft,
+        // say) would not be true.
+        if self.scheduler.is_ended() || self.escalation.ending() || (!happened && self.alive > 0) {
             return happened;
         }
         batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
