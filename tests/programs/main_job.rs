@@ -33,7 +33,8 @@ fn number(value: &Value) -> u64 {
 /// The counts in the summary are those of the truth.
 fn check_counts(out: &Path, k: u32) {
     let summary: Value =
-        serde_json::from_slice(&std::fs::read(out.join("summary.json")).expect("summary.json")).expect("JSON");
+        serde_json::from_slice(&std::fs::read(out.join("summary.json")).expect("summary.json"))
+            .expect("JSON");
     let truth = truth(k);
     assert_eq!(number(&summary["k"]), u64::from(k));
     for (ours, theirs) in [
@@ -60,7 +61,8 @@ fn digest(what: &str, index: &Path) -> String {
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
     let mut lines: Vec<&[u8]> = dump.stdout.split_inclusive(|&b| b == b'\n').collect();
     lines.sort_unstable();
-    let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sha256sum");
+    let mut sum =
+        Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sha256sum");
     sum.stdin.take().expect("its input").write_all(&lines.concat()).expect("write to sha256sum");
     let out = sum.wait_with_output().expect("its output").stdout;
     String::from_utf8_lossy(&out).chars().take(64).collect()
@@ -133,7 +135,11 @@ fn with_ample_memory_nothing_is_evicted() {
     let stats = outcome.stats();
     assert_eq!((stats.evicted_bytes, stats.restored_bytes, stats.spilled_message_bytes), (0, 0, 0));
     let ratio = highest as f64 / stats.demand_bytes as f64;
-    assert!((0.8..=1.2).contains(&ratio), "the kernel saw {highest} bytes, the demand was {}", stats.demand_bytes);
+    assert!(
+        (0.8..=1.2).contains(&ratio),
+        "the kernel saw {highest} bytes, the demand was {}",
+        stats.demand_bytes
+    );
 }
 
 /// What a user sees who does as the title says, twice.
@@ -215,11 +221,13 @@ fn wrong_input_is_one_clear_error() {
     let _machine = alone();
     let dir = Directory::new("input");
     let bad = dir.path().join("bad.fa.gz");
-    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/obikmer-merge/data/hpylori6/G27.fa.gz");
+    let bundled =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/obikmer-merge/data/hpylori6/G27.fa.gz");
     let whole = std::fs::read(&bundled).expect("a genome");
     std::fs::write(&bad, &whole[..whole.len() / 2]).expect("write half of it");
     let out = dir.path().join("index");
-    let command = format!("-np 5 obikmer-merge --out {} {} {}", out.display(), bundled.display(), bad.display());
+    let command =
+        format!("-np 5 obikmer-merge --out {} {} {}", out.display(), bundled.display(), bad.display());
     let outcome = bdrun(&command).run();
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("bad.fa.gz"), "{outcome:?}");

@@ -35,28 +35,3 @@ fn hpylori6_k21_one_rank() {
 fn hpylori6_k21_seven_ranks() {
     bundled(21, 7);
 }
-
-/// Larger sets, where they are: `OBIKMER_GENOMES=DIR OBIKMER_SET=kleb8 OBIKMER_RANKS=7 cargo test --release --test
-/// truth -- --ignored --nocapture`, after `get-genomes DIR`.
-#[test]
-#[ignore = "needs genomes that are not bundled"]
-fn set_from_environment() {
-    let get = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
-    let (set, k) = (get("OBIKMER_SET", "kleb8"), get("OBIKMER_K", "31"));
-    let genomes = PathBuf::from(get("OBIKMER_GENOMES", "/tmp/genomes")).join(&set);
-    let mut inputs: Vec<PathBuf> =
-        std::fs::read_dir(genomes).expect("genomes").map(|e| e.expect("an entry").path()).collect();
-    inputs.sort();
-    let dir = tempfile::tempdir().expect("a directory");
-    let out = dir.path().join("index");
-    let options = MergeOptions {
-        k: k.parse().ok(),
-        out: out.clone(),
-        inputs,
-        verbose: true,
-        ..MergeOptions::default()
-    };
-    let summary = merge(get("OBIKMER_RANKS", "7").parse().expect("a number"), &options);
-    println!("{summary}");
-    check(&truth()[set][format!("k{k}")], &summary, &out);
-}

@@ -9,7 +9,7 @@ pub fn mix(word: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// [`mix`] for maps with 64-bit keys.
+/// `mix` for maps with 64-bit keys.
 #[derive(Clone, Copy, Default)]
 pub struct Mixer;
 
