@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::path::PathBuf;
-
 use common::{check, merge, truth};
 use obikmer_merge::MergeOptions;
 
