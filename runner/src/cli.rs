@@ -87,6 +87,13 @@ pub struct Options {
     )]
     pub env: Vec<EnvSetting>,
 
+    /// Page a waiting rank out every MS milliseconds, whatever the memory
+    ///
+    /// A test option, for us and for you: does the program survive paging? The rank comes back when what it waits for is
+    /// there. Counted in --stats (chaos_evictions).
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub chaos: Option<u64>,
+
     /// How many ranks compute at once [default: the processors bdrun may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub processors: Option<u32>,

@@ -63,6 +63,9 @@ pub struct Stats {
     /// How many times a rank was evicted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub evictions: u64,
+    /// Evictions ordered by `--chaos`, those that came too late included.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub chaos_evictions: u64,
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,

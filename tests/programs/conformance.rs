@@ -64,3 +64,19 @@ fn np_9() {
 fn np_24() {
     all_modes(24);
 }
+
+/// Paged out and in again at any moment although there is memory for all: nobody notices.
+#[test]
+fn under_chaos() {
+    let _machine = alone();
+    let outcome = bdrun(&format!("-np 6 --memory 8G --chaos 1 conformance {BALLAST} 4")).succeed();
+    assert_eq!(outcome.stdout, "6 ranks conform\n");
+    let stats = outcome.stats();
+    assert!(stats.chaos_evictions >= 50 && stats.evictions >= 50, "{stats:?}");
+
+    let calm = bdrun("-np 8 --memory 8G sweep 8M 6").succeed();
+    let chaotic = bdrun("-np 8 --memory 8G --chaos 2 sweep 8M 6").succeed();
+    assert_eq!(chaotic.stdout, calm.stdout);
+    assert_eq!(calm.stats().evictions, 0);
+    assert!(chaotic.stats().evictions >= 10, "{:?}", chaotic.stats());
+}

@@ -10,9 +10,11 @@
 //! | `listen.rs` | the two listening threads |
 //! | `observe.rs` | from state words to scheduler events |
 //! | `orders.rs` | from scheduler effects to state words and processes |
+//! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
 
+mod chaos;
 mod describe;
 mod listen;
 mod observe;
@@ -34,6 +36,7 @@ use crate::scheduler::{Effect, Event, Scheduler};
 use crate::supervisor::{
     self, Escalation, EscalationEffect, EscalationEvent, Happening, OomKill, Supervisor,
 };
+use chaos::Chaos;
 use describe::doing;
 use listen::{Listeners, Message};
 use observe::Seen;
@@ -88,6 +91,7 @@ struct Job<'a> {
     largest_rank: u64,
     /// Somebody was told of an overdraft.
     overdraft_noted: bool,
+    chaos: Chaos,
     meter: report::Meter,
 }
 
@@ -169,6 +173,7 @@ impl<'a> Job<'a> {
             most_resident: 0,
             largest_rank: 0,
             overdraft_noted: false,
+            chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
         })
     }
@@ -187,6 +192,7 @@ impl<'a> Job<'a> {
                 self.silence = None;
                 self.escalate(EscalationEvent::Fail);
             }
+            self.chaos();
             if now >= next_tick {
                 self.tick();
                 next_tick = now + TICK;
@@ -210,7 +216,8 @@ impl<'a> Job<'a> {
                 let settle =
                     quiet_since.map_or(TICK, |since| (since + SETTLE).saturating_duration_since(now));
                 let silence = self.silence.map_or(TICK, |silence| silence.saturating_duration_since(now));
-                next_tick.saturating_duration_since(now).min(settle).min(silence)
+                let chaos = self.chaos.next.map_or(TICK, |next| next.saturating_duration_since(now));
+                next_tick.saturating_duration_since(now).min(settle).min(silence).min(chaos)
             } else {
                 Duration::ZERO
             };
@@ -244,6 +251,9 @@ impl<'a> Job<'a> {
         batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
         for event in batch {
             self.scheduler.handle(event, &mut effects);
+            if matches!(event, Event::Chaos { .. }) && matches!(effects[..], [.., Effect::Evict { .. }]) {
+                self.chaos.evictions += 1;
+            }
             for effect in effects.drain(..) {
                 self.carry_out(effect);
             }

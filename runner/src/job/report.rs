@@ -139,6 +139,7 @@ impl Job<'_> {
             scratch_written_bytes: block_sum(|b| b.written.load(SeqCst)),
             scratch_read_bytes: block_sum(|b| b.read.load(SeqCst)),
             evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),
+            chaos_evictions: self.chaos.evictions,
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
         };
         (stats, ending)

@@ -119,6 +119,11 @@ pub enum Event {
         /// Whether it ended well.
         ok: bool,
     },
+    /// Page this rank out if it waits, whether or not anybody needs its memory: a test of programs (`--chaos`).
+    Chaos {
+        /// The rank.
+        rank: Rank,
+    },
     /// The budget was changed. The shared pool has been changed before, so the last [`Event::Pool`] tells.
     LimitChanged {
         /// The new budget, bytes.

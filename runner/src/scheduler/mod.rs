@@ -147,6 +147,9 @@ impl Scheduler {
             }
             Ok(()) => {
                 self.schedule(effects);
+                if let Event::Chaos { rank } = event {
+                    self.evict_for_chaos(rank, effects);
+                }
                 if event == Event::Settled && effects.len() == before && !self.ended {
                     self.settle(effects);
                 }
@@ -208,7 +211,7 @@ impl Scheduler {
                 self.disk_full = None;
                 return Ok(());
             }
-            Event::Settled => return Ok(()),
+            Event::Settled | Event::Chaos { .. } => return Ok(()),
             Event::Spawned { rank }
             | Event::SpawnFailed { rank }
             | Event::Attached { rank }
@@ -231,7 +234,7 @@ impl Scheduler {
             return Ok(());
         }
         match event {
-            Event::Pool { .. } | Event::LimitChanged { .. } | Event::Settled => {}
+            Event::Pool { .. } | Event::LimitChanged { .. } | Event::Settled | Event::Chaos { .. } => {}
             Event::Spawned { .. } if life == Life::Spawning => self.arrived(rank),
             Event::SpawnFailed { .. } => return Err(Failure::SpawnFailed { rank }),
             Event::Attached { .. } => {

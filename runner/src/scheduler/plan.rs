@@ -2,7 +2,7 @@
 //! nobody can go on.
 
 use super::order::{self, Claim};
-use super::rank::{Life, Pending};
+use super::rank::{Life, Pending, RankState};
 use super::{Effect, Failure, Rank, Scheduler, admission, signed};
 
 impl Scheduler {
@@ -311,6 +311,13 @@ impl Scheduler {
             state.pending = Some(pending);
         });
         effects.push(Effect::Grant { rank, bytes, overdraft });
+    }
+
+    /// The rank leaves although nobody needs its memory. It comes back like any other: when it is runnable.
+    pub(super) fn evict_for_chaos(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        if self.may_evict() && self.ranks.get(rank as usize).is_some_and(RankState::is_evictable) {
+            self.evict(rank, effects);
+        }
     }
 
     fn evict(&mut self, rank: Rank, effects: &mut Vec<Effect>) {

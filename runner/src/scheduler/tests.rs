@@ -69,6 +69,19 @@ fn needs(rank: Rank, bytes: u64) -> Event {
 }
 
 #[test]
+fn chaos_evicts_only_who_waits() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 3));
+    bench.start(3, MIB);
+    assert_eq!(bench.tell(&[Event::Chaos { rank: 0 }]), [], "it runs");
+    assert_eq!(bench.tell(&[Event::Chaos { rank: 9 }]), [], "there is none");
+    assert_eq!(bench.tell(&[blocked(1, 2), Event::Chaos { rank: 1 }]), [Effect::Evict { rank: 1 }]);
+    assert_eq!(bench.tell(&[Event::Chaos { rank: 1 }]), [], "it is on its way");
+    assert_eq!(bench.evicted(1, MIB), [], "it comes back when it is runnable");
+    let back = Effect::Restore { rank: 1, bytes: MIB, overdraft: false };
+    assert_eq!(bench.tell(&[Event::Runnable { rank: 1 }]), [back]);
+}
+
+#[test]
 fn admits_up_to_the_count_and_the_budget() {
     let mut bench = Bench::new(10, limits(100 * MIB, 3));
     let spawned = bench.tell(&[]);

@@ -166,6 +166,10 @@ impl<'a> World<'a> {
     fn tell(&mut self, settled: bool) -> Option<Effect> {
         let mut batch: Vec<Event> = self.news.drain(..).collect();
         batch.insert(0, Event::Pool { free: self.free, messages: self.messages });
+        if self.draw.chance(self.chaos.unasked) {
+            let rank = self.draw.below(self.ranks.len() as u64) as u32;
+            batch.push(Event::Chaos { rank });
+        }
         if settled {
             batch.push(Event::Settled);
         }

@@ -111,9 +111,9 @@ prop_compose! {
 
 prop_compose! {
     fn chaos()(
-        seed in 1_u64.., lag in 0_u32..12, refused in 0_u8..120, denied in 0_u8..120, unseen: u8
+        seed in 1_u64.., lag in 0_u32..12, refused in 0_u8..120, denied in 0_u8..120, unseen: u8, unasked in 0_u8..60
     ) -> Chaos {
-        Chaos { seed, lag, refused, denied, unseen, scratch: None }
+        Chaos { seed, lag, refused, denied, unseen, unasked, scratch: None }
     }
 }
 
