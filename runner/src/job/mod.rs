@@ -93,6 +93,7 @@ struct Job<'a> {
     overdraft_noted: bool,
     chaos: Chaos,
     meter: report::Meter,
+    work: report::Work,
 }
 
 /// Run a job; the exit code.
@@ -175,6 +176,7 @@ impl<'a> Job<'a> {
             overdraft_noted: false,
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
+            work: report::Work::default(),
         })
     }
 

@@ -1,7 +1,10 @@
 //! Progress while the job runs, and the account at its end.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
+
+use bdrun_ipc::segment::Progress;
 
 use super::{Job, KILLED_PATIENCE, OUTPUT_PATIENCE};
 use crate::cli::Options;
@@ -23,6 +26,49 @@ impl Meter {
         });
         self.last = Some((now, moved));
         rate
+    }
+}
+
+/// What the ranks have said of their work, part by part.
+#[derive(Default)]
+pub(super) struct Work {
+    parts: Vec<Part>,
+    /// The part that each rank is in.
+    present: BTreeMap<u32, usize>,
+}
+
+/// A part of the work, such as `merge`.
+struct Part {
+    label: String,
+    /// Done and total of the ranks that have begun it.
+    ranks: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Work {
+    fn report(&mut self, rank: u32, report: Progress) {
+        let known = self.parts.iter().position(|part| part.label == report.label);
+        let part = known.unwrap_or_else(|| {
+            self.parts.push(Part { label: report.label, ranks: BTreeMap::new() });
+            self.parts.len() - 1
+        });
+        let before = self.present.insert(rank, part);
+        // Whoever has gone on has done all of the part before, also if its last report of it was overtaken.
+        if let Some(record) = before.filter(|&b| b != part).and_then(|b| self.parts[b].ranks.get_mut(&rank)) {
+            record.0 = record.1;
+        }
+        self.parts[part].ranks.insert(rank, (report.done, report.total));
+    }
+
+    /// The part that most ranks are in, summed over all: those that have not begun it will have as much to do as the
+    /// others.
+    fn summed(&self, np: u32) -> Option<JobProgress> {
+        let mut count = vec![0u32; self.parts.len()];
+        self.present.values().for_each(|&part| count[part] += 1);
+        let most = (0..count.len()).max_by_key(|&part| count[part])?;
+        let part = &self.parts[most];
+        let (done, total) = part.ranks.values().fold((0, 0), |sum, r| (sum.0 + r.0.min(r.1), sum.1 + r.1));
+        let total = (u128::from(total) * u128::from(np) / part.ranks.len().max(1) as u128) as u64;
+        Some(JobProgress { label: part.label.clone(), done, total })
     }
 }
 
@@ -50,21 +96,11 @@ impl Job<'_> {
         let header = segment.header();
         let counts = self.scheduler.counts();
         let mut moved = 0;
-        let mut progress: Option<JobProgress> = None;
         for rank in 0..segment.np() {
             let block = segment.rank(rank);
             moved += block.written.load(SeqCst) + block.read.load(SeqCst);
             if let Some(report) = block.progress() {
-                let sum = progress.get_or_insert_with(JobProgress::default);
-                // Ranks may be in different parts of the work: the part that most recently began on the lowest rank
-                // that has not finished it is shown.
-                if sum.label != report.label && (sum.label.is_empty() || sum.done >= sum.total) {
-                    *sum = JobProgress { label: report.label.clone(), done: 0, total: 0 };
-                }
-                if sum.label == report.label {
-                    sum.done += report.done;
-                    sum.total += report.total;
-                }
+                self.work.report(rank, report);
             }
         }
         let budget = header.pool.budget();
@@ -78,7 +114,7 @@ impl Job<'_> {
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
             disk_bytes_per_s: self.meter.rate(moved),
-            progress,
+            progress: self.work.summed(segment.np()),
         }
     }
 
@@ -143,5 +179,30 @@ impl Job<'_> {
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
         };
         (stats, ending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(label: &str, done: u64, total: u64) -> Progress {
+        Progress { label: label.into(), done, total }
+    }
+
+    #[test]
+    fn the_part_that_most_ranks_are_in_is_shown_for_all() {
+        let mut work = Work::default();
+        assert_eq!(work.summed(4), None);
+        work.report(0, report("read", 5, 10));
+        let read = |done, total| Some(JobProgress { label: "read".into(), done, total });
+        // Three ranks have not said anything yet.
+        assert_eq!(work.summed(4), read(5, 40));
+        (1..4).for_each(|rank| work.report(rank, report("read", 10, 10)));
+        work.report(0, report("merge", 1, 2));
+        // Rank 0 has gone on, so it has read all.
+        assert_eq!(work.summed(4), read(40, 40));
+        (1..3).for_each(|rank| work.report(rank, report("merge", 2, 2)));
+        assert_eq!(work.summed(4), Some(JobProgress { label: "merge".into(), done: 5, total: 8 }));
     }
 }
