@@ -15,5 +15,6 @@ mod faults;
 mod full_disk;
 mod main_job;
 mod out_of_core;
+mod phases;
 mod scale;
 mod stuck;

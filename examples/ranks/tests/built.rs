@@ -30,11 +30,20 @@ fn alone_they_are_rank_0_of_1() {
         sweep.stdout,
         "a job of one has one result"
     );
+    let phases = run(env!("CARGO_BIN_EXE_phases"), &["1", "3", "rw", "4", "1"]);
+    let last = String::from_utf8_lossy(&phases.stdout);
+    // The value of `benches/tools/phases.c`, one rank.
+    assert!(phases.status.success() && last.ends_with(" check=5bc13f2f1a4cab00\n"), "{phases:?}");
 }
 
 #[test]
 fn a_wrong_command_line_says_how_it_is_used() {
-    for program in [env!("CARGO_BIN_EXE_sweep"), env!("CARGO_BIN_EXE_idle"), env!("CARGO_BIN_EXE_relay")] {
+    for program in [
+        env!("CARGO_BIN_EXE_sweep"),
+        env!("CARGO_BIN_EXE_phases"),
+        env!("CARGO_BIN_EXE_idle"),
+        env!("CARGO_BIN_EXE_relay"),
+    ] {
         let output = run(program, &["x"]);
         assert_eq!(output.status.code(), Some(2), "{program}");
         assert!(output.stderr.starts_with(b"usage: "), "{output:?}");
