@@ -43,20 +43,18 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Direct sequential transfers in pieces of 8 MiB: the yardstick.
+/// Direct sequential transfers in pieces of 8 MiB: the yardstick. Through one buffer of that size again and again,
+/// which stays in the processor's cache, and from and to memory as large as what is moved, there already.
 struct Raw {
     file: std::fs::File,
     buffer: *mut u8,
+    layout: Layout,
 }
 
 impl Raw {
     const PIECE: usize = 8 << 20;
-    const LAYOUT: Layout = match Layout::from_size_align(Self::PIECE, 2 << 20) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!(),
-    };
 
-    fn new() -> std::io::Result<Self> {
+    fn new(bytes: usize) -> std::io::Result<Self> {
         let dir = ["BDRUN_SCRATCH", "TMPDIR"]
             .iter()
             .find_map(|n| std::env::var(n).ok())
@@ -64,21 +62,25 @@ impl Raw {
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
         let file = options.open(&dir)?;
+        let layout = Layout::from_size_align(bytes, 2 << 20).expect("layout");
         // SAFETY: not empty; used within its size.
-        let buffer = unsafe { System.alloc(Self::LAYOUT) };
+        let buffer = unsafe { System.alloc(layout) };
         // SAFETY: as above. Huge pages, as the arenas have: with small ones the disk looks half as fast.
         unsafe {
-            libc::madvise(buffer.cast(), Self::PIECE, libc::MADV_HUGEPAGE);
-            buffer.write_bytes(0x5a, Self::PIECE);
+            libc::madvise(buffer.cast(), bytes, libc::MADV_HUGEPAGE);
+            buffer.write_bytes(0x5a, bytes);
         }
-        Ok(Self { file, buffer })
+        Ok(Self { file, buffer, layout })
     }
 
-    fn pass(&self, out: bool, bytes: usize) -> Took {
-        let (fd, buffer) = (self.file.as_raw_fd(), self.buffer.cast());
+    /// A pass over the file, through one piece of memory or as much as there is of the file.
+    fn pass(&self, out: bool, hot: bool) -> Took {
+        let fd = self.file.as_raw_fd();
         let pass = || {
-            for at in (0..bytes).step_by(Self::PIECE) {
-                // SAFETY: the buffer has `PIECE` bytes.
+            for at in (0..self.layout.size()).step_by(Self::PIECE) {
+                // SAFETY: the buffer has as many bytes as the file, a multiple of `PIECE`.
+                let buffer = unsafe { self.buffer.add(if hot { 0 } else { at }) }.cast();
+                // SAFETY: as above.
                 let n = unsafe {
                     match out {
                         true => libc::pwrite(fd, buffer, Self::PIECE, at as i64),
@@ -95,7 +97,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
-        unsafe { System.dealloc(self.buffer, Self::LAYOUT) };
+        unsafe { System.dealloc(self.buffer, self.layout) };
     }
 }
 
@@ -103,6 +105,7 @@ impl Drop for Raw {
 #[derive(Default)]
 struct Rounds {
     raw: Vec<Took>,
+    raw_wide: Vec<Took>,
     took: Vec<Took>,
     moved: Moved,
 }
@@ -111,28 +114,25 @@ impl Rounds {
     fn line(&self, direction: &str, bytes: usize) {
         let gib = bytes as f64 / GIB;
         let rate = |rounds: &[Took]| gib / median(rounds.iter().map(|t| t.wall));
-        let ratio = || median(self.took.iter().zip(&self.raw).map(|(t, raw)| raw.wall / t.wall));
         let cpu = |rounds: &[Took]| median(rounds.iter().map(|t| t.cpu)) / gib;
         print!("    {direction:3} {:6.2} GiB/s, {:.3} CPU s/GiB", rate(&self.took), cpu(&self.took));
         print!(", {:4} MiB moved", self.moved.bytes >> 20);
-        match self.raw.is_empty() {
-            true => println!(),
-            false => println!(
-                "; raw {:5.2} GiB/s, {:.3} CPU s/GiB; {:.2} of raw",
-                rate(&self.raw),
-                cpu(&self.raw),
-                ratio()
-            ),
+        for (name, raw) in
+            [("raw", &self.raw), ("raw, wide", &self.raw_wide)].iter().filter(|r| !r.1.is_empty())
+        {
+            let ratio = median(self.took.iter().zip(*raw).map(|(t, raw)| raw.wall / t.wall));
+            print!("; {name} {:5.2} GiB/s: {ratio:.2} of it", rate(raw));
         }
+        println!();
     }
 }
 
 fn main() {
     let mib = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1024usize);
-    let bytes = mib << 20;
-    let raw = Raw::new().inspect_err(|e| println!("no direct file to compare with: {e}")).ok();
+    let bytes = (mib << 20).next_multiple_of(Raw::PIECE);
+    let raw = Raw::new(bytes).inspect_err(|e| println!("no direct file to compare with: {e}")).ok();
     if let Some(raw) = &raw {
-        raw.pass(true, bytes); // the first pass finds the file's place on the disk
+        raw.pass(true, true); // the first pass finds the file's place on the disk
     }
     for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
         for huge in [HugePolicy::Auto, HugePolicy::Never] {
@@ -142,7 +142,7 @@ fn main() {
             words.try_reserve_exact(bytes / 8).expect("memory");
             words.extend((0..bytes as u64 / 8).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
             println!("{tracker:?}, {huge:?}: first time");
-            let (out, back) = round(None, bytes);
+            let (out, back) = round(None);
             let mut first = [Rounds::default(), Rounds::default()];
             (first[0].took, first[0].moved) = (vec![out.0], out.1);
             (first[1].took, first[1].moved) = (vec![back.0], back.1);
@@ -155,7 +155,7 @@ fn main() {
                         words.chunks_mut(CHUNK / 8).step_by(step).for_each(|block| block[17] ^= 1);
                     }
                     let beside = raw.as_ref().filter(|_| step == 1).map(|raw| (raw, &mut rounds));
-                    let (out, back) = round(beside, bytes);
+                    let (out, back) = round(beside);
                     for (rounds, (took, moved)) in rounds.iter_mut().zip([out, back]) {
                         rounds.took.push(took);
                         rounds.moved = moved;
@@ -170,11 +170,12 @@ fn main() {
 }
 
 /// One evict and one restore, each after a raw pass of its kind.
-fn round(raw: Option<(&Raw, &mut [Rounds; 2])>, bytes: usize) -> ((Took, Moved), (Took, Moved)) {
+fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)) {
     let mut raw = raw;
     let mut beside = |i: usize| {
         if let Some((raw, rounds)) = &mut raw {
-            rounds[i].raw.push(raw.pass(i == 0, bytes));
+            rounds[i].raw.push(raw.pass(i == 0, true));
+            rounds[i].raw_wide.push(raw.pass(i == 0, false));
         }
     };
     beside(0);
