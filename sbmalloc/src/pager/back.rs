@@ -1,7 +1,7 @@
 //! The transfers of a restore: stored blocks are read into memory beside, verified, and moved over in runs.
 //!
-//! Where the store allows it, several pieces are read at a time, those that have arrived are verified
-//! meanwhile, and the next run is read ahead while one is moved into place.
+//! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
+//! meanwhile.
 
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW, Window};
@@ -30,8 +30,8 @@ impl Session {
         let Self { pagemap, buffers, .. } = self;
         let Buffers { window, queue } = &mut **buffers;
         let frames = arena.frames.source();
-        let (stages, moved) = ([None, None], Moved::default());
-        let mut reader = Reader { arena, store, beside, queue, frames, hi, stages, moved };
+        let (stage, moved) = (None, Moved::default());
+        let mut reader = Reader { arena, store, beside, queue, frames, hi, stage, moved };
         let mut at = lo;
         while at < hi {
             let (staged, run) = reader.fill(at)?;
@@ -90,8 +90,9 @@ struct Reader<'a> {
     frames: &'static dyn FrameSource,
     /// Where the evicted bytes end.
     hi: usize,
-    /// The run that is filled, and the one after it, read ahead.
-    stages: [Option<Stage>; 2],
+    /// The run that is filled. Only one: with the next one staged and read ahead, restores of 1 GiB took
+    /// five times the CPU time, as if without huge pages (measured; why is not known).
+    stage: Option<Stage>,
     moved: Moved,
 }
 
@@ -109,12 +110,10 @@ impl Reader<'_> {
 
     /// Fills the run that begins at `at` with its stored blocks, verified; returns where it is staged, and the run.
     fn fill(&mut self, at: usize) -> Result<(usize, Range<usize>), PagerError> {
-        if self.stages[0].is_none() {
-            self.stages[0] = Some(self.stage(at)?);
-        }
+        self.stage = Some(self.stage(at)?);
         loop {
             self.feed();
-            match &self.stages[0] {
+            match &self.stage {
                 Some(Stage { failed: Some(e), .. }) => return Err(*e),
                 Some(s) if s.reading == 0 && s.next == s.end() => return Ok((s.staged, s.run.clone())),
                 _ => {}
@@ -129,47 +128,35 @@ impl Reader<'_> {
     /// Starts reads until the queue is full or all is asked for; without a queue makes one read.
     fn feed(&mut self) {
         let most = if self.beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS };
-        for ahead in [false, true] {
-            if ahead {
-                // Read ahead only beside. That memory can be wanting will show when it is the run's turn.
-                let from = self.stages[0].as_ref().map_or(self.hi, |s| s.run.end);
-                if self.beside.is_none() || from >= self.hi {
-                    return;
-                }
-                if self.stages[1].is_none() && !self.queue.is_full() {
-                    self.stages[1] = self.stage(from).ok();
-                }
+        let Some(stage) = &mut self.stage else { return };
+        while stage.next < stage.end() {
+            if self.queue.is_full() {
+                return;
             }
-            let Some(stage) = &mut self.stages[ahead as usize] else { return };
-            while stage.next < stage.end() {
-                if self.queue.is_full() {
-                    return;
-                }
-                let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
-                let Some(blocks) = plan::next_stored(stage.next..stage.end(), most, state) else {
-                    stage.next = stage.end();
-                    break;
-                };
-                stage.next = blocks.end;
-                stage.reading += 1;
-                let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
-                let at = stage.staged + offset - stage.run.start;
-                let transfer = Transfer { direction: Direction::Read, offset, at, len };
-                let Some(fd) = self.beside else {
-                    // SAFETY: the blocks lie inside the run, so the target lies inside the staging of its length.
-                    let landed = unsafe { transfer.by_calls(self.store, 0) };
-                    return self.land(landed);
-                };
-                // SAFETY: as above; the staging outlives the transfer.
-                unsafe { self.queue.start(self.store, fd, transfer) };
-            }
+            let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
+            let Some(blocks) = plan::next_stored(stage.next..stage.end(), most, state) else {
+                stage.next = stage.end();
+                break;
+            };
+            stage.next = blocks.end;
+            stage.reading += 1;
+            let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
+            let at = stage.staged + offset - stage.run.start;
+            let transfer = Transfer { direction: Direction::Read, offset, at, len };
+            let Some(fd) = self.beside else {
+                // SAFETY: the blocks lie inside the run, so the target lies inside the staging of its length.
+                let landed = unsafe { transfer.by_calls(self.store, 0) };
+                return self.land(landed);
+            };
+            // SAFETY: as above; the staging outlives the transfer.
+            unsafe { self.queue.start(self.store, fd, transfer) };
         }
     }
 
     /// Verifies what was read.
     fn land(&mut self, landed: Landed) {
         let Transfer { offset, at, len, .. } = landed.transfer;
-        let Some(stage) = self.stages.iter_mut().flatten().find(|s| s.run.contains(&offset)) else { return };
+        let Some(stage) = &mut self.stage else { return };
         stage.reading -= 1;
         if let Err((at, errno)) = landed.result {
             let e = PagerError::Io { op: "read the scratch file", offset: at, errno };
@@ -194,8 +181,7 @@ impl Reader<'_> {
 
     /// The staging of the run just filled now belongs to the arena.
     fn published(&mut self) {
-        self.stages.swap(0, 1);
-        self.stages[1] = None;
+        self.stage = None;
     }
 }
 
@@ -203,7 +189,7 @@ impl Drop for Reader<'_> {
     fn drop(&mut self) {
         // The kernel still writes to what is under way.
         while self.queue.wait(self.store).is_some() {}
-        for stage in self.stages.iter().flatten() {
+        if let Some(stage) = &self.stage {
             self.frames.abandon(stage.staged, stage.run.len());
         }
     }
