@@ -1,7 +1,10 @@
 //! How fast memory is moved out and in, beside what the disk does in the same run.
 //!
-//! `cargo bench -p sbmalloc [-- MiB]` (512 by default). Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
-//! rates are of the bytes *held*, except the raw ones, so a clean evict may well beat the disk.
+//! `cargo bench -p sbmalloc [-- MiB]` (1024 by default). Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
+//! rates are of the bytes *held*, except the raw ones, so a clean evict may well beat the disk. Each round of
+//! evict and restore has its own raw write and read beside it, because a shared disk changes from second to
+//! second; medians are shown, with the median of the rounds' ratios to the raw rates. CPU seconds are the
+//! process's own; the kernel's threads that finish a transfer are not in them.
 
 use sbmalloc::pager::{self, Moved};
 use sbmalloc::{Arena, ArenaOptions, CHUNK, HugePolicy, SbVec, TrackerKind};
@@ -11,79 +14,126 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Instant;
 
 const GIB: f64 = (1u64 << 30) as f64;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
 
-fn timed<T>(f: impl FnOnce() -> T) -> (f64, T) {
-    let begin = Instant::now();
+/// CPU seconds of the process so far, in user and system mode.
+fn cpu() -> f64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}
+
+/// What one pass took: wall and CPU seconds.
+#[derive(Clone, Copy)]
+struct Took {
+    wall: f64,
+    cpu: f64,
+}
+
+fn timed<T>(f: impl FnOnce() -> T) -> (Took, T) {
+    let (begin, before) = (Instant::now(), cpu());
     let result = f();
-    (begin.elapsed().as_secs_f64(), result)
+    (Took { wall: begin.elapsed().as_secs_f64(), cpu: cpu() - before }, result)
 }
 
-/// Best GiB/s of direct sequential 8 MiB writes and reads.
-fn raw_disk(bytes: usize) -> (f64, f64) {
-    let dir =
-        ["BDRUN_SCRATCH", "TMPDIR"].iter().find_map(|n| std::env::var(n).ok()).unwrap_or("/var/tmp".into());
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
-    let file = match options.open(&dir) {
-        Ok(file) => file,
-        Err(e) => {
-            println!("no direct file in {dir}: {e}");
-            return (0.0, 0.0);
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Direct sequential transfers in pieces of 8 MiB: the yardstick. Through one buffer of that size again and again,
+/// which stays in the processor's cache, and from and to memory as large as what is moved, there already.
+struct Raw {
+    file: std::fs::File,
+    buffer: *mut u8,
+    layout: Layout,
+}
+
+impl Raw {
+    const PIECE: usize = 8 << 20;
+
+    fn new(bytes: usize) -> std::io::Result<Self> {
+        let dir = ["BDRUN_SCRATCH", "TMPDIR"]
+            .iter()
+            .find_map(|n| std::env::var(n).ok())
+            .unwrap_or("/var/tmp".into());
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
+        let file = options.open(&dir)?;
+        let layout = Layout::from_size_align(bytes, 2 << 20).expect("layout");
+        // SAFETY: not empty; used within its size.
+        let buffer = unsafe { System.alloc(layout) };
+        // SAFETY: as above. Huge pages, as the arenas have: with small ones the disk looks half as fast.
+        unsafe {
+            libc::madvise(buffer.cast(), bytes, libc::MADV_HUGEPAGE);
+            buffer.write_bytes(0x5a, bytes);
         }
-    };
-    let piece = 8 << 20;
-    let layout = Layout::from_size_align(piece, 2 << 20).expect("layout");
-    // SAFETY: not empty; used within its size.
-    let buffer = unsafe { System.alloc(layout) };
-    // SAFETY: as above. Huge pages, as the arenas have: with small ones the disk looks half as fast.
-    unsafe {
-        libc::madvise(buffer.cast(), piece, libc::MADV_HUGEPAGE);
-        buffer.write_bytes(0x5a, piece);
+        Ok(Self { file, buffer, layout })
     }
-    let (mut write, mut read) = (0.0f64, 0.0f64);
-    for _ in 0..ROUNDS {
-        let pass = |out: bool| {
-            timed(|| {
-                for at in (0..bytes).step_by(piece) {
-                    // SAFETY: the buffer has `piece` bytes.
-                    let n = unsafe {
-                        match out {
-                            true => libc::pwrite(file.as_raw_fd(), buffer.cast(), piece, at as i64),
-                            false => libc::pread(file.as_raw_fd(), buffer.cast(), piece, at as i64),
-                        }
-                    };
-                    assert_eq!(n, piece as isize, "{}", std::io::Error::last_os_error());
-                }
-            })
-            .0
+
+    /// A pass over the file, through one piece of memory or as much as there is of the file.
+    fn pass(&self, out: bool, hot: bool) -> Took {
+        let fd = self.file.as_raw_fd();
+        let pass = || {
+            for at in (0..self.layout.size()).step_by(Self::PIECE) {
+                // SAFETY: the buffer has as many bytes as the file, a multiple of `PIECE`.
+                let buffer = unsafe { self.buffer.add(if hot { 0 } else { at }) }.cast();
+                // SAFETY: as above.
+                let n = unsafe {
+                    match out {
+                        true => libc::pwrite(fd, buffer, Self::PIECE, at as i64),
+                        false => libc::pread(fd, buffer, Self::PIECE, at as i64),
+                    }
+                };
+                assert_eq!(n, Self::PIECE as isize, "{}", std::io::Error::last_os_error());
+            }
         };
-        write = write.max(bytes as f64 / GIB / pass(true));
-        read = read.max(bytes as f64 / GIB / pass(false));
+        timed(pass).0
     }
-    // SAFETY: allocated above.
-    unsafe { System.dealloc(buffer, layout) };
-    (write, read)
 }
 
-fn line(what: &str, bytes: usize, out: (f64, Moved), back: (f64, Moved)) {
-    let rate = |s: f64| bytes as f64 / GIB / s;
-    println!(
-        "{what:<46} out {:6.2} GiB/s ({:5.1} ms, {:4} MiB written)   in {:6.2} GiB/s ({:5.1} ms, {:4} MiB read)",
-        rate(out.0),
-        out.0 * 1e3,
-        out.1.bytes >> 20,
-        rate(back.0),
-        back.0 * 1e3,
-        back.1.bytes >> 20
-    );
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { System.dealloc(self.buffer, self.layout) };
+    }
+}
+
+/// One direction of one case: its rounds, the raw ones beside them, and what was moved in the last.
+#[derive(Default)]
+struct Rounds {
+    raw: Vec<Took>,
+    raw_wide: Vec<Took>,
+    took: Vec<Took>,
+    moved: Moved,
+}
+
+impl Rounds {
+    fn line(&self, direction: &str, bytes: usize) {
+        let gib = bytes as f64 / GIB;
+        let rate = |rounds: &[Took]| gib / median(rounds.iter().map(|t| t.wall));
+        let cpu = |rounds: &[Took]| median(rounds.iter().map(|t| t.cpu)) / gib;
+        print!("    {direction:3} {:6.2} GiB/s, {:.3} CPU s/GiB", rate(&self.took), cpu(&self.took));
+        print!(", {:4} MiB moved", self.moved.bytes >> 20);
+        for (name, raw) in
+            [("raw", &self.raw), ("raw, wide", &self.raw_wide)].iter().filter(|r| !r.1.is_empty())
+        {
+            let ratio = median(self.took.iter().zip(*raw).map(|(t, raw)| raw.wall / t.wall));
+            print!("; {name} {:5.2} GiB/s: {ratio:.2} of it", rate(raw));
+        }
+        println!();
+    }
 }
 
 fn main() {
-    let mib = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(512usize);
-    let bytes = mib << 20;
-    let (write, read) = raw_disk(bytes);
-    println!("raw disk, direct, 8 MiB pieces: out {write:.2} GiB/s, in {read:.2} GiB/s");
+    let mib = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1024usize);
+    let bytes = (mib << 20).next_multiple_of(Raw::PIECE);
+    let raw = Raw::new(bytes).inspect_err(|e| println!("no direct file to compare with: {e}")).ok();
+    if let Some(raw) = &raw {
+        raw.pass(true, true); // the first pass finds the file's place on the disk
+    }
     for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
         for huge in [HugePolicy::Auto, HugePolicy::Never] {
             let options = ArenaOptions { tracker: Some(tracker), huge, ..ArenaOptions::default() };
@@ -91,22 +141,46 @@ fn main() {
             let mut words: SbVec<u64> = SbVec::new_in(&arena);
             words.try_reserve_exact(bytes / 8).expect("memory");
             words.extend((0..bytes as u64 / 8).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            println!("{tracker:?}, {huge:?}: first time");
+            let (out, back) = round(None);
+            let mut first = [Rounds::default(), Rounds::default()];
+            (first[0].took, first[0].moved) = (vec![out.0], out.1);
+            (first[1].took, first[1].moved) = (vec![back.0], back.1);
+            first[0].line("out", bytes);
+            first[1].line("in", bytes);
             for (name, step) in [("all dirty", 1), ("10 % dirty (64 KiB scattered)", 10), ("clean", 0)] {
-                let mut best = (f64::MAX, f64::MAX);
-                let mut moved = (Moved::default(), Moved::default());
+                let mut rounds = [Rounds::default(), Rounds::default()];
                 for _ in 0..ROUNDS {
                     if step > 0 {
                         words.chunks_mut(CHUNK / 8).step_by(step).for_each(|block| block[17] ^= 1);
                     }
-                    let (out, m) = timed(|| pager::evict().expect("evict"));
-                    moved.0 = m;
-                    let (back, m) = timed(|| pager::restore().expect("restore"));
-                    moved.1 = m;
-                    best = (best.0.min(out), best.1.min(back));
+                    let beside = raw.as_ref().filter(|_| step == 1).map(|raw| (raw, &mut rounds));
+                    let (out, back) = round(beside);
+                    for (rounds, (took, moved)) in rounds.iter_mut().zip([out, back]) {
+                        rounds.took.push(took);
+                        rounds.moved = moved;
+                    }
                 }
-                let name = format!("{tracker:?}, {huge:?}: {name}");
-                line(&name, bytes, (best.0, moved.0), (best.1, moved.1));
+                println!("{tracker:?}, {huge:?}: {name}");
+                rounds[0].line("out", bytes);
+                rounds[1].line("in", bytes);
             }
         }
     }
+}
+
+/// One evict and one restore, each after a raw pass of its kind.
+fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)) {
+    let mut raw = raw;
+    let mut beside = |i: usize| {
+        if let Some((raw, rounds)) = &mut raw {
+            rounds[i].raw.push(raw.pass(i == 0, true));
+            rounds[i].raw_wide.push(raw.pass(i == 0, false));
+        }
+    };
+    beside(0);
+    let out = timed(|| pager::evict().expect("evict"));
+    beside(1);
+    let back = timed(|| pager::restore().expect("restore"));
+    (out, back)
 }

@@ -19,9 +19,9 @@
 //! | `account` | who pays |
 //! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
 //! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
-//! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `pagemap` looks |
+//! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
 //! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
-//! | `store` | the scratch file: direct, buffered, in memory |
+//! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
 //! | `frames` | where restored memory comes from |
 //! | `threads` | stopping the other threads |
 //! | `config`, `lock`, `sys` | settings, a lock that never allocates, system calls |

@@ -303,7 +303,7 @@ fn threads_are_found_in_a_pid_namespace() {
 #[test]
 fn a_forked_child_gets_a_scratch_file_of_its_own() {
     let _turn = turn();
-    let mut words: SbVec<u64> = (0..1_000_000).map(mix).collect();
+    let mut words: SbVec<u64> = (0..4_000_000).map(mix).collect();
     pager::evict().expect("evict");
     pager::restore().expect("restore");
     words[5] = 1;

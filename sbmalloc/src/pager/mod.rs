@@ -5,9 +5,11 @@
 //! nothing takes a lock of the allocators, so it may run inside [`Account::charge`](crate::Account::charge),
 //! whatever the parked threads were doing.
 //!
-//! `plan` decides (pure, no system calls), `own` carries out for the calling process, `pagemap` tells
-//! which pages are there.
+//! `plan` decides (pure, no system calls), `own` carries out for the calling process, with `out` and `back`
+//! for the transfers of an evict and a restore; `pagemap` tells which pages are there.
 
+mod back;
+mod out;
 mod own;
 mod pagemap;
 mod plan;

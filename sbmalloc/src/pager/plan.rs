@@ -4,11 +4,13 @@ use crate::arena::{HOLE, STORED};
 use crate::sys::{CHUNK, GRANULE};
 use std::ops::Range;
 
-/// Most bytes of one write or read: large enough for the device's full rate, small enough to keep the
-/// checksums of a batch on the stack.
-pub(super) const BATCH: usize = 8 << 20;
-/// Blocks of a batch.
-pub(super) const BATCH_BLOCKS: usize = BATCH / CHUNK;
+/// Blocks of a write or read that is made alone: large enough for the device's full rate.
+pub(super) const BATCH_BLOCKS: usize = (8 << 20) / CHUNK;
+/// Blocks of one that is made beside others: together they are as large, and each is soon ready to be
+/// verified, or to start while the next is hashed.
+pub(super) const PIECE_BLOCKS: usize = (1 << 20) / CHUNK;
+/// Bytes to look through from which on transfers are made beside: less is one batch, and nothing to overlap.
+pub(super) const BESIDE_FROM: usize = 8 << 20;
 /// Bytes staged and moved at a time: 2 MiB pieces would leave 512 mappings per GiB, more would only take RAM.
 pub(super) const RUN: usize = 64 << 20;
 
@@ -45,12 +47,13 @@ pub(super) struct Batch {
 impl Batch {
     pub const EMPTY: Self = Self { fate: Fate::Keep, first: 0, count: 0 };
 
-    /// Whether block `i` of `fate` can be added without carrying out what was gathered first.
-    pub fn takes(&self, i: usize, fate: Fate) -> bool {
+    /// Whether block `i` of `fate` can be added without carrying out what was gathered first. A write has at
+    /// most `limit` blocks.
+    pub fn takes(&self, i: usize, fate: Fate, limit: usize) -> bool {
         self.count == 0
             || (self.fate == fate
                 && i == self.first + self.count
-                && (fate != Fate::Write || self.count < BATCH_BLOCKS))
+                && (fate != Fate::Write || self.count < limit))
     }
 
     /// Adds a block that [`takes`](Self::takes) allowed.
@@ -76,10 +79,14 @@ pub(super) fn next_run(lo: usize, hi: usize, huge_end: usize) -> Range<usize> {
     lo..end
 }
 
-/// The next stretch of adjacent blocks at or after `from` that are stored, at most a batch of them.
-pub(super) fn next_stored(blocks: Range<usize>, state: impl Fn(usize) -> u8) -> Option<Range<usize>> {
+/// The next stretch of adjacent blocks that are stored, at most `most` of them.
+pub(super) fn next_stored(
+    blocks: Range<usize>,
+    most: usize,
+    state: impl Fn(usize) -> u8,
+) -> Option<Range<usize>> {
     let first = blocks.clone().find(|&i| state(i) == STORED)?;
-    let limit = blocks.end.min(first + BATCH_BLOCKS);
+    let limit = blocks.end.min(first + most);
     let end = (first..limit).find(|&i| state(i) != STORED).unwrap_or(limit);
     Some(first..end)
 }
@@ -104,14 +111,15 @@ mod tests {
     #[test]
     fn batches_are_adjacent_alike_and_bounded() {
         let mut batch = Batch::EMPTY;
-        assert!(batch.takes(5, Fate::Write));
+        assert!(batch.takes(5, Fate::Write, 9));
         batch.add(5, Fate::Write);
-        assert!(batch.takes(6, Fate::Write) && !batch.takes(7, Fate::Write) && !batch.takes(6, Fate::Punch));
-        for i in 6..5 + BATCH_BLOCKS {
-            assert!(batch.takes(i, Fate::Write));
+        assert!(batch.takes(6, Fate::Write, 9));
+        assert!(!batch.takes(7, Fate::Write, 9) && !batch.takes(6, Fate::Punch, 9));
+        for i in 6..5 + 9 {
+            assert!(batch.takes(i, Fate::Write, 9));
             batch.add(i, Fate::Write);
         }
-        assert!(!batch.takes(5 + BATCH_BLOCKS, Fate::Write));
+        assert!(!batch.takes(5 + 9, Fate::Write, 9));
     }
 
     #[test]
@@ -132,9 +140,9 @@ mod tests {
     fn stored_stretches_skip_what_is_not() {
         let states = [HOLE, STORED, STORED, STALE, STORED, HOLE];
         let state = |i: usize| states[i];
-        assert_eq!(next_stored(0..6, state), Some(1..3));
-        assert_eq!(next_stored(3..6, state), Some(4..5));
-        assert_eq!(next_stored(5..6, state), None);
-        assert_eq!(next_stored(0..1000, |_| STORED), Some(0..BATCH_BLOCKS));
+        assert_eq!(next_stored(0..6, 99, state), Some(1..3));
+        assert_eq!(next_stored(3..6, 99, state), Some(4..5));
+        assert_eq!(next_stored(5..6, 99, state), None);
+        assert_eq!(next_stored(0..1000, 99, |_| STORED), Some(0..99));
     }
 }

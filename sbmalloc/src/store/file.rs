@@ -5,10 +5,21 @@ use crate::config;
 use crate::sys::{Errno, Fd, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// How a scratch file is written and read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Buffered,
+    /// Past the page cache, one transfer at a time.
+    Direct,
+    /// Past the page cache, several at a time.
+    Beside,
+}
+
 /// A file in the scratch directory that vanishes with the process.
 pub(crate) struct FileStore {
     fd: Fd,
     direct: AtomicBool,
+    beside: bool,
     len: AtomicU64,
 }
 
@@ -41,13 +52,14 @@ fn create(extra: i32) -> Result<Fd, Errno> {
 
 impl FileStore {
     /// Makes a new scratch file.
-    pub fn open(direct: bool) -> Result<Self, Errno> {
+    pub fn open(mode: Mode) -> Result<Self, Errno> {
         let made = |direct| {
             let fd = create(if direct { libc::O_DIRECT } else { 0 })?;
-            Ok(Self { fd, direct: AtomicBool::new(direct), len: AtomicU64::new(0) })
+            let beside = mode == Mode::Beside;
+            Ok(Self { fd, direct: AtomicBool::new(direct), beside, len: AtomicU64::new(0) })
         };
-        match made(direct) {
-            Err(Errno(libc::EINVAL)) if direct => made(false),
+        match made(mode != Mode::Buffered) {
+            Err(Errno(libc::EINVAL)) if mode != Mode::Buffered => made(false),
             other => other,
         }
     }
@@ -123,6 +135,11 @@ impl Store for FileStore {
 
     fn mapping_fd(&self) -> i32 {
         self.fd.0
+    }
+
+    fn async_fd(&self) -> Option<i32> {
+        // Buffered, the kernel copies while the transfer is started: nothing would go on beside.
+        (self.beside && self.direct.load(Ordering::Relaxed)).then_some(self.fd.0)
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod file;
 mod memory;
+mod queue;
 
-pub(crate) use file::FileStore;
+pub(crate) use file::{FileStore, Mode};
 pub(crate) use memory::MemoryStore;
+pub(crate) use queue::{Direction, Landed, Queue, Transfer};
 
 use crate::sys::Errno;
 
@@ -54,14 +56,32 @@ pub trait Store: Sync {
 
     /// The descriptor to map while evicted.
     fn mapping_fd(&self) -> i32;
+
+    /// The descriptor through which the pager may run several transfers beside its own work, by the kernel's
+    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at);
+    /// `None` where the kernel would make them one after the other anyway.
+    fn async_fd(&self) -> Option<i32> {
+        None
+    }
+
+    /// Is told how such a transfer ended, and says what the pager is to believe. Whatever is not all of
+    /// it is finished by `write_at` or `read_at`.
+    ///
+    /// # Errors
+    /// Those the kernel reported, or others.
+    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+        result
+    }
 }
 
 /// Which store an arena uses.
 #[derive(Clone, Copy, Default)]
 pub enum StoreKind {
-    /// Direct I/O, or buffered where the file system refuses it.
+    /// Direct I/O with several transfers under way, or buffered where the file system refuses it.
     #[default]
     Auto,
+    /// The same, one transfer at a time.
+    Direct,
     /// Through the page cache.
     Buffered,
     /// A memfd: for tests, as it gives no RAM back.
@@ -74,6 +94,7 @@ impl std::fmt::Debug for StoreKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Auto => "Auto",
+            Self::Direct => "Direct",
             Self::Buffered => "Buffered",
             Self::Memory => "Memory",
             Self::Custom(_) => "Custom",
@@ -91,8 +112,9 @@ pub(crate) enum Backing {
 impl Backing {
     pub fn open(kind: StoreKind) -> Result<Self, Errno> {
         Ok(match kind {
-            StoreKind::Auto => Self::File(FileStore::open(true)?),
-            StoreKind::Buffered => Self::File(FileStore::open(false)?),
+            StoreKind::Auto => Self::File(FileStore::open(Mode::Beside)?),
+            StoreKind::Direct => Self::File(FileStore::open(Mode::Direct)?),
+            StoreKind::Buffered => Self::File(FileStore::open(Mode::Buffered)?),
             StoreKind::Memory => Self::Memory(MemoryStore::open()?),
             StoreKind::Custom(store) => Self::Custom(store),
         })

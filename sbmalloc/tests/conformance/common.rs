@@ -4,6 +4,7 @@ use sbmalloc::{
     Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
 };
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
 pub fn combinations() -> Vec<Combination> {
     let mut all = vec![];
     for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
-        for store in [StoreKind::Auto, StoreKind::Buffered, StoreKind::Memory] {
+        for store in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory] {
             for huge in [HugePolicy::Never, HugePolicy::Always] {
                 all.push((tracker, store, FrameKind::Anon, huge));
             }
@@ -114,12 +115,28 @@ pub struct Faulty {
     pub rough: bool,
     /// Answer `EOPNOTSUPP` to punching.
     pub no_holes: bool,
+    /// Let transfers be made beside, on a direct file.
+    pub beside: bool,
+    /// Transfers that were made beside, whatever was said of them.
+    pub made_beside: AtomicU64,
 }
 
 impl Faulty {
     pub fn new(rough: bool, no_holes: bool) -> &'static Self {
         // SAFETY: makes a new descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"faulty".as_ptr(), 0)) };
+        Self::on(fd, rough, no_holes, false)
+    }
+
+    /// One whose transfers are made beside.
+    pub fn beside(rough: bool, no_holes: bool) -> &'static Self {
+        let dir = std::env::var("TMPDIR").unwrap_or("/var/tmp".into());
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
+        Self::on(options.open(dir).expect("a direct file").into(), rough, no_holes, true)
+    }
+
+    fn on(fd: OwnedFd, rough: bool, no_holes: bool, beside: bool) -> &'static Self {
         Box::leak(Box::new(Self {
             fd,
             room: AtomicI64::new(-1),
@@ -127,6 +144,8 @@ impl Faulty {
             calls: AtomicU64::new(0),
             rough,
             no_holes,
+            beside,
+            made_beside: AtomicU64::new(0),
         }))
     }
 
@@ -136,6 +155,8 @@ impl Faulty {
         }
         match self.calls.fetch_add(1, Ordering::Relaxed) {
             n if n % 5 == 4 => Err(Errno(if n % 2 == 0 { libc::EINTR } else { libc::EAGAIN })),
+            // Direct transfers stop at whole pages.
+            n if n % 3 == 2 && self.beside => Ok((len / 2).next_multiple_of(PAGE)),
             n if n % 3 == 2 => Ok((len / 2).max(1)),
             _ => Ok(len),
         }
@@ -188,5 +209,19 @@ impl Store for Faulty {
     fn drop_cache(&self) {}
     fn mapping_fd(&self) -> i32 {
         self.fd.as_raw_fd()
+    }
+    fn async_fd(&self) -> Option<i32> {
+        self.beside.then(|| self.fd.as_raw_fd())
+    }
+    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+        self.made_beside.fetch_add(1, Ordering::Relaxed);
+        // What it was is not said: an error stands for either direction.
+        if self.room.load(Ordering::Relaxed) >= 0 && countdown(&self.room) {
+            return Err(Errno(libc::ENOSPC));
+        }
+        if self.readable.load(Ordering::Relaxed) >= 0 && countdown(&self.readable) {
+            return Err(Errno(libc::EIO));
+        }
+        self.turn(result?)
     }
 }

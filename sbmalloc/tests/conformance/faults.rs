@@ -4,13 +4,18 @@ use crate::MIB;
 use crate::common::{Block, Faulty, arena, own_pages};
 use sbmalloc::pager::PagerError;
 use sbmalloc::{CHUNK, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
+
+/// One transfer after the other, and beside.
+const WAYS: [fn(bool, bool) -> &'static Faulty; 2] = [Faulty::new, Faulty::beside];
 
 #[test]
 fn a_full_disk_leaves_everything_resident_and_intact() {
     for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
-        for room in 0..3 {
-            let store = Faulty::new(false, false);
+        for (room, make) in (0..3).flat_map(|room| WAYS.map(|make| (room, make))) {
+            let store = make(false, false);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);
             block.fill(1);
@@ -36,20 +41,26 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
 
 #[test]
 fn a_damaged_file_is_noticed() {
-    for parts in [TrackerKind::Hash, TrackerKind::Mprotect] {
-        let store = Faulty::new(false, false);
-        let (set, arena) = arena((parts, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
-        let mut block = Block::new(&arena, 4 * MIB);
+    for (tracker, make) in
+        [TrackerKind::Hash, TrackerKind::Mprotect].into_iter().flat_map(|t| WAYS.map(|w| (t, w)))
+    {
+        let store = make(false, false);
+        let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
         set.evict().expect("evict");
-        let at = (MIB + 4321) as u64;
-        let mut byte = [0u8];
-        let file = std::fs::File::from(store.fd.try_clone().expect("dup"));
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, at).expect("read");
-        std::os::unix::fs::FileExt::write_all_at(&file, &[byte[0] ^ 1], at).expect("write");
-        assert_eq!(set.restore(), Err(PagerError::Corrupt { offset: MIB as u64 }));
-        assert!(set.is_evicted());
-        std::os::unix::fs::FileExt::write_all_at(&file, &byte, at).expect("write");
+        // Not through the descriptor itself, which may be direct.
+        let path = format!("/proc/self/fd/{}", store.fd.as_raw_fd());
+        let file = std::fs::File::options().read(true).write(true).open(path).expect("open");
+        for offset in [MIB, 150 * MIB] {
+            let at = (offset + 4321) as u64;
+            let mut byte = [0u8];
+            file.read_exact_at(&mut byte, at).expect("read");
+            file.write_all_at(&[byte[0] ^ 1], at).expect("write");
+            assert_eq!(set.restore(), Err(PagerError::Corrupt { offset: offset as u64 }));
+            assert!(set.is_evicted());
+            file.write_all_at(&byte, at).expect("write");
+        }
         set.restore().expect("repaired");
         block.check(1);
     }
@@ -57,33 +68,39 @@ fn a_damaged_file_is_noticed() {
 
 #[test]
 fn read_errors_can_be_tried_again() {
-    let store = Faulty::new(false, false);
-    let (set, arena) =
-        arena((TrackerKind::Mprotect, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
-    let mut block = Block::new(&arena, 200 * MIB);
-    block.fill(1);
-    set.evict().expect("evict");
-    store.readable.store(12, Ordering::Relaxed); // in the second run
-    match set.restore() {
-        Err(PagerError::Io { errno, .. }) => assert_eq!(errno.0, libc::EIO),
-        other => panic!("{other:?}"),
+    for make in WAYS {
+        let store = make(false, false);
+        let (set, arena) =
+            arena((TrackerKind::Mprotect, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let mut block = Block::new(&arena, 200 * MIB);
+        block.fill(1);
+        set.evict().expect("evict");
+        // In the second run.
+        let reads = if store.beside { 70 } else { 12 };
+        store.readable.store(reads, Ordering::Relaxed);
+        match set.restore() {
+            Err(PagerError::Io { errno, .. }) => assert_eq!(errno.0, libc::EIO),
+            other => panic!("{other:?}"),
+        }
+        assert!(set.is_evicted(), "a part is out");
+        block.bytes_mut()[MIB] ^= 1; // in the part that is in
+        block.bytes_mut()[190 * MIB] ^= 1; // in the part that is out
+        store.readable.store(-1, Ordering::Relaxed);
+        assert!(set.evict().expect("the part that is in").bytes >= CHUNK as u64);
+        set.restore().expect("restore");
+        block.bytes_mut()[MIB] ^= 1;
+        block.bytes_mut()[190 * MIB] ^= 1;
+        block.check(1);
     }
-    assert!(set.is_evicted(), "a part is out");
-    block.bytes_mut()[MIB] ^= 1; // in the part that is in
-    block.bytes_mut()[190 * MIB] ^= 1; // in the part that is out
-    store.readable.store(-1, Ordering::Relaxed);
-    assert!(set.evict().expect("the part that is in").bytes >= CHUNK as u64);
-    set.restore().expect("restore");
-    block.bytes_mut()[MIB] ^= 1;
-    block.bytes_mut()[190 * MIB] ^= 1;
-    block.check(1);
 }
 
 #[test]
 fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
-    for (rough, no_holes) in [(true, false), (false, true), (true, true)] {
+    for (rough, no_holes, make) in
+        [(true, false), (false, true), (true, true)].into_iter().flat_map(|(r, n)| WAYS.map(|w| (r, n, w)))
+    {
         for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
-            let store = Faulty::new(rough, no_holes);
+            let store = make(rough, no_holes);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);
             let mut free = Block::new(&arena, 2 * MIB);
@@ -103,6 +120,7 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
             set.restore().expect("restore");
             assert!(block.bytes()[5 * MIB..6 * MIB].iter().all(|&b| b == 0));
             assert!(fresh.bytes().iter().all(|&b| b == 0));
+            assert_eq!(store.made_beside.load(Ordering::Relaxed) > 0, store.beside);
         }
     }
 }

@@ -91,7 +91,7 @@ proptest! {
     fn memory_behaves_like_memory(
         program in prop::collection::vec(op(), 1..60),
         mprotect: bool,
-        store in 0..4,
+        store in 0..6,
         huge: bool,
     ) {
         let tracker = if mprotect { TrackerKind::Mprotect } else { TrackerKind::Hash };
@@ -99,6 +99,8 @@ proptest! {
         let store = match store {
             0 => StoreKind::Auto,
             1 => StoreKind::Memory,
+            4 => StoreKind::Direct,
+            5 => StoreKind::Custom(Faulty::beside(true, false)),
             2 => StoreKind::Custom(Faulty::new(true, false)),
             _ => StoreKind::Custom(Faulty::new(false, true)),
         };
@@ -111,7 +113,12 @@ proptest! {
 #[test]
 fn writers_and_the_pager_get_along() {
     for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
-        for store in [StoreKind::Auto, StoreKind::Memory, StoreKind::Custom(Faulty::new(false, true))] {
+        for store in [
+            StoreKind::Auto,
+            StoreKind::Memory,
+            StoreKind::Custom(Faulty::new(false, true)),
+            StoreKind::Custom(Faulty::beside(true, false)),
+        ] {
             let (set, arena) = arena((tracker, store, FrameKind::Anon, HugePolicy::Auto));
             let stop = AtomicBool::new(false);
             std::thread::scope(|s| {
