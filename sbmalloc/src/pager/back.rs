@@ -90,8 +90,7 @@ struct Reader<'a> {
     frames: &'static dyn FrameSource,
     /// Where the evicted bytes end.
     hi: usize,
-    /// The run that is filled. Only one: with the next one staged and read ahead, restores of 1 GiB took
-    /// five times the CPU time, as if without huge pages (measured; why is not known).
+    /// The run that is filled. Only one: reading the next ahead as well gained nothing measurable.
     stage: Option<Stage>,
     moved: Moved,
 }
