@@ -123,8 +123,6 @@ pub struct RankBlock {
     pub prepaid: AtomicU64,
     /// Bytes that it asks for; 0 when it asks for none.
     pub request: AtomicU64,
-    /// Bumped by the master when a request is granted (a futex for threads other than the main one).
-    pub grants: AtomicU32,
     /// Why the last eviction failed: 0, or an [`EvictFailure`].
     pub evict_failure: AtomicU32,
     /// Bytes that the failed eviction wanted to write.

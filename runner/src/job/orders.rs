@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::SeqCst;
 
-use bdrun_ipc::futex::{self, SharedFutex};
+use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::state::Woken;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
@@ -144,8 +144,6 @@ impl Job<'_> {
         block.granted.fetch_add(bytes, SeqCst);
         block.prepaid.fetch_add(bytes, SeqCst);
         block.request.store(0, SeqCst);
-        block.grants.fetch_add(1, SeqCst);
-        futex::wake(&block.grants, u32::MAX);
         self.forget(rank);
         if overdraft {
             self.note_overdraft(rank, block.granted.load(SeqCst));
