@@ -59,6 +59,18 @@ impl Pool {
         }
     }
 
+    /// Take as many of `bytes` as are free; how many that were.
+    #[must_use]
+    pub fn take_up_to(&self, bytes: u64) -> u64 {
+        let mut got = 0;
+        let _ = self.free.fetch_update(SeqCst, SeqCst, |free| {
+            got = free.clamp(0, bytes as i64);
+            Some(free - got)
+        });
+        self.lowest_free.fetch_min(self.free.load(SeqCst), SeqCst);
+        got as u64
+    }
+
     /// Take `bytes` even if they are not free: by the master for a rank that runs alone.
     pub fn force(&self, bytes: u64) {
         let before = self.free.fetch_sub(bytes as i64, SeqCst);

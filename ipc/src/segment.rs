@@ -11,7 +11,7 @@
 //! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -123,6 +123,14 @@ pub struct RankBlock {
     pub prepaid: AtomicU64,
     /// Bytes that it asks for; 0 when it asks for none.
     pub request: AtomicU64,
+    /// Ordered by the master, of an eviction: so much of `granted` it may keep.
+    pub keep: AtomicU64,
+    /// Of a restore: it may run once `granted` is this much. Less brings in a part.
+    pub all: AtomicU64,
+    /// Of `all`, what it asked for on top of what it held: set aside for it once it runs.
+    pub asked: AtomicU64,
+    /// Said by the rank when evicted: it must have so much of the budget to run again.
+    pub need: AtomicU64,
     /// Why the last eviction failed: 0, or an [`EvictFailure`].
     pub evict_failure: AtomicU32,
     /// Bytes that the failed eviction wanted to write.
@@ -148,7 +156,6 @@ pub struct RankBlock {
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,
-    _reserved: AtomicI64,
 }
 
 /// Why an eviction did not happen.

@@ -102,17 +102,19 @@ fn cut_for(
 
 impl Communicator {
     /// Wait until every rank is here.
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.backend.collective("barrier", &[], None, &mut |_| Ok(()))
+        self.waiting().collective("barrier", &[], None, &mut |_| Ok(()))
     }
 
     /// `data` of rank `root` for everybody; the others' vectors are replaced.
+    #[track_caller]
     pub fn broadcast<T: Pod>(&self, root: usize, data: &mut Vec<T>) -> Result<()> {
         check_rank("broadcast", root, self.size())?;
         let mine = self.rank() == root;
         let part: &[u8] = if mine { bytemuck::cast_slice(data) } else { &[] };
         let mut got = Vec::new();
-        self.backend.collective("broadcast", &[part], None, &mut |parts| {
+        self.waiting().collective("broadcast", &[part], None, &mut |parts| {
             if !mine {
                 append("broadcast", parts, root, 0, parts.len(root), &mut got)?;
             }
@@ -125,6 +127,7 @@ impl Communicator {
     }
 
     /// A serde value of rank `root` (which passes `Some`) for everybody.
+    #[track_caller]
     pub fn broadcast_value<V: Serialize + DeserializeOwned>(
         &self,
         root: usize,
@@ -146,10 +149,11 @@ impl Communicator {
     }
 
     /// Element-wise combination over all ranks, in rank order, for rank `root`; `None` elsewhere.
+    #[track_caller]
     pub fn reduce<T: Pod>(&self, root: usize, data: &[T], op: impl Fn(T, T) -> T) -> Result<Option<Vec<T>>> {
         check_rank("reduce", root, self.size())?;
         let mut total = None;
-        self.backend.collective("reduce", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+        self.waiting().collective("reduce", &[bytemuck::cast_slice(data)], None, &mut |parts| {
             if self.rank() == root {
                 total = Some(fold_parts("reduce", parts, 0..self.size(), &op)?);
             }
@@ -159,9 +163,10 @@ impl Communicator {
     }
 
     /// Element-wise combination over all ranks, in rank order, for everybody.
+    #[track_caller]
     pub fn allreduce<T: Pod>(&self, data: &[T], op: impl Fn(T, T) -> T) -> Result<Vec<T>> {
         let mut total = vec![T::zeroed(); data.len()];
-        self.backend.collective(
+        self.waiting().collective(
             "allreduce",
             &[bytemuck::cast_slice(data)],
             Some(&mut |parts| {
@@ -181,9 +186,10 @@ impl Communicator {
     }
 
     /// Inclusive prefix combination: rank `r` gets the combination of ranks `0..=r`.
+    #[track_caller]
     pub fn scan<T: Pod>(&self, data: &[T], op: impl Fn(T, T) -> T) -> Result<Vec<T>> {
         let mut total = Vec::new();
-        self.backend.collective("scan", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+        self.waiting().collective("scan", &[bytemuck::cast_slice(data)], None, &mut |parts| {
             total = fold_parts("scan", parts, 0..self.rank() + 1, &op)?;
             Ok(())
         })?;
@@ -191,6 +197,7 @@ impl Communicator {
     }
 
     /// Equally long parts of all ranks, in rank order, for rank `root`; `None` elsewhere.
+    #[track_caller]
     pub fn gather<T: Pod>(&self, root: usize, data: &[T]) -> Result<Option<Vec<T>>> {
         match self.gatherv(root, data)? {
             Some((all, counts)) => {
@@ -202,10 +209,11 @@ impl Communicator {
     }
 
     /// Parts of all ranks, in rank order, and how many elements each has, for rank `root`; `None` elsewhere.
+    #[track_caller]
     pub fn gatherv<T: Pod>(&self, root: usize, data: &[T]) -> Result<Option<(Vec<T>, Vec<usize>)>> {
         check_rank("gather", root, self.size())?;
         let mut got = None;
-        self.backend.collective("gather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+        self.waiting().collective("gather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
             if self.rank() == root {
                 got = Some(self.everything("gather", parts)?);
             }
@@ -215,6 +223,7 @@ impl Communicator {
     }
 
     /// Serde values of all ranks, in rank order, for rank `root`; `None` elsewhere.
+    #[track_caller]
     pub fn gather_value<V: Serialize + DeserializeOwned>(
         &self,
         root: usize,
@@ -227,6 +236,7 @@ impl Communicator {
     }
 
     /// Equally long parts of all ranks, in rank order, for everybody.
+    #[track_caller]
     pub fn allgather<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
         let (all, counts) = self.allgatherv(data)?;
         equal("allgather", &counts)?;
@@ -234,9 +244,10 @@ impl Communicator {
     }
 
     /// Parts of all ranks, in rank order, and how many elements each has, for everybody.
+    #[track_caller]
     pub fn allgatherv<T: Pod>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
         let mut got = (Vec::new(), Vec::new());
-        self.backend.collective("allgather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
+        self.waiting().collective("allgather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
             got = self.everything("allgather", parts)?;
             Ok(())
         })?;
@@ -244,12 +255,14 @@ impl Communicator {
     }
 
     /// Serde values of all ranks, in rank order, for everybody.
+    #[track_caller]
     pub fn allgather_value<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<V>> {
         let (bytes, counts) = self.allgatherv(&encode("allgather_value", value)?)?;
         decode_all("allgather_value", &bytes, &counts)
     }
 
     /// `data` of rank `root` (which passes `Some`), cut into equally long parts, one for each rank.
+    #[track_caller]
     pub fn scatter<T: Pod>(&self, root: usize, data: Option<&[T]>) -> Result<Vec<T>> {
         let size = self.size();
         match data {
@@ -265,6 +278,7 @@ impl Communicator {
     }
 
     /// `data` of rank `root` (which passes `Some`), cut by `counts`, one part for each rank.
+    #[track_caller]
     pub fn scatterv<T: Pod>(&self, root: usize, data: Option<(&[T], &[usize])>) -> Result<Vec<T>> {
         let call = "scatter";
         check_rank(call, root, self.size())?;
@@ -280,7 +294,7 @@ impl Communicator {
             _ => [&[], &[]],
         };
         let mut mine = Vec::new();
-        self.backend.collective(call, &part, None, &mut |parts| {
+        self.waiting().collective(call, &part, None, &mut |parts| {
             let (offset, bytes) = cut_for(call, parts, root, self.rank(), self.size())?;
             append(call, parts, root, offset, bytes, &mut mine).map(|_| ())
         })?;
@@ -288,6 +302,7 @@ impl Communicator {
     }
 
     /// An equally long part from each rank to each rank: part `r` of `data` goes to rank `r`.
+    #[track_caller]
     pub fn alltoall<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
         let size = self.size();
         if !data.len().is_multiple_of(size) {
@@ -301,13 +316,14 @@ impl Communicator {
 
     /// A part from each rank to each rank: the first `counts[0]` elements of `data` go to rank 0, and so on.
     /// What came, in rank order, and how many elements from each.
+    #[track_caller]
     pub fn alltoallv<T: Pod>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
         let call = "alltoallv";
         let (rank, size) = (self.rank(), self.size());
         let offsets = cut_offsets(call, data, counts, size)?;
         let mut got = Vec::new();
         let mut got_counts = Vec::with_capacity(size);
-        self.backend.collective(
+        self.waiting().collective(
             call,
             &[bytemuck::cast_slice(&offsets), bytemuck::cast_slice(data)],
             None,

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::backend::{Backend, check_rank};
 use crate::matching::{Source, Status, Tag, TagSel, Ticket};
-use crate::{Error, Result};
+use crate::{Error, Result, site};
 
 /// Ranks that talk to each other, seen from one of them.
 ///
@@ -21,6 +21,13 @@ impl Communicator {
     /// A communicator on a back end.
     pub fn new(backend: Box<dyn Backend>) -> Self {
         Self { backend: Rc::from(backend) }
+    }
+
+    /// The back end, for a call that may wait.
+    #[track_caller]
+    pub(crate) fn waiting(&self) -> &dyn Backend {
+        site::enter();
+        &*self.backend
     }
 
     /// This rank, `0..size`.
@@ -46,12 +53,14 @@ impl Communicator {
     }
 
     /// Receive a message of any length.
+    #[track_caller]
     pub fn recv<T: Pod>(&self, from: impl Into<Source>, tag: impl Into<TagSel>) -> Result<(Vec<T>, Status)> {
         self.irecv(from, tag)?.wait()
     }
 
     /// Receive into a buffer; how many elements came is in the status. A longer message is
     /// [`Error::Truncated`] and stays unreceived.
+    #[track_caller]
     pub fn recv_into<T: Pod>(
         &self,
         from: impl Into<Source>,
@@ -59,7 +68,7 @@ impl Communicator {
         into: &mut [T],
     ) -> Result<Status> {
         let request = self.irecv::<T>(from, tag)?;
-        let (_, status) = self.backend.wait_any(&[request.ticket])?;
+        let (_, status) = self.waiting().wait_any(&[request.ticket])?;
         let room = std::mem::size_of_val(into);
         if status.bytes > room {
             return Err(Error::Truncated { from: status.source, tag: status.tag, bytes: status.bytes, room });
@@ -79,6 +88,7 @@ impl Communicator {
     }
 
     /// Send to one rank and receive from another, in no danger of waiting for each other.
+    #[track_caller]
     pub fn sendrecv<T: Pod>(
         &self,
         to: usize,
@@ -91,8 +101,9 @@ impl Communicator {
     }
 
     /// Wait for a message that fits, without receiving it.
+    #[track_caller]
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<TagSel>) -> Result<Status> {
-        match self.backend.probe(from.into(), tag.into(), true)? {
+        match self.waiting().probe(from.into(), tag.into(), true)? {
             Some(status) => Ok(status),
             None => Err(Error::Runtime("a waiting probe returned nothing".into())),
         }
@@ -109,6 +120,7 @@ impl Communicator {
     }
 
     /// Receive a serde value.
+    #[track_caller]
     pub fn recv_value<V: DeserializeOwned>(
         &self,
         from: impl Into<Source>,
@@ -120,6 +132,7 @@ impl Communicator {
 
     /// Ranks of equal `color` form a communicator of their own, ordered by `key`, then by rank here
     /// (MPI_Comm_split). `None` joins none.
+    #[track_caller]
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let mine = [color.map_or(-1, i64::from), key];
         let all = self.allgather(&mine)?;
@@ -128,13 +141,14 @@ impl Communicator {
             Some(_) => (0..self.size()).filter(|&r| all[2 * r] == mine[0]).collect(),
         };
         members.sort_by_key(|&r| (all[2 * r + 1], r));
-        Ok(self.backend.subgroup(&members)?.map(Self::new))
+        Ok(self.waiting().subgroup(&members)?.map(Self::new))
     }
 
     /// The same ranks in a communicator whose messages do not mix with this one's (MPI_Comm_dup).
+    #[track_caller]
     pub fn duplicate(&self) -> Result<Self> {
         let everybody: Vec<usize> = (0..self.size()).collect();
-        match self.backend.subgroup(&everybody)? {
+        match self.waiting().subgroup(&everybody)? {
             Some(backend) => Ok(Self::new(backend)),
             None => Err(Error::Runtime("duplicate gave no communicator".into())),
         }
@@ -155,7 +169,9 @@ impl<T: Pod> RecvRequest<T> {
     }
 
     /// Wait for the message and take it.
+    #[track_caller]
     pub fn wait(self) -> Result<(Vec<T>, Status)> {
+        site::enter();
         let (_, status) = self.backend.wait_any(&[self.ticket])?;
         let size = std::mem::size_of::<T>();
         if size == 0 || status.bytes % size != 0 {
@@ -174,10 +190,12 @@ impl<T: Pod> Drop for RecvRequest<T> {
 }
 
 /// Wait until one of the receives (not none) has its message; its index.
+#[track_caller]
 pub fn wait_any<T: Pod>(requests: &[RecvRequest<T>]) -> Result<usize> {
     let first = requests
         .first()
         .ok_or(Error::Argument { call: "wait_any", what: "there is no request to wait for".into() })?;
+    site::enter();
     let tickets: Vec<Ticket> = requests.iter().map(|r| r.ticket).collect();
     first.backend.wait_any(&tickets).map(|(i, _)| i)
 }

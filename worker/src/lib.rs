@@ -22,6 +22,7 @@
 //! | [`local`] | ranks as threads of one process; size 1 without a launcher |
 //! | `shm` | ranks as processes under `bdrun`, through the shared segment |
 //! | [`matching`] | pure: which message belongs to which receive |
+//! | `site` | where in the program a rank waits |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
 pub mod backend;
@@ -32,6 +33,7 @@ pub mod local;
 pub mod matching;
 mod runtime;
 mod shm;
+mod site;
 mod world;
 
 pub use communicator::{Communicator, RecvRequest, SendRequest, wait_any};

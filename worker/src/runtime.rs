@@ -14,7 +14,7 @@ use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting, monotonic_ns
 use bdrun_ipc::state::{Pager, State, Woken};
 use sbmalloc::pager::PagerError;
 
-use crate::{Error, Result};
+use crate::{Error, Result, site};
 
 /// Environment: this rank, the number of ranks, the descriptors handed down (segment, mail, spill, control).
 pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
@@ -32,6 +32,8 @@ pub(crate) struct Runtime {
     control: OwnedFd,
     owner: i32,
     attached: AtomicBool,
+    /// Something of it was moved out since it last ran.
+    out: AtomicBool,
 }
 
 impl Runtime {
@@ -78,7 +80,15 @@ impl Runtime {
         }
         // SAFETY: gettid has no preconditions.
         let owner = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        let this = Self { segment, mail, rank, control, owner, attached: AtomicBool::new(false) };
+        let this = Self {
+            segment,
+            mail,
+            rank,
+            control,
+            owner,
+            attached: AtomicBool::new(false),
+            out: AtomicBool::new(false),
+        };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
         sbmalloc::set_account(this)
@@ -110,7 +120,7 @@ impl Runtime {
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut pager = RankPager { runtime: self, for_memory, paging_ns: 0 };
+        let mut pager = RankPager { runtime: self, for_memory, site: site::current(), paging_ns: 0 };
         block.word.wait(&SharedFutex, &mut pager, satisfied);
         let paging_ns = pager.paging_ns;
         block.publish(Waiting::Nothing);
@@ -262,10 +272,15 @@ impl sbmalloc::Account for Runtime {
         let bytes = bytes as u64;
         let block = self.block();
         block.held.fetch_sub(bytes, SeqCst);
-        block.granted.fetch_sub(bytes, SeqCst);
+        // By another thread while the rank is out it may be nothing that is in RAM.
+        let mut given = 0;
+        let _ = block.granted.fetch_update(SeqCst, SeqCst, |granted| {
+            given = bytes.min(granted);
+            Some(granted - given)
+        });
         let pool = &self.segment.header().pool;
         pool.demand_sub(bytes);
-        pool.give(bytes);
+        pool.give(given);
         self.gave_memory();
     }
 }
@@ -274,30 +289,54 @@ impl sbmalloc::Account for Runtime {
 struct RankPager<'a> {
     runtime: &'a Runtime,
     for_memory: bool,
+    /// Where it waits.
+    site: u64,
     paging_ns: u64,
 }
 
 impl RankPager<'_> {
-    fn timed<R>(&mut self, body: impl FnOnce() -> R) -> R {
-        let begin = monotonic_ns();
-        let result = body();
-        self.paging_ns += monotonic_ns().saturating_sub(begin);
-        result
+    /// Keeps no more of the budget than `bytes`; the rest is others' at once.
+    fn hold_at_most(&self, bytes: u64) {
+        let block = self.runtime.block();
+        let mut over = 0;
+        let _ = block.granted.fetch_update(SeqCst, SeqCst, |granted| {
+            over = granted.saturating_sub(bytes);
+            Some(granted - over)
+        });
+        if over > 0 {
+            self.runtime.segment.header().pool.give(over);
+            self.runtime.gave_memory();
+        }
     }
 }
 
 impl Pager for RankPager<'_> {
-    fn evict(&mut self) -> bool {
-        let block = self.runtime.block();
-        match self.timed(sbmalloc::pager::evict) {
+    fn is_whole(&self) -> bool {
+        !self.runtime.out.load(SeqCst)
+    }
+
+    fn evict(&mut self) {
+        let runtime = self.runtime;
+        let block = runtime.block();
+        let keep = block.keep.load(SeqCst);
+        // What was set aside and not used is not in RAM, so the first word of progress gives it back.
+        block.prepaid.store(0, SeqCst);
+        let begin = monotonic_ns();
+        let done = paging::evict_to(usize::try_from(keep).unwrap_or(usize::MAX), self.site, &mut |in_ram| {
+            self.hold_at_most(in_ram as u64);
+        });
+        self.paging_ns += monotonic_ns().saturating_sub(begin);
+        let out = sbmalloc::pager::is_evicted();
+        runtime.out.store(out, SeqCst);
+        block.need.store(block.held.load(SeqCst), SeqCst);
+        match done {
             Ok(moved) => {
-                block.prepaid.store(0, SeqCst);
-                let granted = block.granted.swap(0, SeqCst);
+                // Even if there is nothing to move it has left: it comes back when it is asked to.
+                runtime.out.store(true, SeqCst);
+                self.hold_at_most(if keep == 0 { 0 } else { paging::in_ram() as u64 });
                 block.evicted.fetch_add(moved.freed_or_filled, SeqCst);
                 block.written.fetch_add(moved.bytes, SeqCst);
                 block.evictions.fetch_add(1, SeqCst);
-                self.runtime.segment.header().pool.give(granted);
-                true
             }
             Err(error) => {
                 let (kind, need) = match error {
@@ -307,22 +346,34 @@ impl Pager for RankPager<'_> {
                 };
                 block.evict_need.store(need, SeqCst);
                 block.evict_failure.store(kind as u32, SeqCst);
-                false
             }
         }
     }
 
-    fn restore(&mut self) {
-        let block = self.runtime.block();
-        match self.timed(sbmalloc::pager::restore) {
-            Ok(moved) => {
+    fn restore(&mut self) -> bool {
+        let runtime = self.runtime;
+        let block = runtime.block();
+        let begin = monotonic_ns();
+        let done = paging::restore_for(self.site, &mut |_| {
+            usize::try_from(block.granted.load(SeqCst)).unwrap_or(usize::MAX)
+        });
+        self.paging_ns += monotonic_ns().saturating_sub(begin);
+        match done {
+            Ok((moved, likely)) => {
                 block.restored.fetch_add(moved.freed_or_filled, SeqCst);
                 block.read.fetch_add(moved.bytes, SeqCst);
+                let runs = block.granted.load(SeqCst) >= block.all.load(SeqCst);
+                debug_assert!(likely || !runs);
+                if runs {
+                    block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
+                    runtime.out.store(false, SeqCst);
+                }
+                runs
             }
             Err(error) => {
                 let mut text = FixedText::default();
                 let _ = write!(text, "its memory cannot be restored: {error}");
-                self.runtime.report(FailureKind::Scratch, 0, text.as_str());
+                runtime.report(FailureKind::Scratch, 0, text.as_str());
                 // Running on would compute from wrong data; unwinding or exit handlers would too.
                 // SAFETY: ends the process at once.
                 unsafe { libc::_exit(122) }
@@ -373,4 +424,33 @@ impl Write for FixedText {
 
 fn runtime(error: bdrun_ipc::Error) -> Error {
     Error::Runtime(error.to_string())
+}
+
+/// Until the pager can do it in parts.
+mod paging {
+    use sbmalloc::pager::{Moved, PagerError, evict, restore};
+
+    pub fn evict_to(
+        _target: usize,
+        _site: u64,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Moved, PagerError> {
+        let moved = evict()?;
+        progress(0);
+        Ok(moved)
+    }
+
+    pub fn restore_for(
+        _site: u64,
+        limit: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<(Moved, bool), PagerError> {
+        if limit(0) < sbmalloc::held_bytes() {
+            return Ok((Moved::default(), false));
+        }
+        Ok((restore()?, true))
+    }
+
+    pub fn in_ram() -> usize {
+        sbmalloc::resident_bytes()
+    }
 }

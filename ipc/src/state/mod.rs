@@ -20,7 +20,7 @@ pub enum State {
     Blocked = 3,
     /// Told to leave RAM.
     Evicting = 4,
-    /// On scratch.
+    /// On scratch, wholly or in part.
     Evicted = 5,
     /// Ended.
     Exited = 6,
@@ -67,10 +67,12 @@ pub trait Futex {
 
 /// What the waiting rank does on the master's word, and how it tells.
 pub trait Pager {
-    /// Leave RAM. `false`: it was not possible and everything is in RAM still.
-    fn evict(&mut self) -> bool;
-    /// Come back. Does not return if the data cannot be had.
-    fn restore(&mut self);
+    /// Whether the rank can run as it is: nothing of it was moved since it last did.
+    fn is_whole(&self) -> bool;
+    /// Leave RAM, as far as was ordered. Whether it is [whole](Self::is_whole) afterwards tells what became of it.
+    fn evict(&mut self);
+    /// Come back, as far as there is memory for it. `false`: not far enough to run. Does not return if the data cannot be had.
+    fn restore(&mut self) -> bool;
     /// This rank is blocked: tell the master if it is looking for memory.
     fn blocked(&mut self);
     /// Tell the master that the word has changed in answer to it.
@@ -147,13 +149,21 @@ impl StateWord {
         }
     }
 
-    /// By the master: take a blocked rank for eviction. `false`: it was woken in between.
+    /// By the master: take a blocked rank for eviction, or one that is out in part for more of it. `false`: it was woken in
+    /// between.
     pub fn try_evict(&self, futex: &impl Futex) -> bool {
-        let taken = self.swap_from(Word::new(State::Blocked, false), State::Evicting, false);
-        if taken {
-            futex.wake(&self.0);
+        loop {
+            let now = self.load();
+            let taken = match now.state() {
+                State::Blocked => self.swap_from(now, State::Evicting, false),
+                State::Evicted => self.swap_from(now, State::Evicting, now.runnable()),
+                _ => return false,
+            };
+            if taken {
+                futex.wake(&self.0);
+                return true;
+            }
         }
-        taken
     }
 
     /// By the master: bring an evicted rank back. `false`: it is not evicted.
@@ -186,7 +196,7 @@ impl StateWord {
             match now.state() {
                 State::Running => return,
                 State::Blocked | State::Evicted => futex.wait(&self.0, now.0),
-                State::Evicting if now.runnable() => {
+                State::Evicting if now.runnable() && pager.is_whole() => {
                     // Woken before anything was moved: stay. The master sees that it has lost this one.
                     if self.swap_from(now, State::Running, false) {
                         pager.changed();
@@ -194,13 +204,13 @@ impl StateWord {
                     }
                 }
                 State::Evicting => {
-                    let out = pager.evict();
-                    self.arrive(if out { State::Evicted } else { State::Blocked });
+                    pager.evict();
+                    self.arrive(if pager.is_whole() { State::Blocked } else { State::Evicted });
                     pager.changed();
                 }
                 State::Restoring => {
-                    pager.restore();
-                    self.arrive(State::Blocked);
+                    let runs = pager.restore();
+                    self.arrive(if runs { State::Blocked } else { State::Evicted });
                     pager.changed();
                 }
                 // The master has given this process up.

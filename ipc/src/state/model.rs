@@ -62,18 +62,24 @@ struct ModelPager<'a> {
     shared: &'a Shared,
     can_evict: bool,
     resident: bool,
+    /// Restores that bring in a part only.
+    partly: usize,
 }
 
 impl Pager for ModelPager<'_> {
-    fn evict(&mut self) -> bool {
-        assert!(self.resident);
-        self.resident = !self.can_evict;
-        self.can_evict
+    fn is_whole(&self) -> bool {
+        self.resident
     }
 
-    fn restore(&mut self) {
+    fn evict(&mut self) {
+        self.resident = self.resident && !self.can_evict;
+    }
+
+    fn restore(&mut self) -> bool {
         assert!(!self.resident);
-        self.resident = true;
+        self.resident = self.partly == 0;
+        self.partly = self.partly.saturating_sub(1);
+        self.resident
     }
 
     fn blocked(&mut self) {
@@ -85,8 +91,8 @@ impl Pager for ModelPager<'_> {
     }
 }
 
-fn receive(shared: &Shared, can_evict: bool) {
-    let mut pager = ModelPager { shared, can_evict, resident: true };
+fn receive(shared: &Shared, can_evict: bool, partly: usize) {
+    let mut pager = ModelPager { shared, can_evict, resident: true, partly };
     while !shared.message.load(Ordering::SeqCst) {
         shared.word.wait(&shared.futex, &mut pager, || shared.message.load(Ordering::SeqCst));
         assert!(pager.resident, "ran without its memory");
@@ -123,7 +129,7 @@ fn a_message_wakes_its_receiver() {
             let shared = shared.clone();
             move || send(&shared)
         });
-        receive(&shared, true);
+        receive(&shared, true, 0);
         sender.join().unwrap();
     });
 }
@@ -145,8 +151,8 @@ fn two_wakers() {
                 shared.word.wake(&shared.futex);
             }
         });
-        receive(&shared, true);
-        let mut pager = ModelPager { shared: &shared, can_evict: true, resident: true };
+        receive(&shared, true, 0);
+        let mut pager = ModelPager { shared: &shared, can_evict: true, resident: true, partly: 0 };
         while !other.load(Ordering::SeqCst) {
             shared.word.wait(&shared.futex, &mut pager, || other.load(Ordering::SeqCst));
         }
@@ -155,8 +161,8 @@ fn two_wakers() {
     });
 }
 
-fn with_master(can_evict: bool) {
-    check(3, move || {
+fn with_master(can_evict: bool, partly: usize, evictions: usize, preemptions: usize) {
+    check(preemptions, move || {
         let shared = shared();
         let sender = thread::spawn({
             let shared = shared.clone();
@@ -164,14 +170,16 @@ fn with_master(can_evict: bool) {
         });
         let rank = thread::spawn({
             let shared = shared.clone();
-            move || receive(&shared, can_evict)
+            move || receive(&shared, can_evict, partly)
         });
-        // The master evicts once if it can, and brings the rank back as soon as it is runnable.
-        let mut tried = false;
+        // The master evicts so often if it can, also what is out in part, and brings the rank back as soon as it is runnable.
+        let mut left = evictions;
         while !shared.done.load(Ordering::SeqCst) {
             let now = shared.word.load();
             match now.state() {
-                State::Blocked if !tried => tried = shared.word.try_evict(&shared.futex),
+                State::Blocked | State::Evicted if left > 0 => {
+                    left -= usize::from(shared.word.try_evict(&shared.futex));
+                }
                 State::Evicted if now.runnable() => {
                     shared.word.try_restore(&shared.futex);
                 }
@@ -185,10 +193,15 @@ fn with_master(can_evict: bool) {
 
 #[test]
 fn evicted_and_restored_by_the_master() {
-    with_master(true);
+    with_master(true, 0, 1, 3);
+}
+
+#[test]
+fn moved_in_parts() {
+    with_master(true, 1, 2, 2);
 }
 
 #[test]
 fn eviction_that_fails_leaves_the_rank_wakeable() {
-    with_master(false);
+    with_master(false, 0, 1, 3);
 }

@@ -18,6 +18,8 @@ pub(super) struct Seen {
     /// The word and the number of waits when last told.
     told: Option<(Word, u64, u64)>,
     granted: u64,
+    /// How many restores were ordered.
+    pub orders: u32,
 }
 
 /// An order that its rank has not yet answered.
@@ -57,23 +59,32 @@ impl Job<'_> {
         self.largest_rank = self.largest_rank.max(block.held.load(SeqCst));
         match record.pending {
             Some(Pending::Evict) => match word.state() {
-                State::Evicting => return,
-                State::Evicted => {
-                    record.pending = None;
-                    record.granted = 0;
-                    self.events.push(Event::Evicted { rank, held: block.held.load(SeqCst) });
+                State::Evicting => {
+                    let granted = block.granted.load(SeqCst);
+                    if granted != record.granted {
+                        record.granted = granted;
+                        self.events.push(Event::Granted { rank, bytes: granted });
+                    }
+                    return;
                 }
-                _ => {
+                state => {
                     record.pending = None;
+                    let (granted, held) = (block.granted.load(SeqCst), block.need.load(SeqCst));
+                    let part = (state == State::Evicted).then_some((granted, held));
                     match block.eviction_failure() {
                         Some(EvictFailure::NoSpace) => {
-                            self.events.push(Event::DiskFull { rank, need: block.evict_need.load(SeqCst) });
+                            let need = block.evict_need.load(SeqCst);
+                            self.events.push(Event::DiskFull { rank, need, part });
                         }
                         Some(EvictFailure::Refused) => self.events.push(Event::EvictRefused { rank }),
                         Some(EvictFailure::Io) => {
                             let text = format!("rank {rank}: its memory cannot be written to scratch");
                             self.end(Ending::ScratchBroken(text));
                             return;
+                        }
+                        None if part.is_some() => {
+                            record.granted = granted;
+                            self.events.push(Event::Evicted { rank, granted, held });
                         }
                         None => self.events.push(Event::EvictLost { rank }),
                     }
@@ -83,6 +94,12 @@ impl Job<'_> {
                 State::Blocked | State::Running => {
                     record.pending = None;
                     self.events.push(Event::Restored { rank });
+                }
+                State::Evicted => {
+                    record.pending = None;
+                    let granted = block.granted.load(SeqCst);
+                    record.granted = granted;
+                    self.events.push(Event::RestoredPartly { rank, granted, orders: record.orders });
                 }
                 _ => return,
             },

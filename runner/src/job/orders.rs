@@ -22,8 +22,8 @@ impl Job<'_> {
     pub(super) fn order(&mut self, order: Effect) {
         match order {
             Effect::Spawn { rank, reserve } => self.spawn(rank, reserve),
-            Effect::Evict { rank } => self.evict(rank),
-            Effect::Restore { rank, bytes, overdraft } => self.restore(rank, bytes, overdraft),
+            Effect::Evict { rank, keep } => self.evict(rank, keep),
+            Effect::Restore { rank, bytes, all, overdraft } => self.restore(rank, bytes, all, overdraft),
             Effect::Grant { rank, bytes, overdraft } => self.grant(rank, bytes, overdraft),
             Effect::Fail(_) | Effect::Finish => {}
         }
@@ -32,15 +32,24 @@ impl Job<'_> {
     /// Take bytes for a rank out of the pool; if they are gone the scheduler is told.
     fn pay(&mut self, rank: u32, bytes: u64, overdraft: bool) -> bool {
         let pool = &self.setup.segment.header().pool;
-        if pool.take(bytes) {
-            return true;
+        let paid = pool.take(bytes) || (overdraft && self.force(rank, bytes));
+        if !paid {
+            self.events.push(Event::Denied { rank, bytes });
         }
-        if overdraft {
-            pool.force(bytes);
-            return true;
+        paid
+    }
+
+    /// Take more than there is, if really nobody else holds anything: one who was woken a moment ago may, and the
+    /// scheduler not know yet.
+    fn force(&mut self, rank: u32, bytes: u64) -> bool {
+        let segment = self.setup.segment.clone();
+        let holds = |other: u32| segment.rank(other).granted.load(SeqCst) > 0;
+        if (0..segment.np()).any(|other| other != rank && holds(other)) {
+            self.observe_all();
+            return false;
         }
-        self.events.push(Event::Denied { rank });
-        false
+        segment.header().pool.force(bytes);
+        true
     }
 
     fn spawn(&mut self, rank: u32, reserve: u64) {
@@ -100,10 +109,11 @@ impl Job<'_> {
         })
     }
 
-    fn evict(&mut self, rank: u32) {
+    fn evict(&mut self, rank: u32, keep: u64) {
         let segment = self.setup.segment.clone();
         let block = segment.rank(rank);
         block.evict_failure.store(0, SeqCst);
+        block.keep.store(keep, SeqCst);
         self.forget(rank);
         if block.word.try_evict(&SharedFutex) {
             self.ranks[rank as usize].seen.pending = Some(Pending::Evict);
@@ -113,22 +123,34 @@ impl Job<'_> {
         }
     }
 
-    fn restore(&mut self, rank: u32, bytes: u64, overdraft: bool) {
-        if !self.pay(rank, bytes, overdraft) {
-            return;
+    /// Brings a rank in, or gives one on its way more to go on with.
+    fn restore(&mut self, rank: u32, bytes: u64, all: u64, overdraft: bool) {
+        let pool = &self.setup.segment.header().pool;
+        let mut got = pool.take_up_to(bytes);
+        if overdraft && got < bytes && self.force(rank, bytes - got) {
+            got = bytes;
+        }
+        if got < bytes {
+            self.events.push(Event::Denied { rank, bytes: bytes - got });
         }
         let segment = self.setup.segment.clone();
         let block = segment.rank(rank);
-        let held = block.held.load(SeqCst);
-        block.granted.store(bytes, SeqCst);
-        block.prepaid.store(bytes.saturating_sub(held), SeqCst);
+        block.all.store(all, SeqCst);
+        let granted = block.granted.fetch_add(got, SeqCst) + got;
+        if overdraft {
+            self.note_overdraft(rank, granted);
+        }
+        let seen = &mut self.ranks[rank as usize].seen;
+        seen.orders = seen.orders.wrapping_add(1);
+        if seen.pending == Some(Pending::Restore) {
+            // It looks at `granted` again and again; if it has just looked for the last time it says so, and is asked anew.
+            return;
+        }
         self.forget(rank);
         self.ranks[rank as usize].seen.pending = Some(Pending::Restore);
-        if overdraft {
-            self.note_overdraft(rank, bytes);
-        }
-        let asked = block.request.swap(0, SeqCst) > 0;
-        if asked {
+        let asked = block.request.swap(0, SeqCst);
+        if asked > 0 {
+            block.asked.store(asked, SeqCst);
             // What it waits for is there: marks it runnable, so that it runs once it is in RAM.
             block.word.wake(&SharedFutex);
         }

@@ -79,6 +79,8 @@ impl Setup {
             rank_limit: options.rank_memory.map(|most| most.saturating_add(bdrun_ipc::inbox::HEADER_BLOCK)),
             first_reserve: first,
             moves: 2 * tokens,
+            part: PART,
+            ahead: managed / 5,
         };
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
@@ -92,6 +94,9 @@ impl Setup {
         })
     }
 }
+
+/// The least that is moved of a rank that does not move as a whole: enough for the disk's full rate.
+const PART: u64 = 32 << 20;
 
 fn setup(error: bdrun_ipc::Error) -> Ending {
     Ending::Setup(error.to_string())

@@ -18,3 +18,16 @@ pub(super) fn fits(bytes: u64, free: i64) -> bool {
 pub(super) fn has_place(limits: &Limits, resident: u32) -> bool {
     resident < limits.resident
 }
+
+/// How much of the `lacks` bytes to give a rank for which not all are free: enough to be worth moving, or nothing.
+pub(super) fn part(limits: &Limits, lacks: u64, free: i64) -> u64 {
+    let free = u64::try_from(free).unwrap_or(0);
+    let part = free - free % limits.part.max(1);
+    part.min(lacks)
+}
+
+/// What a rank that holds `granted` bytes keeps when `lack` of them are needed: a small rest is not worth keeping.
+pub(super) fn keep(limits: &Limits, granted: u64, lack: i64) -> u64 {
+    let rest = granted.saturating_sub(u64::try_from(lack).unwrap_or(0));
+    if rest < limits.part || rest < granted / 8 { 0 } else { rest }
+}

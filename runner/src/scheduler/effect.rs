@@ -4,7 +4,8 @@ use super::Rank;
 use crate::display::units::Bytes;
 
 /// An order to the shell. Each takes its bytes out of the shared pool *before* the next event is handled; where the
-/// pool no longer has them the order is dropped and answered with [`super::Event::Denied`].
+/// pool no longer has them the order is dropped (a restore: takes what there is) and answered with
+/// [`super::Event::Denied`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Start the process with so many bytes set aside.
@@ -14,17 +15,23 @@ pub enum Effect {
         /// Bytes to take for it.
         reserve: u64,
     },
-    /// Move a blocked rank out of RAM. Answered by `Evicted`, `EvictLost`, `EvictRefused` or `DiskFull`.
+    /// Move a blocked rank, or one that is out in part, out of RAM until it holds `keep` bytes. Answered by `Evicted`,
+    /// `EvictLost`, `EvictRefused` or `DiskFull`; `Granted` tells what it has given back meanwhile.
     Evict {
         /// The rank.
         rank: Rank,
+        /// Bytes of the budget that it keeps; 0: it leaves altogether.
+        keep: u64,
     },
-    /// Bring a rank back. Answered by `Restored` or `Denied`.
+    /// Bring a rank back, or give one that is on its way back more memory to go on with. It runs once it holds `all`;
+    /// with less it comes as far as that. Answered by `Restored` or `RestoredPartly`, and by `Denied` if the pool had less.
     Restore {
         /// The rank.
         rank: Rank,
-        /// Bytes to take for it: what it held and what it asked for on top.
+        /// Bytes to take for it, on top of what it holds.
         bytes: u64,
+        /// Bytes it must hold to run: what it held and what it asked for on top.
+        all: u64,
         /// Take them even if the pool has less: nobody else holds anything.
         overdraft: bool,
     },

@@ -47,7 +47,8 @@ pub enum Event {
         /// Bytes of messages in RAM.
         messages: u64,
     },
-    /// What the rank holds of the budget has changed by itself.
+    /// What the rank holds of the budget has changed by itself. Of one that is being evicted: it has given some back
+    /// already.
     Granted {
         /// The rank.
         rank: Rank,
@@ -78,11 +79,13 @@ pub enum Event {
         /// Bytes on top of what it holds (resident) or held when it was evicted.
         bytes: u64,
     },
-    /// The rank has left RAM and given back all its grants.
+    /// The rank has left RAM, as far as was ordered or was possible.
     Evicted {
         /// The rank.
         rank: Rank,
-        /// Bytes it will hold once restored.
+        /// Bytes of the budget that it still holds.
+        granted: u64,
+        /// Bytes it must hold to run again.
         held: u64,
     },
     /// The rank was woken before its eviction could begin, and runs.
@@ -95,22 +98,37 @@ pub enum Event {
         /// The rank.
         rank: Rank,
     },
-    /// The rank could not be evicted because scratch is full. It holds what it held.
+    /// The rank could not be evicted, or not as far as ordered, because scratch is full.
     DiskFull {
         /// The rank.
         rank: Rank,
         /// Bytes that found no room.
         need: u64,
+        /// If it is out in part: bytes it still holds, and bytes it must hold to run. Else it holds what it held.
+        part: Option<(u64, u64)>,
     },
     /// The rank is back in RAM and runs (or says at once that it is blocked).
     Restored {
         /// The rank.
         rank: Rank,
     },
-    /// The pool no longer had the bytes of a spawn, restore or grant.
+    /// A part of the rank is back in RAM: as much as it was given memory for.
+    RestoredPartly {
+        /// The rank.
+        rank: Rank,
+        /// Bytes of the budget that it holds.
+        granted: u64,
+        /// How many `Restore` orders had been carried out for it by then, in the whole job. If another has been given since,
+        /// it is on its way again, and this is overtaken.
+        orders: u32,
+    },
+    /// The pool no longer had all the bytes of a spawn, restore or grant. Of a spawn or a grant nothing was carried out; a
+    /// restore goes as far as it can.
     Denied {
         /// The rank.
         rank: Rank,
+        /// Bytes that were not there.
+        bytes: u64,
     },
     /// The process has ended, and everything it held is free.
     Exited {

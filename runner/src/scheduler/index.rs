@@ -17,11 +17,15 @@ pub(super) struct Index {
     pub needs_by_size: BTreeSet<(u64, Rank)>,
     /// Those of `needs` that may be asked to leave.
     pub yielding: BTreeSet<(u64, Rank)>,
-    /// Evicted ranks that would run, the longest waiting first.
+    /// Evicted ranks that would run, the longest waiting first; also those that were given a part of what they need.
     pub ready: BTreeSet<(u64, Rank)>,
-    /// The same by bytes.
+    /// The same by the bytes they lack.
     pub ready_by_size: BTreeSet<(u64, Rank)>,
-    /// Residents that wait for others, hold memory and may be asked to leave; the last goes first.
+    /// Those of `ready` that hold a part, or are on their way.
+    pub begun: BTreeSet<(u64, Rank)>,
+    /// Those of `begun` that may be asked to give their part back.
+    pub parts: BTreeSet<(u64, Rank)>,
+    /// Ranks that wait for others, hold memory and may be asked to leave; the last goes first.
     pub heavy: BTreeSet<Key>,
     /// The same of those that hold no memory: they free a place only.
     pub light: BTreeSet<Key>,
@@ -30,13 +34,21 @@ pub(super) struct Index {
 
     /// Sum of what `needs` wait for, bytes.
     pub needs_bytes: u64,
-    /// Sum of what the residents hold, bytes.
+    /// Sum of what the ranks hold, bytes.
     pub granted: u64,
-    /// Sum of what those being evicted hold, bytes.
+    /// Sum of what those in `heavy` hold, bytes.
+    pub heavy_bytes: u64,
+    /// Sum of what those in `parts` hold, bytes.
+    pub parts_bytes: u64,
+    /// Sum of what those being evicted will give back, bytes.
     pub leaving: u64,
-    /// Residents that hold anything.
+    /// Ranks that hold anything.
     pub holders: u32,
     pub resident: u32,
+    /// Ranks that take a place: residents, and those out but for a part.
+    pub places: u32,
+    /// Of those being evicted, the ones that will take none.
+    pub freeing: u32,
     pub active: u32,
     pub running: u32,
     pub evicting: u32,
@@ -74,25 +86,29 @@ impl Index {
             way.set(&mut self.yielding, (state.since, rank), state.is_evictable());
             way.sum(&mut self.needs_bytes, bytes);
         }
-        if let Some(bytes) = state.comeback() {
+        if let Some(bytes) = state.lacks() {
             way.set(&mut self.ready, (state.since, rank), true);
             way.set(&mut self.ready_by_size, (bytes, rank), true);
+            way.set(&mut self.begun, (state.since, rank), state.has_place());
+            way.set(&mut self.parts, (state.since, rank), state.is_evictable());
+            way.sum(&mut self.parts_bytes, if state.is_evictable() { state.granted } else { 0 });
         }
         let evictable = state.is_evictable() && matches!(state.doing, Doing::Waits(_));
         let key = Key::new(rank, state);
         way.set(&mut self.heavy, key, evictable && state.granted > 0);
+        way.sum(&mut self.heavy_bytes, if evictable { state.granted } else { 0 });
         way.set(&mut self.light, key, evictable && state.granted == 0);
         if let Some(due) = state.refused_until {
             way.set(&mut self.refused, (due, rank), true);
         }
 
-        if state.is_resident() {
-            way.sum(&mut self.granted, state.granted);
-            way.count(&mut self.resident, true);
-            way.count(&mut self.holders, state.granted > 0);
-        }
+        way.sum(&mut self.granted, state.granted);
+        way.count(&mut self.holders, state.granted > 0);
+        way.count(&mut self.resident, state.is_resident());
+        way.count(&mut self.places, state.has_place());
         if state.life == Life::Evicting {
-            way.sum(&mut self.leaving, state.granted);
+            way.sum(&mut self.leaving, state.granted.saturating_sub(state.keep));
+            way.count(&mut self.freeing, state.keep == 0);
         }
         way.count(&mut self.active, state.is_active());
         way.count(&mut self.running, state.life == Life::Resident && state.doing == Doing::Runs);

@@ -50,6 +50,10 @@ pub struct Limits {
     /// The most ranks that are evicted at one moment, and the most that are restored; at least 1. More share the
     /// same disk, and the first of them computes later. Twice the number of processors is a good value.
     pub moves: u32,
+    /// The least that is moved, or left behind, of a rank that does not move as a whole, bytes.
+    pub part: u64,
+    /// Bytes up to which a rank is brought in ahead, at the cost of others that wait, while it cannot run yet.
+    pub ahead: u64,
 }
 
 /// How many ranks are where.
@@ -93,6 +97,8 @@ pub struct Scheduler {
     now: u64,
     /// How many evicted ranks were brought in ahead of the unborn since one of those was started.
     passed: u64,
+    /// How many evicted ranks were brought in so far.
+    brought: u64,
     /// Scratch was found full by this rank, for so many bytes. Nothing is evicted until something changes.
     disk_full: Option<(Rank, u64)>,
     /// Everything that refused to be evicted has been asked once more, and nothing has happened since.
@@ -121,6 +127,7 @@ impl Scheduler {
             stale: true,
             now: 0,
             passed: 0,
+            brought: 0,
             disk_full: None,
             last_call: false,
             overdraft: None,
@@ -225,7 +232,8 @@ impl Scheduler {
             | Event::EvictRefused { rank }
             | Event::DiskFull { rank, .. }
             | Event::Restored { rank }
-            | Event::Denied { rank }
+            | Event::RestoredPartly { rank, .. }
+            | Event::Denied { rank, .. }
             | Event::Exited { rank, .. } => rank,
         };
         let Some(state) = self.ranks.get(rank as usize) else { return Ok(()) };
@@ -251,26 +259,33 @@ impl Scheduler {
                 self.arrived(rank);
             }
             Event::Runnable { .. } => self.runnable(rank),
-            Event::Evicted { held, .. } if life == Life::Evicting => {
+            Event::Evicted { granted, held, .. } if life == Life::Evicting => {
                 self.progress();
-                self.update(rank, |state| {
-                    state.life = Life::Evicted;
-                    state.held = held;
-                    state.granted = 0;
-                    state.refusals = 0;
-                });
+                self.left(rank, granted, held);
             }
             Event::EvictLost { .. } if life == Life::Evicting => self.arrived(rank),
             Event::EvictRefused { .. } if life == Life::Evicting => {
                 let now = self.now;
                 self.update(rank, |state| state.refuse(now));
             }
-            Event::DiskFull { need, .. } if life == Life::Evicting => {
+            Event::DiskFull { need, part, .. } if life == Life::Evicting => {
                 self.disk_full = Some((rank, need));
-                self.update(rank, |state| state.life = Life::Resident);
+                match part {
+                    Some((granted, held)) => self.left(rank, granted, held),
+                    None => self.update(rank, RankState::stay),
+                }
             }
             Event::Restored { .. } if life == Life::Restoring => self.arrived(rank),
-            Event::Denied { .. } => self.denied(rank),
+            Event::RestoredPartly { granted, orders, .. }
+                if life == Life::Restoring && orders == self.ranks[rank as usize].orders =>
+            {
+                self.update(rank, |state| {
+                    state.life = Life::Evicted;
+                    state.granted = granted;
+                    state.pending = None;
+                });
+            }
+            Event::Denied { bytes, .. } => self.denied(rank, bytes),
             Event::Exited { ok: false, .. } => return Err(Failure::RankFailed { rank }),
             Event::Exited { ok: true, .. } => {
                 self.progress();
@@ -287,7 +302,8 @@ impl Scheduler {
             | Event::EvictLost { .. }
             | Event::EvictRefused { .. }
             | Event::DiskFull { .. }
-            | Event::Restored { .. } => {}
+            | Event::Restored { .. }
+            | Event::RestoredPartly { .. } => {}
         }
         Ok(())
     }
@@ -299,6 +315,18 @@ impl Scheduler {
             state.life = Life::Resident;
             state.doing = Doing::Runs;
             state.pending = None;
+            state.keep = 0;
+            state.refusals = 0;
+        });
+    }
+
+    /// The rank is out of RAM, but for `granted` bytes.
+    fn left(&mut self, rank: Rank, granted: u64, held: u64) {
+        self.update(rank, |state| {
+            state.life = Life::Evicted;
+            state.held = held;
+            state.granted = granted;
+            state.keep = 0;
             state.refusals = 0;
         });
     }
@@ -331,10 +359,11 @@ impl Scheduler {
         if matches!(life, Life::Spawning | Life::Restoring) {
             self.arrived(rank);
         }
-        let (now, distance) = (self.now, self.distance_class(&doing));
+        let (now, turn, distance) = (self.now, self.brought, self.distance_class(&doing));
         self.update(rank, |state| {
             state.doing = doing;
             state.since = now;
+            state.turn = turn;
             state.distance = distance;
             state.pending = None;
         });
@@ -361,30 +390,33 @@ impl Scheduler {
         // nothing corrects; to take a running rank for blocked is one that its next eviction does.
         let state = &self.ranks[rank as usize];
         if matches!((state.life, state.doing), (Life::Evicting | Life::Evicted, Doing::Waits(_))) {
-            let now = self.now;
+            let (now, turn) = (self.now, self.brought);
             self.update(rank, |state| {
                 state.doing = Doing::Runs;
                 state.since = now;
+                state.turn = turn;
             });
         }
     }
 
-    /// The pool had no longer what was ordered.
-    fn denied(&mut self, rank: Rank) {
+    /// The pool had `bytes` less than was ordered.
+    fn denied(&mut self, rank: Rank, bytes: u64) {
         let Some(pending) = self.ranks[rank as usize].pending else { return };
         if pending.pool_round == self.pool_round {
-            self.free = self.free.saturating_add(signed(pending.bytes));
+            self.free = self.free.saturating_add(signed(bytes));
             // Somebody took it, and how much is left is not known.
             self.stale = true;
         }
         self.update(rank, |state| {
+            state.granted = state.granted.saturating_sub(bytes);
+            if state.life == Life::Restoring {
+                // It comes as far as it can, and says how far that was.
+                return;
+            }
             state.pending = None;
-            state.granted = state.granted.saturating_sub(pending.bytes);
-            state.life = match state.life {
-                Life::Spawning => Life::Unborn,
-                Life::Restoring => Life::Evicted,
-                other => other,
-            };
+            if state.life == Life::Spawning {
+                state.life = Life::Unborn;
+            }
         });
     }
 

@@ -19,19 +19,25 @@ pub(super) enum Claim {
 
 /// Those waiting to come in, next first.
 ///
-/// Evicted ranks go before unborn ones, each in the order they became ready: what was begun is finished before more is
-/// begun, which holds fewer bytes in scratch and lets independent ranks end without ever being evicted. But ranks
-/// that keep waking each other could keep an unborn one out for ever, and may even wait for it: so after as many
-/// ranks as are alive have passed, the next unborn one has its turn.
+/// Evicted ranks go before unborn ones: what was begun is finished before more is begun, which holds fewer bytes in
+/// scratch and lets independent ranks end without ever being evicted. Among them those that hold a part of their
+/// memory, or were given some, go first (`begun`): they are the residents of a sweep whose ranks do not fit whole;
+/// the others in the order they became ready. But ranks that keep waking each other could keep one out for ever, and
+/// may even wait for it: so after as many ranks as are alive have passed, the next unborn one has its turn, and so has
+/// the one that has been ready for longest (`overdue`).
 pub(super) fn claims<'a>(
     ready: &'a BTreeSet<(u64, Rank)>,
+    begun: &'a BTreeSet<(u64, Rank)>,
     unborn: &'a BTreeSet<Rank>,
-    passed: u64,
-    alive: u64,
+    overdue: bool,
+    unborn_overdue: bool,
 ) -> impl Iterator<Item = Claim> + 'a {
-    let turn = usize::from(passed >= alive.max(1));
+    let turn = usize::from(unborn_overdue);
+    let oldest = ready.first().copied().filter(|_| overdue);
+    let others = move |key: &(u64, Rank)| Some(*key) != oldest;
+    let begun_first = begun.iter().copied().filter(others);
+    let rest = ready.iter().copied().filter(move |key| others(key) && !begun.contains(key));
+    let ready = oldest.into_iter().chain(begun_first).chain(rest).map(|(_, rank)| Claim::Ready(rank));
     let first = unborn.iter().take(turn).copied().map(Claim::Unborn);
-    let ready = ready.iter().map(|&(_, rank)| Claim::Ready(rank));
-    let rest = unborn.iter().skip(turn).copied().map(Claim::Unborn);
-    first.chain(ready).chain(rest)
+    first.chain(ready).chain(unborn.iter().skip(turn).copied().map(Claim::Unborn))
 }

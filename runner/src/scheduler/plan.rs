@@ -5,6 +5,9 @@ use super::order::{self, Claim};
 use super::rank::{Life, Pending, RankState};
 use super::{Effect, Failure, Rank, Scheduler, admission, signed};
 
+/// Evicts a rank altogether.
+const ALL: i64 = i64::MAX;
+
 impl Scheduler {
     /// Orders everything that can be ordered now.
     pub(super) fn schedule(&mut self, effects: &mut Vec<Effect>) {
@@ -30,17 +33,34 @@ impl Scheduler {
     }
 
     /// Restores and starts ranks while there is room. Residents in need of memory come first: they hold some already,
-    /// and give it back the sooner the sooner they run.
+    /// and give it back the sooner the sooner they run. The first in line for which not all is free gets what there is,
+    /// so that it comes in while others compute.
     fn bring_in(&mut self, effects: &mut Vec<Effect>) {
-        while self.index.needs.is_empty() && admission::has_place(&self.limits, self.index.resident) {
+        while self.index.needs.is_empty() {
             let Some(claim) = self.next_claim() else { break };
-            if !admission::fits(self.claimed(claim), self.free) {
+            let bytes = self.claimed(claim);
+            let (Claim::Ready(rank) | Claim::Unborn(rank)) = claim;
+            let state = &self.ranks[rank as usize];
+            if !state.has_place() && !admission::has_place(&self.limits, self.index.places) {
                 break;
             }
+            let fits = admission::fits(bytes, self.free);
             match claim {
-                Claim::Ready(_) if self.index.restoring >= self.limits.moves => break,
-                Claim::Ready(rank) => self.restore(rank, false, effects),
+                Claim::Unborn(_) if !fits => break,
                 Claim::Unborn(rank) => self.spawn(rank, admission::first_reserve(&self.limits), effects),
+                Claim::Ready(_)
+                    if state.life != Life::Restoring && self.index.restoring >= self.limits.moves =>
+                {
+                    break;
+                }
+                Claim::Ready(rank) if fits => self.restore(rank, bytes, false, effects),
+                Claim::Ready(rank) => {
+                    let part = admission::part(&self.limits, bytes, self.free);
+                    if part > 0 {
+                        self.restore(rank, part, false, effects);
+                    }
+                    break;
+                }
             }
         }
     }
@@ -62,19 +82,24 @@ impl Scheduler {
         }
     }
 
-    /// Evicts those who wait for others until `lack` bytes are on their way, or nobody is left.
+    /// Evicts those who wait for others, then those that were brought in ahead, until `lack` bytes are on their way, or
+    /// nobody is left.
     fn evict_for_bytes(&mut self, mut lack: i64, effects: &mut Vec<Effect>) {
         while lack > 0 && self.may_evict() {
-            let Some(rank) = self.victim(true) else { break };
-            lack = lack.saturating_sub(signed(self.ranks[rank as usize].granted));
-            self.evict(rank, effects);
+            let part = self.index.parts.last().map(|&(_, rank)| rank);
+            let Some(rank) = self.victim(true).or(part) else { break };
+            lack = lack.saturating_sub(self.evict(rank, lack, effects));
         }
     }
 
     /// Everybody left waits for memory: the one that waits longest will get it, from those that wait shortest. It holds
     /// then what they held, so the next in line is served later, not never.
     fn evict_needy(&mut self, effects: &mut Vec<Effect>) {
-        while self.may_evict() && self.index.heavy.is_empty() && self.index.needs.len() > 1 {
+        while self.may_evict()
+            && self.index.heavy.is_empty()
+            && self.index.parts.is_empty()
+            && self.index.needs.len() > 1
+        {
             let coming = self.free.saturating_add(signed(self.index.leaving));
             if admission::fits(self.index.needs_bytes, coming) {
                 break;
@@ -82,7 +107,7 @@ impl Scheduler {
             let head = self.index.needs.first().copied();
             // The head is the oldest; if the youngest that can go is the head, nobody else can.
             match self.index.yielding.last().copied() {
-                Some(last) if Some(last) != head => self.evict(last.1, effects),
+                Some(last) if Some(last) != head => drop(self.evict(last.1, ALL, effects)),
                 _ => break,
             }
         }
@@ -91,31 +116,46 @@ impl Scheduler {
     /// Evicts for those who want to come in, as many of them as may move at once. Those who were promised the room of an
     /// eviction under way still stand first in line, and `coming` has that room, so all are counted from the front.
     fn evict_for_claims(&mut self, coming: i64, effects: &mut Vec<Effect>) {
-        if !self.may_evict() || (self.index.heavy.is_empty() && self.index.light.is_empty()) {
+        let index = &self.index;
+        if !self.may_evict() || (index.heavy.is_empty() && index.light.is_empty() && index.parts.is_empty()) {
             return;
         }
-        let staying = self.index.resident - self.index.evicting;
         let mut room = coming;
-        let mut places = i64::from(self.limits.resident) - i64::from(staying);
-        let wanted: Vec<u64> =
-            self.claims().map(|claim| self.claimed(claim)).take(self.limits.moves as usize).collect();
-        for bytes in wanted {
-            room = room.saturating_sub(signed(bytes));
-            places -= 1;
+        let mut places = i64::from(self.limits.resident) - i64::from(index.places - index.freeing);
+        let wanted: Vec<Claim> = self.claims().take(self.limits.moves as usize).collect();
+        for claim in wanted {
+            let (Claim::Ready(rank) | Claim::Unborn(rank)) = claim;
+            let (lacks, state) = (self.claimed(claim), &self.ranks[rank as usize]);
+            let own = if state.is_evictable() { state.granted } else { 0 };
+            let evictable = self.index.heavy_bytes + self.index.parts_bytes - own;
+            // It cannot run before somebody who runs now blocks: bring in a part, and leave the others what they have.
+            let ahead = self.index.active > 0 && room.saturating_add(signed(evictable)) < signed(lacks);
+            let aim = if ahead { lacks.min(self.limits.ahead.saturating_sub(state.granted)) } else { lacks };
+            places -= i64::from(!state.has_place());
+            room = room.saturating_sub(signed(aim));
             while room < 0 || places < 0 {
-                let mut victim = if room < 0 { self.victim(true) } else { None };
+                let mut victim =
+                    if room < 0 { self.victim(true).or_else(|| self.last_part(rank)) } else { None };
                 if victim.is_none() && places < 0 {
-                    victim = self.victim(false);
+                    victim = self.victim(false).or_else(|| self.last_part(rank));
                 }
-                let Some(rank) = victim else { return };
-                room = room.saturating_add(signed(self.ranks[rank as usize].granted));
-                places += 1;
-                self.evict(rank, effects);
+                let Some(victim) = victim else { return };
+                let gives = self.evict(victim, if places < 0 { ALL } else { -room }, effects);
+                room = room.saturating_add(gives);
+                places += i64::from(self.ranks[victim as usize].keep == 0);
                 if !self.may_evict() {
                     return;
                 }
             }
+            if ahead {
+                return;
+            }
         }
+    }
+
+    /// The last in line of those that hold a part of what they need, but for `head`.
+    fn last_part(&self, head: Rank) -> Option<Rank> {
+        self.index.parts.iter().rev().map(|&(_, rank)| rank).find(|&rank| rank != head)
     }
 
     /// Nobody runs, comes or goes, and somebody wants to. In this order:
@@ -149,15 +189,17 @@ impl Scheduler {
                 }
                 self.grant(rank, true, effects);
             }
-        } else if self.index.holders == 0
-            && admission::has_place(&self.limits, self.index.resident)
-            && let Some(&(_, rank)) = self.index.ready.first()
-        {
+        } else if let Some(rank) = self.next_ready() {
+            let state = &self.ranks[rank as usize];
+            let alone = self.index.holders == u32::from(state.granted > 0);
+            if !alone || !(state.has_place() || admission::has_place(&self.limits, self.index.places)) {
+                return;
+            }
             if self.limits.enforce {
-                let failure = self.too_large(rank, self.claimed(Claim::Ready(rank)));
+                let failure = self.too_large(rank, state.comeback().unwrap_or(0));
                 return self.fail(failure, effects);
             }
-            self.restore(rank, true, effects);
+            self.restore(rank, self.claimed(Claim::Ready(rank)), true, effects);
         }
     }
 
@@ -168,12 +210,15 @@ impl Scheduler {
             self.grant(rank, false, effects);
             return true;
         }
-        if !admission::has_place(&self.limits, self.index.resident) {
-            return false;
-        }
-        if let Some(rank) = self.index.ready_by_size.first().and_then(fits) {
-            self.restore(rank, false, effects);
+        let has_place = admission::has_place(&self.limits, self.index.places);
+        if let Some(rank) = self.index.ready_by_size.first().and_then(fits)
+            && (has_place || self.ranks[rank as usize].has_place())
+        {
+            self.restore(rank, self.claimed(Claim::Ready(rank)), false, effects);
             return true;
+        }
+        if !has_place {
+            return false;
         }
         // Where nobody holds anything and the head needs an overdraft, starting another would only be in its way.
         let alone = self.index.holders == 0 && !self.index.ready.is_empty();
@@ -193,7 +238,7 @@ impl Scheduler {
             return false;
         }
         let Some(&(_, rank)) = self.index.yielding.last() else { return false };
-        self.evict(rank, effects);
+        self.evict(rank, ALL, effects);
         true
     }
 
@@ -218,8 +263,7 @@ impl Scheduler {
         let failure = match self.disk_full {
             Some((rank, need)) => Failure::ScratchFull { rank, need },
             None => {
-                let own = &self.ranks[rank as usize];
-                let own = if own.is_resident() { own.granted } else { 0 };
+                let own = self.ranks[rank as usize].granted;
                 Failure::Unpageable {
                     rank,
                     need,
@@ -248,18 +292,28 @@ impl Scheduler {
 
     /// Those who want to come in, next first.
     fn claims(&self) -> impl Iterator<Item = Claim> + '_ {
-        let alive = u64::from(self.index.resident) + u64::from(self.index.evicted);
-        order::claims(&self.index.ready, &self.index.unborn, self.passed, alive)
+        let alive = (u64::from(self.index.resident) + u64::from(self.index.evicted)).max(1);
+        let oldest = self.index.ready.first().map(|&(_, rank)| self.ranks[rank as usize].turn);
+        let overdue = oldest.is_some_and(|turn| self.brought - turn >= alive);
+        order::claims(&self.index.ready, &self.index.begun, &self.index.unborn, overdue, self.passed >= alive)
     }
 
     fn next_claim(&self) -> Option<Claim> {
         self.claims().next()
     }
 
-    /// What a rank needs to come in, bytes.
+    /// The first of them that was evicted.
+    fn next_ready(&self) -> Option<Rank> {
+        self.claims().find_map(|claim| match claim {
+            Claim::Ready(rank) => Some(rank),
+            Claim::Unborn(_) => None,
+        })
+    }
+
+    /// What a rank lacks to come in, bytes.
     fn claimed(&self, claim: Claim) -> u64 {
         match claim {
-            Claim::Ready(rank) => self.ranks[rank as usize].comeback().unwrap_or(0),
+            Claim::Ready(rank) => self.ranks[rank as usize].lacks().unwrap_or(0),
             Claim::Unborn(_) => admission::first_reserve(&self.limits),
         }
     }
@@ -272,7 +326,7 @@ impl Scheduler {
     fn take(&mut self, bytes: u64, overdraft: bool) -> Pending {
         debug_assert!(overdraft || admission::fits(bytes, self.free), "gave out {bytes} of {}", self.free);
         self.free = self.free.saturating_sub(signed(bytes));
-        Pending { bytes, pool_round: self.pool_round }
+        Pending { pool_round: self.pool_round }
     }
 
     fn spawn(&mut self, rank: Rank, reserve: u64, effects: &mut Vec<Effect>) {
@@ -287,19 +341,21 @@ impl Scheduler {
         effects.push(Effect::Spawn { rank, reserve });
     }
 
-    fn restore(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
-        let bytes = self.claimed(Claim::Ready(rank));
+    fn restore(&mut self, rank: Rank, bytes: u64, overdraft: bool, effects: &mut Vec<Effect>) {
+        let all = self.ranks[rank as usize].comeback().unwrap_or(0);
         let pending = self.take(bytes, overdraft);
-        if !self.index.unborn.is_empty() {
-            self.passed += 1;
+        if self.ranks[rank as usize].life == Life::Evicted {
+            self.passed += u64::from(!self.index.unborn.is_empty());
+            self.brought += 1;
         }
         self.note_overdraft(rank, overdraft);
         self.update(rank, |state| {
             state.life = Life::Restoring;
-            state.granted = bytes;
+            state.granted = state.granted.saturating_add(bytes);
+            state.orders = state.orders.wrapping_add(1);
             state.pending = Some(pending);
         });
-        effects.push(Effect::Restore { rank, bytes, overdraft });
+        effects.push(Effect::Restore { rank, bytes, all, overdraft });
     }
 
     fn grant(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
@@ -316,13 +372,17 @@ impl Scheduler {
     /// The rank leaves although nobody needs its memory. It comes back like any other: when it is runnable.
     pub(super) fn evict_for_chaos(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         if self.may_evict() && self.ranks.get(rank as usize).is_some_and(RankState::is_evictable) {
-            self.evict(rank, effects);
+            self.evict(rank, ALL, effects);
         }
     }
 
-    fn evict(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        self.update(rank, |state| state.life = Life::Evicting);
-        effects.push(Effect::Evict { rank });
+    /// Evicts a rank for `lack` bytes; those it will give, at least as many if it has them.
+    fn evict(&mut self, rank: Rank, lack: i64, effects: &mut Vec<Effect>) -> i64 {
+        let granted = self.ranks[rank as usize].granted;
+        let keep = admission::keep(&self.limits, granted, lack);
+        self.update(rank, |state| state.leave(keep));
+        effects.push(Effect::Evict { rank, keep });
+        signed(granted - keep)
     }
 
     fn note_overdraft(&mut self, rank: Rank, overdraft: bool) {

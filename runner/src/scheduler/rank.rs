@@ -11,6 +11,7 @@ pub(super) enum Life {
     Resident,
     /// An eviction was ordered. Still counts as resident.
     Evicting,
+    /// Out of RAM, wholly or in part: it cannot run as it is.
     Evicted,
     /// A restore was ordered. Counts as resident already.
     Restoring,
@@ -27,10 +28,9 @@ pub(super) enum Doing {
     NeedsMemory(u64),
 }
 
-/// Bytes that an order took and that may be denied.
+/// An order that took memory and that may be denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pending {
-    pub bytes: u64,
     /// The pool's word on which the order was based.
     pub pool_round: u64,
 }
@@ -50,10 +50,18 @@ pub(super) struct RankState {
     pub refused_until: Option<u64>,
     /// Bytes of the budget it holds.
     pub granted: u64,
-    /// Bytes it will hold once restored.
+    /// Of an evicted rank: bytes of the budget it must hold to run.
     pub held: u64,
+    /// Of one being evicted: what it will still hold, bytes.
+    pub keep: u64,
+    /// Of one being evicted: it was out in part before.
+    pub was_out: bool,
     /// The event since which it waits: blocked, in need of memory, or ready.
     pub since: u64,
+    /// How many ranks had been brought in when it became ready.
+    pub turn: u64,
+    /// How many restores were ordered.
+    pub orders: u32,
     pub pending: Option<Pending>,
 }
 
@@ -67,13 +75,22 @@ impl RankState {
         refused_until: None,
         granted: 0,
         held: 0,
+        keep: 0,
+        was_out: false,
         since: 0,
+        turn: 0,
+        orders: 0,
         pending: None,
     };
 
     /// In RAM, or coming or going.
     pub fn is_resident(&self) -> bool {
         matches!(self.life, Life::Spawning | Life::Resident | Life::Evicting | Life::Restoring)
+    }
+
+    /// It takes one of the places for residents: so does one that is out but for a part.
+    pub fn has_place(&self) -> bool {
+        self.is_resident() || (self.life == Life::Evicted && self.granted > 0)
     }
 
     /// Something will be heard of it without any order.
@@ -93,28 +110,52 @@ impl RankState {
         }
     }
 
-    /// An evicted rank that would run if it were in RAM: what it needs for that.
+    /// A rank that would run if it were in RAM, and is not wholly on its way: all the bytes it must hold for that.
     pub fn comeback(&self) -> Option<u64> {
-        match self.doing {
-            Doing::Runs if self.life == Life::Evicted => Some(self.held),
-            Doing::NeedsMemory(bytes) if self.life == Life::Evicted => Some(self.held.saturating_add(bytes)),
+        let all = match self.doing {
+            Doing::Runs => self.held,
+            Doing::NeedsMemory(bytes) => self.held.saturating_add(bytes),
+            Doing::Waits(_) => return None,
+        };
+        match self.life {
+            Life::Evicted => Some(all),
+            Life::Restoring if self.granted < all => Some(all),
             _ => None,
         }
     }
 
-    /// It may be asked to leave.
+    /// What it lacks for that, bytes.
+    pub fn lacks(&self) -> Option<u64> {
+        self.comeback().map(|all| all.saturating_sub(self.granted))
+    }
+
+    /// It may be asked to leave: it waits in RAM, or is out but for a part.
     pub fn is_evictable(&self) -> bool {
-        self.life == Life::Resident
-            && self.attached
-            && self.doing != Doing::Runs
-            && self.pending.is_none()
-            && self.refused_until.is_none()
+        let waits = match self.life {
+            Life::Resident => self.doing != Doing::Runs,
+            Life::Evicted => self.granted > 0,
+            _ => false,
+        };
+        waits && self.attached && self.pending.is_none() && self.refused_until.is_none()
+    }
+
+    /// An eviction is ordered, down to `keep` bytes.
+    pub fn leave(&mut self, keep: u64) {
+        self.was_out = self.life == Life::Evicted;
+        self.life = Life::Evicting;
+        self.keep = keep;
+    }
+
+    /// An eviction did not happen: it is where it was.
+    pub fn stay(&mut self) {
+        self.life = if self.was_out { Life::Evicted } else { Life::Resident };
+        self.keep = 0;
     }
 
     /// It could not leave: it stays, and is left alone for a while, each time longer. What holds it (a peer that
     /// reads its memory) passes with the events of others.
     pub fn refuse(&mut self, now: u64) {
-        self.life = Life::Resident;
+        self.stay();
         self.refused_until = Some(now + (8 << self.refusals));
         self.refusals = (self.refusals + 1).min(12);
     }

@@ -24,9 +24,9 @@ impl Scheduler {
             "every rank is in exactly one place: {counts:?}"
         );
         assert!(
-            counts.resident <= self.limits.resident,
+            self.index.places <= self.limits.resident,
             "{} ranks are resident, {} may be",
-            counts.resident,
+            self.index.places,
             self.limits.resident
         );
         assert!(counts.evicting <= self.limits.moves && counts.restoring <= self.limits.moves);

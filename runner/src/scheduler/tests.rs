@@ -5,7 +5,16 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 fn limits(budget: u64, resident: u32) -> Limits {
-    Limits { budget, resident, enforce: false, rank_limit: None, first_reserve: MIB, moves: 2 }
+    Limits {
+        budget,
+        resident,
+        enforce: false,
+        rank_limit: None,
+        first_reserve: MIB,
+        moves: 2,
+        part: budget + 1,
+        ahead: 0,
+    }
 }
 
 /// A scheduler whose pool is kept by hand, checked after every event.
@@ -56,12 +65,20 @@ impl Bench {
 
     fn evicted(&mut self, rank: Rank, held: u64) -> Vec<Effect> {
         self.free += signed(held);
-        self.tell(&[Event::Evicted { rank, held }])
+        self.tell(&[Event::Evicted { rank, granted: 0, held }])
     }
 }
 
 fn blocked(rank: Rank, missing: u32) -> Event {
     Event::Blocked { rank, wait: Wait::Collective { missing } }
+}
+
+fn evict(rank: Rank) -> Effect {
+    Effect::Evict { rank, keep: 0 }
+}
+
+fn restore(rank: Rank, bytes: u64) -> Effect {
+    Effect::Restore { rank, bytes, all: bytes, overdraft: false }
 }
 
 fn needs(rank: Rank, bytes: u64) -> Event {
@@ -74,10 +91,10 @@ fn chaos_evicts_only_who_waits() {
     bench.start(3, MIB);
     assert_eq!(bench.tell(&[Event::Chaos { rank: 0 }]), [], "it runs");
     assert_eq!(bench.tell(&[Event::Chaos { rank: 9 }]), [], "there is none");
-    assert_eq!(bench.tell(&[blocked(1, 2), Event::Chaos { rank: 1 }]), [Effect::Evict { rank: 1 }]);
+    assert_eq!(bench.tell(&[blocked(1, 2), Event::Chaos { rank: 1 }]), [evict(1)]);
     assert_eq!(bench.tell(&[Event::Chaos { rank: 1 }]), [], "it is on its way");
     assert_eq!(bench.evicted(1, MIB), [], "it comes back when it is runnable");
-    let back = Effect::Restore { rank: 1, bytes: MIB, overdraft: false };
+    let back = restore(1, MIB);
     assert_eq!(bench.tell(&[Event::Runnable { rank: 1 }]), [back]);
 }
 
@@ -105,13 +122,13 @@ fn nothing_is_evicted_while_everything_fits() {
 fn blocked_rank_makes_room_for_an_unborn_one_and_comes_back_when_runnable() {
     let mut bench = Bench::new(2, limits(100 * MIB, 1));
     bench.start(1, 10 * MIB);
-    assert_eq!(bench.tell(&[blocked(0, 1)]), [Effect::Evict { rank: 0 }]);
+    assert_eq!(bench.tell(&[blocked(0, 1)]), [evict(0)]);
     assert_eq!(bench.evicted(0, 10 * MIB), [Effect::Spawn { rank: 1, reserve: MIB }]);
     assert_eq!(bench.tell(&[Event::Spawned { rank: 1 }, Event::Attached { rank: 1 }]), []);
     assert_eq!(bench.tell(&[Event::Runnable { rank: 0 }]), [], "rank 1 runs in the only place");
-    assert_eq!(bench.tell(&[blocked(1, 1)]), [Effect::Evict { rank: 1 }]);
-    let restore = Effect::Restore { rank: 0, bytes: 10 * MIB, overdraft: false };
-    assert_eq!(bench.evicted(1, MIB), [restore]);
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [evict(1)]);
+    let back = restore(0, 10 * MIB);
+    assert_eq!(bench.evicted(1, MIB), [back]);
 }
 
 #[test]
@@ -121,15 +138,15 @@ fn a_wake_up_during_eviction_is_not_lost() {
     bench.tell(&[blocked(0, 1)]);
     assert_eq!(bench.tell(&[Event::Runnable { rank: 0 }, blocked(0, 1)]), []);
     // Rank 1 is unborn and waits longer, but what was begun goes on first.
-    assert_eq!(bench.evicted(0, MIB), [Effect::Restore { rank: 0, bytes: MIB, overdraft: false }]);
+    assert_eq!(bench.evicted(0, MIB), [restore(0, MIB)]);
 }
 
 #[test]
 fn a_lost_race_chooses_another_victim() {
     let mut bench = Bench::new(3, limits(100 * MIB, 2));
     bench.start(2, MIB);
-    assert_eq!(bench.tell(&[blocked(0, 2), blocked(1, 2)]), [Effect::Evict { rank: 0 }]);
-    assert_eq!(bench.tell(&[Event::EvictLost { rank: 0 }]), [Effect::Evict { rank: 1 }]);
+    assert_eq!(bench.tell(&[blocked(0, 2), blocked(1, 2)]), [evict(0)]);
+    assert_eq!(bench.tell(&[Event::EvictLost { rank: 0 }]), [evict(1)]);
 }
 
 #[test]
@@ -138,7 +155,7 @@ fn the_furthest_goes_first() {
     bench.start(4, MIB);
     let from = |rank, from| Event::Blocked { rank, wait: Wait::Message { from: Some(from) } };
     // 0 runs; 1 waits for it, 2 for a rank not born, 3 for one that is on its way out. Two may go at once.
-    assert_eq!(bench.tell(&[from(1, 0)]), [Effect::Evict { rank: 1 }], "the only one");
+    assert_eq!(bench.tell(&[from(1, 0)]), [evict(1)], "the only one");
     let mut effects = Vec::new();
     bench.scheduler.limits.moves = 1;
     for event in [from(3, 1), from(2, 4)] {
@@ -146,7 +163,7 @@ fn the_furthest_goes_first() {
     }
     assert_eq!(effects, []);
     // 1 stays: 3, which waits for it, is nearer than was thought.
-    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 1 }]), [Effect::Evict { rank: 2 }]);
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 1 }]), [evict(2)]);
 }
 
 #[test]
@@ -161,8 +178,8 @@ fn of_those_at_the_same_distance_the_last_to_block_goes() {
         bench.scheduler.handle(Event::Blocked { rank, wait }, &mut effects);
         last.append(&mut effects);
     }
-    assert_eq!(last, [Effect::Evict { rank: 0 }], "room is made as soon as it can be");
-    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 0 }]), [Effect::Evict { rank: 3 }]);
+    assert_eq!(last, [evict(0)], "room is made as soon as it can be");
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 0 }]), [evict(3)]);
 }
 
 #[test]
@@ -179,12 +196,12 @@ fn memory_goes_to_the_one_that_waits_longest() {
     let mut bench = Bench::new(2, limits(100 * MIB, 2));
     bench.start(2, 50 * MIB);
     assert_eq!(bench.tell(&[needs(1, 10 * MIB)]), [], "rank 0 runs and may give some back");
-    assert_eq!(bench.tell(&[needs(0, 10 * MIB)]), [Effect::Evict { rank: 0 }]);
+    assert_eq!(bench.tell(&[needs(0, 10 * MIB)]), [evict(0)]);
     let grant = Effect::Grant { rank: 1, bytes: 10 * MIB, overdraft: false };
     assert_eq!(bench.evicted(0, 50 * MIB), [grant]);
     bench.tell(&[Event::Running { rank: 1 }]);
     bench.free += signed(60 * MIB);
-    let back = Effect::Restore { rank: 0, bytes: 60 * MIB, overdraft: false };
+    let back = restore(0, 60 * MIB);
     assert_eq!(bench.tell(&[Event::Exited { rank: 1, ok: true }]), [back]);
 }
 
@@ -193,17 +210,17 @@ fn a_rank_larger_than_the_budget_runs_alone() {
     let mut bench = Bench::new(2, limits(100 * MIB, 2));
     bench.start(2, 20 * MIB);
     assert_eq!(bench.tell(&[needs(0, 150 * MIB)]), []);
-    assert_eq!(bench.tell(&[blocked(1, 1)]), [Effect::Evict { rank: 1 }]);
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [evict(1)]);
     let grant = Effect::Grant { rank: 0, bytes: 150 * MIB, overdraft: true };
     assert_eq!(bench.evicted(1, 20 * MIB), [grant]);
     assert_eq!(bench.scheduler.overdraft_rank(), Some(0));
     // It waits; the other is wanted; it leaves, and comes back alone.
     bench.tell(&[Event::Running { rank: 0 }, Event::Runnable { rank: 1 }]);
-    assert_eq!(bench.tell(&[blocked(0, 1)]), [Effect::Evict { rank: 0 }]);
+    assert_eq!(bench.tell(&[blocked(0, 1)]), [evict(0)]);
     bench.evicted(0, 170 * MIB);
     bench.tell(&[Event::Restored { rank: 1 }, Event::Runnable { rank: 0 }]);
-    assert_eq!(bench.tell(&[blocked(1, 1)]), [Effect::Evict { rank: 1 }]);
-    let restore = Effect::Restore { rank: 0, bytes: 170 * MIB, overdraft: true };
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [evict(1)]);
+    let restore = Effect::Restore { rank: 0, bytes: 170 * MIB, all: 170 * MIB, overdraft: true };
     assert_eq!(bench.evicted(1, 20 * MIB), [restore]);
 }
 
@@ -229,7 +246,7 @@ fn denied_orders_are_repeated_when_the_pool_has_enough() {
     let grant = Effect::Grant { rank: 0, bytes: 40 * MIB, overdraft: false };
     assert_eq!(bench.tell(&[needs(0, 40 * MIB)]), std::slice::from_ref(&grant));
     let mut effects = Vec::new();
-    bench.scheduler.handle(Event::Denied { rank: 0 }, &mut effects);
+    bench.scheduler.handle(Event::Denied { rank: 0, bytes: 40 * MIB }, &mut effects);
     assert_eq!(effects, [], "not before the pool has told what it has");
     bench.free += signed(40 * MIB);
     assert_eq!(bench.tell(&[]), [grant]);
@@ -239,15 +256,11 @@ fn denied_orders_are_repeated_when_the_pool_has_enough() {
 fn full_disk_fails_only_when_nobody_can_go_on() {
     let mut bench = Bench::new(3, limits(100 * MIB, 2));
     bench.start(2, 20 * MIB);
-    assert_eq!(bench.tell(&[blocked(0, 2)]), [Effect::Evict { rank: 0 }]);
-    let full = Event::DiskFull { rank: 0, need: 20 * MIB };
+    assert_eq!(bench.tell(&[blocked(0, 2)]), [evict(0)]);
+    let full = Event::DiskFull { rank: 0, need: 20 * MIB, part: None };
     assert_eq!(bench.tell(&[full]), []);
-    assert_eq!(
-        bench.tell(&[blocked(1, 2)]),
-        [Effect::Evict { rank: 1 }],
-        "nobody runs: the disk is asked again"
-    );
-    assert_eq!(bench.tell(&[Event::DiskFull { rank: 1, need: 20 * MIB }]), []);
+    assert_eq!(bench.tell(&[blocked(1, 2)]), [evict(1)], "nobody runs: the disk is asked again");
+    assert_eq!(bench.tell(&[Event::DiskFull { rank: 1, need: 20 * MIB, part: None }]), []);
     let failure = Failure::ScratchFull { rank: 1, need: 20 * MIB };
     assert_eq!(bench.tell(&[Event::Settled]), [Effect::Fail(failure)]);
 }
@@ -257,7 +270,7 @@ fn an_exit_reopens_the_disk() {
     let mut bench = Bench::new(4, limits(100 * MIB, 3));
     bench.start(3, 20 * MIB);
     bench.tell(&[blocked(0, 3)]);
-    assert_eq!(bench.tell(&[Event::DiskFull { rank: 0, need: 1 }, blocked(1, 3)]), []);
+    assert_eq!(bench.tell(&[Event::DiskFull { rank: 0, need: 1, part: None }, blocked(1, 3)]), []);
     bench.free += signed(20 * MIB);
     let effects = bench.tell(&[Event::Exited { rank: 2, ok: true }]);
     assert_eq!(effects, [Effect::Spawn { rank: 3, reserve: MIB }]);
@@ -279,7 +292,7 @@ fn a_lowered_budget_is_met() {
     bench.start(2, 40 * MIB);
     bench.tell(&[blocked(0, 1)]);
     bench.free -= signed(50 * MIB);
-    assert_eq!(bench.tell(&[Event::LimitChanged { budget: 50 * MIB }]), [Effect::Evict { rank: 0 }]);
+    assert_eq!(bench.tell(&[Event::LimitChanged { budget: 50 * MIB }]), [evict(0)]);
 }
 
 #[test]
@@ -292,12 +305,12 @@ fn unborn_ranks_have_their_turn_though_others_wake_each_other_for_ever() {
     let (mut inside, mut outside) = (1, 0);
     for _ in 0..10 {
         bench.tell(&[Event::Runnable { rank: outside }]);
-        assert_eq!(bench.tell(&[blocked(inside, 1)]), [Effect::Evict { rank: inside }]);
+        assert_eq!(bench.tell(&[blocked(inside, 1)]), [evict(inside)]);
         let effects = bench.evicted(inside, MIB);
         if effects == [Effect::Spawn { rank: 2, reserve: MIB }] {
             return;
         }
-        assert_eq!(effects, [Effect::Restore { rank: outside, bytes: MIB, overdraft: false }]);
+        assert_eq!(effects, [restore(outside, MIB)]);
         bench.tell(&[Event::Restored { rank: outside }]);
         std::mem::swap(&mut inside, &mut outside);
     }
@@ -308,10 +321,14 @@ fn unborn_ranks_have_their_turn_though_others_wake_each_other_for_ever() {
 fn nonsense_changes_nothing() {
     let mut bench = Bench::new(1, limits(100 * MIB, 1));
     let rank = 7;
-    let strangers = [Event::Attached { rank }, blocked(rank, 1), Event::Evicted { rank, held: 1 }];
+    let strangers =
+        [Event::Attached { rank }, blocked(rank, 1), Event::Evicted { rank, granted: 0, held: 1 }];
     assert_eq!(bench.tell(&strangers), [Effect::Spawn { rank: 0, reserve: MIB }]);
-    let early =
-        [Event::Runnable { rank: 0 }, Event::Evicted { rank: 0, held: 3 }, Event::EvictLost { rank: 0 }];
+    let early = [
+        Event::Runnable { rank: 0 },
+        Event::Evicted { rank: 0, granted: 0, held: 3 },
+        Event::EvictLost { rank: 0 },
+    ];
     assert_eq!(bench.tell(&early), []);
     assert_eq!(bench.scheduler.counts().resident, 1);
 }
@@ -321,7 +338,7 @@ fn while_another_runs_the_youngest_in_need_leaves_for_the_oldest() {
     let mut bench = Bench::new(3, limits(100 * MIB, 3));
     bench.start(3, 33 * MIB);
     assert_eq!(bench.tell(&[needs(1, 10 * MIB)]), []);
-    assert_eq!(bench.tell(&[needs(0, 10 * MIB)]), [Effect::Evict { rank: 0 }], "rank 2 runs on");
+    assert_eq!(bench.tell(&[needs(0, 10 * MIB)]), [evict(0)], "rank 2 runs on");
 }
 
 #[test]
@@ -332,14 +349,10 @@ fn the_oldest_in_need_leaves_where_the_others_cannot() {
     // Rank 1 refuses, now and whenever it is asked again.
     bench.tell(&[Event::EvictRefused { rank: 1 }]);
     let effects = bench.tell(&[Event::Blocked { rank: 2, wait: Wait::Other }]);
-    assert_eq!(effects, [Effect::Evict { rank: 2 }]);
-    assert_eq!(
-        bench.tell(&[Event::EvictRefused { rank: 2 }]),
-        [Effect::Evict { rank: 2 }],
-        "asked once more"
-    );
-    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 2 }]), [Effect::Evict { rank: 1 }], "this one too");
-    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 1 }]), [Effect::Evict { rank: 0 }]);
+    assert_eq!(effects, [evict(2)]);
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 2 }]), [evict(2)], "asked once more");
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 2 }]), [evict(1)], "this one too");
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 1 }]), [evict(0)]);
     let grant = Effect::Grant { rank: 1, bytes: 10 * MIB, overdraft: false };
     assert_eq!(bench.evicted(0, 33 * MIB), [grant]);
 }
@@ -352,10 +365,10 @@ fn a_denial_that_the_pool_has_overtaken_gives_nothing_back_twice() {
     assert_eq!(bench.tell(&[needs(0, 15 * MIB)]), [grant(0)]);
     // The order was dropped, so the pool still has its 20 MiB; 10 of them are taken by rank 1.
     bench.free += signed(15 * MIB) - signed(10 * MIB);
-    assert_eq!(bench.tell(&[Event::Denied { rank: 0 }]), [], "10 MiB are free, not 25");
+    assert_eq!(bench.tell(&[Event::Denied { rank: 0, bytes: 15 * MIB }]), [], "10 MiB are free, not 25");
     bench.free += signed(10 * MIB);
     assert_eq!(bench.tell(&[]), [grant(0)]);
     // Denied again, but by now there is enough: no reason to wait for the pool's next word.
     bench.free += signed(15 * MIB);
-    assert_eq!(bench.tell(&[Event::Denied { rank: 0 }]), [grant(0)]);
+    assert_eq!(bench.tell(&[Event::Denied { rank: 0, bytes: 15 * MIB }]), [grant(0)]);
 }

@@ -35,8 +35,17 @@ struct Process {
     /// Waits for so many bytes.
     needs: u64,
     holds: u64,
-    /// Bytes in scratch.
-    out: u64,
+    /// Once it was evicted: all it has, in RAM or out, until it runs again.
+    size: u64,
+    /// Of it, in RAM, bytes.
+    inside: u64,
+    /// Before it was told to go it was out in part.
+    was_out: bool,
+    /// An eviction goes as far as this.
+    keep: u64,
+    /// It runs only with this.
+    all: u64,
+    orders: u32,
     phase: u32,
     /// It has its memory, and has sent what it sends, in this phase.
     worked: bool,
@@ -113,7 +122,12 @@ impl<'a> World<'a> {
             waits: None,
             needs: 0,
             holds: 0,
-            out: 0,
+            size: 0,
+            inside: 0,
+            was_out: false,
+            keep: 0,
+            all: 0,
+            orders: 0,
             phase: 0,
             worked: false,
             inbox: 0,
@@ -213,18 +227,18 @@ impl<'a> World<'a> {
                     self.agenda.push_back(Step::Start(rank));
                 }
             }
-            Effect::Restore { rank, bytes, overdraft } => {
+            Effect::Restore { rank, bytes, all, overdraft } => {
                 let process = &self.ranks[rank as usize];
-                assert_eq!(process.place, Place::Out, "{effect:?}");
-                assert_eq!(bytes, process.out + process.needs, "{effect:?}");
-                if self.pays(rank, bytes, overdraft) {
-                    let process = &mut self.ranks[rank as usize];
+                assert!(matches!(process.place, Place::Out | Place::Coming), "{effect:?}");
+                assert_eq!(all, process.size + process.needs, "{effect:?}");
+                assert!(process.holds + bytes <= all, "{effect:?} {process:?}");
+                let got = self.pays_up_to(rank, bytes, overdraft);
+                let process = &mut self.ranks[rank as usize];
+                process.holds += got;
+                process.all = all;
+                process.orders += 1;
+                if process.place == Place::Out {
                     process.place = Place::Coming;
-                    process.holds = bytes;
-                    if let Some(since) = process.ready_at.take() {
-                        self.outcome.longest_wait = self.outcome.longest_wait.max(self.brought_in - since);
-                    }
-                    self.brought_in += 1;
                     self.agenda.push_back(Step::Return(rank));
                 }
             }
@@ -238,7 +252,7 @@ impl<'a> World<'a> {
                     self.wake(rank);
                 }
             }
-            Effect::Evict { rank } => self.evict(rank),
+            Effect::Evict { rank, keep } => self.evict(rank, keep),
             Effect::Fail(_) | Effect::Finish => unreachable!("the end is handled before"),
         }
         assert!(
@@ -249,37 +263,66 @@ impl<'a> World<'a> {
 
     /// Takes what an order costs, or denies it.
     fn pays(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> bool {
-        if overdraft {
-            self.outcome.overdrafts += 1;
-            let holders =
-                self.ranks.iter().zip(0..).filter(|(process, other)| process.holds > 0 && *other != rank);
-            assert_eq!(holders.count(), 0, "an overdraft for rank {rank} while others hold memory");
-        } else if self.draw.chance(self.chaos.denied) || !self.take(bytes, false) {
-            self.outcome.denied += 1;
-            self.news.push_back(Event::Denied { rank });
-            return false;
-        } else {
+        let paid = if overdraft { self.is_alone(rank) } else { !self.draw.chance(self.chaos.denied) };
+        if paid && self.take(bytes, overdraft) {
+            self.outcome.overdrafts += u64::from(overdraft);
             return true;
         }
-        self.take(bytes, true)
+        self.deny(rank, bytes);
+        false
     }
 
-    fn evict(&mut self, rank: Rank) {
+    /// The same for a restore, which takes what there is.
+    fn pays_up_to(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> u64 {
+        let mut got = bytes.min(u64::try_from(self.free).unwrap_or(0));
+        if overdraft && self.is_alone(rank) {
+            self.outcome.overdrafts += 1;
+            got = bytes;
+        } else if self.draw.chance(self.chaos.denied) {
+            got = self.draw.below(got + 1);
+        }
+        assert!(self.take(got, overdraft));
+        if got < bytes {
+            self.deny(rank, bytes - got);
+        }
+        got
+    }
+
+    fn deny(&mut self, rank: Rank, bytes: u64) {
+        self.outcome.denied += 1;
+        self.news.push_back(Event::Denied { rank, bytes });
+    }
+
+    /// Whether nobody else holds memory: one who was woken a moment ago may, and the scheduler not know yet.
+    fn is_alone(&self, rank: Rank) -> bool {
+        self.ranks.iter().zip(0..).all(|(process, other)| process.holds == 0 || other == rank)
+    }
+
+    fn evict(&mut self, rank: Rank, keep: u64) {
         let refused = self.draw.chance(self.chaos.refused);
         let process = &mut self.ranks[rank as usize];
-        assert!(
-            matches!(process.place, Place::Resident | Place::Gone),
-            "rank {rank} is not there: {process:?}"
-        );
-        if process.place == Place::Gone || (process.waits.is_none() && process.needs == 0) {
-            self.outcome.lost += 1;
-            self.news.push_back(Event::EvictLost { rank });
-        } else if refused {
-            self.news.push_back(Event::EvictRefused { rank });
-        } else {
-            process.place = Place::Going;
-            self.agenda.push_back(Step::Leave(rank));
+        let runs = process.waits.is_none() && process.needs == 0;
+        match process.place {
+            Place::Gone => self.lose(rank),
+            Place::Resident if runs => self.lose(rank),
+            Place::Resident | Place::Out if refused => self.news.push_back(Event::EvictRefused { rank }),
+            Place::Resident | Place::Out => {
+                if process.place == Place::Resident {
+                    (process.size, process.inside) = (process.holds, process.holds);
+                }
+                process.was_out = process.place == Place::Out;
+                // It may have given some back meanwhile.
+                process.keep = keep.min(process.holds);
+                process.place = Place::Going;
+                self.agenda.push_back(Step::Leave(rank));
+            }
+            Place::Unborn | Place::Coming | Place::Going => panic!("rank {rank} is not there: {process:?}"),
         }
+    }
+
+    fn lose(&mut self, rank: Rank) {
+        self.outcome.lost += 1;
+        self.news.push_back(Event::EvictLost { rank });
     }
 
     /// The next thing that happens by itself.
@@ -304,37 +347,67 @@ impl<'a> World<'a> {
         true
     }
 
+    /// Moves a part of what is to go, or all of it.
     fn leave(&mut self, rank: Rank) {
+        let in_parts = self.draw.chance(128);
         let process = &mut self.ranks[rank as usize];
-        let bytes = process.holds;
-        if self.chaos.scratch.is_some_and(|room| self.scratch + bytes > room) {
-            process.place = Place::Resident;
-            self.news.push_back(Event::DiskFull { rank, need: bytes });
-            if process.waits.is_none() && process.needs == 0 {
+        let going = process.holds - process.keep;
+        let step = if in_parts { going / 2 } else { going };
+        let holds = process.holds - step;
+        // What was set aside and not used goes first.
+        let written = process.inside.saturating_sub(holds);
+        if self.chaos.scratch.is_some_and(|room| self.scratch + written > room) {
+            let runs = process.waits.is_none() && process.needs == 0;
+            let out = process.was_out || process.inside < process.size;
+            let part = out.then_some((process.holds, process.size));
+            process.place = if part.is_some() { Place::Out } else { Place::Resident };
+            self.news.push_back(Event::DiskFull { rank, need: written, part });
+            if runs && part.is_none() {
                 self.agenda.push_back(Step::Run(rank));
             }
             return;
         }
+        process.holds = holds;
+        process.inside -= written;
+        self.scratch += written;
+        self.free += super::signed(step);
+        self.outcome.evicted_bytes += written;
+        if in_parts {
+            self.news.push_back(Event::Granted { rank, bytes: holds });
+            self.agenda.push_back(Step::Leave(rank));
+            return;
+        }
         process.place = Place::Out;
-        process.out = bytes;
-        process.holds = 0;
-        if process.needs > 0 {
+        if process.needs > 0 && process.ready_at.is_none() {
             process.ready_at = Some(self.brought_in);
         }
-        self.scratch += bytes;
-        self.free += super::signed(bytes);
-        self.outcome.evicted_bytes += bytes;
+        let held = process.size;
         self.outcome.evictions += 1;
-        self.news.push_back(Event::Evicted { rank, held: bytes });
+        self.news.push_back(Event::Evicted { rank, granted: holds, held });
     }
 
     fn come_back(&mut self, rank: Rank) {
         let process = &mut self.ranks[rank as usize];
+        let read = process.holds.min(process.size) - process.inside;
+        process.inside += read;
+        self.scratch -= read;
+        self.outcome.restored_bytes += read;
+        if process.holds < process.all {
+            process.place = Place::Out;
+            let (granted, orders) = (process.holds, process.orders);
+            self.news.push_back(Event::RestoredPartly { rank, granted, orders });
+            let process = &self.ranks[rank as usize];
+            if process.waits.is_none() && process.needs == 0 {
+                self.news.push_back(Event::Runnable { rank });
+            }
+            return;
+        }
         process.place = Place::Resident;
         process.needs = 0;
-        self.scratch -= process.out;
-        self.outcome.restored_bytes += process.out;
-        process.out = 0;
+        if let Some(since) = process.ready_at.take() {
+            self.outcome.longest_wait = self.outcome.longest_wait.max(self.brought_in - since);
+        }
+        self.brought_in += 1;
         self.news.push_back(Event::Restored { rank });
         if let Some(wait) = process.waits {
             self.outcome.needless += 1;

@@ -8,7 +8,16 @@ use crate::scheduler::{Effect, Failure, Limits};
 const MIB: u64 = 1 << 20;
 
 fn limits(budget: u64, resident: u32) -> Limits {
-    Limits { budget, resident, enforce: false, rank_limit: None, first_reserve: MIB, moves: 2 }
+    Limits {
+        budget,
+        resident,
+        enforce: false,
+        rank_limit: None,
+        first_reserve: MIB,
+        moves: 2,
+        part: MIB,
+        ahead: budget / 4,
+    }
 }
 
 fn finished(outcome: &Outcome) {
@@ -103,9 +112,10 @@ prop_compose! {
 
 prop_compose! {
     fn caps()(
-        budget in 1_u64..300, resident in 1_u32..20, first_reserve in 0_u64..40, moves in 1_u32..6
+        budget in 1_u64..300, resident in 1_u32..20, first_reserve in 0_u64..40, moves in 1_u32..6,
+        part in 1_u64..40, ahead in 0_u64..100,
     ) -> Limits {
-        Limits { budget, resident, enforce: false, rank_limit: None, first_reserve, moves }
+        Limits { budget, resident, enforce: false, rank_limit: None, first_reserve, moves, part, ahead }
     }
 }
 
