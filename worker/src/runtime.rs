@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
@@ -12,7 +12,7 @@ use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting, monotonic_ns};
 use bdrun_ipc::state::{Pager, State, Woken};
-use sbmalloc::pager::PagerError;
+use sbmalloc::pager::{self, PagerError};
 
 use crate::{Error, Result, site};
 
@@ -34,6 +34,8 @@ pub(crate) struct Runtime {
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
     out: AtomicBool,
+    /// Page faults of this process when what the kernel brought in was last verified.
+    vouched: AtomicU64,
 }
 
 impl Runtime {
@@ -88,6 +90,7 @@ impl Runtime {
             owner,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
+            vouched: AtomicU64::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
@@ -120,9 +123,9 @@ impl Runtime {
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut pager = RankPager { runtime: self, for_memory, site: site::current(), paging_ns: 0 };
-        block.word.wait(&SharedFutex, &mut pager, satisfied);
-        let paging_ns = pager.paging_ns;
+        let mut executor = RankPager { runtime: self, for_memory, site: site::current(), paging_ns: 0 };
+        block.word.wait(&SharedFutex, &mut executor, satisfied);
+        let paging_ns = executor.paging_ns;
         block.publish(Waiting::Nothing);
         self.take_token();
         block.waiting_ns.fetch_add(block.next_span().saturating_sub(paging_ns), SeqCst);
@@ -168,6 +171,38 @@ impl Runtime {
     pub fn report(&self, kind: FailureKind, bytes: u64, text: &str) {
         // If the master is gone there is nobody to tell.
         let _ = control::send_failed(self.control.as_fd(), kind, bytes, text);
+    }
+
+    /// The rank's memory cannot be had, or is damaged: running on would compute from wrong data; unwinding or exit handlers
+    /// would too.
+    fn lost(&self, error: PagerError) -> ! {
+        let mut text = FixedText::default();
+        let _ = write!(text, "its memory cannot be restored: {error}");
+        self.report(FailureKind::Scratch, 0, text.as_str());
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(122) }
+    }
+
+    /// Before `data` leaves this rank: what it was computed from, if the kernel brought it in from scratch by itself, is
+    /// what was written there. Ends the process if not.
+    pub fn vouch_for(&self, data: &[&[u8]]) {
+        if !pager::is_evicted() {
+            return;
+        }
+        for part in data {
+            // What is sent from memory that is out is brought in now, to be verified with the rest.
+            for page in part.chunks(sbmalloc::PAGE) {
+                std::hint::black_box(page[0]);
+            }
+            std::hint::black_box(part.last());
+        }
+        let faults = page_faults();
+        if self.vouched.swap(faults, SeqCst) == faults {
+            return; // nothing was brought in since
+        }
+        if let Err(error) = pager::verify_touched() {
+            self.lost(error);
+        }
     }
 
     /// Turn an error of the layer below into ours, and tell the master if it has an exit code of its own.
@@ -322,18 +357,17 @@ impl Pager for RankPager<'_> {
         // What was set aside and not used is not in RAM, so the first word of progress gives it back.
         block.prepaid.store(0, SeqCst);
         let begin = monotonic_ns();
-        let done = paging::evict_to(usize::try_from(keep).unwrap_or(usize::MAX), self.site, &mut |in_ram| {
+        let done = pager::evict_to(usize::try_from(keep).unwrap_or(usize::MAX), self.site, &mut |in_ram| {
             self.hold_at_most(in_ram as u64);
         });
         self.paging_ns += monotonic_ns().saturating_sub(begin);
-        let out = sbmalloc::pager::is_evicted();
-        runtime.out.store(out, SeqCst);
+        runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
         block.need.store(block.held.load(SeqCst), SeqCst);
         match done {
             Ok(moved) => {
                 // Even if there is nothing to move it has left: it comes back when it is asked to.
                 runtime.out.store(true, SeqCst);
-                self.hold_at_most(if keep == 0 { 0 } else { paging::in_ram() as u64 });
+                self.hold_at_most(pager::in_ram() as u64);
                 block.evicted.fetch_add(moved.freed_or_filled, SeqCst);
                 block.written.fetch_add(moved.bytes, SeqCst);
                 block.evictions.fetch_add(1, SeqCst);
@@ -354,30 +388,23 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let begin = monotonic_ns();
-        let done = paging::restore_for(self.site, &mut |_| {
+        let done = pager::restore_for(self.site, &mut |_| {
             usize::try_from(block.granted.load(SeqCst)).unwrap_or(usize::MAX)
         });
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         match done {
-            Ok((moved, likely)) => {
+            Ok((moved, _)) => {
                 block.restored.fetch_add(moved.freed_or_filled, SeqCst);
                 block.read.fetch_add(moved.bytes, SeqCst);
                 let runs = block.granted.load(SeqCst) >= block.all.load(SeqCst);
-                debug_assert!(likely || !runs);
                 if runs {
                     block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
                     runtime.out.store(false, SeqCst);
+                    pager::begin_phase(self.site);
                 }
                 runs
             }
-            Err(error) => {
-                let mut text = FixedText::default();
-                let _ = write!(text, "its memory cannot be restored: {error}");
-                runtime.report(FailureKind::Scratch, 0, text.as_str());
-                // Running on would compute from wrong data; unwinding or exit handlers would too.
-                // SAFETY: ends the process at once.
-                unsafe { libc::_exit(122) }
-            }
+            Err(error) => runtime.lost(error),
         }
     }
 
@@ -390,6 +417,17 @@ impl Pager for RankPager<'_> {
     fn changed(&mut self) {
         self.runtime.segment.ring(self.runtime.rank);
     }
+}
+
+/// Page faults of this process so far: memory that is out does not come in without one.
+fn page_faults() -> u64 {
+    // SAFETY: the kernel fills the structure, for which zeros are valid.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    (usage.ru_minflt as u64).wrapping_add(usage.ru_majflt as u64)
 }
 
 /// Text made without allocating; what does not fit is cut.
@@ -424,33 +462,4 @@ impl Write for FixedText {
 
 fn runtime(error: bdrun_ipc::Error) -> Error {
     Error::Runtime(error.to_string())
-}
-
-/// Until the pager can do it in parts.
-mod paging {
-    use sbmalloc::pager::{Moved, PagerError, evict, restore};
-
-    pub fn evict_to(
-        _target: usize,
-        _site: u64,
-        progress: &mut dyn FnMut(usize),
-    ) -> Result<Moved, PagerError> {
-        let moved = evict()?;
-        progress(0);
-        Ok(moved)
-    }
-
-    pub fn restore_for(
-        _site: u64,
-        limit: &mut dyn FnMut(usize) -> usize,
-    ) -> Result<(Moved, bool), PagerError> {
-        if limit(0) < sbmalloc::held_bytes() {
-            return Ok((Moved::default(), false));
-        }
-        Ok((restore()?, true))
-    }
-
-    pub fn in_ram() -> usize {
-        sbmalloc::resident_bytes()
-    }
 }

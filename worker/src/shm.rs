@@ -142,6 +142,7 @@ impl Backend for Shm {
     fn send(&self, to: usize, tag: Tag, data: &[u8]) -> Result<()> {
         check_rank("send", to, self.size())?;
         let (runtime, peer, source) = (self.runtime, self.members[to], self.rank as u32);
+        runtime.vouch_for(&[data]);
         let unpaid = inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, tag, data)
             .map_err(|e| runtime.failed(e))?;
         // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
@@ -226,6 +227,7 @@ impl Backend for Shm {
         let (runtime, comm) = (self.runtime, self.comm);
         let (segment, mail) = (&runtime.segment, &runtime.mail);
         let number = self.number.replace(self.number.get() + 1);
+        runtime.vouch_for(part);
         let arrival = comm
             .arrive(segment, mail, number, self.rank as u32, hash(name), part)
             .map_err(|e| runtime.failed(e))?;
