@@ -253,6 +253,15 @@ impl<'a> Job<'a> {
         batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
         for event in batch {
             self.scheduler.handle(event, &mut effects);
+            if std::env::var_os("TRACE").is_some()
+                && (!matches!(event, Event::Pool { .. }) || !effects.is_empty())
+            {
+                eprintln!(
+                    "T {:.4} {event:?} -> {effects:?} free {}",
+                    self.begin.elapsed().as_secs_f64(),
+                    self.setup.segment.header().pool.free() >> 20
+                );
+            }
             if matches!(event, Event::Chaos { .. }) && matches!(effects[..], [.., Effect::Evict { .. }]) {
                 self.chaos.evictions += 1;
             }

@@ -1,5 +1,6 @@
 //! Every set and sum over the ranks, kept in step with each change, so that no decision scans the ranks.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::rank::{Doing, Life, RankState};
@@ -21,10 +22,10 @@ pub(super) struct Index {
     pub ready: BTreeSet<(u64, Rank)>,
     /// The same by the bytes they lack.
     pub ready_by_size: BTreeSet<(u64, Rank)>,
-    /// Those of `ready` that hold a part, or are on their way.
-    pub begun: BTreeSet<(u64, Rank)>,
+    /// Those of `ready` that hold a part, or are on their way; the one that holds most first.
+    pub begun: BTreeSet<(Reverse<u64>, u64, Rank)>,
     /// Those of `begun` that may be asked to give their part back.
-    pub parts: BTreeSet<(u64, Rank)>,
+    pub parts: BTreeSet<(Reverse<u64>, u64, Rank)>,
     /// Ranks that wait for others, hold memory and may be asked to leave; the last goes first.
     pub heavy: BTreeSet<Key>,
     /// The same of those that hold no memory: they free a place only.
@@ -38,8 +39,6 @@ pub(super) struct Index {
     pub granted: u64,
     /// Sum of what those in `heavy` hold, bytes.
     pub heavy_bytes: u64,
-    /// Sum of what those in `parts` hold, bytes.
-    pub parts_bytes: u64,
     /// Sum of what those being evicted will give back, bytes.
     pub leaving: u64,
     /// Ranks that hold anything.
@@ -89,9 +88,9 @@ impl Index {
         if let Some(bytes) = state.lacks() {
             way.set(&mut self.ready, (state.since, rank), true);
             way.set(&mut self.ready_by_size, (bytes, rank), true);
-            way.set(&mut self.begun, (state.since, rank), state.has_place());
-            way.set(&mut self.parts, (state.since, rank), state.is_evictable());
-            way.sum(&mut self.parts_bytes, if state.is_evictable() { state.granted } else { 0 });
+            let most_first = (Reverse(state.granted), state.since, rank);
+            way.set(&mut self.begun, most_first, state.has_place());
+            way.set(&mut self.parts, most_first, state.is_evictable());
         }
         let evictable = state.is_evictable() && matches!(state.doing, Doing::Waits(_));
         let key = Key::new(rank, state);

@@ -311,6 +311,10 @@ impl Scheduler {
     /// The rank is in RAM and runs: it was started, restored, granted memory, or woken by a peer.
     fn arrived(&mut self, rank: Rank) {
         self.progress();
+        if self.ranks[rank as usize].life == Life::Restoring {
+            self.brought += 1;
+            self.passed += u64::from(!self.index.unborn.is_empty());
+        }
         self.update(rank, |state| {
             state.life = Life::Resident;
             state.doing = Doing::Runs;

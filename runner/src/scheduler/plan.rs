@@ -55,7 +55,7 @@ impl Scheduler {
                 }
                 Claim::Ready(rank) if fits => self.restore(rank, bytes, false, effects),
                 Claim::Ready(rank) => {
-                    let part = admission::part(&self.limits, bytes, self.free);
+                    let part = admission::part(&self.limits, state.on_scratch(), self.free);
                     if part > 0 {
                         self.restore(rank, part, false, effects);
                     }
@@ -86,7 +86,7 @@ impl Scheduler {
     /// nobody is left.
     fn evict_for_bytes(&mut self, mut lack: i64, effects: &mut Vec<Effect>) {
         while lack > 0 && self.may_evict() {
-            let part = self.index.parts.last().map(|&(_, rank)| rank);
+            let part = self.index.parts.last().map(|&(.., rank)| rank);
             let Some(rank) = self.victim(true).or(part) else { break };
             lack = lack.saturating_sub(self.evict(rank, lack, effects));
         }
@@ -123,21 +123,23 @@ impl Scheduler {
         let mut room = coming;
         let mut places = i64::from(self.limits.resident) - i64::from(index.places - index.freeing);
         let wanted: Vec<Claim> = self.claims().take(self.limits.moves as usize).collect();
-        for claim in wanted {
+        let idle = self.index.active == 0;
+        for (nth, claim) in wanted.into_iter().enumerate() {
             let (Claim::Ready(rank) | Claim::Unborn(rank)) = claim;
             let (lacks, state) = (self.claimed(claim), &self.ranks[rank as usize]);
-            let own = if state.is_evictable() { state.granted } else { 0 };
-            let evictable = self.index.heavy_bytes + self.index.parts_bytes - own;
+            let evictable = self.index.heavy_bytes;
             // It cannot run before somebody who runs now blocks: bring in a part, and leave the others what they have.
-            let ahead = self.index.active > 0 && room.saturating_add(signed(evictable)) < signed(lacks);
-            let aim = if ahead { lacks.min(self.limits.ahead.saturating_sub(state.granted)) } else { lacks };
+            let ahead = !idle && room.saturating_add(signed(evictable)) < signed(lacks);
+            let part = self.limits.ahead.saturating_sub(state.granted).min(state.on_scratch());
+            let aim = if ahead { part } else { lacks };
             places -= i64::from(!state.has_place());
             room = room.saturating_sub(signed(aim));
             while room < 0 || places < 0 {
-                let mut victim =
-                    if room < 0 { self.victim(true).or_else(|| self.last_part(rank)) } else { None };
+                // What was brought in ahead is given up for the first in line only, and only if there is no other hope.
+                let part = if nth == 0 && idle { self.last_part(rank) } else { None };
+                let mut victim = if room < 0 { self.victim(true).or(part) } else { None };
                 if victim.is_none() && places < 0 {
-                    victim = self.victim(false).or_else(|| self.last_part(rank));
+                    victim = self.victim(false).or(part);
                 }
                 let Some(victim) = victim else { return };
                 let gives = self.evict(victim, if places < 0 { ALL } else { -room }, effects);
@@ -155,7 +157,7 @@ impl Scheduler {
 
     /// The last in line of those that hold a part of what they need, but for `head`.
     fn last_part(&self, head: Rank) -> Option<Rank> {
-        self.index.parts.iter().rev().map(|&(_, rank)| rank).find(|&rank| rank != head)
+        self.index.parts.iter().rev().map(|&(.., rank)| rank).find(|&rank| rank != head)
     }
 
     /// Nobody runs, comes or goes, and somebody wants to. In this order:
@@ -294,8 +296,16 @@ impl Scheduler {
     fn claims(&self) -> impl Iterator<Item = Claim> + '_ {
         let alive = (u64::from(self.index.resident) + u64::from(self.index.evicted)).max(1);
         let oldest = self.index.ready.first().map(|&(_, rank)| self.ranks[rank as usize].turn);
-        let overdue = oldest.is_some_and(|turn| self.brought - turn >= alive);
-        order::claims(&self.index.ready, &self.index.begun, &self.index.unborn, overdue, self.passed >= alive)
+        let overdue = oldest.is_some_and(|turn| self.brought - turn >= 2 * alive);
+        let is_begun = |rank: Rank| self.ranks[rank as usize].has_place();
+        order::claims(
+            &self.index.ready,
+            &self.index.begun,
+            is_begun,
+            &self.index.unborn,
+            overdue,
+            self.passed >= alive,
+        )
     }
 
     fn next_claim(&self) -> Option<Claim> {
@@ -344,10 +354,6 @@ impl Scheduler {
     fn restore(&mut self, rank: Rank, bytes: u64, overdraft: bool, effects: &mut Vec<Effect>) {
         let all = self.ranks[rank as usize].comeback().unwrap_or(0);
         let pending = self.take(bytes, overdraft);
-        if self.ranks[rank as usize].life == Life::Evicted {
-            self.passed += u64::from(!self.index.unborn.is_empty());
-            self.brought += 1;
-        }
         self.note_overdraft(rank, overdraft);
         self.update(rank, |state| {
             state.life = Life::Restoring;

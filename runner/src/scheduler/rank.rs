@@ -129,6 +129,11 @@ impl RankState {
         self.comeback().map(|all| all.saturating_sub(self.granted))
     }
 
+    /// Of an evicted rank: bytes to be read before it can run, at most.
+    pub fn on_scratch(&self) -> u64 {
+        self.held.saturating_sub(self.granted)
+    }
+
     /// It may be asked to leave: it waits in RAM, or is out but for a part.
     pub fn is_evictable(&self) -> bool {
         let waits = match self.life {
