@@ -2,6 +2,7 @@
 
 mod common;
 mod faults;
+mod partial;
 mod programs;
 
 use common::{Block, Random, arena, combinations, own_pages};
