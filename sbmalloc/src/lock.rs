@@ -51,6 +51,12 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
+    /// For callers that may have interrupted the holder.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let free = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        free.then_some(Guard(self))
+    }
+
     #[cold]
     fn wait(&self) {
         for _ in 0..SPINS {

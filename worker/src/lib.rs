@@ -23,6 +23,7 @@
 //! | `shm` | ranks as processes under `bdrun`, through the shared segment |
 //! | [`matching`] | pure: which message belongs to which receive |
 //! | `site` | where in the program a rank waits |
+//! | `meter` | looking at a rank that computes with memory out |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
 pub mod backend;
@@ -31,6 +32,7 @@ mod communicator;
 mod error;
 pub mod local;
 pub mod matching;
+mod meter;
 mod runtime;
 mod shm;
 mod site;

@@ -14,6 +14,7 @@ use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting, monotonic_ns
 use bdrun_ipc::state::{Pager, State, Woken};
 use sbmalloc::pager::{self, PagerError};
 
+use crate::meter::Meter;
 use crate::{Error, Result, site};
 
 /// Environment: this rank, the number of ranks, the descriptors handed down (segment, mail, spill, control).
@@ -36,6 +37,7 @@ pub(crate) struct Runtime {
     out: AtomicBool,
     /// Page faults of this process when what the kernel brought in was last verified.
     vouched: AtomicU64,
+    meter: Meter,
 }
 
 impl Runtime {
@@ -91,12 +93,16 @@ impl Runtime {
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
+            meter: Meter::new(),
         };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
         sbmalloc::set_account(this)
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
+        if this.meter.open() {
+            pager::expect_catch_up();
+        }
         control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })
             .map_err(runtime)?;
         this.take_token();
@@ -115,6 +121,7 @@ impl Runtime {
             return;
         }
         let block = self.block();
+        self.meter.stop();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         if !for_memory {
             self.give_reserve_back();
@@ -130,6 +137,40 @@ impl Runtime {
         self.take_token();
         block.waiting_ns.fetch_add(block.next_span().saturating_sub(paging_ns), SeqCst);
         block.paging_ns.fetch_add(paging_ns, SeqCst);
+        if pager::is_evicted() {
+            self.meter.start();
+        }
+    }
+
+    /// The rank computes while some of its memory is out: see whether it uses much of that. In a signal handler.
+    fn look(&self) {
+        let block = self.block();
+        if !self.meter.is_armed() || block.word.load().state() != State::Running {
+            return;
+        }
+        let begin = monotonic_ns();
+        let granted = || usize::try_from(block.granted.load(SeqCst)).unwrap_or(usize::MAX);
+        match pager::catch_up(&mut |_| granted()) {
+            Ok(Some(moved)) => {
+                if std::env::var_os("TRACE").is_some() {
+                    eprintln!(
+                        "W {:.4} rank {} catch up read {} took {} ms",
+                        monotonic_ns() as f64 * 1e-9,
+                        self.rank,
+                        moved.bytes >> 20,
+                        (monotonic_ns() - begin) / 1000000
+                    );
+                }
+                block.restored.fetch_add(moved.freed_or_filled, SeqCst);
+                block.read.fetch_add(moved.bytes, SeqCst);
+                block.paging_ns.fetch_add(monotonic_ns().saturating_sub(begin), SeqCst);
+            }
+            Ok(None) => {}
+            Err(error) => self.lost(error),
+        }
+        if pager::is_evicted() {
+            self.meter.go_on();
+        }
     }
 
     fn take_token(&self) {
@@ -357,6 +398,7 @@ impl Pager for RankPager<'_> {
         // What was set aside and not used is not in RAM, so the first word of progress gives it back.
         block.prepaid.store(0, SeqCst);
         let begin = monotonic_ns();
+        let before = pager::in_ram();
         let done = pager::evict_to(usize::try_from(keep).unwrap_or(usize::MAX), self.site, &mut |in_ram| {
             self.hold_at_most(in_ram as u64);
         });
@@ -365,6 +407,21 @@ impl Pager for RankPager<'_> {
         block.need.store(block.held.load(SeqCst), SeqCst);
         match done {
             Ok(moved) => {
+                if std::env::var_os("TRACE").is_some() {
+                    eprintln!(
+                        "W {:.4} rank {} evict to {} site {:x}: ram {} -> {} wrote {} scanned {} freed {} took {} ms",
+                        monotonic_ns() as f64 * 1e-9,
+                        runtime.rank,
+                        keep >> 20,
+                        self.site,
+                        before >> 20,
+                        pager::in_ram() >> 20,
+                        moved.bytes >> 20,
+                        moved.scanned >> 20,
+                        moved.freed_or_filled >> 20,
+                        (monotonic_ns() - begin) / 1000000
+                    );
+                }
                 // Even if there is nothing to move it has left: it comes back when it is asked to.
                 runtime.out.store(true, SeqCst);
                 self.hold_at_most(pager::in_ram() as u64);
@@ -388,24 +445,43 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let begin = monotonic_ns();
-        let done = pager::restore_for(self.site, &mut |_| {
-            usize::try_from(block.granted.load(SeqCst)).unwrap_or(usize::MAX)
-        });
-        self.paging_ns += monotonic_ns().saturating_sub(begin);
-        match done {
-            Ok((moved, _)) => {
-                block.restored.fetch_add(moved.freed_or_filled, SeqCst);
-                block.read.fetch_add(moved.bytes, SeqCst);
-                let runs = block.granted.load(SeqCst) >= block.all.load(SeqCst);
-                if runs {
-                    block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
-                    runtime.out.store(false, SeqCst);
-                    pager::begin_phase(self.site);
-                }
-                runs
+        let runs = loop {
+            let granted = || block.granted.load(SeqCst);
+            let mut limit = |_| usize::try_from(granted()).unwrap_or(usize::MAX);
+            let (moved, all) = match pager::restore_for(self.site, &mut limit) {
+                Ok(done) => done,
+                Err(error) => runtime.lost(error),
+            };
+            block.restored.fetch_add(moved.freed_or_filled, SeqCst);
+            block.read.fetch_add(moved.bytes, SeqCst);
+            if granted() < block.all.load(SeqCst) {
+                break false;
             }
-            Err(error) => runtime.lost(error),
+            // More may have been granted since it was last looked at.
+            if all || moved.bytes == 0 {
+                break true;
+            }
+        };
+        self.paging_ns += monotonic_ns().saturating_sub(begin);
+        if std::env::var_os("TRACE").is_some() {
+            eprintln!(
+                "W {:.4} rank {} restore granted {} all {} site {:x}: ram {} likely {} took {} ms",
+                monotonic_ns() as f64 * 1e-9,
+                runtime.rank,
+                block.granted.load(SeqCst) >> 20,
+                block.all.load(SeqCst) >> 20,
+                self.site,
+                pager::in_ram() >> 20,
+                pager::likely(self.site) >> 20,
+                (monotonic_ns() - begin) / 1000000
+            );
         }
+        if runs {
+            block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
+            runtime.out.store(false, SeqCst);
+            pager::begin_phase(self.site);
+        }
+        runs
     }
 
     fn blocked(&mut self) {
@@ -416,6 +492,13 @@ impl Pager for RankPager<'_> {
 
     fn changed(&mut self) {
         self.runtime.segment.ring(self.runtime.rank);
+    }
+}
+
+/// The meter's signal has come.
+pub(crate) fn tick() {
+    if let Some(runtime) = RUNTIME.get() {
+        runtime.look();
     }
 }
 

@@ -58,6 +58,8 @@ struct View {
     eager: bool,
     /// Probe every unknown granule, not an eighth of them.
     probe_all: bool,
+    /// What is left out and used after all is soon noticed and brought in, see [`Sites::expect_catch_up`].
+    caught_up: bool,
 }
 
 impl View {
@@ -65,7 +67,7 @@ impl View {
         let due = |period: u32| (self.visit + stagger(g)).is_multiple_of(period);
         match byte & KIND {
             READ if !self.eager && due(PERIOD << (byte >> 4)) => Plan::Probe,
-            UNKNOWN if !self.eager && (self.probe_all || due(PERIOD)) => Plan::Probe,
+            UNKNOWN if !self.eager && (self.probe_all || self.caught_up || due(PERIOD)) => Plan::Probe,
             UNUSED if !self.eager => Plan::Leave,
             _ => Plan::Bring,
         }
@@ -122,6 +124,8 @@ impl Outlook {
             if byte & KIND != NEVER {
                 return self.site.plan(byte, g);
             }
+        } else if self.site.caught_up {
+            return Plan::Probe;
         }
         self.anywhere.plan(bytes(ANYWHERE), g)
     }
@@ -181,7 +185,7 @@ impl Slot {
     const FREE: Self = Self {
         key: 0,
         used: 0,
-        view: View { visit: 1, eager: false, probe_all: false },
+        view: View { visit: 1, eager: false, probe_all: false, caught_up: false },
         tally: Tally::EMPTY,
     };
 
@@ -202,12 +206,27 @@ pub struct Sites {
     /// The slot of the phase that goes on.
     phase: Option<usize>,
     past: Past,
+    caught_up: bool,
 }
 
 impl Sites {
     pub const fn new() -> Self {
         let past = Past { slot: ANYWHERE, eager: [false; 2] };
-        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past }
+        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past, caught_up: false }
+    }
+
+    /// From now on a process that uses much of what was left out is noticed while it does, and the rest brought in:
+    /// a wrong guess costs a few milliseconds. So what is not known to be used is left out, at a new site everything.
+    pub fn expect_catch_up(&mut self) {
+        self.caught_up = true;
+        for slot in &mut self.slots {
+            slot.view.caught_up = true;
+        }
+    }
+
+    /// Most of what was left out in the phase last looked at is used: next time everything is brought in at once.
+    pub fn turn_eager(&mut self) {
+        self.slots[self.past.slot].view.eager = true;
     }
 
     fn find(&self, site: u64) -> Option<usize> {
@@ -234,6 +253,7 @@ impl Sites {
         });
         if known.is_none() {
             self.slots[slot] = Slot { key: site, ..Slot::FREE };
+            self.slots[slot].view.caught_up = self.caught_up;
         }
         self.slots[slot].used = self.clock;
         self.phase = Some(slot);

@@ -61,6 +61,25 @@ impl Session {
         Ok(())
     }
 
+    /// Committed bytes that are out, and bytes of their pages that are there. Learns nothing.
+    pub fn touched(&mut self, set: &ArenaSet) -> Result<(usize, usize), PagerError> {
+        let Self { pagemap, buffers, .. } = self;
+        let (mut out, mut touched) = (0, 0);
+        for arena in set.arenas().filter(|a| a.is_evicted()) {
+            let mut granules = 0..arena.granules();
+            while let Some(stretch) = arena.stretch(granules.clone(), true, usize::MAX) {
+                granules.start = stretch.end;
+                let (from, len) = (arena.base + stretch.start * GRANULE, stretch.len() * GRANULE);
+                out += stretch.map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
+                pagemap.each(&mut buffers.window, from, len, &mut |pages, _| {
+                    touched += pages.len();
+                    Ok(())
+                })?;
+            }
+        }
+        Ok((out, touched))
+    }
+
     /// As [`verify`], within a session.
     pub fn verify_touched(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
         let Self { pagemap, buffers, .. } = self;

@@ -185,6 +185,32 @@ pub fn begin_phase(site: u64) {
     PROCESS.begin_phase(site);
 }
 
+/// From now on [`catch_up`] is called while the process computes: what is not known to be used is left out by
+/// [`restore_for`], at a site never seen all of it, because a wrong guess costs little then.
+pub fn expect_catch_up() {
+    PROCESS.sites(&mut PAGER.lock()).expect_catch_up();
+}
+
+/// In a phase that goes on: if much of what is out has been touched, brings in all of it, as far as `limit` permits (as in
+/// [`restore_for`]), at the disk's rate instead of page by page. `None` if it was not to be done: little was touched,
+/// or the pager is at work in this process.
+///
+/// May be called in a signal handler that interrupted anything, on a thread whose stack is not in an arena.
+///
+/// # Errors
+/// See [`PagerError`]. What could not be brought in is still out and legal to touch.
+pub fn catch_up(limit: &mut dyn FnMut(usize) -> usize) -> Result<Option<Moved>, PagerError> {
+    if !PROCESS.is_evicted() {
+        return Ok(None);
+    }
+    let Some(buffers) = PAGER.try_lock() else { return Ok(None) };
+    match own::Session::with(buffers) {
+        Ok(session) => session.catch_up(&PROCESS, limit),
+        Err(PagerError::ThreadsBusy { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Verifies the blocks that the kernel brought in by itself, because out memory was touched, since the last
 /// call. To be called before anything computed leaves the process. One atomic load while nothing is out; other threads
 /// go on.

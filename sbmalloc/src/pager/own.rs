@@ -48,7 +48,10 @@ pub(super) fn block_bytes(arena: &Inner, i: usize) -> &[u8] {
 impl Session {
     pub fn begin(pager: &'static Lock<Buffers>) -> Result<Self, PagerError> {
         // The lock first: whoever waits for it must still take the parking signal.
-        let buffers = pager.lock();
+        Self::with(pager.lock())
+    }
+
+    pub fn with(buffers: Guard<'static, Buffers>) -> Result<Self, PagerError> {
         let masked = Masked::new();
         let parked = threads::park_others()?;
         Ok(Self { pagemap: Pagemap::open()?, _parked: parked, _masked: masked, buffers })
@@ -150,6 +153,32 @@ impl Session {
             }
         }
         Ok((room.moved, !room.ended))
+    }
+
+    /// See [`catch_up`](super::catch_up).
+    pub fn catch_up(
+        mut self,
+        set: &ArenaSet,
+        limit: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<Option<Moved>, PagerError> {
+        let here = std::ptr::from_ref(&self) as usize;
+        if set.arenas().any(|arena| arena.holds(here)) {
+            return Ok(None); // a stack that would be moved away under our feet
+        }
+        let (out, touched) = self.touched(set)?;
+        if !plan::is_much_touched(out, touched) {
+            return Ok(None);
+        }
+        self.look(set)?;
+        set.sites(&mut self.buffers).turn_eager();
+        let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
+        for arena in set.arenas() {
+            self.bring_in(arena, &mut room, |g| arena.is_out(g))?;
+            if room.ended {
+                break;
+            }
+        }
+        Ok(Some(room.moved))
     }
 
     /// The descriptor for transfers of the store made beside the work on `bytes` bytes, if it pays and is possible.

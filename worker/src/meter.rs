@@ -1,0 +1,122 @@
+//! Looks at a rank that computes while some of its memory is out: a timer's signal interrupts it every few
+//! milliseconds, and if it uses much of what was left out the rest is brought in at once. So what is not known to be
+//! used need not be read in advance.
+//!
+//! The first look comes after [`FIRST`], each further one after twice the time. The timer runs only while memory is
+//! out. System calls that the signal interrupts are restarted (`SA_RESTART`); those that never are (`poll`, `select`,
+//! sleeps; see signal(7)) return `EINTR`, as they do for the signals that park threads.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// When to look first.
+const FIRST: Duration = Duration::from_millis(3);
+/// The longest time between two looks.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// The timer of the thread that communicates.
+pub(crate) struct Meter {
+    /// What the kernel calls it, once made; -1: there is none.
+    timer: AtomicI32,
+    armed: AtomicBool,
+    /// Nanoseconds until the next look.
+    next: AtomicU64,
+}
+
+extern "C" fn on_tick(_: libc::c_int) {
+    // SAFETY: errno is saved because the interrupted code may be about to read it.
+    let saved = unsafe { *libc::__errno_location() };
+    crate::runtime::tick();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = saved };
+}
+
+impl Meter {
+    pub const fn new() -> Self {
+        Self { timer: AtomicI32::new(-1), armed: AtomicBool::new(false), next: AtomicU64::new(0) }
+    }
+
+    /// Makes the timer, for the calling thread. `false` if there is no signal or no timer to be had: then nothing is ever
+    /// looked at.
+    pub fn open(&self) -> bool {
+        let Some(signal) = take_signal() else { return false };
+        // SAFETY: zeros are a valid sigevent; the kernel reads it and writes the timer's number.
+        let timer = unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = signal;
+            event.sigev_notify_thread_id = libc::syscall(libc::SYS_gettid) as i32;
+            // The kernel's own number, not the C library's pointer: needs no heap to use in a handler.
+            let mut timer: i32 = -1;
+            let made =
+                libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
+            if made == 0 { timer } else { -1 }
+        };
+        self.timer.store(timer, SeqCst);
+        timer >= 0
+    }
+
+    /// The rank computes with memory out: look soon.
+    pub fn start(&self) {
+        self.next.store(FIRST.as_nanos() as u64, SeqCst);
+        self.armed.store(true, SeqCst);
+        self.set(FIRST.as_nanos() as u64);
+    }
+
+    /// It has stopped computing, or everything is in.
+    pub fn stop(&self) {
+        if self.armed.swap(false, SeqCst) {
+            self.set(0);
+        }
+    }
+
+    /// Whether a look is due, in the handler.
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(SeqCst)
+    }
+
+    /// Look again, later.
+    pub fn go_on(&self) {
+        let next = (self.next.load(SeqCst) * 2).min(LONGEST.as_nanos() as u64);
+        self.next.store(next, SeqCst);
+        self.set(next);
+    }
+
+    fn set(&self, ns: u64) {
+        let timer = self.timer.load(SeqCst);
+        if timer < 0 {
+            return;
+        }
+        let when = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec {
+                tv_sec: (ns / 1_000_000_000) as i64,
+                tv_nsec: (ns % 1_000_000_000) as i64,
+            },
+        };
+        let none = std::ptr::null_mut::<libc::itimerspec>();
+        // SAFETY: reads one structure; 0 disarms.
+        unsafe { libc::syscall(libc::SYS_timer_settime, timer, 0, &raw const when, none) };
+    }
+}
+
+/// A real-time signal that nobody uses, with our handler.
+fn take_signal() -> Option<i32> {
+    for signal in (libc::SIGRTMIN()..libc::SIGRTMAX()).rev() {
+        // SAFETY: zeroed actions are valid; one that is in use is left alone.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &mut old) != 0 || old.sa_sigaction != libc::SIG_DFL {
+                continue;
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_tick as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigfillset(&mut action.sa_mask);
+            if libc::sigaction(signal, &action, std::ptr::null_mut()) == 0 {
+                return Some(signal);
+            }
+        }
+    }
+    None
+}
