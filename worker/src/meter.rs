@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// When to look first.
 const FIRST: Duration = Duration::from_millis(3);
-/// The longest time between two looks.
-const LONGEST: Duration = Duration::from_millis(200);
+/// The longest time between two looks: what is touched meanwhile is not accounted for.
+const LONGEST: Duration = Duration::from_millis(12);
 
 /// The timer of the thread that communicates.
 pub(crate) struct Meter {

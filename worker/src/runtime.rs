@@ -123,14 +123,21 @@ impl Runtime {
         let block = self.block();
         self.meter.stop();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
+        let site = site::current();
         if !for_memory {
             self.give_reserve_back();
+        }
+        if !for_memory && pager::is_evicted() {
+            // What it holds now was enough until here; after this wait it may not be.
+            let need = needs(block.held.load(SeqCst), pager::likely(site) as u64);
+            block.need.store(need, SeqCst);
+            self.out.store(need > block.granted.load(SeqCst), SeqCst);
         }
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut executor = RankPager { runtime: self, for_memory, site: site::current(), paging_ns: 0 };
+        let mut executor = RankPager { runtime: self, for_memory, site, paging_ns: 0 };
         block.word.wait(&SharedFutex, &mut executor, satisfied);
         let paging_ns = executor.paging_ns;
         block.publish(Waiting::Nothing);
@@ -142,34 +149,41 @@ impl Runtime {
         }
     }
 
-    /// The rank computes while some of its memory is out: see whether it uses much of that. In a signal handler.
+    /// The rank computes while some of its memory is out: see whether it uses that. In a signal handler, which may wait like
+    /// any call of this library: it interrupted the thread that communicates, and not in a wait.
     fn look(&self) {
         let block = self.block();
         if !self.meter.is_armed() || block.word.load().state() != State::Running {
             return;
         }
-        let begin = monotonic_ns();
-        let granted = || usize::try_from(block.granted.load(SeqCst)).unwrap_or(usize::MAX);
-        match pager::catch_up(&mut |_| granted()) {
-            Ok(Some(moved)) => {
-                if std::env::var_os("TRACE").is_some() {
-                    eprintln!(
-                        "W {:.4} rank {} catch up read {} took {} ms",
-                        monotonic_ns() as f64 * 1e-9,
-                        self.rank,
-                        moved.bytes >> 20,
-                        (monotonic_ns() - begin) / 1000000
-                    );
+        match pager::touched() {
+            Ok(Some(touched)) if touched.much => {
+                // All that it holds is to come in, and must be had first.
+                self.own_up(block.held.load(SeqCst));
+                let begin = monotonic_ns();
+                match pager::catch_up() {
+                    Ok(moved) => {
+                        block.restored.fetch_add(moved.freed_or_filled, SeqCst);
+                        block.read.fetch_add(moved.bytes, SeqCst);
+                        block.paging_ns.fetch_add(monotonic_ns().saturating_sub(begin), SeqCst);
+                    }
+                    Err(error) => self.lost(error),
                 }
-                block.restored.fetch_add(moved.freed_or_filled, SeqCst);
-                block.read.fetch_add(moved.bytes, SeqCst);
-                block.paging_ns.fetch_add(monotonic_ns().saturating_sub(begin), SeqCst);
             }
+            Ok(Some(touched)) => self.own_up(touched.in_ram as u64),
             Ok(None) => {}
             Err(error) => self.lost(error),
         }
         if pager::is_evicted() {
             self.meter.go_on();
+        }
+    }
+
+    /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is allocated.
+    fn own_up(&self, in_ram: u64) {
+        let over = in_ram.saturating_sub(self.block().granted.load(SeqCst));
+        if over > 0 && !self.pay(over) {
+            self.beg(over);
         }
     }
 
@@ -404,7 +418,7 @@ impl Pager for RankPager<'_> {
         });
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
-        block.need.store(block.held.load(SeqCst), SeqCst);
+        block.need.store(needs(block.held.load(SeqCst), pager::likely(self.site) as u64), SeqCst);
         match done {
             Ok(moved) => {
                 if std::env::var_os("TRACE").is_some() {
@@ -493,6 +507,14 @@ impl Pager for RankPager<'_> {
     fn changed(&mut self) {
         self.runtime.segment.ring(self.runtime.rank);
     }
+}
+
+/// Bytes of the budget that a rank must have to run which holds `held` and is likely to use `likely` of them. A large one need
+/// not have all: the meter notices what it touches beyond.
+fn needs(held: u64, likely: u64) -> u64 {
+    const LARGE: u64 = 64 << 20;
+    const SLACK: u64 = 16 << 20;
+    if held < LARGE { held } else { held.min(likely + SLACK) }
 }
 
 /// The meter's signal has come.

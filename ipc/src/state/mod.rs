@@ -184,13 +184,19 @@ impl StateWord {
     /// the master asks meanwhile. May return although nothing is satisfied: the caller looks again and waits again.
     /// `satisfied` reads shared memory only.
     pub fn wait(&self, futex: &impl Futex, pager: &mut impl Pager, satisfied: impl Fn() -> bool) {
-        self.0.store(State::Blocked as u32, Ordering::SeqCst);
+        // One that cannot run on with what it has in RAM waits as if it had been evicted.
+        let state = if pager.is_whole() { State::Blocked } else { State::Evicted };
+        self.0.store(state as u32, Ordering::SeqCst);
         // Pairs with the fence in `wake`.
         fence(Ordering::SeqCst);
         if satisfied() {
             self.wake(futex);
         }
-        pager.blocked();
+        if state == State::Evicted {
+            pager.changed();
+        } else {
+            pager.blocked();
+        }
         loop {
             let now = self.load();
             match now.state() {

@@ -201,6 +201,41 @@ fn moved_in_parts() {
     with_master(true, 1, 2, 2);
 }
 
+/// A rank that is out in part when it begins to wait.
+#[test]
+fn a_wait_begun_outside() {
+    check(3, || {
+        let shared = shared();
+        let sender = thread::spawn({
+            let shared = shared.clone();
+            move || send(&shared)
+        });
+        let rank = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                let mut pager = ModelPager { shared: &shared, can_evict: true, resident: false, partly: 0 };
+                while !shared.message.load(Ordering::SeqCst) {
+                    shared.word.wait(&shared.futex, &mut pager, || shared.message.load(Ordering::SeqCst));
+                    assert!(pager.resident, "ran without its memory");
+                }
+                shared.done.store(true, Ordering::SeqCst);
+                shared.bell.ring();
+            }
+        });
+        while !shared.done.load(Ordering::SeqCst) {
+            let now = shared.word.load();
+            match now.state() {
+                State::Evicted if now.runnable() => {
+                    shared.word.try_restore(&shared.futex);
+                }
+                _ => shared.bell.wait(),
+            }
+        }
+        sender.join().unwrap();
+        rank.join().unwrap();
+    });
+}
+
 #[test]
 fn eviction_that_fails_leaves_the_rank_wakeable() {
     with_master(false, 0, 1, 3);

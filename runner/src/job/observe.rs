@@ -15,11 +15,15 @@ use crate::scheduler::{Event, Wait};
 pub(super) struct Seen {
     /// What was ordered and not yet answered.
     pub pending: Option<Pending>,
-    /// The word and the number of waits when last told.
-    told: Option<(Word, u64, u64)>,
+    /// The word, the number of waits, what was asked for and what was granted when last told.
+    told: Option<(Word, u64, u64, u64)>,
     granted: u64,
     /// How many restores were ordered.
     pub orders: u32,
+    /// The number of its waits when the order was given that is not answered: if that has changed, it has run since.
+    pub waits: u64,
+    /// It was out when last looked at.
+    out: bool,
 }
 
 /// An order that its rank has not yet answered.
@@ -57,7 +61,17 @@ impl Job<'_> {
         let word = block.word.load();
         let record = &mut self.ranks[rank as usize].seen;
         self.largest_rank = self.largest_rank.max(block.held.load(SeqCst));
+        let ran = record.pending.is_some() && block.waits.load(SeqCst) != record.waits;
         match record.pending {
+            Some(order) if ran && word.state() == State::Evicted => {
+                // Answered, and out again by itself.
+                record.pending = None;
+                record.out = false;
+                self.events.push(match order {
+                    Pending::Evict => Event::EvictLost { rank },
+                    Pending::Restore => Event::Restored { rank },
+                });
+            }
             Some(Pending::Evict) => match word.state() {
                 State::Evicting => {
                     let granted = block.granted.load(SeqCst);
@@ -74,6 +88,7 @@ impl Job<'_> {
                     match block.eviction_failure() {
                         Some(EvictFailure::NoSpace) => {
                             let need = block.evict_need.load(SeqCst);
+                            record.out = part.is_some();
                             self.events.push(Event::DiskFull { rank, need, part });
                         }
                         Some(EvictFailure::Refused) => self.events.push(Event::EvictRefused { rank }),
@@ -84,6 +99,7 @@ impl Job<'_> {
                         }
                         None if part.is_some() => {
                             record.granted = granted;
+                            record.out = true;
                             self.events.push(Event::Evicted { rank, granted, held });
                         }
                         None => self.events.push(Event::EvictLost { rank }),
@@ -99,6 +115,7 @@ impl Job<'_> {
                     record.pending = None;
                     let granted = block.granted.load(SeqCst);
                     record.granted = granted;
+                    record.out = true;
                     self.events.push(Event::RestoredPartly { rank, granted, orders: record.orders });
                 }
                 _ => return,
@@ -106,13 +123,15 @@ impl Job<'_> {
             None => {}
         }
         let request = block.request.load(SeqCst);
-        let news = (word, block.waits.load(SeqCst), request);
+        let granted = block.granted.load(SeqCst);
+        let news = (word, block.waits.load(SeqCst), request, granted);
         let record = &mut self.ranks[rank as usize].seen;
         if record.told == Some(news) {
             return;
         }
+        let self_evicted = word.state() == State::Evicted && !record.out;
+        record.out = word.state() == State::Evicted;
         record.told = Some(news);
-        let granted = block.granted.load(SeqCst);
         if matches!(word.state(), State::Blocked | State::Running) && granted != record.granted {
             record.granted = granted;
             self.events.push(Event::Granted { rank, bytes: granted });
@@ -125,7 +144,15 @@ impl Job<'_> {
                 self.events.push(Event::NeedsMemory { rank, bytes: request });
             }
             State::Blocked => self.events.push(Event::Blocked { rank, wait: wait(&segment, block) }),
-            State::Evicted if word.runnable() => self.events.push(Event::Runnable { rank }),
+            State::Evicted => {
+                if self_evicted {
+                    let held = block.need.load(SeqCst);
+                    self.events.push(Event::Left { rank, wait: wait(&segment, block), granted, held });
+                }
+                if word.runnable() {
+                    self.events.push(Event::Runnable { rank });
+                }
+            }
             _ => {}
         }
     }

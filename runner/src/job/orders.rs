@@ -115,6 +115,7 @@ impl Job<'_> {
         block.evict_failure.store(0, SeqCst);
         block.keep.store(keep, SeqCst);
         self.forget(rank);
+        self.ranks[rank as usize].seen.waits = block.waits.load(SeqCst);
         if block.word.try_evict(&SharedFutex) {
             self.ranks[rank as usize].seen.pending = Some(Pending::Evict);
         } else {
@@ -147,7 +148,9 @@ impl Job<'_> {
             return;
         }
         self.forget(rank);
-        self.ranks[rank as usize].seen.pending = Some(Pending::Restore);
+        let seen = &mut self.ranks[rank as usize].seen;
+        seen.waits = block.waits.load(SeqCst);
+        seen.pending = Some(Pending::Restore);
         let asked = block.request.swap(0, SeqCst);
         if asked > 0 {
             block.asked.store(asked, SeqCst);

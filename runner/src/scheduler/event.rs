@@ -62,6 +62,17 @@ pub enum Event {
         /// What it waits for.
         wait: Wait,
     },
+    /// A resident waits, and is out in part already: what it has in RAM is not enough for it to go on after this wait.
+    Left {
+        /// The rank.
+        rank: Rank,
+        /// What it waits for.
+        wait: Wait,
+        /// Bytes of the budget that it holds.
+        granted: u64,
+        /// Bytes it must hold to run again.
+        held: u64,
+    },
     /// A resident was seen to run.
     Running {
         /// The rank.

@@ -224,6 +224,7 @@ impl Scheduler {
             | Event::Attached { rank }
             | Event::Granted { rank, .. }
             | Event::Blocked { rank, .. }
+            | Event::Left { rank, .. }
             | Event::Running { rank }
             | Event::Runnable { rank }
             | Event::NeedsMemory { rank, .. }
@@ -253,6 +254,12 @@ impl Scheduler {
             }
             Event::Granted { bytes, .. } => return self.granted(rank, bytes),
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
+            Event::Left { wait, granted, held, .. }
+                if matches!(life, Life::Spawning | Life::Resident | Life::Restoring) =>
+            {
+                self.blocked(rank, Doing::Waits(wait));
+                self.left(rank, granted, held);
+            }
             Event::NeedsMemory { bytes, .. } => return self.needs_memory(rank, bytes),
             // While it is being evicted, the answer to that tells what became of it.
             Event::Running { .. } if matches!(life, Life::Spawning | Life::Resident | Life::Restoring) => {
@@ -297,6 +304,7 @@ impl Scheduler {
             }
             // Overtaken.
             Event::Spawned { .. }
+            | Event::Left { .. }
             | Event::Running { .. }
             | Event::Evicted { .. }
             | Event::EvictLost { .. }

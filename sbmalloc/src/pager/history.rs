@@ -117,6 +117,11 @@ pub struct Outlook {
 }
 
 impl Outlook {
+    /// Whether the site has been visited before, so that what is likely to be used is more than a guess.
+    pub fn is_known(self) -> bool {
+        self.slot != ANYWHERE && self.site.visit > 1
+    }
+
     /// What to do with granule `g`, whose history is `bytes`.
     pub fn plan(self, g: usize, bytes: impl Fn(usize) -> u8) -> Plan {
         if self.slot != ANYWHERE {

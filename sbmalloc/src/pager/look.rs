@@ -1,9 +1,9 @@
 //! Looking at what the kernel brought in of granules that are out: how much, and whether it is right.
 
-use super::PagerError;
 use super::history::Seen;
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
+use super::{PagerError, Touched, plan};
 use crate::arena::{Inner, STORED};
 use crate::config;
 use crate::lock::{Guard, Lock};
@@ -61,30 +61,32 @@ impl Session {
         Ok(())
     }
 
-    /// Committed bytes that are out, and bytes of their pages that are there. Learns nothing.
-    pub fn touched(&mut self, set: &ArenaSet) -> Result<(usize, usize), PagerError> {
-        let Self { pagemap, buffers, .. } = self;
-        let (mut out, mut touched) = (0, 0);
-        for arena in set.arenas().filter(|a| a.is_evicted()) {
-            let mut granules = 0..arena.granules();
-            while let Some(stretch) = arena.stretch(granules.clone(), true, usize::MAX) {
-                granules.start = stretch.end;
-                let (from, len) = (arena.base + stretch.start * GRANULE, stretch.len() * GRANULE);
-                out += stretch.map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
-                pagemap.each(&mut buffers.window, from, len, &mut |pages, _| {
-                    touched += pages.len();
-                    Ok(())
-                })?;
-            }
-        }
-        Ok((out, touched))
-    }
-
     /// As [`verify`], within a session.
     pub fn verify_touched(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
         let Self { pagemap, buffers, .. } = self;
         set.arenas().try_for_each(|arena| verify_arena(pagemap, buffers, arena))
     }
+}
+
+/// What of the memory that is out has been touched. Learns nothing; other threads go on meanwhile.
+pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, PagerError> {
+    let _masked = Masked::new();
+    let pagemap = Pagemap::open()?;
+    let (mut out, mut there) = (0, 0);
+    for arena in set.arenas().filter(|a| a.is_evicted()) {
+        let mut granules = 0..arena.granules();
+        while let Some(stretch) = arena.stretch(granules.clone(), true, usize::MAX) {
+            granules.start = stretch.end;
+            let (from, len) = (arena.base + stretch.start * GRANULE, stretch.len() * GRANULE);
+            out += stretch.map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
+            pagemap.each(&mut buffers.window, from, len, &mut |pages, _| {
+                there += pages.len();
+                Ok(())
+            })?;
+        }
+    }
+    let in_ram = set.committed().saturating_sub(out) + there;
+    Ok(Touched { in_ram, much: plan::is_much_touched(out, there) })
 }
 
 /// Verifies what the kernel brought in and nobody has verified. Other threads go on meanwhile.

@@ -174,7 +174,8 @@ pub fn in_ram() -> usize {
     PROCESS.in_ram()
 }
 
-/// Committed bytes of the process likely to be used after the wait at `site`, in RAM or out.
+/// Committed bytes of the process likely to be used after the wait at `site`, in RAM or out; all of them if it has not been
+/// seen to compute after that wait.
 pub fn likely(site: u64) -> usize {
     PROCESS.likely(site)
 }
@@ -185,28 +186,46 @@ pub fn begin_phase(site: u64) {
     PROCESS.begin_phase(site);
 }
 
-/// From now on [`catch_up`] is called while the process computes: what is not known to be used is left out by
-/// [`restore_for`], at a site never seen all of it, because a wrong guess costs little then.
+/// From now on somebody looks at [`touched`] while the process computes, and calls [`catch_up`]: what is not known to be
+/// used is left out by [`restore_for`], at a site never seen all of it, because a wrong guess costs little then.
 pub fn expect_catch_up() {
     PROCESS.sites(&mut PAGER.lock()).expect_catch_up();
 }
 
-/// In a phase that goes on: if much of what is out has been touched, brings in all of it, as far as `limit` permits (as in
-/// [`restore_for`]), at the disk's rate instead of page by page. `None` if it was not to be done: little was touched,
-/// or the pager is at work in this process.
+/// What a process that computes has used so far of what is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touched {
+    /// Committed bytes in RAM, with the pages touched of what is out.
+    pub in_ram: usize,
+    /// So much was touched that the rest is probably used as well.
+    pub much: bool,
+}
+
+/// What was used so far of what is out; `None` if nothing is out, or the pager is at work in this process.
 ///
-/// May be called in a signal handler that interrupted anything, on a thread whose stack is not in an arena.
+/// This and [`catch_up`] may be called in a signal handler that interrupted anything.
 ///
 /// # Errors
-/// See [`PagerError`]. What could not be brought in is still out and legal to touch.
-pub fn catch_up(limit: &mut dyn FnMut(usize) -> usize) -> Result<Option<Moved>, PagerError> {
+/// `Io` if the kernel's tables cannot be read.
+pub fn touched() -> Result<Option<Touched>, PagerError> {
     if !PROCESS.is_evicted() {
         return Ok(None);
     }
-    let Some(buffers) = PAGER.try_lock() else { return Ok(None) };
+    let Some(mut buffers) = PAGER.try_lock() else { return Ok(None) };
+    look::touched(&mut buffers, &PROCESS).map(Some)
+}
+
+/// In a phase that goes on and has used much of what was left out: brings in the rest, at the disk's rate instead of page by
+/// page. Does nothing if the pager is at work in this process, other threads cannot be stopped, or the calling thread's stack is in an
+/// arena (it would be moved away under its feet).
+///
+/// # Errors
+/// See [`PagerError`]. What could not be brought in is still out and legal to touch.
+pub fn catch_up() -> Result<Moved, PagerError> {
+    let Some(buffers) = PAGER.try_lock() else { return Ok(Moved::default()) };
     match own::Session::with(buffers) {
-        Ok(session) => session.catch_up(&PROCESS, limit),
-        Err(PagerError::ThreadsBusy { .. }) => Ok(None),
+        Ok(session) => session.catch_up(&PROCESS),
+        Err(PagerError::ThreadsBusy { .. }) => Ok(Moved::default()),
         Err(e) => Err(e),
     }
 }
@@ -252,7 +271,7 @@ pub(crate) fn restore_set_for(
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {
     let mut buffers = PAGER.lock();
-    let outlook = own::outlook(set, &mut buffers, Some(site));
+    let outlook = own::outlook(set, &mut buffers, Some(site)).filter(|outlook| outlook.is_known());
     let of_arena = |arena: &crate::arena::Inner| {
         let likely = (0..arena.granules()).filter(|&g| own::is_likely(outlook, arena, g));
         likely.map(|g| arena.held(g) as usize * PAGE).sum::<usize>()

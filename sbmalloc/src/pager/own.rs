@@ -156,29 +156,19 @@ impl Session {
     }
 
     /// See [`catch_up`](super::catch_up).
-    pub fn catch_up(
-        mut self,
-        set: &ArenaSet,
-        limit: &mut dyn FnMut(usize) -> usize,
-    ) -> Result<Option<Moved>, PagerError> {
+    pub fn catch_up(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
         let here = std::ptr::from_ref(&self) as usize;
         if set.arenas().any(|arena| arena.holds(here)) {
-            return Ok(None); // a stack that would be moved away under our feet
-        }
-        let (out, touched) = self.touched(set)?;
-        if !plan::is_much_touched(out, touched) {
-            return Ok(None);
+            return Ok(Moved::default());
         }
         self.look(set)?;
         set.sites(&mut self.buffers).turn_eager();
+        let limit = &mut |_| usize::MAX;
         let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
         for arena in set.arenas() {
             self.bring_in(arena, &mut room, |g| arena.is_out(g))?;
-            if room.ended {
-                break;
-            }
         }
-        Ok(Some(room.moved))
+        Ok(room.moved)
     }
 
     /// The descriptor for transfers of the store made beside the work on `bytes` bytes, if it pays and is possible.

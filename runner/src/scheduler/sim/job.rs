@@ -93,6 +93,8 @@ pub struct Chaos {
     pub denied: u8,
     /// Of 256 times that a resident is woken, so many are never reported.
     pub unseen: u8,
+    /// Of 256 times that a resident waits, so many find it out in part and not able to go on.
+    pub leaves: u8,
     /// Of 256 batches, so many ask for the eviction of any rank.
     pub unasked: u8,
     /// Bytes of scratch; `None` for any number.

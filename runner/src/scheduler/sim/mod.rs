@@ -457,15 +457,34 @@ impl<'a> World<'a> {
                 return;
             }
             if let Some(wait) = self.wait(rank) {
-                let process = &mut self.ranks[rank as usize];
-                process.waits = Some(wait);
-                self.news.push_back(Event::Blocked { rank, wait });
+                self.ranks[rank as usize].waits = Some(wait);
+                if !self.leaves(rank, wait) {
+                    self.news.push_back(Event::Blocked { rank, wait });
+                }
                 return;
             }
             let process = &mut self.ranks[rank as usize];
             process.phase += 1;
             process.worked = false;
         }
+    }
+
+    /// A rank that waits turns out to have half of its memory on scratch.
+    fn leaves(&mut self, rank: Rank, wait: Wait) -> bool {
+        let process = &mut self.ranks[rank as usize];
+        let (held, out) = (process.holds, process.holds / 2);
+        let full = self.chaos.scratch.is_some_and(|room| self.scratch + out > room);
+        if full || out == 0 || !self.job.pageable || !self.draw.chance(self.chaos.leaves) {
+            return false;
+        }
+        process.holds -= out;
+        (process.size, process.inside, process.place) = (held, process.holds, Place::Out);
+        let granted = process.holds;
+        self.scratch += out;
+        self.free += super::signed(out);
+        self.outcome.evicted_bytes += out;
+        self.news.push_back(Event::Left { rank, wait, granted, held });
+        true
     }
 
     /// Takes the memory of this phase and sends what is sent before waiting; false where memory is lacking.

@@ -121,9 +121,9 @@ prop_compose! {
 
 prop_compose! {
     fn chaos()(
-        seed in 1_u64.., lag in 0_u32..12, refused in 0_u8..120, denied in 0_u8..120, unseen: u8, unasked in 0_u8..60
+        seed in 1_u64.., lag in 0_u32..12, refused in 0_u8..120, denied in 0_u8..120, unseen: u8, unasked in 0_u8..60, leaves in 0_u8..120
     ) -> Chaos {
-        Chaos { seed, lag, refused, denied, unseen, unasked, scratch: None }
+        Chaos { seed, lag, refused, denied, unseen, unasked, leaves, scratch: None }
     }
 }
 
