@@ -5,7 +5,8 @@
 //! [`pager::restore`]), with large direct transfers of what changed. While it is out it stays legal to touch,
 //! for threads and for system calls: the kernel reads it back from the file page by page, and keeps what is
 //! written. On arenas there are a general heap ([`SbHeap`], for `#[global_allocator]`), an allocator for
-//! collections ([`SbAlloc`]) and a vector ([`SbVec`]). Every byte committed is charged to an [`Account`] first.
+//! collections ([`SbAlloc`]), a vector ([`SbVec`]) and a box ([`SbBox`]). Every byte committed is charged to an
+//! [`Account`] first. What is known of the content can be told: [`discard`], [`advise`].
 //!
 //! It is *not* a swap daemon: nothing is moved unless somebody calls the pager, and nothing of a process but its
 //! arenas is moved (stacks, static data and memory of other allocators stay). It is not persistent: scratch
@@ -14,11 +15,12 @@
 //! # Modules
 //! | module | concept |
 //! |---|---|
-//! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles |
+//! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles, statistics |
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
 //! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
-//! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
+//! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
+//! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
 //! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
@@ -34,8 +36,10 @@
 #![cfg(target_os = "linux")]
 
 mod account;
+mod advice;
 mod alloc_api;
 mod arena;
+mod boxed;
 mod collections;
 mod config;
 mod frames;
@@ -49,8 +53,10 @@ mod threads;
 mod tracker;
 
 pub use account::{Account, Denied, held_bytes, resident_bytes, set_account};
+pub use advice::{Advice, NotOurs, advise, discard};
 pub use alloc_api::SbAlloc;
-pub use arena::{Arena, ArenaError, ArenaOptions, HugePolicy};
+pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
+pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Config, ConfigError, configure};
 pub use frames::FrameKind;

@@ -1,9 +1,10 @@
 //! The arenas that are evicted and restored together.
 
 use crate::arena::Inner;
+use crate::lock::Lock;
 use crate::pager::{self, Moved, PagerError};
 use crate::sys::Errno;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Arenas a set may hold at a time.
 pub const MAX_ARENAS: usize = 512;
@@ -14,6 +15,19 @@ pub struct ArenaSet {
     slots: [AtomicPtr<Inner>; MAX_ARENAS],
     /// Slots below are or were in use.
     used: AtomicUsize,
+    /// The set listed before this one, see [`all`].
+    next: AtomicPtr<ArenaSet>,
+    listed: AtomicBool,
+}
+
+/// The set listed last.
+static SETS: AtomicPtr<ArenaSet> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Every set that an arena was ever entered into.
+pub(crate) fn all() -> impl Iterator<Item = &'static ArenaSet> {
+    // SAFETY: only sets that live for ever are listed, and none is ever taken off.
+    let at = |next: &AtomicPtr<ArenaSet>| unsafe { next.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(at(&SETS), move |set| at(&set.next))
 }
 
 /// The arenas of the process: what [`pager::evict`] moves.
@@ -25,6 +39,8 @@ impl ArenaSet {
         Self {
             slots: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_ARENAS],
             used: AtomicUsize::new(0),
+            next: AtomicPtr::new(std::ptr::null_mut()),
+            listed: AtomicBool::new(false),
         }
     }
 
@@ -50,8 +66,18 @@ impl ArenaSet {
         self.arenas().any(|a| a.is_evicted())
     }
 
+    fn list(&'static self) {
+        static LISTING: Lock<()> = Lock::new(());
+        let _listing = LISTING.lock();
+        if !self.listed.swap(true, Ordering::Relaxed) {
+            self.next.store(SETS.load(Ordering::Relaxed), Ordering::Relaxed);
+            SETS.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        }
+    }
+
     /// Enters a complete arena; an arena leaves under the pager's lock only.
-    pub(crate) fn enter(&self, arena: *const Inner) -> Result<usize, Errno> {
+    pub(crate) fn enter(&'static self, arena: *const Inner) -> Result<usize, Errno> {
+        self.list();
         for (i, slot) in self.slots.iter().enumerate() {
             let arena = arena.cast_mut();
             if slot.compare_exchange(std::ptr::null_mut(), arena, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -67,13 +93,16 @@ impl ArenaSet {
         self.slots[slot].store(std::ptr::null_mut(), Ordering::Release);
     }
 
+    /// The arena in a slot, as for [`arenas`](Self::arenas).
+    pub(crate) fn arena(&self, slot: usize) -> Option<&Inner> {
+        // SAFETY: entered arenas are complete, and they are unmapped only after leaving under the
+        // pager's lock, which every caller holds.
+        unsafe { self.slots[slot].load(Ordering::Acquire).as_ref() }
+    }
+
     pub(crate) fn arenas(&self) -> impl Iterator<Item = &Inner> {
         let used = self.used.load(Ordering::Acquire);
-        self.slots[..used].iter().filter_map(|slot| {
-            // SAFETY: entered arenas are complete, and they are unmapped only after leaving under the
-            // pager's lock, which every caller holds.
-            unsafe { slot.load(Ordering::Acquire).as_ref() }
-        })
+        (0..used).filter_map(|slot| self.arena(slot))
     }
 }
 

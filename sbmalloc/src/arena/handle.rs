@@ -111,6 +111,7 @@ impl Inner {
             store_kind: options.store.unwrap_or_else(config::default_store),
             store: UnsafeCell::new(None),
             owner: AtomicI32::new(0),
+            totals: Default::default(),
             set,
             slot: AtomicUsize::new(0),
             refs: AtomicUsize::new(1),

@@ -12,9 +12,11 @@
 mod discard;
 mod handle;
 mod runs;
+mod stats;
 mod tables;
 
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
+pub use stats::ArenaStats;
 
 use crate::frames::FrameKind;
 use crate::lock::Lock;
@@ -70,6 +72,8 @@ pub(crate) struct Inner {
     store: UnsafeCell<Option<Backing>>,
     /// The process whose scratch file it is; a child of fork must not write its parent's.
     owner: AtomicI32,
+    /// What moving it has cost. Written by the pager only.
+    pub totals: stats::Totals,
     set: &'static ArenaSet,
     slot: AtomicUsize,
     refs: AtomicUsize,
@@ -101,6 +105,11 @@ impl Inner {
     /// The tracker's word for granule `g`.
     pub fn granule(&self, g: usize) -> &AtomicU8 {
         self.tables.granule(g)
+    }
+
+    /// What the program said of granule `g`, see [`Advice::of`](crate::Advice::of).
+    pub fn advice(&self, g: usize) -> &AtomicU8 {
+        self.tables.advice(g)
     }
 
     /// The checksum of what the file holds at block `i`, valid while it is [`STORED`]. Pager only.

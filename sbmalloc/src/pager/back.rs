@@ -58,6 +58,7 @@ impl Session {
         arena.lo.store(0, Ordering::Release);
         arena.set_out(false);
         store.drop_cache();
+        arena.totals.restored(&reader.moved);
         Ok(reader.moved)
     }
 }

@@ -62,9 +62,12 @@ impl Session {
                 // Writes that lengthen the file are made one after the other.
                 lengthen(arena, store)?;
             }
+            let mut written = Moved::default();
             for part in resident_parts(arena) {
-                moved += self.write_out(arena, store, beside, part)?;
+                written += self.write_out(arena, store, beside, part)?;
             }
+            arena.totals.evicted(&written);
+            moved += written;
             store.settle().map_err(|e| {
                 // Which of the writes was lost is not known, so none of them counts.
                 for i in resident_parts(arena).flat_map(|part| part.start / CHUNK..part.end / CHUNK) {
