@@ -4,6 +4,7 @@ mod common;
 mod content;
 mod faults;
 mod programs;
+mod threads;
 
 use common::{Block, Random, arena, combinations, own_pages};
 use sbmalloc::{ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
