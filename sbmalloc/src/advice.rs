@@ -76,7 +76,9 @@ pub fn discard<T: Zeroable>(content: &mut [T]) -> Result<(), NotOurs> {
 ///
 /// Memory is moved in granules of 2 MiB: [`Advice::WillNeed`] speaks of every granule that the range touches,
 /// [`Advice::DontNeed`] of those that lie wholly inside it, so for ranges below 2 MiB it mostly does
-/// nothing. An advice holds until the granule has next been moved, or until the next advice about it.
+/// nothing. An advice goes before what the pager has learnt by itself, and holds until the granule has come
+/// in, by a restore or because it was touched while it was out, or until the next advice about it. A whole
+/// [`evict`](crate::pager::evict) or [`restore`](crate::pager::restore) heeds none.
 ///
 /// Fetching ahead fills the kernel's page cache, which is not charged to the [`Account`](crate::Account).
 ///
@@ -101,31 +103,34 @@ pub fn advise<T>(content: &[T], advice: Advice) -> Result<(), NotOurs> {
         arena.advice(g).store(advice as u8 + 1, Ordering::Relaxed);
     }
     if advice == Advice::WillNeed {
-        arena.fetch_ahead(granules.start * GRANULE..granules.end * GRANULE);
+        arena.fetch_ahead(granules);
     }
     Ok(())
 }
 
-impl Advice {
-    /// What was last said of a granule whose word is `word`, if it still holds.
-    #[expect(dead_code, reason = "read by the pager once it moves parts")]
-    pub(crate) fn of(word: u8) -> Option<Self> {
-        match word {
-            1 => Some(Self::WillNeed),
-            2 => Some(Self::DontNeed),
+impl Inner {
+    /// What was last said of granule `g`, if it still holds.
+    pub(crate) fn advised(&self, g: usize) -> Option<Advice> {
+        match self.advice(g).load(Ordering::Relaxed) {
+            1 => Some(Advice::WillNeed),
+            2 => Some(Advice::DontNeed),
             _ => None,
         }
     }
-}
 
-impl Inner {
-    /// Asks the kernel to read what is mapped from the file of these bytes.
-    fn fetch_ahead(&self, bytes: Range<usize>) {
-        let from = bytes.start.max(self.lo.load(Ordering::Acquire));
-        let to = bytes.end.min(self.hi.load(Ordering::Acquire));
-        if from < to {
+    /// Granule `g` has come in, or was touched while it was out.
+    pub(crate) fn forget_advice(&self, g: usize) {
+        if self.advice(g).load(Ordering::Relaxed) != 0 {
+            self.advice(g).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the kernel to read what is mapped from the file of these granules.
+    fn fetch_ahead(&self, mut granules: Range<usize>) {
+        while let Some(out) = self.stretch(granules.clone(), true, usize::MAX) {
+            granules.start = out.end;
             // Whatever became of the mapping meanwhile, this changes no content; and it may be refused.
-            let _ = sys::advise(self.base + from, to - from, libc::MADV_WILLNEED);
+            let _ = sys::advise(self.base + out.start * GRANULE, out.len() * GRANULE, libc::MADV_WILLNEED);
         }
     }
 }

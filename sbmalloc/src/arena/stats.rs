@@ -24,21 +24,29 @@ fn add(sum: &AtomicU64, n: u64) {
 }
 
 impl Totals {
-    /// Counts an evict.
-    pub fn evicted(&self, moved: &Moved) {
+    /// An evict begins that may give back what the arena has in RAM.
+    pub fn begin_evict(&self) {
         add(&self.evictions, 1);
-        add(&self.evicted, moved.freed_or_filled);
-        add(&self.written, moved.bytes);
-        add(&self.scanned, moved.scanned);
-        add(&self.punched, moved.punched);
     }
 
-    /// Counts a restore.
-    pub fn restored(&self, moved: &Moved) {
+    /// A restore begins that may bring in what is out.
+    pub fn begin_restore(&self) {
         add(&self.restores, 1);
-        add(&self.restored, moved.freed_or_filled);
-        add(&self.read, moved.bytes);
-        add(&self.scanned, moved.scanned);
+    }
+
+    /// Counts what an evict did between two moments.
+    pub fn evicted(&self, from: Moved, to: Moved) {
+        add(&self.evicted, to.freed_or_filled - from.freed_or_filled);
+        add(&self.written, to.bytes - from.bytes);
+        add(&self.scanned, to.scanned - from.scanned);
+        add(&self.punched, to.punched - from.punched);
+    }
+
+    /// Counts what a restore did between two moments.
+    pub fn restored(&self, from: Moved, to: Moved) {
+        add(&self.restored, to.freed_or_filled - from.freed_or_filled);
+        add(&self.read, to.bytes - from.bytes);
+        add(&self.scanned, to.scanned - from.scanned);
     }
 }
 
@@ -64,9 +72,9 @@ pub struct ArenaStats {
     pub stored_blocks: usize,
     /// Space the scratch file takes, as its file system reports it: 0 before the first evict.
     pub on_scratch: u64,
-    /// Evicts that found something of this arena in RAM.
+    /// Evicts begun while something of it was in RAM.
     pub evictions: u64,
-    /// Restores that found something of it out.
+    /// Restores begun while something of it was out.
     pub restores: u64,
     /// RAM given back by all evicts.
     pub evicted: u64,
