@@ -1,7 +1,7 @@
 //! What the program tells about its memory, what it is told, and collections: over every combination of parts.
 
 use crate::MIB;
-use crate::common::{Block, arena, combinations, own_pages};
+use crate::common::{Block, arena, combinations, own_pages, patiently};
 use sbmalloc::{
     Advice, Arena, ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, NotOurs, PAGE, SbAlloc, SbBox, SbVec,
     StoreKind, TrackerKind, advise, discard,
@@ -17,10 +17,10 @@ fn discarded_content_is_zero_and_gone() {
             block.fill(1);
             let mut model = block.bytes().to_vec();
             if when > 0 {
-                set.evict().expect("evict");
+                patiently(|| set.evict()).expect("evict");
             }
             if when > 1 {
-                set.restore().expect("restore");
+                patiently(|| set.restore()).expect("restore");
             }
             // In the middle of chunks; whole granules; inside one chunk; nothing.
             for range in [1000..3 * MIB + 77, 4 * MIB..8 * MIB, 9 * MIB + 5..9 * MIB + 500, 7..7] {
@@ -31,21 +31,21 @@ fn discarded_content_is_zero_and_gone() {
             assert!(block.bytes() == model, "{parts:?} {when}");
             assert_eq!(arena.held_bytes(), 12 * MIB, "it stays charged");
             if when == 1 {
-                set.restore().expect("restore");
+                patiently(|| set.restore()).expect("restore");
                 assert!(block.bytes() == model, "{parts:?}: discarded while out, and restored");
             }
-            let out = set.evict().expect("evict");
+            let out = patiently(|| set.evict()).expect("evict");
             let stored = arena.stats().stored_blocks;
             // But for the blocks whose ends were cleared, nothing of it is written or kept.
             let whole = (12 * MIB - (3 * MIB - CHUNK) - 4 * MIB) / CHUNK;
             assert_eq!(stored, whole, "{parts:?} {when}: {out:?}");
             assert!(block.bytes() == model, "{parts:?} {when}: out");
-            set.restore().expect("restore");
+            patiently(|| set.restore()).expect("restore");
             assert!(block.bytes() == model, "{parts:?} {when}: restored");
             block.bytes_mut()[5 * MIB] = 9;
             model[5 * MIB] = 9;
-            set.evict().expect("evict");
-            set.restore().expect("restore");
+            patiently(|| set.evict()).expect("evict");
+            patiently(|| set.restore()).expect("restore");
             assert!(block.bytes() == model, "{parts:?} {when}: written again");
         }
     }
@@ -57,7 +57,7 @@ fn discarding_gives_space_on_scratch_back() {
         let (set, arena) = arena((TrackerKind::Hash, store, FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 8 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
+        patiently(|| set.evict()).expect("evict");
         let before = arena.stats();
         assert!(before.on_scratch >= 8 * MIB as u64, "{before:?}");
         assert_eq!(before.stored_blocks, 8 * MIB / CHUNK);
@@ -65,7 +65,7 @@ fn discarding_gives_space_on_scratch_back() {
         let after = arena.stats();
         assert!(after.on_scratch + 6 * MIB as u64 <= before.on_scratch, "{after:?}");
         assert_eq!(after.stored_blocks, 2 * MIB / CHUNK);
-        assert_eq!(set.restore().expect("restore").bytes, 2 * MIB as u64);
+        assert_eq!(patiently(|| set.restore()).expect("restore").bytes, 2 * MIB as u64);
     }
 }
 
@@ -79,9 +79,41 @@ fn advice_changes_no_content() {
             let (front, back) = block.bytes().split_at(4 * MIB);
             advise(front, if round % 2 == 0 { Advice::WillNeed } else { Advice::DontNeed }).expect("ours");
             advise(back, if round % 2 == 0 { Advice::DontNeed } else { Advice::WillNeed }).expect("ours");
-            if round % 2 == 0 { set.evict() } else { set.restore() }.expect("moved");
+            patiently(|| if round % 2 == 0 { set.evict() } else { set.restore() }).expect("moved");
             block.check(1);
         }
+    }
+}
+
+#[test]
+fn advice_is_heeded() {
+    for parts in combinations() {
+        let (set, arena) = arena(parts);
+        let mut block = Block::aligned(&arena, 32 * MIB, GRANULE);
+        block.fill(1);
+        let part = |i: usize| &block.bytes()[i * 8 * MIB..(i + 1) * 8 * MIB];
+        let here = |i: usize| own_pages(part(i).as_ptr(), 8 * MIB) * PAGE / MIB;
+        // What is not needed goes first and comes last, what is needed comes first, if there is not room for all.
+        advise(part(2), Advice::DontNeed).expect("ours");
+        patiently(|| set.evict_to(24 * MIB, 1, &mut |_| {})).expect("evict");
+        assert_eq!([0, 1, 2, 3].map(here), [8, 8, 0, 8], "{parts:?}");
+        patiently(|| set.evict()).expect("evict");
+        advise(part(1), Advice::WillNeed).expect("ours");
+        patiently(|| set.restore_for(1, &mut |_| 8 * MIB).map(|(moved, _)| moved)).expect("restore");
+        assert_eq!([0, 1, 2, 3].map(here), [0, 8, 0, 0], "{parts:?}");
+        patiently(|| set.restore_for(1, &mut |_| usize::MAX).map(|(moved, _)| moved)).expect("restore");
+        assert_eq!([0, 1, 2, 3].map(here), [8, 8, 0, 8], "{parts:?}");
+        assert_eq!((arena.stats().out, set.in_ram()), (8 * MIB, 24 * MIB));
+        // For a granule that was touched the advice has had its time; and a whole restore heeds none.
+        assert!(part(2)[..8] != [0; 8]);
+        patiently(|| set.evict()).expect("evict");
+        patiently(|| set.restore_for(1, &mut |_| usize::MAX).map(|(moved, _)| moved)).expect("restore");
+        assert_eq!([0, 1, 2, 3].map(here), [8, 8, 2, 8], "{parts:?}");
+        advise(block.bytes(), Advice::DontNeed).expect("ours");
+        patiently(|| set.evict()).expect("evict");
+        patiently(|| set.restore()).expect("restore");
+        assert!(!set.is_evicted());
+        block.check(1);
     }
 }
 
@@ -98,7 +130,7 @@ fn what_will_be_needed_is_fetched_ahead() {
     let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
     let mut block = Block::new(&arena, 8 * MIB);
     block.fill(1);
-    set.evict().expect("evict");
+    patiently(|| set.evict()).expect("evict");
     assert_eq!(cached_pages(block.bytes()), 0);
     advise(&block.bytes()[2 * MIB..2 * MIB + 10], Advice::WillNeed).expect("ours");
     // The kernel reads beside us.
@@ -109,7 +141,7 @@ fn what_will_be_needed_is_fetched_ahead() {
     }
     assert_eq!([0, 1, 2, 3].map(granule), [0, GRANULE / PAGE, 0, 0]);
     block.check(1);
-    set.restore().expect("restore");
+    patiently(|| set.restore()).expect("restore");
     block.check(1);
 }
 
@@ -153,7 +185,7 @@ fn statistics_tell_what_happened() {
         if parts.3 == HugePolicy::Never {
             assert_eq!(full.huge.unwrap_or(0), 0);
         }
-        set.evict().expect("evict");
+        patiently(|| set.evict()).expect("evict");
         let out = arena.stats();
         assert_eq!(
             (out.held, out.out, out.stored_blocks),
@@ -162,11 +194,11 @@ fn statistics_tell_what_happened() {
         );
         assert_eq!((out.evictions, out.restores, out.written, out.evicted), (1, 0, len, len), "{parts:?}");
         assert_eq!((out.in_ram.unwrap_or(0), out.huge.unwrap_or(0)), (0, 0), "{parts:?}");
-        set.restore().expect("restore");
+        patiently(|| set.restore()).expect("restore");
         let back = arena.stats();
         assert_eq!((back.out, back.restores, back.read, back.restored), (0, 1, len, len), "{parts:?}");
         assert_eq!(back.in_ram.unwrap_or(32 * MIB), 32 * MIB);
-        set.evict().expect("evict");
+        patiently(|| set.evict()).expect("evict");
         assert_eq!((arena.stats().evictions, arena.stats().written), (2, len), "{parts:?}: nothing to write");
         assert_eq!(set.stats().collect::<Vec<_>>(), [arena.stats()]);
     }
@@ -218,7 +250,7 @@ fn boxes_and_other_collections_live_on_storage() {
                 allocator_api2::unsize_box!(boxed);
             boxed.into()
         };
-        set.evict().expect("evict");
+        patiently(|| set.evict()).expect("evict");
         for round in 0..2u64 {
             assert_eq!((*word, object(*word)), (7 + round, 3 * (7 + round)));
             *word += 1;
@@ -227,7 +259,7 @@ fn boxes_and_other_collections_live_on_storage() {
             assert!(list.iter().copied().eq(0..60_000));
             assert!(slice.iter().copied().eq(0..100_000));
             assert_eq!(zeros.iter().sum::<u32>(), 5);
-            set.restore().expect("restore");
+            patiently(|| set.restore()).expect("restore");
         }
         let mut again = SbVec::from(slice.clone());
         again.push(100_000);

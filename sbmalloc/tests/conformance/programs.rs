@@ -60,11 +60,25 @@ enum Op {
         needed: bool,
     },
     Evict,
+    /// Down to so many bytes, after the wait at a site.
+    EvictTo {
+        target: usize,
+        site: u64,
+    },
     /// On a store that can fail: so many writes succeed.
     EvictWithRoom {
         writes: i64,
     },
     Restore,
+    /// What is likely to be used after the wait at a site, while there is room for so many bytes.
+    RestoreFor {
+        site: u64,
+        room: usize,
+    },
+    BeginPhase {
+        site: u64,
+    },
+    Verify,
     /// On a store that can fail: so many reads succeed.
     RestoreWithErrors {
         reads: i64,
@@ -78,6 +92,8 @@ fn op() -> impl Strategy<Value = Op> {
     let place = |most: usize| {
         (any::<usize>(), any::<usize>(), 1..most).prop_map(|(which, at, len)| Place { which, at, len })
     };
+    let site = || 0..3u64;
+    let room = prop_oneof![Just(usize::MAX), 0..9usize << 20];
     let byte = || prop_oneof![Just(0u8), any::<u8>()];
     prop_oneof![
         4 => (0..2usize, size.clone(), align).prop_map(|(arena, bytes, align)| Op::Alloc { arena, bytes, align }),
@@ -90,8 +106,12 @@ fn op() -> impl Strategy<Value = Op> {
         2 => place(1_500_000).prop_map(|place| Op::Discard { place }),
         1 => (place(5_000_000), any::<bool>()).prop_map(|(place, needed)| Op::Advise { place, needed }),
         4 => Just(Op::Evict),
+        3 => (0..9usize << 20, site()).prop_map(|(target, site)| Op::EvictTo { target, site }),
         1 => (0..9i64).prop_map(|writes| Op::EvictWithRoom { writes }),
-        4 => Just(Op::Restore),
+        3 => Just(Op::Restore),
+        3 => (site(), room).prop_map(|(site, room)| Op::RestoreFor { site, room }),
+        2 => site().prop_map(|site| Op::BeginPhase { site }),
+        1 => Just(Op::Verify),
         1 => (0..9i64).prop_map(|reads| Op::RestoreWithErrors { reads }),
         1 => Just(Op::Check),
     ]
@@ -202,7 +222,34 @@ impl Machine<'_> {
                     faulty.room.store(-1, Ordering::Relaxed);
                 }
             }
+            Op::EvictTo { target, site } => {
+                let mut last = usize::MAX;
+                let mut progress = |left| {
+                    assert!(left <= last, "{left} bytes in RAM after {last}");
+                    last = left;
+                };
+                patiently(|| self.set.evict_to(target, site, &mut progress)).expect("evict");
+                let left = self.set.in_ram();
+                assert!(left <= target, "{left} bytes in RAM, not {target}");
+            }
             Op::Restore => self.restore(),
+            Op::RestoreFor { site, room } => {
+                // What was in RAM before, with what was touched, is known when first asked.
+                let mut before = None;
+                let mut asked = |ram| {
+                    before.get_or_insert(ram);
+                    room
+                };
+                patiently(|| self.set.restore_for(site, &mut asked).map(|(moved, _)| moved))
+                    .expect("restore");
+                let (now, most) = (self.set.in_ram(), before.map(|ram| room.max(ram)));
+                assert!(
+                    most.is_none_or(|most| now <= most),
+                    "{now} bytes in RAM, {before:?}, room for {room}"
+                );
+            }
+            Op::BeginPhase { site } => self.set.begin_phase(site),
+            Op::Verify => self.set.verify_touched().expect("verify"),
             Op::RestoreWithErrors { reads } => {
                 if let Some(faulty) = self.faulty {
                     faulty.readable.store(reads, Ordering::Relaxed);
@@ -256,7 +303,13 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
     let source = (memory_file(), text);
     source.0.write_all_at(&source.1, 0).expect("a file to read from");
     let (tracker, store, frames, huge) = parts;
-    let config = ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        max_shrink_iters: 4096,
+        max_shrink_time: 60_000,
+        ..ProptestConfig::default()
+    };
     let outcome = TestRunner::new(config).run(&prop::collection::vec(op(), 1..70), |program| {
         if let Some(faulty) = faulty {
             faulty.reset();
