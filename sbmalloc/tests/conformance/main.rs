@@ -3,6 +3,7 @@
 mod common;
 mod content;
 mod faults;
+mod partial;
 mod programs;
 mod threads;
 

@@ -1,8 +1,10 @@
 //! Random programs that use memory in every way there is while it is moved, against a model in plain memory.
 //!
-//! Each combination of parts gets `PROPTEST_CASES` programs (6 unless told); a failing one is shrunk and printed.
+//! Each combination of parts gets `PROPTEST_CASES` programs (10 unless told); a failing one is shrunk and printed.
 
-use crate::common::{Block, Combination, Faulty, STORES, arena, patiently, refuses_the_kernel, with_stores};
+use crate::common::{
+    Block, Combination, Faulty, STORES, arena, own_pages, patiently, refuses_the_kernel, with_stores,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use sbmalloc::pager::PagerError;
@@ -92,7 +94,8 @@ fn op() -> impl Strategy<Value = Op> {
     let place = |most: usize| {
         (any::<usize>(), any::<usize>(), 1..most).prop_map(|(which, at, len)| Place { which, at, len })
     };
-    let site = || 0..3u64;
+    // More than are remembered, and some again and again.
+    let site = || prop_oneof![3 => 0..3u64, 1 => 0..30u64];
     let room = prop_oneof![Just(usize::MAX), 0..9usize << 20];
     let byte = || prop_oneof![Just(0u8), any::<u8>()];
     prop_oneof![
@@ -231,6 +234,7 @@ impl Machine<'_> {
                 patiently(|| self.set.evict_to(target, site, &mut progress)).expect("evict");
                 let left = self.set.in_ram();
                 assert!(left <= target, "{left} bytes in RAM, not {target}");
+                self.count();
             }
             Op::Restore => self.restore(),
             Op::RestoreFor { site, room } => {
@@ -240,13 +244,18 @@ impl Machine<'_> {
                     before.get_or_insert(ram);
                     room
                 };
-                patiently(|| self.set.restore_for(site, &mut asked).map(|(moved, _)| moved))
-                    .expect("restore");
+                let mut all = false;
+                let made = patiently(|| {
+                    let (moved, whole) = self.set.restore_for(site, &mut asked)?;
+                    all = whole;
+                    Ok(moved)
+                });
+                made.expect("restore");
                 let (now, most) = (self.set.in_ram(), before.map(|ram| room.max(ram)));
-                assert!(
-                    most.is_none_or(|most| now <= most),
-                    "{now} bytes in RAM, {before:?}, room for {room}"
-                );
+                let told = || format!("{now} bytes in RAM, {before:?} before, room for {room}");
+                assert!(most.is_none_or(|most| now <= most), "{}", told());
+                assert!(!all || self.set.likely(site) <= now, "{}, {}", told(), self.set.likely(site));
+                self.count();
             }
             Op::BeginPhase { site } => self.set.begin_phase(site),
             Op::Verify => self.set.verify_touched().expect("verify"),
@@ -267,6 +276,13 @@ impl Machine<'_> {
         patiently(|| self.set.restore()).expect("restore");
         assert!(!self.set.is_evicted());
         assert!(self.arenas.iter().all(|arena| arena.stats().out == 0));
+    }
+
+    /// No more is in RAM than is said to be.
+    fn count(&self) {
+        let own = |(b, _): &(Block, _)| own_pages(b.at.as_ptr(), b.len / PAGE * PAGE) * PAGE;
+        let (own, said) = (self.live.iter().map(own).sum::<usize>(), self.set.in_ram());
+        assert!(own <= said, "{own} bytes are in RAM, {said} are counted");
     }
 
     fn check(&self) {
@@ -292,7 +308,7 @@ impl Machine<'_> {
 }
 
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
 }
 
 /// Runs random programs over one combination of parts, in one set.
