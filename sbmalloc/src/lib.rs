@@ -17,7 +17,7 @@
 //! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles |
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
-//! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
+//! | `heap` | small blocks (mimalloc on an arena) and large runs; [`SbHeap`], [`raw`] |
 //! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
 //! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
 //! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
@@ -42,6 +42,10 @@ mod frames;
 mod heap;
 mod lock;
 pub mod pager;
+pub mod raw {
+    //! The heap by address, for those who export it as `malloc`.
+    pub use crate::heap::{alloc, alloc_zeroed, free, owns, realloc, trim, usable_size};
+}
 mod set;
 mod store;
 mod sys;
