@@ -179,6 +179,18 @@ impl Inner {
         OUT.fetch_sub(before, Ordering::Relaxed);
     }
 
+    /// Takes or lets go of the lock of allocation around a fork, so that no other thread holds it then.
+    ///
+    /// # Safety
+    /// Let go only by the thread that took it, or in its child.
+    pub unsafe fn hold_space(&self, hold: bool) {
+        match hold {
+            true => self.space.hold(),
+            // SAFETY: the caller's.
+            false => unsafe { self.space.unlock() },
+        }
+    }
+
     /// Counts bytes as given back; the caller uncharges them once it holds no lock.
     fn forget(&self, bytes: usize) {
         self.committed.fetch_sub(bytes, Ordering::Relaxed);

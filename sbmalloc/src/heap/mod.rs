@@ -9,6 +9,7 @@
 //! memory back itself, some time after it was freed and only while it is at work (see `mimalloc/README.md`);
 //! [`trim`] does so at once.
 
+mod fork;
 mod prim;
 
 use crate::arena::{ArenaOptions, Inner};
@@ -21,8 +22,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// Bytes from which on a block gets a run of its own.
-const LARGE: usize = 256 << 10;
+/// Bytes from which on a block gets a run of its own. Below, mimalloc keeps freed memory for a moment, and what is
+/// used again at once costs no page faults; above, growing in place and giving back at once are worth more.
+const LARGE: usize = 8 << 20;
 /// Alignments from which on a block gets a run of its own, whatever its size.
 const LARGE_ALIGN: usize = CHUNK / 2;
 
@@ -36,6 +38,7 @@ unsafe extern "C" {
     fn sb_mi_free(at: *mut c_void);
     fn sb_mi_usable_size(at: *const c_void) -> usize;
     fn sb_mi_collect(force: bool);
+    fn sbmalloc_prim_manage(base: *mut c_void, size: usize) -> bool;
 }
 
 /// The arena of mimalloc's segments, of large blocks; set once, together.
@@ -56,7 +59,7 @@ fn arena(slot: &AtomicPtr<Inner>) -> Option<&'static Inner> {
 
 #[cold]
 fn reserve() -> bool {
-    let _once = ONCE.lock();
+    let once = ONCE.lock();
     if REFUSED.load(Ordering::Relaxed) {
         return false;
     }
@@ -68,8 +71,15 @@ fn reserve() -> bool {
             REFUSED.store(true, Ordering::Relaxed);
             return false;
         };
+        // SAFETY: complete, and never dropped; mimalloc may have the whole range, which reads as zeros.
+        if !unsafe { sbmalloc_prim_manage(small.as_ref().base as *mut c_void, small.as_ref().len()) } {
+            REFUSED.store(true, Ordering::Relaxed);
+            return false;
+        }
         RUNS.store(runs.as_ptr(), Ordering::Release);
         SMALL.store(small.as_ptr(), Ordering::Release);
+        drop(once);
+        fork::prepare_for_forks();
     }
     true
 }

@@ -45,17 +45,6 @@ pub(super) fn give_spare_back() -> bool {
     spare > 0
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn sbmalloc_prim_reserve(base: *mut *mut c_void, size: *mut usize) -> bool {
-    let Some(small) = arena(&SMALL) else { return false };
-    // SAFETY: mimalloc passes two words of its own.
-    unsafe {
-        *base = small.base as *mut c_void;
-        *size = small.len();
-    }
-    true
-}
-
 /// Memory for the data of a thread, charged here: the thread has no heap yet that a charge could find half
 /// changed. Should the charge itself allocate, the thread gets two heaps, of which the first is not used again.
 #[unsafe(no_mangle)]
@@ -108,11 +97,11 @@ extern "C" fn sbmalloc_prim_commit(credit: *mut usize, at: *mut c_void, size: us
     small.commit_span(span_of(small, at), size, |bytes| {
         // SAFETY: a word of the calling thread.
         let credit = unsafe { &mut *credit };
-        let enough = *credit >= bytes;
-        if enough {
+        let paid = *credit >= bytes;
+        if paid {
             *credit -= bytes;
         }
-        enough
+        paid
     })
 }
 

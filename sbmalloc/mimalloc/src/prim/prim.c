@@ -1,6 +1,6 @@
 // The operating system under mimalloc: an sbmalloc arena. Written for bdrun, in place of mimalloc's src/prim.
 //
-// Segments lie in one arena that is handed to mimalloc whole when it starts; the data of threads are runs of
+// Segments lie in one arena that is handed to mimalloc whole at the first allocation; the data of threads are runs of
 // another. What is committed and decommitted goes through sbmalloc, which charges it (sbmalloc/src/heap).
 // Linux only. No environment variable is looked at: the options are those set by build.rs.
 
@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 // In Rust, sbmalloc/src/heap/prim.rs.
-bool sbmalloc_prim_reserve(void** base, size_t* size);
 void* sbmalloc_prim_alloc(size_t size, size_t alignment);
 void sbmalloc_prim_free(void* addr);
 bool sbmalloc_prim_prepare(size_t* credit, size_t need);
@@ -39,12 +38,12 @@ void _mi_prim_mem_init(mi_os_mem_config_t* config) {
   config->has_overcommit = true;
   config->has_partial_free = false;
   config->has_virtual_reserve = true;
-  // The only arena mimalloc ever has. Its own structures fit into mimalloc's static area.
-  void* base;
-  size_t size;
-  if (sbmalloc_prim_reserve(&base, &size)) {
-    mi_manage_os_memory_ex(base, size, false /* committed */, false /* large pages */, true /* zero */, -1, false, NULL);
-  }
+}
+
+// Hands over the only arena mimalloc ever has; called once, from Rust, before the first page is made. The structures
+// for it fit into mimalloc's static area.
+bool sbmalloc_prim_manage(void* base, size_t size) {
+  return mi_manage_os_memory_ex(base, size, false /* committed */, false /* large pages */, true /* zero */, -1, false, NULL);
 }
 
 // The data of a thread; everything else lies in the arena, so nothing is ever only reserved.
