@@ -18,7 +18,7 @@
 //! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles, statistics |
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
-//! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
+//! | `heap` | small blocks (mimalloc on an arena) and large runs; [`SbHeap`], [`raw`] |
 //! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
 //! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
@@ -46,6 +46,10 @@ mod frames;
 mod heap;
 mod lock;
 pub mod pager;
+pub mod raw {
+    //! The heap by address, for those who export it as `malloc`.
+    pub use crate::heap::{alloc, alloc_zeroed, free, owns, realloc, trim, usable_size};
+}
 mod set;
 mod store;
 mod sys;

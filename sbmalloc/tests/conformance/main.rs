@@ -5,7 +5,6 @@ mod content;
 mod faults;
 mod partial;
 mod programs;
-mod threads;
 
 use common::{Block, Random, arena, combinations, own_pages};
 use sbmalloc::{ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};

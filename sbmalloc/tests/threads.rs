@@ -2,9 +2,11 @@
 //!
 //! `SBMALLOC_STRESS_CYCLES` evicts and restores over all (300 unless told).
 
-use crate::common::{
-    Block, Combination, Faulty, Random, STORES, arena, patiently, refuses_the_kernel, with_stores,
-};
+#[path = "conformance/common.rs"]
+#[expect(dead_code, reason = "shared with the conformance suite")]
+mod common;
+
+use common::{Block, Combination, Faulty, Random, STORES, arena, patiently, refuses_the_kernel, with_stores};
 use sbmalloc::{PAGE, StoreKind};
 use std::fs::File;
 use std::io::Write;
