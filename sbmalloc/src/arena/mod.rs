@@ -16,7 +16,6 @@ mod spans;
 mod tables;
 
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
-pub(crate) use spans::GRANULES_FROM;
 
 use crate::frames::FrameKind;
 use crate::lock::Lock;

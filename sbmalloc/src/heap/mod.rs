@@ -5,7 +5,7 @@
 //! data. Large ones are runs of chunks of the other: given back whole when freed, grown in place where there is
 //! room, known to be zero when fresh. A block's layout tells which it is, and so does its address.
 //!
-//! Memory is charged as it is committed: small blocks by the chunk, runs by the page. mimalloc gives freed
+//! Memory is charged as it is committed, by the page. mimalloc gives freed
 //! memory back itself, some time after it was freed and only while it is at work (see `mimalloc/README.md`);
 //! [`trim`] does so at once.
 
@@ -235,7 +235,6 @@ pub fn trim() -> bool {
     let before = crate::held_bytes();
     // SAFETY: collecting has no preconditions.
     unsafe { sb_mi_collect(true) };
-    prim::give_spare_back();
     crate::held_bytes() < before
 }
 
