@@ -232,9 +232,16 @@ pub fn owns(at: *const u8) -> bool {
 /// Gives back what this thread's small blocks no longer use, and what no thread's do. Returns whether there
 /// was any.
 pub fn trim() -> bool {
+    if SMALL.load(Ordering::Acquire).is_null() {
+        return false;
+    }
     let before = crate::held_bytes();
-    // SAFETY: collecting has no preconditions.
-    unsafe { sb_mi_collect(true) };
+    // SAFETY: frees what was allocated; collecting has no preconditions. A thread that has not allocated yet has
+    // no heap, and mimalloc would collect nothing.
+    unsafe {
+        sb_mi_free(sb_mi_malloc(1));
+        sb_mi_collect(true);
+    }
     crate::held_bytes() < before
 }
 
