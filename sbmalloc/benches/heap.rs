@@ -23,10 +23,10 @@ const ALLOCATORS: [&str; 3] = ["sbmalloc", "mimalloc", "glibc"];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    if let [flag, workload, allocator] = &args[..] {
-        if flag == "--one" {
-            return one(workload, allocator);
-        }
+    if let [flag, workload, allocator] = &args[..]
+        && flag == "--one"
+    {
+        return one(workload, allocator);
     }
     let rounds: usize = args.first().and_then(|a| a.parse().ok()).unwrap_or(6);
     for threads in ["1", "8"] {
