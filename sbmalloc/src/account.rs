@@ -17,13 +17,14 @@ pub trait Account: Sync {
     /// Called with the bytes about to be committed, a multiple of 4096, with no lock of this crate held
     /// that the pager, or an allocation by another thread, needs. May block; while it does, the calling
     /// thread may run [`pager::evict`](crate::pager::evict) and [`pager::restore`](crate::pager::restore).
+    /// Must not allocate from the heap, in the middle of whose work it is called.
     ///
     /// # Errors
     /// [`Denied`] makes the allocation return null.
     fn charge(&self, bytes: usize) -> Result<(), Denied>;
 
-    /// Called with bytes given back, a multiple of 4096. Must not block for long, nor allocate from the heap,
-    /// in the middle of whose work it may be called.
+    /// Called with bytes given back, a multiple of 4096. Must not block for long, nor allocate from
+    /// the heap.
     fn uncharge(&self, bytes: usize);
 }
 

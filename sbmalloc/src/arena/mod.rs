@@ -18,7 +18,6 @@ mod stats;
 mod tables;
 
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
-pub(crate) use spans::GRANULES_FROM;
 pub use stats::ArenaStats;
 
 use crate::frames::FrameKind;

@@ -5,6 +5,9 @@ use crate::pager::SLOTS;
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+/// Pages of a chunk.
+const PAGES: usize = CHUNK / PAGE;
+
 /// Addresses of the tables; all start as zeros.
 pub(super) struct Tables {
     at: usize,
@@ -21,6 +24,7 @@ pub(super) struct Tables {
     away: usize,
     checked: usize,
     history: usize,
+    pages: usize,
 }
 
 impl Tables {
@@ -39,7 +43,8 @@ impl Tables {
         let away = held + page(count * 2);
         let checked = away + page(count * 2);
         let history = checked + page(count * 4);
-        let len = history + SLOTS * page(count);
+        let pages = history + SLOTS * page(count);
+        let len = pages + page((chunks * PAGES).div_ceil(64) * 8);
         let at = sys::map_anon_aligned(len, PAGE)?;
         Ok(Self {
             at,
@@ -56,6 +61,7 @@ impl Tables {
             away: at + away,
             checked: at + checked,
             history: at + history,
+            pages: at + pages,
         })
     }
 
@@ -73,6 +79,13 @@ impl Tables {
         assert!(i < self.chunks.div_ceil(64));
         // SAFETY: in bounds of a zero-initialised table that lives as long as `self`.
         unsafe { &*(self.map as *const AtomicU64).add(i) }
+    }
+
+    /// Word `i` of the bitmap of pages.
+    pub fn page_word(&self, i: usize) -> &AtomicU64 {
+        assert!(i < (self.chunks * PAGES).div_ceil(64));
+        // SAFETY: as above.
+        unsafe { &*(self.pages as *const AtomicU64).add(i) }
     }
 
     pub fn run_pages(&self, i: usize) -> &AtomicU32 {

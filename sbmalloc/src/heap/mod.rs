@@ -5,7 +5,7 @@
 //! data. Large ones are runs of chunks of the other: given back whole when freed, grown in place where there is
 //! room, known to be zero when fresh. A block's layout tells which it is, and so does its address.
 //!
-//! Memory is charged as it is committed: small blocks by the chunk, runs by the page. mimalloc gives freed
+//! Memory is charged as it is committed, by the page. mimalloc gives freed
 //! memory back itself, some time after it was freed and only while it is at work (see `mimalloc/README.md`);
 //! [`trim`] does so at once.
 
@@ -232,10 +232,16 @@ pub fn owns(at: *const u8) -> bool {
 /// Gives back what this thread's small blocks no longer use, and what no thread's do. Returns whether there
 /// was any.
 pub fn trim() -> bool {
+    if SMALL.load(Ordering::Acquire).is_null() {
+        return false;
+    }
     let before = crate::held_bytes();
-    // SAFETY: collecting has no preconditions.
-    unsafe { sb_mi_collect(true) };
-    prim::give_spare_back();
+    // SAFETY: frees what was allocated; collecting has no preconditions. A thread that has not allocated yet has
+    // no heap, and mimalloc would collect nothing.
+    unsafe {
+        sb_mi_free(sb_mi_malloc(1));
+        sb_mi_collect(true);
+    }
     crate::held_bytes() < before
 }
 
