@@ -9,9 +9,34 @@
 //! collections ([`SbAlloc`]), a vector ([`SbVec`]) and a box ([`SbBox`]). Every byte committed is charged to an
 //! [`Account`] first. What is known of the content can be told: [`discard`], [`advise`].
 //!
+//! ```
+//! use sbmalloc::{SbVec, pager};
+//! let mut table: SbVec<u64> = (0..1 << 20).collect(); // 8 MiB
+//! let out = pager::evict()?;
+//! assert!(out.freed_or_filled >= 8 << 20); // bytes of RAM given back
+//! assert_eq!(table[12_345], 12_345); // out, and legal to touch
+//! table[0] = 7;
+//! pager::restore()?;
+//! assert_eq!((table[0], table[1]), (7, 1));
+//! # Ok::<(), pager::PagerError>(())
+//! ```
+//!
+//! Under `bdrun` the runtime calls the pager while the program waits in a communication call; a program calls it itself
+//! only if it runs without.
+//!
 //! It is *not* a swap daemon: nothing is moved unless somebody calls the pager, and nothing of a process but its
 //! arenas is moved (stacks, static data and memory of other allocators stay). It is not persistent: scratch
 //! files are unlinked from birth. It does not decide who is evicted; the runtime does.
+//!
+//! # What must be known
+//! - Sizes are in bytes. Moving goes by granules of 2 MiB ([`GRANULE`]), what changed is told by blocks of 64 KiB
+//!   ([`CHUNK`]), charging goes by pages of 4 KiB ([`PAGE`]).
+//! - Pointers stay valid: memory never changes its address by being moved.
+//! - All other threads stand still while memory is moved; one that blocks all signals makes moving impossible, which
+//!   is reported and changes nothing ([`pager::PagerError::ThreadsBusy`]).
+//! - **Transfers that no thread waits for are not seen**: while the kernel reads into arena memory by io_uring, `io_submit`
+//!   or similar, that memory must not be moved, or what it reads is lost. Wait for them before a blocking call of the
+//!   runtime, or give them buffers of another allocator. `read(2)`, `recv(2)` and the like are always right.
 //!
 //! # Modules
 //! | module | concept |
