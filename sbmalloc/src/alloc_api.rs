@@ -10,7 +10,24 @@ use std::ptr::NonNull;
 ///
 /// Implements the `Allocator` trait of `allocator-api2`, which hashbrown and others take, so that
 /// `hashbrown::HashMap<K, V, S, SbAlloc>` lives on storage. From an explicit arena every allocation takes whole
-/// 64 KiB chunks of address space: right for large tables, not for trees of small nodes.
+/// 64 KiB chunks of address space: right for large tables, not for trees of small nodes. A refused charge is an
+/// `AllocError`: what a collection makes of that is its affair (`try_reserve` returns it, `push` and `insert` abort).
+///
+/// ```
+/// use allocator_api2::{boxed::Box, vec::Vec};
+/// use sbmalloc::{Arena, ArenaOptions, SbAlloc};
+/// use std::collections::hash_map::RandomState;
+///
+/// let arena = Arena::new(&ArenaOptions::default())?;
+/// let mut counts = hashbrown::HashMap::with_hasher_in(RandomState::new(), SbAlloc::in_arena(&arena));
+/// *counts.entry("word").or_insert(0) += 1;
+/// let mut list = Vec::new_in(SbAlloc::heap());
+/// list.push(counts["word"]);
+/// let shape: Box<dyn Fn(i32) -> i32, SbAlloc> =
+///     allocator_api2::unsize_box!(Box::new_in(|x| x + 1, SbAlloc::heap()));
+/// assert_eq!(shape(list[0]), 2);
+/// # Ok::<(), sbmalloc::ArenaError>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct SbAlloc {
     arena: Option<Arena>,
@@ -58,7 +75,7 @@ impl SbAlloc {
                 // SAFETY: the caller's contract; what is cut off is no longer used.
                 Some(arena) => unsafe { arena.resize(at, to) }.then_some(at),
                 // SAFETY: the caller's contract.
-                None => NonNull::new(unsafe { heap::realloc(at.as_ptr(), from, old.align(), to) }),
+                None => NonNull::new(unsafe { heap::realloc(at.as_ptr(), to, old.align()) }),
             };
             if let Some(there) = there {
                 if zeroed && to > from {
@@ -100,7 +117,7 @@ unsafe impl Allocator for SbAlloc {
             // SAFETY: the caller's contract.
             Some(arena) => unsafe { arena.free(at) },
             // SAFETY: the caller's contract.
-            None => unsafe { heap::free(at.as_ptr(), layout.size(), layout.align()) },
+            None => unsafe { heap::free_sized(at.as_ptr(), layout.size(), layout.align()) },
         }
     }
 

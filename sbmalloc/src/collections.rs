@@ -2,6 +2,7 @@
 
 use crate::alloc_api::SbAlloc;
 use crate::arena::Arena;
+use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,6 +15,21 @@ const GENTLE_FROM: usize = 4 << 20;
 ///
 /// Holds any `T`: evicted memory stays legal to touch, so nothing about a value changes when it is out. What a
 /// `T` itself points to is evicted only if that lies in an arena too.
+///
+/// Whatever makes it longer aborts the process, as the standard vector does, if memory is refused, and
+/// [`try_reserve_exact`](Self::try_reserve_exact) does not. From 4 MiB on it grows by a quarter at a time, where it
+/// lies if there is room. What it has room for is charged, used or not. Everything a slice can do, it can.
+///
+/// ```
+/// use sbmalloc::{SbVec, pager};
+/// let mut numbers: SbVec<u64> = (0..1_000_000).collect();
+/// numbers.push(7);
+/// pager::evict()?;
+/// assert_eq!(numbers[999_999], 999_999); // read from the scratch file, one page
+/// pager::restore()?;
+/// assert_eq!(numbers.len(), 1_000_001);
+/// # Ok::<(), pager::PagerError>(())
+/// ```
 pub struct SbVec<T> {
     items: Vec<T, SbAlloc>,
 }
@@ -27,6 +43,14 @@ impl<T> SbVec<T> {
     /// An empty vector in an explicit arena, with that arena's tracker.
     pub fn new_in(arena: &Arena) -> Self {
         Self { items: Vec::new_in(SbAlloc::in_arena(arena)) }
+    }
+
+    pub(crate) fn from_items(items: Vec<T, SbAlloc>) -> Self {
+        Self { items }
+    }
+
+    pub(crate) fn into_boxed(self) -> Box<[T], SbAlloc> {
+        self.items.into_boxed_slice()
     }
 
     /// Appends a value.
@@ -44,7 +68,7 @@ impl<T> SbVec<T> {
         self.items.pop()
     }
 
-    /// Makes room for at least `more` values. Aborts the process, as the standard vector does, if memory is refused.
+    /// Makes room for at least `more` values.
     pub fn reserve(&mut self, more: usize) {
         let (len, capacity) = (self.items.len(), self.items.capacity());
         if capacity - len >= more {

@@ -6,20 +6,47 @@
 //! changed, of what was used the last times. While it is out it stays legal to touch,
 //! for threads and for system calls: the kernel reads it back from the file page by page, and keeps what is
 //! written. On arenas there are a general heap ([`SbHeap`], for `#[global_allocator]`), an allocator for
-//! collections ([`SbAlloc`]) and a vector ([`SbVec`]). Every byte committed is charged to an [`Account`] first.
+//! collections ([`SbAlloc`]), a vector ([`SbVec`]) and a box ([`SbBox`]). Every byte committed is charged to an
+//! [`Account`] first. What is known of the content can be told: [`discard`], [`advise`].
+//!
+//! ```
+//! use sbmalloc::{SbVec, pager};
+//! let mut table: SbVec<u64> = (0..1 << 20).collect(); // 8 MiB
+//! let out = pager::evict()?;
+//! assert!(out.freed_or_filled >= 8 << 20); // bytes of RAM given back
+//! assert_eq!(table[12_345], 12_345); // out, and legal to touch
+//! table[0] = 7;
+//! pager::restore()?;
+//! assert_eq!((table[0], table[1]), (7, 1));
+//! # Ok::<(), pager::PagerError>(())
+//! ```
+//!
+//! Under `bdrun` the runtime calls the pager while the program waits in a communication call; a program calls it itself
+//! only if it runs without.
 //!
 //! It is *not* a swap daemon: nothing is moved unless somebody calls the pager, and nothing of a process but its
 //! arenas is moved (stacks, static data and memory of other allocators stay). It is not persistent: scratch
 //! files are unlinked from birth. It does not decide who is evicted; the runtime does.
 //!
+//! # What must be known
+//! - Sizes are in bytes. Moving goes by granules of 2 MiB ([`GRANULE`]), what changed is told by blocks of 64 KiB
+//!   ([`CHUNK`]), charging goes by pages of 4 KiB ([`PAGE`]).
+//! - Pointers stay valid: memory never changes its address by being moved.
+//! - All other threads stand still while memory is moved; one that blocks all signals makes moving impossible, which
+//!   is reported and changes nothing ([`pager::PagerError::ThreadsBusy`]).
+//! - **Transfers that no thread waits for are not seen**: while the kernel reads into arena memory by io_uring, `io_submit`
+//!   or similar, that memory must not be moved, or what it reads is lost. Wait for them before a blocking call of the
+//!   runtime, or give them buffers of another allocator. `read(2)`, `recv(2)` and the like are always right.
+//!
 //! # Modules
 //! | module | concept |
 //! |---|---|
-//! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles |
+//! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles, statistics |
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
-//! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
-//! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
+//! | `heap` | small blocks (mimalloc on an arena) and large runs; [`SbHeap`], [`raw`] |
+//! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
+//! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
 //! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
@@ -36,14 +63,20 @@
 #![cfg(target_os = "linux")]
 
 mod account;
+mod advice;
 mod alloc_api;
 mod arena;
+mod boxed;
 mod collections;
 mod config;
 mod frames;
 mod heap;
 mod lock;
 pub mod pager;
+pub mod raw {
+    //! The heap by address, for those who export it as `malloc`.
+    pub use crate::heap::{alloc, alloc_zeroed, free, owns, realloc, trim, usable_size};
+}
 mod set;
 mod store;
 mod sys;
@@ -51,8 +84,10 @@ mod threads;
 mod tracker;
 
 pub use account::{Account, Denied, held_bytes, resident_bytes, set_account};
+pub use advice::{Advice, NotOurs, advise, discard};
 pub use alloc_api::SbAlloc;
-pub use arena::{Arena, ArenaError, ArenaOptions, HugePolicy};
+pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
+pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Config, ConfigError, configure};
 pub use frames::FrameKind;

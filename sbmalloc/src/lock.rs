@@ -57,6 +57,19 @@ impl<T> Lock<T> {
         free.then_some(Guard(self))
     }
 
+    /// Takes the lock until [`unlock`](Self::unlock).
+    pub fn hold(&self) {
+        std::mem::forget(self.lock());
+    }
+
+    /// Lets go of a lock taken by [`hold`](Self::hold).
+    ///
+    /// # Safety
+    /// This thread took it so, or was forked from the one that did.
+    pub unsafe fn unlock(&self) {
+        drop(Guard(self));
+    }
+
     #[cold]
     fn wait(&self) {
         for _ in 0..SPINS {

@@ -1,10 +1,11 @@
 //! The arenas that are evicted and restored together.
 
 use crate::arena::Inner;
+use crate::lock::Lock;
 use crate::pager::{self, Buffers, Moved, PagerError, Sites};
 use crate::sys::Errno;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Arenas a set may hold at a time.
 pub const MAX_ARENAS: usize = 512;
@@ -19,10 +20,23 @@ pub struct ArenaSet {
     out: AtomicUsize,
     /// Where the process waited; reached with the pager's lock held only.
     sites: UnsafeCell<Sites>,
+    /// The set listed before this one, see [`all`].
+    next: AtomicPtr<ArenaSet>,
+    listed: AtomicBool,
 }
 
 // SAFETY: the rest is atomics, and `sites` is reached under the pager's lock only, see `sites()`.
 unsafe impl Sync for ArenaSet {}
+
+/// The set listed last.
+static SETS: AtomicPtr<ArenaSet> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Every set that an arena was ever entered into.
+pub(crate) fn all() -> impl Iterator<Item = &'static ArenaSet> {
+    // SAFETY: only sets that live for ever are listed, and none is ever taken off.
+    let at = |next: &AtomicPtr<ArenaSet>| unsafe { next.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(at(&SETS), move |set| at(&set.next))
+}
 
 /// The arenas of the process: what [`pager::evict`] moves.
 pub static PROCESS: ArenaSet = ArenaSet::new();
@@ -33,6 +47,8 @@ impl ArenaSet {
         Self {
             slots: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_ARENAS],
             used: AtomicUsize::new(0),
+            next: AtomicPtr::new(std::ptr::null_mut()),
+            listed: AtomicBool::new(false),
             out: AtomicUsize::new(0),
             sites: UnsafeCell::new(Sites::new()),
         }
@@ -129,8 +145,18 @@ impl ArenaSet {
         unsafe { &mut *self.sites.get() }
     }
 
+    fn list(&'static self) {
+        static LISTING: Lock<()> = Lock::new(());
+        let _listing = LISTING.lock();
+        if !self.listed.swap(true, Ordering::Relaxed) {
+            self.next.store(SETS.load(Ordering::Relaxed), Ordering::Relaxed);
+            SETS.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        }
+    }
+
     /// Enters a complete arena; an arena leaves under the pager's lock only.
-    pub(crate) fn enter(&self, arena: *const Inner) -> Result<usize, Errno> {
+    pub(crate) fn enter(&'static self, arena: *const Inner) -> Result<usize, Errno> {
+        self.list();
         for (i, slot) in self.slots.iter().enumerate() {
             let arena = arena.cast_mut();
             if slot.compare_exchange(std::ptr::null_mut(), arena, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -146,13 +172,16 @@ impl ArenaSet {
         self.slots[slot].store(std::ptr::null_mut(), Ordering::Release);
     }
 
+    /// The arena in a slot, as for [`arenas`](Self::arenas).
+    pub(crate) fn arena(&self, slot: usize) -> Option<&Inner> {
+        // SAFETY: entered arenas are complete, and they are unmapped only after leaving under the
+        // pager's lock, which every caller holds.
+        unsafe { self.slots[slot].load(Ordering::Acquire).as_ref() }
+    }
+
     pub(crate) fn arenas(&self) -> impl DoubleEndedIterator<Item = &Inner> {
         let used = self.used.load(Ordering::Acquire);
-        self.slots[..used].iter().filter_map(|slot| {
-            // SAFETY: entered arenas are complete, and they are unmapped only after leaving under the
-            // pager's lock, which every caller holds.
-            unsafe { slot.load(Ordering::Acquire).as_ref() }
-        })
+        (0..used).filter_map(|slot| self.arena(slot))
     }
 }
 

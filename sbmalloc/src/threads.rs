@@ -6,9 +6,10 @@
 //! returned (or was interrupted before it copied, and `SA_RESTART` starts it again afterwards); a copy that
 //! were still in flight would land in pages about to be replaced, and be lost.
 //!
-//! A thread that has the signal blocked, or sleeps uninterruptibly, cannot be stopped: after [`PATIENCE_NS`] all
-//! are let go and the caller hears `Busy`. One that is merely not getting a processor is waited for longer
-//! ([`STARVED_NS`]); on a busy machine that is common. Nothing here allocates, and the only memory used is static.
+//! A thread that sleeps with the signal blocked cannot be stopped: after [`PATIENCE_NS`] all are let go and the
+//! caller hears `Busy`. One that is merely not getting a processor, or waits for the disk (a page of memory that
+//! is out, a direct read), is waited for longer ([`STARVED_NS`]); on a busy machine, and while other ranks are
+//! paged, that is common. Nothing here allocates, and the only memory used is static.
 //!
 //! Thread ids are read from `/proc/self/task`. In a PID namespace whose `/proc` is an outer one they are the
 //! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 const MAX_THREADS: usize = 8192;
 /// How long threads have to acknowledge, all together.
 const PATIENCE_NS: u64 = 100_000_000;
-/// How long beyond that for threads that could acknowledge, were they run.
+/// How long beyond that for threads that could acknowledge, were they run, or the disk faster.
 const STARVED_NS: u64 = 3_000_000_000;
 /// How often to look whether the threads waited for still live.
 const GLANCE_NS: u64 = 5_000_000;
@@ -129,9 +130,9 @@ struct Status {
 }
 
 impl Status {
-    /// Whether waiting longer is of no use: an uninterruptible sleep, or one with the signal blocked.
+    /// Whether waiting longer is of no use: it sleeps with the signal blocked.
     fn cannot_stop(&self, signal: i32) -> bool {
-        self.state == b'D' || (self.state == b'S' && self.held_back >> (signal - 1) & 1 == 1)
+        self.state == b'S' && self.held_back >> (signal - 1) & 1 == 1
     }
 }
 

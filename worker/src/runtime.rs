@@ -165,7 +165,10 @@ impl Runtime {
                     Ok(moved) => {
                         block.restored.fetch_add(moved.freed_or_filled, SeqCst);
                         block.read.fetch_add(moved.bytes, SeqCst);
-                        block.paging_ns.fetch_add(monotonic_ns().saturating_sub(begin), SeqCst);
+                        // Not computing, which is what counts from the mark on.
+                        let took = monotonic_ns().saturating_sub(begin);
+                        block.paging_ns.fetch_add(took, SeqCst);
+                        block.mark_ns.fetch_add(took, SeqCst);
                     }
                     Err(error) => self.lost(error),
                 }

@@ -112,6 +112,7 @@ impl Inner {
             store_kind: options.store.unwrap_or_else(config::default_store),
             store: UnsafeCell::new(None),
             owner: AtomicI32::new(0),
+            totals: Default::default(),
             set,
             slot: AtomicUsize::new(0),
             refs: AtomicUsize::new(1),
@@ -155,6 +156,17 @@ impl Inner {
 ///
 /// A handle: clones refer to the same arena, which goes with the last of them. Everything allocated takes
 /// whole 64 KiB chunks of address space and is charged by the 4 KiB page: for large things, not small ones.
+///
+/// ```
+/// use sbmalloc::{Arena, ArenaOptions, SbVec, TrackerKind};
+/// // Memory only this program's own code writes: the cheapest tracker will do.
+/// let options = ArenaOptions { tracker: Some(TrackerKind::Mprotect), ..ArenaOptions::default() };
+/// let arena = Arena::new(&options)?;
+/// let mut table = SbVec::new_in(&arena);
+/// table.resize(1 << 20, 0u64);
+/// assert_eq!(arena.held_bytes(), 8 << 20);
+/// # Ok::<(), sbmalloc::ArenaError>(())
+/// ```
 pub struct Arena(NonNull<Inner>);
 
 // SAFETY: an arena's state is atomics, locks, and fields the pager alone changes with other threads parked.

@@ -13,9 +13,12 @@ mod discard;
 mod handle;
 mod residency;
 mod runs;
+mod spans;
+mod stats;
 mod tables;
 
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
+pub use stats::ArenaStats;
 
 use crate::frames::FrameKind;
 use crate::lock::Lock;
@@ -35,7 +38,7 @@ pub(crate) const STORED: u8 = 1;
 pub(crate) const STALE: u8 = 2;
 
 /// Bytes in use from which on an arena asks for huge pages, so that an idle process stays small.
-pub(crate) const HUGE_FROM: usize = 8 << 20;
+const HUGE_FROM: usize = 8 << 20;
 
 pub(crate) use residency::out_bytes;
 
@@ -65,6 +68,8 @@ pub(crate) struct Inner {
     store: UnsafeCell<Option<Backing>>,
     /// The process whose scratch file it is; a child of fork must not write its parent's.
     owner: AtomicI32,
+    /// What moving it has cost. Written by the pager only.
+    pub totals: stats::Totals,
     set: &'static ArenaSet,
     slot: AtomicUsize,
     refs: AtomicUsize,
@@ -92,6 +97,11 @@ impl Inner {
     /// The tracker's word for granule `g`.
     pub fn granule(&self, g: usize) -> &AtomicU8 {
         self.tables.granule(g)
+    }
+
+    /// What the program said of granule `g`, see [`advised`](Self::advised).
+    pub fn advice(&self, g: usize) -> &AtomicU8 {
+        self.tables.advice(g)
     }
 
     /// The checksum of what the file holds at block `i`, valid while it is [`STORED`]. Pager only.
@@ -135,8 +145,9 @@ impl Inner {
         self.store().ok_or(Errno(libc::EBADF))
     }
 
-    /// The tracker's ranges for huge pages grow with the arena; called before a new run is touched.
-    fn grow_huge(&self, top_bytes: usize) {
+    /// The range for huge pages grows with the arena, once `in_use` bytes are worth it; called before new
+    /// memory is touched.
+    fn grow_huge(&self, top_bytes: usize, in_use: usize) {
         let from = match self.huge {
             HugePolicy::Never => return,
             HugePolicy::Always => 0,
@@ -144,18 +155,30 @@ impl Inner {
         };
         let end = top_bytes / GRANULE * GRANULE;
         let start = self.huge_end.load(Ordering::Relaxed);
-        if end > start && top_bytes > from {
+        if end > start && in_use > from {
             // A kernel without huge pages refuses; small ones do.
             let _ = sys::advise(self.base + start, end - start, libc::MADV_HUGEPAGE);
             self.huge_end.store(end, Ordering::Relaxed);
         }
     }
 
-    /// Raises the high-water mark to `chunk`, before anything below it is touched.
-    fn raise_top(&self, chunk: usize) {
+    /// Raises the high-water mark to `chunk`, before anything below it is touched. Under the lock of `space`.
+    fn raise_top(&self, chunk: usize, in_use: usize) {
         if chunk > self.top.load(Ordering::Relaxed) {
-            self.grow_huge(chunk * CHUNK);
+            self.grow_huge(chunk * CHUNK, in_use);
             self.top.store(chunk, Ordering::Release);
+        }
+    }
+
+    /// Takes or lets go of the lock of allocation around a fork, so that no other thread holds it then.
+    ///
+    /// # Safety
+    /// Let go only by the thread that took it, or in its child.
+    pub unsafe fn hold_space(&self, hold: bool) {
+        match hold {
+            true => self.space.hold(),
+            // SAFETY: the caller's.
+            false => unsafe { self.space.unlock() },
         }
     }
 }
@@ -163,19 +186,4 @@ impl Inner {
 /// Pages that `bytes` take, as bytes.
 pub(crate) fn charged(bytes: usize) -> usize {
     sys::round_up(bytes, PAGE)
-}
-
-/// A segment that grows and shrinks at its end, for the small blocks of the heap.
-impl Inner {
-    /// Counts `bytes`, charged already, as committed at the end of a segment that now reaches `end`.
-    pub fn commit_to(&self, end: usize, bytes: usize) {
-        self.raise_top(end / CHUNK);
-        self.commit(end - bytes, bytes);
-    }
-
-    /// Discards the last `len` bytes of the segment, from `start`. The caller uncharges them.
-    pub fn decommit(&self, start: usize, len: usize) {
-        self.discard(start, len);
-        self.forget(start, len);
-    }
 }

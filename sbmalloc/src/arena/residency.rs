@@ -68,6 +68,9 @@ impl Inner {
             self.set.count_out(-1);
         }
         self.tables.checked(g).store(0, Ordering::Relaxed);
+        if !out {
+            self.forget_advice(g);
+        }
         self.set_away(g, if out { u16::MAX } else { 0 });
     }
 
@@ -78,6 +81,9 @@ impl Inner {
             0 => note.fetch_and(!TOUCHED, Ordering::Relaxed),
             _ => note.fetch_or(TOUCHED, Ordering::Relaxed),
         };
+        if pages > 0 {
+            self.forget_advice(g);
+        }
         let held = self.held(g);
         self.set_away(g, held.saturating_sub(pages));
     }

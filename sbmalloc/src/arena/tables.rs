@@ -5,6 +5,9 @@ use crate::pager::SLOTS;
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+/// Pages of a chunk.
+const PAGES: usize = CHUNK / PAGE;
+
 /// Addresses of the tables; all start as zeros.
 pub(super) struct Tables {
     at: usize,
@@ -14,12 +17,14 @@ pub(super) struct Tables {
     run_pages: usize,
     blocks: usize,
     granules: usize,
+    advice: usize,
     sums: usize,
     notes: usize,
     held: usize,
     away: usize,
     checked: usize,
     history: usize,
+    pages: usize,
 }
 
 impl Tables {
@@ -30,14 +35,16 @@ impl Tables {
         let run_pages = map + page(chunks.div_ceil(64) * 8);
         let blocks = run_pages + page(chunks * 4);
         let granules = blocks + page(chunks);
-        let sums = granules + page((chunks * CHUNK).div_ceil(GRANULE));
         let count = (chunks * CHUNK).div_ceil(GRANULE);
+        let advice = granules + page(count);
+        let sums = advice + page(count);
         let notes = sums + page(chunks * 16);
         let held = notes + page(count);
         let away = held + page(count * 2);
         let checked = away + page(count * 2);
         let history = checked + page(count * 4);
-        let len = history + SLOTS * page(count);
+        let pages = history + SLOTS * page(count);
+        let len = pages + page((chunks * PAGES).div_ceil(64) * 8);
         let at = sys::map_anon_aligned(len, PAGE)?;
         Ok(Self {
             at,
@@ -47,12 +54,14 @@ impl Tables {
             run_pages: at + run_pages,
             blocks: at + blocks,
             granules: at + granules,
+            advice: at + advice,
             sums: at + sums,
             notes: at + notes,
             held: at + held,
             away: at + away,
             checked: at + checked,
             history: at + history,
+            pages: at + pages,
         })
     }
 
@@ -70,6 +79,13 @@ impl Tables {
         assert!(i < self.chunks.div_ceil(64));
         // SAFETY: in bounds of a zero-initialised table that lives as long as `self`.
         unsafe { &*(self.map as *const AtomicU64).add(i) }
+    }
+
+    /// Word `i` of the bitmap of pages.
+    pub fn page_word(&self, i: usize) -> &AtomicU64 {
+        assert!(i < (self.chunks * PAGES).div_ceil(64));
+        // SAFETY: as above.
+        unsafe { &*(self.pages as *const AtomicU64).add(i) }
     }
 
     pub fn run_pages(&self, i: usize) -> &AtomicU32 {
@@ -128,6 +144,12 @@ impl Tables {
         assert!(i < self.granules());
         // SAFETY: as above.
         unsafe { &*(self.granules as *const AtomicU8).add(i) }
+    }
+
+    pub fn advice(&self, i: usize) -> &AtomicU8 {
+        assert!(i < (self.chunks * CHUNK).div_ceil(GRANULE));
+        // SAFETY: as above.
+        unsafe { &*(self.advice as *const AtomicU8).add(i) }
     }
 
     pub fn sum(&self, i: usize) -> *mut u128 {

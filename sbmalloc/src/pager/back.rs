@@ -35,6 +35,18 @@ impl Session {
         room: &mut Room,
         want: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
+        let before = room.moved;
+        let brought = self.bring_in_uncounted(arena, room, want);
+        arena.totals.restored(before, room.moved);
+        brought
+    }
+
+    fn bring_in_uncounted(
+        &mut self,
+        arena: &Inner,
+        room: &mut Room,
+        want: impl Fn(usize) -> bool,
+    ) -> Result<(), PagerError> {
         let granules = arena.granules();
         let Some(mut at) = (0..granules).find(|&g| want(g)) else { return Ok(()) };
         let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;

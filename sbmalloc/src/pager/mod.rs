@@ -84,8 +84,9 @@ pub enum PagerError {
         /// Byte offset of the block in its scratch file.
         offset: u64,
     },
-    /// Another thread could not be stopped within 100 ms: it blocks signals, or sits in a system call that
-    /// cannot be interrupted. Nothing was changed.
+    /// Another thread could not be stopped: it blocks signals (known after 100 ms), or has not come out of a system
+    /// call that cannot be interrupted, or has not got a processor, for 3 s. Nothing was changed, and the call may be
+    /// repeated.
     #[error("thread {tid} could not be stopped; its signals may be blocked")]
     ThreadsBusy {
         /// One of the threads.

@@ -53,6 +53,18 @@ impl Session {
         goal: &mut Goal,
         select: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
+        let before = goal.moved;
+        let swept = self.sweep_uncounted(arena, goal, select);
+        arena.totals.evicted(before, goal.moved);
+        swept
+    }
+
+    fn sweep_uncounted(
+        &mut self,
+        arena: &Inner,
+        goal: &mut Goal,
+        select: impl Fn(usize) -> bool,
+    ) -> Result<(), PagerError> {
         let granules = arena.granules();
         let Some(mut at) = (0..granules).find(|&g| select(g)).filter(|_| !goal.is_reached()) else {
             return Ok(());

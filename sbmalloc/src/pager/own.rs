@@ -5,6 +5,7 @@ use super::history::{Outlook, Plan};
 use super::out::Goal;
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::{Moved, PagerError, plan};
+use crate::advice::Advice;
 use crate::arena::Inner;
 use crate::config;
 use crate::lock::{Guard, Lock};
@@ -74,6 +75,7 @@ impl Session {
             (goal.progress)(goal.left);
             return Ok(goal.moved);
         }
+        set.arenas().filter(|a| a.in_ram() > 0).for_each(|a| a.totals.begin_evict());
         // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
         // afterwards nobody could tell whether what was computed from it is right.
         self.verify_touched(set)?;
@@ -104,7 +106,11 @@ impl Session {
     ) -> Result<(), PagerError> {
         let is_here = |arena: &Inner, g: usize| !arena.is_out(g) && arena.held(g) > 0;
         let is_unlikely = |arena: &Inner, g: usize| {
-            is_here(arena, g) && outlook.is_some_and(|o| o.plan(g, |s| arena.history(s, g)) == Plan::Leave)
+            is_here(arena, g)
+                && outlook.is_some_and(|o| match arena.advised(g) {
+                    Some(advice) => advice == Advice::DontNeed,
+                    None => o.plan(g, |s| arena.history(s, g)) == Plan::Leave,
+                })
         };
         for arena in set.arenas() {
             let tracker = arena.tracker.tracker();
@@ -146,6 +152,14 @@ impl Session {
         self.look(set)?;
         let outlook = outlook(set, &mut self.buffers, site);
         let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
+        for arena in set.arenas().filter(|a| a.is_evicted()) {
+            arena.totals.begin_restore();
+            if site.is_some() {
+                self.bring_in(arena, &mut room, |g| {
+                    arena.is_out(g) && arena.advised(g) == Some(Advice::WillNeed)
+                })?;
+            }
+        }
         for arena in set.arenas() {
             self.bring_in(arena, &mut room, |g| arena.is_out(g) && is_likely(outlook, arena, g))?;
             if room.ended {
@@ -190,7 +204,11 @@ pub(super) fn outlook(set: &ArenaSet, buffers: &mut Buffers, site: Option<u64>) 
 /// Whether granule `g` is likely to be used. One that holds nothing costs nothing, and may be allocated from.
 pub(super) fn is_likely(outlook: Option<Outlook>, arena: &Inner, g: usize) -> bool {
     let Some(outlook) = outlook else { return true };
-    arena.held(g) == 0 || outlook.plan(g, |slot| arena.history(slot, g)) == Plan::Bring
+    arena.held(g) == 0
+        || match arena.advised(g) {
+            Some(advice) => advice == Advice::WillNeed,
+            None => outlook.plan(g, |slot| arena.history(slot, g)) == Plan::Bring,
+        }
 }
 
 pub(super) fn open(arena: &Inner) -> Result<&dyn Store, PagerError> {

@@ -1,5 +1,6 @@
 //! Shared by the test programs: every combination of parts, a store that fails on demand, a look at pages.
 
+use sbmalloc::pager::{Moved, PagerError};
 use sbmalloc::{
     Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
 };
@@ -11,17 +12,34 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// A tracker, a store, frames and a huge page policy.
 pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
 
-/// Every combination the crate offers.
-pub fn combinations() -> Vec<Combination> {
+/// The parts the crate offers. A new kind joins every test by a line here.
+pub const TRACKERS: &[TrackerKind] = &[TrackerKind::Hash, TrackerKind::Mprotect];
+pub const STORES: &[StoreKind] =
+    &[StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory];
+pub const FRAMES: &[FrameKind] = &[FrameKind::Anon];
+pub const HUGE: &[HugePolicy] = &[HugePolicy::Never, HugePolicy::Always];
+
+/// A tracker under which a system call that writes to restored memory may fail with `EFAULT`.
+pub fn refuses_the_kernel(tracker: TrackerKind) -> bool {
+    tracker == TrackerKind::Mprotect
+}
+
+/// Every combination with these stores.
+pub fn with_stores(stores: &[StoreKind]) -> Vec<Combination> {
     let mut all = vec![];
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
-        for store in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory] {
-            for huge in [HugePolicy::Never, HugePolicy::Always] {
-                all.push((tracker, store, FrameKind::Anon, huge));
+    for &tracker in TRACKERS {
+        for &store in stores {
+            for &frames in FRAMES {
+                all.extend(HUGE.iter().map(|&huge| (tracker, store, frames, huge)));
             }
         }
     }
     all
+}
+
+/// Every combination the crate offers.
+pub fn combinations() -> Vec<Combination> {
+    with_stores(STORES)
 }
 
 /// A set of its own with one arena of the given parts, so that tests in other threads do not interfere.
@@ -29,6 +47,18 @@ pub fn arena((tracker, store, frames, huge): Combination) -> (&'static ArenaSet,
     let set: &'static ArenaSet = Box::leak(Box::default());
     let options = ArenaOptions { reserve: 4 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
     (set, Arena::new_in(&options, set).expect("arena"))
+}
+
+/// Evicts or restores, as often as it takes while a thread of another test is held up by the disk. Moving is
+/// refused then, with nothing changed.
+pub fn patiently(mut f: impl FnMut() -> Result<Moved, PagerError>) -> Result<Moved, PagerError> {
+    for _ in 0..100 {
+        match f() {
+            Err(PagerError::ThreadsBusy { .. }) => std::thread::sleep(std::time::Duration::from_millis(20)),
+            other => return other,
+        }
+    }
+    f()
 }
 
 /// A block of memory in an arena, as a slice for as long as the arena lives.
@@ -43,7 +73,11 @@ unsafe impl Send for Block {}
 
 impl Block {
     pub fn new(arena: &Arena, len: usize) -> Self {
-        let at = arena.alloc(len, 64).expect("memory");
+        Self::aligned(arena, len, 64)
+    }
+    pub fn aligned(arena: &Arena, len: usize, align: usize) -> Self {
+        let at = arena.alloc(len, align).expect("memory");
+        assert_eq!(at.as_ptr() as usize % align, 0);
         Self { arena: arena.clone(), at, len }
     }
     pub fn bytes(&self) -> &[u8] {
@@ -147,6 +181,15 @@ impl Faulty {
             beside,
             made_beside: AtomicU64::new(0),
         }))
+    }
+
+    /// As new: empty, and without faults to come.
+    pub fn reset(&self) {
+        // SAFETY: touches the file only, which no arena uses any more.
+        assert_eq!(unsafe { libc::ftruncate(self.fd.as_raw_fd(), 0) }, 0);
+        self.room.store(-1, Ordering::Relaxed);
+        self.readable.store(-1, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
     }
 
     fn turn(&self, len: usize) -> Result<usize, Errno> {

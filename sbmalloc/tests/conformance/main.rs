@@ -1,6 +1,7 @@
 //! What every combination of tracker, store, frames and huge pages has to do alike.
 
 mod common;
+mod content;
 mod faults;
 mod partial;
 mod programs;

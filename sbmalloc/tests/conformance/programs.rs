@@ -1,227 +1,370 @@
-//! Random programs of allocations, writes, frees, evictions and restores, against a model in plain memory.
+//! Random programs that use memory in every way there is while it is moved, against a model in plain memory.
+//!
+//! Each combination of parts gets `PROPTEST_CASES` programs (10 unless told); a failing one is shrunk and printed.
 
-use crate::common::{self, Block, Faulty, arena};
+use crate::common::{
+    Block, Combination, Faulty, STORES, arena, own_pages, patiently, refuses_the_kernel, with_stores,
+};
 use proptest::prelude::*;
-use sbmalloc::{Arena, ArenaSet, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use proptest::test_runner::{TestCaseError, TestError, TestRunner};
+use sbmalloc::pager::PagerError;
+use sbmalloc::{Advice, Arena, ArenaOptions, ArenaSet, Errno, PAGE, StoreKind, advise, discard};
+use std::fs::File;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+/// A place in one of the blocks that live, whichever do.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    which: usize,
+    at: usize,
+    len: usize,
+}
 
 #[derive(Debug, Clone)]
 enum Op {
     Alloc {
+        arena: usize,
         bytes: usize,
+        align: usize,
     },
     Free {
         which: usize,
-    },
-    Write {
-        which: usize,
-        at: usize,
-        len: usize,
-        byte: u8,
     },
     Resize {
         which: usize,
         bytes: usize,
     },
+    Write {
+        place: Place,
+        byte: u8,
+    },
+    /// By another thread.
+    WriteBeside {
+        place: Place,
+        byte: u8,
+    },
+    /// By the kernel, from a file.
+    Read {
+        place: Place,
+        from: usize,
+    },
+    /// From this memory to a file, by the kernel.
+    Send {
+        place: Place,
+    },
+    Discard {
+        place: Place,
+    },
+    Advise {
+        place: Place,
+        needed: bool,
+    },
     Evict,
-    Restore,
-    /// To a share of what is held, in percent.
+    /// Down to so many bytes, after the wait at a site.
     EvictTo {
-        percent: usize,
+        target: usize,
         site: u64,
     },
+    /// On a store that can fail: so many writes succeed.
+    EvictWithRoom {
+        writes: i64,
+    },
+    Restore,
+    /// What is likely to be used after the wait at a site, while there is room for so many bytes.
     RestoreFor {
-        percent: usize,
         site: u64,
+        room: usize,
     },
-    Phase {
+    BeginPhase {
         site: u64,
     },
     Verify,
+    /// On a store that can fail: so many reads succeed.
+    RestoreWithErrors {
+        reads: i64,
+    },
     Check,
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let size = prop_oneof![1usize..5000, 60_000usize..70_000, 100_000usize..3_000_000];
+    let align = prop_oneof![6 => Just(64usize), 1 => Just(4096), 1 => Just(1 << 20), 1 => Just(4 << 20)];
+    let place = |most: usize| {
+        (any::<usize>(), any::<usize>(), 1..most).prop_map(|(which, at, len)| Place { which, at, len })
+    };
+    // More than are remembered, and some again and again.
+    let site = || prop_oneof![3 => 0..3u64, 1 => 0..30u64];
+    let room = prop_oneof![Just(usize::MAX), 0..9usize << 20];
+    let byte = || prop_oneof![Just(0u8), any::<u8>()];
     prop_oneof![
-        3 => size.clone().prop_map(|bytes| Op::Alloc { bytes }),
+        4 => (0..2usize, size.clone(), align).prop_map(|(arena, bytes, align)| Op::Alloc { arena, bytes, align }),
         2 => any::<usize>().prop_map(|which| Op::Free { which }),
-        6 => (any::<usize>(), any::<usize>(), 1usize..200_000, prop_oneof![Just(0u8), any::<u8>()])
-            .prop_map(|(which, at, len, byte)| Op::Write { which, at, len, byte }),
         1 => (any::<usize>(), size).prop_map(|(which, bytes)| Op::Resize { which, bytes }),
-        3 => Just(Op::Evict),
+        5 => (place(200_000), byte()).prop_map(|(place, byte)| Op::Write { place, byte }),
+        1 => (place(200_000), byte()).prop_map(|(place, byte)| Op::WriteBeside { place, byte }),
+        2 => (place(200_000), 0..SOURCE - 200_000).prop_map(|(place, from)| Op::Read { place, from }),
+        1 => place(200_000).prop_map(|place| Op::Send { place }),
+        2 => place(1_500_000).prop_map(|place| Op::Discard { place }),
+        1 => (place(5_000_000), any::<bool>()).prop_map(|(place, needed)| Op::Advise { place, needed }),
+        4 => Just(Op::Evict),
+        3 => (0..9usize << 20, site()).prop_map(|(target, site)| Op::EvictTo { target, site }),
+        1 => (0..9i64).prop_map(|writes| Op::EvictWithRoom { writes }),
         3 => Just(Op::Restore),
-        3 => (0usize..110, 0u64..20).prop_map(|(percent, site)| Op::EvictTo { percent, site }),
-        3 => (0usize..150, 0u64..20).prop_map(|(percent, site)| Op::RestoreFor { percent, site }),
-        2 => (0u64..20).prop_map(|site| Op::Phase { site }),
+        3 => (site(), room).prop_map(|(site, room)| Op::RestoreFor { site, room }),
+        2 => site().prop_map(|site| Op::BeginPhase { site }),
         1 => Just(Op::Verify),
+        1 => (0..9i64).prop_map(|reads| Op::RestoreWithErrors { reads }),
         1 => Just(Op::Check),
     ]
 }
 
-/// No more is in RAM than is said to be.
-fn honest(set: &'static ArenaSet, live: &[(Block, Vec<u8>)]) {
-    let own: usize = live.iter().map(|(b, _)| common::own_pages(b.at.as_ptr(), b.len / PAGE * PAGE)).sum();
-    assert!(own * PAGE <= set.in_ram(), "{} bytes there, {} counted", own * PAGE, set.in_ram());
+/// Bytes of the file that is read from.
+const SOURCE: usize = 1 << 20;
+
+/// A memory file that is gone when it is closed.
+fn memory_file() -> File {
+    // SAFETY: makes a new descriptor.
+    unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) }
 }
 
-fn run(set: &'static ArenaSet, arena: &Arena, program: &[Op]) {
-    let mut live: Vec<(Block, Vec<u8>)> = vec![];
-    let check = |live: &[(Block, Vec<u8>)]| live.iter().for_each(|(b, m)| assert!(b.bytes() == m));
-    for op in program {
-        let pick = |which: usize| (!live.is_empty()).then(|| which % live.len());
+struct Machine<'a> {
+    set: &'static ArenaSet,
+    arenas: Vec<Arena>,
+    faulty: Option<&'static Faulty>,
+    may_refuse: bool,
+    /// Blocks, and what they must hold.
+    live: Vec<(Block, Vec<u8>)>,
+    source: &'a (File, Vec<u8>),
+    sink: File,
+}
+
+impl Machine<'_> {
+    /// A place as a block, its model, and a range inside.
+    fn find(&mut self, place: Place) -> Option<(&mut Block, &mut Vec<u8>, std::ops::Range<usize>)> {
+        let i = place.which.checked_rem(self.live.len())?;
+        let (block, model) = &mut self.live[i];
+        let at = place.at % block.len;
+        let range = at..(at + place.len).min(block.len);
+        Some((block, model, range))
+    }
+
+    fn step(&mut self, op: &Op) {
+        let may_refuse = self.may_refuse;
         match *op {
-            Op::Alloc { bytes } => {
-                let block = Block::new(arena, bytes);
-                assert!(block.bytes().iter().all(|&b| b == 0), "a fresh run is zero");
-                live.push((block, vec![0; bytes]));
+            Op::Alloc { arena, bytes, align } => {
+                let block = Block::aligned(&self.arenas[arena % self.arenas.len()], bytes, align);
+                assert!(block.bytes().iter().all(|&b| b == 0), "a fresh run is not zero");
+                self.live.push((block, vec![0; bytes]));
             }
             Op::Free { which } => {
-                if let Some(i) = pick(which) {
-                    live.swap_remove(i);
-                }
-            }
-            Op::Write { which, at, len, byte } => {
-                if let Some(i) = pick(which) {
-                    let (block, model) = &mut live[i];
-                    let at = at % block.len;
-                    let end = (at + len).min(block.len);
-                    block.bytes_mut()[at..end].fill(byte);
-                    model[at..end].fill(byte);
+                if let Some(i) = which.checked_rem(self.live.len()) {
+                    self.live.swap_remove(i);
                 }
             }
             Op::Resize { which, bytes } => {
-                if let Some(i) = pick(which) {
-                    let (block, model) = &mut live[i];
-                    // SAFETY: a live run; the block's length follows.
-                    if unsafe { arena.resize(block.at, bytes) } {
-                        block.len = bytes;
-                        if bytes > model.len() {
-                            // The rest of the old last chunk is unspecified: give it a value.
-                            block.bytes_mut()[model.len()..].fill(0);
-                        }
-                        model.resize(bytes, 0);
+                let Some((block, model, _)) = self.find(Place { which, at: 0, len: 1 }) else { return };
+                // SAFETY: a live run; the block's length follows.
+                if unsafe { block.arena.clone().resize(block.at, bytes) } {
+                    block.len = bytes;
+                    if bytes > model.len() {
+                        // The rest of the old last chunk is unspecified: give it a value.
+                        block.bytes_mut()[model.len()..].fill(0);
                     }
+                    model.resize(bytes, 0);
                 }
             }
-            Op::Evict => drop(set.evict().expect("evict")),
-            Op::Restore => drop(set.restore().expect("restore")),
-            Op::EvictTo { percent, site } => {
-                let target = arena.held_bytes() / 100 * percent;
-                let mut told = usize::MAX;
-                set.evict_to(target, site, &mut |left| told = left).expect("evict");
-                assert!(told <= target && set.in_ram() == told);
-                honest(set, &live);
+            Op::Write { place, byte } => {
+                let Some((block, model, range)) = self.find(place) else { return };
+                block.bytes_mut()[range.clone()].fill(byte);
+                model[range].fill(byte);
             }
-            Op::RestoreFor { percent, site } => {
-                let limit = arena.held_bytes() / 100 * percent;
-                let before = set.in_ram();
-                let (_, all) = set.restore_for(site, &mut |_| limit).expect("restore");
-                // Pages touched since the last look may be more than that already.
-                assert!(before > limit || !all || set.likely(site) <= set.in_ram());
-                honest(set, &live);
+            Op::WriteBeside { place, byte } => {
+                let Some((block, model, range)) = self.find(place) else { return };
+                let to = &mut block.bytes_mut()[range.clone()];
+                std::thread::scope(|s| s.spawn(|| to.fill(byte)).join()).expect("the other thread");
+                model[range].fill(byte);
             }
-            Op::Phase { site } => set.begin_phase(site),
-            Op::Verify => set.verify_touched().expect("sound"),
-            Op::Check => check(&live),
+            Op::Read { place, from } => {
+                let (file, content) = self.source;
+                let Some((block, model, range)) = self.find(place) else { return };
+                let to = &mut block.bytes_mut()[range.clone()];
+                if let Err(e) = file.read_exact_at(to, from as u64) {
+                    assert!(may_refuse && e.raw_os_error() == Some(libc::EFAULT), "read(2): {e}");
+                    to.copy_from_slice(&content[from..from + range.len()]);
+                }
+                model[range.clone()].copy_from_slice(&content[from..from + range.len()]);
+            }
+            Op::Send { place } => {
+                let sink = self.sink.try_clone().expect("a descriptor");
+                let Some((block, model, range)) = self.find(place) else { return };
+                sink.write_all_at(&block.bytes()[range.clone()], 0).expect("write(2) of what may be out");
+                let mut sent = vec![0; range.len()];
+                sink.read_exact_at(&mut sent, 0).expect("read");
+                assert!(sent == model[range], "write(2) saw other bytes");
+            }
+            Op::Discard { place } => {
+                let Some((block, model, range)) = self.find(place) else { return };
+                discard(&mut block.bytes_mut()[range.clone()]).expect("ours");
+                model[range].fill(0);
+            }
+            Op::Advise { place, needed } => {
+                let Some((block, _, range)) = self.find(place) else { return };
+                let advice = if needed { Advice::WillNeed } else { Advice::DontNeed };
+                advise(&block.bytes()[range], advice).expect("ours");
+            }
+            Op::Evict => {
+                patiently(|| self.set.evict()).expect("evict");
+            }
+            Op::EvictWithRoom { writes } => {
+                if let Some(faulty) = self.faulty {
+                    faulty.room.store(writes, Ordering::Relaxed);
+                    let made = patiently(|| self.set.evict());
+                    assert!(matches!(made, Ok(_) | Err(PagerError::NoSpace { .. })), "{made:?}");
+                    faulty.room.store(-1, Ordering::Relaxed);
+                }
+            }
+            Op::EvictTo { target, site } => {
+                let mut last = usize::MAX;
+                let mut progress = |left| {
+                    assert!(left <= last, "{left} bytes in RAM after {last}");
+                    last = left;
+                };
+                patiently(|| self.set.evict_to(target, site, &mut progress)).expect("evict");
+                let left = self.set.in_ram();
+                assert!(left <= target, "{left} bytes in RAM, not {target}");
+                self.count();
+            }
+            Op::Restore => self.restore(),
+            Op::RestoreFor { site, room } => {
+                // What was in RAM before, with what was touched, is known when first asked.
+                let mut before = None;
+                let mut asked = |ram| {
+                    before.get_or_insert(ram);
+                    room
+                };
+                let mut all = false;
+                let made = patiently(|| {
+                    let (moved, whole) = self.set.restore_for(site, &mut asked)?;
+                    all = whole;
+                    Ok(moved)
+                });
+                made.expect("restore");
+                let (now, most) = (self.set.in_ram(), before.map(|ram| room.max(ram)));
+                let told = || format!("{now} bytes in RAM, {before:?} before, room for {room}");
+                assert!(most.is_none_or(|most| now <= most), "{}", told());
+                assert!(!all || self.set.likely(site) <= now, "{}, {}", told(), self.set.likely(site));
+                self.count();
+            }
+            Op::BeginPhase { site } => self.set.begin_phase(site),
+            Op::Verify => self.set.verify_touched().expect("verify"),
+            Op::RestoreWithErrors { reads } => {
+                if let Some(faulty) = self.faulty {
+                    faulty.readable.store(reads, Ordering::Relaxed);
+                    let made = patiently(|| self.set.restore());
+                    let failed = matches!(made, Err(PagerError::Io { errno: Errno(libc::EIO), .. }));
+                    assert!(made.is_ok() || failed, "{made:?}");
+                    faulty.readable.store(-1, Ordering::Relaxed);
+                }
+            }
+            Op::Check => self.check(),
         }
     }
-    check(&live);
-    set.restore().expect("restore");
-    check(&live);
-    set.evict().expect("evict");
-    set.restore().expect("restore");
-    check(&live);
-    drop(live);
-    assert_eq!(arena.held_bytes(), 0);
-}
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    fn restore(&self) {
+        patiently(|| self.set.restore()).expect("restore");
+        assert!(!self.set.is_evicted());
+        assert!(self.arenas.iter().all(|arena| arena.stats().out == 0));
+    }
 
-    #[test]
-    fn memory_behaves_like_memory(
-        program in prop::collection::vec(op(), 1..60),
-        mprotect: bool,
-        store in 0..6,
-        huge: bool,
-    ) {
-        let tracker = if mprotect { TrackerKind::Mprotect } else { TrackerKind::Hash };
-        let huge = if huge { HugePolicy::Always } else { HugePolicy::Never };
-        let store = match store {
-            0 => StoreKind::Auto,
-            1 => StoreKind::Memory,
-            4 => StoreKind::Direct,
-            5 => StoreKind::Custom(Faulty::beside(true, false)),
-            2 => StoreKind::Custom(Faulty::new(true, false)),
-            _ => StoreKind::Custom(Faulty::new(false, true)),
-        };
-        let (set, arena) = arena((tracker, store, FrameKind::Anon, huge));
-        run(set, &arena, &program);
+    /// No more is in RAM than is said to be.
+    fn count(&self) {
+        let own = |(b, _): &(Block, _)| own_pages(b.at.as_ptr(), b.len / PAGE * PAGE) * PAGE;
+        let (own, said) = (self.live.iter().map(own).sum::<usize>(), self.set.in_ram());
+        assert!(own <= said, "{own} bytes are in RAM, {said} are counted");
+    }
+
+    fn check(&self) {
+        for (i, (block, model)) in self.live.iter().enumerate() {
+            let wrong = || block.bytes().iter().zip(model).position(|(a, b)| a != b);
+            assert!(block.bytes() == model, "block {i} of {} bytes is wrong at {:?}", block.len, wrong());
+        }
+        let held: usize = self.arenas.iter().map(Arena::held_bytes).sum();
+        assert_eq!(held, self.live.iter().map(|(block, _)| block.len.next_multiple_of(PAGE)).sum::<usize>());
+    }
+
+    fn run(mut self, program: &[Op]) {
+        program.iter().for_each(|op| self.step(op));
+        self.check();
+        self.restore();
+        self.check();
+        patiently(|| self.set.evict()).expect("evict");
+        self.restore();
+        self.check();
+        self.live.clear();
+        self.check();
     }
 }
 
-/// Threads that allocate, write, check and free all the time, while this one moves the memory.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
+}
+
+/// Runs random programs over one combination of parts, in one set.
+fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
+    let (set, first) = arena(parts);
+    drop(first);
+    let text: Vec<u8> = (0..SOURCE).map(|i| (i * i % 251) as u8).collect();
+    let source = (memory_file(), text);
+    source.0.write_all_at(&source.1, 0).expect("a file to read from");
+    let (tracker, store, frames, huge) = parts;
+    let config = ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        max_shrink_iters: 4096,
+        max_shrink_time: 60_000,
+        ..ProptestConfig::default()
+    };
+    let outcome = TestRunner::new(config).run(&prop::collection::vec(op(), 1..70), |program| {
+        if let Some(faulty) = faulty {
+            faulty.reset();
+        }
+        let options =
+            ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
+        // A store of the caller's own has one file.
+        let count = if faulty.is_some() { 1 } else { 2 };
+        let arenas = (0..count).map(|_| Arena::new_in(&options, set).expect("arena")).collect();
+        let (live, sink, may_refuse) = (vec![], memory_file(), refuses_the_kernel(tracker));
+        let machine = Machine { set, arenas, faulty, may_refuse, live, source: &source, sink };
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| machine.run(&program)));
+        ran.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+            TestCaseError::fail(text.unwrap_or_default())
+        })
+    });
+    match outcome {
+        Err(TestError::Fail(why, program)) => {
+            panic!("{parts:?}: {why}\nthe shortest program that fails:\n{program:#?}")
+        }
+        other => other.expect("cases"),
+    }
+}
+
 #[test]
-fn writers_and_the_pager_get_along() {
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
-        for store in [
-            StoreKind::Auto,
-            StoreKind::Memory,
-            StoreKind::Custom(Faulty::new(false, true)),
-            StoreKind::Custom(Faulty::beside(true, false)),
-        ] {
-            let (set, arena) = arena((tracker, store, FrameKind::Anon, HugePolicy::Auto));
-            let stop = AtomicBool::new(false);
-            std::thread::scope(|s| {
-                for t in 0..3u64 {
-                    let (arena, stop) = (&arena, &stop);
-                    s.spawn(move || {
-                        let mut random = common::Random(t);
-                        let mut live: Vec<(Block, u64)> = vec![];
-                        let mut counters = Block::new(arena, 1 << 20);
-                        let mut turns = 0u64;
-                        while !stop.load(Ordering::Relaxed) {
-                            turns += 1;
-                            counters.words_mut().iter_mut().step_by(509).for_each(|w| *w += 1);
-                            let mut block = Block::new(arena, 1000 + random.below(600_000));
-                            assert!(block.bytes().iter().all(|&b| b == 0), "a fresh run is zero");
-                            let seed = random.next();
-                            block.fill(seed);
-                            live.push((block, seed));
-                            if live.len() > 12 {
-                                let (mut old, seed) = live.swap_remove(random.below(12));
-                                old.check(seed);
-                            }
-                        }
-                        live.iter_mut().for_each(|(b, seed)| b.check(*seed));
-                        assert!(
-                            counters.words_mut().iter().step_by(509).all(|&w| w == turns),
-                            "a write was lost"
-                        );
-                    });
-                }
-                let mut random = common::Random(77);
-                let end = std::time::Instant::now() + std::time::Duration::from_millis(1500);
-                while std::time::Instant::now() < end {
-                    let (held, site) = (arena.held_bytes(), random.below(3) as u64);
-                    let target = held * [0, 0, 30, 60, 90][random.below(5)] / 100;
-                    set.evict_to(target, site, &mut |_| {}).expect("evict");
-                    std::thread::sleep(std::time::Duration::from_micros(300));
-                    match random.below(2) {
-                        0 => drop(set.restore().expect("restore")),
-                        _ => {
-                            let limit = held * [50, 80, 1000][random.below(3)] / 100;
-                            set.restore_for(site, &mut |_| limit).expect("restore");
-                        }
-                    }
-                    set.begin_phase(site);
-                    set.verify_touched().expect("sound");
-                    std::thread::sleep(std::time::Duration::from_micros(300));
-                }
-                stop.store(true, Ordering::Relaxed);
-            });
-            assert_eq!(arena.held_bytes(), 0);
+fn memory_behaves_like_memory() {
+    for parts in with_stores(STORES) {
+        programs(parts, None);
+    }
+}
+
+/// On stores with short and interrupted transfers, or without holes, and that fill up or fail now and then.
+#[test]
+fn memory_behaves_like_memory_on_bad_disks() {
+    for faulty in [Faulty::new(true, false), Faulty::new(false, true), Faulty::beside(true, false)] {
+        for parts in with_stores(&[StoreKind::Custom(faulty)]) {
+            programs(parts, Some(faulty));
         }
     }
 }

@@ -1,0 +1,121 @@
+//! Committing and decommitting spans of pages that somebody else hands out: the heap of small blocks.
+//!
+//! Such an arena has no runs. A bitmap says which pages are committed, so that each is counted once however often,
+//! and in whatever pieces, its range is committed and decommitted.
+
+use super::{HUGE_FROM, Inner};
+use crate::sys::{CHUNK, GRANULE, PAGE};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+impl Inner {
+    /// Widens a range of pages by the granules at its ends of which nothing is committed yet, if they are to be
+    /// huge pages: the first touch takes them whole.
+    fn widen(&self, pages: Range<usize>) -> Range<usize> {
+        const EACH: usize = GRANULE / PAGE;
+        let Range { start: mut from, end: mut to } = pages;
+        let (low, high) = (from / EACH * EACH, to.next_multiple_of(EACH));
+        let huge = self.huge_end.load(Ordering::Relaxed) / PAGE;
+        let all = self.committed.load(Ordering::Relaxed) > HUGE_FROM;
+        if (all || low < huge) && self.count(low..low + EACH) == 0 {
+            from = low;
+        }
+        if (all || high <= huge) && self.count(high - EACH..high) == 0 {
+            to = high;
+        }
+        from..to
+    }
+
+    /// Commits the pages that `[start, start+len)` touches, if `pay` pays for those that were not committed
+    /// before. The caller owns the granules concerned. False if it does not pay.
+    pub fn commit_span(&self, start: usize, len: usize, pay: impl Fn(usize) -> bool) -> bool {
+        let exact = start / PAGE..(start + len).div_ceil(PAGE);
+        if self.count(exact.clone()) == exact.len() {
+            return true;
+        }
+        let wide = self.widen(exact.clone());
+        self.take(wide.clone(), &pay) || (wide != exact && self.take(exact, &pay))
+    }
+
+    fn take(&self, pages: Range<usize>, pay: &impl Fn(usize) -> bool) -> bool {
+        let bytes = (pages.len() - self.count(pages.clone())) * PAGE;
+        if !pay(bytes) {
+            return false;
+        }
+        let chunks = (pages.end * PAGE).div_ceil(CHUNK);
+        self.mark(pages, true);
+        let now = self.committed.load(Ordering::Relaxed);
+        if chunks > self.top.load(Ordering::Relaxed) {
+            let _space = self.space.lock();
+            self.raise_top(chunks, now);
+        }
+        true
+    }
+
+    /// Discards `[start, start+len)`, of whole chunks, and returns how many bytes of it were committed. The
+    /// caller uncharges them. Nobody uses the range.
+    pub fn decommit_span(&self, start: usize, len: usize) -> usize {
+        let pages = start / PAGE..(start + len) / PAGE;
+        let bytes = self.count(pages.clone()) * PAGE;
+        if bytes > 0 {
+            self.discard(start, len);
+            self.mark(pages, false);
+        }
+        bytes
+    }
+
+    /// The words of the bitmap that `pages` lie in, each with the bits that are meant.
+    fn words(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let end = if pages.is_empty() { 0 } else { pages.end.div_ceil(64) };
+        (pages.start / 64..end).map(move |w| {
+            let (from, to) = (pages.start.max(w * 64) - w * 64, pages.end.min(w * 64 + 64) - w * 64);
+            (w, (u64::MAX >> (64 - (to - from))) << from)
+        })
+    }
+
+    /// How many of the pages are committed.
+    fn count(&self, pages: Range<usize>) -> usize {
+        Self::words(pages)
+            .map(|(w, bits)| (self.tables.page_word(w).load(Ordering::Relaxed) & bits).count_ones() as usize)
+            .sum()
+    }
+
+    /// Marks the pages as committed or not, and counts those that were not so before.
+    fn mark(&self, pages: Range<usize>, committed: bool) {
+        for (w, bits) in Self::words(pages) {
+            let word = self.tables.page_word(w);
+            let mut changed = match committed {
+                true => bits & !word.fetch_or(bits, Ordering::Relaxed),
+                false => bits & word.fetch_and(!bits, Ordering::Relaxed),
+            };
+            while changed != 0 {
+                let first = changed.trailing_zeros();
+                let count = (changed >> first).trailing_ones();
+                let (start, bytes) = ((w * 64 + first as usize) * PAGE, count as usize * PAGE);
+                match committed {
+                    true => self.commit(start, bytes),
+                    false => self.forget(start, bytes),
+                }
+                changed &= u64::MAX.checked_shl(first + count).unwrap_or(0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_cover_every_chunk_once() {
+        for from in [0, 1, 63, 64, 65, 130] {
+            for n in [0, 1, 2, 63, 64, 65, 200] {
+                let mut seen = vec![];
+                for (w, bits) in Inner::words(from..from + n) {
+                    seen.extend((0..64).filter(|b| bits >> b & 1 == 1).map(|b| w * 64 + b));
+                }
+                assert_eq!(seen, (from..from + n).collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What an arena holds, where it is, and what moving it has cost so far.
+
+use super::{Arena, Inner, STORED};
+use crate::pager::{self, Moved};
+use crate::set::ArenaSet;
+use crate::sys::{CHUNK, Fd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Sums over the evicts and restores of an arena. Written by the pager only.
+#[derive(Default)]
+pub(crate) struct Totals {
+    evictions: AtomicU64,
+    restores: AtomicU64,
+    evicted: AtomicU64,
+    restored: AtomicU64,
+    written: AtomicU64,
+    read: AtomicU64,
+    scanned: AtomicU64,
+    punched: AtomicU64,
+}
+
+fn add(sum: &AtomicU64, n: u64) {
+    sum.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Totals {
+    /// An evict begins that may give back what the arena has in RAM.
+    pub fn begin_evict(&self) {
+        add(&self.evictions, 1);
+    }
+
+    /// A restore begins that may bring in what is out.
+    pub fn begin_restore(&self) {
+        add(&self.restores, 1);
+    }
+
+    /// Counts what an evict did between two moments.
+    pub fn evicted(&self, from: Moved, to: Moved) {
+        add(&self.evicted, to.freed_or_filled - from.freed_or_filled);
+        add(&self.written, to.bytes - from.bytes);
+        add(&self.scanned, to.scanned - from.scanned);
+        add(&self.punched, to.punched - from.punched);
+    }
+
+    /// Counts what a restore did between two moments.
+    pub fn restored(&self, from: Moved, to: Moved) {
+        add(&self.restored, to.freed_or_filled - from.freed_or_filled);
+        add(&self.read, to.bytes - from.bytes);
+        add(&self.scanned, to.scanned - from.scanned);
+    }
+}
+
+/// One arena at a moment, and what moving it has cost since it was made. All sizes are in bytes.
+///
+/// Made by [`Arena::stats`] and [`ArenaSet::stats`]. The fields are looked up one after the other, so while other
+/// threads allocate, or the pager is at work, they need not fit together to the byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArenaStats {
+    /// Address space set aside.
+    pub reserved: usize,
+    /// Committed and charged, in RAM or out: a multiple of 4 KiB.
+    pub held: usize,
+    /// Of `held`, what was moved out and has not been restored or freed since.
+    pub out: usize,
+    /// Pages of the process's own that are in RAM now, as the kernel has them: less than `held - out` where
+    /// committed memory was never touched. `None` on kernels before Linux 6.7, which do not tell.
+    pub in_ram: Option<usize>,
+    /// Of `in_ram`, what lies in huge pages (2 MiB). `None` as above.
+    pub huge: Option<usize>,
+    /// Blocks of 64 KiB that the scratch file holds and that would be read by a restore.
+    pub stored_blocks: usize,
+    /// Space the scratch file takes, as its file system reports it: 0 before the first evict.
+    pub on_scratch: u64,
+    /// Evicts begun while something of it was in RAM.
+    pub evictions: u64,
+    /// Restores begun while something of it was out.
+    pub restores: u64,
+    /// RAM given back by all evicts.
+    pub evicted: u64,
+    /// RAM taken by all restores.
+    pub restored: u64,
+    /// Written to the scratch file.
+    pub written: u64,
+    /// Read from the scratch file by restores. What the kernel brought in by itself, because it was touched
+    /// while it was out, is not counted.
+    pub read: u64,
+    /// Compared or verified by checksum.
+    pub scanned: u64,
+    /// Given back by evicts that punched holes into the scratch file.
+    pub punched: u64,
+}
+
+impl Arena {
+    /// The figures of this arena.
+    ///
+    /// Costs two or three system calls and a look at one byte per 64 KiB of the arena's highest use; allocates
+    /// nothing.
+    ///
+    /// ```
+    /// use sbmalloc::{Arena, ArenaOptions, SbVec};
+    /// let arena = Arena::new(&ArenaOptions::default())?;
+    /// let mut numbers = SbVec::new_in(&arena);
+    /// numbers.resize(1 << 20, 7u64);
+    /// assert_eq!(arena.stats().held, 8 << 20);
+    /// sbmalloc::pager::evict()?;
+    /// assert_eq!((arena.stats().out, arena.stats().written), (8 << 20, 8 << 20));
+    /// sbmalloc::pager::restore()?;
+    /// assert_eq!((arena.stats().out, arena.stats().read), (0, 8 << 20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stats(&self) -> ArenaStats {
+        self.inner().stats()
+    }
+}
+
+impl ArenaSet {
+    /// The figures of every arena of the set, for [`PROCESS`](crate::PROCESS) those of the heap among them: the one of
+    /// small blocks first, then that of large ones, if the heap has been used at all.
+    pub fn stats(&'static self) -> impl Iterator<Item = ArenaStats> {
+        // One at a time under the pager's lock: the caller may allocate, and so page, in between.
+        (0..crate::MAX_ARENAS).filter_map(|slot| {
+            let _pager = pager::exclude();
+            self.arena(slot).map(Inner::stats)
+        })
+    }
+}
+
+impl Inner {
+    fn stats(&self) -> ArenaStats {
+        let load = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let extent = self.extent();
+        let pages = present_pages(self.base, extent);
+        let stored = |i: &usize| self.block(*i).load(Ordering::Relaxed) == STORED;
+        ArenaStats {
+            reserved: self.len(),
+            held: self.committed.load(Ordering::Relaxed),
+            out: self.out.load(Ordering::Relaxed),
+            in_ram: pages.map(|p| p.present),
+            huge: pages.map(|p| p.huge),
+            stored_blocks: (0..extent / CHUNK).filter(stored).count(),
+            on_scratch: self.store().map_or(0, |store| on_disk(store.mapping_fd())),
+            evictions: load(&self.totals.evictions),
+            restores: load(&self.totals.restores),
+            evicted: load(&self.totals.evicted),
+            restored: load(&self.totals.restored),
+            written: load(&self.totals.written),
+            read: load(&self.totals.read),
+            scanned: load(&self.totals.scanned),
+            punched: load(&self.totals.punched),
+        }
+    }
+}
+
+fn on_disk(fd: i32) -> u64 {
+    // SAFETY: a zeroed stat is valid, and the kernel fills it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        if libc::fstat(fd, &mut stat) == 0 { stat.st_blocks as u64 * 512 } else { 0 }
+    }
+}
+
+/// Pages of the process's own, in bytes.
+#[derive(Clone, Copy, Default)]
+struct Present {
+    present: usize,
+    huge: usize,
+}
+
+/// The kernel's `struct pm_scan_arg`.
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    report: u64,
+}
+
+/// The kernel's `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610u32 as libc::Ioctl;
+const OF_FILE: u64 = 1 << 2;
+const IN_RAM: u64 = 1 << 3;
+const ZERO_PAGE: u64 = 1 << 5;
+const HUGE: u64 = 1 << 6;
+
+/// What of `[base, base+len)` is in RAM; `None` if the kernel does not tell (before Linux 6.7).
+fn present_pages(base: usize, len: usize) -> Option<Present> {
+    let map = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY).ok()?;
+    let mut found = Present::default();
+    let mut regions = [Region { start: 0, end: 0, categories: 0 }; 64];
+    let (mut start, end) = (base as u64, (base + len) as u64);
+    while start < end {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start,
+            end,
+            walk_end: 0,
+            regions: regions.as_mut_ptr() as u64,
+            regions_len: regions.len() as u64,
+            max_pages: 0,
+            // In RAM, and neither a file's nor the page that stands for memory never written.
+            inverted: OF_FILE | ZERO_PAGE,
+            all_of: IN_RAM | OF_FILE | ZERO_PAGE,
+            any_of: 0,
+            report: HUGE,
+        };
+        // SAFETY: the kernel reads and writes `scan`, and fills at most `regions_len` regions.
+        let n = unsafe { libc::ioctl(map.0, PAGEMAP_SCAN, &raw mut scan) };
+        for region in &regions[..usize::try_from(n).ok()?.min(64)] {
+            let bytes = (region.end - region.start) as usize;
+            found.present += bytes;
+            found.huge += if region.categories & HUGE != 0 { bytes } else { 0 };
+        }
+        if scan.walk_end <= start {
+            return None;
+        }
+        start = scan.walk_end;
+    }
+    Some(found)
+}
