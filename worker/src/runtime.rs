@@ -23,6 +23,9 @@ pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
 /// How long a thread other than the communicating one waits for memory before it takes what is not there.
 const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long to try to stop the other threads for a restore, before the rank runs on with its memory out.
+const BUSY_PATIENCE_NS: u64 = 1_000_000_000;
+
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 /// This process as a rank of a job.
@@ -137,13 +140,16 @@ impl Runtime {
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut executor = RankPager { runtime: self, for_memory, site, paging_ns: 0 };
+        let mut executor = RankPager { runtime: self, for_memory, site, paging_ns: 0, moved: false };
         block.word.wait(&SharedFutex, &mut executor, satisfied);
-        let paging_ns = executor.paging_ns;
+        let RankPager { paging_ns, moved, .. } = executor;
         block.publish(Waiting::Nothing);
         self.take_token();
         block.waiting_ns.fetch_add(block.next_span().saturating_sub(paging_ns), SeqCst);
         block.paging_ns.fetch_add(paging_ns, SeqCst);
+        if !moved {
+            pager::continue_phase();
+        }
         if pager::is_evicted() {
             self.meter.start();
         }
@@ -384,6 +390,8 @@ struct RankPager<'a> {
     for_memory: bool,
     /// Where it waits.
     site: u64,
+    /// It was brought back, for what comes after this wait.
+    moved: bool,
     paging_ns: u64,
 }
 
@@ -467,6 +475,12 @@ impl Pager for RankPager<'_> {
             let mut limit = |_| usize::try_from(granted()).unwrap_or(usize::MAX);
             let (moved, all) = match pager::restore_for(self.site, &mut limit) {
                 Ok(done) => done,
+                // Passes, as a rule; and what is out is legal to touch.
+                Err(PagerError::ThreadsBusy { .. }) if begin + BUSY_PATIENCE_NS > monotonic_ns() => {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+                Err(PagerError::ThreadsBusy { .. }) => break true,
                 Err(error) => runtime.lost(error),
             };
             block.restored.fetch_add(moved.freed_or_filled, SeqCst);
@@ -497,6 +511,7 @@ impl Pager for RankPager<'_> {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
             pager::begin_phase(self.site);
+            self.moved = true;
         }
         runs
     }

@@ -80,7 +80,7 @@ impl Setup {
             first_reserve: first,
             moves: 2 * tokens,
             part: PART,
-            ahead: managed / 5,
+            ahead: managed / 8,
         };
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {

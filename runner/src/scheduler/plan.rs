@@ -124,6 +124,7 @@ impl Scheduler {
         let mut places = i64::from(self.limits.resident) - i64::from(index.places - index.freeing);
         let wanted: Vec<Claim> = self.claims().take(self.limits.moves as usize).collect();
         let idle = self.index.active == 0;
+        let mut last = None;
         for (nth, claim) in wanted.into_iter().enumerate() {
             let (Claim::Ready(rank) | Claim::Unborn(rank)) = claim;
             let (lacks, state) = (self.claimed(claim), &self.ranks[rank as usize]);
@@ -141,7 +142,16 @@ impl Scheduler {
                 if victim.is_none() && places < 0 {
                     victim = self.victim(false).or(part);
                 }
+                // Rather more of the one that goes already: the others have been kept for longer.
+                if room < 0
+                    && places >= 0
+                    && let Some(more) = self.evict_more(last, -room, effects)
+                {
+                    room = room.saturating_add(more);
+                    continue;
+                }
                 let Some(victim) = victim else { return };
+                last = Some(victim);
                 let gives = self.evict(victim, if places < 0 { ALL } else { -room }, effects);
                 room = room.saturating_add(gives);
                 places += i64::from(self.ranks[victim as usize].keep == 0);
@@ -389,6 +399,21 @@ impl Scheduler {
         self.update(rank, |state| state.leave(keep));
         effects.push(Effect::Evict { rank, keep });
         signed(granted - keep)
+    }
+
+    /// Has a rank whose eviction was ordered just now leave with up to `lack` bytes more; how many those are.
+    fn evict_more(&mut self, rank: Option<Rank>, lack: i64, effects: &mut [Effect]) -> Option<i64> {
+        let rank = rank?;
+        let before = self.ranks[rank as usize].keep;
+        let keep = admission::keep(&self.limits, before, lack);
+        let order = effects.iter_mut().rev().find_map(|effect| match effect {
+            Effect::Evict { rank: other, keep } if *other == rank => Some(keep),
+            _ => None,
+        });
+        let order = order.filter(|_| keep < before)?;
+        *order = keep;
+        self.update(rank, |state| state.keep = keep);
+        Some(signed(before - keep))
     }
 
     fn note_overdraft(&mut self, rank: Rank, overdraft: bool) {

@@ -62,6 +62,14 @@ impl Scheduler {
             _ => None,
         };
         let queue = (self.index.ready.len() + self.index.unborn.len()) as u64;
+        // When it blocked so many were missing; of those that do not wait by now no more than these are.
+        let others = (self.ranks.len() as u64) - u64::from(self.index.waiting) - u64::from(self.index.exited);
+        let wait = match wait {
+            Wait::Collective { missing } => {
+                Wait::Collective { missing: missing.min(u32::try_from(others).unwrap_or(u32::MAX)) }
+            }
+            wait => wait,
+        };
         u8::try_from(distance(wait, from, queue).checked_ilog2().map_or(0, |log| log + 1)).unwrap_or(u8::MAX)
     }
 

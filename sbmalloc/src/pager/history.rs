@@ -117,11 +117,6 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Whether the site has been visited before, so that what is likely to be used is more than a guess.
-    pub fn is_known(self) -> bool {
-        self.slot != ANYWHERE && self.site.visit > 1
-    }
-
     /// What to do with granule `g`, whose history is `bytes`.
     pub fn plan(self, g: usize, bytes: impl Fn(usize) -> u8) -> Plan {
         if self.slot != ANYWHERE {
@@ -263,6 +258,13 @@ impl Sites {
         self.slots[slot].used = self.clock;
         self.phase = Some(slot);
         known.is_none().then_some(slot)
+    }
+
+    /// The phase that goes on is no longer that of one site.
+    pub fn blur(&mut self) {
+        if self.phase.is_some() {
+            self.phase = Some(ANYWHERE);
+        }
     }
 
     /// Whether a phase goes on, so that a look at the granules tells something about it.

@@ -175,8 +175,7 @@ pub fn in_ram() -> usize {
     PROCESS.in_ram()
 }
 
-/// Committed bytes of the process likely to be used after the wait at `site`, in RAM or out; all of them if it has not been
-/// seen to compute after that wait.
+/// Committed bytes of the process likely to be used after the wait at `site`, in RAM or out.
 pub fn likely(site: u64) -> usize {
     PROCESS.likely(site)
 }
@@ -185,6 +184,12 @@ pub fn likely(site: u64) -> usize {
 /// until the pager next looks is what [`restore_for`] will bring in the next time.
 pub fn begin_phase(site: u64) {
     PROCESS.begin_phase(site);
+}
+
+/// The process goes on after a wait at which nothing of it was moved: what it uses from now on says nothing about the
+/// site where the phase began.
+pub fn continue_phase() {
+    PROCESS.sites(&mut PAGER.lock()).blur();
 }
 
 /// From now on somebody looks at [`touched`] while the process computes, and calls [`catch_up`]: what is not known to be
@@ -272,7 +277,7 @@ pub(crate) fn restore_set_for(
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {
     let mut buffers = PAGER.lock();
-    let outlook = own::outlook(set, &mut buffers, Some(site)).filter(|outlook| outlook.is_known());
+    let outlook = own::outlook(set, &mut buffers, Some(site));
     let of_arena = |arena: &crate::arena::Inner| {
         let likely = (0..arena.granules()).filter(|&g| own::is_likely(outlook, arena, g));
         likely.map(|g| arena.held(g) as usize * PAGE).sum::<usize>()

@@ -305,7 +305,19 @@ impl<'a> World<'a> {
         match process.place {
             Place::Gone => self.lose(rank),
             Place::Resident if runs => self.lose(rank),
-            Place::Resident | Place::Out if refused => self.news.push_back(Event::EvictRefused { rank }),
+            Place::Resident | Place::Out if refused => {
+                let (place, wait) = (process.place, process.waits);
+                let (granted, held) = (process.holds, process.size);
+                self.news.push_back(Event::EvictRefused { rank });
+                if place == Place::Out {
+                    // It may have left by itself, which was not heard while an answer was awaited.
+                    let waits = wait.unwrap_or(Wait::Other);
+                    self.news.push_back(Event::Left { rank, wait: waits, granted, held });
+                    if wait.is_none() {
+                        self.news.push_back(Event::Runnable { rank });
+                    }
+                }
+            }
             Place::Resident | Place::Out => {
                 if process.place == Place::Resident {
                     (process.size, process.inside) = (process.holds, process.holds);
