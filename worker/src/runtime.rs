@@ -420,6 +420,10 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let keep = block.keep.load(SeqCst);
+        if !self.for_memory && !runtime.out.load(SeqCst) {
+            // What was freed and is kept for reuse need not be written. Not in the middle of an allocation.
+            sbmalloc::trim();
+        }
         // What was set aside and not used is not in RAM, so the first word of progress gives it back.
         block.prepaid.store(0, SeqCst);
         let begin = monotonic_ns();
