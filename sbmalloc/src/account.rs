@@ -107,3 +107,11 @@ pub fn held_bytes() -> usize {
 pub fn resident_bytes() -> usize {
     held_bytes().saturating_sub(arena::out_bytes())
 }
+
+pub(crate) fn begin_fork() {
+    SLOT.begin_fork();
+}
+
+pub(crate) fn end_fork() {
+    SLOT.end_fork();
+}

@@ -52,9 +52,11 @@ fn arena(slot: &AtomicPtr<Inner>) -> Option<&'static Inner> {
     Some(unsafe { &*at })
 }
 
+/// Held while the arenas are reserved.
+static ONCE: Lock<()> = Lock::new(());
+
 #[cold]
 fn reserve() -> bool {
-    static ONCE: Lock<()> = Lock::new(());
     let _once = ONCE.lock();
     if REFUSED.load(Ordering::Relaxed) {
         return false;
@@ -296,4 +298,23 @@ pub fn trim() -> bool {
     };
     account::uncharge(refund);
     any
+}
+
+/// Around a fork: nobody is in the middle of an allocation.
+pub(crate) fn begin_fork() {
+    HEAP.begin_fork();
+    ONCE.begin_fork();
+    for slot in [&SMALL, &RUNS] {
+        // SAFETY: the heap's arenas are never dropped.
+        unsafe { slot.load(Ordering::Acquire).as_ref() }.inspect(|arena| arena.begin_fork());
+    }
+}
+
+pub(crate) fn end_fork() {
+    for slot in [&SMALL, &RUNS] {
+        // SAFETY: as above.
+        unsafe { slot.load(Ordering::Acquire).as_ref() }.inspect(|arena| arena.end_fork());
+    }
+    ONCE.end_fork();
+    HEAP.end_fork();
 }

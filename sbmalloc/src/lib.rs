@@ -18,6 +18,8 @@
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
 //! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
+//! | [`mapping`] | memory that a program maps itself, for the preloaded library; `protection`: guard pages and the like in it |
+//! | [`fork`] | what a process with threads does around a fork |
 //! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
 //! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
 //! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
@@ -38,10 +40,13 @@ mod alloc_api;
 mod arena;
 mod collections;
 mod config;
+pub mod fork;
 mod frames;
 mod heap;
 mod lock;
+pub mod mapping;
 pub mod pager;
+mod protection;
 mod set;
 mod store;
 mod sys;

@@ -22,7 +22,7 @@ pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
 /// How long a thread other than the communicating one waits for memory before it takes what is not there.
 const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
 
-static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+pub(crate) static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 /// This process as a rank of a job.
 pub(crate) struct Runtime {
@@ -30,13 +30,28 @@ pub(crate) struct Runtime {
     pub mail: Mail,
     pub rank: u32,
     control: OwnedFd,
-    owner: i32,
+    pub(crate) owner: i32,
+    /// Whether it computes only while it has a token. Programs not written for us do not: they block in calls
+    /// that do not give it back.
+    tokens: bool,
+    /// The numbers of what was handed down.
+    pub(crate) fds: [RawFd; 4],
     attached: AtomicBool,
 }
 
-impl Runtime {
-    /// Attach if `bdrun` started this process; `None` if nobody did.
-    pub fn attach() -> Result<Option<&'static Self>> {
+/// What `bdrun` hands down to a rank.
+pub(crate) struct Handed {
+    pub segment: Segment,
+    pub mail: Mail,
+    pub control: OwnedFd,
+    pub rank: u32,
+    /// The numbers of all four descriptors.
+    pub fds: [RawFd; 4],
+}
+
+impl Handed {
+    /// Take what the environment says was handed down to this process; `None` if nothing was.
+    pub fn take() -> Result<Option<Self>> {
         let Some(fds) = std::env::var_os(ENV[2]) else { return Ok(None) };
         let bad = |what: String| Error::Runtime(format!("environment of this rank: {what}"));
         let number = |name: &str| {
@@ -48,47 +63,64 @@ impl Runtime {
         let (rank, size) = (number(ENV[0])?, number(ENV[1])?);
         let fds: Vec<RawFd> =
             fds.to_str().map(|s| s.split(',').filter_map(|x| x.parse().ok()).collect()).unwrap_or_default();
-        let &[segment, mail, spill, control] = fds.as_slice() else {
+        let Ok(fds) = <[RawFd; 4]>::try_from(fds) else {
             return Err(bad(format!("{} does not name four descriptors", ENV[2])));
         };
         if RUNTIME.get().is_some() {
             return Err(Error::Runtime("init was called twice".into()));
         }
-        let mut owned = Vec::with_capacity(4);
-        for fd in [segment, mail, spill, control] {
-            // SAFETY: F_GETFD on any number is harmless.
-            if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
-                return Err(bad(format!("descriptor {fd} is not open")));
-            }
-            // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is unset).
-            owned.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: F_GETFD on any number is harmless.
+        if let Some(fd) = fds.iter().find(|&&fd| fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0) {
+            return Err(bad(format!("descriptor {fd} is not open")));
         }
-        let mut owned = owned.into_iter();
-        let mut next = || owned.next().ok_or_else(|| bad("descriptors".into()));
-        let segment = Segment::open(next()?).map_err(runtime)?;
-        let mail = Mail::open(next()?, next()?);
-        let control = next()?;
+        // SAFETY: they are open (just tested), were handed down for us alone, and are taken only once (RUNTIME is unset).
+        let [segment, mail, spill, control] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let segment = Segment::open(segment).map_err(runtime)?;
         if segment.np() != size || rank >= size {
             return Err(bad(format!("rank {rank} of {size}, but the segment has {} ranks", segment.np())));
         }
-        if segment.rank(rank).attached.swap(1, SeqCst) != 0 {
+        Ok(Some(Self { segment, mail: Mail::open(mail, spill), control, rank, fds }))
+    }
+}
+
+impl Runtime {
+    /// Attach if `bdrun` started this process; `None` if nobody did.
+    pub fn attach() -> Result<Option<&'static Self>> {
+        let Some(handed) = Handed::take()? else { return Ok(None) };
+        for fd in handed.fds {
+            // SAFETY: an open descriptor of ours.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+        if handed.segment.rank(handed.rank).attached.swap(1, SeqCst) != 0 {
             return Err(Error::Runtime(format!(
-                "another process of rank {rank} has attached already; one process of each rank may call init"
+                "another process of rank {} has attached already; one process of each rank may call init",
+                handed.rank
             )));
         }
+        Self::begin(handed, true, |this| this).map(Some)
+    }
+
+    /// This process is the rank from now on. `account` says who charges its memory; with `tokens` it computes only
+    /// while it has one.
+    pub(crate) fn begin(
+        handed: Handed,
+        tokens: bool,
+        account: impl FnOnce(&'static Self) -> &'static dyn sbmalloc::Account,
+    ) -> Result<&'static Self> {
+        let Handed { segment, mail, rank, control, fds } = handed;
         // SAFETY: gettid has no preconditions.
         let owner = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        let this = Self { segment, mail, rank, control, owner, attached: AtomicBool::new(false) };
+        let this = Self { segment, mail, rank, control, owner, tokens, fds, attached: AtomicBool::new(false) };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
-        sbmalloc::set_account(this)
+        sbmalloc::set_account(account(this))
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
         control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })
             .map_err(runtime)?;
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
-        Ok(Some(this))
+        Ok(this)
     }
 
     pub fn block(&self) -> &RankBlock {
@@ -120,12 +152,18 @@ impl Runtime {
     }
 
     fn take_token(&self) {
+        if !self.tokens {
+            return;
+        }
         self.segment.header().tokens.acquire();
         // From now on the master gives it back should this process end.
         self.block().has_token.store(1, SeqCst);
     }
 
     fn give_token(&self) {
+        if !self.tokens {
+            return;
+        }
         self.block().has_token.store(0, SeqCst);
         self.segment.header().tokens.release();
     }
@@ -145,7 +183,7 @@ impl Runtime {
     }
 
     /// What was set aside for this rank and not used is others' while it waits.
-    fn give_reserve_back(&self) {
+    pub(crate) fn give_reserve_back(&self) {
         let block = self.block();
         let unused = block.prepaid.swap(0, SeqCst);
         if unused > 0 {

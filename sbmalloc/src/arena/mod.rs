@@ -11,6 +11,7 @@
 
 mod discard;
 mod handle;
+mod pages;
 mod runs;
 mod tables;
 
@@ -174,6 +175,15 @@ impl Inner {
         let before = self.out.swap(now, Ordering::Relaxed);
         OUT.fetch_add(now, Ordering::Relaxed);
         OUT.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Around a fork: nobody is in the middle of taking or freeing space.
+    pub fn begin_fork(&self) {
+        self.space.begin_fork();
+    }
+
+    pub fn end_fork(&self) {
+        self.space.end_fork();
     }
 
     /// Counts bytes as given back; the caller uncharges them once it holds no lock.

@@ -136,3 +136,11 @@ pub(crate) fn evict_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
 pub(crate) fn restore_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
     own::Session::begin(&PAGER)?.restore(set)
 }
+
+pub(crate) fn begin_fork() {
+    PAGER.begin_fork();
+}
+
+pub(crate) fn end_fork() {
+    PAGER.end_fork();
+}

@@ -5,6 +5,7 @@ use super::{Moved, PagerError, plan};
 use crate::arena::{Inner, STALE, STORED};
 use crate::config;
 use crate::lock::{Guard, Lock};
+use crate::protection::Lifted;
 use crate::set::ArenaSet;
 use crate::store::{Queue, Store};
 use crate::sys::{self, CHUNK, Errno, GRANULE};
@@ -27,6 +28,7 @@ impl Buffers {
 /// The right to move memory: other threads are parked and signals held back while it lives.
 /// The fields are dropped in this order.
 pub(super) struct Session {
+    _lifted: Lifted,
     pub pagemap: Pagemap,
     _parked: Parked,
     _masked: Masked,
@@ -45,7 +47,8 @@ impl Session {
         let buffers = pager.lock();
         let masked = Masked::new();
         let parked = threads::park_others()?;
-        Ok(Self { pagemap: Pagemap::open()?, _parked: parked, _masked: masked, buffers })
+        let pagemap = Pagemap::open()?;
+        Ok(Self { _lifted: Lifted::new(), pagemap, _parked: parked, _masked: masked, buffers })
     }
 
     /// Writes everything out first and maps the files then, so that a full disk changes nothing.
