@@ -22,7 +22,7 @@
 //! | [`local`] | ranks as threads of one process; size 1 without a launcher |
 //! | `shm` | ranks as processes under `bdrun`, through the shared segment |
 //! | [`matching`] | pure: which message belongs to which receive |
-//! | [`preload`], [`note`] | programs not written for us, under `libsbmalloc.so`; those that are, marked |
+//! | [`preload`] | programs not written for us, under `libsbmalloc.so` |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
 pub mod backend;
@@ -31,7 +31,6 @@ mod communicator;
 mod error;
 pub mod local;
 pub mod matching;
-pub mod note;
 pub mod preload;
 mod runtime;
 mod shm;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::mail::Mail;
+use bdrun_ipc::note::Note;
 use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting, monotonic_ns};
 use bdrun_ipc::state::{Pager, State, Woken};
 use sbmalloc::pager::PagerError;
@@ -38,6 +39,11 @@ pub(crate) struct Runtime {
     pub(crate) fds: [RawFd; 4],
     attached: AtomicBool,
 }
+
+/// Tells `bdrun`, and `libsbmalloc.so`, that this program needs no library in front of it.
+#[used]
+#[unsafe(link_section = ".note.bdrun")]
+static NOTE: Note = Note::OURS;
 
 /// What `bdrun` hands down to a rank.
 pub(crate) struct Handed {

@@ -10,6 +10,7 @@
 //! | `listen.rs` | the two listening threads |
 //! | `observe.rs` | from state words to scheduler events |
 //! | `orders.rs` | from scheduler effects to state words and processes |
+//! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
@@ -19,6 +20,7 @@ mod describe;
 mod listen;
 mod observe;
 mod orders;
+mod preload;
 mod report;
 mod setup;
 

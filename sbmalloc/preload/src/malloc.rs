@@ -1,0 +1,174 @@
+//! The C functions, with the semantics of glibc's.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::blocks;
+use crate::start::scheduling_point;
+use crate::sys::{PAGE, keeping_errno, set_errno};
+
+/// What `malloc` aligns to.
+const ALIGN: usize = 16;
+/// More no object may have.
+const MOST: usize = isize::MAX as usize - PAGE;
+
+/// A block, or null with errno set.
+#[inline(always)]
+pub(crate) fn get(size: usize, align: usize, zeroed: bool) -> *mut c_void {
+    scheduling_point();
+    let at = match () {
+        () if size > MOST || align > MOST => ptr::null_mut(),
+        () if zeroed => blocks::alloc_zeroed(size, align),
+        () => blocks::alloc(size, align),
+    };
+    if at.is_null() {
+        set_errno(libc::ENOMEM);
+    }
+    at.cast()
+}
+
+/// Frees a block; what is not ours (the dynamic linker's own first blocks) is left alone.
+///
+/// # Safety
+/// As for `free`.
+#[inline(always)]
+pub(crate) unsafe fn put(at: *mut c_void) {
+    scheduling_point();
+    if !at.is_null() {
+        // SAFETY: as for `free`.
+        keeping_errno(|| unsafe { blocks::free(at.cast()) });
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn malloc(size: usize) -> *mut c_void {
+    get(size, ALIGN, false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    get(count.checked_mul(size).unwrap_or(usize::MAX), ALIGN, true)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free(at: *mut c_void) {
+    // SAFETY: the caller's contract.
+    unsafe { put(at) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
+    if at.is_null() {
+        return get(size, ALIGN, false);
+    }
+    if size == 0 {
+        // SAFETY: the caller's contract.
+        unsafe { put(at) };
+        return ptr::null_mut();
+    }
+    scheduling_point();
+    // SAFETY: the caller's contract.
+    let to = if size > MOST { ptr::null_mut() } else { unsafe { blocks::realloc(at.cast(), size) } };
+    if to.is_null() {
+        set_errno(libc::ENOMEM);
+    }
+    to.cast()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn reallocarray(at: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    match count.checked_mul(size) {
+        Some(bytes) => unsafe { realloc(at, bytes) },
+        None => {
+            set_errno(libc::ENOMEM);
+            ptr::null_mut()
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size: usize) -> i32 {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
+    let at = keeping_errno(|| get(size, align.max(ALIGN), false));
+    if at.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller gives a place for a pointer.
+    unsafe { *to = at };
+    0
+}
+
+/// glibc takes any alignment, as the next power of two.
+fn aligned(align: usize, size: usize) -> *mut c_void {
+    get(size, align.max(ALIGN).checked_next_power_of_two().unwrap_or(usize::MAX), false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    aligned(align, size)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    aligned(align, size)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn valloc(size: usize) -> *mut c_void {
+    get(size, PAGE, false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    get(size.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX), PAGE, false)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> usize {
+    // SAFETY: the caller's contract.
+    if at.is_null() { 0 } else { unsafe { blocks::usable_size(at.cast()) } }
+}
+
+/// The names under which programs reach past an allocator in front of them; glibc's own must not be mixed with ours.
+mod by_glibc_name {
+    use super::*;
+
+    #[unsafe(no_mangle)]
+    extern "C" fn __libc_malloc(size: usize) -> *mut c_void {
+        malloc(size)
+    }
+    #[unsafe(no_mangle)]
+    extern "C" fn __libc_calloc(count: usize, size: usize) -> *mut c_void {
+        calloc(count, size)
+    }
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __libc_realloc(at: *mut c_void, size: usize) -> *mut c_void {
+        // SAFETY: the caller's contract.
+        unsafe { realloc(at, size) }
+    }
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __libc_free(at: *mut c_void) {
+        // SAFETY: the caller's contract.
+        unsafe { put(at) }
+    }
+    #[unsafe(no_mangle)]
+    extern "C" fn __libc_memalign(align: usize, size: usize) -> *mut c_void {
+        aligned(align, size)
+    }
+    #[unsafe(no_mangle)]
+    extern "C" fn __libc_valloc(size: usize) -> *mut c_void {
+        valloc(size)
+    }
+    #[unsafe(no_mangle)]
+    extern "C" fn __libc_pvalloc(size: usize) -> *mut c_void {
+        pvalloc(size)
+    }
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __posix_memalign(to: *mut *mut c_void, align: usize, size: usize) -> i32 {
+        // SAFETY: the caller's contract.
+        unsafe { posix_memalign(to, align, size) }
+    }
+}
