@@ -58,7 +58,7 @@ impl SbAlloc {
                 // SAFETY: the caller's contract; what is cut off is no longer used.
                 Some(arena) => unsafe { arena.resize(at, to) }.then_some(at),
                 // SAFETY: the caller's contract.
-                None => NonNull::new(unsafe { heap::realloc(at.as_ptr(), from, old.align(), to) }),
+                None => NonNull::new(unsafe { heap::realloc(at.as_ptr(), to, old.align()) }),
             };
             if let Some(there) = there {
                 if zeroed && to > from {
@@ -100,7 +100,7 @@ unsafe impl Allocator for SbAlloc {
             // SAFETY: the caller's contract.
             Some(arena) => unsafe { arena.free(at) },
             // SAFETY: the caller's contract.
-            None => unsafe { heap::free(at.as_ptr(), layout.size(), layout.align()) },
+            None => unsafe { heap::free_sized(at.as_ptr(), layout.size(), layout.align()) },
         }
     }
 

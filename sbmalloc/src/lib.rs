@@ -17,7 +17,7 @@
 //! | `arena` | the range of addresses: reservation, runs of 64 KiB chunks, discarding, handles |
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
-//! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
+//! | `heap` | small blocks (mimalloc on an arena) and large runs; [`SbHeap`], [`raw`] |
 //! | [`mapping`] | memory that a program maps itself, for the preloaded library; `protection`: guard pages and the like in it |
 //! | [`fork`] | what a process with threads does around a fork |
 //! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
@@ -31,7 +31,8 @@
 //! # Forks
 //! A child that only execs is fine. A child of a *resident* process that goes on gets a scratch file of its own at
 //! its first evict. A child of an *evicted* process reads its parent's scratch file and must not go on: its
-//! own [`pager::evict`] and [`pager::restore`] fail or would see what the parent writes there later. Restore before forking.
+//! own [`pager::evict`] and [`pager::restore`] fail or would see what the parent writes there later. Restore before
+//! forking; [`fork`] does, and keeps other threads out of our locks meanwhile.
 
 #![cfg(target_os = "linux")]
 
@@ -47,6 +48,10 @@ mod lock;
 pub mod mapping;
 pub mod pager;
 mod protection;
+pub mod raw {
+    //! The heap by address, for those who export it as `malloc`.
+    pub use crate::heap::{alloc, alloc_zeroed, free, owns, realloc, trim, usable_size};
+}
 mod set;
 mod store;
 mod sys;

@@ -6,10 +6,8 @@
 
 use std::ffi::{CStr, c_void};
 
-use crate::malloc::{get, put};
+use crate::malloc::{get, natural, put};
 use crate::sys::Next;
-
-const ALIGN: usize = 16;
 
 /// The next operator of that name; the program ends as it would with an uncaught exception if there is none.
 #[cold]
@@ -29,8 +27,8 @@ macro_rules! operators_new {
             $size: usize $(, $align: usize)? $(, $tag: *const c_void)?
         ) -> *mut c_void {
             #[allow(unused_mut, unused_assignments, reason = "only some have an alignment")]
-            let mut align = ALIGN;
-            $(align = $align.max(ALIGN);)?
+            let mut align = natural($size);
+            $(align = align.max($align);)?
             let at = get($size, align, false);
             if !at.is_null() {
                 return at;

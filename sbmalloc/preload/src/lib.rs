@@ -20,7 +20,6 @@
 //! the C library is ready. No function in here takes a lock that it holds while calling another library,
 //! and a thread that waits at a scheduling point holds none.
 
-mod blocks;
 mod calls;
 mod cxx;
 mod malloc;

@@ -3,28 +3,35 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::blocks;
-use crate::start::scheduling_point;
-use crate::sys::{PAGE, keeping_errno, set_errno};
+use heap::raw;
 
-/// What `malloc` aligns to.
-const ALIGN: usize = 16;
+use crate::start::scheduling_point;
+use crate::sys::{Next, PAGE, keeping_errno, set_errno};
+
+/// What `malloc` aligns to, as far as an object of that size can need it.
+#[inline(always)]
+pub(crate) const fn natural(size: usize) -> usize {
+    if size > 8 { 16 } else { 8 }
+}
+
 /// More no object may have.
 const MOST: usize = isize::MAX as usize - PAGE;
+
+type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 
 /// A block, or null with errno set.
 #[inline(always)]
 pub(crate) fn get(size: usize, align: usize, zeroed: bool) -> *mut c_void {
     scheduling_point();
-    let at = match () {
+    let at: *mut c_void = match () {
         () if size > MOST || align > MOST => ptr::null_mut(),
-        () if zeroed => blocks::alloc_zeroed(size, align),
-        () => blocks::alloc(size, align),
+        () if zeroed => raw::alloc_zeroed(size, align).cast(),
+        () => raw::alloc(size, align).cast(),
     };
     if at.is_null() {
         set_errno(libc::ENOMEM);
     }
-    at.cast()
+    at
 }
 
 /// Frees a block; what is not ours (the dynamic linker's own first blocks) is left alone.
@@ -34,20 +41,21 @@ pub(crate) fn get(size: usize, align: usize, zeroed: bool) -> *mut c_void {
 #[inline(always)]
 pub(crate) unsafe fn put(at: *mut c_void) {
     scheduling_point();
-    if !at.is_null() {
+    if raw::owns(at.cast()) {
         // SAFETY: as for `free`.
-        keeping_errno(|| unsafe { blocks::free(at.cast()) });
+        keeping_errno(|| unsafe { raw::free(at.cast()) });
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn malloc(size: usize) -> *mut c_void {
-    get(size, ALIGN, false)
+    get(size, natural(size), false)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    get(count.checked_mul(size).unwrap_or(usize::MAX), ALIGN, true)
+    let size = count.checked_mul(size).unwrap_or(usize::MAX);
+    get(size, natural(size), true)
 }
 
 #[unsafe(no_mangle)]
@@ -59,7 +67,7 @@ unsafe extern "C" fn free(at: *mut c_void) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
     if at.is_null() {
-        return get(size, ALIGN, false);
+        return get(size, natural(size), false);
     }
     if size == 0 {
         // SAFETY: the caller's contract.
@@ -67,8 +75,13 @@ unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
         return ptr::null_mut();
     }
     scheduling_point();
+    if !raw::owns(at.cast()) {
+        static NEXT: Next = Next::new(c"realloc");
+        // SAFETY: the caller's contract; whoever it came from knows its size.
+        return unsafe { std::mem::transmute::<_, Realloc>(NEXT.get())(at, size) };
+    }
     // SAFETY: the caller's contract.
-    let to = if size > MOST { ptr::null_mut() } else { unsafe { blocks::realloc(at.cast(), size) } };
+    let to = if size > MOST { ptr::null_mut() } else { unsafe { raw::realloc(at.cast(), size, natural(size)) } };
     if to.is_null() {
         set_errno(libc::ENOMEM);
     }
@@ -92,7 +105,7 @@ unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size: us
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
     }
-    let at = keeping_errno(|| get(size, align.max(ALIGN), false));
+    let at = keeping_errno(|| get(size, align.max(16), false));
     if at.is_null() {
         return libc::ENOMEM;
     }
@@ -103,7 +116,7 @@ unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size: us
 
 /// glibc takes any alignment, as the next power of two.
 fn aligned(align: usize, size: usize) -> *mut c_void {
-    get(size, align.max(ALIGN).checked_next_power_of_two().unwrap_or(usize::MAX), false)
+    get(size, align.max(16).checked_next_power_of_two().unwrap_or(usize::MAX), false)
 }
 
 #[unsafe(no_mangle)]
@@ -129,7 +142,7 @@ extern "C" fn pvalloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> usize {
     // SAFETY: the caller's contract.
-    if at.is_null() { 0 } else { unsafe { blocks::usable_size(at.cast()) } }
+    if raw::owns(at.cast()) { unsafe { raw::usable_size(at.cast()) } } else { 0 }
 }
 
 /// The names under which programs reach past an allocator in front of them; glibc's own must not be mixed with ours.

@@ -13,9 +13,11 @@ mod discard;
 mod handle;
 mod pages;
 mod runs;
+mod spans;
 mod tables;
 
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
+pub(crate) use spans::GRANULES_FROM;
 
 use crate::frames::FrameKind;
 use crate::lock::Lock;
@@ -35,7 +37,7 @@ pub(crate) const STORED: u8 = 1;
 pub(crate) const STALE: u8 = 2;
 
 /// Bytes in use from which on an arena asks for huge pages, so that an idle process stays small.
-pub(crate) const HUGE_FROM: usize = 8 << 20;
+const HUGE_FROM: usize = 8 << 20;
 
 /// Bytes of all arenas that are out now.
 static OUT: AtomicUsize = AtomicUsize::new(0);
@@ -145,8 +147,9 @@ impl Inner {
         self.store().ok_or(Errno(libc::EBADF))
     }
 
-    /// The tracker's ranges for huge pages grow with the arena; called before a new run is touched.
-    fn grow_huge(&self, top_bytes: usize) {
+    /// The range for huge pages grows with the arena, once `in_use` bytes are worth it; called before new
+    /// memory is touched.
+    fn grow_huge(&self, top_bytes: usize, in_use: usize) {
         let from = match self.huge {
             HugePolicy::Never => return,
             HugePolicy::Always => 0,
@@ -154,17 +157,17 @@ impl Inner {
         };
         let end = top_bytes / GRANULE * GRANULE;
         let start = self.huge_end.load(Ordering::Relaxed);
-        if end > start && top_bytes > from {
+        if end > start && in_use > from {
             // A kernel without huge pages refuses; small ones do.
             let _ = sys::advise(self.base + start, end - start, libc::MADV_HUGEPAGE);
             self.huge_end.store(end, Ordering::Relaxed);
         }
     }
 
-    /// Raises the high-water mark to `chunk`, before anything below it is touched.
-    fn raise_top(&self, chunk: usize) {
+    /// Raises the high-water mark to `chunk`, before anything below it is touched. Under the lock of `space`.
+    fn raise_top(&self, chunk: usize, in_use: usize) {
         if chunk > self.top.load(Ordering::Relaxed) {
-            self.grow_huge(chunk * CHUNK);
+            self.grow_huge(chunk * CHUNK, in_use);
             self.top.store(chunk, Ordering::Release);
         }
     }
@@ -204,19 +207,4 @@ impl Inner {
 /// Pages that `bytes` take, as bytes.
 pub(crate) fn charged(bytes: usize) -> usize {
     sys::round_up(bytes, PAGE)
-}
-
-/// A segment that grows and shrinks at its end, for the small blocks of the heap.
-impl Inner {
-    /// Counts `bytes`, charged already, as committed at the end of a segment that now reaches `end`.
-    pub fn commit_to(&self, end: usize, bytes: usize) {
-        self.raise_top(end / CHUNK);
-        self.committed.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Discards the last `len` bytes of the segment, from `start`. The caller uncharges them.
-    pub fn decommit(&self, start: usize, len: usize) {
-        self.discard(start, len);
-        self.forget(len);
-    }
 }

@@ -36,7 +36,7 @@ impl Inner {
             return None;
         };
         self.paint(first, n, true);
-        self.raise_top(first + n);
+        self.raise_top(first + n, (first + n) * CHUNK);
         drop(space);
         for (i, bits) in chunks(first * CHUNK, len) {
             self.tables.run_pages(i).store(bits, Ordering::Release);

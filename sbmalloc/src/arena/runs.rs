@@ -82,7 +82,7 @@ impl Inner {
             return None;
         };
         self.paint(i, n, true);
-        self.raise_top(i + n);
+        self.raise_top(i + n, (i + n) * CHUNK);
         drop(space);
         self.tables.run_pages(i).store((bytes / PAGE) as u32, Ordering::Relaxed);
         self.committed.fetch_add(bytes, Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Inner {
                     return false;
                 }
                 self.paint(i + have, want - have, true);
-                self.raise_top(i + want);
+                self.raise_top(i + want, (i + want) * CHUNK);
             }
             self.tables.run_pages(i).store((new / PAGE) as u32, Ordering::Relaxed);
             self.committed.fetch_add(new - old, Ordering::Relaxed);
