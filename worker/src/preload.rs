@@ -12,7 +12,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
 use bdrun_ipc::segment::Waiting;
-use bdrun_ipc::state::State;
 
 use crate::runtime::{ENV, Handed, RUNTIME, Runtime};
 
@@ -118,16 +117,16 @@ pub fn descriptors() -> &'static [i32] {
     live().map_or(&[], |runtime| runtime.fds.as_slice())
 }
 
-/// The master wants this rank to leave, or may: wait as for memory. Returns at once where that cannot be: in another
-/// thread than the first, inside this library, in a child.
+/// The master wants this rank to leave, or may: wait as for memory. Returns at once where that cannot be: inside this
+/// library, in a child, while another thread waits. Any thread may wait, since the first one of a program with threads
+/// often sleeps in `pthread_join`; the others go on meanwhile.
 #[cold]
 pub fn scheduling_point() {
     let Some(runtime) = live() else { return };
     let Some(_busy) = Busy::begin() else { return };
     let block = runtime.block();
-    // SAFETY: neither has preconditions. The process is compared for the sake of `vfork`.
-    let here = unsafe { libc::getpid() == runtime.owner && libc::syscall(libc::SYS_gettid) == i64::from(runtime.owner) };
-    if !here || block.word.load().state() != State::Running || block.yield_wanted.swap(0, SeqCst) == 0 {
+    let Some(_turn) = runtime.turn() else { return };
+    if block.yield_wanted.swap(0, SeqCst) == 0 {
         return;
     }
     block.request.store(LEAST, SeqCst);

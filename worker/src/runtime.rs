@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
@@ -31,10 +31,12 @@ pub(crate) struct Runtime {
     pub mail: Mail,
     pub rank: u32,
     control: OwnedFd,
-    pub(crate) owner: i32,
-    /// Whether it computes only while it has a token. Programs not written for us do not: they block in calls
-    /// that do not give it back.
-    tokens: bool,
+    /// The thread that may wait; 0 while any may take its turn.
+    owner: AtomicI32,
+    /// Whether it is one thread that communicates, and computes only while it has a token. In programs not written
+    /// for us any thread may wait, one at a time, and none has a token: they block in calls that would not give it back.
+    native: bool,
+    process: i32,
     /// The numbers of what was handed down.
     pub(crate) fds: [RawFd; 4],
     attached: AtomicBool,
@@ -106,17 +108,19 @@ impl Runtime {
         Self::begin(handed, true, |this| this).map(Some)
     }
 
-    /// This process is the rank from now on. `account` says who charges its memory; with `tokens` it computes only
-    /// while it has one.
+    /// This process is the rank from now on. `account` says who charges its memory, `native` whether the program was
+    /// written for us.
     pub(crate) fn begin(
         handed: Handed,
-        tokens: bool,
+        native: bool,
         account: impl FnOnce(&'static Self) -> &'static dyn sbmalloc::Account,
     ) -> Result<&'static Self> {
         let Handed { segment, mail, rank, control, fds } = handed;
-        // SAFETY: gettid has no preconditions.
-        let owner = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        let this = Self { segment, mail, rank, control, owner, tokens, fds, attached: AtomicBool::new(false) };
+        let owner = AtomicI32::new(if native { thread() } else { 0 });
+        // SAFETY: getpid has no preconditions.
+        let process = unsafe { libc::getpid() };
+        let attached = AtomicBool::new(false);
+        let this = Self { segment, mail, rank, control, owner, native, process, fds, attached };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
         sbmalloc::set_account(account(this))
@@ -158,7 +162,7 @@ impl Runtime {
     }
 
     fn take_token(&self) {
-        if !self.tokens {
+        if !self.native {
             return;
         }
         self.segment.header().tokens.acquire();
@@ -167,7 +171,7 @@ impl Runtime {
     }
 
     fn give_token(&self) {
-        if !self.tokens {
+        if !self.native {
             return;
         }
         self.block().has_token.store(0, SeqCst);
@@ -247,12 +251,24 @@ impl Runtime {
         self.segment.header().pool.headers_paid(bytes);
     }
 
+    /// The right to wait, if this thread may: until it is dropped no other one has it.
+    pub(crate) fn turn(&self) -> Option<Turn<'_>> {
+        let may = if self.native {
+            self.owner.load(SeqCst) == thread()
+        } else {
+            // A child made by `vfork` runs in this memory, but is not the rank.
+            // SAFETY: getpid has no preconditions.
+            let here = unsafe { libc::getpid() } == self.process;
+            here && self.owner.compare_exchange(0, thread(), SeqCst, SeqCst).is_ok()
+        };
+        let turn = may.then(|| Turn(self))?;
+        (self.block().word.load().state() == State::Running).then_some(turn)
+    }
+
     /// Ask the master for memory and wait for it.
     fn beg(&self, bytes: u64) {
         let block = self.block();
-        // SAFETY: gettid has no preconditions.
-        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        if thread == self.owner && block.word.load().state() == State::Running {
+        if let Some(_turn) = self.turn() {
             while !self.pay(bytes) {
                 block.request.store(bytes - block.prepaid.load(SeqCst).min(bytes), SeqCst);
                 self.wait(Waiting::Memory { bytes }, || block.request.load(SeqCst) == 0);
@@ -271,6 +287,22 @@ impl Runtime {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// See [`Runtime::turn`].
+pub(crate) struct Turn<'a>(&'a Runtime);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.0.native {
+            self.0.owner.store(0, SeqCst);
+        }
+    }
+}
+
+fn thread() -> i32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
 }
 
 impl sbmalloc::Account for Runtime {
