@@ -39,7 +39,9 @@ pub fn is_in(mut notes: &[u8]) -> bool {
         if kind == TYPE && notes.get(12..12 + name) == Some(&NAME[..]) {
             return true;
         }
-        let next = 12usize.saturating_add(name.saturating_add(3) & !3).saturating_add(content.saturating_add(3) & !3);
+        let next = 12usize
+            .saturating_add(name.saturating_add(3) & !3)
+            .saturating_add(content.saturating_add(3) & !3);
         match notes.get(next..) {
             Some(rest) => notes = rest,
             None => return false,

@@ -285,7 +285,8 @@ struct Node {
 }
 
 fn grow<A: GlobalAlloc>(heap: &A, depth: u32) -> *mut Node {
-    let links = if depth == 0 { [std::ptr::null_mut(); 2] } else { [grow(heap, depth - 1), grow(heap, depth - 1)] };
+    let links =
+        if depth == 0 { [std::ptr::null_mut(); 2] } else { [grow(heap, depth - 1), grow(heap, depth - 1)] };
     // SAFETY: not empty; written before it is read.
     unsafe {
         let node = heap.alloc(Layout::new::<Node>()).cast::<Node>();

@@ -23,7 +23,8 @@ struct Slot {
 }
 
 static TABLE: [Slot; SLOTS] =
-    [const { Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), rights: AtomicI32::new(0) } }; SLOTS];
+    [const { Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), rights: AtomicI32::new(0) } };
+        SLOTS];
 /// Slots below are or were in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static CHANGING: Lock<()> = Lock::new(());

@@ -79,7 +79,8 @@ fn kind_of(file: &File) -> Option<Kind> {
     if header[4] != 2 || header[5] != 1 || half(&header, 18) != own {
         return Some(Kind::Closed);
     }
-    let long = |bytes: &[u8], at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+    let long =
+        |bytes: &[u8], at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
     let (start, size, count) = (long(&header, 32), half(&header, 54), half(&header, 56));
     let mut kind = Kind::Closed;
     for i in 0..u64::from(count) {

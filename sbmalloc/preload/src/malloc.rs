@@ -81,7 +81,8 @@ unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
         return unsafe { std::mem::transmute::<_, Realloc>(NEXT.get())(at, size) };
     }
     // SAFETY: the caller's contract.
-    let to = if size > MOST { ptr::null_mut() } else { unsafe { raw::realloc(at.cast(), size, natural(size)) } };
+    let to =
+        if size > MOST { ptr::null_mut() } else { unsafe { raw::realloc(at.cast(), size, natural(size)) } };
     if to.is_null() {
         set_errno(libc::ENOMEM);
     }

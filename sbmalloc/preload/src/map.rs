@@ -87,7 +87,9 @@ unsafe fn map_over(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    if flags & libc::MAP_PRIVATE == 0 || part.len() != len.next_multiple_of(PAGE) || !mapping::is_mapped(part.clone())
+    if flags & libc::MAP_PRIVATE == 0
+        || part.len() != len.next_multiple_of(PAGE)
+        || !mapping::is_mapped(part.clone())
     {
         return fail(libc::EINVAL);
     }
@@ -258,7 +260,8 @@ fn by_parts(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, what: c_int) -> c_int {
     // SAFETY: the caller's contract.
-    let kernel = |r: Range<usize>| unsafe { libc::syscall(libc::SYS_madvise, r.start, r.len(), what) as c_int };
+    let kernel =
+        |r: Range<usize>| unsafe { libc::syscall(libc::SYS_madvise, r.start, r.len(), what) as c_int };
     let at = at as usize;
     match pages(len).filter(|&len| len > 0 && at.is_multiple_of(PAGE) && at.checked_add(len).is_some()) {
         None => kernel(at..at.saturating_add(len)),
@@ -286,7 +289,8 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, what: c_int) -> c_int 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, rights: c_int) -> c_int {
     // SAFETY: the caller's contract.
-    let kernel = |r: Range<usize>| unsafe { libc::syscall(libc::SYS_mprotect, r.start, r.len(), rights) as c_int };
+    let kernel =
+        |r: Range<usize>| unsafe { libc::syscall(libc::SYS_mprotect, r.start, r.len(), rights) as c_int };
     let at = at as usize;
     match pages(len).filter(|&len| len > 0 && at.is_multiple_of(PAGE) && at.checked_add(len).is_some()) {
         None => kernel(at..at.saturating_add(len)),

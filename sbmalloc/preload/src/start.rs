@@ -122,7 +122,8 @@ fn program_has_note() -> bool {
     let base = headers.iter().find(|h| h.p_type == libc::PT_PHDR).map_or(0, |h| at - h.p_vaddr);
     headers.iter().filter(|h| h.p_type == libc::PT_NOTE).any(|h| {
         // SAFETY: a note segment is part of a loaded one.
-        let notes = unsafe { std::slice::from_raw_parts((base + h.p_vaddr) as *const u8, h.p_memsz as usize) };
+        let notes =
+            unsafe { std::slice::from_raw_parts((base + h.p_vaddr) as *const u8, h.p_memsz as usize) };
         note::is_in(notes)
     })
 }

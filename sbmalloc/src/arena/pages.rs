@@ -108,10 +108,7 @@ mod tests {
     fn every_page_is_in_the_bits_of_its_chunk() {
         assert_eq!(chunks(0, CHUNK).collect::<Vec<_>>(), [(0, 0xffff)]);
         assert_eq!(chunks(PAGE, CHUNK).collect::<Vec<_>>(), [(0, 0xfffe), (1, 1)]);
-        assert_eq!(
-            chunks(15 * PAGE, 18 * PAGE).collect::<Vec<_>>(),
-            [(0, 0x8000), (1, 0xffff), (2, 1)]
-        );
+        assert_eq!(chunks(15 * PAGE, 18 * PAGE).collect::<Vec<_>>(), [(0, 0x8000), (1, 0xffff), (2, 1)]);
         assert_eq!(chunks(CHUNK, 0).count(), 0);
     }
 }
