@@ -70,7 +70,7 @@ struct Scale {
 fn scale() -> Scale {
     match std::env::var_os("BDRUN_PRELOAD_FULL") {
         Some(_) => Scale { np: 4, chaos: 20, least: 50, work: 6 },
-        None => Scale { np: 2, chaos: 5, least: 5, work: 1 },
+        None => Scale { np: 2, chaos: 10, least: 5, work: 1 },
     }
 }
 
@@ -136,7 +136,7 @@ fn numpy_arrays() {
         let script = source("arrays.py");
         let mib = if scale().work > 1 { 512 } else { 32 };
         same_under_chaos(|work| {
-            args([&PYTHON, &script.display(), &mib, &(if mib > 32 { 20 * work } else { 60 * work })])
+            args([&PYTHON, &script.display(), &mib, &(if mib > 32 { 20 * work } else { 25 * work })])
         });
     }
 }
@@ -145,21 +145,21 @@ fn numpy_arrays() {
 fn python_objects() {
     if python_with("hashlib") {
         let script = source("objects.py");
-        same_under_chaos(|work| args([&PYTHON, &script.display(), &(10 * work)]));
+        same_under_chaos(|work| args([&PYTHON, &script.display(), &(4 * work)]));
     }
 }
 
 #[test]
 fn perl() {
     let script = source("words.pl");
-    same_under_chaos(|work| args([&"/usr/bin/perl", &script.display(), &(15 * work)]));
+    same_under_chaos(|work| args([&"/usr/bin/perl", &script.display(), &(5 * work)]));
 }
 
 #[test]
 fn threads_of_cpp() {
     let dir = Directory::new("preload");
     if let Some(program) = compiled(&dir, "threads.cc", &["-O2"]) {
-        same_under_chaos(|work| args([&program.display(), &(100 * work)]));
+        same_under_chaos(|work| args([&program.display(), &(60 * work)]));
     }
 }
 
@@ -208,7 +208,7 @@ fn gzip() {
 #[test]
 fn bash_with_children() {
     let script = source("children.sh");
-    same_under_chaos(|work| args([&"/bin/bash", &script.display(), &(300 * work)]));
+    same_under_chaos(|work| args([&"/bin/bash", &script.display(), &(60 * work)]));
 }
 
 /// One process through several programs, as where `python3` is a script that looks for the real one.
@@ -218,7 +218,7 @@ fn a_rank_that_executes_other_programs() {
         let dir = Directory::new("preload");
         let text = format!("#!/bin/bash\nx=$(echo yes)\nexec env FOUND=$x {PYTHON} \"$@\"\n");
         let (shim, script) = (dir.script("python", &text), source("objects.py"));
-        same_under_chaos(|work| args([&shim.display(), &script.display(), &(10 * work)]));
+        same_under_chaos(|work| args([&shim.display(), &script.display(), &(4 * work)]));
     }
 }
 
