@@ -10,7 +10,7 @@ fn main() {
         // A program may have a mimalloc of its own beside this one.
         .flag("-include")
         .flag("mimalloc/include/sbmalloc-rename.h")
-        .flag("-fvisibility=hidden")
+        // Not with hidden visibility: gcc then no longer inlines the fast path of free.
         // Thread-local variables that need no allocation at their first use, in preloaded libraries too.
         .flag("-ftls-model=initial-exec")
         .opt_level(3)

@@ -1,9 +1,10 @@
 //! The heap beside plain mimalloc and glibc's malloc, on programs that do little but allocate.
 //!
-//! `cargo bench -p sbmalloc --bench heap [-- ROUNDS [WORKLOAD...]]` (7 rounds of all by default). Each measurement
-//! is a process of its own; the three allocators take turns within a round. Shown are medians of CPU
+//! `cargo bench -p sbmalloc --bench heap [-- ROUNDS [WORKLOAD...]]` (6 rounds of all by default). Each measurement
+//! is a process of its own; the three allocators take turns in every order. Shown are medians of CPU
 //! seconds (user and system, all threads: the wall clock says little on a shared machine), the median of the
-//! rounds' ratios to either of the others, and the largest resident size. Below 1 this heap is the faster.
+//! rounds' ratios to either of the others, the ratio of the best rounds, which a noisy machine disturbs less,
+//! and the largest resident size. Below 1 this heap is the faster. First comes what an idle process takes.
 
 use allocator_api2::alloc::{AllocError, Allocator};
 use allocator_api2::vec::Vec as AVec;
@@ -13,6 +14,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::process::Command;
 use std::ptr::NonNull;
+use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
 
 const THREADS: u64 = 2;
@@ -21,35 +23,49 @@ const ALLOCATORS: [&str; 3] = ["sbmalloc", "mimalloc", "glibc"];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    if let [flag, workload, allocator] = &args[..] {
-        if flag == "--one" {
-            return one(workload, allocator);
-        }
+    if let [flag, workload, allocator] = &args[..]
+        && flag == "--one"
+    {
+        return one(workload, allocator);
     }
-    let rounds: usize = args.first().and_then(|a| a.parse().ok()).unwrap_or(7);
+    let rounds: usize = args.first().and_then(|a| a.parse().ok()).unwrap_or(6);
+    for threads in ["1", "8"] {
+        let mut line = format!("100 small blocks in each of {threads} threads, KiB:");
+        for allocator in ALLOCATORS {
+            let [resident, held] = child(threads, allocator);
+            line += &format!(" {allocator} {resident:.0}");
+            if allocator == "sbmalloc" {
+                line += &format!(" (charged {held:.0})");
+            }
+        }
+        println!("{line}");
+    }
     let chosen = |w: &&&str| args.len() < 2 || args[1..].iter().any(|a| a == **w);
-    println!("{:<9} {:>27}   {:>15}   {:>20}", "", "CPU seconds", "ratio to", "peak MiB");
+    println!("{:<9} {:>27}   {:>15}   {:>15}   {:>20}", "", "CPU seconds", "ratio to", "best to", "peak MiB");
     println!(
-        "{:<9} {:>9}{:>9}{:>9}   {:>8}{:>7}   {:>7}{:>7}{:>6}",
-        "", "sbmalloc", "mimalloc", "glibc", "mimalloc", "glibc", "sb", "mi", "glibc"
+        "{:<9} {:>9}{:>9}{:>9}   {:>8}{:>7}   {:>8}{:>7}   {:>7}{:>7}{:>6}",
+        "", "sbmalloc", "mimalloc", "glibc", "mimalloc", "glibc", "mimalloc", "glibc", "sb", "mi", "glibc"
     );
     for workload in WORKLOADS.iter().filter(chosen) {
         let mut seconds = [vec![], vec![], vec![]];
         let mut peak = [0f64; 3];
         for round in 0..rounds {
-            for i in 0..3 {
-                let i = (i + round) % 3;
-                let (s, mib) = measure(workload, ALLOCATORS[i]);
+            // In every order: freed huge pages, or none, are what the next process finds.
+            for i in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [2, 0, 1], [0, 2, 1], [1, 2, 0]][round % 6] {
+                let [s, mib] = child(workload, ALLOCATORS[i]);
                 seconds[i].push(s);
                 peak[i] = peak[i].max(mib);
             }
         }
         let ratio = |other: usize| median(seconds[0].iter().zip(&seconds[other]).map(|(a, b)| a / b));
         let [sb, mi, libc] = [0, 1, 2].map(|i| median(seconds[i].iter().copied()));
+        let best = |i: usize| seconds[i].iter().copied().fold(f64::INFINITY, f64::min);
         println!(
-            "{workload:<9} {sb:>9.3}{mi:>9.3}{libc:>9.3}   {:>8.3}{:>7.3}   {:>7.0}{:>7.0}{:>6.0}",
+            "{workload:<9} {sb:>9.3}{mi:>9.3}{libc:>9.3}   {:>8.3}{:>7.3}   {:>8.3}{:>7.3}   {:>7.0}{:>7.0}{:>6.0}",
             ratio(1),
             ratio(2),
+            best(0) / best(1),
+            best(0) / best(2),
             peak[0],
             peak[1],
             peak[2]
@@ -63,17 +79,25 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Runs one measurement in a process of its own; CPU seconds and peak MiB.
-fn measure(workload: &str, allocator: &str) -> (f64, f64) {
+/// Runs one measurement in a process of its own: CPU seconds and peak MiB, or KiB resident and charged.
+fn child(workload: &str, allocator: &str) -> [f64; 2] {
     let me = std::env::current_exe().expect("own path");
     let out = Command::new(me).args(["--one", workload, allocator]).output().expect("run");
     assert!(out.status.success(), "{workload} {allocator}: {}", String::from_utf8_lossy(&out.stderr));
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     let mut words = said.split_whitespace().map(|w| w.parse().expect("number"));
-    (words.next().expect("seconds"), words.next().expect("peak"))
+    std::array::from_fn(|_| words.next().expect("two numbers"))
 }
 
 fn one(workload: &str, allocator: &str) {
+    if let Ok(threads) = workload.parse() {
+        let resident = match allocator {
+            "sbmalloc" => idle(&SbHeap, threads),
+            "mimalloc" => idle(&MiMalloc, threads),
+            _ => idle(&System, threads),
+        };
+        return println!("{resident} {}", sbmalloc::held_bytes() as f64 / 1024.0);
+    }
     match allocator {
         "sbmalloc" => run(workload, &SbHeap),
         "mimalloc" => run(workload, &MiMalloc),
@@ -87,6 +111,32 @@ fn one(workload: &str, allocator: &str) {
     };
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
     println!("{} {}", seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_maxrss as f64 / 1024.0);
+}
+
+fn resident_kib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find(|l| l.starts_with("RssAnon:")).expect("RssAnon");
+    line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("number")
+}
+
+/// Resident KiB that 100 small blocks of different sizes in each of so many threads add, the threads included.
+fn idle<A: GlobalAlloc + Sync>(heap: &'static A, threads: usize) -> f64 {
+    let before = resident_kib();
+    let wait = Barrier::new(threads + 1);
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                let live: Vec<Block> = (0..100).map(|i| Block::new(heap, 8 + i * 13 % 500)).collect();
+                wait.wait();
+                wait.wait();
+                live.into_iter().for_each(|b| b.free(heap));
+            });
+        }
+        wait.wait();
+        let after = resident_kib();
+        wait.wait();
+        after - before
+    })
 }
 
 fn run<A: GlobalAlloc + Sync>(workload: &str, heap: &'static A) {

@@ -17,12 +17,14 @@ pub trait Account: Sync {
     /// Called with the bytes about to be committed, a multiple of 4096, with no lock of this crate held
     /// that the pager, or an allocation by another thread, needs. May block; while it does, the calling
     /// thread may run [`pager::evict`](crate::pager::evict) and [`pager::restore`](crate::pager::restore).
+    /// Must not allocate from the heap, in the middle of whose work it is called.
     ///
     /// # Errors
     /// [`Denied`] makes the allocation return null.
     fn charge(&self, bytes: usize) -> Result<(), Denied>;
 
-    /// Called with bytes given back, a multiple of 4096. Must not block for long.
+    /// Called with bytes given back, a multiple of 4096. Must not block for long, nor allocate from
+    /// the heap.
     fn uncharge(&self, bytes: usize);
 }
 
@@ -30,6 +32,18 @@ pub trait Account: Sync {
 static SLOT: Lock<Option<&'static dyn Account>> = Lock::new(None);
 static ACCOUNT: AtomicPtr<&'static dyn Account> = AtomicPtr::new(std::ptr::null_mut());
 static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Takes or lets go of the lock that is held while nobody pays yet, around a fork.
+///
+/// # Safety
+/// Let go only by the thread that took it, or in its child.
+pub(crate) unsafe fn hold_slot(hold: bool) {
+    match hold {
+        true => SLOT.hold(),
+        // SAFETY: the caller's.
+        false => unsafe { SLOT.unlock() },
+    }
+}
 
 fn installed() -> Option<&'static dyn Account> {
     let at = ACCOUNT.load(Ordering::Acquire);
@@ -106,12 +120,4 @@ pub fn held_bytes() -> usize {
 /// Pages touched while evicted are not counted; [`pager::Moved`](crate::pager::Moved) reports them at the restore.
 pub fn resident_bytes() -> usize {
     held_bytes().saturating_sub(arena::out_bytes())
-}
-
-pub(crate) fn begin_fork() {
-    SLOT.begin_fork();
-}
-
-pub(crate) fn end_fork() {
-    SLOT.end_fork();
 }

@@ -51,16 +51,17 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
-    /// Takes the lock for as long as a fork lasts; [`end_fork`](Self::end_fork) ends that, in parent and child.
-    pub fn begin_fork(&self) {
+    /// Takes the lock until [`unlock`](Self::unlock).
+    pub fn hold(&self) {
         std::mem::forget(self.lock());
     }
 
-    /// Gives back what [`begin_fork`](Self::begin_fork) took. In the child, where nobody waits for it, too.
-    pub fn end_fork(&self) {
-        if self.word.swap(FREE, Ordering::Release) == CONTENDED {
-            futex_wake(&self.word, 1);
-        }
+    /// Lets go of a lock taken by [`hold`](Self::hold).
+    ///
+    /// # Safety
+    /// This thread took it so, or was forked from the one that did.
+    pub unsafe fn unlock(&self) {
+        drop(Guard(self));
     }
 
     #[cold]

@@ -116,12 +116,19 @@ pub unsafe fn protect(range: Range<usize>, protection: i32) -> Result<(), Errno>
     protection::set(range, protection)
 }
 
-pub(crate) fn begin_fork() {
-    ONCE.begin_fork();
-    maps().inspect(|arena| arena.begin_fork());
-}
-
-pub(crate) fn end_fork() {
-    maps().inspect(|arena| arena.end_fork());
-    ONCE.end_fork();
+/// Keeps other threads from mapping anything over a fork.
+///
+/// # Safety
+/// Let go only by the thread that took it, or in its child.
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        match hold {
+            true => ONCE.hold(),
+            false => ONCE.unlock(),
+        }
+        if let Some(arena) = maps() {
+            arena.hold_space(hold);
+        }
+    }
 }

@@ -27,7 +27,7 @@ static TABLE: [Slot; SLOTS] =
         SLOTS];
 /// Slots below are or were in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
-pub(crate) static CHANGING: Lock<()> = Lock::new(());
+static CHANGING: Lock<()> = Lock::new(());
 
 fn slots() -> impl Iterator<Item = &'static Slot> {
     TABLE[..USED.load(Ordering::Acquire)].iter()
@@ -141,4 +141,16 @@ pub(crate) fn writable(range: Range<usize>) -> impl Drop {
         let _ = sys::set_protection(range.start, range.len(), RW);
     }
     Back(range)
+}
+
+/// Keeps other threads from changing rights over a fork.
+///
+/// # Safety
+/// Let go only by the thread that took it, or in its child.
+pub(crate) unsafe fn hold(hold: bool) {
+    match hold {
+        true => CHANGING.hold(),
+        // SAFETY: the caller's.
+        false => unsafe { CHANGING.unlock() },
+    }
 }

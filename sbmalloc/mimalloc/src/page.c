@@ -306,9 +306,7 @@ static mi_page_t* mi_page_fresh_alloc(mi_heap_t* heap, mi_page_queue_t* pq, size
   mi_assert_internal(mi_heap_contains_queue(heap, pq));
   mi_assert_internal(page_alignment > 0 || block_size > MI_MEDIUM_OBJ_SIZE_MAX || block_size == pq->block_size);
   #endif
-  if (!_mi_prim_prepare(block_size)) return NULL;  // bdrun: charge before anything is half done
   mi_page_t* page = _mi_segment_page_alloc(heap, block_size, page_alignment, &heap->tld->segments);
-  _mi_prim_settle();                               // bdrun
   if (page == NULL) {
     // this may be out-of-memory, or an abandoned page was reclaimed (and in our queue)
     return NULL;
@@ -322,6 +320,11 @@ static mi_page_t* mi_page_fresh_alloc(mi_heap_t* heap, mi_page_queue_t* pq, size
   const size_t full_block_size = (pq == NULL || mi_page_is_huge(page) ? mi_page_block_size(page) : block_size); // see also: mi_segment_huge_page_alloc
   mi_assert_internal(full_block_size >= block_size);
   mi_page_init(heap, page, full_block_size, heap->tld);
+  if (!mi_page_immediate_available(page)) {  // bdrun: the charge was refused
+    mi_page_set_heap(page, NULL);
+    _mi_segment_page_free(page, false, &heap->tld->segments);
+    return NULL;
+  }
   mi_heap_stat_increase(heap, pages, 1);
   mi_heap_stat_increase(heap, page_bins[_mi_page_stats_bin(page)], 1);
   if (pq != NULL) { mi_page_queue_push(heap, pq, page); }
@@ -692,6 +695,9 @@ static bool mi_page_extend_free(mi_heap_t* heap, mi_page_t* page, mi_tld_t* tld)
 
   mi_assert_internal(extend > 0 && extend + page->capacity <= page->reserved);
   mi_assert_internal(extend < (1UL<<16));
+
+  // bdrun: charge what the blocks take; nothing is half done yet
+  if (!_mi_prim_extend(mi_page_start(page) + page->capacity * bsize, extend * bsize)) return false;
 
   // and append the extend the free list
   if (extend < MI_MIN_SLICES || MI_SECURE<2) { //!mi_option_is_enabled(mi_option_secure)) {

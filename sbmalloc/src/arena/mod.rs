@@ -17,7 +17,6 @@ mod spans;
 mod tables;
 
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
-pub(crate) use spans::GRANULES_FROM;
 
 use crate::frames::FrameKind;
 use crate::lock::Lock;
@@ -180,13 +179,16 @@ impl Inner {
         OUT.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Around a fork: nobody is in the middle of taking or freeing space.
-    pub fn begin_fork(&self) {
-        self.space.begin_fork();
-    }
-
-    pub fn end_fork(&self) {
-        self.space.end_fork();
+    /// Takes or lets go of the lock of allocation around a fork, so that no other thread holds it then.
+    ///
+    /// # Safety
+    /// Let go only by the thread that took it, or in its child.
+    pub unsafe fn hold_space(&self, hold: bool) {
+        match hold {
+            true => self.space.hold(),
+            // SAFETY: the caller's.
+            false => unsafe { self.space.unlock() },
+        }
     }
 
     /// Counts bytes as given back; the caller uncharges them once it holds no lock.

@@ -1,90 +1,89 @@
-//! Committing and decommitting spans of chunks that somebody else hands out: the heap of small blocks.
+//! Committing and decommitting spans of pages that somebody else hands out: the heap of small blocks.
 //!
-//! Such an arena has no runs. The bitmap says which chunks are committed, so that each is counted once however
-//! often, and in whatever pieces, its range is committed and decommitted.
+//! Such an arena has no runs. A bitmap says which pages are committed, so that each is counted once however often,
+//! and in whatever pieces, its range is committed and decommitted.
 
-use super::Inner;
-use crate::sys::{CHUNK, GRANULE};
+use super::{HUGE_FROM, Inner};
+use crate::sys::{CHUNK, GRANULE, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Bytes committed in spans from which on the arena gets huge pages, and is committed by whole granules. More than
-/// for runs, because what is charged ahead is up to two granules.
-pub(crate) const GRANULES_FROM: usize = 32 << 20;
-
 impl Inner {
-    /// The chunks of `[start, start+len)`. With huge pages about, a granule at either end of which nothing is
-    /// committed yet is taken whole, because the first touch takes it whole.
-    fn span(&self, start: usize, len: usize) -> Range<usize> {
-        const EACH: usize = GRANULE / CHUNK;
-        let (mut from, mut to) = (start / CHUNK, (start + len).div_ceil(CHUNK));
-        if self.committed.load(Ordering::Relaxed) > GRANULES_FROM {
-            let (low, high) = (from / EACH * EACH, to.next_multiple_of(EACH).min(self.chunks));
-            if self.count(low..low + EACH) == 0 {
-                from = low;
-            }
-            if self.count(high - EACH..high) == 0 {
-                to = high;
-            }
+    /// Widens a range of pages by the granules at its ends of which nothing is committed yet, if they are to be
+    /// huge pages: the first touch takes them whole.
+    fn widen(&self, pages: Range<usize>) -> Range<usize> {
+        const EACH: usize = GRANULE / PAGE;
+        let Range { start: mut from, end: mut to } = pages;
+        let (low, high) = (from / EACH * EACH, to.next_multiple_of(EACH));
+        let huge = self.huge_end.load(Ordering::Relaxed) / PAGE;
+        let all = self.committed.load(Ordering::Relaxed) > HUGE_FROM;
+        if (all || low < huge) && self.count(low..low + EACH) == 0 {
+            from = low;
+        }
+        if (all || high <= huge) && self.count(high - EACH..high) == 0 {
+            to = high;
         }
         from..to
     }
 
-    /// Commits `[start, start+len)`, of whole chunks, if `pay` pays for those bytes that were not committed
+    /// Commits the pages that `[start, start+len)` touches, if `pay` pays for those that were not committed
     /// before. The caller owns the granules concerned. False if it does not pay.
     pub fn commit_span(&self, start: usize, len: usize, pay: impl Fn(usize) -> bool) -> bool {
-        let exact = start / CHUNK..(start + len).div_ceil(CHUNK);
-        let wide = self.span(start, len);
-        for chunks in [wide, exact] {
-            let fresh = chunks.len() - self.count(chunks.clone());
-            if fresh > 0 && !pay(fresh * CHUNK) {
-                continue;
-            }
-            if fresh > 0 {
-                self.mark(chunks.clone(), true);
-                let now = self.committed.fetch_add(fresh * CHUNK, Ordering::Relaxed) + fresh * CHUNK;
-                if chunks.end > self.top.load(Ordering::Relaxed) {
-                    let _space = self.space.lock();
-                    self.raise_top(chunks.end, if now > GRANULES_FROM { now } else { 0 });
-                }
-            }
+        let exact = start / PAGE..(start + len).div_ceil(PAGE);
+        if self.count(exact.clone()) == exact.len() {
             return true;
         }
-        false
+        let wide = self.widen(exact.clone());
+        self.take(wide.clone(), &pay) || (wide != exact && self.take(exact, &pay))
+    }
+
+    fn take(&self, pages: Range<usize>, pay: &impl Fn(usize) -> bool) -> bool {
+        let bytes = (pages.len() - self.count(pages.clone())) * PAGE;
+        if !pay(bytes) {
+            return false;
+        }
+        let chunks = (pages.end * PAGE).div_ceil(CHUNK);
+        self.mark(pages, true);
+        let now = self.committed.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if chunks > self.top.load(Ordering::Relaxed) {
+            let _space = self.space.lock();
+            self.raise_top(chunks, now);
+        }
+        true
     }
 
     /// Discards `[start, start+len)`, of whole chunks, and returns how many bytes of it were committed. The
     /// caller uncharges them. Nobody uses the range.
     pub fn decommit_span(&self, start: usize, len: usize) -> usize {
-        let chunks = start / CHUNK..(start + len) / CHUNK;
-        let bytes = self.count(chunks.clone()) * CHUNK;
+        let pages = start / PAGE..(start + len) / PAGE;
+        let bytes = self.count(pages.clone()) * PAGE;
         if bytes > 0 {
             self.discard(start, len);
-            self.mark(chunks, false);
+            self.mark(pages, false);
             self.forget(bytes);
         }
         bytes
     }
 
-    /// The words of the bitmap that `chunks` lie in, each with the bits that are meant.
-    fn words(chunks: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-        let end = if chunks.is_empty() { 0 } else { chunks.end.div_ceil(64) };
-        (chunks.start / 64..end).map(move |w| {
-            let (from, to) = (chunks.start.max(w * 64) - w * 64, chunks.end.min(w * 64 + 64) - w * 64);
+    /// The words of the bitmap that `pages` lie in, each with the bits that are meant.
+    fn words(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let end = if pages.is_empty() { 0 } else { pages.end.div_ceil(64) };
+        (pages.start / 64..end).map(move |w| {
+            let (from, to) = (pages.start.max(w * 64) - w * 64, pages.end.min(w * 64 + 64) - w * 64);
             (w, (u64::MAX >> (64 - (to - from))) << from)
         })
     }
 
-    /// How many of the chunks are committed.
-    fn count(&self, chunks: Range<usize>) -> usize {
-        Self::words(chunks)
-            .map(|(w, bits)| (self.tables.map_word(w).load(Ordering::Relaxed) & bits).count_ones() as usize)
+    /// How many of the pages are committed.
+    fn count(&self, pages: Range<usize>) -> usize {
+        Self::words(pages)
+            .map(|(w, bits)| (self.tables.page_word(w).load(Ordering::Relaxed) & bits).count_ones() as usize)
             .sum()
     }
 
-    fn mark(&self, chunks: Range<usize>, committed: bool) {
-        for (w, bits) in Self::words(chunks) {
-            let word = self.tables.map_word(w);
+    fn mark(&self, pages: Range<usize>, committed: bool) {
+        for (w, bits) in Self::words(pages) {
+            let word = self.tables.page_word(w);
             match committed {
                 true => word.fetch_or(bits, Ordering::Relaxed),
                 false => word.fetch_and(!bits, Ordering::Relaxed),

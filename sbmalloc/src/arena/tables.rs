@@ -4,6 +4,9 @@ use super::Inner;
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+/// Pages of a chunk.
+const PAGES: usize = CHUNK / PAGE;
+
 /// Addresses of the tables; all start as zeros.
 pub(super) struct Tables {
     at: usize,
@@ -14,6 +17,7 @@ pub(super) struct Tables {
     blocks: usize,
     granules: usize,
     sums: usize,
+    pages: usize,
 }
 
 impl Tables {
@@ -25,7 +29,8 @@ impl Tables {
         let blocks = run_pages + page(chunks * 4);
         let granules = blocks + page(chunks);
         let sums = granules + page((chunks * CHUNK).div_ceil(GRANULE));
-        let len = sums + page(chunks * 16);
+        let pages = sums + page(chunks * 16);
+        let len = pages + page((chunks * PAGES).div_ceil(64) * 8);
         let at = sys::map_anon_aligned(len, PAGE)?;
         Ok(Self {
             at,
@@ -36,6 +41,7 @@ impl Tables {
             blocks: at + blocks,
             granules: at + granules,
             sums: at + sums,
+            pages: at + pages,
         })
     }
 
@@ -53,6 +59,13 @@ impl Tables {
         assert!(i < self.chunks.div_ceil(64));
         // SAFETY: in bounds of a zero-initialised table that lives as long as `self`.
         unsafe { &*(self.map as *const AtomicU64).add(i) }
+    }
+
+    /// Word `i` of the bitmap of pages.
+    pub fn page_word(&self, i: usize) -> &AtomicU64 {
+        assert!(i < (self.chunks * PAGES).div_ceil(64));
+        // SAFETY: as above.
+        unsafe { &*(self.pages as *const AtomicU64).add(i) }
     }
 
     pub fn run_pages(&self, i: usize) -> &AtomicU32 {

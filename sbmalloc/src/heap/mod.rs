@@ -5,10 +5,11 @@
 //! data. Large ones are runs of chunks of the other: given back whole when freed, grown in place where there is
 //! room, known to be zero when fresh. A block's layout tells which it is, and so does its address.
 //!
-//! Memory is charged as it is committed: small blocks by the chunk, runs by the page. mimalloc gives freed
+//! Memory is charged as it is committed, by the page. mimalloc gives freed
 //! memory back itself, some time after it was freed and only while it is at work (see `mimalloc/README.md`);
 //! [`trim`] does so at once.
 
+mod fork;
 mod prim;
 
 use crate::arena::{ArenaOptions, Inner};
@@ -21,8 +22,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// Bytes from which on a block gets a run of its own.
-const LARGE: usize = 256 << 10;
+/// Bytes from which on a block gets a run of its own. Below, mimalloc keeps freed memory for a moment, and what is
+/// used again at once costs no page faults; above, growing in place and giving back at once are worth more.
+const LARGE: usize = 8 << 20;
 /// Alignments from which on a block gets a run of its own, whatever its size.
 const LARGE_ALIGN: usize = CHUNK / 2;
 
@@ -36,6 +38,7 @@ unsafe extern "C" {
     fn sb_mi_free(at: *mut c_void);
     fn sb_mi_usable_size(at: *const c_void) -> usize;
     fn sb_mi_collect(force: bool);
+    fn sbmalloc_prim_manage(base: *mut c_void, size: usize) -> bool;
 }
 
 /// The arena of mimalloc's segments, of large blocks; set once, together.
@@ -56,7 +59,7 @@ fn arena(slot: &AtomicPtr<Inner>) -> Option<&'static Inner> {
 
 #[cold]
 fn reserve() -> bool {
-    let _once = ONCE.lock();
+    let once = ONCE.lock();
     if REFUSED.load(Ordering::Relaxed) {
         return false;
     }
@@ -68,8 +71,15 @@ fn reserve() -> bool {
             REFUSED.store(true, Ordering::Relaxed);
             return false;
         };
+        // SAFETY: complete, and never dropped; mimalloc may have the whole range, which reads as zeros.
+        if !unsafe { sbmalloc_prim_manage(small.as_ref().base as *mut c_void, small.as_ref().len()) } {
+            REFUSED.store(true, Ordering::Relaxed);
+            return false;
+        }
         RUNS.store(runs.as_ptr(), Ordering::Release);
         SMALL.store(small.as_ptr(), Ordering::Release);
+        drop(once);
+        fork::prepare_for_forks();
     }
     true
 }
@@ -222,10 +232,16 @@ pub fn owns(at: *const u8) -> bool {
 /// Gives back what this thread's small blocks no longer use, and what no thread's do. Returns whether there
 /// was any.
 pub fn trim() -> bool {
+    if SMALL.load(Ordering::Acquire).is_null() {
+        return false;
+    }
     let before = crate::held_bytes();
-    // SAFETY: collecting has no preconditions.
-    unsafe { sb_mi_collect(true) };
-    prim::give_spare_back();
+    // SAFETY: frees what was allocated; collecting has no preconditions. A thread that has not allocated yet has
+    // no heap, and mimalloc would collect nothing.
+    unsafe {
+        sb_mi_free(sb_mi_malloc(1));
+        sb_mi_collect(true);
+    }
     crate::held_bytes() < before
 }
 
@@ -264,22 +280,4 @@ unsafe impl GlobalAlloc for SbHeap {
         // SAFETY: GlobalAlloc's contract.
         unsafe { realloc(at, new, layout.align()) }
     }
-}
-
-/// Around a fork: nobody is in the middle of taking or freeing large blocks. Small ones need nothing: what a thread
-/// changes is its own, or changed by one atomic operation.
-pub(crate) fn begin_fork() {
-    ONCE.begin_fork();
-    for slot in [&SMALL, &RUNS] {
-        // SAFETY: the heap's arenas are never dropped.
-        unsafe { slot.load(Ordering::Acquire).as_ref() }.inspect(|arena| arena.begin_fork());
-    }
-}
-
-pub(crate) fn end_fork() {
-    for slot in [&SMALL, &RUNS] {
-        // SAFETY: as above.
-        unsafe { slot.load(Ordering::Acquire).as_ref() }.inspect(|arena| arena.end_fork());
-    }
-    ONCE.end_fork();
 }

@@ -137,10 +137,14 @@ pub(crate) fn restore_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
     own::Session::begin(&PAGER)?.restore(set)
 }
 
-pub(crate) fn begin_fork() {
-    PAGER.begin_fork();
-}
-
-pub(crate) fn end_fork() {
-    PAGER.end_fork();
+/// Keeps the pager out over a fork.
+///
+/// # Safety
+/// Let go only by the thread that took it, or in its child.
+pub(crate) unsafe fn hold(hold: bool) {
+    match hold {
+        true => PAGER.hold(),
+        // SAFETY: the caller's.
+        false => unsafe { PAGER.unlock() },
+    }
 }

@@ -59,9 +59,8 @@ int _mi_prim_commit(void* addr, size_t size, bool* is_zero);
 // pre: needs_recommit != NULL
 int _mi_prim_decommit(void* addr, size_t size, bool* needs_recommit);
 
-// bdrun: around the making of a fresh page; see src/prim/prim.c.
-bool _mi_prim_prepare(size_t block_size);
-void _mi_prim_settle(void);
+// bdrun: before blocks are first handed out; see src/prim/prim.c.
+bool _mi_prim_extend(void* addr, size_t size);
 
 // Reset memory. The range keeps being accessible but the content might be reset to zero at any moment.
 // Returns error code or 0 on success.

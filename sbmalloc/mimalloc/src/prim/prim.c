@@ -1,6 +1,6 @@
 // The operating system under mimalloc: an sbmalloc arena. Written for bdrun, in place of mimalloc's src/prim.
 //
-// Segments lie in one arena that is handed to mimalloc whole when it starts; the data of threads are runs of
+// Segments lie in one arena that is handed to mimalloc whole at the first allocation; the data of threads are runs of
 // another. What is committed and decommitted goes through sbmalloc, which charges it (sbmalloc/src/heap).
 // Linux only. No environment variable is looked at: the options are those set by build.rs.
 
@@ -20,12 +20,10 @@
 #include <unistd.h>
 
 // In Rust, sbmalloc/src/heap/prim.rs.
-bool sbmalloc_prim_reserve(void** base, size_t* size);
 void* sbmalloc_prim_alloc(size_t size, size_t alignment);
 void sbmalloc_prim_free(void* addr);
-bool sbmalloc_prim_prepare(size_t* credit, size_t need);
-void sbmalloc_prim_settle(size_t* credit);
-bool sbmalloc_prim_commit(size_t* credit, void* addr, size_t size);
+void sbmalloc_prim_reserve(void);
+bool sbmalloc_prim_commit(void* addr, size_t size);
 void sbmalloc_prim_decommit(void* addr, size_t size);
 
 //---------------------------------------------
@@ -39,20 +37,26 @@ void _mi_prim_mem_init(mi_os_mem_config_t* config) {
   config->has_overcommit = true;
   config->has_partial_free = false;
   config->has_virtual_reserve = true;
-  // The only arena mimalloc ever has. Its own structures fit into mimalloc's static area.
-  void* base;
-  size_t size;
-  if (sbmalloc_prim_reserve(&base, &size)) {
-    mi_manage_os_memory_ex(base, size, false /* committed */, false /* large pages */, true /* zero */, -1, false, NULL);
-  }
 }
 
-// The data of a thread; everything else lies in the arena, so nothing is ever only reserved.
+// Hands over the only arena mimalloc ever has; called once, from Rust. The structures for it fit into mimalloc's static area.
+bool sbmalloc_prim_manage(void* base, size_t size) {
+  return mi_manage_os_memory_ex(base, size, false /* committed */, false /* large pages */, true /* zero */, -1, false, NULL);
+}
+
+// Committed memory is asked for to hold the data of a thread. Uncommitted is asked for a segment, when the arena is
+// full, or not there yet: then it is handed over now, and mimalloc, refused, looks there when it tries again.
 int _mi_prim_alloc(void* hint_addr, size_t size, size_t try_alignment, bool commit, bool allow_large, bool* is_large, bool* is_zero, void** addr) {
   MI_UNUSED(hint_addr); MI_UNUSED(allow_large);
   *is_large = false;
   *is_zero = true;
-  *addr = (commit ? sbmalloc_prim_alloc(size, try_alignment) : NULL);
+  *addr = NULL;
+  if (commit) {
+    *addr = sbmalloc_prim_alloc(size, try_alignment);
+  }
+  else {
+    sbmalloc_prim_reserve();
+  }
   return (*addr == NULL ? ENOMEM : 0);
 }
 
@@ -62,27 +66,18 @@ int _mi_prim_free(void* addr, size_t size) {
   return 0;
 }
 
-// What the page now being made may commit, charged before mimalloc's structures are touched.
-static mi_decl_thread size_t sb_credit;
-
-// Called by page.c before it takes a fresh page for blocks of `block_size` bytes. Charging may block and may
-// allocate; nothing is half done here. False if the charge is refused.
-bool _mi_prim_prepare(size_t block_size) {
-  size_t need = (block_size <= MI_SMALL_OBJ_SIZE_MAX ? MI_SMALL_PAGE_SIZE
-                 : (block_size <= MI_MEDIUM_OBJ_SIZE_MAX ? MI_MEDIUM_PAGE_SIZE
-                                                         : _mi_align_up(block_size, MI_SEGMENT_SLICE_SIZE)));
-  need += _mi_align_up(sizeof(mi_segment_t), MI_SEGMENT_SLICE_SIZE);  // it may take a new segment
-  return sbmalloc_prim_prepare(&sb_credit, need);
-}
-
-// Called by page.c when it has the page, or has not got it.
-void _mi_prim_settle(void) {
-  sbmalloc_prim_settle(&sb_credit);
-}
-
+// mimalloc commits the header of a segment, then its pages. Of the pages only what blocks are made of is charged,
+// see below; they are never touched elsewhere.
 int _mi_prim_commit(void* addr, size_t size, bool* is_zero) {
   *is_zero = false;  // some of it may have been committed all along
-  return (sbmalloc_prim_commit(&sb_credit, addr, size) ? 0 : ENOMEM);
+  if ((uintptr_t)addr % MI_SEGMENT_SIZE != 0) return 0;
+  return (sbmalloc_prim_commit(addr, size) ? 0 : ENOMEM);
+}
+
+// Called by page.c before it makes blocks of fresh memory of a page, some 4 KiB at a time. False if the charge
+// is refused.
+bool _mi_prim_extend(void* addr, size_t size) {
+  return sbmalloc_prim_commit(addr, size);
 }
 
 int _mi_prim_decommit(void* addr, size_t size, bool* needs_recommit) {
