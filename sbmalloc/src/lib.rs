@@ -50,7 +50,7 @@ pub mod pager;
 mod protection;
 pub mod raw {
     //! The heap by address, for those who export it as `malloc`.
-    pub use crate::heap::{alloc, alloc_zeroed, free, owns, realloc, trim, usable_size};
+    pub use crate::heap::{alloc, alloc_zeroed, free, free_owned, owns, realloc, trim, usable_size};
 }
 mod set;
 mod store;

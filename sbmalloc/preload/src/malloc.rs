@@ -41,10 +41,8 @@ pub(crate) fn get(size: usize, align: usize, zeroed: bool) -> *mut c_void {
 #[inline(always)]
 pub(crate) unsafe fn put(at: *mut c_void) {
     scheduling_point();
-    if raw::owns(at.cast()) {
-        // SAFETY: as for `free`.
-        keeping_errno(|| unsafe { raw::free(at.cast()) });
-    }
+    // SAFETY: as for `free`.
+    keeping_errno(|| unsafe { raw::free_owned(at.cast()) });
 }
 
 #[unsafe(no_mangle)]

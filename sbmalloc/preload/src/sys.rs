@@ -11,12 +11,16 @@ pub(crate) fn set_errno(errno: i32) {
 }
 
 /// Keeps errno as it is over `f`.
+#[inline(always)]
 pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: as above.
-    let before = unsafe { *libc::__errno_location() };
-    let result = f();
-    set_errno(before);
-    result
+    // SAFETY: this thread's errno, which always exists, and does not move.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = f();
+        *errno = before;
+        result
+    }
 }
 
 /// The next definition of a function behind ours, looked up once. `dlsym` may allocate, which is fine: no allocation

@@ -222,6 +222,27 @@ pub unsafe fn usable_size(at: *const u8) -> usize {
     }
 }
 
+/// As [`free`], if the block lies in this heap; whether it does.
+///
+/// # Safety
+/// If it lies in this heap, it came from it and was not freed before.
+#[inline]
+pub unsafe fn free_owned(at: *mut u8) -> bool {
+    let small = SMALL.load(Ordering::Acquire);
+    // SAFETY: the heap's arenas are never dropped; what lies in the one of small blocks is mimalloc's.
+    unsafe {
+        if small.as_ref().is_some_and(|small| small.holds(at as usize)) {
+            sb_mi_free(at.cast());
+            return true;
+        }
+    }
+    let is_run = runs_of(at).is_some();
+    if is_run {
+        free_run(at);
+    }
+    is_run
+}
+
 /// Whether an address lies in this heap.
 pub fn owns(at: *const u8) -> bool {
     let small = SMALL.load(Ordering::Acquire);
