@@ -52,7 +52,7 @@ extern "C" fn malloc(size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    let size = count.checked_mul(size).unwrap_or(usize::MAX);
+    let size = count.saturating_mul(size);
     get(size, natural(size), true)
 }
 
@@ -76,11 +76,15 @@ unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
     if !raw::owns(at.cast()) {
         static NEXT: Next = Next::new(c"realloc");
         // SAFETY: the caller's contract; whoever it came from knows its size.
-        return unsafe { std::mem::transmute::<_, Realloc>(NEXT.get())(at, size) };
+        return unsafe { std::mem::transmute::<*mut c_void, Realloc>(NEXT.get())(at, size) };
     }
-    // SAFETY: the caller's contract.
-    let to =
-        if size > MOST { ptr::null_mut() } else { unsafe { raw::realloc(at.cast(), size, natural(size)) } };
+    let to = match size {
+        ..=MOST => {
+            // SAFETY: the caller's contract.
+            unsafe { raw::realloc(at.cast(), size, natural(size)) }
+        }
+        _ => ptr::null_mut(),
+    };
     if to.is_null() {
         set_errno(libc::ENOMEM);
     }
@@ -89,14 +93,12 @@ unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(at: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    let Some(bytes) = count.checked_mul(size) else {
+        set_errno(libc::ENOMEM);
+        return ptr::null_mut();
+    };
     // SAFETY: the caller's contract.
-    match count.checked_mul(size) {
-        Some(bytes) => unsafe { realloc(at, bytes) },
-        None => {
-            set_errno(libc::ENOMEM);
-            ptr::null_mut()
-        }
-    }
+    unsafe { realloc(at, bytes) }
 }
 
 #[unsafe(no_mangle)]
@@ -140,8 +142,11 @@ extern "C" fn pvalloc(size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> usize {
+    if !raw::owns(at.cast()) {
+        return 0;
+    }
     // SAFETY: the caller's contract.
-    if raw::owns(at.cast()) { unsafe { raw::usable_size(at.cast()) } } else { 0 }
+    unsafe { raw::usable_size(at.cast()) }
 }
 
 /// The names under which programs reach past an allocator in front of them; glibc's own must not be mixed with ours.
