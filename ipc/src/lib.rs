@@ -20,6 +20,7 @@
 //! | [`mail`] | large payloads, in RAM while there is room, else on scratch |
 //! | [`collective`] | parts deposited by ranks that may leave RAM |
 //! | [`control`] | rare structured frames to the master |
+//! | [`note`] | which programs bring this runtime |
 //! | [`wire`] | encoding of values and frames |
 
 mod sync;
@@ -38,6 +39,8 @@ pub mod futex;
 pub mod inbox;
 #[cfg(not(loom))]
 pub mod mail;
+#[cfg(not(loom))]
+pub mod note;
 #[cfg(not(loom))]
 pub mod pool;
 #[cfg(not(loom))]

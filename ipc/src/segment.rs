@@ -111,6 +111,9 @@ pub struct RankBlock {
     pub attached: AtomicU32,
     /// Non-zero while it has a token.
     pub has_token: AtomicU32,
+    /// Non-zero when the master wants it to wait, as for memory, at its next call that is a scheduling point (an allocation
+    /// of a program under the preloaded library), so that it can be evicted. The rank clears it when it does.
+    pub yield_wanted: AtomicU32,
     /// Times it has begun to wait.
     pub waits: AtomicU64,
     /// Account, in bytes: held from the allocator in RAM or out; its highest; part of the budget it has.

@@ -94,6 +94,13 @@ pub struct Options {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub chaos: Option<u64>,
 
+    /// Put libsbmalloc.so in front of programs not written for bdrun, so that they can be paged
+    ///
+    /// It serves their memory and lets them be moved at each allocation. auto: programs that are linked dynamically and do
+    /// not bring bdrun's runtime, if the library is found (beside bdrun, or in ../lib).
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Preload::Auto)]
+    pub preload: Preload,
+
     /// How many ranks compute at once [default: the processors bdrun may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub processors: Option<u32>,
@@ -122,6 +129,18 @@ pub enum OutputKind {
     Json,
     /// Nothing but errors.
     Quiet,
+}
+
+/// When `libsbmalloc.so` is preloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Preload {
+    /// Where it is of use.
+    #[default]
+    Auto,
+    /// Into every program; an error where that cannot be.
+    Always,
+    /// Not at all.
+    Never,
 }
 
 /// One `--env`.

@@ -94,6 +94,9 @@ pub struct RankStats {
     pub waiting_s: f64,
     /// Seconds it spent moving its memory out and in.
     pub paging_s: f64,
+    /// How many times it was evicted.
+    #[serde(default)]
+    pub evictions: u64,
 }
 
 /// Why the `--stats` file could not be written.
@@ -167,6 +170,7 @@ mod tests {
         "running_s",
         "waiting_s",
         "paging_s",
+        "evictions",
     ];
 
     fn assert_in_order(text: &str, names: &[&str]) {

@@ -45,6 +45,8 @@
 //! | `set` | the arenas that move together |
 //! | `account` | who pays |
 //! | `heap` | small blocks (mimalloc on an arena) and large runs; [`SbHeap`], [`raw`] |
+//! | [`mapping`] | memory that a program maps itself, for the preloaded library; `protection`: guard pages and the like in it |
+//! | [`fork`] | what a process with threads does around a fork |
 //! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
 //! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
@@ -69,13 +71,16 @@ mod arena;
 mod boxed;
 mod collections;
 mod config;
+pub mod fork;
 mod frames;
 mod heap;
 mod lock;
+pub mod mapping;
 pub mod pager;
+mod protection;
 pub mod raw {
     //! The heap by address, for those who export it as `malloc`.
-    pub use crate::heap::{alloc, alloc_zeroed, free, owns, realloc, trim, usable_size};
+    pub use crate::heap::{alloc, alloc_zeroed, free, free_owned, owns, realloc, trim, usable_size};
 }
 mod set;
 mod store;

@@ -38,17 +38,30 @@ pub(crate) const fn round_up(n: usize, unit: usize) -> usize {
 }
 
 const ANON: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-const RW: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+pub(crate) const RW: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-fn check_map(at: *mut libc::c_void) -> Result<usize, Errno> {
-    if at == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(at as usize) }
+// Memory is mapped by bare system calls: where this crate is preloaded (`libsbmalloc.so`), the functions of these
+// names are the program's, and are served from arenas themselves.
+
+fn check(result: libc::c_long) -> Result<usize, Errno> {
+    if result == -1 { Err(Errno::last()) } else { Ok(result as usize) }
+}
+
+/// `mmap` without an address if `at` is 0, else over what is there.
+///
+/// # Safety
+/// With an address: the range belongs to the caller.
+unsafe fn map(at: usize, len: usize, flags: libc::c_int, fd: i32, offset: u64) -> Result<usize, Errno> {
+    let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };
+    // SAFETY: this function's contract; without an address nothing is replaced.
+    check(unsafe { libc::syscall(libc::SYS_mmap, at, len, RW, flags | fixed, fd, offset) })
 }
 
 /// Fresh zero memory of `len` bytes whose address is a multiple of `align`.
 pub(crate) fn map_anon_aligned(len: usize, align: usize) -> Result<usize, Errno> {
     let wide = len + align - PAGE;
     // SAFETY: a new private mapping at an address the kernel chooses replaces nothing.
-    let at = check_map(unsafe { libc::mmap(std::ptr::null_mut(), wide, RW, ANON, -1, 0) })?;
+    let at = unsafe { map(0, wide, ANON, -1, 0) }?;
     let start = round_up(at, align);
     unmap(at, start - at);
     unmap(start + len, at + wide - start - len);
@@ -58,41 +71,42 @@ pub(crate) fn map_anon_aligned(len: usize, align: usize) -> Result<usize, Errno>
 /// Replaces `[at, at+len)` by fresh zero memory. The range must belong to the caller.
 pub(crate) fn map_anon_over(at: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: callers pass ranges of their own reservation only.
-    check_map(unsafe { libc::mmap(at as *mut _, len, RW, ANON | libc::MAP_FIXED, -1, 0) }).map(drop)
+    unsafe { map(at, len, ANON, -1, 0) }.map(drop)
 }
 
 /// Replaces `[at, at+len)` by a private mapping of `fd` at `offset`. The range must belong to the caller.
 pub(crate) fn map_file_over(at: usize, len: usize, fd: i32, offset: u64) -> Result<(), Errno> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     // SAFETY: callers pass ranges of their own reservation, whose content `fd` holds at `offset`.
-    check_map(unsafe { libc::mmap(at as *mut _, len, RW, flags, fd, offset as i64) }).map(drop)
+    unsafe { map(at, len, flags, fd, offset) }.map(drop)
 }
 
 /// Moves the mapping `[from, from+len)` over `[to, to+len)`; both must belong to the caller.
 pub(crate) fn move_over(from: usize, to: usize, len: usize) -> Result<(), Errno> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: both ranges are the caller's, and nothing refers to `from` any more.
-    check_map(unsafe { libc::mremap(from as *mut _, len, len, flags, to as *mut libc::c_void) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_mremap, from, len, len, flags, to) }).map(drop)
 }
 
 pub(crate) fn unmap(at: usize, len: usize) {
     if len > 0 {
         // SAFETY: callers pass ranges of their own mappings that nothing refers to any more.
-        unsafe { libc::munmap(at as *mut _, len) };
+        unsafe { libc::syscall(libc::SYS_munmap, at, len) };
     }
 }
 
 pub(crate) fn advise(at: usize, len: usize, advice: libc::c_int) -> Result<(), Errno> {
     // SAFETY: callers pass ranges of their own mappings; DONTNEED is used only on memory given back.
-    let r = unsafe { libc::madvise(at as *mut _, len, advice) };
-    if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    check(unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) }).map(drop)
 }
 
 pub(crate) fn protect(at: usize, len: usize, writable: bool) -> Result<(), Errno> {
-    let prot = if writable { RW } else { libc::PROT_READ };
-    // SAFETY: callers pass granules of their own reservation; the fault handler opens them again.
-    let r = unsafe { libc::mprotect(at as *mut _, len, prot) };
-    if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    set_protection(at, len, if writable { RW } else { libc::PROT_READ })
+}
+
+pub(crate) fn set_protection(at: usize, len: usize, protection: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: callers pass ranges of their own reservation; who takes a right away gives it back before it is needed.
+    check(unsafe { libc::syscall(libc::SYS_mprotect, at, len, protection) }).map(drop)
 }
 
 /// A file descriptor closed on drop; opening and reading it never allocates.

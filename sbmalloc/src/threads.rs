@@ -73,22 +73,35 @@ extern "C" fn on_park(_: i32) {
     unsafe { *libc::__errno_location() = saved };
 }
 
-/// Takes a real-time signal nobody uses, from the top, and installs the handler.
+fn action(number: i32) -> Option<libc::sigaction> {
+    // SAFETY: zeroed sigactions are valid; only asks.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(number, std::ptr::null(), &mut now) == 0).then_some(now)
+    }
+}
+
+/// Takes a real-time signal nobody uses, from the top, and installs the handler. Programs reset signals they never
+/// installed, or take one for themselves, so that it is still ours is looked up each time.
 fn signal() -> Result<i32, Errno> {
+    let ours = on_park as *const () as usize;
     let known = SIGNAL.load(Ordering::Relaxed);
-    if known != 0 {
+    if known != 0 && action(known).is_some_and(|now| now.sa_sigaction == ours) {
         return Ok(known);
     }
     for number in (libc::SIGRTMIN()..libc::SIGRTMAX()).rev() {
+        // One that is ignored could be so for a reason, but ours it was before.
+        let free = |now: &libc::sigaction| {
+            now.sa_sigaction == libc::SIG_DFL || (number == known && now.sa_sigaction == libc::SIG_IGN)
+        };
+        if !action(number).as_ref().is_some_and(free) {
+            continue;
+        }
         // SAFETY: zeroed sigactions are valid; the handler is async-signal-safe (atomics and futex only). The
         // full mask keeps other handlers of the thread from running, and writing memory, while it is parked.
         unsafe {
-            let mut old: libc::sigaction = std::mem::zeroed();
-            if libc::sigaction(number, std::ptr::null(), &mut old) != 0 || old.sa_sigaction != libc::SIG_DFL {
-                continue;
-            }
             let mut new: libc::sigaction = std::mem::zeroed();
-            new.sa_sigaction = on_park as *const () as usize;
+            new.sa_sigaction = ours;
             new.sa_flags = libc::SA_RESTART;
             libc::sigfillset(&mut new.sa_mask);
             if libc::sigaction(number, &new, std::ptr::null_mut()) != 0 {

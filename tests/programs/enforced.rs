@@ -38,7 +38,7 @@ fn a_rank_larger_than_the_limit_fails() {
     assert_eq!(outcome.stats().status, "memory");
 }
 
-/// A program that knows nothing of us has no budget but the kernel's.
+/// A program that knows nothing of us, and has nothing of ours in front of it, has no budget but the kernel's.
 #[test]
 fn any_program_is_stopped_at_the_limit() {
     if let Some(why) = not_permitted() {
@@ -52,6 +52,8 @@ fn any_program_is_stopped_at_the_limit() {
         "--memory",
         "64M",
         "--enforce",
+        "--preload",
+        "never",
         "sh",
         "-c",
         "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}",

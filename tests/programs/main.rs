@@ -16,5 +16,6 @@ mod full_disk;
 mod main_job;
 mod out_of_core;
 mod phases;
+mod preload;
 mod scale;
 mod stuck;

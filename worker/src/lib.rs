@@ -24,6 +24,7 @@
 //! | [`matching`] | pure: which message belongs to which receive |
 //! | `site` | where in the program a rank waits |
 //! | `meter` | looking at a rank that computes with memory out |
+//! | [`preload`] | programs not written for us, under `libsbmalloc.so` |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
 pub mod backend;
@@ -33,6 +34,7 @@ mod error;
 pub mod local;
 pub mod matching;
 mod meter;
+pub mod preload;
 mod runtime;
 mod shm;
 mod site;

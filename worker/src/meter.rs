@@ -56,6 +56,11 @@ impl Meter {
         timer >= 0
     }
 
+    /// Whether there is a timer.
+    pub fn is_open(&self) -> bool {
+        self.timer.load(SeqCst) >= 0
+    }
+
     /// The rank computes with memory out: look soon.
     pub fn start(&self) {
         self.next.store(FIRST.as_nanos() as u64, SeqCst);

@@ -4,12 +4,13 @@
 use std::fmt::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::mail::Mail;
+use bdrun_ipc::note::Note;
 use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting, monotonic_ns};
 use bdrun_ipc::state::{Pager, State, Woken};
 use sbmalloc::pager::{self, PagerError};
@@ -23,10 +24,13 @@ pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
 /// How long a thread other than the communicating one waits for memory before it takes what is not there.
 const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Bytes of the budget for each rank below which memory is scarce.
+const SMALL_SHARE: u64 = 32 << 20;
+
 /// How long to try to stop the other threads for a restore, before the rank runs on with its memory out.
 const BUSY_PATIENCE_NS: u64 = 1_000_000_000;
 
-static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+pub(crate) static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 /// This process as a rank of a job.
 pub(crate) struct Runtime {
@@ -34,7 +38,14 @@ pub(crate) struct Runtime {
     pub mail: Mail,
     pub rank: u32,
     control: OwnedFd,
-    owner: i32,
+    /// The thread that may wait; 0 while any may take its turn.
+    owner: AtomicI32,
+    /// Whether it is one thread that communicates, and computes only while it has a token. In programs not written
+    /// for us any thread may wait, one at a time, and none has a token: they block in calls that would not give it back.
+    native: bool,
+    process: i32,
+    /// The numbers of what was handed down.
+    pub(crate) fds: [RawFd; 4],
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
     out: AtomicBool,
@@ -43,9 +54,24 @@ pub(crate) struct Runtime {
     meter: Meter,
 }
 
-impl Runtime {
-    /// Attach if `bdrun` started this process; `None` if nobody did.
-    pub fn attach() -> Result<Option<&'static Self>> {
+/// Tells `bdrun`, and `libsbmalloc.so`, that this program needs no library in front of it.
+#[used]
+#[unsafe(link_section = ".note.bdrun")]
+static NOTE: Note = Note::OURS;
+
+/// What `bdrun` hands down to a rank.
+pub(crate) struct Handed {
+    pub segment: Segment,
+    pub mail: Mail,
+    pub control: OwnedFd,
+    pub rank: u32,
+    /// The numbers of all four descriptors.
+    pub fds: [RawFd; 4],
+}
+
+impl Handed {
+    /// Take what the environment says was handed down to this process; `None` if nothing was.
+    pub fn take() -> Result<Option<Self>> {
         let Some(fds) = std::env::var_os(ENV[2]) else { return Ok(None) };
         let bad = |what: String| Error::Runtime(format!("environment of this rank: {what}"));
         let number = |name: &str| {
@@ -57,42 +83,63 @@ impl Runtime {
         let (rank, size) = (number(ENV[0])?, number(ENV[1])?);
         let fds: Vec<RawFd> =
             fds.to_str().map(|s| s.split(',').filter_map(|x| x.parse().ok()).collect()).unwrap_or_default();
-        let &[segment, mail, spill, control] = fds.as_slice() else {
+        let Ok(fds) = <[RawFd; 4]>::try_from(fds) else {
             return Err(bad(format!("{} does not name four descriptors", ENV[2])));
         };
         if RUNTIME.get().is_some() {
             return Err(Error::Runtime("init was called twice".into()));
         }
-        let mut owned = Vec::with_capacity(4);
-        for fd in [segment, mail, spill, control] {
-            // SAFETY: F_GETFD on any number is harmless.
-            if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
-                return Err(bad(format!("descriptor {fd} is not open")));
-            }
-            // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is unset).
-            owned.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: F_GETFD on any number is harmless.
+        if let Some(fd) = fds.iter().find(|&&fd| fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0) {
+            return Err(bad(format!("descriptor {fd} is not open")));
         }
-        let mut owned = owned.into_iter();
-        let mut next = || owned.next().ok_or_else(|| bad("descriptors".into()));
-        let segment = Segment::open(next()?).map_err(runtime)?;
-        let mail = Mail::open(next()?, next()?);
-        let control = next()?;
+        // SAFETY: they are open (just tested), were handed down for us alone, and are taken only once (RUNTIME is unset).
+        let [segment, mail, spill, control] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let segment = Segment::open(segment).map_err(runtime)?;
         if segment.np() != size || rank >= size {
             return Err(bad(format!("rank {rank} of {size}, but the segment has {} ranks", segment.np())));
         }
-        if segment.rank(rank).attached.swap(1, SeqCst) != 0 {
+        Ok(Some(Self { segment, mail: Mail::open(mail, spill), control, rank, fds }))
+    }
+}
+
+impl Runtime {
+    /// Attach if `bdrun` started this process; `None` if nobody did.
+    pub fn attach() -> Result<Option<&'static Self>> {
+        let Some(handed) = Handed::take()? else { return Ok(None) };
+        for fd in handed.fds {
+            // SAFETY: an open descriptor of ours.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+        if handed.segment.rank(handed.rank).attached.swap(1, SeqCst) != 0 {
             return Err(Error::Runtime(format!(
-                "another process of rank {rank} has attached already; one process of each rank may call init"
+                "another process of rank {} has attached already; one process of each rank may call init",
+                handed.rank
             )));
         }
-        // SAFETY: gettid has no preconditions.
-        let owner = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+        Self::begin(handed, true, |this| this).map(Some)
+    }
+
+    /// This process is the rank from now on. `account` says who charges its memory, `native` whether the program was
+    /// written for us.
+    pub(crate) fn begin(
+        handed: Handed,
+        native: bool,
+        account: impl FnOnce(&'static Self) -> &'static dyn sbmalloc::Account,
+    ) -> Result<&'static Self> {
+        let Handed { segment, mail, rank, control, fds } = handed;
+        let owner = AtomicI32::new(if native { thread() } else { 0 });
+        // SAFETY: getpid has no preconditions.
+        let process = unsafe { libc::getpid() };
         let this = Self {
             segment,
             mail,
             rank,
             control,
             owner,
+            native,
+            process,
+            fds,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
@@ -100,17 +147,21 @@ impl Runtime {
         };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
-        sbmalloc::set_account(this)
+        sbmalloc::set_account(account(this))
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
-        if this.meter.open() {
+        // Ranks with a small share of the budget are out most of the time: what they freed is not worth keeping.
+        let share = this.segment.header().pool.budget() / u64::from(this.segment.np());
+        sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
+        // Where any thread may wait there is none to look at.
+        if native && this.meter.open() {
             pager::expect_catch_up();
         }
         control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })
             .map_err(runtime)?;
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
-        Ok(Some(this))
+        Ok(this)
     }
 
     pub fn block(&self) -> &RankBlock {
@@ -132,7 +183,7 @@ impl Runtime {
         }
         if !for_memory && pager::is_evicted() {
             // What it holds now was enough until here; after this wait it may not be.
-            let need = needs(block.held.load(SeqCst), pager::likely(site) as u64);
+            let need = self.needs(site);
             block.need.store(need, SeqCst);
             self.out.store(need > block.granted.load(SeqCst), SeqCst);
         }
@@ -152,6 +203,18 @@ impl Runtime {
         }
         if pager::is_evicted() {
             self.meter.start();
+        }
+    }
+
+    /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not have all that it
+    /// holds if the meter can notice what it touches beyond.
+    fn needs(&self, site: u64) -> u64 {
+        const LARGE: u64 = 64 << 20;
+        const SLACK: u64 = 16 << 20;
+        let held = self.block().held.load(SeqCst);
+        match self.meter.is_open() && held >= LARGE {
+            true => held.min(pager::likely(site) as u64 + SLACK),
+            false => held,
         }
     }
 
@@ -197,12 +260,18 @@ impl Runtime {
     }
 
     fn take_token(&self) {
+        if !self.native {
+            return;
+        }
         self.segment.header().tokens.acquire();
         // From now on the master gives it back should this process end.
         self.block().has_token.store(1, SeqCst);
     }
 
     fn give_token(&self) {
+        if !self.native {
+            return;
+        }
         self.block().has_token.store(0, SeqCst);
         self.segment.header().tokens.release();
     }
@@ -222,7 +291,7 @@ impl Runtime {
     }
 
     /// What was set aside for this rank and not used is others' while it waits.
-    fn give_reserve_back(&self) {
+    pub(crate) fn give_reserve_back(&self) {
         let block = self.block();
         let unused = block.prepaid.swap(0, SeqCst);
         if unused > 0 {
@@ -312,12 +381,24 @@ impl Runtime {
         self.segment.header().pool.headers_paid(bytes);
     }
 
+    /// The right to wait, if this thread may: until it is dropped no other one has it.
+    pub(crate) fn turn(&self) -> Option<Turn<'_>> {
+        let may = if self.native {
+            self.owner.load(SeqCst) == thread()
+        } else {
+            // A child made by `vfork` runs in this memory, but is not the rank.
+            // SAFETY: getpid has no preconditions.
+            let here = unsafe { libc::getpid() } == self.process;
+            here && self.owner.compare_exchange(0, thread(), SeqCst, SeqCst).is_ok()
+        };
+        let turn = may.then(|| Turn(self))?;
+        (self.block().word.load().state() == State::Running).then_some(turn)
+    }
+
     /// Ask the master for memory and wait for it.
     fn beg(&self, bytes: u64) {
         let block = self.block();
-        // SAFETY: gettid has no preconditions.
-        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
-        if thread == self.owner && block.word.load().state() == State::Running {
+        if let Some(_turn) = self.turn() {
             while !self.pay(bytes) {
                 block.request.store(bytes - block.prepaid.load(SeqCst).min(bytes), SeqCst);
                 self.wait(Waiting::Memory { bytes }, || block.request.load(SeqCst) == 0);
@@ -336,6 +417,22 @@ impl Runtime {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// See [`Runtime::turn`].
+pub(crate) struct Turn<'a>(&'a Runtime);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.0.native {
+            self.0.owner.store(0, SeqCst);
+        }
+    }
+}
+
+fn thread() -> i32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
 }
 
 impl sbmalloc::Account for Runtime {
@@ -420,37 +517,17 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let keep = block.keep.load(SeqCst);
-        if !self.for_memory && !runtime.out.load(SeqCst) {
-            // What was freed and is kept for reuse need not be written. Not in the middle of an allocation.
-            sbmalloc::trim();
-        }
         // What was set aside and not used is not in RAM, so the first word of progress gives it back.
         block.prepaid.store(0, SeqCst);
         let begin = monotonic_ns();
-        let before = pager::in_ram();
         let done = pager::evict_to(usize::try_from(keep).unwrap_or(usize::MAX), self.site, &mut |in_ram| {
             self.hold_at_most(in_ram as u64);
         });
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
-        block.need.store(needs(block.held.load(SeqCst), pager::likely(self.site) as u64), SeqCst);
+        block.need.store(runtime.needs(self.site), SeqCst);
         match done {
             Ok(moved) => {
-                if std::env::var_os("TRACE").is_some() {
-                    eprintln!(
-                        "W {:.4} rank {} evict to {} site {:x}: ram {} -> {} wrote {} scanned {} freed {} took {} ms",
-                        monotonic_ns() as f64 * 1e-9,
-                        runtime.rank,
-                        keep >> 20,
-                        self.site,
-                        before >> 20,
-                        pager::in_ram() >> 20,
-                        moved.bytes >> 20,
-                        moved.scanned >> 20,
-                        moved.freed_or_filled >> 20,
-                        (monotonic_ns() - begin) / 1000000
-                    );
-                }
                 // Even if there is nothing to move it has left: it comes back when it is asked to.
                 runtime.out.store(true, SeqCst);
                 self.hold_at_most(pager::in_ram() as u64);
@@ -498,19 +575,6 @@ impl Pager for RankPager<'_> {
             }
         };
         self.paging_ns += monotonic_ns().saturating_sub(begin);
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!(
-                "W {:.4} rank {} restore granted {} all {} site {:x}: ram {} likely {} took {} ms",
-                monotonic_ns() as f64 * 1e-9,
-                runtime.rank,
-                block.granted.load(SeqCst) >> 20,
-                block.all.load(SeqCst) >> 20,
-                self.site,
-                pager::in_ram() >> 20,
-                pager::likely(self.site) >> 20,
-                (monotonic_ns() - begin) / 1000000
-            );
-        }
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
@@ -529,14 +593,6 @@ impl Pager for RankPager<'_> {
     fn changed(&mut self) {
         self.runtime.segment.ring(self.runtime.rank);
     }
-}
-
-/// Bytes of the budget that a rank must have to run which holds `held` and is likely to use `likely` of them. A large one need
-/// not have all: the meter notices what it touches beyond.
-fn needs(held: u64, likely: u64) -> u64 {
-    const LARGE: u64 = 64 << 20;
-    const SLACK: u64 = 16 << 20;
-    if held < LARGE { held } else { held.min(likely + SLACK) }
 }
 
 /// The meter's signal has come.

@@ -122,6 +122,11 @@ impl StateWord {
         self.0.store(State::Exited as u32, Ordering::SeqCst);
     }
 
+    /// By a rank whose process has executed another program: whoever was to wait or to move is gone, with all memory.
+    pub fn resume(&self) {
+        self.0.store(State::Running as u32, Ordering::SeqCst);
+    }
+
     /// By anybody, after having made true what the rank may wait for: see that it runs.
     pub fn wake(&self, futex: &impl Futex) -> Woken {
         // Pairs with the fence in `wait`: either we see the rank blocked, or it sees what we did.

@@ -152,6 +152,7 @@ mod tests {
                 running_s: 2.0,
                 waiting_s: f64::from(10 - rank),
                 paging_s: 0.25,
+                evictions: 2,
             })
             .collect();
         Stats {

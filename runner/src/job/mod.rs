@@ -10,6 +10,7 @@
 //! | `listen.rs` | the two listening threads |
 //! | `observe.rs` | from state words to scheduler events |
 //! | `orders.rs` | from scheduler effects to state words and processes |
+//! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
@@ -19,6 +20,7 @@ mod describe;
 mod listen;
 mod observe;
 mod orders;
+mod preload;
 mod report;
 mod setup;
 
@@ -253,15 +255,6 @@ impl<'a> Job<'a> {
         batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
         for event in batch {
             self.scheduler.handle(event, &mut effects);
-            if std::env::var_os("TRACE").is_some()
-                && (!matches!(event, Event::Pool { .. }) || !effects.is_empty())
-            {
-                eprintln!(
-                    "T {:.4} {event:?} -> {effects:?} free {}",
-                    self.begin.elapsed().as_secs_f64(),
-                    self.setup.segment.header().pool.free() >> 20
-                );
-            }
             if matches!(event, Event::Chaos { .. }) && matches!(effects[..], [.., Effect::Evict { .. }]) {
                 self.chaos.evictions += 1;
             }

@@ -141,6 +141,7 @@ impl Job<'_> {
             State::Blocked | State::Evicted
                 if request > 0 && matches!(block.waiting(), Waiting::Memory { .. }) =>
             {
+                self.chaos_instead_of_memory(rank);
                 self.events.push(Event::NeedsMemory { rank, bytes: request });
             }
             State::Blocked => self.events.push(Event::Blocked { rank, wait: wait(&segment, block) }),

@@ -94,6 +94,12 @@ impl Job<'_> {
         ] {
             env.push((name.into(), value));
         }
+        if let Some(library) = &self.setup.preload {
+            let given =
+                env.iter().rev().find(|(name, _)| name == "LD_PRELOAD").map(|(_, value)| value.clone());
+            let before = given.or_else(|| std::env::var_os("LD_PRELOAD"));
+            env.push(("LD_PRELOAD".into(), super::preload::in_front_of(library, before.as_deref())));
+        }
         Ok(SpawnSpec {
             rank,
             program: self.setup.program.clone(),

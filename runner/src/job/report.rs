@@ -144,6 +144,7 @@ impl Job<'_> {
                     running_s: seconds(block.running_ns.load(SeqCst)),
                     waiting_s: seconds(block.waiting_ns.load(SeqCst)),
                     paging_s: seconds(block.paging_ns.load(SeqCst)),
+                    evictions: block.evictions.load(SeqCst).into(),
                 }
             })
             .collect();

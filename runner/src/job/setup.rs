@@ -10,6 +10,7 @@ use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
+use super::preload;
 use crate::budget;
 use crate::cli::Options;
 use crate::display::units::Bytes;
@@ -24,6 +25,8 @@ const FIXED_PER_JOB: u64 = 4 << 20;
 /// Everything a job is made of but processes.
 pub(super) struct Setup {
     pub program: PathBuf,
+    /// The library put in front of it.
+    pub preload: Option<PathBuf>,
     pub scratch_dir: PathBuf,
     pub segment: Arc<Segment>,
     pub mail: Mail,
@@ -36,6 +39,7 @@ pub(super) struct Setup {
 impl Setup {
     pub fn new(options: &Options) -> Result<Self, Ending> {
         let program = find_program(options.program())?;
+        let preload = preload::library(options.preload, &program)?;
         let mut notes = Vec::new();
         let scratch_dir = scratch_directory(options, &mut notes)?;
         let spill = unlinked_file(&scratch_dir).map_err(|error| {
@@ -85,6 +89,7 @@ impl Setup {
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
             program,
+            preload,
             scratch_dir,
             segment: Arc::new(segment),
             mail,

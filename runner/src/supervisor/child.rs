@@ -75,6 +75,11 @@ impl Report {
     }
 }
 
+/// The line of the environment in which a child writes its own number, in its own PID namespace, so that what it executes
+/// can tell itself from its children. As long as any number.
+const PROCESS: &[u8] = b"BDRUN_PROCESS=0000000000\0";
+const DIGITS: usize = 10;
+
 /// Everything the child needs, prepared. The pointer arrays point into the `CString`s, which own the text.
 pub(super) struct Plan {
     program: CString,
@@ -82,6 +87,9 @@ pub(super) struct Plan {
     argv: Vec<*const c_char>,
     shell_argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
+    /// The line of its own number, and where its digits go.
+    _process: Vec<u8>,
+    digits: *mut u8,
     /// `(source, target)`; no source is a target of this list, so the order does not matter.
     pub(super) descriptors: Vec<(RawFd, RawFd)>,
     /// An open `cgroup.procs` to write `0` into, or -1.
@@ -104,6 +112,9 @@ impl Plan {
         let mut shell_argv = vec![c"/bin/sh".as_ptr()];
         shell_argv.extend_from_slice(&argv);
         let mut envp = pointers(&env);
+        let mut process = PROCESS.to_vec();
+        let line = process.as_mut_ptr();
+        envp.push(line.cast());
         envp.push(ptr::null());
         let mut strings = args;
         strings.extend(env);
@@ -113,6 +124,8 @@ impl Plan {
             argv,
             shell_argv,
             envp,
+            _process: process,
+            digits: line.wrapping_add(PROCESS.len() - 1 - DIGITS),
             descriptors: Vec::new(),
             cgroup: -1,
             master: 0,
@@ -184,6 +197,12 @@ fn prepare(plan: &Plan) -> (Step, i32) {
         // After the descriptors: a target may lie above the limit given back.
         if libc::setrlimit(libc::RLIMIT_NOFILE, &plan.nofile) != 0 {
             return (Step::Limits, errno());
+        }
+        let mut number = libc::getpid();
+        for at in (0..DIGITS).rev() {
+            // Memory of the plan, or a copy of it, which nobody reads meanwhile.
+            plan.digits.add(at).write(b'0' + (number % 10) as u8);
+            number /= 10;
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);

@@ -348,7 +348,9 @@ fn text(text: &OsStr) -> Result<CString, SpawnError> {
 
 /// The inherited environment with `set` on top.
 fn environment(set: &[(OsString, OsString)]) -> Result<Vec<CString>, SpawnError> {
-    let inherited = std::env::vars_os().filter(|(name, _)| set.iter().all(|(other, _)| other != name));
+    // The child adds its own number; that of a `bdrun` around this one is not for it.
+    let is_set = |name: &OsString| name == "BDRUN_PROCESS" || set.iter().any(|(other, _)| other == name);
+    let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
     // Of a name set twice the last counts.
     let last = |at: usize| set[at + 1..].iter().all(|(later, _)| *later != set[at].0);
     let own = set.iter().enumerate().filter(|(at, _)| last(*at)).map(|(_, pair)| pair.clone());

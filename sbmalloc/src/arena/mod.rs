@@ -11,6 +11,7 @@
 
 mod discard;
 mod handle;
+mod pages;
 mod residency;
 mod runs;
 mod spans;

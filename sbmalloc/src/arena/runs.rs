@@ -23,7 +23,7 @@ impl Inner {
     }
 
     /// Sets or clears the bits of `n` chunks from `start`.
-    fn paint(&self, start: usize, n: usize, taken: bool) {
+    pub(super) fn paint(&self, start: usize, n: usize, taken: bool) {
         let (mut i, end) = (start, start + n);
         while i < end {
             let count = (64 - i % 64).min(end - i);
@@ -49,7 +49,7 @@ impl Inner {
     }
 
     /// Finds `n` free chunks whose address is a multiple of `align`.
-    fn find(&self, space: &mut Space, n: usize, align: usize) -> Option<usize> {
+    pub(super) fn find(&self, space: &mut Space, n: usize, align: usize) -> Option<usize> {
         let top = self.top.load(Ordering::Relaxed);
         let mut i = self.next(space.hint.min(top), top, false);
         space.hint = i;
@@ -105,7 +105,7 @@ impl Inner {
         account::uncharge(bytes);
     }
 
-    fn release(&self, i: usize, n: usize) {
+    pub(super) fn release(&self, i: usize, n: usize) {
         let mut space = self.space.lock();
         self.paint(i, n, false);
         space.hint = space.hint.min(i);

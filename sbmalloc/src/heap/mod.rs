@@ -38,6 +38,7 @@ unsafe extern "C" {
     fn sb_mi_free(at: *mut c_void);
     fn sb_mi_usable_size(at: *const c_void) -> usize;
     fn sb_mi_collect(force: bool);
+    fn sb_mi_option_set(option: libc::c_int, value: libc::c_long);
     fn sbmalloc_prim_manage(base: *mut c_void, size: usize) -> bool;
 }
 
@@ -222,11 +223,41 @@ pub unsafe fn usable_size(at: *const u8) -> usize {
     }
 }
 
+/// As [`free`], if the block lies in this heap; whether it does.
+///
+/// # Safety
+/// If it lies in this heap, it came from it and was not freed before.
+#[inline]
+pub unsafe fn free_owned(at: *mut u8) -> bool {
+    let small = SMALL.load(Ordering::Acquire);
+    // SAFETY: the heap's arenas are never dropped; what lies in the one of small blocks is mimalloc's.
+    unsafe {
+        if small.as_ref().is_some_and(|small| small.holds(at as usize)) {
+            sb_mi_free(at.cast());
+            return true;
+        }
+    }
+    let is_run = runs_of(at).is_some();
+    if is_run {
+        free_run(at);
+    }
+    is_run
+}
+
 /// Whether an address lies in this heap.
 pub fn owns(at: *const u8) -> bool {
     let small = SMALL.load(Ordering::Acquire);
     // SAFETY: the heap's arenas are never dropped.
     runs_of(at).is_some() || unsafe { small.as_ref() }.is_some_and(|small| small.holds(at as usize))
+}
+
+/// Whether memory that small blocks no longer use is given back at once, as suits a process whose memory is scarce, or a
+/// few milliseconds later if it is not used again by then, which costs less time (the default).
+pub fn give_back_at_once(yes: bool) {
+    /// `mi_option_purge_delay` of mimalloc.h, in milliseconds.
+    const PURGE_DELAY: libc::c_int = 15;
+    // SAFETY: stores a number.
+    unsafe { sb_mi_option_set(PURGE_DELAY, if yes { 0 } else { 10 }) };
 }
 
 /// Gives back what this thread's small blocks no longer use, and what no thread's do. Returns whether there

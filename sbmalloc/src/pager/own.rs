@@ -9,6 +9,7 @@ use crate::advice::Advice;
 use crate::arena::Inner;
 use crate::config;
 use crate::lock::{Guard, Lock};
+use crate::protection::Lifted;
 use crate::set::ArenaSet;
 use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
@@ -34,6 +35,7 @@ impl Buffers {
 /// The right to move memory: other threads are parked and signals held back while it lives.
 /// The fields are dropped in this order.
 pub(super) struct Session {
+    _lifted: Lifted,
     pub pagemap: Pagemap,
     _parked: Parked,
     _masked: Masked,
@@ -55,7 +57,8 @@ impl Session {
     pub fn with(buffers: Guard<'static, Buffers>) -> Result<Self, PagerError> {
         let masked = Masked::new();
         let parked = threads::park_others()?;
-        Ok(Self { pagemap: Pagemap::open()?, _parked: parked, _masked: masked, buffers })
+        let pagemap = Pagemap::open()?;
+        Ok(Self { _lifted: Lifted::new(), pagemap, _parked: parked, _masked: masked, buffers })
     }
 
     /// See [`evict_to`](super::evict_to).

@@ -1,0 +1,140 @@
+//! `--preload`: whether and from where `libsbmalloc.so` is put in front of the program.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bdrun_ipc::note;
+
+use crate::cli::Preload;
+use crate::exit::Ending;
+
+const LIBRARY: &str = "libsbmalloc.so";
+
+/// Longest segment of notes that is looked at, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// What a program is, as far as it matters to the dynamic linker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Linked dynamically, or a script, whose interpreter most likely is.
+    Open,
+    /// Linked statically, or for another machine: nothing can be put in front of it.
+    Closed,
+    /// Brings the runtime.
+    Ours,
+}
+
+/// The library to preload into `program`, if any.
+pub(super) fn library(when: Preload, program: &Path) -> Result<Option<PathBuf>, Ending> {
+    let found = || std::env::current_exe().ok().and_then(|exe| beside(&exe));
+    match when {
+        Preload::Never => Ok(None),
+        Preload::Auto => Ok(if kind(program) == Kind::Open { found() } else { None }),
+        Preload::Always => match (kind(program), found()) {
+            (Kind::Closed, _) => Err(Ending::Setup(format!(
+                "--preload always: {} is linked statically, so nothing can be preloaded into it; link it dynamically, or \
+                 use --preload never and do without paging",
+                program.display()
+            ))),
+            (_, Some(library)) => Ok(Some(library)),
+            (_, None) => Err(Ending::Setup(format!(
+                "--preload always: {LIBRARY} is neither beside bdrun nor in ../lib; put it there (cargo build -p \
+                 sbmalloc-preload), or use --preload never"
+            ))),
+        },
+    }
+}
+
+fn beside(exe: &Path) -> Option<PathBuf> {
+    let dir = exe.parent()?;
+    [dir.to_owned(), dir.join("../lib")].into_iter().map(|dir| dir.join(LIBRARY)).find(|path| path.is_file())
+}
+
+/// `LD_PRELOAD` with the library in front of what is there already.
+pub(super) fn in_front_of(library: &Path, before: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        value.push(":");
+        value.push(before);
+    }
+    value
+}
+
+fn kind(program: &Path) -> Kind {
+    File::open(program).ok().and_then(|file| kind_of(&file)).unwrap_or(Kind::Open)
+}
+
+/// `None` if it is no ELF file.
+fn kind_of(file: &File) -> Option<Kind> {
+    let mut header = [0u8; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    if !header.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let half = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let own = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    // 64 bits, little-endian, this machine.
+    if header[4] != 2 || header[5] != 1 || half(&header, 18) != own {
+        return Some(Kind::Closed);
+    }
+    let long =
+        |bytes: &[u8], at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+    let (start, size, count) = (long(&header, 32), half(&header, 54), half(&header, 56));
+    let mut kind = Kind::Closed;
+    for i in 0..u64::from(count) {
+        let mut part = [0u8; 56];
+        file.read_exact_at(&mut part, start.checked_add(i * u64::from(size))?).ok()?;
+        match u32::from_le_bytes([part[0], part[1], part[2], part[3]]) {
+            libc::PT_INTERP => kind = Kind::Open,
+            libc::PT_NOTE => {
+                let (at, len) = (long(&part, 8), long(&part, 32));
+                let mut notes = vec![0u8; usize::try_from(len.min(LONGEST)).ok()?];
+                if file.read_exact_at(&mut notes, at).is_ok() && note::is_in(&notes) {
+                    return Some(Kind::Ours);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_apart() {
+        assert_eq!(kind(Path::new("/bin/sh")), Kind::Open);
+        assert_eq!(kind(Path::new("/etc/passwd")), Kind::Open, "what is no ELF file has an interpreter");
+        let dir = std::env::temp_dir().join(format!("bdrun-preload-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("static");
+        let mut elf = vec![0u8; 120];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[18] = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+        elf[32] = 64;
+        elf[54] = 56;
+        elf[56] = 1;
+        elf[64] = 1; // PT_LOAD
+        std::fs::write(&file, &elf).unwrap();
+        assert_eq!(kind(&file), Kind::Closed);
+        elf[64] = 3; // PT_INTERP
+        std::fs::write(&file, &elf).unwrap();
+        assert_eq!(kind(&file), Kind::Open);
+        elf[18] = 40;
+        std::fs::write(&file, &elf).unwrap();
+        assert_eq!(kind(&file), Kind::Closed, "of another machine");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_was_preloaded_stays() {
+        let library = Path::new("/x/libsbmalloc.so");
+        assert_eq!(in_front_of(library, None), "/x/libsbmalloc.so");
+        assert_eq!(in_front_of(library, Some(OsStr::new(""))), "/x/libsbmalloc.so");
+        assert_eq!(in_front_of(library, Some(OsStr::new("a.so:b.so"))), "/x/libsbmalloc.so:a.so:b.so");
+    }
+}

@@ -1,0 +1,358 @@
+//! Programs not written for us, with `libsbmalloc.so` in front of them: the same results as without it, although they
+//! are moved out of RAM and in again all the time.
+//!
+//! Their sources are in `preload/`. With `BDRUN_PRELOAD_FULL=1` they run at the sizes and counts of the project's bar
+//! (`benches/preload`), which takes minutes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use crate::common::{
+    Bdrun, Directory, LIMIT, Outcome, alone, bdrun, bdrun_args, beside_others, limited, program, skipped,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// The library, beside `bdrun`. Built here, because `cargo test` makes programs, but no libraries for others.
+fn library() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let bdrun = Path::new(env!("CARGO_BIN_EXE_bdrun"));
+        let library = bdrun.with_file_name("libsbmalloc.so");
+        let Some(cargo) = std::env::var_os("CARGO") else {
+            assert!(library.is_file(), "{} is missing: cargo build -p sbmalloc-preload", library.display());
+            return library;
+        };
+        let release = bdrun.parent().is_some_and(|dir| dir.ends_with("release"));
+        let mut command = Command::new(cargo);
+        command.args(["build", "--quiet", "-p", "sbmalloc-preload"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        command.args(release.then_some("--release"));
+        let status = command.status().expect("start cargo");
+        assert!(status.success() && library.is_file(), "{} was not built", library.display());
+        library
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/preload").join(name)
+}
+
+/// Compiles a source; `None`, said, where there is no compiler.
+fn compiled(dir: &Directory, name: &str, flags: &[&str]) -> Option<PathBuf> {
+    let cxx = name.ends_with(".cc");
+    let to = dir.path().join(name.replace('.', "-"));
+    let mut command = Command::new(if cxx { "g++" } else { "gcc" });
+    command.args(["-O1", "-pthread"]).args(cxx.then_some("-std=c++17"));
+    command.arg(source(name)).arg("-o").arg(&to).args(flags);
+    match command.output() {
+        Err(error) => {
+            skipped(&format!("no compiler for {name}: {error}"));
+            None
+        }
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(to)
+        }
+    }
+}
+
+/// How much is done, and how often each rank must have been moved.
+struct Scale {
+    np: usize,
+    chaos: u32,
+    least: u64,
+    /// Work, as a multiple of a second or so.
+    work: usize,
+}
+
+fn scale() -> Scale {
+    match std::env::var_os("BDRUN_PRELOAD_FULL") {
+        Some(_) => Scale { np: 4, chaos: 20, least: 50, work: 6 },
+        None => Scale { np: 2, chaos: 10, least: 5, work: 1 },
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn plainly(args: &[String]) -> Output {
+    let output = limited(Command::new(&args[0]).args(&args[1..]), LIMIT);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    output
+}
+
+/// The lines of a job whose ranks print the same; sorted, as they come in any order.
+fn lines(stdout: &str, times: usize) -> Vec<&str> {
+    let mut lines: Vec<&str> = stdout.lines().flat_map(|line| std::iter::repeat_n(line, times)).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Runs a program plainly and as a job under chaos: the output must be the same, and each rank moved often. How long a
+/// program takes depends on the machine: if it ends too soon it is given more to do.
+fn same_under_chaos(command: impl Fn(usize) -> Vec<String>) {
+    library();
+    let _machine = alone();
+    let Scale { np, chaos, least, mut work } = scale();
+    for attempt in 0.. {
+        let args = command(work);
+        let expected = text(&plainly(&args).stdout);
+        assert!(!expected.is_empty());
+        let options = format!("-np {np} --chaos {chaos} --preload always");
+        let outcome = bdrun_args(options.split(' ').map(String::from).chain(args.clone())).succeed();
+        assert_eq!(lines(&outcome.stdout, 1), lines(&expected, np), "{args:?}");
+        let moved: Vec<u64> = outcome.stats().ranks.iter().map(|rank| rank.evictions).collect();
+        eprintln!("{args:?}: {:.1} s, moved {moved:?} times", outcome.wall.as_secs_f64());
+        if moved.iter().all(|&count| count >= least) {
+            return;
+        }
+        assert!(attempt < 3, "{args:?}: moved only {moved:?} times");
+        work *= 3;
+    }
+}
+
+fn args<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// Debian's, which has numpy; others may be scripts around it.
+const PYTHON: &str = "/usr/bin/python3";
+
+fn python_with(module: &str) -> bool {
+    let found = Command::new(PYTHON).args(["-c", &format!("import {module}")]).output();
+    let there = found.is_ok_and(|output| output.status.success());
+    if !there {
+        skipped(&format!("no {PYTHON} with {module}"));
+    }
+    there
+}
+
+#[test]
+fn numpy_arrays() {
+    if python_with("numpy") {
+        let script = source("arrays.py");
+        let mib = if scale().work > 1 { 512 } else { 32 };
+        same_under_chaos(|work| {
+            args([&PYTHON, &script.display(), &mib, &(if mib > 32 { 20 * work } else { 25 * work })])
+        });
+    }
+}
+
+#[test]
+fn python_objects() {
+    if python_with("hashlib") {
+        let script = source("objects.py");
+        same_under_chaos(|work| args([&PYTHON, &script.display(), &(4 * work)]));
+    }
+}
+
+#[test]
+fn perl() {
+    let script = source("words.pl");
+    same_under_chaos(|work| args([&"/usr/bin/perl", &script.display(), &(5 * work)]));
+}
+
+#[test]
+fn threads_of_cpp() {
+    let dir = Directory::new("preload");
+    if let Some(program) = compiled(&dir, "threads.cc", &["-O2"]) {
+        same_under_chaos(|work| args([&program.display(), &(60 * work)]));
+    }
+}
+
+/// A file of so many pseudo-random lines.
+fn text_file(dir: &Directory, lines: usize) -> PathBuf {
+    let path = dir.path().join(format!("lines-{lines}"));
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let lines: String = (0..lines).map(|i| format!("{} line {i} {}\n", next(), next() % 100)).collect();
+    std::fs::write(&path, lines).expect("write a file");
+    path
+}
+
+/// A script that becomes a program which writes to `$out`, a file for each rank and one without bdrun; all must be equal.
+fn same_files_under_chaos(script: &str, lines: usize) {
+    let dir = Directory::new("preload");
+    let script = dir
+        .script("script", &format!("#!/bin/bash\nout=$0.${{BDRUN_RANK:-plain}}\necho written\n{script}\n"));
+    same_under_chaos(|work| {
+        let file = text_file(&dir, lines * work);
+        args([&script.display(), &file.display()])
+    });
+    let written =
+        |whose: String| std::fs::read(dir.path().join(format!("script.{whose}"))).expect("its output");
+    let expected = written("plain".into());
+    assert!(expected.len() > 100_000);
+    for rank in 0..scale().np {
+        assert!(written(rank.to_string()) == expected, "rank {rank} wrote something else");
+    }
+}
+
+/// With little memory, so that it sorts in files.
+#[test]
+fn sort() {
+    same_files_under_chaos("exec sort -S 4M -T \"$(dirname \"$0\")\" -o \"$out\" \"$1\"", 200_000);
+}
+
+#[test]
+fn gzip() {
+    same_files_under_chaos("exec gzip -9 < \"$1\" > \"$out\"", 300_000);
+}
+
+#[test]
+fn bash_with_children() {
+    let script = source("children.sh");
+    same_under_chaos(|work| args([&"/bin/bash", &script.display(), &(60 * work)]));
+}
+
+/// One process through several programs, as where `python3` is a script that looks for the real one.
+#[test]
+fn a_rank_that_executes_other_programs() {
+    if python_with("hashlib") {
+        let dir = Directory::new("preload");
+        let text = format!("#!/bin/bash\nx=$(echo yes)\nexec env FOUND=$x {PYTHON} \"$@\"\n");
+        let (shim, script) = (dir.script("python", &text), source("objects.py"));
+        same_under_chaos(|work| args([&shim.display(), &script.display(), &(4 * work)]));
+    }
+}
+
+/// What a program held before it executed another is no longer counted, and what a child of fork holds never is.
+#[test]
+fn the_account_of_a_program_ends_with_it() {
+    library();
+    let _machine = beside_others();
+    if !python_with("hashlib") {
+        return;
+    }
+    let line = "import os, sys; n = int(sys.argv[1]); a = bytearray(60 << 20); pid = os.fork(); b = bytearray(30 << 20); \
+                pid or os._exit(0); c = os.waitpid(pid, 0); \
+                os.execv(sys.executable, [sys.executable, '-c', sys.argv[2], str(n - 1), sys.argv[2]]) if n else print('end')";
+    let job = ["-np", "2", "--preload", "always", "--memory", "8G", PYTHON, "-c", line, "4", line];
+    let outcome = bdrun_args(job).succeed();
+    assert_eq!(outcome.stdout, "end\nend\n");
+    let stats = outcome.stats();
+    assert!(stats.demand_bytes >= 90 * MIB && stats.demand_bytes < 2 * 110 * MIB, "{stats:?}");
+    for rank in &stats.ranks {
+        assert!((90 * MIB..110 * MIB).contains(&rank.peak_bytes), "{stats:?}");
+    }
+}
+
+/// They fit one after the other only, and nobody of them knows.
+#[test]
+fn more_memory_than_there_is() {
+    library();
+    let _machine = alone();
+    let script = source("objects.py");
+    if !python_with("hashlib") {
+        return;
+    }
+    let words = args([&PYTHON, &script.display(), &20]);
+    let expected = text(&plainly(&words).stdout);
+    let options = ["-np", "4", "--memory", "40M", "--preload", "always"].map(String::from);
+    let outcome = bdrun_args(options.into_iter().chain(words)).succeed();
+    assert_eq!(lines(&outcome.stdout, 1), lines(&expected, 4));
+    let stats = outcome.stats();
+    assert!(stats.demand_bytes > stats.budget_bytes, "{stats:?}");
+}
+
+fn c_program_is_ok(name: &str, flags: &[&str], seconds: u32) {
+    let library = library();
+    let _machine = alone();
+    let dir = Directory::new("preload");
+    let Some(program) = compiled(&dir, name, flags) else { return };
+    assert_eq!(text(&plainly(&args([&program.display(), &0])).stdout), "ok\n", "without the library");
+    let mut alone = Command::new(&program);
+    let alone = limited(alone.arg("0").env("LD_PRELOAD", &library), LIMIT);
+    assert_eq!((text(&alone.stdout).as_str(), text(&alone.stderr)), ("ok\n", String::new()), "without bdrun");
+    let words = args([&program.display(), &seconds]);
+    let options = ["-np", "2", "--chaos", "5", "--preload", "always"].map(String::from);
+    let outcome = bdrun_args(options.into_iter().chain(words)).succeed();
+    assert_eq!(outcome.stdout, "ok\nok\n");
+    assert!(outcome.stats().evictions > 0 || seconds == 0, "{:?}", outcome.stats());
+}
+
+#[test]
+fn the_functions_of_c() {
+    c_program_is_ok("alloc.c", &["-ldl"], 1);
+}
+
+#[test]
+fn new_and_delete() {
+    c_program_is_ok("new.cc", &[], 0);
+}
+
+#[test]
+fn mappings() {
+    c_program_is_ok("map.c", &[], 2);
+}
+
+#[test]
+fn system_calls_of_threads() {
+    c_program_is_ok("io.c", &[], 2);
+}
+
+/// A program on the `worker` crate attaches itself, also where the library got in front of it by an `exec`.
+#[test]
+fn programs_of_ours_are_left_alone() {
+    library();
+    let _machine = beside_others();
+    let expected = bdrun("-np 3 --preload never sweep 4M 3").succeed().stdout;
+    assert_eq!(bdrun("-np 3 --preload always sweep 4M 3").succeed().stdout, expected);
+    let line = format!("exec {} 4M 3", program("sweep").display());
+    let outcome =
+        bdrun_args(["-np", "3", "--chaos", "5", "--preload", "always", "bash", "-c", &line]).succeed();
+    assert_eq!(outcome.stdout, expected);
+    assert_eq!(outcome.stats().message_bytes, bdrun("-np 3 sweep 4M 3").succeed().stats().message_bytes);
+}
+
+fn shows_preload(job: Bdrun) -> Outcome {
+    job.with(|command| command.env("LD_PRELOAD", "libm.so.6")).succeed()
+}
+
+#[test]
+fn when_it_is_preloaded() {
+    let library = library();
+    let _machine = beside_others();
+    let shell = |when: &str| {
+        let args = ["-np", "1", "--preload", when, "sh", "-c", "echo $LD_PRELOAD"];
+        shows_preload(bdrun_args(args.into_iter().filter(|arg| !arg.is_empty()))).stdout
+    };
+    let both = format!("{}:libm.so.6\n", library.display());
+    assert_eq!((shell("auto"), shell("always"), shell("never")), (both.clone(), both, "libm.so.6\n".into()));
+
+    // Where the library is not found.
+    let dir = Directory::new("preload");
+    let lonely = dir.path().join("bdrun");
+    std::fs::copy(env!("CARGO_BIN_EXE_bdrun"), &lonely).expect("copy bdrun");
+    let run = |when: &str| {
+        limited(Command::new(&lonely).args(["--preload", when, "--output", "quiet", "echo", "x"]), LIMIT)
+    };
+    let auto = run("auto");
+    assert_eq!(
+        (auto.status.code(), text(&auto.stdout), text(&auto.stderr)),
+        (Some(0), "x\n".into(), String::new())
+    );
+    let always = run("always");
+    assert_eq!(always.status.code(), Some(120));
+    assert!(
+        text(&always.stderr).contains("libsbmalloc.so") && text(&always.stderr).contains("--preload never")
+    );
+
+    // Where it can do nothing.
+    std::fs::write(dir.path().join("main.c"), "int main(void) { return 0; }").expect("write a source");
+    let fixed = dir.path().join("fixed");
+    let mut compiler = Command::new("gcc");
+    compiler.arg("-static").arg(dir.path().join("main.c")).arg("-o").arg(&fixed);
+    if !compiler.output().is_ok_and(|output| output.status.success()) {
+        return skipped("cannot link statically");
+    }
+    let job = |when: &str| bdrun_args(["--preload", when, &fixed.display().to_string()]);
+    job("auto").succeed();
+    job("always").run().failed_with(120, &["linked statically", "--preload never"]);
+}

@@ -1,0 +1,164 @@
+//! The rank of a program that was not written for us, on behalf of `libsbmalloc.so`: attached when its process starts,
+//! and again when it executes another program; pageable at the calls that the library intercepts.
+//!
+//! **One process of a rank attaches: the one that `bdrun` started** ([`ENV_PROCESS`] has its number). Its children
+//! inherit library, environment and descriptors, and are plain programs. The descriptors stay open over `exec`,
+//! so that the next image of the same process finds them; the account of the last image is closed then. A
+//! child of fork has the memory of its parent but not its rank: a page that the kernel wipes in children tells.
+//!
+//! Such a rank takes no token: it may wait for others in calls that we do not see.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
+
+use bdrun_ipc::segment::Waiting;
+
+use crate::runtime::{ENV, Handed, RUNTIME, Runtime};
+
+/// Environment: the number of the rank's first process, in its own PID namespace.
+pub const ENV_PROCESS: &str = "BDRUN_PROCESS";
+
+/// What a rank asks for that only wants to be asked to leave, in bytes: the least there is.
+const LEAST: u64 = 4096;
+
+/// 1 in the process that has attached, 0 in its children; null before.
+static LIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    /// This thread is in here, and must not wait once more from a signal handler or an allocation of ours.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Until dropped, this thread is busy; `None` if it was already.
+struct Busy(());
+
+impl Busy {
+    fn begin() -> Option<Self> {
+        // No destructor to run, so this works at the end of a thread, too.
+        BUSY.with(|busy| !busy.replace(true)).then_some(Self(()))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.with(|busy| busy.set(false));
+    }
+}
+
+/// The runtime, unless this is a child of the process that attached.
+fn live() -> Option<&'static Runtime> {
+    let page = LIVE.load(SeqCst);
+    // SAFETY: set once, to a page that is never unmapped.
+    let live = unsafe { page.as_ref() }?.load(SeqCst) != 0;
+    if live { RUNTIME.get() } else { None }
+}
+
+/// A page that reads as zeros in children of fork, whichever way they are made; they share it after `vfork`.
+fn wiped_in_children() -> Option<&'static AtomicU32> {
+    const PAGE: usize = 4096;
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping of zeros, which are a valid integer.
+    unsafe {
+        let page = libc::mmap(std::ptr::null_mut(), PAGE, rights, kind, -1, 0);
+        if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+            return None; // before Linux 4.14: such a rank is not paged
+        }
+        Some(&*page.cast())
+    }
+}
+
+/// Attach this process if it is a rank's first one, started by `bdrun` or by an `exec` of itself; the flag that says when
+/// [`scheduling_point`] is to be called. Everybody else, and every failure, is none: the program runs as it is.
+///
+/// `own_runtime`: the program has the runtime in it (`note`), and is to find its rank as if nobody had attached.
+pub fn attach(own_runtime: bool) -> Option<&'static AtomicU32> {
+    let _busy = Busy::begin()?;
+    std::env::var_os(ENV[2])?;
+    let process = std::env::var(ENV_PROCESS).ok()?.parse::<i32>().ok()?;
+    // SAFETY: neither has preconditions.
+    if unsafe { libc::getpid() != process || libc::syscall(libc::SYS_gettid) != i64::from(process) } {
+        return None;
+    }
+    let handed = Handed::take().ok()??;
+    end_of_last_image(&handed);
+    if own_runtime {
+        // The descriptors are the program's.
+        std::mem::forget(handed);
+        return None;
+    }
+    let page = wiped_in_children()?;
+    handed.segment.rank(handed.rank).attached.store(1, SeqCst);
+    page.store(1, SeqCst);
+    LIVE.store(std::ptr::from_ref(page).cast_mut(), SeqCst);
+    let runtime = Runtime::begin(handed, false, |_| &PreloadAccount).ok()?;
+    Some(&runtime.block().yield_wanted)
+}
+
+/// What the process was before it executed this program is gone: its memory is nobody's, and it runs.
+fn end_of_last_image(handed: &Handed) {
+    let block = handed.segment.rank(handed.rank);
+    if block.attached.swap(0, SeqCst) == 0 {
+        return;
+    }
+    let pool = &handed.segment.header().pool;
+    block.prepaid.store(0, SeqCst);
+    block.request.store(0, SeqCst);
+    pool.give(block.granted.swap(0, SeqCst));
+    pool.demand_sub(block.held.swap(0, SeqCst));
+    block.publish(Waiting::Nothing);
+    block.word.resume();
+    if pool.wanted() {
+        handed.segment.ring(handed.rank);
+    }
+}
+
+/// Descriptors that children which execute other programs have no use for; empty unless attached.
+pub fn descriptors() -> &'static [i32] {
+    live().map_or(&[], |runtime| runtime.fds.as_slice())
+}
+
+/// The master wants this rank to leave, or may: wait as for memory. Returns at once where that cannot be: inside this
+/// library, in a child, while another thread waits. Any thread may wait, since the first one of a program with threads
+/// often sleeps in `pthread_join`; the others go on meanwhile.
+#[cold]
+pub fn scheduling_point() {
+    let Some(runtime) = live() else { return };
+    let Some(_busy) = Busy::begin() else { return };
+    let block = runtime.block();
+    let Some(_turn) = runtime.turn() else { return };
+    if block.yield_wanted.swap(0, SeqCst) == 0 {
+        return;
+    }
+    block.request.store(LEAST, SeqCst);
+    runtime.wait(Waiting::Memory { bytes: LEAST }, || block.request.load(SeqCst) == 0);
+    block.request.store(0, SeqCst);
+    runtime.give_reserve_back();
+    runtime.gave_memory();
+}
+
+/// The rank's account, in the process that is the rank.
+struct PreloadAccount;
+
+impl sbmalloc::Account for PreloadAccount {
+    fn charge(&self, bytes: usize) -> Result<(), sbmalloc::Denied> {
+        let Some(runtime) = live() else { return Ok(()) };
+        let _busy = Busy::begin();
+        sbmalloc::Account::charge(runtime, bytes)
+    }
+
+    fn uncharge(&self, bytes: usize) {
+        if let Some(runtime) = live() {
+            sbmalloc::Account::uncharge(runtime, bytes);
+        }
+    }
+}
+
+/// Around a fork: the calling thread must not wait.
+pub fn before_fork() {
+    BUSY.with(|busy| busy.set(true));
+}
+
+/// See [`before_fork`].
+pub fn after_fork() {
+    BUSY.with(|busy| busy.set(false));
+}
