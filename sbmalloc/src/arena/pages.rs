@@ -41,7 +41,7 @@ impl Inner {
         for (i, bits) in chunks(first * CHUNK, len) {
             self.tables.run_pages(i).store(bits, Ordering::Release);
         }
-        self.committed.fetch_add(n * CHUNK, Ordering::Relaxed);
+        self.commit(first * CHUNK, n * CHUNK);
         Some(self.base + first * CHUNK)
     }
 
@@ -70,7 +70,7 @@ impl Inner {
         let bytes = chunks.len() * CHUNK;
         self.discard(chunks.start * CHUNK, bytes);
         self.release(chunks.start, chunks.len());
-        self.forget(bytes);
+        self.forget(chunks.start * CHUNK, bytes);
         account::uncharge(bytes);
     }
 
