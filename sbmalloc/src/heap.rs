@@ -60,7 +60,7 @@ fn reserve() -> bool {
         return false;
     }
     if SMALL.load(Ordering::Relaxed).is_null() {
-        let options = ArenaOptions { tracker: Some(TrackerKind::Hash), ..ArenaOptions::default() };
+        let options = ArenaOptions { tracker: Some(TrackerKind::Auto), ..ArenaOptions::default() };
         let made =
             Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&options, &PROCESS).map(|b| (a, b)));
         let Ok((small, runs)) = made else {

@@ -20,7 +20,7 @@
 //! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
 //! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
 //! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
-//! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
+//! | `tracker` | which blocks may be dirty: `hash`, `mprotect`, `uffd`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
 //! | `frames` | where restored memory comes from |
 //! | `threads` | stopping the other threads |
@@ -58,4 +58,4 @@ pub use heap::{SbHeap, trim};
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};
 pub use store::{Store, StoreKind};
 pub use sys::{CHUNK, Errno, GRANULE, PAGE};
-pub use tracker::TrackerKind;
+pub use tracker::{Costs, TrackerChoice, TrackerKind, measure_trackers};

@@ -13,6 +13,7 @@ pub(super) struct Tables {
     run_pages: usize,
     blocks: usize,
     granules: usize,
+    tracks: usize,
     sums: usize,
 }
 
@@ -24,7 +25,8 @@ impl Tables {
         let run_pages = map + page(chunks.div_ceil(64) * 8);
         let blocks = run_pages + page(chunks * 4);
         let granules = blocks + page(chunks);
-        let sums = granules + page((chunks * CHUNK).div_ceil(GRANULE));
+        let tracks = granules + page((chunks * CHUNK).div_ceil(GRANULE));
+        let sums = tracks + page((chunks * CHUNK).div_ceil(GRANULE) * 8);
         let len = sums + page(chunks * 16);
         let at = sys::map_anon_aligned(len, PAGE)?;
         Ok(Self {
@@ -35,6 +37,7 @@ impl Tables {
             run_pages: at + run_pages,
             blocks: at + blocks,
             granules: at + granules,
+            tracks: at + tracks,
             sums: at + sums,
         })
     }
@@ -71,6 +74,12 @@ impl Tables {
         assert!(i < (self.chunks * CHUNK).div_ceil(GRANULE));
         // SAFETY: as above.
         unsafe { &*(self.granules as *const AtomicU8).add(i) }
+    }
+
+    pub fn track(&self, i: usize) -> &AtomicU64 {
+        assert!(i < (self.chunks * CHUNK).div_ceil(GRANULE));
+        // SAFETY: as above.
+        unsafe { &*(self.tracks as *const AtomicU64).add(i) }
     }
 
     pub fn sum(&self, i: usize) -> *mut u128 {

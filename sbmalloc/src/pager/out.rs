@@ -8,7 +8,7 @@ use super::plan::{self, BATCH_BLOCKS, Batch, Fate, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
 use crate::store::{Direction, Landed, Queue, Store, Transfer};
-use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
+use crate::sys::{CHUNK, Errno, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::xxh3_128;
@@ -37,6 +37,7 @@ impl Session {
         let mut writer = Writer { arena, store, beside, queue, end: part.end, moved, failed: None };
         let tracker = arena.tracker.tracker();
         let mut batch = Batch::EMPTY;
+        tracker.collect(arena, part.clone());
         let mut at = part.start;
         while at < part.end {
             let len = (part.end - at).min(WINDOW * PAGE);
@@ -45,7 +46,7 @@ impl Session {
                 let pages = (i * CHUNK - at) / PAGE..(i * CHUNK - at) / PAGE + BLOCK_PAGES;
                 writer.moved.freed_or_filled +=
                     PAGE as u64 * pages.clone().filter(|&p| page(p).is_in_ram()).count() as u64;
-                if !tracker.may_be_dirty(arena, i * CHUNK / GRANULE) {
+                if !tracker.may_be_dirty(arena, i) {
                     continue;
                 }
                 let state = arena.block(i).load(Ordering::Acquire);

@@ -1,32 +1,48 @@
-//! Which granules may have been written since they were last in step with the file, behind a trait.
+//! Which blocks may have been written since they were last in step with the file, behind a trait.
 //!
-//! Every tracker is coarse (2 MiB); the blocks of a granule that may be dirty are always told apart by their
-//! checksums, which are needed anyway. A tracker may call a clean granule dirty, never the reverse.
+//! A tracker only says what need not be looked at: the blocks that may be dirty are always told apart by their
+//! checksums, which are needed anyway. A tracker may call a clean block dirty, never the reverse.
 
+mod choose;
 mod hash;
 mod mprotect;
+mod uffd;
+mod word;
+
+pub(crate) use choose::from_environment;
+pub use choose::{Costs, TrackerChoice, measure_trackers};
 
 use crate::arena::Inner;
 use crate::sys::{Errno, GRANULE};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Which tracker an arena uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TrackerKind {
-    /// None: every present block is compared by checksum. Sees every writer, the kernel included.
+    /// [`Uffd`](Self::Uffd) for the granules where it pays, by what was seen in them before and by what a few
+    /// milliseconds of measurement (or `BDRUN_TRACKER`) say that this machine takes; [`Hash`](Self::Hash) for
+    /// the others, and where the kernel cannot do it.
     #[default]
+    Auto,
+    /// None: every present block is compared by checksum. Sees every writer, the kernel included.
     Hash,
     /// Read-only granules after a restore and a `SIGSEGV` handler. Cheapest when little is written, but a
     /// system call that writes into a protected granule fails with `EFAULT`: only for explicit arenas whose
     /// memory is never handed to the kernel.
     Mprotect,
+    /// The kernel's asynchronous write protection and `PAGEMAP_SCAN` (Linux 6.7): exact to the page, system
+    /// calls may write. The first write to a page costs a fault, and that to a huge page splits its mapping.
+    Uffd,
 }
 
 impl TrackerKind {
     pub(crate) fn tracker(self) -> &'static dyn Tracker {
         match self {
+            Self::Auto => &uffd::Uffd { selective: true },
             Self::Hash => &hash::Hash,
             Self::Mprotect => &mprotect::Mprotect,
+            Self::Uffd => &uffd::Uffd { selective: false },
         }
     }
 }
@@ -49,8 +65,12 @@ pub(crate) trait Tracker: Sync {
     /// The byte range may be changed without the tracker's seeing it (discarded, or merged from copies).
     fn note(&self, arena: &Inner, start: usize, len: usize);
 
-    /// Whether granule `g` may differ from the file.
-    fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool;
+    /// [`may_be_dirty`](Self::may_be_dirty) will be asked about the byte range, whole granules, and nobody
+    /// writes to it meanwhile.
+    fn collect(&self, _arena: &Inner, _range: Range<usize>) {}
+
+    /// Whether block `i` may differ from the file.
+    fn may_be_dirty(&self, arena: &Inner, i: usize) -> bool;
 }
 
 fn mark(arena: &Inner, start: usize, len: usize, state: u8) {

@@ -14,7 +14,7 @@ pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
 /// Every combination the crate offers.
 pub fn combinations() -> Vec<Combination> {
     let mut all = vec![];
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
         for store in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory] {
             for huge in [HugePolicy::Never, HugePolicy::Always] {
                 all.push((tracker, store, FrameKind::Anon, huge));

@@ -3,6 +3,7 @@
 mod common;
 mod faults;
 mod programs;
+mod trackers;
 
 use common::{Block, Random, arena, combinations, own_pages};
 use sbmalloc::{ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};

@@ -84,17 +84,20 @@ fn run(set: &'static ArenaSet, arena: &Arena, program: &[Op]) {
     assert_eq!(arena.held_bytes(), 0);
 }
 
+const TRACKERS: [TrackerKind; 4] =
+    [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn memory_behaves_like_memory(
         program in prop::collection::vec(op(), 1..60),
-        mprotect: bool,
+        tracker in 0..4usize,
         store in 0..6,
         huge: bool,
     ) {
-        let tracker = if mprotect { TrackerKind::Mprotect } else { TrackerKind::Hash };
+        let tracker = TRACKERS[tracker];
         let huge = if huge { HugePolicy::Always } else { HugePolicy::Never };
         let store = match store {
             0 => StoreKind::Auto,
@@ -112,7 +115,7 @@ proptest! {
 /// Threads that allocate, write, check and free all the time, while this one moves the memory.
 #[test]
 fn writers_and_the_pager_get_along() {
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
         for store in [
             StoreKind::Auto,
             StoreKind::Memory,
