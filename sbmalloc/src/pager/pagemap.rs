@@ -45,11 +45,11 @@ impl Pagemap {
     /// The pages of `[address, address+len)`, at most a window of them.
     pub fn read<'a>(
         &self,
-        window: &'a mut Window,
+        window: &'a mut [u64],
         address: usize,
         len: usize,
     ) -> Result<impl Fn(usize) -> Page + use<'a>, PagerError> {
-        let count = (len / PAGE).min(WINDOW);
+        let count = (len / PAGE).min(window.len());
         // SAFETY: u64s may be seen as bytes, and any bytes are u64s.
         let bytes = unsafe { std::slice::from_raw_parts_mut(window.as_mut_ptr().cast::<u8>(), count * 8) };
         let mut done = 0;
@@ -61,7 +61,7 @@ impl Pagemap {
                 Err(e) => return Err(PagerError::io("read /proc/self/pagemap", address, e)),
             }
         }
-        let window: &'a Window = window;
+        let window: &'a [u64] = window;
         Ok(move |i: usize| Page(window[..count][i]))
     }
 }

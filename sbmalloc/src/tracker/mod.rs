@@ -65,12 +65,17 @@ pub(crate) trait Tracker: Sync {
     /// The byte range may be changed without the tracker's seeing it (discarded, or merged from copies).
     fn note(&self, arena: &Inner, start: usize, len: usize);
 
-    /// [`may_be_dirty`](Self::may_be_dirty) will be asked about the byte range, whole granules, and nobody
-    /// writes to it meanwhile.
+    /// The pager is about to ask about granules of the byte range: a tracker whose knowledge lies with the
+    /// kernel fetches it now. Other threads are parked.
     fn collect(&self, _arena: &Inner, _range: Range<usize>) {}
 
-    /// Whether block `i` may differ from the file.
-    fn may_be_dirty(&self, arena: &Inner, i: usize) -> bool;
+    /// Whether granule `g` may differ from the file.
+    fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool;
+
+    /// Whether block `i` may, if its granule may.
+    fn block_may_be_dirty(&self, _arena: &Inner, _i: usize) -> bool {
+        true
+    }
 }
 
 fn mark(arena: &Inner, start: usize, len: usize, state: u8) {

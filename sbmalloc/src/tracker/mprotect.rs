@@ -7,7 +7,7 @@
 use super::{CLEAN, Tracker, UNKNOWN, mark};
 use crate::arena::Inner;
 use crate::lock::Lock;
-use crate::sys::{self, CHUNK, Errno, GRANULE};
+use crate::sys::{self, Errno, GRANULE};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
@@ -150,7 +150,7 @@ impl Tracker for Mprotect {
         mark(arena, start, len, UNKNOWN);
     }
 
-    fn may_be_dirty(&self, arena: &Inner, i: usize) -> bool {
-        arena.granule(i * CHUNK / GRANULE).load(Ordering::Acquire) == UNKNOWN
+    fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool {
+        arena.granule(g).load(Ordering::Acquire) == UNKNOWN
     }
 }

@@ -68,7 +68,14 @@ impl Tracker for Uffd {
     }
 
     fn collect(&self, arena: &Inner, range: Range<usize>) {
-        let is_armed = |g: usize| Word(arena.track(g).load(Ordering::Acquire)).is_armed();
+        // What is out is not tracked here: the pages written are private copies.
+        let is_armed = |g: usize| {
+            let word = Word(arena.track(g).load(Ordering::Acquire));
+            word.is_armed() && !arena.is_out(g) && {
+                arena.track(g).store(word.uncounted().0, Ordering::Release);
+                true
+            }
+        };
         let mut granules = range.start / GRANULE..range.end.div_ceil(GRANULE);
         while let Some(first) = granules.find(|&g| is_armed(g)) {
             let last = granules.find(|&g| !is_armed(g)).unwrap_or(granules.end);
@@ -93,7 +100,11 @@ impl Tracker for Uffd {
         }
     }
 
-    fn may_be_dirty(&self, arena: &Inner, i: usize) -> bool {
+    fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool {
+        Word(arena.track(g).load(Ordering::Acquire)).any_dirty()
+    }
+
+    fn block_may_be_dirty(&self, arena: &Inner, i: usize) -> bool {
         Word(arena.track(i / BLOCKS).load(Ordering::Acquire)).may_be_dirty(i % BLOCKS)
     }
 }

@@ -37,6 +37,16 @@ impl Word {
         !self.is_armed() || self.0 >> i & 1 == 1
     }
 
+    /// Whether any block may be dirty.
+    pub fn any_dirty(self) -> bool {
+        !self.is_armed() || self.0 as u32 != 0
+    }
+
+    /// To be counted anew: the kernel tells everything written since the granule was armed each time.
+    pub fn uncounted(self) -> Self {
+        self.with(PAGES, 10, 0)
+    }
+
     /// Nothing is known any more.
     pub fn unarmed(self) -> Self {
         Self(self.0 & !ARMED)
@@ -44,7 +54,7 @@ impl Word {
 
     /// In step with the file, and written pages will be told.
     pub fn armed(self) -> Self {
-        Self(self.0 & !u64::from(u32::MAX) | ARMED).with(PAGES, 10, 0)
+        Self(self.0 & !u64::from(u32::MAX) | ARMED).uncounted()
     }
 
     /// `pages`, counted from the granule's first, may have been written.
@@ -87,6 +97,7 @@ mod tests {
     #[test]
     fn written_pages_make_their_blocks_dirty() {
         let word = Word(0).armed();
+        assert!(!word.any_dirty() && word.unarmed().any_dirty() && word.written(3..4).any_dirty());
         assert!((0..BLOCKS).all(|i| !word.may_be_dirty(i) && word.unarmed().may_be_dirty(i)));
         let word = word.written(0..1).written(31..33).written(511..512);
         let dirty: Vec<_> = (0..BLOCKS).filter(|&i| word.may_be_dirty(i)).collect();

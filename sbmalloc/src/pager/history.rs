@@ -1,0 +1,272 @@
+//! What is likely to be used after a wait: rules only, no system calls.
+//!
+//! A *site* is where the process waited (the key of its blocking call); the *phase* after it lasts until the
+//! pager looks again. Of each granule one byte is remembered per site, and one for the last phase whatever
+//! its site ([`ANYWHERE`]), which answers for granules a site knows nothing about. What can be seen at the
+//! end of a phase:
+//! - a granule that was out has pages there: it was used, and if they are private copies, written;
+//! - one that was out has none: not used;
+//! - one that was resident has changed: written;
+//! - one that was resident has not changed: read, or not used, nobody can see which.
+//!
+//! The last kind is *probed*: left on the file mapping at a later visit, where being used shows. First an
+//! eighth of the granules at a time, by groups of adjacent ones; once an eighth turns out mostly unused, all
+//! the rest at the next visit. A granule that a probe found read is probed again only every 8, 16, … 128 visits.
+//! An unused granule stays out until it is touched. If most of what was thus left out was touched, the site
+//! turns back to bringing everything in.
+
+/// Sites remembered at a time.
+const SITES: usize = 16;
+/// Bytes of history a granule may have.
+pub const SLOTS: usize = SITES + 1;
+/// The slot that every phase writes to.
+const ANYWHERE: usize = 0;
+/// Granules probed together: scattered ones would cut the transfers, and the mappings, to pieces.
+const GROUP: usize = 4;
+/// The base period of probes, in visits, and how often it may be doubled.
+const PERIOD: u32 = 8;
+const DOUBLINGS: u8 = 4;
+/// Fewer unused granules than this say nothing about a site.
+const ENOUGH: u32 = 4;
+
+/// What is remembered of a granule: a kind, and for [`READ`] how often its period was doubled, in the high bits.
+const KIND: u8 = 0x0f;
+/// No phase of the site is known in which it could be seen.
+const NEVER: u8 = 0;
+const WRITTEN: u8 = 1;
+const READ: u8 = 2;
+/// Read or not used.
+const UNKNOWN: u8 = 3;
+const UNUSED: u8 = 4;
+
+/// What to do with a granule that is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Bring it in.
+    Bring,
+    /// Leave it out to see whether it is used.
+    Probe,
+    /// Leave it out, it is not used.
+    Leave,
+}
+
+/// How a slot looks at its bytes at its next visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct View {
+    visit: u32,
+    /// Bring everything in.
+    eager: bool,
+    /// Probe every unknown granule, not an eighth of them.
+    probe_all: bool,
+}
+
+impl View {
+    fn plan(self, byte: u8, g: usize) -> Plan {
+        let due = |period: u32| (self.visit + stagger(g)).is_multiple_of(period);
+        match byte & KIND {
+            READ if !self.eager && due(PERIOD << (byte >> 4)) => Plan::Probe,
+            UNKNOWN if !self.eager && (self.probe_all || due(PERIOD)) => Plan::Probe,
+            UNUSED if !self.eager => Plan::Leave,
+            _ => Plan::Bring,
+        }
+    }
+}
+
+/// Spreads the groups of granules over the visits.
+fn stagger(g: usize) -> u32 {
+    ((g / GROUP) as u32).wrapping_mul(0x9e37_79b1) >> 24
+}
+
+/// What was remembered of a granule that was resident during the phase, after it.
+fn after_resident(byte: u8, changed: bool, eager: bool) -> u8 {
+    match byte & KIND {
+        _ if changed => WRITTEN,
+        READ => byte,
+        UNUSED if !eager => UNUSED,
+        _ => UNKNOWN,
+    }
+}
+
+/// What was remembered of a granule that was out during the phase, after it.
+fn after_out(byte: u8, seen: Seen) -> u8 {
+    match (seen, byte & KIND) {
+        (Seen::Untouched, _) => UNUSED,
+        (Seen::Written, _) => WRITTEN,
+        // A probe that found it used, again.
+        (Seen::Read, READ) => READ | ((byte >> 4) + 1).min(DOUBLINGS) << 4,
+        (Seen::Read, _) => READ,
+    }
+}
+
+/// What a granule that was out during a phase has to show for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Untouched,
+    Read,
+    Written,
+}
+
+/// What is known before a visit to a site; copied out, so that the rules need nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    slot: usize,
+    site: View,
+    anywhere: View,
+}
+
+impl Outlook {
+    /// What to do with granule `g`, whose history is `bytes`.
+    pub fn plan(self, g: usize, bytes: impl Fn(usize) -> u8) -> Plan {
+        if self.slot != ANYWHERE {
+            let byte = bytes(self.slot);
+            if byte & KIND != NEVER {
+                return self.site.plan(byte, g);
+            }
+        }
+        self.anywhere.plan(bytes(ANYWHERE), g)
+    }
+}
+
+/// The phase that was ended by the last look, to which what is found afterwards belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    slot: usize,
+    eager: [bool; 2],
+}
+
+impl Past {
+    /// The new history of a granule that was resident, slot by slot.
+    pub fn resident(self, changed: bool, bytes: impl Fn(usize) -> u8) -> impl Iterator<Item = (usize, u8)> {
+        self.slots().map(move |(slot, eager)| (slot, after_resident(bytes(slot), changed, eager)))
+    }
+
+    fn slots(self) -> impl Iterator<Item = (usize, bool)> {
+        let both = [(ANYWHERE, self.eager[0]), (self.slot, self.eager[1])];
+        both.into_iter().take(if self.slot == ANYWHERE { 1 } else { 2 })
+    }
+}
+
+/// What the granules left out in a phase came to, for one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tally {
+    unused: u32,
+    unused_touched: u32,
+    probed: u32,
+    probed_touched: u32,
+}
+
+impl Tally {
+    const EMPTY: Self = Self { unused: 0, unused_touched: 0, probed: 0, probed_touched: 0 };
+
+    fn add(&mut self, byte: u8, seen: Seen) {
+        let touched = (seen != Seen::Untouched) as u32;
+        match byte & KIND {
+            UNUSED => (self.unused, self.unused_touched) = (self.unused + 1, self.unused_touched + touched),
+            UNKNOWN => (self.probed, self.probed_touched) = (self.probed + 1, self.probed_touched + touched),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    key: u64,
+    /// When it was last visited, 0 for never.
+    used: u32,
+    view: View,
+    tally: Tally,
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        key: 0,
+        used: 0,
+        view: View { visit: 1, eager: false, probe_all: false },
+        tally: Tally::EMPTY,
+    };
+
+    /// A phase has been looked at.
+    fn close(&mut self) {
+        let t = std::mem::replace(&mut self.tally, Tally::EMPTY);
+        self.view.eager = t.unused >= ENOUGH && t.unused_touched * 2 > t.unused;
+        self.view.probe_all = t.probed > 0 && t.probed_touched * 4 <= t.probed;
+        self.view.visit = self.view.visit.wrapping_add(1);
+    }
+}
+
+/// The sites of a process, and which phase it is in.
+#[derive(Debug)]
+pub struct Sites {
+    slots: [Slot; SLOTS],
+    clock: u32,
+    /// The slot of the phase that goes on.
+    phase: Option<usize>,
+    past: Past,
+}
+
+impl Sites {
+    pub const fn new() -> Self {
+        let past = Past { slot: ANYWHERE, eager: [false; 2] };
+        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past }
+    }
+
+    fn find(&self, site: u64) -> Option<usize> {
+        (ANYWHERE + 1..SLOTS).find(|&i| self.slots[i].used > 0 && self.slots[i].key == site)
+    }
+
+    /// What is known for the next phase after a wait at `site`.
+    pub fn outlook(&self, site: u64) -> Outlook {
+        let slot = self.find(site).unwrap_or(ANYWHERE);
+        Outlook { slot, site: self.slots[slot].view, anywhere: self.slots[ANYWHERE].view }
+    }
+
+    /// A phase begins after a wait at `site`, unless one goes on: what is seen at its end comes from all
+    /// phases since the pager looked, and is of use where memory was last brought in. Returns the slot whose
+    /// history, of another site, must be forgotten first.
+    pub fn begin(&mut self, site: u64) -> Option<usize> {
+        if self.phase.is_some() {
+            return None;
+        }
+        self.clock += 1;
+        let known = self.find(site);
+        let slot = known.unwrap_or_else(|| {
+            (ANYWHERE + 1..SLOTS).min_by_key(|&i| self.slots[i].used).unwrap_or(ANYWHERE + 1)
+        });
+        if known.is_none() {
+            self.slots[slot] = Slot { key: site, ..Slot::FREE };
+        }
+        self.slots[slot].used = self.clock;
+        self.phase = Some(slot);
+        known.is_none().then_some(slot)
+    }
+
+    /// Whether a phase goes on, so that a look at the granules tells something about it.
+    pub fn in_phase(&self) -> bool {
+        self.phase.is_some()
+    }
+
+    /// In a look at the end of a phase: what granule `bytes`, which was out in it, has to show. Returns its
+    /// new history, slot by slot.
+    pub fn out(&mut self, seen: Seen, bytes: impl Fn(usize) -> u8) -> impl Iterator<Item = (usize, u8)> {
+        let slot = self.phase.unwrap_or(ANYWHERE);
+        let new = [ANYWHERE, slot].map(|slot| (slot, after_out(bytes(slot), seen)));
+        for &(slot, _) in &new[..if slot == ANYWHERE { 1 } else { 2 }] {
+            self.slots[slot].tally.add(bytes(slot), seen);
+        }
+        new.into_iter()
+    }
+
+    /// Ends the phase that goes on, after all granules that are out were looked at.
+    pub fn close(&mut self) {
+        if let Some(slot) = self.phase.take() {
+            self.past = Past { slot, eager: [ANYWHERE, slot].map(|s| self.slots[s].view.eager) };
+            self.slots[ANYWHERE].close();
+            self.slots[slot].close();
+        }
+    }
+
+    /// The phase last looked at.
+    pub fn past(&self) -> Past {
+        self.past
+    }
+}
