@@ -18,8 +18,8 @@ pub struct Config {
     /// Directory of the scratch files; `None` means `$BDRUN_SCRATCH`, else `$TMPDIR`, else `/var/tmp`.
     pub scratch_dir: Option<PathBuf>,
     /// Tracker of explicit arenas made afterwards whose options name none. [`TrackerKind::Auto`] means what
-    /// `$BDRUN_TRACKER` says, if it says anything. The heap always uses `Auto`, and never
-    /// [`TrackerKind::Mprotect`], under which system calls fail.
+    /// `$BDRUN_TRACKER` says, if it says anything. The heap, made at the first
+    /// allocation, uses the same, but `Auto` for [`TrackerKind::Mprotect`], under which system calls fail.
     pub tracker: TrackerKind,
     /// How scratch files made from now on are written.
     pub store: StoreKind,
@@ -86,7 +86,20 @@ pub(crate) fn verify() -> bool {
 
 pub(crate) fn default_tracker() -> TrackerKind {
     match SETTINGS.lock().tracker {
-        TrackerKind::Auto if tracker::from_environment() == TrackerChoice::Mprotect => TrackerKind::Mprotect,
+        // Between the others `Auto` itself decides, at the first restore.
+        TrackerKind::Auto => match tracker::from_environment() {
+            TrackerChoice::Mprotect => TrackerKind::Mprotect,
+            TrackerChoice::Cow => TrackerKind::Cow,
+            _ => TrackerKind::Auto,
+        },
+        tracker => tracker,
+    }
+}
+
+/// The tracker of the heap, whose memory is handed to system calls.
+pub(crate) fn heap_tracker() -> TrackerKind {
+    match default_tracker() {
+        TrackerKind::Mprotect => TrackerKind::Auto,
         tracker => tracker,
     }
 }

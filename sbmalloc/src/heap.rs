@@ -10,10 +10,10 @@
 
 use crate::account;
 use crate::arena::{ArenaOptions, Inner};
+use crate::config;
 use crate::lock::Lock;
 use crate::set::PROCESS;
 use crate::sys::{CHUNK, GRANULE};
-use crate::tracker::TrackerKind;
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
@@ -60,7 +60,7 @@ fn reserve() -> bool {
         return false;
     }
     if SMALL.load(Ordering::Relaxed).is_null() {
-        let options = ArenaOptions { tracker: Some(TrackerKind::Auto), ..ArenaOptions::default() };
+        let options = ArenaOptions { tracker: Some(config::heap_tracker()), ..ArenaOptions::default() };
         let made =
             Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&options, &PROCESS).map(|b| (a, b)));
         let Ok((small, runs)) = made else {

@@ -39,9 +39,10 @@ fn close_userfaultfds() -> usize {
 
 #[test]
 fn a_forked_child_has_a_tracker_of_its_own() {
-    for (tracker, huge) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd]
-        .into_iter()
-        .flat_map(|t| HUGE.map(|h| (t, h)))
+    for (tracker, huge) in
+        [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow]
+            .into_iter()
+            .flat_map(|t| HUGE.map(|h| (t, h)))
     {
         let (set, arena) = arena((tracker, StoreKind::Auto, FrameKind::Anon, huge));
         let mut block = Block::new(&arena, 8 * MIB);

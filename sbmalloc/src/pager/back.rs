@@ -35,6 +35,9 @@ impl Session {
         room: &mut Room,
         want: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
+        if arena.tracker.tracker().restores_by_mapping() && self.populate(arena, room, &want)? {
+            return Ok(());
+        }
         let granules = arena.granules();
         let Some(mut at) = (0..granules).find(|&g| want(g)) else { return Ok(()) };
         let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;
@@ -65,7 +68,7 @@ impl Session {
 }
 
 /// The next granules that are wanted, as many as fit into a group, of one policy for huge pages, and into RAM.
-fn next_group(
+pub(super) fn next_group(
     arena: &Inner,
     at: &mut usize,
     want: &impl Fn(usize) -> bool,

@@ -63,7 +63,7 @@ impl Session {
     /// As [`verify`], within a session.
     pub fn verify_touched(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
         let Self { pagemap, buffers, .. } = self;
-        set.arenas().try_for_each(|arena| verify_arena(pagemap, buffers, arena))
+        set.arenas().try_for_each(|arena| verify_arena(pagemap, buffers, arena).map(drop))
     }
 }
 
@@ -72,12 +72,18 @@ pub(super) fn verify(pager: &'static Lock<Buffers>, set: &ArenaSet) -> Result<()
     let mut buffers: Guard<'static, Buffers> = pager.lock();
     let _masked = Masked::new();
     let pagemap = Pagemap::open()?;
-    set.arenas().try_for_each(|arena| verify_arena(&pagemap, &mut buffers, arena))
+    set.arenas().try_for_each(|arena| verify_arena(&pagemap, &mut buffers, arena).map(drop))
 }
 
-fn verify_arena(pagemap: &Pagemap, buffers: &mut Buffers, arena: &Inner) -> Result<(), PagerError> {
+/// As [`verify`], of one arena: how many blocks.
+pub(super) fn verify_arena(
+    pagemap: &Pagemap,
+    buffers: &mut Buffers,
+    arena: &Inner,
+) -> Result<usize, PagerError> {
+    let mut count = 0;
     if !arena.is_evicted() {
-        return Ok(());
+        return Ok(count);
     }
     let Buffers { window, block, .. } = buffers;
     let mut granules = 0..arena.granules();
@@ -92,11 +98,12 @@ fn verify_arena(pagemap: &Pagemap, buffers: &mut Buffers, arena: &Inner) -> Resu
                 if (first..first + BLOCK_PAGES).any(of_file) {
                     verify_block(pagemap, &mut block.0, arena, g * GRANULE_BLOCKS + b)?;
                     arena.set_checked(g, 1 << b);
+                    count += 1;
                 }
             }
         }
     }
-    Ok(())
+    Ok(count)
 }
 
 /// Verifies block `i` of a granule that is out: what the process sees of it, or what the file holds if some

@@ -19,6 +19,7 @@ mod out;
 mod own;
 mod pagemap;
 mod plan;
+mod populate;
 
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
@@ -125,7 +126,8 @@ pub fn evict() -> Result<Moved, PagerError> {
     PROCESS.evict()
 }
 
-/// Moves every arena of the process back into RAM. After it nothing maps the scratch files.
+/// Moves every arena of the process back into RAM. After it nothing maps the scratch files, but for arenas
+/// with the tracker [`Cow`](crate::TrackerKind::Cow).
 ///
 /// # Errors
 /// See [`PagerError`]. What could not be restored is still evicted and legal to touch, and the call can be repeated.

@@ -4,6 +4,7 @@
 //! checksums, which are needed anyway. A tracker may call a clean block dirty, never the reverse.
 
 mod choose;
+mod cow;
 mod hash;
 mod mprotect;
 mod uffd;
@@ -34,6 +35,9 @@ pub enum TrackerKind {
     /// The kernel's asynchronous write protection and `PAGEMAP_SCAN` (Linux 6.7): exact to the page, system
     /// calls may write. The first write to a page costs a fault, and that to a huge page splits its mapping.
     Uffd,
+    /// Restores by mapping: memory comes in through the page cache and stays mapped from the file, a page that is
+    /// written becomes a copy of its own. Any kernel, any writer; but pages of 4 KiB, no huge ones.
+    Cow,
 }
 
 impl TrackerKind {
@@ -43,6 +47,7 @@ impl TrackerKind {
             Self::Hash => &hash::Hash,
             Self::Mprotect => &mprotect::Mprotect,
             Self::Uffd => &uffd::Uffd { selective: false },
+            Self::Cow => &cow::Cow,
         }
     }
 }
@@ -75,6 +80,11 @@ pub(crate) trait Tracker: Sync {
     /// Whether block `i` may, if its granule may.
     fn block_may_be_dirty(&self, _arena: &Inner, _i: usize) -> bool {
         true
+    }
+
+    /// Whether a restore leaves the file mapped.
+    fn restores_by_mapping(&self) -> bool {
+        false
     }
 }
 

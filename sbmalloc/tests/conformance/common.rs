@@ -14,7 +14,9 @@ pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
 /// Every combination the crate offers.
 pub fn combinations() -> Vec<Combination> {
     let mut all = vec![];
-    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+    for tracker in
+        [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow]
+    {
         for store in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory] {
             for huge in [HugePolicy::Never, HugePolicy::Always] {
                 all.push((tracker, store, FrameKind::Anon, huge));

@@ -84,8 +84,8 @@ fn run(set: &'static ArenaSet, arena: &Arena, program: &[Op]) {
     assert_eq!(arena.held_bytes(), 0);
 }
 
-const TRACKERS: [TrackerKind; 4] =
-    [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd];
+const TRACKERS: [TrackerKind; 5] =
+    [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn memory_behaves_like_memory(
         program in prop::collection::vec(op(), 1..60),
-        tracker in 0..4usize,
+        tracker in 0..5usize,
         store in 0..6,
         huge: bool,
     ) {
@@ -115,7 +115,9 @@ proptest! {
 /// Threads that allocate, write, check and free all the time, while this one moves the memory.
 #[test]
 fn writers_and_the_pager_get_along() {
-    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+    for tracker in
+        [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow]
+    {
         for store in [
             StoreKind::Auto,
             StoreKind::Memory,
@@ -152,7 +154,7 @@ fn writers_and_the_pager_get_along() {
                         );
                     });
                 }
-                let end = std::time::Instant::now() + std::time::Duration::from_millis(1500);
+                let end = std::time::Instant::now() + std::time::Duration::from_millis(500);
                 while std::time::Instant::now() < end {
                     set.evict().expect("evict");
                     std::thread::sleep(std::time::Duration::from_micros(300));

@@ -6,7 +6,8 @@ use sbmalloc::{CHUNK, FrameKind, HugePolicy, StoreKind, TrackerKind, measure_tra
 use std::io::{Read, Write};
 
 /// Those that may be a default: no system call fails under them.
-const TRANSPARENT: [TrackerKind; 3] = [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd];
+const TRANSPARENT: [TrackerKind; 4] =
+    [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd, TrackerKind::Cow];
 const HUGE: [HugePolicy; 2] = [HugePolicy::Never, HugePolicy::Always];
 
 /// Whether the kernel can track by itself; says so if not.
