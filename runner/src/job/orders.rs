@@ -81,6 +81,7 @@ impl Job<'_> {
             ("BDRUN_SIZE", self.options.np.to_string().into()),
             ("BDRUN_FDS", OsString::from(fds)),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
+            ("BDRUN_TRACKER", self.setup.tracker.to_string().into()),
             ("BDRUN_SCRATCH", self.setup.scratch_dir.clone().into_os_string()),
         ] {
             env.push((name.into(), value));

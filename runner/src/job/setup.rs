@@ -9,9 +9,10 @@ use std::sync::Arc;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use sbmalloc::TrackerChoice;
 
 use crate::budget;
-use crate::cli::Options;
+use crate::cli::{Options, Tracker};
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::Limits;
@@ -30,6 +31,8 @@ pub(super) struct Setup {
     pub limits: Limits,
     /// The kernel's limit for all ranks, bytes (with `--enforce`).
     pub cgroup_limit: u64,
+    /// What ranks are told of trackers.
+    pub tracker: TrackerChoice,
     pub notes: Vec<String>,
 }
 
@@ -80,6 +83,7 @@ impl Setup {
             first_reserve: first,
             moves: 2 * tokens,
         };
+        let tracker = choose_tracker(options.tracker, &mut notes);
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
             program,
@@ -88,8 +92,28 @@ impl Setup {
             mail,
             limits,
             cgroup_limit: total,
+            tracker,
             notes,
         })
+    }
+}
+
+/// Measured once here, so that ranks need not.
+fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
+    match wanted {
+        Tracker::Auto => sbmalloc::measure_trackers().map_or(TrackerChoice::Hash, TrackerChoice::Measured),
+        Tracker::Hash => TrackerChoice::Hash,
+        Tracker::Mprotect => TrackerChoice::Mprotect,
+        Tracker::Cow => TrackerChoice::Cow,
+        Tracker::Uffd => {
+            if let Err(error) = sbmalloc::measure_trackers() {
+                notes.push(format!(
+                    "--tracker uffd: the kernel does not track writes here ({error}); using hash"
+                ));
+                return TrackerChoice::Hash;
+            }
+            TrackerChoice::Uffd
+        }
     }
 }
 
