@@ -4,7 +4,7 @@
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
 use super::own::{Buffers, Session};
-use super::pagemap::{Pagemap, WINDOW, Window};
+use super::pagemap::{Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{Inner, STALE, STORED};
@@ -22,6 +22,8 @@ pub(super) struct Room<'a> {
     pub ram: usize,
     /// How much that may become; asked before each group.
     pub limit: &'a mut dyn FnMut(usize) -> usize,
+    /// Nothing is to stay mapped from a file.
+    pub unmap: bool,
     /// Something was wanted for which there was no room.
     pub ended: bool,
     pub moved: Moved,
@@ -35,7 +37,8 @@ impl Session {
         room: &mut Room,
         want: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
-        if arena.tracker.tracker().restores_by_mapping() && self.populate(arena, room, &want)? {
+        let by_mapping = arena.tracker.tracker().restores_by_mapping() && !room.unmap;
+        if by_mapping && self.populate(arena, room, &want)? {
             return Ok(());
         }
         let granules = arena.granules();
@@ -86,7 +89,7 @@ pub(super) fn next_group(
         if want(*at) {
             let takes = arena.away(*at);
             if takes > free {
-                *ended = true;
+                *ended = group.is_empty();
                 break;
             }
             free -= takes;
@@ -234,15 +237,19 @@ impl Reader<'_> {
         let Some(stage) = &mut stages[0] else { return Ok(()) };
         while let Some((next, bytes)) = stage.group.stretch(stage.published, usize::MAX) {
             let staged = stage.staged + stage.published * GRANULE;
-            private_pages(pagemap, window, arena, bytes.clone(), |offset| {
-                let (from, to) = (arena.base + offset, staged + offset - bytes.start);
-                // SAFETY: a present page of the arena and its place in the staging; nobody writes either.
-                unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
-                if arena.block(offset / CHUNK).load(Ordering::Acquire) != STORED {
-                    moved.freed_or_filled += PAGE as u64;
+            pagemap.each(window, arena.base + bytes.start, bytes.len(), &mut |pages, private| {
+                for from in pages.step_by(PAGE).filter(|_| private) {
+                    let offset = from - arena.base;
+                    let to = staged + offset - bytes.start;
+                    // SAFETY: a present page of the arena and its place in the staging; nobody writes either.
+                    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
+                    if arena.block(offset / CHUNK).load(Ordering::Acquire) != STORED {
+                        moved.freed_or_filled += PAGE as u64;
+                    }
+                    // The block now differs from its checksum; a tracker has to be told, see arm().
+                    arena.set_merged(offset / GRANULE);
                 }
-                // The block now differs from its checksum; a tracker has to be told, see arm().
-                arena.set_merged(offset / GRANULE);
+                Ok(())
             })?;
             frames
                 .publish(staged, arena.base + bytes.start, bytes.len())
@@ -265,26 +272,6 @@ impl Drop for Reader<'_> {
             self.frames.abandon(stage.staged + done, stage.group.len_bytes() - done);
         }
     }
-}
-
-/// Calls `f` with the offset of each page of the bytes `run` that is a private copy.
-fn private_pages(
-    pagemap: &Pagemap,
-    window: &mut Window,
-    arena: &Inner,
-    run: Range<usize>,
-    mut f: impl FnMut(usize),
-) -> Result<(), PagerError> {
-    let mut at = run.start;
-    while at < run.end {
-        let len = (run.end - at).min(WINDOW * PAGE);
-        let page = pagemap.read(window, arena.base + at, len)?;
-        for p in (0..len / PAGE).filter(|&p| page(p).is_private()) {
-            f(at + p * PAGE);
-        }
-        at += len;
-    }
-    Ok(())
 }
 
 /// Notes the granules as resident, and tells the tracker that they are in step with the file, but for those

@@ -5,17 +5,20 @@ use super::history::Seen;
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
 use crate::arena::{Inner, STORED};
+use crate::config;
 use crate::lock::{Guard, Lock};
 use crate::set::ArenaSet;
 use crate::store::read_all;
 use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
 use crate::threads::Masked;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Granules in a window.
 pub(super) const WINDOW_GRANULES: usize = WINDOW * PAGE / GRANULE;
-const GRANULE_PAGES: usize = GRANULE / PAGE;
+/// Granules looked at in one go.
+const LOOK: usize = 256;
 const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 pub(super) const BLOCK_PAGES: usize = CHUNK / PAGE;
 
@@ -27,19 +30,17 @@ impl Session {
         let in_phase = set.sites(buffers).in_phase();
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             let mut granules = 0..arena.granules();
-            while let Some(out) = arena.stretch(granules.clone(), true, WINDOW_GRANULES) {
+            while let Some(out) = arena.stretch(granules.clone(), true, LOOK) {
                 granules.start = out.end;
-                let mut counts = [(0u16, 0u16); WINDOW_GRANULES];
-                let len = out.len() * GRANULE;
-                {
-                    let page = pagemap.read(&mut buffers.window, arena.base + out.start * GRANULE, len)?;
-                    for (k, (there, private)) in counts[..out.len()].iter_mut().enumerate() {
-                        for p in k * GRANULE_PAGES..(k + 1) * GRANULE_PAGES {
-                            *there += page(p).is_there() as u16;
-                            *private += page(p).is_private() as u16;
-                        }
-                    }
-                }
+                let mut counts = [(0u16, 0u16); LOOK];
+                let from = arena.base + out.start * GRANULE;
+                pagemap.each(&mut buffers.window, from, out.len() * GRANULE, &mut |pages, private| {
+                    by_unit(pages, from, GRANULE, |k, pages| {
+                        counts[k].0 += pages;
+                        counts[k].1 += if private { pages } else { 0 };
+                    });
+                    Ok(())
+                })?;
                 for (g, (there, private)) in out.zip(counts) {
                     arena.set_touched(g, there);
                     if in_phase && arena.held(g) > 0 {
@@ -82,28 +83,39 @@ pub(super) fn verify_arena(
     arena: &Inner,
 ) -> Result<usize, PagerError> {
     let mut count = 0;
-    if !arena.is_evicted() {
+    if !arena.is_evicted() || !config::verify() {
         return Ok(count);
     }
     let Buffers { window, block, .. } = buffers;
     let mut granules = 0..arena.granules();
-    while let Some(out) = arena.stretch(granules.clone(), true, WINDOW_GRANULES) {
+    while let Some(out) = arena.stretch(granules.clone(), true, usize::MAX) {
         granules.start = out.end;
-        let page = pagemap.read(window, arena.base + out.start * GRANULE, out.len() * GRANULE)?;
-        for (k, g) in out.enumerate() {
-            let done = arena.checked(g);
-            for b in (0..GRANULE_BLOCKS).filter(|b| done >> b & 1 == 0) {
-                let first = k * GRANULE_PAGES + b * BLOCK_PAGES;
-                let of_file = |p: usize| page(p).is_there() && !page(p).is_private();
-                if (first..first + BLOCK_PAGES).any(of_file) {
-                    verify_block(pagemap, &mut block.0, arena, g * GRANULE_BLOCKS + b)?;
-                    arena.set_checked(g, 1 << b);
+        let (from, len) = (arena.base + out.start * GRANULE, out.len() * GRANULE);
+        pagemap.each(window, from, len, &mut |pages, private| {
+            let blocks = (pages.start - arena.base) / CHUNK..(pages.end - arena.base).div_ceil(CHUNK);
+            for i in blocks.filter(|_| !private) {
+                let (g, bit) = (i / GRANULE_BLOCKS, 1 << (i % GRANULE_BLOCKS));
+                if arena.checked(g) & bit == 0 {
+                    verify_block(pagemap, &mut block.0, arena, i)?;
+                    arena.set_checked(g, bit);
                     count += 1;
                 }
             }
-        }
+            Ok(())
+        })?;
     }
     Ok(count)
+}
+
+/// Calls `f` with each unit of `unit` bytes, counted from address `from`, that the page range has pages in, and how many.
+fn by_unit(pages: Range<usize>, from: usize, unit: usize, mut f: impl FnMut(usize, u16)) {
+    let mut at = pages.start;
+    while at < pages.end {
+        let k = (at - from) / unit;
+        let next = pages.end.min(from + (k + 1) * unit);
+        f(k, ((next - at) / PAGE) as u16);
+        at = next;
+    }
 }
 
 /// Verifies block `i` of a granule that is out: what the process sees of it, or what the file holds if some

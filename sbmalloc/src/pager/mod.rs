@@ -13,6 +13,7 @@
 //! verifies it; `pagemap` tells which pages are there.
 
 mod back;
+mod fork;
 mod history;
 mod look;
 mod out;
@@ -21,6 +22,7 @@ mod pagemap;
 mod plan;
 mod populate;
 
+pub(crate) use fork::install as keep_forks_right;
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
 
@@ -221,7 +223,12 @@ pub(crate) fn restore_set_for(
     if !set.is_evicted() {
         return Ok((Moved::default(), true));
     }
-    own::Session::begin(&PAGER)?.restore(set, site, limit)
+    own::Session::begin(&PAGER)?.restore(set, site, false, limit)
+}
+
+/// As [`restore_set`], so that nothing maps a scratch file any more.
+pub(crate) fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
+    own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX).map(drop)
 }
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {

@@ -127,7 +127,7 @@ struct Writer<'a, 'g> {
 impl Writer<'_, '_> {
     /// Makes room for a group.
     fn admit(&mut self, group: Group) -> Result<(), PagerError> {
-        while self.groups[1].is_some() {
+        while self.groups[0].is_some_and(|l| l.flying == 0) || self.groups[1].is_some() {
             self.retire_one()?;
         }
         let free = self.groups[0].is_some() as usize;
@@ -160,7 +160,9 @@ impl Writer<'_, '_> {
         let mut k = 0;
         while let Some((next, bytes)) = group.stretch(k, WINDOW_GRANULES) {
             k = next;
-            tracker.collect(arena, bytes.clone());
+            if !arena.is_out(bytes.start / GRANULE) {
+                tracker.collect(arena, bytes.clone());
+            }
             let page = pagemap.read(window, arena.base + bytes.start, bytes.len())?;
             for g in bytes.start / GRANULE..bytes.end / GRANULE {
                 let out = arena.is_out(g);

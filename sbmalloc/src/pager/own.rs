@@ -133,16 +133,18 @@ impl Session {
         Ok(())
     }
 
-    /// See [`restore_for`](super::restore_for); without a site everything is brought in.
+    /// See [`restore_for`](super::restore_for); without a site everything is brought in. `unmap`: nothing stays mapped
+    /// from a file, whatever the tracker.
     pub fn restore(
         mut self,
         set: &ArenaSet,
         site: Option<u64>,
+        unmap: bool,
         limit: &mut dyn FnMut(usize) -> usize,
     ) -> Result<(Moved, bool), PagerError> {
         self.look(set)?;
         let outlook = outlook(set, &mut self.buffers, site);
-        let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
+        let mut room = Room { ram: set.ram(), limit, unmap, ended: false, moved: Moved::default() };
         for arena in set.arenas() {
             self.bring_in(arena, &mut room, |g| arena.is_out(g) && is_likely(outlook, arena, g))?;
             if room.ended {

@@ -2,6 +2,7 @@
 
 mod common;
 mod faults;
+mod partial;
 mod programs;
 mod trackers;
 
