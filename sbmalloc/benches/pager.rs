@@ -227,7 +227,9 @@ fn phases(words: &mut [u64], tenth: bool, write: bool) {
     }
 }
 
-/// One evict and one restore, each after a raw pass of its kind.
+/// One evict and one restore, with a raw pass of each kind before and after. Not between them: a guest hands memory
+/// that has been free for two seconds back to its host, and getting it again takes seconds per GiB. In a job the memory
+/// a rank is restored into was freed by another just before.
 fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)) {
     let mut raw = raw;
     let mut beside = |i: usize| {
@@ -238,7 +240,7 @@ fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)
     };
     beside(0);
     let out = timed(|| pager::evict().expect("evict"));
-    beside(1);
     let back = timed(|| pager::restore().expect("restore"));
+    beside(1);
     (out, back)
 }
