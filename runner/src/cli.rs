@@ -103,6 +103,13 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Auto)]
     pub tracker: Tracker,
 
+    /// What ranks are restored into
+    ///
+    /// anon: memory of their own, which the kernel zeroes first; pool: frames of 2 MiB of memory shared by the job, handed
+    /// on from the rank that goes out to the one that comes in. auto: anon for now.
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Frames::Auto)]
+    pub frames: Frames,
+
     /// How many ranks compute at once [default: the processors bdrun may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub processors: Option<u32>,
@@ -147,6 +154,18 @@ pub enum Tracker {
     Uffd,
     /// Memory mapped from scratch.
     Cow,
+}
+
+/// What ranks are restored into; see `sbmalloc::FrameKind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Frames {
+    /// Choose.
+    #[default]
+    Auto,
+    /// Private anonymous memory.
+    Anon,
+    /// Frames shared by the job.
+    Pool,
 }
 
 /// One `--env`.
@@ -397,7 +416,7 @@ mod tests {
     fn all_options() {
         let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s \
                     --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
-                    --env C= --processors 3 --tracker uffd prog";
+                    --env C= --processors 3 --tracker uffd --frames pool prog";
         let options = parse(line).unwrap();
         assert_eq!(options.resident_limit(), 16);
         assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
@@ -409,7 +428,7 @@ mod tests {
         assert!(options.enforce && options.tag_output);
         assert_eq!(options.timeout, Some(Duration::from_secs(5400)));
         assert_eq!(options.processor_count(), 3);
-        assert_eq!(options.tracker, Tracker::Uffd);
+        assert_eq!((options.tracker, options.frames), (Tracker::Uffd, Frames::Pool));
         assert_eq!(parse("prog").unwrap().tracker, Tracker::Auto);
         assert!(error("--tracker soft-dirty prog").contains("--tracker"));
         let setting =

@@ -23,7 +23,7 @@
 //! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
 //! | `tracker` | which blocks may be dirty: `hash`, `mprotect`, `uffd`, `cow`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
-//! | `frames` | where restored memory comes from |
+//! | `frames` | where restored memory comes from: `anon`; `pool`, `shared`: frames shared by the processes of a job |
 //! | `threads` | stopping the other threads |
 //! | `config`, `lock`, `sys` | settings, a lock that never allocates, system calls |
 //!
@@ -55,7 +55,7 @@ pub use alloc_api::SbAlloc;
 pub use arena::{Arena, ArenaError, ArenaOptions, HugePolicy};
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Config, ConfigError, configure};
-pub use frames::FrameKind;
+pub use frames::{FrameKind, FramePool, trim_frames};
 pub use heap::{SbHeap, trim};
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};
 pub use store::{Store, StoreKind};

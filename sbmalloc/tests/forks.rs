@@ -5,8 +5,8 @@
 #[expect(dead_code, reason = "it serves other test programs too")]
 mod common;
 
-use common::{Block, Random, arena};
-use sbmalloc::{FrameKind, HugePolicy, StoreKind, TrackerKind};
+use common::{Block, Random};
+use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, PROCESS, TrackerKind, pager};
 use std::io::Write;
 
 /// Bytes.
@@ -37,14 +37,58 @@ fn close_userfaultfds() -> usize {
     closed
 }
 
+/// Both in one, so that no fork of the other finds this thread at work.
 #[test]
+fn a_forked_child_has_a_tracker_and_memory_of_its_own() {
+    a_forked_child_has_memory_of_its_own();
+    a_forked_child_has_a_tracker_of_its_own();
+}
+
+/// Frames of a pool are shared memory.
+fn a_forked_child_has_memory_of_its_own() {
+    let options = ArenaOptions { frames: FrameKind::Pool, huge: HugePolicy::Always, ..Default::default() };
+    let arena = Arena::new(&options).expect("arena");
+    let mut block = Block::new(&arena, 9 * MIB);
+    block.fill(1);
+    pager::evict().expect("evict");
+    pager::restore().expect("restore");
+    block.check(1);
+    // SAFETY: the child calls nothing that takes a lock another thread may have held.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut random = Random(1);
+        if !block.words_mut().iter().all(|&w| w == random.next()) {
+            end(2);
+        }
+        block.bytes_mut().fill(7);
+        pager::evict().unwrap_or_else(|_| end(3));
+        pager::restore().unwrap_or_else(|_| end(4));
+        end(if block.bytes().iter().all(|&b| b == 7) { 0 } else { 5 });
+    }
+    assert!(child > 0);
+    block.bytes_mut()[MIB] ^= 1;
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "exit code {}", status >> 8);
+    block.bytes_mut()[MIB] ^= 1;
+    block.check(1);
+    pager::evict().expect("evict");
+    pager::restore().expect("restore");
+    block.check(1);
+}
+
 fn a_forked_child_has_a_tracker_of_its_own() {
     for (tracker, huge) in
         [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow]
             .into_iter()
             .flat_map(|t| HUGE.map(|h| (t, h)))
     {
-        let (set, arena) = arena((tracker, StoreKind::Auto, FrameKind::Anon, huge));
+        // Only what belongs to the process is brought in before a fork.
+        let set = &PROCESS;
+        let options =
+            ArenaOptions { tracker: Some(tracker), frames: FrameKind::Anon, huge, ..Default::default() };
+        let arena = Arena::new(&options).expect("arena");
         let mut block = Block::new(&arena, 8 * MIB);
         block.fill(1);
         set.evict().expect("evict");

@@ -229,6 +229,14 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free. Not before a restore,
+    /// which uses them.
+    fn trim_frames(&self) {
+        sbmalloc::trim_frames(self.segment.header().pool.free().max(0) as u64);
+    }
+}
+
 impl sbmalloc::Account for Runtime {
     fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
         let (block, bytes64) = (self.block(), bytes as u64);
@@ -252,6 +260,7 @@ impl sbmalloc::Account for Runtime {
                 self.segment.header().pool.force(bytes64);
             }
         }
+        self.trim_frames();
         let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
         block.peak.fetch_max(held, SeqCst);
         self.segment.header().pool.demand_add(bytes64);
@@ -318,6 +327,7 @@ impl Pager for RankPager<'_> {
             Ok(moved) => {
                 block.restored.fetch_add(moved.freed_or_filled, SeqCst);
                 block.read.fetch_add(moved.bytes, SeqCst);
+                self.runtime.trim_frames();
             }
             Err(error) => {
                 let mut text = FixedText::default();

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use sbmalloc::TrackerChoice;
+use sbmalloc::{FramePool, TrackerChoice};
 
 use crate::budget;
-use crate::cli::{Options, Tracker};
+use crate::cli::{Frames, Options, Tracker};
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::Limits;
@@ -33,6 +33,8 @@ pub(super) struct Setup {
     pub cgroup_limit: u64,
     /// What ranks are told of trackers.
     pub tracker: TrackerChoice,
+    /// What ranks are restored into, if not memory of their own.
+    pub frames: Option<FramePool>,
     pub notes: Vec<String>,
 }
 
@@ -84,6 +86,12 @@ impl Setup {
             moves: 2 * tokens,
         };
         let tracker = choose_tracker(options.tracker, &mut notes);
+        let frames = match options.frames {
+            Frames::Pool => Some(FramePool::create(managed, managed / 4).map_err(|error| {
+                Ending::Setup(format!("--frames pool: cannot make the job's frames: {error}"))
+            })?),
+            Frames::Auto | Frames::Anon => None,
+        };
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
             program,
@@ -93,6 +101,7 @@ impl Setup {
             limits,
             cgroup_limit: total,
             tracker,
+            frames,
             notes,
         })
     }

@@ -94,6 +94,11 @@ impl Inner {
         self.tables.granule(g)
     }
 
+    /// The frame of the pool that granule `g` lies in, plus one; 0: none. Changed with the pager's lock held.
+    pub fn frame(&self, g: usize) -> &AtomicU32 {
+        self.tables.frame(g)
+    }
+
     /// What the tracker knows of the blocks of granule `g`.
     pub fn track(&self, g: usize) -> &AtomicU64 {
         self.tables.track(g)

@@ -15,6 +15,7 @@ pub(super) struct Tables {
     blocks: usize,
     granules: usize,
     tracks: usize,
+    frames: usize,
     sums: usize,
     notes: usize,
     held: usize,
@@ -33,7 +34,8 @@ impl Tables {
         let granules = blocks + page(chunks);
         let count = (chunks * CHUNK).div_ceil(GRANULE);
         let tracks = granules + page(count);
-        let sums = tracks + page(count * 8);
+        let frames = tracks + page(count * 8);
+        let sums = frames + page(count * 4);
         let notes = sums + page(chunks * 16);
         let held = notes + page(count);
         let away = held + page(count * 2);
@@ -50,6 +52,7 @@ impl Tables {
             blocks: at + blocks,
             granules: at + granules,
             tracks: at + tracks,
+            frames: at + frames,
             sums: at + sums,
             notes: at + notes,
             held: at + held,
@@ -137,6 +140,13 @@ impl Tables {
         assert!(i < self.granules());
         // SAFETY: as above.
         unsafe { &*(self.tracks as *const AtomicU64).add(i) }
+    }
+
+    /// The frame of the pool that granule `i` lies in, plus one; 0: none.
+    pub fn frame(&self, i: usize) -> &AtomicU32 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.frames as *const AtomicU32).add(i) }
     }
 
     pub fn sum(&self, i: usize) -> *mut u128 {

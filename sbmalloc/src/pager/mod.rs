@@ -26,6 +26,7 @@ pub(crate) use fork::install as keep_forks_right;
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
 
+use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
@@ -226,9 +227,12 @@ pub(crate) fn restore_set_for(
     own::Session::begin(&PAGER)?.restore(set, site, false, limit)
 }
 
-/// As [`restore_set`], so that nothing maps a scratch file any more.
+/// As [`restore_set`], so that nothing maps a scratch file or lies in frames any more.
 pub(crate) fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
-    own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX).map(drop)
+    own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX)?;
+    let _session = own::Session::begin(&PAGER)?;
+    let left = set.arenas().try_for_each(Inner::leave_frames);
+    left.map_err(|e| PagerError::io("copy frames to memory of the process's own", 0, e))
 }
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {

@@ -12,6 +12,7 @@ use super::pagemap::{Page, Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
+use crate::frames;
 use crate::store::{Direction, Landed, Queue, Store, Transfer, write_all};
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
@@ -166,12 +167,15 @@ impl Writer<'_, '_> {
             let page = pagemap.read(window, arena.base + bytes.start, bytes.len())?;
             for g in bytes.start / GRANULE..bytes.end / GRANULE {
                 let out = arena.is_out(g);
+                // Pages of a frame are there whether or not the page table has them.
+                let in_frame = arena.frame(g).load(Ordering::Acquire) != 0;
                 let may_be_dirty = out || tracker.may_be_dirty(arena, g);
                 let mut changed = false;
                 for i in g * GRANULE_BLOCKS..(g + 1) * GRANULE_BLOCKS {
                     let first = (i * CHUNK - bytes.start) / PAGE;
                     let page = |p: usize| page(first + p);
-                    let count = |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| f(page(p))).count();
+                    let count =
+                        |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| in_frame || f(page(p))).count();
                     self.goal.moved.freed_or_filled += (PAGE * count(Page::is_in_ram)) as u64;
                     if !may_be_dirty || !(out || tracker.block_may_be_dirty(arena, i)) {
                         continue;
@@ -399,6 +403,7 @@ impl Writer<'_, '_> {
             for g in bytes.start / GRANULE..bytes.end / GRANULE {
                 self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
                 arena.set_place(g, true);
+                frames::release(arena, g);
             }
             arena.epoch.fetch_add(1, Ordering::AcqRel);
         }

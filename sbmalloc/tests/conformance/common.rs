@@ -22,6 +22,9 @@ pub fn combinations() -> Vec<Combination> {
                 all.push((tracker, store, FrameKind::Anon, huge));
             }
         }
+        for store in [StoreKind::Auto, StoreKind::Memory] {
+            all.push((tracker, store, FrameKind::Pool, HugePolicy::Always));
+        }
     }
     all
 }

@@ -148,6 +148,7 @@ proptest! {
         tracker in 0..5usize,
         store in 0..6,
         huge: bool,
+        pool: bool,
     ) {
         let tracker = TRACKERS[tracker];
         let huge = if huge { HugePolicy::Always } else { HugePolicy::Never };
@@ -159,7 +160,8 @@ proptest! {
             2 => StoreKind::Custom(Faulty::new(true, false)),
             _ => StoreKind::Custom(Faulty::new(false, true)),
         };
-        let (set, arena) = arena((tracker, store, FrameKind::Anon, huge));
+        let frames = if pool { FrameKind::Pool } else { FrameKind::Anon };
+        let (set, arena) = arena((tracker, store, frames, huge));
         run(set, &arena, &program);
     }
 }
@@ -170,13 +172,14 @@ fn writers_and_the_pager_get_along() {
     for tracker in
         [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow]
     {
-        for store in [
-            StoreKind::Auto,
-            StoreKind::Memory,
-            StoreKind::Custom(Faulty::new(false, true)),
-            StoreKind::Custom(Faulty::beside(true, false)),
+        for (store, frames, huge) in [
+            (StoreKind::Auto, FrameKind::Anon, HugePolicy::Auto),
+            (StoreKind::Auto, FrameKind::Pool, HugePolicy::Always),
+            (StoreKind::Memory, FrameKind::Anon, HugePolicy::Auto),
+            (StoreKind::Custom(Faulty::new(false, true)), FrameKind::Pool, HugePolicy::Always),
+            (StoreKind::Custom(Faulty::beside(true, false)), FrameKind::Anon, HugePolicy::Auto),
         ] {
-            let (set, arena) = arena((tracker, store, FrameKind::Anon, HugePolicy::Auto));
+            let (set, arena) = arena((tracker, store, frames, huge));
             let stop = AtomicBool::new(false);
             std::thread::scope(|s| {
                 for t in 0..3u64 {
