@@ -86,12 +86,7 @@ impl Setup {
             moves: 2 * tokens,
         };
         let tracker = choose_tracker(options.tracker, &mut notes);
-        let frames = match options.frames {
-            Frames::Pool => Some(FramePool::create(managed, managed / 4).map_err(|error| {
-                Ending::Setup(format!("--frames pool: cannot make the job's frames: {error}"))
-            })?),
-            Frames::Auto | Frames::Anon => None,
-        };
+        let frames = choose_frames(options.frames, managed)?;
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
             program,
@@ -123,6 +118,22 @@ fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
             }
             TrackerChoice::Uffd
         }
+    }
+}
+
+/// A pool, where the kernel gives it huge pages: with small ones it would lose to anonymous memory. Up to a quarter of
+/// the budget may wait in it for the next rank; charging trims that to what the budget has free.
+fn choose_frames(wanted: Frames, managed: u64) -> Result<Option<FramePool>, Ending> {
+    if wanted == Frames::Anon {
+        return Ok(None);
+    }
+    let made = FramePool::create(managed, managed / 4).and_then(|pool| pool.probe().map(|()| pool));
+    match (wanted, made) {
+        (_, Ok(pool)) => Ok(Some(pool)),
+        (Frames::Pool, Err(error)) => Err(Ending::Setup(format!(
+            "--frames pool: huge pages of shared memory cannot be had here: {error}"
+        ))),
+        (_, Err(_)) => Ok(None),
     }
 }
 

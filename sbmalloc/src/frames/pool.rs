@@ -34,6 +34,11 @@ fn pool() -> Option<&'static FramePool> {
     if at.is_null() { None } else { Some(unsafe { &*at }) }
 }
 
+fn me() -> u32 {
+    // SAFETY: getpid has no preconditions.
+    unsafe { libc::getpid() as u32 }
+}
+
 /// The pool named in the environment.
 fn named() -> Result<FramePool, Errno> {
     // SAFETY: getenv reads the environment block; see `config`.
@@ -45,7 +50,11 @@ fn named() -> Result<FramePool, Errno> {
     let text = unsafe { CStr::from_ptr(value) }.to_str().map_err(|_| Errno(libc::EINVAL))?;
     let mut numbers = text.split(',').map(|n| n.parse().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(table), Some(frames)) => FramePool::open(table, frames),
+        (Some(table), Some(frames)) => FramePool::open(table, frames).inspect(|pool| {
+            if me() > 1 {
+                pool.reclaim(me())
+            }
+        }),
         _ => Err(Errno(libc::EINVAL)),
     }
 }
@@ -73,10 +82,9 @@ pub(super) fn source(own: bool) -> &'static dyn FrameSource {
 impl FrameSource for Pool {
     fn stage(&self, count: usize, huge: bool) -> Result<Staging, Errno> {
         let mut frames = [0; MOST];
-        // SAFETY: getpid has no preconditions. 0 and 1 mean something else, and are nobody who restores.
-        let me = unsafe { libc::getpid() } as u32;
         match pool() {
-            Some(pool) if huge && me > 1 && pool.take(me, &mut frames[..count]) => {
+            // 0 and 1 mean something else.
+            Some(pool) if huge && me() > 1 && pool.take(me(), &mut frames[..count]) => {
                 Ok(Staging { base: pool.window(), count, frames: Some(frames) })
             }
             // No frames, or none wanted: huge ones for a range of small pages would take too much.
@@ -127,6 +135,8 @@ pub(crate) fn release(arena: &Inner, g: usize) {
     if arena.frame(g).load(Ordering::Acquire) != 0
         && let frame @ 1.. = arena.frame(g).swap(0, Ordering::AcqRel)
         && let Some(pool) = pool()
+        // In a child of fork that has its parent's tables it is not ours.
+        && pool.is_of(frame - 1, me())
     {
         pool.give(frame - 1);
     }

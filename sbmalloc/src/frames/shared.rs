@@ -23,6 +23,8 @@ const MOST: usize = 2 << 20;
 #[repr(C)]
 struct Header {
     magic: AtomicU64,
+    /// The PID namespace in which the ids of processes are meant.
+    namespace: AtomicU64,
     count: AtomicU32,
     /// Frames that may be free and keep their memory.
     keep: AtomicU32,
@@ -56,6 +58,17 @@ fn memfd(name: &std::ffi::CStr, len: usize) -> Result<Fd, Errno> {
     Ok(fd)
 }
 
+fn pid_namespace() -> Result<u64, Errno> {
+    // SAFETY: the path is terminated; stat fills the structure, which may be all zeros.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        match libc::stat(c"/proc/self/ns/pid".as_ptr(), &mut stat) {
+            0 => Ok(stat.st_ino),
+            _ => Err(Errno::last()),
+        }
+    }
+}
+
 fn table_len(count: usize) -> usize {
     PAGE + sys::round_up(count * 4, PAGE)
 }
@@ -73,6 +86,7 @@ impl FramePool {
         let pool = Self::map(table_fd, frames_fd, count)?;
         let header = pool.header();
         header.count.store(count as u32, Ordering::Relaxed);
+        header.namespace.store(pid_namespace()?, Ordering::Relaxed);
         header.keep.store((keep / GRANULE as u64).min(count as u64) as u32, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(pool)
@@ -95,7 +109,9 @@ impl FramePool {
         }
         let pool = Self::map(Fd(table_fd), Fd(frames_fd), count)?;
         let header = pool.header();
+        // Under other ids the master would take this process for dead, and its frames away.
         let right = header.magic.load(Ordering::Acquire) == MAGIC
+            && header.namespace.load(Ordering::Relaxed) == pid_namespace()?
             && header.count.load(Ordering::Relaxed) as usize == count;
         if right { Ok(pool) } else { Err(bad) }
     }
@@ -201,6 +217,19 @@ impl FramePool {
         })
     }
 
+    /// Whether frames can be had: tries with one.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the kernel gives no huge page (Linux before 6.1, shared huge pages denied, no memory).
+    pub fn probe(&self) -> Result<(), Errno> {
+        let mut one = [0];
+        if !self.take(std::process::id().max(2), &mut one) {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        self.empty(one[0]);
+        Ok(())
+    }
+
     fn count_free(&self, by: i32) {
         // Never below zero, wherever others are.
         let free = &self.header().free;
@@ -215,6 +244,16 @@ impl FramePool {
         // SAFETY: the frame is the caller's, and nothing refers to its memory.
         let punched = unsafe { libc::fallocate(self.frames_fd.0, mode, offset, len) } == 0;
         self.word(frame).store(if punched { EMPTY } else { FREE }, Ordering::Release);
+    }
+
+    /// Whether `owner` has the frame.
+    pub(super) fn is_of(&self, frame: u32, owner: u32) -> bool {
+        self.word(frame).load(Ordering::Acquire) == owner
+    }
+
+    /// Frees frames that a process had before it became another program by `exec`.
+    pub(super) fn reclaim(&self, owner: u32) {
+        (0..self.count as u32).filter(|&f| self.is_of(f, owner)).for_each(|f| self.give(f));
     }
 
     /// Gives a frame back that the caller has, and nothing maps any more but the window.
@@ -286,12 +325,14 @@ mod tests {
     #[test]
     fn frames_are_taken_given_kept_and_emptied() {
         let pool = FramePool::create(8 * GRANULE as u64, 2 * GRANULE as u64).expect("pool");
-        let me = std::process::id();
-        let mut six = [0; 6];
-        if !pool.take(me, &mut six) {
-            println!("skipped: no huge frames here");
+        if let Err(e) = pool.probe() {
+            println!("skipped: no huge frames here: {e}");
             return;
         }
+        assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 0));
+        let me = std::process::id();
+        let mut six = [0; 6];
+        assert!(pool.take(me, &mut six));
         assert_eq!(pool.used_bytes(), 6 * GRANULE as u64);
         assert!(!pool.take(me, &mut [0; 3]), "only two are left");
         assert_eq!(pool.used_bytes(), 6 * GRANULE as u64, "nothing is taken then");
