@@ -1,5 +1,6 @@
 //! Shared by the test programs: every combination of parts, a store that fails on demand, a look at pages.
 
+use sbmalloc::pager::PagerError;
 use sbmalloc::{
     Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
 };
@@ -79,6 +80,16 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated here, not freed before.
         unsafe { self.arena.free(self.at) };
+    }
+}
+
+/// Calls the pager until the threads can be stopped: on a busy machine one of another test may sit in a page fault.
+pub fn insist<T>(mut f: impl FnMut() -> Result<T, PagerError>) -> T {
+    loop {
+        match f() {
+            Err(PagerError::ThreadsBusy { .. }) => {}
+            other => return other.expect("the pager"),
+        }
     }
 }
 

@@ -214,13 +214,13 @@ fn writers_and_the_pager_get_along() {
                 while std::time::Instant::now() < end {
                     let (held, site) = (arena.held_bytes(), random.below(3) as u64);
                     let target = held * [0, 0, 30, 60, 90][random.below(5)] / 100;
-                    set.evict_to(target, site, &mut |_| {}).expect("evict");
+                    common::insist(|| set.evict_to(target, site, &mut |_| {}));
                     std::thread::sleep(std::time::Duration::from_micros(300));
                     match random.below(2) {
-                        0 => drop(set.restore().expect("restore")),
+                        0 => _ = common::insist(|| set.restore()),
                         _ => {
                             let limit = held * [50, 80, 1000][random.below(3)] / 100;
-                            set.restore_for(site, &mut |_| limit).expect("restore");
+                            common::insist(|| set.restore_for(site, &mut |_| limit));
                         }
                     }
                     set.begin_phase(site);
