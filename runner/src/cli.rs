@@ -106,7 +106,7 @@ pub struct Options {
     /// What ranks are restored into
     ///
     /// anon: memory of their own, which the kernel zeroes first; pool: frames of 2 MiB of memory shared by the job, handed
-    /// on from the rank that goes out to the one that comes in. auto: pool where the kernel has huge pages for it, else anon.
+    /// on from the rank that goes out to the one that comes in. auto: anon, for now.
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Frames::Auto)]
     pub frames: Frames,
 
@@ -159,7 +159,7 @@ pub enum Tracker {
 /// What ranks are restored into; see `sbmalloc::FrameKind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Frames {
-    /// A pool where there are huge pages for it.
+    /// Choose: `Anon`, for now.
     #[default]
     Auto,
     /// Private anonymous memory.

@@ -121,19 +121,19 @@ fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
     }
 }
 
-/// A pool, where the kernel gives it huge pages: with small ones it would lose to anonymous memory. Up to a quarter of
-/// the budget may wait in it for the next rank; charging trims that to what the budget has free.
+/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it. Up to a
+/// quarter of the budget may wait in it for the next rank; charging trims that to what the budget has free.
 fn choose_frames(wanted: Frames, managed: u64) -> Result<Option<FramePool>, Ending> {
-    if wanted == Frames::Anon {
-        return Ok(None);
-    }
-    let made = FramePool::create(managed, managed / 4).and_then(|pool| pool.probe().map(|()| pool));
-    match (wanted, made) {
-        (_, Ok(pool)) => Ok(Some(pool)),
-        (Frames::Pool, Err(error)) => Err(Ending::Setup(format!(
-            "--frames pool: huge pages of shared memory cannot be had here: {error}"
-        ))),
-        (_, Err(_)) => Ok(None),
+    match wanted {
+        Frames::Auto | Frames::Anon => Ok(None),
+        Frames::Pool => {
+            let made = FramePool::create(managed, managed / 4).and_then(|pool| pool.probe().map(|()| pool));
+            made.map(Some).map_err(|error| {
+                Ending::Setup(format!(
+                    "--frames pool: huge pages of shared memory cannot be had here: {error}"
+                ))
+            })
+        }
     }
 }
 
