@@ -103,6 +103,8 @@ impl Runtime {
         sbmalloc::set_account(this)
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
+        // Opens the pool of frames, if there is one, before the meter's signal can come in the middle of it.
+        this.trim_frames();
         if this.meter.open() {
             pager::expect_catch_up();
         }
@@ -171,6 +173,7 @@ impl Runtime {
                     Ok(moved) => {
                         block.restored.fetch_add(moved.freed_or_filled, SeqCst);
                         block.read.fetch_add(moved.bytes, SeqCst);
+                        self.trim_frames();
                         // Not computing, which is what counts from the mark on.
                         let took = monotonic_ns().saturating_sub(begin);
                         block.paging_ns.fetch_add(took, SeqCst);
@@ -338,6 +341,14 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free. Not before a restore,
+    /// which uses them.
+    fn trim_frames(&self) {
+        sbmalloc::trim_frames(self.segment.header().pool.free().max(0) as u64);
+    }
+}
+
 impl sbmalloc::Account for Runtime {
     fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
         let (block, bytes64) = (self.block(), bytes as u64);
@@ -361,6 +372,7 @@ impl sbmalloc::Account for Runtime {
                 self.segment.header().pool.force(bytes64);
             }
         }
+        self.trim_frames();
         let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
         block.peak.fetch_max(held, SeqCst);
         self.segment.header().pool.demand_add(bytes64);
@@ -510,6 +522,7 @@ impl Pager for RankPager<'_> {
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
+            runtime.trim_frames();
             pager::begin_phase(self.site);
             self.moved = true;
         }

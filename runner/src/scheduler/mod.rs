@@ -254,9 +254,7 @@ impl Scheduler {
             }
             Event::Granted { bytes, .. } => return self.granted(rank, bytes),
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
-            Event::Left { wait, granted, held, .. }
-                if matches!(life, Life::Spawning | Life::Resident) =>
-            {
+            Event::Left { wait, granted, held, .. } if matches!(life, Life::Spawning | Life::Resident) => {
                 self.blocked(rank, Doing::Waits(wait));
                 self.left(rank, granted, held);
             }
