@@ -101,6 +101,22 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Preload::Auto)]
     pub preload: Preload,
 
+    /// How ranks notice what they have written since it was last on scratch
+    ///
+    /// auto: the kernel's write tracking where that pays, else checksums, by a measurement of a few milliseconds at the
+    /// start; hash: checksums only; uffd: the kernel's write tracking everywhere (Linux 6.7); cow: memory is brought in
+    /// by mapping scratch; mprotect: page protection and a signal handler, for explicit arenas only, into which
+    /// system calls cannot write.
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Auto)]
+    pub tracker: Tracker,
+
+    /// What ranks are restored into
+    ///
+    /// anon: memory of their own, which the kernel zeroes first; pool: frames of 2 MiB of memory shared by the job, handed
+    /// on from the rank that goes out to the one that comes in. auto: anon, for now.
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Frames::Auto)]
+    pub frames: Frames,
+
     /// How many ranks compute at once [default: the processors bdrun may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub processors: Option<u32>,
@@ -141,6 +157,34 @@ pub enum Preload {
     Always,
     /// Not at all.
     Never,
+}
+
+/// How ranks notice what they have written; see `sbmalloc::TrackerChoice`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Tracker {
+    /// Measure, and choose.
+    #[default]
+    Auto,
+    /// Checksums.
+    Hash,
+    /// Page protection and a signal handler.
+    Mprotect,
+    /// The kernel's asynchronous write protection.
+    Uffd,
+    /// Memory mapped from scratch.
+    Cow,
+}
+
+/// What ranks are restored into; see `sbmalloc::FrameKind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Frames {
+    /// Choose: `Anon`, for now.
+    #[default]
+    Auto,
+    /// Private anonymous memory.
+    Anon,
+    /// Frames shared by the job.
+    Pool,
 }
 
 /// One `--env`.
@@ -391,7 +435,7 @@ mod tests {
     fn all_options() {
         let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s \
                     --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
-                    --env C= --processors 3 prog";
+                    --env C= --processors 3 --tracker uffd --frames pool prog";
         let options = parse(line).unwrap();
         assert_eq!(options.resident_limit(), 16);
         assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
@@ -403,6 +447,9 @@ mod tests {
         assert!(options.enforce && options.tag_output);
         assert_eq!(options.timeout, Some(Duration::from_secs(5400)));
         assert_eq!(options.processor_count(), 3);
+        assert_eq!((options.tracker, options.frames), (Tracker::Uffd, Frames::Pool));
+        assert_eq!(parse("prog").unwrap().tracker, Tracker::Auto);
+        assert!(error("--tracker soft-dirty prog").contains("--tracker"));
         let setting =
             |name: &str, value: Option<&str>| EnvSetting { name: name.into(), value: value.map(Into::into) };
         assert_eq!(options.env, [setting("A", Some("1=2")), setting("B", None), setting("C", Some(""))]);

@@ -3,7 +3,7 @@
 use crate::lock::Lock;
 use crate::store::StoreKind;
 use crate::sys::PathBuf as FixedPath;
-use crate::tracker::TrackerKind;
+use crate::tracker::{self, TrackerChoice, TrackerKind};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -17,8 +17,9 @@ const MAX_DIR: usize = 3072;
 pub struct Config {
     /// Directory of the scratch files; `None` means `$BDRUN_SCRATCH`, else `$TMPDIR`, else `/var/tmp`.
     pub scratch_dir: Option<PathBuf>,
-    /// Tracker of explicit arenas made afterwards whose options name none. The heap always uses
-    /// [`TrackerKind::Hash`], the only one here that sees what the kernel writes.
+    /// Tracker of explicit arenas made afterwards whose options name none. [`TrackerKind::Auto`] means what
+    /// `$BDRUN_TRACKER` says, if it says anything. The heap, made at the first
+    /// allocation, uses the same, but `Auto` for [`TrackerKind::Mprotect`], under which system calls fail.
     pub tracker: TrackerKind,
     /// How scratch files made from now on are written.
     pub store: StoreKind,
@@ -28,7 +29,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { scratch_dir: None, tracker: TrackerKind::Hash, store: StoreKind::Auto, verify: true }
+        Self { scratch_dir: None, tracker: TrackerKind::Auto, store: StoreKind::Auto, verify: true }
     }
 }
 
@@ -50,7 +51,7 @@ struct Settings {
 static SETTINGS: Lock<Settings> = Lock::new(Settings {
     dir: FixedPath::new(),
     dir_set: false,
-    tracker: TrackerKind::Hash,
+    tracker: TrackerKind::Auto,
     store: StoreKind::Auto,
 });
 static VERIFY: AtomicBool = AtomicBool::new(true);
@@ -84,7 +85,23 @@ pub(crate) fn verify() -> bool {
 }
 
 pub(crate) fn default_tracker() -> TrackerKind {
-    SETTINGS.lock().tracker
+    match SETTINGS.lock().tracker {
+        // Between the others `Auto` itself decides, at the first restore.
+        TrackerKind::Auto => match tracker::from_environment() {
+            TrackerChoice::Mprotect => TrackerKind::Mprotect,
+            TrackerChoice::Cow => TrackerKind::Cow,
+            _ => TrackerKind::Auto,
+        },
+        tracker => tracker,
+    }
+}
+
+/// The tracker of the heap, whose memory is handed to system calls.
+pub(crate) fn heap_tracker() -> TrackerKind {
+    match default_tracker() {
+        TrackerKind::Mprotect => TrackerKind::Auto,
+        tracker => tracker,
+    }
 }
 
 pub(crate) fn default_store() -> StoreKind {

@@ -50,9 +50,9 @@
 //! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
 //! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
-//! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
+//! | `tracker` | which blocks may be dirty: `hash`, `mprotect`, `uffd`, `cow`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
-//! | `frames` | where restored memory comes from |
+//! | `frames` | where restored memory comes from: `anon`; `pool`, `shared`: frames shared by the processes of a job |
 //! | `threads` | stopping the other threads |
 //! | `config`, `lock`, `sys` | settings, a lock that never allocates, system calls |
 //!
@@ -80,7 +80,9 @@ pub mod pager;
 mod protection;
 pub mod raw {
     //! The heap by address, for those who export it as `malloc`.
-    pub use crate::heap::{alloc, alloc_zeroed, free, free_owned, owns, realloc, trim, usable_size};
+    pub use crate::heap::{
+        alloc, alloc_zeroed, free, free_owned, give_back_at_once, owns, realloc, trim, usable_size,
+    };
 }
 mod set;
 mod store;
@@ -95,9 +97,9 @@ pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
 pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Config, ConfigError, configure};
-pub use frames::FrameKind;
+pub use frames::{FrameKind, FramePool, trim_frames};
 pub use heap::{SbHeap, trim};
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};
 pub use store::{Store, StoreKind};
 pub use sys::{CHUNK, Errno, GRANULE, PAGE};
-pub use tracker::TrackerKind;
+pub use tracker::{Costs, TrackerChoice, TrackerKind, measure_trackers};

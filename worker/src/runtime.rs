@@ -153,6 +153,8 @@ impl Runtime {
         // Ranks with a small share of the budget are out most of the time: what they freed is not worth keeping.
         let share = this.segment.header().pool.budget() / u64::from(this.segment.np());
         sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
+        // Opens the pool of frames, if there is one, before the meter's signal can come in the middle of it.
+        this.trim_frames();
         // Where any thread may wait there is none to look at.
         if native && this.meter.open() {
             pager::expect_catch_up();
@@ -234,6 +236,7 @@ impl Runtime {
                     Ok(moved) => {
                         block.restored.fetch_add(moved.freed_or_filled, SeqCst);
                         block.read.fetch_add(moved.bytes, SeqCst);
+                        self.trim_frames();
                         // Not computing, which is what counts from the mark on.
                         let took = monotonic_ns().saturating_sub(begin);
                         block.paging_ns.fetch_add(took, SeqCst);
@@ -435,6 +438,14 @@ fn thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
+impl Runtime {
+    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free. Not before a restore,
+    /// which uses them.
+    fn trim_frames(&self) {
+        sbmalloc::trim_frames(self.segment.header().pool.free().max(0) as u64);
+    }
+}
+
 impl sbmalloc::Account for Runtime {
     fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
         let (block, bytes64) = (self.block(), bytes as u64);
@@ -458,6 +469,7 @@ impl sbmalloc::Account for Runtime {
                 self.segment.header().pool.force(bytes64);
             }
         }
+        self.trim_frames();
         let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
         block.peak.fetch_max(held, SeqCst);
         self.segment.header().pool.demand_add(bytes64);
@@ -578,6 +590,7 @@ impl Pager for RankPager<'_> {
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
+            runtime.trim_frames();
             pager::begin_phase(self.site);
             self.moved = true;
         }

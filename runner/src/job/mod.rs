@@ -351,6 +351,7 @@ impl<'a> Job<'a> {
                 }
             }
             Happening::Exited { rank, ending, oom, .. } => {
+                self.setup.frames.iter().for_each(|frames| _ = frames.sweep());
                 self.read_control(rank);
                 let doing = doing(&self.setup.segment, rank);
                 self.gone(rank);

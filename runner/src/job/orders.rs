@@ -17,6 +17,8 @@ use crate::supervisor::{SpawnSpec, Stdin};
 
 /// Numbers under which a rank finds what it is handed: segment, mail, spill, control.
 const FDS: [i32; 4] = [200, 201, 202, 203];
+/// And the pool of frames: its table, and the frames.
+const FRAME_FDS: [i32; 2] = [204, 205];
 
 impl Job<'_> {
     pub(super) fn order(&mut self, order: Effect) {
@@ -90,6 +92,7 @@ impl Job<'_> {
             ("BDRUN_SIZE", self.options.np.to_string().into()),
             ("BDRUN_FDS", OsString::from(fds)),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
+            ("BDRUN_TRACKER", self.setup.tracker.to_string().into()),
             ("BDRUN_SCRATCH", self.setup.scratch_dir.clone().into_os_string()),
         ] {
             env.push((name.into(), value));
@@ -100,17 +103,24 @@ impl Job<'_> {
             let before = given.or_else(|| std::env::var_os("LD_PRELOAD"));
             env.push(("LD_PRELOAD".into(), super::preload::in_front_of(library, before.as_deref())));
         }
+        let mut handed = vec![
+            (shared(self.setup.segment.fd())?.into(), FDS[0]),
+            (shared(mail)?.into(), FDS[1]),
+            (shared(spill)?.into(), FDS[2]),
+            (theirs.into(), FDS[3]),
+        ];
+        if let Some(frames) = &self.setup.frames {
+            env.push(("BDRUN_FRAMES".into(), FRAME_FDS.map(|fd| fd.to_string()).join(",").into()));
+            for (fd, number) in frames.fds().into_iter().zip(FRAME_FDS) {
+                handed.push((shared(fd)?.into(), number));
+            }
+        }
         Ok(SpawnSpec {
             rank,
             program: self.setup.program.clone(),
             args: self.options.args().to_vec(),
             env,
-            fds: vec![
-                (shared(self.setup.segment.fd())?.into(), FDS[0]),
-                (shared(mail)?.into(), FDS[1]),
-                (shared(spill)?.into(), FDS[2]),
-                (theirs.into(), FDS[3]),
-            ],
+            fds: handed,
             stdin: if rank == 0 { Stdin::Inherit } else { Stdin::Null },
         })
     }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use sbmalloc::{FramePool, TrackerChoice};
 
 use super::preload;
 use crate::budget;
-use crate::cli::Options;
+use crate::cli::{Frames, Options, Tracker};
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::Limits;
@@ -33,6 +34,10 @@ pub(super) struct Setup {
     pub limits: Limits,
     /// The kernel's limit for all ranks, bytes (with `--enforce`).
     pub cgroup_limit: u64,
+    /// What ranks are told of trackers.
+    pub tracker: TrackerChoice,
+    /// What ranks are restored into, if not memory of their own.
+    pub frames: Option<FramePool>,
     pub notes: Vec<String>,
 }
 
@@ -86,6 +91,8 @@ impl Setup {
             part: PART,
             ahead: managed / 8,
         };
+        let tracker = choose_tracker(options.tracker, &mut notes);
+        let frames = choose_frames(options.frames, managed)?;
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
             program,
@@ -95,6 +102,8 @@ impl Setup {
             mail,
             limits,
             cgroup_limit: total,
+            tracker,
+            frames,
             notes,
         })
     }
@@ -102,6 +111,41 @@ impl Setup {
 
 /// The least that is moved of a rank that does not move as a whole: enough for the disk's full rate.
 const PART: u64 = 32 << 20;
+
+/// Measured once here, so that ranks need not.
+fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
+    match wanted {
+        Tracker::Auto => sbmalloc::measure_trackers().map_or(TrackerChoice::Hash, TrackerChoice::Measured),
+        Tracker::Hash => TrackerChoice::Hash,
+        Tracker::Mprotect => TrackerChoice::Mprotect,
+        Tracker::Cow => TrackerChoice::Cow,
+        Tracker::Uffd => {
+            if let Err(error) = sbmalloc::measure_trackers() {
+                notes.push(format!(
+                    "--tracker uffd: the kernel does not track writes here ({error}); using hash"
+                ));
+                return TrackerChoice::Hash;
+            }
+            TrackerChoice::Uffd
+        }
+    }
+}
+
+/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it. Up to a
+/// quarter of the budget may wait in it for the next rank; charging trims that to what the budget has free.
+fn choose_frames(wanted: Frames, managed: u64) -> Result<Option<FramePool>, Ending> {
+    match wanted {
+        Frames::Auto | Frames::Anon => Ok(None),
+        Frames::Pool => {
+            let made = FramePool::create(managed, managed / 4).and_then(|pool| pool.probe().map(|()| pool));
+            made.map(Some).map_err(|error| {
+                Ending::Setup(format!(
+                    "--frames pool: huge pages of shared memory cannot be had here: {error}"
+                ))
+            })
+        }
+    }
+}
 
 fn setup(error: bdrun_ipc::Error) -> Ending {
     Ending::Setup(error.to_string())

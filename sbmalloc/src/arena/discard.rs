@@ -10,6 +10,7 @@
 //! of mapping. The chunks are not free before the end, so nobody writes to them meanwhile.
 
 use super::{HOLE, Inner, STALE, STORED};
+use crate::pager;
 use crate::sys::{self, CHUNK, GRANULE};
 use std::sync::atomic::{Ordering, fence};
 
@@ -23,6 +24,11 @@ impl Inner {
             while let Some(out) = self.stretch(granules.clone(), true, usize::MAX) {
                 granules.start = out.end;
                 self.punch_mapped(start.max(out.start * GRANULE), (start + len).min(out.end * GRANULE));
+            }
+            let mut in_frames = start / GRANULE..(start + len).div_ceil(GRANULE);
+            if in_frames.any(|g| self.frame(g).load(Ordering::Acquire) != 0) {
+                let _pager = pager::exclude();
+                self.clear_frames(start, len);
             }
             if sys::advise(self.base + start, len, libc::MADV_DONTNEED).is_err() {
                 // Locked pages refuse; they must still read as zeros.

@@ -3,7 +3,7 @@
 use super::tables::Tables;
 use super::{Inner, runs};
 use crate::config;
-use crate::frames::FrameKind;
+use crate::frames::{self, FrameKind};
 use crate::lock::Lock;
 use crate::pager;
 use crate::set::{ArenaSet, PROCESS};
@@ -66,7 +66,7 @@ impl Default for ArenaOptions {
             reserve: DEFAULT_RESERVE,
             tracker: None,
             store: None,
-            frames: FrameKind::Anon,
+            frames: FrameKind::Auto,
             huge: HugePolicy::Auto,
         }
     }
@@ -255,6 +255,9 @@ impl Drop for Arena {
             let _pager = pager::exclude();
             inner.set.leave(inner.slot.load(Ordering::Relaxed));
             inner.tracker.tracker().detach(inner);
+            if inner.has_frames() && sys::map_anon_over(inner.base, inner.len()).is_ok() {
+                (0..inner.granules()).for_each(|g| frames::release(inner, g));
+            }
         }
         inner.leave_out();
         // SAFETY: this was the last handle, and neither set nor tracker know it any more.

@@ -28,7 +28,7 @@ use crate::store::{Backing, Store, StoreKind};
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use crate::tracker::TrackerKind;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tables::Tables;
 
 /// The file's block is a hole; content, when not present, is zero.
@@ -105,6 +105,16 @@ impl Inner {
         self.tables.advice(g)
     }
 
+    /// The frame of the pool that granule `g` lies in, plus one; 0: none. Changed with the pager's lock held.
+    pub fn frame(&self, g: usize) -> &AtomicU32 {
+        self.tables.frame(g)
+    }
+
+    /// What the tracker knows of the blocks of granule `g`.
+    pub fn track(&self, g: usize) -> &AtomicU64 {
+        self.tables.track(g)
+    }
+
     /// The checksum of what the file holds at block `i`, valid while it is [`STORED`]. Pager only.
     pub fn sum(&self, i: usize) -> u128 {
         // SAFETY: only the thread that holds the pager's lock touches checksums.
@@ -139,6 +149,8 @@ impl Inner {
                     self.block(i).store(HOLE, Ordering::Relaxed);
                 }
             }
+            // What was in step with the old file is not with this one.
+            self.tracker.tracker().note(self, 0, self.extent());
             // SAFETY: other threads are parked and nothing is mapped from the old store.
             unsafe { *self.store.get() = Some(fresh) };
             self.owner.store(me, Ordering::Relaxed);

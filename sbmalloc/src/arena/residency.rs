@@ -15,6 +15,8 @@ const OUT: u8 = 1;
 const TOUCHED: u8 = 2;
 /// Pages written while it was out were merged into what is being restored.
 const MERGED: u8 = 4;
+/// It is out and was brought in where it is, by mapping: all it holds may be used at once.
+const POPULATED: u8 = 8;
 
 /// Committed bytes of all arenas that are not in RAM.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
@@ -81,11 +83,26 @@ impl Inner {
             0 => note.fetch_and(!TOUCHED, Ordering::Relaxed),
             _ => note.fetch_or(TOUCHED, Ordering::Relaxed),
         };
-        if pages > 0 {
+        if pages > 0 && !self.is_populated(g) {
             self.forget_advice(g);
         }
         let held = self.held(g);
         self.set_away(g, held.saturating_sub(pages));
+    }
+
+    /// Notes that granule `g` was brought in by mapping: it stays out, but is as good as resident. Pager only.
+    pub fn set_populated(&self, g: usize) {
+        self.set_touched(g, (GRANULE / PAGE) as u16);
+        self.tables.note(g).fetch_or(POPULATED, Ordering::AcqRel);
+    }
+
+    pub fn is_populated(&self, g: usize) -> bool {
+        self.tables.note(g).load(Ordering::Acquire) & POPULATED != 0
+    }
+
+    /// Whether granule `g` is out, and what it holds was not brought in.
+    pub fn is_left_out(&self, g: usize) -> bool {
+        self.tables.note(g).load(Ordering::Acquire) & (OUT | POPULATED) == OUT
     }
 
     pub fn is_touched(&self, g: usize) -> bool {

@@ -3,7 +3,7 @@
 use super::{Arena, Inner, STORED};
 use crate::pager::{self, Moved};
 use crate::set::ArenaSet;
-use crate::sys::{CHUNK, Fd};
+use crate::sys::{CHUNK, Fd, GRANULE};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sums over the evicts and restores of an arena. Written by the pager only.
@@ -64,7 +64,9 @@ pub struct ArenaStats {
     /// Of `held`, what was moved out and has not been restored or freed since.
     pub out: usize,
     /// Pages of the process's own that are in RAM now, as the kernel has them: less than `held - out` where
-    /// committed memory was never touched. `None` on kernels before Linux 6.7, which do not tell.
+    /// committed memory was never touched, or is mapped from the scratch file (the tracker
+    /// [`Cow`](crate::TrackerKind::Cow)). Frames of a pool count whole. `None` on kernels before Linux 6.7, which do not
+    /// tell.
     pub in_ram: Option<usize>,
     /// Of `in_ram`, what lies in huge pages (2 MiB). `None` as above.
     pub huge: Option<usize>,
@@ -130,7 +132,7 @@ impl Inner {
     fn stats(&self) -> ArenaStats {
         let load = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         let extent = self.extent();
-        let pages = present_pages(self.base, extent);
+        let pages = self.present_pages();
         let stored = |i: &usize| self.block(*i).load(Ordering::Relaxed) == STORED;
         ArenaStats {
             reserved: self.len(),
@@ -199,10 +201,31 @@ const IN_RAM: u64 = 1 << 3;
 const ZERO_PAGE: u64 = 1 << 5;
 const HUGE: u64 = 1 << 6;
 
-/// What of `[base, base+len)` is in RAM; `None` if the kernel does not tell (before Linux 6.7).
-fn present_pages(base: usize, len: usize) -> Option<Present> {
-    let map = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY).ok()?;
-    let mut found = Present::default();
+impl Inner {
+    /// What of the arena is in RAM; `None` if the kernel does not tell (before Linux 6.7).
+    fn present_pages(&self) -> Option<Present> {
+        let map = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY).ok()?;
+        let mut found = Present::default();
+        let in_frame = |g: usize| self.frame(g).load(Ordering::Acquire) != 0;
+        let (mut at, end) = (0, self.granules());
+        while at < end {
+            let next = (at..end).find(|&g| in_frame(g) != in_frame(at)).unwrap_or(end);
+            let bytes = (next - at) * GRANULE;
+            if in_frame(at) {
+                // The kernel takes them for a file's; they are huge pages, mapped or not.
+                found.present += bytes;
+                found.huge += bytes;
+            } else {
+                scan(&map, self.base + at * GRANULE, bytes, &mut found)?;
+            }
+            at = next;
+        }
+        Some(found)
+    }
+}
+
+/// Adds what of `[base, base+len)` is in RAM; `None` if the kernel does not tell.
+fn scan(map: &Fd, base: usize, len: usize, found: &mut Present) -> Option<()> {
     let mut regions = [Region { start: 0, end: 0, categories: 0 }; 64];
     let (mut start, end) = (base as u64, (base + len) as u64);
     while start < end {
@@ -233,5 +256,5 @@ fn present_pages(base: usize, len: usize) -> Option<Present> {
         }
         start = scan.walk_end;
     }
-    Some(found)
+    Some(())
 }

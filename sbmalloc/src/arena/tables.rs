@@ -18,6 +18,8 @@ pub(super) struct Tables {
     blocks: usize,
     granules: usize,
     advice: usize,
+    tracks: usize,
+    frames: usize,
     sums: usize,
     notes: usize,
     held: usize,
@@ -37,7 +39,9 @@ impl Tables {
         let granules = blocks + page(chunks);
         let count = (chunks * CHUNK).div_ceil(GRANULE);
         let advice = granules + page(count);
-        let sums = advice + page(count);
+        let tracks = advice + page(count);
+        let frames = tracks + page(count * 8);
+        let sums = frames + page(count * 4);
         let notes = sums + page(chunks * 16);
         let held = notes + page(count);
         let away = held + page(count * 2);
@@ -55,6 +59,8 @@ impl Tables {
             blocks: at + blocks,
             granules: at + granules,
             advice: at + advice,
+            tracks: at + tracks,
+            frames: at + frames,
             sums: at + sums,
             notes: at + notes,
             held: at + held,
@@ -147,9 +153,22 @@ impl Tables {
     }
 
     pub fn advice(&self, i: usize) -> &AtomicU8 {
-        assert!(i < (self.chunks * CHUNK).div_ceil(GRANULE));
+        assert!(i < self.granules());
         // SAFETY: as above.
         unsafe { &*(self.advice as *const AtomicU8).add(i) }
+    }
+
+    pub fn track(&self, i: usize) -> &AtomicU64 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.tracks as *const AtomicU64).add(i) }
+    }
+
+    /// The frame of the pool that granule `i` lies in, plus one; 0: none.
+    pub fn frame(&self, i: usize) -> &AtomicU32 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.frames as *const AtomicU32).add(i) }
     }
 
     pub fn sum(&self, i: usize) -> *mut u128 {

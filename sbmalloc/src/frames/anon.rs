@@ -1,26 +1,34 @@
 //! Frames from the kernel: private anonymous memory.
 
-use super::FrameSource;
+use super::{FrameSource, Staging};
+use crate::arena::Inner;
 use crate::sys::{self, Errno, GRANULE};
 
 /// Private anonymous memory.
 pub(crate) struct Anon;
 
 impl FrameSource for Anon {
-    fn stage(&self, len: usize, huge: bool) -> Result<usize, Errno> {
+    fn stage(&self, count: usize, huge: bool) -> Result<Staging, Errno> {
         // The arena's base is a multiple of 2 MiB too: only at the same phase does mremap keep huge pages.
-        let at = sys::map_anon_aligned(len, GRANULE)?;
+        let base = sys::map_anon_aligned(count * GRANULE, GRANULE)?;
         let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // A kernel without huge pages says EINVAL; small ones do.
-        let _ = sys::advise(at, len, advice);
-        Ok(at)
+        let _ = sys::advise(base, count * GRANULE, advice);
+        Ok(Staging { base, count, frames: None })
     }
 
-    fn publish(&self, staged: usize, target: usize, len: usize) -> Result<(), Errno> {
-        sys::move_over(staged, target, len)
+    fn publish(
+        &self,
+        staging: &Staging,
+        first: usize,
+        arena: &Inner,
+        g: usize,
+        count: usize,
+    ) -> Result<(), Errno> {
+        sys::move_over(staging.at(first), arena.base + g * GRANULE, count * GRANULE)
     }
 
-    fn abandon(&self, staged: usize, len: usize) {
-        sys::unmap(staged, len);
+    fn abandon(&self, staging: &Staging, first: usize) {
+        sys::unmap(staging.at(first), (staging.count - first) * GRANULE);
     }
 }

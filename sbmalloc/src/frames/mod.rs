@@ -1,36 +1,95 @@
 //! Where the memory of a restored range comes from, behind a trait.
 
 mod anon;
+mod pool;
+mod shared;
 
 pub(crate) use anon::Anon;
+pub use pool::trim_frames;
+pub(crate) use pool::{Pool, give_up, release};
+pub use shared::FramePool;
 
-use crate::sys::Errno;
+use crate::arena::Inner;
+use crate::sys::{Errno, GRANULE};
 
 /// Which frames an arena is restored into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FrameKind {
-    /// Private anonymous memory: right for any program.
+    /// Those of the pool that `$BDRUN_FRAMES` names, if it names one; else private anonymous memory.
     #[default]
+    Auto,
+    /// Private anonymous memory: right for any program.
     Anon,
+    /// Frames of 2 MiB of a memfd, shared by the processes of a job and used again and again: they need neither be
+    /// zeroed nor faulted in. Without a master's, the process makes a pool of its own. Falls back to anonymous
+    /// memory where there are no frames, and for good before the process forks.
+    Pool,
 }
 
 impl FrameKind {
     pub(crate) fn source(self) -> &'static dyn FrameSource {
         match self {
             Self::Anon => &Anon,
+            Self::Auto => pool::source(false),
+            Self::Pool => pool::source(true),
         }
+    }
+}
+
+/// Granules that can be staged together.
+pub(crate) const MOST: usize = 32;
+
+/// Memory to restore into, beside: so many granules, not all of it adjacent.
+#[derive(Clone, Copy)]
+pub(crate) struct Staging {
+    base: usize,
+    count: usize,
+    /// The frames, if it is made of such; `base` is where frame 0 lies then.
+    frames: Option<[u32; MOST]>,
+}
+
+impl Staging {
+    /// Where granule `k` of it lies.
+    pub fn at(&self, k: usize) -> usize {
+        match &self.frames {
+            None => self.base + k * GRANULE,
+            Some(frames) => self.base + frames[k] as usize * GRANULE,
+        }
+    }
+
+    /// Whether what was not read into it must be zeroed.
+    pub fn is_used(&self) -> bool {
+        self.frames.is_some()
+    }
+
+    /// Granules that lie side by side at most, and are published together.
+    pub fn unit(&self) -> usize {
+        if self.frames.is_some() { 1 } else { usize::MAX }
+    }
+
+    /// The source it came from.
+    pub fn source(&self) -> &'static dyn FrameSource {
+        if self.frames.is_some() { &Pool } else { &Anon }
     }
 }
 
 /// A source of frames. A range is filled beside (*staged*) and then moved over its place in one step, so that
 /// whoever reads the place meanwhile sees the file's bytes or the new ones, never zeros.
 pub(crate) trait FrameSource: Sync {
-    /// Zero memory of `len` bytes, a multiple of 2 MiB and aligned to it; huge pages if asked.
-    fn stage(&self, len: usize, huge: bool) -> Result<usize, Errno>;
+    /// Memory for `count` granules, at most [`MOST`]; huge pages if asked.
+    fn stage(&self, count: usize, huge: bool) -> Result<Staging, Errno>;
 
-    /// Moves `[staged, staged+len)`, all or whole granules of what was staged, over `[target, target+len)`. On failure both are as before.
-    fn publish(&self, staged: usize, target: usize, len: usize) -> Result<(), Errno>;
+    /// Moves granules `first..first + count` of the staging over those of the arena from `g` on. On failure both
+    /// are as before.
+    fn publish(
+        &self,
+        staging: &Staging,
+        first: usize,
+        arena: &Inner,
+        g: usize,
+        count: usize,
+    ) -> Result<(), Errno>;
 
-    /// Gives a staged range, or what of its end was not published, back unused.
-    fn abandon(&self, staged: usize, len: usize);
+    /// Gives the granules of a staging from `first` on back unused.
+    fn abandon(&self, staging: &Staging, first: usize);
 }

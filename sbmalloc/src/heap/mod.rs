@@ -13,10 +13,10 @@ mod fork;
 mod prim;
 
 use crate::arena::{ArenaOptions, Inner};
+use crate::config;
 use crate::lock::Lock;
 use crate::set::PROCESS;
 use crate::sys::CHUNK;
-use crate::tracker::TrackerKind;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
 use std::ptr;
@@ -65,7 +65,7 @@ fn reserve() -> bool {
         return false;
     }
     if SMALL.load(Ordering::Relaxed).is_null() {
-        let options = ArenaOptions { tracker: Some(TrackerKind::Hash), ..ArenaOptions::default() };
+        let options = ArenaOptions { tracker: Some(config::heap_tracker()), ..ArenaOptions::default() };
         let made =
             Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&options, &PROCESS).map(|b| (a, b)));
         let Ok((small, runs)) = made else {

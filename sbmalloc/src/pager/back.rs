@@ -9,7 +9,7 @@ use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{Inner, STALE, STORED};
 use crate::config;
-use crate::frames::FrameSource;
+use crate::frames::Staging;
 use crate::store::{Direction, Landed, Queue, Store, Transfer};
 use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
@@ -22,6 +22,8 @@ pub(super) struct Room<'a> {
     pub ram: usize,
     /// How much that may become; asked before each group.
     pub limit: &'a mut dyn FnMut(usize) -> usize,
+    /// Nothing is to stay mapped from a file.
+    pub unmap: bool,
     /// Something was wanted for which there was no room.
     pub ended: bool,
     pub moved: Moved,
@@ -47,14 +49,18 @@ impl Session {
         room: &mut Room,
         want: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
+        let by_mapping = arena.tracker.tracker().restores_by_mapping() && !room.unmap;
+        if by_mapping && self.populate(arena, room, &want)? {
+            return Ok(());
+        }
         let granules = arena.granules();
         let Some(mut at) = (0..granules).find(|&g| want(g)) else { return Ok(()) };
         let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;
         let beside = self.beside(store, (at..granules).filter(|&g| want(g)).count() * GRANULE);
         let Self { pagemap, buffers, .. } = self;
         let Buffers { window, queue, .. } = &mut **buffers;
-        let (frames, stages, moved) = (arena.frames.source(), [None, None], &mut room.moved);
-        let mut reader = Reader { arena, store, beside, queue, frames, stages, moved };
+        let (stages, moved) = ([None, None], &mut room.moved);
+        let mut reader = Reader { arena, store, beside, queue, stages, moved };
         loop {
             while reader.stages[1].is_none() && !room.ended {
                 let group = next_group(arena, &mut at, &want, room.ram, room.limit, &mut room.ended);
@@ -77,7 +83,7 @@ impl Session {
 }
 
 /// The next granules that are wanted, as many as fit into a group, of one policy for huge pages, and into RAM.
-fn next_group(
+pub(super) fn next_group(
     arena: &Inner,
     at: &mut usize,
     want: &impl Fn(usize) -> bool,
@@ -110,7 +116,7 @@ fn next_group(
 struct Stage {
     group: Group,
     /// Where it is filled, packed.
-    staged: usize,
+    staged: Staging,
     /// Positions of the group in front were moved over.
     published: usize,
     /// The stretch of the group that is asked for, as the position behind it, its bytes, and where it is filled.
@@ -136,7 +142,6 @@ struct Reader<'a> {
     /// Where to read beside, if that is to be done.
     beside: Option<i32>,
     queue: &'a mut Queue,
-    frames: &'static dyn FrameSource,
     /// The groups that are filled, the older first.
     stages: [Option<Stage>; 2],
     moved: &'a mut Moved,
@@ -144,13 +149,14 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn stage(&mut self, group: Group) -> Result<(), PagerError> {
-        let Some((end, bytes)) = group.stretch(0, usize::MAX) else { return Ok(()) };
+        let Some((_, bytes)) = group.stretch(0, 1) else { return Ok(()) };
         let huge = bytes.start < self.arena.huge_end.load(Ordering::Relaxed);
-        let staged = self
-            .frames
-            .stage(group.len_bytes(), huge)
+        let frames = self.arena.frames.source();
+        let staged = frames
+            .stage(group.len_bytes() / GRANULE, huge)
             .map_err(|e| PagerError::io("get memory to restore into", bytes.start, e))?;
-        let (next, stretch) = (bytes.start / CHUNK, (end, bytes, staged));
+        let Some((end, bytes)) = group.stretch(0, staged.unit()) else { return Ok(()) };
+        let (next, stretch) = (bytes.start / CHUNK, (end, bytes, staged.at(0)));
         let free = self.stages[0].is_some() as usize;
         let stage = Stage { group, staged, published: 0, stretch, next, reading: 0, failed: None };
         self.stages[free] = Some(stage);
@@ -186,9 +192,10 @@ impl Reader<'_> {
                 let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
                 let Some(blocks) = plan::next_stored(stage.next..end, most, state) else {
                     stage.next = end;
-                    if let Some((next, bytes)) = stage.group.stretch(stage.stretch.0, usize::MAX) {
+                    let (at, unit) = (stage.stretch.0, stage.staged.unit());
+                    if let Some((next, bytes)) = stage.group.stretch(at, unit) {
                         stage.next = bytes.start / CHUNK;
-                        stage.stretch = (next, bytes, stage.staged + stage.stretch.0 * GRANULE);
+                        stage.stretch = (next, bytes, stage.staged.at(at));
                     }
                     continue;
                 };
@@ -239,10 +246,13 @@ impl Reader<'_> {
 
     /// Moves the oldest group, which is filled, to its place.
     fn publish(&mut self, pagemap: &Pagemap, window: &mut Window) -> Result<(), PagerError> {
-        let Self { arena, frames, stages, moved, .. } = self;
+        let Self { arena, stages, moved, .. } = self;
         let Some(stage) = &mut stages[0] else { return Ok(()) };
-        while let Some((next, bytes)) = stage.group.stretch(stage.published, usize::MAX) {
-            let staged = stage.staged + stage.published * GRANULE;
+        while let Some((next, bytes)) = stage.group.stretch(stage.published, stage.staged.unit()) {
+            let staged = stage.staged.at(stage.published);
+            if stage.staged.is_used() {
+                clear_what_was_not_read(arena, bytes.clone(), staged);
+            }
             pagemap.each(window, arena.base + bytes.start, bytes.len(), &mut |pages, private| {
                 for from in pages.step_by(PAGE).filter(|_| private) {
                     let offset = from - arena.base;
@@ -257,8 +267,10 @@ impl Reader<'_> {
                 }
                 Ok(())
             })?;
+            let (at, g, count) = (stage.published, bytes.start / GRANULE, bytes.len() / GRANULE);
+            let frames = stage.staged.source();
             frames
-                .publish(staged, arena.base + bytes.start, bytes.len())
+                .publish(&stage.staged, at, arena, g, count)
                 .map_err(|e| PagerError::io("move restored memory into place", bytes.start, e))?;
             stage.published = next;
             arm(arena, bytes.start / GRANULE..bytes.end / GRANULE);
@@ -274,8 +286,18 @@ impl Drop for Reader<'_> {
         // The kernel still writes to what is under way.
         while self.queue.wait(self.store).is_some() {}
         for stage in self.stages.iter().flatten() {
-            let done = stage.published * GRANULE;
-            self.frames.abandon(stage.staged + done, stage.group.len_bytes() - done);
+            stage.staged.source().abandon(&stage.staged, stage.published);
+        }
+    }
+}
+
+/// Zeros blocks that are not stored, in frames that were used before.
+fn clear_what_was_not_read(arena: &Inner, bytes: Range<usize>, staged: usize) {
+    for i in bytes.start / CHUNK..bytes.end / CHUNK {
+        if arena.block(i).load(Ordering::Acquire) != STORED {
+            let to = (staged + i * CHUNK - bytes.start) as *mut u8;
+            // SAFETY: inside the staging, known to nobody else.
+            unsafe { std::ptr::write_bytes(to, 0, CHUNK) };
         }
     }
 }

@@ -3,10 +3,12 @@
 //! A child would read what is out from its parent's scratch file, and so see what the parent writes there
 //! afterwards. So the arenas of the process are brought in first, and the pager's lock is held until parent and
 //! child exist, which also keeps the child from inheriting it locked. `posix_spawn` and `vfork`, which only exec, do
-//! not come through here; arenas of other sets are their owner's business. If something cannot be brought in the
+//! not come through here. Frames of a pool are shared memory, which would stay shared: what lies in them is copied to
+//! anonymous memory, and the process uses none from then on; arenas of other sets are their owner's business. If something cannot be brought in the
 //! fork goes on: the child's own evicts are refused then.
 
-use super::{Guard, PAGER, own::Buffers};
+use super::{Guard, PAGER, own::Buffers, unmap_set};
+use crate::frames;
 use crate::set::PROCESS;
 use crate::sys::Errno;
 use std::cell::UnsafeCell;
@@ -20,15 +22,16 @@ static KEPT: Kept = Kept(UnsafeCell::new(None));
 
 extern "C" fn before() {
     let mut failed = false;
+    frames::give_up();
     loop {
         let guard = PAGER.lock();
-        if failed || !PROCESS.is_evicted() {
+        if failed || !PROCESS.is_evicted() && !PROCESS.has_frames() {
             // SAFETY: the lock is held.
             unsafe { *KEPT.0.get() = Some(guard) };
             return;
         }
         drop(guard);
-        failed = PROCESS.restore().is_err();
+        failed = unmap_set(&PROCESS).is_err();
     }
 }
 

@@ -20,11 +20,13 @@ mod out;
 mod own;
 mod pagemap;
 mod plan;
+mod populate;
 
 pub(crate) use fork::install as keep_forks_right;
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
 
+use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
@@ -128,7 +130,8 @@ pub fn evict() -> Result<Moved, PagerError> {
     PROCESS.evict()
 }
 
-/// Moves every arena of the process back into RAM. After it nothing maps the scratch files.
+/// Moves every arena of the process back into RAM. After it nothing maps the scratch files, but for arenas
+/// with the tracker [`Cow`](crate::TrackerKind::Cow).
 ///
 /// # Errors
 /// See [`PagerError`]. What could not be restored is still evicted and legal to touch, and the call can be repeated.
@@ -272,7 +275,15 @@ pub(crate) fn restore_set_for(
     if !set.is_evicted() {
         return Ok((Moved::default(), true));
     }
-    own::Session::begin(&PAGER)?.restore(set, site, limit)
+    own::Session::begin(&PAGER)?.restore(set, site, false, limit)
+}
+
+/// As [`restore_set`], so that nothing maps a scratch file or lies in frames any more.
+pub(crate) fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
+    own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX)?;
+    let _session = own::Session::begin(&PAGER)?;
+    let left = set.arenas().try_for_each(Inner::leave_frames);
+    left.map_err(|e| PagerError::io("copy frames to memory of the process's own", 0, e))
 }
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {

@@ -12,6 +12,7 @@ use super::pagemap::{Page, Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
+use crate::frames;
 use crate::store::{Direction, Landed, Queue, Store, Transfer, write_all};
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
@@ -178,24 +179,29 @@ impl Writer<'_, '_> {
             let page = pagemap.read(window, arena.base + bytes.start, bytes.len())?;
             for g in bytes.start / GRANULE..bytes.end / GRANULE {
                 let out = arena.is_out(g);
+                // Pages of a frame are there whether or not the page table has them.
+                let in_frame = arena.frame(g).load(Ordering::Acquire) != 0;
                 let may_be_dirty = out || tracker.may_be_dirty(arena, g);
                 let mut changed = false;
                 for i in g * GRANULE_BLOCKS..(g + 1) * GRANULE_BLOCKS {
                     let first = (i * CHUNK - bytes.start) / PAGE;
                     let page = |p: usize| page(first + p);
-                    let count = |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| f(page(p))).count();
+                    let count =
+                        |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| in_frame || f(page(p))).count();
                     self.goal.moved.freed_or_filled += (PAGE * count(Page::is_in_ram)) as u64;
-                    if !may_be_dirty {
+                    if !may_be_dirty || !(out || tracker.block_may_be_dirty(arena, i)) {
                         continue;
                     }
                     let state = arena.block(i).load(Ordering::Acquire);
                     if out {
                         let private = count(Page::is_private);
+                        changed |= private > 0;
                         if private == 0 && state != STALE {
                             continue; // the file has it
                         }
                         if private < BLOCK_PAGES {
-                            self.put_together(i, state, |p| page(p).is_private())?;
+                            let there = count(Page::is_there) == BLOCK_PAGES;
+                            self.put_together(i, state, there, |p| page(p).is_private())?;
                             continue;
                         }
                     }
@@ -218,7 +224,7 @@ impl Writer<'_, '_> {
                         arena.set_sum(i, sum);
                     }
                 }
-                if !out && arena.held(g) > 0 {
+                if !arena.is_left_out(g) && arena.held(g) > 0 {
                     for (slot, byte) in self.goal.past.resident(changed, |slot| arena.history(slot, g)) {
                         arena.set_history(slot, g, byte);
                     }
@@ -296,10 +302,14 @@ impl Writer<'_, '_> {
         &mut self,
         i: usize,
         state: u8,
+        there: bool,
         is_private: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
         let arena = self.arena;
-        if state == STORED {
+        if state == STORED && there {
+            // All of it is in memory, and verified.
+            self.copy.copy_from_slice(block_bytes(arena, i));
+        } else if state == STORED {
             read_block(arena, self.copy, i)?;
             if xxh3_128(self.copy) != arena.sum(i) {
                 return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
@@ -406,6 +416,7 @@ impl Writer<'_, '_> {
             for g in bytes.start / GRANULE..bytes.end / GRANULE {
                 self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
                 arena.set_place(g, true);
+                frames::release(arena, g);
             }
             arena.epoch.fetch_add(1, Ordering::AcqRel);
         }

@@ -83,12 +83,12 @@ impl Session {
         // afterwards nobody could tell whether what was computed from it is right.
         self.verify_touched(set)?;
         for arena in set.arenas() {
-            self.sweep(arena, &mut goal, |g| arena.is_touched(g))?;
+            self.sweep(arena, &mut goal, |g| arena.is_touched(g) && arena.is_left_out(g))?;
         }
         (goal.progress)(goal.left);
         if target == 0 {
             for arena in set.arenas() {
-                self.sweep(arena, &mut goal, |g| !arena.is_out(g))?;
+                self.sweep(arena, &mut goal, |g| !arena.is_left_out(g))?;
             }
         } else {
             self.evict_some(set, &mut goal, outlook)?;
@@ -107,7 +107,7 @@ impl Session {
         goal: &mut Goal,
         outlook: Option<Outlook>,
     ) -> Result<(), PagerError> {
-        let is_here = |arena: &Inner, g: usize| !arena.is_out(g) && arena.held(g) > 0;
+        let is_here = |arena: &Inner, g: usize| !arena.is_left_out(g) && arena.held(g) > 0;
         let is_unlikely = |arena: &Inner, g: usize| {
             is_here(arena, g)
                 && outlook.is_some_and(|o| match arena.advised(g) {
@@ -145,16 +145,18 @@ impl Session {
         Ok(())
     }
 
-    /// See [`restore_for`](super::restore_for); without a site everything is brought in.
+    /// See [`restore_for`](super::restore_for); without a site everything is brought in. `unmap`: nothing stays mapped
+    /// from a file, whatever the tracker.
     pub fn restore(
         mut self,
         set: &ArenaSet,
         site: Option<u64>,
+        unmap: bool,
         limit: &mut dyn FnMut(usize) -> usize,
     ) -> Result<(Moved, bool), PagerError> {
         self.look(set)?;
         let outlook = outlook(set, &mut self.buffers, site);
-        let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
+        let mut room = Room { ram: set.ram(), limit, unmap, ended: false, moved: Moved::default() };
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.totals.begin_restore();
             if site.is_some() {
@@ -181,7 +183,7 @@ impl Session {
         self.look(set)?;
         set.sites(&mut self.buffers).turn_eager();
         let limit = &mut |_| usize::MAX;
-        let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
+        let mut room = Room { ram: set.ram(), limit, unmap: false, ended: false, moved: Moved::default() };
         for arena in set.arenas() {
             self.bring_in(arena, &mut room, |g| arena.is_out(g))?;
         }

@@ -1,10 +1,17 @@
-//! Which granules may have been written since they were last in step with the file, behind a trait.
+//! Which blocks may have been written since they were last in step with the file, behind a trait.
 //!
-//! Every tracker is coarse (2 MiB); the blocks of a granule that may be dirty are always told apart by their
-//! checksums, which are needed anyway. A tracker may call a clean granule dirty, never the reverse.
+//! A tracker only says what need not be looked at: the blocks that may be dirty are always told apart by their
+//! checksums, which are needed anyway. A tracker may call a clean block dirty, never the reverse.
 
+mod choose;
+mod cow;
 mod hash;
 mod mprotect;
+mod uffd;
+mod word;
+
+pub(crate) use choose::from_environment;
+pub use choose::{Costs, TrackerChoice, measure_trackers};
 
 use crate::arena::Inner;
 use crate::sys::{Errno, GRANULE};
@@ -14,20 +21,33 @@ use std::sync::atomic::Ordering;
 /// Which tracker an arena uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TrackerKind {
-    /// None: every present block is compared by checksum. Sees every writer, the kernel included.
+    /// [`Uffd`](Self::Uffd) for the granules where it pays, by what was seen in them before and by what a few
+    /// milliseconds of measurement (or `BDRUN_TRACKER`) say that this machine takes; [`Hash`](Self::Hash) for
+    /// the others, and where the kernel cannot do it.
     #[default]
+    Auto,
+    /// None: every present block is compared by checksum. Sees every writer, the kernel included.
     Hash,
     /// Read-only granules after a restore and a `SIGSEGV` handler. Cheapest when little is written, but a
     /// system call that writes into a protected granule fails with `EFAULT`: only for explicit arenas whose
     /// memory is never handed to the kernel.
     Mprotect,
+    /// The kernel's asynchronous write protection and `PAGEMAP_SCAN` (Linux 6.7): exact to the page, system
+    /// calls may write. The first write to a page costs a fault, and that to a huge page splits its mapping.
+    Uffd,
+    /// Restores by mapping: memory comes in through the page cache and stays mapped from the file, a page that is
+    /// written becomes a copy of its own. Any kernel, any writer; but pages of 4 KiB, no huge ones.
+    Cow,
 }
 
 impl TrackerKind {
     pub(crate) fn tracker(self) -> &'static dyn Tracker {
         match self {
+            Self::Auto => &uffd::Uffd { selective: true },
             Self::Hash => &hash::Hash,
             Self::Mprotect => &mprotect::Mprotect,
+            Self::Uffd => &uffd::Uffd { selective: false },
+            Self::Cow => &cow::Cow,
         }
     }
 }
@@ -56,6 +76,16 @@ pub(crate) trait Tracker: Sync {
 
     /// Whether granule `g` may differ from the file.
     fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool;
+
+    /// Whether block `i` may, if its granule may.
+    fn block_may_be_dirty(&self, _arena: &Inner, _i: usize) -> bool {
+        true
+    }
+
+    /// Whether a restore leaves the file mapped.
+    fn restores_by_mapping(&self) -> bool {
+        false
+    }
 }
 
 fn mark(arena: &Inner, start: usize, len: usize, state: u8) {

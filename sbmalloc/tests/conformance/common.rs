@@ -1,6 +1,6 @@
 //! Shared by the test programs: every combination of parts, a store that fails on demand, a look at pages.
 
-use sbmalloc::pager::{Moved, PagerError};
+use sbmalloc::pager::PagerError;
 use sbmalloc::{
     Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
 };
@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
 
 /// The parts the crate offers. A new kind joins every test by a line here.
-pub const TRACKERS: &[TrackerKind] = &[TrackerKind::Hash, TrackerKind::Mprotect];
+pub const TRACKERS: &[TrackerKind] =
+    &[TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow];
 pub const STORES: &[StoreKind] =
     &[StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory];
-pub const FRAMES: &[FrameKind] = &[FrameKind::Anon];
+pub const FRAMES: &[FrameKind] = &[FrameKind::Anon, FrameKind::Pool];
 pub const HUGE: &[HugePolicy] = &[HugePolicy::Never, HugePolicy::Always];
 
 /// A tracker under which a system call that writes to restored memory may fail with `EFAULT`.
@@ -24,13 +25,26 @@ pub fn refuses_the_kernel(tracker: TrackerKind) -> bool {
     tracker == TrackerKind::Mprotect
 }
 
-/// Every combination with these stores.
+/// Whether restored memory is not the process's own, as `/proc/self/pagemap` has it: it is mapped from the scratch
+/// file, or lies in frames that processes share.
+pub fn is_shared(parts: Combination) -> bool {
+    parts.0 == TrackerKind::Cow || parts.2 == FrameKind::Pool
+}
+
+/// Frames are huge pages, and what they have to do with the file does not depend on how it is read.
+fn is_worth_testing((_, store, frames, huge): Combination) -> bool {
+    let store = !matches!(store, StoreKind::Direct | StoreKind::Buffered);
+    frames != FrameKind::Pool || huge == HugePolicy::Always && store
+}
+
+/// Every combination with these stores that differs from the others.
 pub fn with_stores(stores: &[StoreKind]) -> Vec<Combination> {
     let mut all = vec![];
     for &tracker in TRACKERS {
         for &store in stores {
             for &frames in FRAMES {
-                all.extend(HUGE.iter().map(|&huge| (tracker, store, frames, huge)));
+                let parts = HUGE.iter().map(|&huge| (tracker, store, frames, huge));
+                all.extend(parts.filter(|&parts| is_worth_testing(parts)));
             }
         }
     }
@@ -51,7 +65,7 @@ pub fn arena((tracker, store, frames, huge): Combination) -> (&'static ArenaSet,
 
 /// Evicts or restores, as often as it takes while a thread of another test is held up by the disk. Moving is
 /// refused then, with nothing changed.
-pub fn patiently(mut f: impl FnMut() -> Result<Moved, PagerError>) -> Result<Moved, PagerError> {
+pub fn patiently<T>(mut f: impl FnMut() -> Result<T, PagerError>) -> Result<T, PagerError> {
     for _ in 0..100 {
         match f() {
             Err(PagerError::ThreadsBusy { .. }) => std::thread::sleep(std::time::Duration::from_millis(20)),

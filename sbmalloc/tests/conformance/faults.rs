@@ -13,7 +13,7 @@ const WAYS: [fn(bool, bool) -> &'static Faulty; 2] = [Faulty::new, Faulty::besid
 
 #[test]
 fn a_full_disk_leaves_everything_resident_and_intact() {
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
         for (room, make) in (0..3).flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
@@ -41,8 +41,9 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
 
 #[test]
 fn a_damaged_file_is_noticed() {
-    for (tracker, make) in
-        [TrackerKind::Hash, TrackerKind::Mprotect].into_iter().flat_map(|t| WAYS.map(|w| (t, w)))
+    for (tracker, make) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd]
+        .into_iter()
+        .flat_map(|t| WAYS.map(|w| (t, w)))
     {
         let store = make(false, false);
         let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
@@ -99,7 +100,7 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
     for (rough, no_holes, make) in
         [(true, false), (false, true), (true, true)].into_iter().flat_map(|(r, n)| WAYS.map(|w| (r, n, w)))
     {
-        for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
             let store = make(rough, no_holes);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);

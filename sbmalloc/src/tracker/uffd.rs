@@ -1,0 +1,254 @@
+//! The kernel's asynchronous write protection (`userfaultfd`, Linux 6.7) and `PAGEMAP_SCAN`.
+//!
+//! After a restore the pages are write-protected; the kernel itself lifts the protection of a page at the
+//! first write, whoever writes, a system call included: nobody waits on the descriptor, and none fails.
+//! `PAGEMAP_SCAN` then tells the pages whose protection is gone. Whatever else takes it away (a page given back,
+//! a mapping moved over it, a child of fork, the descriptor closed) makes the page look written: the safe side.
+//!
+//! A write to a protected huge page splits its *mapping* (the page stays, and comes back whole with the
+//! next restore). That, and a fault for each page written, costs more than hashing where most is written.
+
+use super::Tracker;
+use super::choose::{self, When};
+use super::word::{BLOCKS, Word, bits};
+use crate::arena::{Inner, STORED};
+use crate::lock::Lock;
+use crate::sys::{CHUNK, Errno, Fd, GRANULE, PAGE};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Asynchronous write protection. Granules where it does not pay are left alone if `selective`.
+pub(super) struct Uffd {
+    pub selective: bool,
+}
+
+impl Tracker for Uffd {
+    fn attach(&self, _: &Inner) -> Result<(), Errno> {
+        match self.selective {
+            true => Ok(()),
+            false => Kernel::with(|_| Ok(())),
+        }
+    }
+
+    fn detach(&self, _: &Inner) {}
+
+    fn arm(&self, arena: &Inner, start: usize, len: usize) -> Result<(), Errno> {
+        let when = if self.selective { choose::when() } else { When::Always };
+        let wanted = |g: usize| {
+            let word = Word(arena.track(g).load(Ordering::Relaxed));
+            let (pays, word) = match &when {
+                When::Never => (false, word.unarmed()),
+                When::Always => (true, word.unarmed()),
+                When::IfItPays(costs) => word.decide(costs),
+            };
+            arena.track(g).store(word.0, Ordering::Release);
+            let mut blocks = g * BLOCKS..(g + 1) * BLOCKS;
+            // Protecting what is not there would only make page tables, and that of shared memory splits huge pages.
+            pays && arena.frame(g).load(Ordering::Acquire) == 0
+                && blocks.any(|i| arena.block(i).load(Ordering::Acquire) == STORED)
+        };
+        let mut granules = start / GRANULE..(start + len) / GRANULE;
+        while let Some(first) = granules.find(|&g| wanted(g)) {
+            let last = granules.find(|&g| !wanted(g)).unwrap_or(granules.end);
+            Kernel::with(|kernel| kernel.protect(arena.base + first * GRANULE, (last - first) * GRANULE))?;
+            for g in first..last {
+                let word = Word(arena.track(g).load(Ordering::Relaxed)).armed();
+                arena.track(g).store(word.0, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, arena: &Inner, start: usize, len: usize) {
+        let (first, last) = (start / CHUNK, (start + len).div_ceil(CHUNK));
+        for g in first / BLOCKS..last.div_ceil(BLOCKS) {
+            let from = first.max(g * BLOCKS) - g * BLOCKS;
+            let to = last.min((g + 1) * BLOCKS) - g * BLOCKS;
+            arena.track(g).fetch_or(bits(from..to), Ordering::AcqRel);
+        }
+    }
+
+    fn collect(&self, arena: &Inner, range: Range<usize>) {
+        // What is out is not tracked here: the pages written are private copies.
+        let is_armed = |g: usize| {
+            let word = Word(arena.track(g).load(Ordering::Acquire));
+            word.is_armed() && !arena.is_out(g) && {
+                arena.track(g).store(word.uncounted().0, Ordering::Release);
+                true
+            }
+        };
+        let mut granules = range.start / GRANULE..range.end.div_ceil(GRANULE);
+        while let Some(first) = granules.find(|&g| is_armed(g)) {
+            let last = granules.find(|&g| !is_armed(g)).unwrap_or(granules.end);
+            let scanned = Kernel::with(|kernel| {
+                kernel.written(arena.base + first * GRANULE, arena.base + last * GRANULE, |from, to| {
+                    let (mut at, end) = ((from - arena.base) / PAGE, (to - arena.base) / PAGE);
+                    while at < end {
+                        let g = at * PAGE / GRANULE;
+                        let (begin, stop) = (g * (GRANULE / PAGE), end.min((g + 1) * (GRANULE / PAGE)));
+                        let word = Word(arena.track(g).load(Ordering::Relaxed));
+                        arena.track(g).store(word.written(at - begin..stop - begin).0, Ordering::Release);
+                        at = stop;
+                    }
+                })
+            });
+            if scanned.is_err() {
+                for g in first..last {
+                    let word = Word(arena.track(g).load(Ordering::Relaxed)).unarmed();
+                    arena.track(g).store(word.0, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool {
+        Word(arena.track(g).load(Ordering::Acquire)).any_dirty()
+    }
+
+    fn block_may_be_dirty(&self, arena: &Inner, i: usize) -> bool {
+        Word(arena.track(i / BLOCKS).load(Ordering::Acquire)).may_be_dirty(i % BLOCKS)
+    }
+}
+
+const UFFD_USER_MODE_ONLY: libc::c_int = 1;
+const UFFD_API: u64 = 0xAA;
+const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
+const REGISTER_MODE_WP: u64 = 2;
+const WRITEPROTECT_MODE_WP: u64 = 1;
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+const PAGE_IS_WRITTEN: u64 = 2;
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// Regions asked for at a time.
+const REGIONS: usize = 512;
+
+/// The two descriptors, of this process: a child of fork must not use its parent's, which act on the parent.
+pub(super) struct Kernel {
+    uffd: Fd,
+    pagemap: Fd,
+    owner: libc::pid_t,
+    regions: [Region; REGIONS],
+}
+
+static KERNEL: Lock<Option<Kernel>> = Lock::new(None);
+
+impl Kernel {
+    /// Calls `f` with the descriptors, opened if need be.
+    ///
+    /// # Errors
+    /// The kernel's, if it has no asynchronous write protection or does not permit it; and those of `f`.
+    pub fn with<T>(f: impl FnOnce(&mut Self) -> Result<T, Errno>) -> Result<T, Errno> {
+        // SAFETY: getpid has no preconditions.
+        let me = unsafe { libc::getpid() };
+        let mut kernel = KERNEL.lock();
+        if kernel.as_ref().is_none_or(|k| k.owner != me) {
+            *kernel = None;
+            *kernel = Some(Self::open(me)?);
+        }
+        match kernel.as_mut() {
+            Some(kernel) => f(kernel),
+            None => Err(Errno(libc::ENOSYS)),
+        }
+    }
+
+    fn open(owner: libc::pid_t) -> Result<Self, Errno> {
+        // Faults in system calls need no privilege here: the kernel resolves them itself.
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
+        // SAFETY: makes a new descriptor.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        if fd < 0 {
+            return Err(Errno::last());
+        }
+        let uffd = Fd(fd as i32);
+        let wanted = FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM;
+        let mut api = [UFFD_API, wanted, 0];
+        call(&uffd, UFFDIO_API, &mut api)?;
+        let pagemap = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)?;
+        let none = Region { start: 0, end: 0, categories: 0 };
+        let mut kernel = Self { uffd, pagemap, owner, regions: [none; REGIONS] };
+        kernel.written(PAGE, PAGE, |_, _| {})?; // older kernels know no scan
+        Ok(kernel)
+    }
+
+    /// Protects `[at, at+len)`: private anonymous memory of the caller's, or a mapping of a memfd.
+    pub fn protect(&mut self, at: usize, len: usize) -> Result<(), Errno> {
+        let mut register = [at as u64, len as u64, REGISTER_MODE_WP, 0];
+        call(&self.uffd, UFFDIO_REGISTER, &mut register)?;
+        let mut protect = [at as u64, len as u64, WRITEPROTECT_MODE_WP];
+        call(&self.uffd, UFFDIO_WRITEPROTECT, &mut protect)
+    }
+
+    /// Calls `f` with each stretch of addresses in `[start, end)` that may have been written.
+    pub fn written(
+        &mut self,
+        start: usize,
+        end: usize,
+        mut f: impl FnMut(usize, usize),
+    ) -> Result<(), Errno> {
+        let mut arg = ScanArg {
+            size: size_of::<ScanArg>() as u64,
+            start: start as u64,
+            end: end as u64,
+            vec: self.regions.as_mut_ptr() as u64,
+            vec_len: REGIONS as u64,
+            category_mask: PAGE_IS_WRITTEN,
+            return_mask: PAGE_IS_WRITTEN,
+            ..ScanArg::default()
+        };
+        loop {
+            // SAFETY: the argument is the kernel's structure, and it names a buffer of as many regions.
+            let n = unsafe { libc::ioctl(self.pagemap.0, PAGEMAP_SCAN, &mut arg) };
+            if n < 0 {
+                match Errno::last() {
+                    Errno(libc::EINTR) => continue,
+                    e => return Err(e),
+                }
+            }
+            for region in &self.regions[..(n as usize).min(REGIONS)] {
+                f(region.start as usize, region.end as usize);
+            }
+            if arg.walk_end >= arg.end {
+                return Ok(());
+            }
+            arg.start = arg.walk_end;
+        }
+    }
+}
+
+/// An ioctl whose structure is `N` 64-bit words.
+fn call<const N: usize>(fd: &Fd, request: libc::c_ulong, words: &mut [u64; N]) -> Result<(), Errno> {
+    // SAFETY: callers pass the structure that the request names, which the kernel reads and writes; the ranges in
+    // it are the caller's, and protecting them changes no content.
+    if unsafe { libc::ioctl(fd.0, request, words.as_mut_ptr()) } == 0 { Ok(()) } else { Err(Errno::last()) }
+}

@@ -1,0 +1,83 @@
+//! A pool of frames shared by processes: used again, given back by the dead, and done without when it is empty.
+
+#[path = "conformance/common.rs"]
+#[expect(dead_code, reason = "it serves other test programs too")]
+mod common;
+
+use common::Block;
+use sbmalloc::{Arena, ArenaOptions, FrameKind, FramePool, GRANULE, HugePolicy, pager};
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+
+/// Bytes.
+const MIB: usize = 1 << 20;
+const ROLE: &str = "SBMALLOC_TEST_ROLE";
+
+/// Starts this program again, to do what a role says, with the pool's descriptors.
+fn child(role: &str, pool: &FramePool) -> Child {
+    // SAFETY: makes descriptors that children inherit; they stay open for the rest of this test program.
+    let fds = pool.fds().map(|fd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 100) });
+    let mut command = Command::new(std::env::current_exe().expect("a name"));
+    command.args(["--exact", "what_a_child_does", "--nocapture"]);
+    command.env(ROLE, role).env("BDRUN_FRAMES", format!("{},{}", fds[0], fds[1]));
+    command.stdout(Stdio::piped()).spawn().expect("a child")
+}
+
+/// Reads what it prints until a line that begins with `word`.
+fn wait_for(child: &mut Child, word: &str) {
+    let out = BufReader::new(child.stdout.as_mut().expect("piped"));
+    assert!(out.lines().any(|l| l.expect("text").contains(word)), "it never said {word}");
+}
+
+#[test]
+fn what_a_child_does() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let options = ArenaOptions { frames: FrameKind::Auto, huge: HugePolicy::Always, ..Default::default() };
+    let arena = Arena::new(&options).expect("arena");
+    let mut block = Block::new(&arena, 40 * MIB);
+    for seed in 1..6 {
+        block.fill(seed);
+        block.bytes_mut()[20 * MIB..21 * MIB].fill(0);
+        pager::evict().expect("evict");
+        pager::restore().expect("restore");
+        assert!(block.bytes()[20 * MIB..21 * MIB].iter().all(|&b| b == 0), "a used frame was not cleared");
+        assert!(block.bytes()[21 * MIB..22 * MIB].iter().any(|&b| b != 0));
+    }
+    println!("\nrestored");
+    if role == "die" {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn frames_of_the_dead_are_used_again() {
+    let pool = FramePool::create(64 * GRANULE as u64, 64 * GRANULE as u64).expect("pool");
+    let mut dying = child("die", &pool);
+    wait_for(&mut dying, "restored");
+    if pool.used_bytes() == 0 {
+        println!("skipped: no huge frames here");
+    } else {
+        assert!(pool.used_bytes() >= 40 << 20, "{}", pool.used_bytes());
+        assert_eq!(pool.sweep(), 0, "it lives");
+    }
+    let used = pool.used_bytes();
+    dying.kill().expect("kill");
+    dying.wait().expect("wait");
+    assert_eq!(pool.sweep() as u64 * GRANULE as u64, used);
+    assert_eq!((pool.used_bytes(), pool.free_bytes() >= used), (0, true));
+    let mut living = child("live", &pool);
+    wait_for(&mut living, "restored");
+    assert!(living.wait().expect("wait").success());
+    pool.sweep();
+    pool.trim(0);
+    assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 0));
+}
+
+#[test]
+fn without_frames_memory_is_anonymous() {
+    let pool = FramePool::create(5 * GRANULE as u64, 0).expect("pool");
+    let mut child = child("live", &pool);
+    wait_for(&mut child, "restored");
+    assert!(child.wait().expect("wait").success());
+}
