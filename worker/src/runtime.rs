@@ -181,6 +181,10 @@ impl Runtime {
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         let site = site::current();
         if !for_memory {
+            if self.native && self.segment.header().pool.wanted() {
+                // It may have to leave: what it freed, and the heap keeps for the next time, need not be written.
+                sbmalloc::trim();
+            }
             self.give_reserve_back();
         }
         if !for_memory && pager::is_evicted() {
