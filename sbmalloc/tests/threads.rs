@@ -35,8 +35,17 @@ fn move_about(set: &'static sbmalloc::ArenaSet, cycles: u64, work: &[AtomicU64])
     let mut pause = || std::thread::sleep(Duration::from_micros(random.below(600) as u64));
     let mut done = 0;
     while done < cycles || work.iter().any(|w| w.load(Ordering::Relaxed) < 3) {
-        patiently(|| set.evict()).expect("evict");
+        let (site, held) = (done % 3, set.in_ram());
+        // All of it, or a part.
+        patiently(|| set.evict_to(held * [0, 0, 30, 80][done as usize % 4] / 100, site, &mut |_| {}))
+            .expect("evict");
         pause();
+        if done % 3 == 0 {
+            patiently(|| set.restore_for(site, &mut |_| held / 2)).expect("restore");
+            set.begin_phase(site);
+            pause();
+            set.verify_touched().expect("sound");
+        }
         patiently(|| set.restore()).expect("restore");
         pause();
         done += 1;
