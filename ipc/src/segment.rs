@@ -64,6 +64,8 @@ pub struct Header {
     pub(crate) next_context: AtomicU32,
     /// Most bytes a single rank may hold; 0: no limit.
     pub rank_limit: AtomicU64,
+    /// Non-zero: ranks may leave out what they are not known to use, and are looked at while they compute.
+    pub metered: AtomicU32,
 }
 
 /// What a rank waits for, as its peers see it.

@@ -156,7 +156,7 @@ impl Runtime {
         // Opens the pool of frames, if there is one, before the meter's signal can come in the middle of it.
         this.trim_frames();
         // Where any thread may wait there is none to look at.
-        if native && this.meter.open() {
+        if native && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
             pager::expect_catch_up();
         }
         control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })

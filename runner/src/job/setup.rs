@@ -80,6 +80,10 @@ impl Setup {
             .header()
             .rank_limit
             .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
+        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the copy), of which
+        // small ranks have none to spare, nor has a job whose limit the kernel enforces.
+        let metered = !options.enforce && managed / u64::from(options.np) >= METERED;
+        segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
             resident,
@@ -108,6 +112,9 @@ impl Setup {
         })
     }
 }
+
+/// Bytes of the budget for each rank from which on ranks leave out what they are not known to use.
+const METERED: u64 = 64 << 20;
 
 /// The least that is moved of a rank that does not move as a whole: enough for the disk's full rate.
 const PART: u64 = 32 << 20;

@@ -73,6 +73,15 @@ impl Inner {
         })
     }
 
+    /// Pages of block `i`, from its start, behind which nothing has been committed since all of it was discarded last, so
+    /// that they read as zeros. All of them in arenas that are not committed by spans.
+    pub fn pages_in_use(&self, i: usize) -> usize {
+        const EACH: usize = CHUNK / PAGE;
+        let word = self.tables.page_word(i * EACH / 64).load(Ordering::Relaxed);
+        let bits = (word >> (i * EACH % 64)) as u16;
+        if bits == 0 { EACH } else { EACH - bits.leading_zeros() as usize }
+    }
+
     /// How many of the pages are committed.
     fn count(&self, pages: Range<usize>) -> usize {
         Self::words(pages)

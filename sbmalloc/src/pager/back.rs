@@ -199,9 +199,15 @@ impl Reader<'_> {
                     }
                     continue;
                 };
-                stage.next = blocks.end;
+                // The last one only as far as it is in use: what lies behind is zeros, in the file as in the staging.
+                let last = blocks.clone().find(|&i| self.arena.pages_in_use(i) < CHUNK / PAGE);
+                let (end, unused) = match last {
+                    Some(i) => (i + 1, CHUNK - self.arena.pages_in_use(i) * PAGE),
+                    None => (blocks.end, 0),
+                };
+                stage.next = end;
                 stage.reading += 1;
-                let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
+                let (offset, len) = (blocks.start * CHUNK, (end - blocks.start) * CHUNK - unused);
                 let at = stage.stretch.2 + offset - stage.stretch.1.start;
                 let transfer = Transfer { direction: Direction::Read, offset, at, len };
                 let Some(fd) = self.beside else {
@@ -231,7 +237,7 @@ impl Reader<'_> {
         self.moved.bytes += len as u64;
         self.moved.freed_or_filled += len as u64;
         if config::verify() {
-            for i in offset / CHUNK..(offset + len) / CHUNK {
+            for i in offset / CHUNK..(offset + len).div_ceil(CHUNK) {
                 let from = (at + i * CHUNK - offset) as *const u8;
                 // SAFETY: just filled, and known to nobody else.
                 let bytes = unsafe { std::slice::from_raw_parts(from, CHUNK) };
