@@ -3,7 +3,7 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile.
 
-use super::own::{Buffers, Session};
+use super::own::{Buffers, Session, piece_end};
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::plan::{self, BATCH_BLOCKS, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -84,8 +84,8 @@ impl Stage {
 struct Reader<'a> {
     arena: &'a Inner,
     store: &'a dyn Store,
-    /// Where to read beside, if that is to be done.
-    beside: Option<i32>,
+    /// Whether to read beside.
+    beside: bool,
     queue: &'a mut Queue,
     frames: &'static dyn FrameSource,
     /// Where the evicted bytes end.
@@ -126,29 +126,30 @@ impl Reader<'_> {
 
     /// Starts reads until the queue is full or all is asked for; without a queue makes one read.
     fn feed(&mut self) {
-        let most = if self.beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS };
+        let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
         let Some(stage) = &mut self.stage else { return };
         while stage.next < stage.end() {
             if self.queue.is_full() {
                 return;
             }
             let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
-            let Some(blocks) = plan::next_stored(stage.next..stage.end(), most, state) else {
+            let Some(mut blocks) = plan::next_stored(stage.next..stage.end(), most, state) else {
                 stage.next = stage.end();
                 break;
             };
+            blocks.end = blocks.end.min(piece_end(self.store, blocks.start * CHUNK) / CHUNK);
             stage.next = blocks.end;
             stage.reading += 1;
             let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
             let at = stage.staged + offset - stage.run.start;
             let transfer = Transfer { direction: Direction::Read, offset, at, len };
-            let Some(fd) = self.beside else {
+            if !self.beside {
                 // SAFETY: the blocks lie inside the run, so the target lies inside the staging of its length.
                 let landed = unsafe { transfer.by_calls(self.store, 0) };
                 return self.land(landed);
-            };
+            }
             // SAFETY: as above; the staging outlives the transfer.
-            unsafe { self.queue.start(self.store, fd, transfer) };
+            unsafe { self.queue.start(self.store, transfer) };
         }
     }
 

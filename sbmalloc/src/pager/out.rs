@@ -2,7 +2,7 @@
 //!
 //! Where the store allows it, pieces are written beside the looking at and hashing of those that follow.
 
-use super::own::{Buffers, Session, block_bytes, no_space_or};
+use super::own::{Buffers, Session, block_bytes, no_space_or, piece_end};
 use super::pagemap::WINDOW;
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -27,12 +27,12 @@ impl Session {
         &mut self,
         arena: &Inner,
         store: &dyn Store,
-        beside: Option<i32>,
+        beside: bool,
         part: Range<usize>,
     ) -> Result<Moved, PagerError> {
         let Self { pagemap, buffers, .. } = self;
         let Buffers { window, queue } = &mut **buffers;
-        let limit = if beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS };
+        let limit = if beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
         let moved = Moved::default();
         let mut writer = Writer { arena, store, beside, queue, end: part.end, moved, failed: None };
         let tracker = arena.tracker.tracker();
@@ -41,6 +41,15 @@ impl Session {
         while at < part.end {
             let len = (part.end - at).min(WINDOW * PAGE);
             let page = pagemap.read(window, arena.base + at, len)?;
+            if beside {
+                let is_new = |i: usize| {
+                    arena.block(i).load(Ordering::Acquire) == HOLE
+                        && (0..BLOCK_PAGES).any(|p| page((i * CHUNK - at) / PAGE + p).is_there())
+                };
+                for run in plan::stretches(at / CHUNK..(at + len) / CHUNK, PIECE_BLOCKS, is_new) {
+                    store.allocate((run.start * CHUNK) as u64, (run.len() * CHUNK) as u64);
+                }
+            }
             for i in at / CHUNK..(at + len) / CHUNK {
                 let pages = (i * CHUNK - at) / PAGE..(i * CHUNK - at) / PAGE + BLOCK_PAGES;
                 writer.moved.freed_or_filled +=
@@ -79,8 +88,8 @@ impl Session {
 struct Writer<'a> {
     arena: &'a Inner,
     store: &'a dyn Store,
-    /// Where to write beside, if that is to be done.
-    beside: Option<i32>,
+    /// Whether to write beside.
+    beside: bool,
     queue: &'a mut Queue,
     /// Bounds what may follow, for the report of a full disk.
     end: usize,
@@ -109,9 +118,12 @@ impl Writer<'_> {
                 self.arena.set_sum(i, xxh3_128(block_bytes(self.arena, i)));
             }
         }
-        let most = if self.beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS };
-        for first in blocks.clone().step_by(most) {
-            self.write(first..blocks.end.min(first + most))?;
+        let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
+        let mut first = blocks.start;
+        while first < blocks.end {
+            let end = blocks.end.min(first + most).min(piece_end(self.store, first * CHUNK) / CHUNK);
+            self.write(first..end)?;
+            first = end;
         }
         Ok(())
     }
@@ -119,14 +131,14 @@ impl Writer<'_> {
     fn write(&mut self, blocks: Range<usize>) -> Result<(), PagerError> {
         let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
         let transfer = Transfer { direction: Direction::Write, offset, at: self.arena.base + offset, len };
-        if let Some(fd) = self.beside {
+        if self.beside {
             if self.queue.is_full() {
                 self.wait();
             }
             if self.failed.is_none() {
                 // SAFETY: the blocks lie in the arena, are readable, and nobody writes or unmaps them while
                 // `self` lives, which does not end before the transfer has.
-                unsafe { self.queue.start(self.store, fd, transfer) };
+                unsafe { self.queue.start(self.store, transfer) };
             }
         } else {
             // SAFETY: as above.
@@ -167,7 +179,8 @@ impl Writer<'_> {
         }
         match self.failed {
             Some((at, e)) => {
-                Err(no_space_or(e, "write the scratch file", at as usize, self.end - at as usize))
+                let (at, op) = (at as usize, "write the scratch file");
+                Err(no_space_or(self.store, e, op, Some(at), self.end - at))
             }
             None => Ok(()),
         }

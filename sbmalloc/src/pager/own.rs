@@ -3,7 +3,6 @@
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::{Moved, PagerError, plan};
 use crate::arena::{Inner, STALE, STORED};
-use crate::config;
 use crate::lock::{Guard, Lock};
 use crate::set::ArenaSet;
 use crate::store::{Queue, Store};
@@ -52,13 +51,13 @@ impl Session {
     pub fn evict(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
         let mut moved = Moved::default();
         for arena in set.arenas() {
-            if resident_parts(arena).all(|part| part.is_empty()) {
+            if resident_parts(arena).iter().all(|part| part.is_empty()) {
                 continue;
             }
             // Before looking at block states: in a forked child they speak of the parent's file.
             let store = open(arena)?;
-            let beside = self.beside(store, resident_parts(arena).map(|part| part.len()).sum());
-            if beside.is_some() {
+            let beside = self.beside(store, resident_parts(arena).iter().map(|part| part.len()).sum());
+            if beside {
                 // Writes that lengthen the file are made one after the other.
                 lengthen(arena, store)?;
             }
@@ -67,11 +66,13 @@ impl Session {
             }
             store.settle().map_err(|e| {
                 // Which of the writes was lost is not known, so none of them counts.
-                for i in resident_parts(arena).flat_map(|part| part.start / CHUNK..part.end / CHUNK) {
+                for i in
+                    resident_parts(arena).into_iter().flat_map(|part| part.start / CHUNK..part.end / CHUNK)
+                {
                     let block = arena.block(i);
                     let _ = block.compare_exchange(STORED, STALE, Ordering::AcqRel, Ordering::Relaxed);
                 }
-                no_space_or(e, "flush the scratch file", 0, moved.bytes as usize)
+                no_space_or(store, e, "flush the scratch file", None, moved.bytes as usize)
             })?;
         }
         for arena in set.arenas() {
@@ -97,46 +98,48 @@ impl Session {
 
     /// Maps the file over what is resident. The file must be in step with it.
     fn map_file(&mut self, arena: &Inner) -> Result<(), PagerError> {
-        if resident_parts(arena).all(|p| p.is_empty()) {
+        if resident_parts(arena).iter().all(|p| p.is_empty()) {
             return Ok(());
         }
         let store = open(arena)?;
         lengthen(arena, store)?;
-        for part in resident_parts(arena) {
-            if part.is_empty() {
-                continue;
+        let [front, behind] = resident_parts(arena);
+        // `[lo, hi)` stays true after each step: in front it grows downwards, behind upwards.
+        let mut at = front.end;
+        while at > front.start {
+            let mut from = front.start;
+            while piece_end(store, from) < at {
+                from = piece_end(store, from);
             }
-            let mapped = sys::map_file_over(
-                arena.base + part.start,
-                part.len(),
-                store.mapping_fd(),
-                part.start as u64,
-            );
-            mapped.map_err(|e| PagerError::io("map the scratch file", part.start, e))?;
-            // Keep `[lo, hi)` true after each step: the part in front is mapped first, then the one behind.
-            if part.start < arena.lo.load(Ordering::Relaxed) || !arena.is_evicted() {
-                arena.lo.store(part.start, Ordering::Release);
+            map_piece(arena, store, from..at)?;
+            arena.lo.store(from, Ordering::Release);
+            at = from;
+        }
+        at = behind.start;
+        while at < behind.end {
+            let to = behind.end.min(piece_end(store, at));
+            map_piece(arena, store, at..to)?;
+            if !arena.is_evicted() {
+                arena.lo.store(at, Ordering::Release);
             }
-            arena.hi.fetch_max(part.end, Ordering::AcqRel);
-            arena.epoch.fetch_add(1, Ordering::AcqRel);
+            arena.hi.store(to, Ordering::Release);
+            at = to;
         }
         arena.set_out(true);
         Ok(())
     }
 
-    /// The descriptor for transfers of the store made beside the work on `bytes` bytes, if it pays and is possible.
-    pub fn beside(&mut self, store: &dyn Store, bytes: usize) -> Option<i32> {
-        let fd = store.async_fd().filter(|_| bytes >= plan::BESIDE_FROM)?;
-        self.buffers.queue.is_ready().then_some(fd)
+    /// Whether transfers of the store are made beside the work on `bytes` bytes: if it pays and is possible.
+    pub fn beside(&mut self, store: &dyn Store, bytes: usize) -> bool {
+        bytes >= plan::BESIDE_FROM && store.async_fd(0).is_some() && self.buffers.queue.is_ready()
     }
 }
 
 /// The bytes of an arena not mapped from its file: in front of what is, and behind it.
-fn resident_parts(arena: &Inner) -> impl Iterator<Item = Range<usize>> + use<> {
+fn resident_parts(arena: &Inner) -> [Range<usize>; 2] {
     let (lo, hi, extent) =
         (arena.lo.load(Ordering::Acquire), arena.hi.load(Ordering::Acquire), arena.extent());
-    let parts = if lo < hi { [0..lo, hi..extent.max(hi)] } else { [0..0, 0..extent] };
-    parts.into_iter()
+    if lo < hi { [0..lo, hi..extent.max(hi)] } else { [0..0, 0..extent] }
 }
 
 fn open(arena: &Inner) -> Result<&dyn Store, PagerError> {
@@ -147,15 +150,39 @@ fn open(arena: &Inner) -> Result<&dyn Store, PagerError> {
 fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerError> {
     let extent = arena.extent();
     let made = store.ensure_len((extent + GRANULE) as u64);
-    made.map_err(|e| no_space_or(e, "lengthen the scratch file", extent, 0))
+    made.map_err(|e| no_space_or(store, e, "lengthen the scratch file", None, 0))
 }
 
-pub(super) fn no_space_or(errno: Errno, op: &'static str, offset: usize, needed: usize) -> PagerError {
+/// Where the file that holds byte `offset` is followed by another.
+pub(super) fn piece_end(store: &dyn Store, offset: usize) -> usize {
+    usize::try_from(store.piece_end(offset as u64)).unwrap_or(usize::MAX)
+}
+
+/// Maps `piece`, which one file holds, from it.
+fn map_piece(arena: &Inner, store: &dyn Store, piece: Range<usize>) -> Result<(), PagerError> {
+    let offset = piece.start as u64;
+    sys::map_file_over(arena.base + piece.start, piece.len(), store.mapping_fd(offset), offset)
+        .map_err(|e| PagerError::io("map the scratch file", piece.start, e))?;
+    arena.epoch.fetch_add(1, Ordering::AcqRel);
+    Ok(())
+}
+
+/// The error of a call on the store, at an offset if that is known.
+pub(super) fn no_space_or(
+    store: &dyn Store,
+    errno: Errno,
+    op: &'static str,
+    offset: Option<usize>,
+    needed: usize,
+) -> PagerError {
     match errno.0 {
         libc::ENOSPC | libc::EDQUOT => PagerError::NoSpace {
             needed: needed as u64,
-            dir: config::scratch_dir().to_str().unwrap_or("(name is not UTF-8)"),
+            dir: store
+                .directory(offset.map(|offset| offset as u64))
+                .to_str()
+                .unwrap_or("(name is not UTF-8)"),
         },
-        _ => PagerError::io(op, offset, errno),
+        _ => PagerError::io(op, offset.unwrap_or(0), errno),
     }
 }

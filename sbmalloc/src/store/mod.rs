@@ -1,16 +1,20 @@
-//! Where evicted blocks are kept: one scratch file per arena, behind a trait.
+//! Where evicted blocks are kept: a scratch file per arena and directory, behind a trait.
 
 mod file;
 mod memory;
 mod queue;
+mod striped;
 
-pub(crate) use file::{FileStore, Mode};
+pub(crate) use file::Mode;
 pub(crate) use memory::MemoryStore;
 pub(crate) use queue::{Direction, Landed, Queue, Transfer};
+pub(crate) use striped::Striped;
 
+use crate::config;
 use crate::sys::Errno;
+use std::ffi::CStr;
 
-/// A scratch file. No method may allocate or touch an arena except through the buffers it is given.
+/// A scratch file, or several as one. No method may allocate or touch an arena except through the buffers it is given.
 ///
 /// Block *i* of the arena lies at byte offset `i * 64 KiB`. Offsets, lengths and addresses are multiples of
 /// 4 KiB except after a short transfer by a store that makes such.
@@ -33,11 +37,15 @@ pub trait Store: Sync {
     /// `to` is writable for `len` bytes.
     unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno>;
 
-    /// Makes a range read as zeros and gives its space back.
+    /// Makes a range read as zeros without writing or reading it from then on; gives its space back where that pays.
     ///
     /// # Errors
     /// The error number; the caller writes zeros instead, or keeps the range marked stale.
     fn punch(&self, offset: u64, len: u64) -> Result<(), Errno>;
+
+    /// Is told that most of a range, nothing of which was ever written, is about to be. Only of use where that
+    /// makes the writes faster.
+    fn allocate(&self, _offset: u64, _len: u64) {}
 
     /// Makes the file at least `len` bytes long, sparse.
     ///
@@ -54,13 +62,25 @@ pub trait Store: Sync {
     /// After a restore, when nothing maps the file: drops what the kernel cached of it.
     fn drop_cache(&self);
 
-    /// The descriptor to map while evicted.
-    fn mapping_fd(&self) -> i32;
+    /// Where the file that holds byte `offset` is followed by another: no transfer or mapping that begins at
+    /// `offset` goes beyond. A multiple of 2 MiB.
+    fn piece_end(&self, _offset: u64) -> u64 {
+        u64::MAX
+    }
+
+    /// The descriptor to map while evicted, at the same offset, up to [`piece_end`](Self::piece_end).
+    fn mapping_fd(&self, offset: u64) -> i32;
+
+    /// The directory, for the report of a full one: of byte `offset`, or if that is not known of the last failure.
+    fn directory(&self, _offset: Option<u64>) -> &'static CStr {
+        config::scratch_dir(0)
+    }
 
     /// The descriptor through which the pager may run several transfers beside its own work, by the kernel's
-    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at);
-    /// `None` where the kernel would make them one after the other anyway.
-    fn async_fd(&self) -> Option<i32> {
+    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at), from byte
+    /// `offset` to [`piece_end`](Self::piece_end). `None` where the kernel would make them one after the other
+    /// anyway; then for every offset.
+    fn async_fd(&self, _offset: u64) -> Option<i32> {
         None
     }
 
@@ -104,7 +124,7 @@ impl std::fmt::Debug for StoreKind {
 
 /// An opened store, held inside the arena's own metadata so that opening one needs no heap.
 pub(crate) enum Backing {
-    File(FileStore),
+    Files(Striped),
     Memory(MemoryStore),
     Custom(&'static dyn Store),
 }
@@ -112,9 +132,9 @@ pub(crate) enum Backing {
 impl Backing {
     pub fn open(kind: StoreKind) -> Result<Self, Errno> {
         Ok(match kind {
-            StoreKind::Auto => Self::File(FileStore::open(Mode::Beside)?),
-            StoreKind::Direct => Self::File(FileStore::open(Mode::Direct)?),
-            StoreKind::Buffered => Self::File(FileStore::open(Mode::Buffered)?),
+            StoreKind::Auto => Self::Files(Striped::open(Mode::Beside)?),
+            StoreKind::Direct => Self::Files(Striped::open(Mode::Direct)?),
+            StoreKind::Buffered => Self::Files(Striped::open(Mode::Buffered)?),
             StoreKind::Memory => Self::Memory(MemoryStore::open()?),
             StoreKind::Custom(store) => Self::Custom(store),
         })
@@ -122,7 +142,7 @@ impl Backing {
 
     pub fn as_store(&self) -> &dyn Store {
         match self {
-            Self::File(store) => store,
+            Self::Files(store) => store,
             Self::Memory(store) => store,
             Self::Custom(store) => *store,
         }

@@ -129,14 +129,16 @@ impl Queue {
         self.busy == DEPTH
     }
 
-    /// Starts a transfer through `fd`. The queue is ready and not full.
+    /// Starts a transfer, which lies in one file of the store. The queue is ready and not full.
     ///
     /// # Safety
     /// The memory is readable, or writable and nobody else's, until [`wait`](Self::wait) reports the transfer.
-    pub unsafe fn start(&mut self, store: &dyn Store, fd: i32, transfer: Transfer) {
+    pub unsafe fn start(&mut self, store: &dyn Store, transfer: Transfer) {
         let Some(i) = self.slots.iter().position(|s| matches!(s, Slot::Free)) else {
             unreachable!("started a transfer with the queue full")
         };
+        // A descriptor that is none makes the kernel refuse, and what follows is made by calls.
+        let fd = store.async_fd(transfer.offset as u64).unwrap_or(-1);
         let mut iocb = Iocb {
             data: i as u64,
             key_and_flags: 0,

@@ -207,10 +207,10 @@ impl Store for Faulty {
         Ok(())
     }
     fn drop_cache(&self) {}
-    fn mapping_fd(&self) -> i32 {
+    fn mapping_fd(&self, _: u64) -> i32 {
         self.fd.as_raw_fd()
     }
-    fn async_fd(&self) -> Option<i32> {
+    fn async_fd(&self, _: u64) -> Option<i32> {
         self.beside.then(|| self.fd.as_raw_fd())
     }
     fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
