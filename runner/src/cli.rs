@@ -54,8 +54,11 @@ pub struct Options {
     pub rank_memory: Option<u64>,
 
     /// Directory on a disk for what does not fit in memory [default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    pub scratch: Option<PathBuf>,
+    ///
+    /// May be repeated, for directories on disks of their own: ranks' memory is spread over all of them in stripes, and
+    /// messages that do not fit go to the first. $BDRUN_SCRATCH is a list with colons between.
+    #[arg(long, value_name = "DIR", action = clap::ArgAction::Append)]
+    pub scratch: Vec<PathBuf>,
 
     /// Put the ranks into a cgroup whose limit the kernel enforces
     ///
@@ -370,7 +373,7 @@ mod tests {
 
     #[test]
     fn all_options() {
-        let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s \
+        let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s --scratch /t \
                     --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
                     --env C= --processors 3 prog";
         let options = parse(line).unwrap();
@@ -378,7 +381,7 @@ mod tests {
         assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
         assert_eq!(options.budget_fraction, 0.25);
         assert_eq!(options.rank_memory, Some(8 << 20));
-        assert_eq!(options.scratch, Some("/s".into()));
+        assert_eq!(options.scratch, ["/s", "/t"].map(PathBuf::from));
         assert_eq!(options.output, OutputKind::Json);
         assert_eq!(options.stats, Some("/t/s.json".into()));
         assert!(options.enforce && options.tag_output);

@@ -41,15 +41,6 @@ impl Session {
         while at < part.end {
             let len = (part.end - at).min(WINDOW * PAGE);
             let page = pagemap.read(window, arena.base + at, len)?;
-            if beside {
-                let is_new = |i: usize| {
-                    arena.block(i).load(Ordering::Acquire) == HOLE
-                        && (0..BLOCK_PAGES).any(|p| page((i * CHUNK - at) / PAGE + p).is_there())
-                };
-                for run in plan::stretches(at / CHUNK..(at + len) / CHUNK, PIECE_BLOCKS, is_new) {
-                    store.allocate((run.start * CHUNK) as u64, (run.len() * CHUNK) as u64);
-                }
-            }
             for i in at / CHUNK..(at + len) / CHUNK {
                 let pages = (i * CHUNK - at) / PAGE..(i * CHUNK - at) / PAGE + BLOCK_PAGES;
                 writer.moved.freed_or_filled +=

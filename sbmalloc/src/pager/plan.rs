@@ -91,24 +91,6 @@ pub(super) fn next_stored(
     Some(first..end)
 }
 
-/// The stretches of at least `least` adjacent blocks that are `wanted`.
-pub(super) fn stretches(
-    blocks: Range<usize>,
-    least: usize,
-    wanted: impl Fn(usize) -> bool,
-) -> impl Iterator<Item = Range<usize>> {
-    let mut at = blocks.start;
-    std::iter::from_fn(move || {
-        while let Some(first) = (at..blocks.end).find(|&i| wanted(i)) {
-            at = (first..blocks.end).find(|&i| !wanted(i)).unwrap_or(blocks.end);
-            if at - first >= least {
-                return Some(first..at);
-            }
-        }
-        None
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,13 +144,5 @@ mod tests {
         assert_eq!(next_stored(3..6, 99, state), Some(4..5));
         assert_eq!(next_stored(5..6, 99, state), None);
         assert_eq!(next_stored(0..1000, 99, |_| STORED), Some(0..99));
-    }
-
-    #[test]
-    fn stretches_are_whole_and_not_short() {
-        let wanted = |i: usize| [1, 2, 3, 5, 7, 8].contains(&i);
-        assert_eq!(stretches(0..9, 1, wanted).collect::<Vec<_>>(), [1..4, 5..6, 7..9]);
-        assert_eq!(stretches(2..9, 2, wanted).collect::<Vec<_>>(), [2..4, 7..9]);
-        assert_eq!(stretches(0..9, 4, wanted).count(), 0);
     }
 }

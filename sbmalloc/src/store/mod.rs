@@ -43,10 +43,6 @@ pub trait Store: Sync {
     /// The error number; the caller writes zeros instead, or keeps the range marked stale.
     fn punch(&self, offset: u64, len: u64) -> Result<(), Errno>;
 
-    /// Is told that most of a range, nothing of which was ever written, is about to be. Only of use where that
-    /// makes the writes faster.
-    fn allocate(&self, _offset: u64, _len: u64) {}
-
     /// Makes the file at least `len` bytes long, sparse.
     ///
     /// # Errors

@@ -95,10 +95,6 @@ impl Store for Striped {
         pieces(self.count, offset, len).try_for_each(|(file, at, len)| self.file(file).punch(at, len))
     }
 
-    fn allocate(&self, offset: u64, len: u64) {
-        pieces(self.count, offset, len).for_each(|(file, at, len)| self.file(file).allocate(at, len));
-    }
-
     fn ensure_len(&self, len: u64) -> Result<(), Errno> {
         self.all(|file| file.ensure_len(len))
     }

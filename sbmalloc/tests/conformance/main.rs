@@ -1,7 +1,9 @@
 //! What every combination of tracker, store, frames and huge pages has to do alike.
 
+mod children;
 mod common;
 mod faults;
+mod injection;
 mod programs;
 
 use common::{Block, Random, arena, combinations, own_pages};

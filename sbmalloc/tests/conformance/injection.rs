@@ -1,0 +1,393 @@
+//! A fault at every call on the store in turn: each kind of fault, at the first call it can happen at, then at the
+//! second, and so on until a fixed program runs clean. A fault strikes once, or at every call from then on until
+//! the store is repaired. Whatever happens: the error is the one injected, memory is right afterwards,
+//! and what failed works when it is tried again.
+
+use crate::common::{Block, arena};
+use sbmalloc::pager::{Moved, PagerError};
+use sbmalloc::{ArenaSet, CHUNK, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The call does half of it.
+    ShortWrite,
+    ShortRead,
+    /// The call does nothing and says so: 0.
+    NothingWritten,
+    EndOfFile,
+    Write(i32),
+    Read(i32),
+    /// What is read differs from what was written.
+    CorruptRead,
+    /// What is written differs from what was to be.
+    CorruptWrite,
+    Punch(i32),
+    Lengthen(i32),
+    Settle(i32),
+    /// No descriptor to map.
+    Map,
+    /// Everything takes long.
+    Slow,
+}
+
+impl Fault {
+    fn is_for(self, call: Call) -> bool {
+        match self {
+            Self::ShortWrite | Self::NothingWritten | Self::Write(_) => {
+                matches!(call, Call::Write | Call::Beside)
+            }
+            Self::ShortRead | Self::EndOfFile | Self::Read(_) => matches!(call, Call::Read | Call::Beside),
+            Self::CorruptRead => call == Call::Read,
+            Self::CorruptWrite => call == Call::Write,
+            Self::Punch(_) => call == Call::Punch,
+            Self::Lengthen(_) => call == Call::Lengthen,
+            Self::Settle(_) => call == Call::Settle,
+            Self::Map => call == Call::Map,
+            Self::Slow => true,
+        }
+    }
+
+    /// Whether this is the error that may come of it.
+    fn explains(self, e: PagerError) -> bool {
+        match e {
+            PagerError::NoSpace { .. } => matches!(
+                self,
+                Self::Write(libc::ENOSPC)
+                    | Self::Lengthen(libc::ENOSPC)
+                    | Self::Settle(libc::ENOSPC)
+                    | Self::NothingWritten
+            ),
+            PagerError::Io { errno, .. } => match self {
+                Self::Write(n) | Self::Read(n) | Self::Lengthen(n) | Self::Settle(n) => errno.0 == n,
+                Self::EndOfFile => errno.0 == libc::EIO,
+                Self::Map => errno.0 == libc::EBADF,
+                _ => false,
+            },
+            PagerError::Corrupt { .. } => matches!(self, Self::CorruptRead | Self::CorruptWrite),
+            PagerError::ThreadsBusy { .. } => false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Write,
+    Read,
+    /// The end of a transfer made beside, in either direction.
+    Beside,
+    Punch,
+    Lengthen,
+    Settle,
+    Map,
+}
+
+/// A memfd that has one fault.
+struct Injector {
+    fd: OwnedFd,
+    beside: bool,
+    fault: Fault,
+    /// Calls it can happen at that are still to go well.
+    left: AtomicI64,
+    /// It happens at every call from then on.
+    stays: bool,
+    struck: AtomicBool,
+    repaired: AtomicBool,
+}
+
+impl Injector {
+    fn new(fault: Fault, k: i64, stays: bool, beside: bool) -> &'static Self {
+        // SAFETY: makes a new descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"injector".as_ptr(), 0)) };
+        let (struck, repaired) = (AtomicBool::new(false), AtomicBool::new(false));
+        Box::leak(Box::new(Self { fd, beside, fault, left: AtomicI64::new(k), stays, struck, repaired }))
+    }
+
+    fn strikes(&self, call: Call) -> bool {
+        if !self.fault.is_for(call) || self.repaired.load(Ordering::Relaxed) {
+            return false;
+        }
+        let left = self.left.fetch_sub(1, Ordering::Relaxed);
+        let now = left == 0 || (left < 0 && self.stays);
+        if now {
+            self.struck.store(true, Ordering::Relaxed);
+            if self.fault == Fault::Slow {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        now
+    }
+
+    fn fails(&self, call: Call) -> Result<(), Errno> {
+        match self.fault {
+            Fault::Punch(n) | Fault::Lengthen(n) | Fault::Settle(n) if self.strikes(call) => Err(Errno(n)),
+            _ => Ok(()),
+        }
+    }
+
+    fn size(&self) -> libc::off_t {
+        // SAFETY: a zeroed stat is valid, and the kernel fills it.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            assert_eq!(libc::fstat(self.fd.as_raw_fd(), &mut stat), 0);
+            stat.st_size
+        }
+    }
+}
+
+/// Half of a transfer, in whole pages.
+fn half(len: usize) -> usize {
+    (len / 2).next_multiple_of(PAGE)
+}
+
+impl Store for Injector {
+    unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
+        let mut len = len;
+        let mut damaged = vec![];
+        if self.strikes(Call::Write) {
+            match self.fault {
+                Fault::Write(n) => return Err(Errno(n)),
+                Fault::NothingWritten => return Ok(0),
+                Fault::ShortWrite => len = half(len),
+                Fault::CorruptWrite => {
+                    // SAFETY: the caller's contract.
+                    damaged = unsafe { std::slice::from_raw_parts(from, len) }.to_vec();
+                    damaged[len / 3] ^= 0x10;
+                }
+                _ => {}
+            }
+        }
+        let from = if damaged.is_empty() { from } else { damaged.as_ptr() };
+        // SAFETY: the caller's contract, or the copy of as many bytes.
+        let n = unsafe { libc::pwrite(self.fd.as_raw_fd(), from.cast(), len, offset as i64) };
+        Ok(usize::try_from(n).expect("memfd"))
+    }
+    unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno> {
+        let strikes = self.strikes(Call::Read);
+        let mut len = len;
+        if strikes {
+            match self.fault {
+                Fault::Read(n) => return Err(Errno(n)),
+                Fault::EndOfFile => return Ok(0),
+                Fault::ShortRead => len = half(len),
+                _ => {}
+            }
+        }
+        // SAFETY: the caller's contract.
+        let n = unsafe { libc::pread(self.fd.as_raw_fd(), to.cast(), len, offset as i64) };
+        let n = usize::try_from(n).expect("memfd");
+        if strikes && self.fault == Fault::CorruptRead {
+            // SAFETY: inside what was just filled.
+            unsafe { *to.add(n / 3) ^= 0x10 };
+        }
+        Ok(n)
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        self.fails(Call::Punch)?;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: touches the file only.
+        let r = unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as i64, len as i64) };
+        if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    }
+    fn ensure_len(&self, len: u64) -> Result<(), Errno> {
+        self.fails(Call::Lengthen)?;
+        // SAFETY: touches the file only, and never shortens it.
+        let r = unsafe { libc::ftruncate(self.fd.as_raw_fd(), (len as i64).max(self.size())) };
+        if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    }
+    fn settle(&self) -> Result<(), Errno> {
+        self.fails(Call::Settle)
+    }
+    fn drop_cache(&self) {}
+    fn mapping_fd(&self, _: u64) -> i32 {
+        if self.fault == Fault::Map && self.strikes(Call::Map) { -1 } else { self.fd.as_raw_fd() }
+    }
+    fn async_fd(&self, _: u64) -> Option<i32> {
+        self.beside.then(|| self.fd.as_raw_fd())
+    }
+    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+        if !self.strikes(Call::Beside) {
+            return result;
+        }
+        match self.fault {
+            Fault::Write(n) | Fault::Read(n) => Err(Errno(n)),
+            Fault::NothingWritten | Fault::EndOfFile => Ok(0),
+            Fault::ShortWrite | Fault::ShortRead => result.map(half),
+            _ => result,
+        }
+    }
+}
+
+/// A run of the program with one fault.
+struct Case {
+    store: &'static Injector,
+    set: &'static ArenaSet,
+    what: String,
+}
+
+impl Case {
+    /// Moves the memory; if that fails, as it may, twice, the second time with the store in order.
+    fn moves(&self, how: fn(&'static ArenaSet) -> Result<Moved, PagerError>, intact: impl Fn()) -> bool {
+        let Err(e) = how(self.set) else { return true };
+        assert!(self.store.fault.explains(e), "{}: {e}", self.what);
+        assert!(self.store.struck.load(Ordering::Relaxed), "{}: {e} without a fault", self.what);
+        if self.store.fault == Fault::CorruptWrite {
+            return false; // what was lost stays lost
+        }
+        intact();
+        self.store.repaired.store(true, Ordering::Relaxed);
+        how(self.set).unwrap_or_else(|e| panic!("{}: {e}, when tried again", self.what));
+        true
+    }
+}
+
+/// The fixed program; false if the fault did not happen, because the program makes fewer calls.
+fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) -> bool {
+    let store = Injector::new(fault, k, stays, beside);
+    let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+    let what = format!("{fault:?} at call {k}, stays {stays}, beside {beside}, {tracker:?}");
+    let case = Case { store, set, what };
+    // Beside, transfers are made from 8 MiB on only.
+    let (chunks, last, step) = if beside { (8 * 16 + 5, 1, 50) } else { (24, 4, 5) };
+    let mut block = Block::new(&arena, chunks * CHUNK);
+    let mut gone = Some(Block::new(&arena, 3 * CHUNK));
+    block.fill(1);
+    gone.as_mut().expect("not yet").fill(2);
+    let mut model = block.bytes().to_vec();
+    for round in 0..=last {
+        // While out, nothing tells that the file's bytes are not those that were written.
+        let look = |block: &Block, model: &[u8], when| {
+            assert!(
+                fault == Fault::CorruptWrite || block.bytes() == model,
+                "{}: round {round}, {when}",
+                case.what
+            );
+        };
+        if !case.moves(ArenaSet::evict, || look(&block, &model, "not evicted")) {
+            break;
+        }
+        look(&block, &model, "out");
+        if round == 1 {
+            gone = None; // freed while out
+        }
+        if fault != Fault::CorruptWrite {
+            let at = (7 + round) * CHUNK + 100;
+            block.bytes_mut()[at..at + 10_000].fill(round as u8);
+            model[at..at + 10_000].fill(round as u8);
+        }
+        let fresh = Block::new(&arena, 3 * CHUNK);
+        assert!(round == 0 || fresh.bytes().iter().all(|&b| b == 0), "{}: a fresh run is zero", case.what);
+        if !case.moves(ArenaSet::restore, || look(&block, &model, "not restored")) {
+            break;
+        }
+        assert!(block.bytes() == model, "{}: round {round}, in", case.what);
+        assert!(fresh.bytes().iter().all(|&b| b == 0), "{}: a fresh run stays zero", case.what);
+        // Scattered, in a stretch, and zeros where there were none, so that every kind of call is made again.
+        for i in (round..chunks).step_by(step) {
+            block.bytes_mut()[i * CHUNK + 99] ^= 1;
+            model[i * CHUNK + 99] ^= 1;
+        }
+        for (at, byte) in [(11, 0), (15, 0x77)] {
+            let bytes = (at + round % 2) * CHUNK..(at + 2) * CHUNK;
+            block.bytes_mut()[bytes.clone()].fill(byte);
+            model[bytes].fill(byte);
+        }
+    }
+    if let Some(mut gone) = gone
+        && fault != Fault::CorruptWrite
+    {
+        gone.check(2);
+    }
+    store.struck.load(Ordering::Relaxed)
+}
+
+/// Runs the program for every call; ends the process if it hangs.
+fn every_call(faults: &[Fault], stays: bool, beside: bool, tracker: TrackerKind) {
+    let (alive, watched) = channel::<()>();
+    std::thread::spawn(move || {
+        loop {
+            match watched.recv_timeout(Duration::from_secs(120)) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    eprintln!("a program with an injected fault hangs");
+                    std::process::abort();
+                }
+            }
+        }
+    });
+    for &fault in faults {
+        let mut k = 0;
+        while run(fault, k, stays, beside, tracker) {
+            k += 1;
+            alive.send(()).expect("the watchdog waits");
+        }
+        assert!(k > 0, "{fault:?} never happened");
+    }
+}
+
+const WRITES: [Fault; 7] = [
+    Fault::ShortWrite,
+    Fault::NothingWritten,
+    Fault::Write(libc::EIO),
+    Fault::Write(libc::ENOSPC),
+    Fault::Write(libc::EAGAIN),
+    Fault::Write(libc::EINTR),
+    Fault::CorruptWrite,
+];
+const READS: [Fault; 6] = [
+    Fault::ShortRead,
+    Fault::EndOfFile,
+    Fault::Read(libc::EIO),
+    Fault::Read(libc::EAGAIN),
+    Fault::Read(libc::EINTR),
+    Fault::CorruptRead,
+];
+const OTHERS: [Fault; 7] = [
+    Fault::Punch(libc::EOPNOTSUPP),
+    Fault::Punch(libc::EIO),
+    Fault::Lengthen(libc::EIO),
+    Fault::Lengthen(libc::ENOSPC),
+    Fault::Settle(libc::EIO),
+    Fault::Settle(libc::ENOSPC),
+    Fault::Map,
+];
+
+#[test]
+fn a_fault_at_each_call_in_turn() {
+    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        for faults in [&WRITES[..], &READS, &OTHERS] {
+            every_call(faults, false, false, tracker);
+        }
+    }
+}
+
+#[test]
+fn a_fault_from_each_call_on() {
+    let lasting =
+        [Fault::ShortWrite, Fault::Write(libc::EIO), Fault::Write(libc::ENOSPC), Fault::Read(libc::EIO)];
+    for faults in [&lasting[..], &[Fault::CorruptRead], &OTHERS] {
+        every_call(faults, true, false, TrackerKind::Hash);
+    }
+    assert!(run(Fault::Slow, 0, true, false, TrackerKind::Hash));
+}
+
+#[test]
+fn a_fault_at_each_transfer_made_beside() {
+    // A transfer that fails beside is made again by an ordinary call, which must then fail as well to be an error.
+    every_call(
+        &[Fault::ShortWrite, Fault::Write(libc::EIO), Fault::Read(libc::EAGAIN)],
+        false,
+        true,
+        TrackerKind::Hash,
+    );
+    every_call(
+        &[Fault::Write(libc::ENOSPC), Fault::Read(libc::EIO), Fault::Map],
+        true,
+        true,
+        TrackerKind::Hash,
+    );
+}
