@@ -1,8 +1,9 @@
 //! The arenas that are evicted and restored together.
 
 use crate::arena::Inner;
-use crate::pager::{self, Moved, PagerError};
+use crate::pager::{self, Buffers, Moved, PagerError, Sites};
 use crate::sys::Errno;
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Arenas a set may hold at a time.
@@ -14,7 +15,14 @@ pub struct ArenaSet {
     slots: [AtomicPtr<Inner>; MAX_ARENAS],
     /// Slots below are or were in use.
     used: AtomicUsize,
+    /// Granules of its arenas that are out.
+    out: AtomicUsize,
+    /// Where the process waited; reached with the pager's lock held only.
+    sites: UnsafeCell<Sites>,
 }
+
+// SAFETY: the rest is atomics, and `sites` is reached under the pager's lock only, see `sites()`.
+unsafe impl Sync for ArenaSet {}
 
 /// The arenas of the process: what [`pager::evict`] moves.
 pub static PROCESS: ArenaSet = ArenaSet::new();
@@ -25,13 +33,15 @@ impl ArenaSet {
         Self {
             slots: [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_ARENAS],
             used: AtomicUsize::new(0),
+            out: AtomicUsize::new(0),
+            sites: UnsafeCell::new(Sites::new()),
         }
     }
 
     /// [`pager::evict`] for this set.
     ///
     /// # Errors
-    /// See [`PagerError`]; everything is resident and intact then.
+    /// See [`PagerError`]; what was not given back is resident and intact then.
     pub fn evict(&'static self) -> Result<Moved, PagerError> {
         pager::evict_set(self)
     }
@@ -46,8 +56,77 @@ impl ArenaSet {
 
     /// Whether any arena of the set is out, wholly or in part.
     pub fn is_evicted(&self) -> bool {
+        self.out.load(Ordering::Acquire) > 0
+    }
+
+    /// [`pager::evict_to`] for this set.
+    ///
+    /// # Errors
+    /// See [`PagerError`]; what was not given back is resident and intact then.
+    pub fn evict_to(
+        &'static self,
+        target: usize,
+        site: u64,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Moved, PagerError> {
+        pager::evict_set_to(self, target, Some(site), progress)
+    }
+
+    /// [`pager::restore_for`] for this set.
+    ///
+    /// # Errors
+    /// See [`PagerError`]; what could not be restored is still out then, and legal to touch.
+    pub fn restore_for(
+        &'static self,
+        site: u64,
+        limit: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<(Moved, bool), PagerError> {
+        pager::restore_set_for(self, Some(site), limit)
+    }
+
+    /// [`pager::in_ram`] for this set.
+    pub fn in_ram(&'static self) -> usize {
         let _pager = pager::exclude();
-        self.arenas().any(|a| a.is_evicted())
+        self.ram()
+    }
+
+    /// [`pager::likely`] for this set.
+    pub fn likely(&'static self, site: u64) -> usize {
+        pager::likely_in_set(self, site)
+    }
+
+    /// [`pager::begin_phase`] for this set.
+    pub fn begin_phase(&'static self, site: u64) {
+        pager::begin_phase_of_set(self, site);
+    }
+
+    /// [`pager::verify_touched`] for this set.
+    ///
+    /// # Errors
+    /// See [`PagerError`].
+    pub fn verify_touched(&'static self) -> Result<(), PagerError> {
+        pager::verify_set(self)
+    }
+
+    /// Committed bytes in RAM; the caller holds the pager's lock.
+    pub(crate) fn ram(&self) -> usize {
+        self.arenas().map(Inner::in_ram).sum()
+    }
+
+    /// Committed bytes; the caller holds the pager's lock.
+    pub(crate) fn committed(&self) -> usize {
+        self.arenas().map(|a| a.committed.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Counts granules that went out or came in.
+    pub(crate) fn count_out(&self, by: isize) {
+        self.out.fetch_add(by as usize, Ordering::AcqRel);
+    }
+
+    /// Where the process waited.
+    pub(crate) fn sites<'a>(&'a self, _pager: &'a mut Buffers) -> &'a mut Sites {
+        // SAFETY: there is one `Buffers`, behind the pager's lock, and it stays borrowed as long as the result.
+        unsafe { &mut *self.sites.get() }
     }
 
     /// Enters a complete arena; an arena leaves under the pager's lock only.
@@ -67,7 +146,7 @@ impl ArenaSet {
         self.slots[slot].store(std::ptr::null_mut(), Ordering::Release);
     }
 
-    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Inner> {
+    pub(crate) fn arenas(&self) -> impl DoubleEndedIterator<Item = &Inner> {
         let used = self.used.load(Ordering::Acquire);
         self.slots[..used].iter().filter_map(|slot| {
             // SAFETY: entered arenas are complete, and they are unmapped only after leaving under the

@@ -1,7 +1,7 @@
 //! Giving back the content of a range so that its old bytes can never come back.
 //!
 //! Resident memory is dropped with `MADV_DONTNEED`; its file block, if there is one, is noticed absent and
-//! punched at the next evict. On a range that is mapped from the file `MADV_DONTNEED` would bring the old
+//! punched at the next evict. On a granule that is mapped from the file `MADV_DONTNEED` would bring the old
 //! content back, so there the file is punched first.
 //!
 //! The pager may park this thread anywhere in here and change the mapping. That is why a block is first
@@ -10,7 +10,7 @@
 //! of mapping. The chunks are not free before the end, so nobody writes to them meanwhile.
 
 use super::{HOLE, Inner, STALE, STORED};
-use crate::sys::{self, CHUNK};
+use crate::sys::{self, CHUNK, GRANULE};
 use std::sync::atomic::{Ordering, fence};
 
 impl Inner {
@@ -19,10 +19,10 @@ impl Inner {
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
             self.tracker.tracker().note(self, start, len);
-            let from = start.max(self.lo.load(Ordering::Acquire));
-            let to = (start + len).min(self.hi.load(Ordering::Acquire));
-            if from < to {
-                self.punch_mapped(from, to);
+            let mut granules = start / GRANULE..(start + len).div_ceil(GRANULE);
+            while let Some(out) = self.stretch(granules.clone(), true, usize::MAX) {
+                granules.start = out.end;
+                self.punch_mapped(start.max(out.start * GRANULE), (start + len).min(out.end * GRANULE));
             }
             if sys::advise(self.base + start, len, libc::MADV_DONTNEED).is_err() {
                 // Locked pages refuse; they must still read as zeros.

@@ -101,8 +101,7 @@ impl Inner {
             top: AtomicUsize::new(0),
             committed: AtomicUsize::new(0),
             out: AtomicUsize::new(0),
-            lo: AtomicUsize::new(0),
-            hi: AtomicUsize::new(0),
+            out_granules: AtomicUsize::new(0),
             epoch: AtomicU32::new(0),
             huge_end: AtomicUsize::new(0),
             huge: options.huge,
@@ -243,7 +242,7 @@ impl Drop for Arena {
             inner.set.leave(inner.slot.load(Ordering::Relaxed));
             inner.tracker.tracker().detach(inner);
         }
-        inner.set_out(false);
+        inner.leave_out();
         // SAFETY: this was the last handle, and neither set nor tracker know it any more.
         unsafe { Inner::unmap(self.0.as_ptr()) };
         // What was leaked in it goes with it.

@@ -4,13 +4,14 @@
 //! charged by the 4 KiB page. **A free chunk always reads as zeros**, so a fresh run needs no clearing; what
 //! is freed is discarded at once ([`discard`]), or under the evicted mapping punched out of the file.
 //!
-//! What belongs to whom: `map`, `hint` and `run_pages` to allocation, under `space`; `blocks`, `sums`, `lo`,
-//! `hi`, `store` to the pager, with other threads parked. The pager reads `top` and nothing else of the
+//! What belongs to whom: `map`, `hint` and `run_pages` to allocation, under `space`; `blocks`, `sums`,
+//! `store` and what says where a granule is (`residency`) to the pager, with other threads parked. The pager reads `top` and nothing else of the
 //! allocator's, so a thread may be parked in the middle of an allocation. The one word that allocation writes
 //! into the pager's tables is a block's state, by compare-and-swap, in [`discard`].
 
 mod discard;
 mod handle;
+mod residency;
 mod runs;
 mod tables;
 
@@ -36,12 +37,7 @@ pub(crate) const STALE: u8 = 2;
 /// Bytes in use from which on an arena asks for huge pages, so that an idle process stays small.
 pub(crate) const HUGE_FROM: usize = 8 << 20;
 
-/// Bytes of all arenas that are out now.
-static OUT: AtomicUsize = AtomicUsize::new(0);
-
-pub(crate) fn out_bytes() -> usize {
-    OUT.load(Ordering::Relaxed)
-}
+pub(crate) use residency::out_bytes;
 
 /// What an arena is made of; lies in a mapping of its own, outside every arena.
 pub(crate) struct Inner {
@@ -54,11 +50,10 @@ pub(crate) struct Inner {
     pub top: AtomicUsize,
     /// Bytes committed in this arena.
     pub committed: AtomicUsize,
-    /// Of `committed`, what was out at the last evict and has not been freed or restored since.
+    /// Of `committed`, what was not in RAM when the pager last looked, and has not been freed since.
     out: AtomicUsize,
-    /// The bytes `[lo, hi)` are mapped from the file.
-    pub lo: AtomicUsize,
-    pub hi: AtomicUsize,
+    /// Granules mapped from the file.
+    out_granules: AtomicUsize,
     /// Counts changes of the mapping, see [`discard`].
     pub epoch: AtomicU32,
     /// Bytes below are marked for huge pages.
@@ -83,10 +78,6 @@ impl Inner {
     /// Bytes from the base that may hold anything, in whole granules.
     pub fn extent(&self) -> usize {
         sys::round_up(self.top.load(Ordering::Acquire) * CHUNK, GRANULE)
-    }
-
-    pub fn is_evicted(&self) -> bool {
-        self.lo.load(Ordering::Acquire) < self.hi.load(Ordering::Acquire)
     }
 
     pub fn holds(&self, address: usize) -> bool {
@@ -116,7 +107,7 @@ impl Inner {
 
     /// The store, if one was opened. It stays until the arena goes, or until the pager of a forked child drops it.
     pub fn store(&self) -> Option<&dyn Store> {
-        // SAFETY: written by the pager with other threads parked, and before `hi` says that anything is out;
+        // SAFETY: written by the pager with other threads parked, and before anything is noted as out;
         // other threads look only when something is.
         unsafe { (*self.store.get()).as_ref() }.map(Backing::as_store)
     }
@@ -167,28 +158,6 @@ impl Inner {
             self.top.store(chunk, Ordering::Release);
         }
     }
-
-    /// Everything committed is now out (after an evict) or in (after a restore).
-    pub fn set_out(&self, out: bool) {
-        let now = if out { self.committed.load(Ordering::Relaxed) } else { 0 };
-        let before = self.out.swap(now, Ordering::Relaxed);
-        OUT.fetch_add(now, Ordering::Relaxed);
-        OUT.fetch_sub(before, Ordering::Relaxed);
-    }
-
-    /// Counts bytes as given back; the caller uncharges them once it holds no lock.
-    fn forget(&self, bytes: usize) {
-        self.committed.fetch_sub(bytes, Ordering::Relaxed);
-        let (mut cut, mut now) = (0, self.out.load(Ordering::Relaxed));
-        while now > 0 {
-            cut = bytes.min(now);
-            match self.out.compare_exchange(now, now - cut, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(seen) => (cut, now) = (0, seen),
-            }
-        }
-        OUT.fetch_sub(cut, Ordering::Relaxed);
-    }
 }
 
 /// Pages that `bytes` take, as bytes.
@@ -201,12 +170,12 @@ impl Inner {
     /// Counts `bytes`, charged already, as committed at the end of a segment that now reaches `end`.
     pub fn commit_to(&self, end: usize, bytes: usize) {
         self.raise_top(end / CHUNK);
-        self.committed.fetch_add(bytes, Ordering::Relaxed);
+        self.commit(end - bytes, bytes);
     }
 
     /// Discards the last `len` bytes of the segment, from `start`. The caller uncharges them.
     pub fn decommit(&self, start: usize, len: usize) {
         self.discard(start, len);
-        self.forget(len);
+        self.forget(start, len);
     }
 }

@@ -85,7 +85,7 @@ impl Inner {
         self.raise_top(i + n);
         drop(space);
         self.tables.run_pages(i).store((bytes / PAGE) as u32, Ordering::Relaxed);
-        self.committed.fetch_add(bytes, Ordering::Relaxed);
+        self.commit(i * CHUNK, bytes);
         Some(self.base + i * CHUNK)
     }
 
@@ -101,7 +101,7 @@ impl Inner {
         let n = bytes.div_ceil(CHUNK);
         self.discard(i * CHUNK, n * CHUNK);
         self.release(i, n);
-        self.forget(bytes);
+        self.forget(i * CHUNK, bytes);
         account::uncharge(bytes);
     }
 
@@ -125,7 +125,7 @@ impl Inner {
             if want < have {
                 self.release(i + want, have - want);
             }
-            self.forget(old - new);
+            self.forget(i * CHUNK + new, old - new);
             account::uncharge(old - new);
         } else if new > old {
             // A look first: a charge may evict somebody for nothing.
@@ -146,7 +146,7 @@ impl Inner {
                 self.raise_top(i + want);
             }
             self.tables.run_pages(i).store((new / PAGE) as u32, Ordering::Relaxed);
-            self.committed.fetch_add(new - old, Ordering::Relaxed);
+            self.commit(i * CHUNK + old, new - old);
         }
         true
     }

@@ -1,8 +1,9 @@
 //! The side tables of an arena, in a mapping of their own that fills in only where it is used.
 
 use super::Inner;
+use crate::pager::SLOTS;
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// Addresses of the tables; all start as zeros.
 pub(super) struct Tables {
@@ -14,6 +15,11 @@ pub(super) struct Tables {
     blocks: usize,
     granules: usize,
     sums: usize,
+    notes: usize,
+    held: usize,
+    away: usize,
+    checked: usize,
+    history: usize,
 }
 
 impl Tables {
@@ -25,7 +31,13 @@ impl Tables {
         let blocks = run_pages + page(chunks * 4);
         let granules = blocks + page(chunks);
         let sums = granules + page((chunks * CHUNK).div_ceil(GRANULE));
-        let len = sums + page(chunks * 16);
+        let count = (chunks * CHUNK).div_ceil(GRANULE);
+        let notes = sums + page(chunks * 16);
+        let held = notes + page(count);
+        let away = held + page(count * 2);
+        let checked = away + page(count * 2);
+        let history = checked + page(count * 4);
+        let len = history + SLOTS * page(count);
         let at = sys::map_anon_aligned(len, PAGE)?;
         Ok(Self {
             at,
@@ -36,6 +48,11 @@ impl Tables {
             blocks: at + blocks,
             granules: at + granules,
             sums: at + sums,
+            notes: at + notes,
+            held: at + held,
+            away: at + away,
+            checked: at + checked,
+            history: at + history,
         })
     }
 
@@ -67,8 +84,48 @@ impl Tables {
         unsafe { &*(self.blocks as *const AtomicU8).add(i) }
     }
 
+    fn granules(&self) -> usize {
+        (self.chunks * CHUNK).div_ceil(GRANULE)
+    }
+
+    /// The pager's notes on granule `i`.
+    pub fn note(&self, i: usize) -> &AtomicU8 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.notes as *const AtomicU8).add(i) }
+    }
+
+    /// Pages committed in granule `i`.
+    pub fn held(&self, i: usize) -> &AtomicU16 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.held as *const AtomicU16).add(i) }
+    }
+
+    /// Of those, the ones not in RAM when the pager last looked.
+    pub fn away(&self, i: usize) -> &AtomicU16 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.away as *const AtomicU16).add(i) }
+    }
+
+    /// The blocks of granule `i` that were verified since it was mapped from the file, a bit each.
+    pub fn checked(&self, i: usize) -> &AtomicU32 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.checked as *const AtomicU32).add(i) }
+    }
+
+    /// What is remembered of granule `i` at a slot. By slots, so that those not in use take no memory.
+    pub fn history(&self, slot: usize, i: usize) -> &AtomicU8 {
+        assert!(slot < SLOTS && i < self.granules());
+        let table = self.history + slot * sys::round_up(self.granules(), PAGE);
+        // SAFETY: as above.
+        unsafe { &*(table as *const AtomicU8).add(i) }
+    }
+
     pub fn granule(&self, i: usize) -> &AtomicU8 {
-        assert!(i < (self.chunks * CHUNK).div_ceil(GRANULE));
+        assert!(i < self.granules());
         // SAFETY: as above.
         unsafe { &*(self.granules as *const AtomicU8).add(i) }
     }

@@ -1,11 +1,11 @@
-//! The transfers of a restore: stored blocks are read into memory beside, verified, and moved over in runs.
+//! The transfers of a restore: stored blocks are read into memory beside, verified, and moved over in groups.
 //!
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
-//! meanwhile.
+//! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
 use super::own::{Buffers, Session, piece_end};
-use super::pagemap::{Pagemap, WINDOW, Window};
-use super::plan::{self, BATCH_BLOCKS, PIECE_BLOCKS};
+use super::pagemap::{Pagemap, Window};
+use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{Inner, STALE, STORED};
 use crate::config;
@@ -16,57 +16,93 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// In a granule's word while its run is restored: pages written while it was out were merged in.
-const MERGED: u8 = 0x80;
+/// How far a restore may go, and how far it is.
+pub(super) struct Room<'a> {
+    /// Committed bytes in RAM, with those of groups on their way.
+    pub ram: usize,
+    /// How much that may become; asked before each group.
+    pub limit: &'a mut dyn FnMut(usize) -> usize,
+    /// Something was wanted for which there was no room.
+    pub ended: bool,
+    pub moved: Moved,
+}
 
 impl Session {
-    pub fn restore_arena(&mut self, arena: &Inner) -> Result<Moved, PagerError> {
-        if !arena.is_evicted() {
-            return Ok(Moved::default());
-        }
-        let (lo, hi) = (arena.lo.load(Ordering::Relaxed), arena.hi.load(Ordering::Relaxed));
-        let store = arena.store().ok_or(PagerError::io("find the scratch file", lo, Errno(libc::EBADF)))?;
-        let beside = self.beside(store, hi - lo);
+    /// Restores the granules of an arena that are wanted, all of them out, in ascending order, while there is room.
+    pub fn bring_in(
+        &mut self,
+        arena: &Inner,
+        room: &mut Room,
+        want: impl Fn(usize) -> bool,
+    ) -> Result<(), PagerError> {
+        let granules = arena.granules();
+        let Some(mut at) = (0..granules).find(|&g| want(g)) else { return Ok(()) };
+        let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;
+        let beside = self.beside(store, (at..granules).filter(|&g| want(g)).count() * GRANULE);
         let Self { pagemap, buffers, .. } = self;
-        let Buffers { window, queue } = &mut **buffers;
-        let frames = arena.frames.source();
-        let (stage, moved) = (None, Moved::default());
-        let mut reader = Reader { arena, store, beside, queue, frames, hi, stage, moved };
-        let mut at = lo;
-        while at < hi {
-            let (staged, run) = reader.fill(at)?;
-            private_pages(pagemap, window, arena, run.clone(), |offset| {
-                let (from, to) = (arena.base + offset, staged + offset - run.start);
-                // SAFETY: a present page of the arena and its place in the staging; nobody writes either.
-                unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
-                if arena.block(offset / CHUNK).load(Ordering::Acquire) != STORED {
-                    reader.moved.freed_or_filled += PAGE as u64;
+        let Buffers { window, queue, .. } = &mut **buffers;
+        let (frames, stages, moved) = (arena.frames.source(), [None, None], &mut room.moved);
+        let mut reader = Reader { arena, store, beside, queue, frames, stages, moved };
+        loop {
+            while reader.stages[1].is_none() && !room.ended {
+                let group = next_group(arena, &mut at, &want, room.ram, room.limit, &mut room.ended);
+                if group.is_empty() {
+                    break;
                 }
-                // The block now differs from its checksum; a tracker has to be told, see arm().
-                arena.granule(offset / GRANULE).fetch_or(MERGED, Ordering::AcqRel);
-            })?;
-            frames
-                .publish(staged, arena.base + run.start, run.len())
-                .map_err(|e| PagerError::io("move restored memory into place", run.start, e))?;
-            reader.published();
-            at = run.end;
-            arena.lo.store(at, Ordering::Release);
-            arena.epoch.fetch_add(1, Ordering::AcqRel);
-            arm(arena, run);
+                room.ram += group.granules().map(|g| arena.away(g)).sum::<usize>();
+                reader.stage(group)?;
+            }
+            if reader.stages[0].is_none() {
+                break;
+            }
+            reader.fill()?;
+            reader.publish(pagemap, window)?;
         }
-        arena.hi.store(0, Ordering::Release);
-        arena.lo.store(0, Ordering::Release);
-        arena.set_out(false);
+        drop(reader);
         store.drop_cache();
-        Ok(reader.moved)
+        Ok(())
     }
 }
 
-/// A run on its way in.
+/// The next granules that are wanted, as many as fit into a group, of one policy for huge pages, and into RAM.
+fn next_group(
+    arena: &Inner,
+    at: &mut usize,
+    want: &impl Fn(usize) -> bool,
+    ram: usize,
+    limit: &mut dyn FnMut(usize) -> usize,
+    ended: &mut bool,
+) -> Group {
+    let mut group = Group::EMPTY;
+    let Some(first) = (*at..arena.granules()).find(|&g| want(g)) else { return group };
+    let huge_end = arena.huge_end.load(Ordering::Relaxed) / GRANULE;
+    let end = if first < huge_end { huge_end } else { arena.granules() };
+    let mut free = limit(ram).saturating_sub(ram);
+    *at = first;
+    while *at < end && !group.is_full() {
+        if want(*at) {
+            let takes = arena.away(*at);
+            if takes > free {
+                *ended = group.is_empty();
+                break;
+            }
+            free -= takes;
+            group.push(*at);
+        }
+        *at += 1;
+    }
+    group
+}
+
+/// A group on its way in.
 struct Stage {
-    run: Range<usize>,
-    /// Where it is filled.
+    group: Group,
+    /// Where it is filled, packed.
     staged: usize,
+    /// Positions of the group in front were moved over.
+    published: usize,
+    /// The stretch of the group that is asked for, as the position behind it, its bytes, and where it is filled.
+    stretch: (usize, Range<usize>, usize),
     /// Blocks in front were asked for, or are not stored.
     next: usize,
     /// Reads under way.
@@ -75,12 +111,13 @@ struct Stage {
 }
 
 impl Stage {
-    fn end(&self) -> usize {
-        self.run.end / CHUNK
+    /// Whether nothing is left to be asked for.
+    fn is_asked(&self) -> bool {
+        self.next == self.stretch.1.end / CHUNK && self.stretch.0 == self.group.granules().count()
     }
 }
 
-/// Reads the runs of an arena in turn. Nothing is under way, or staged, once it is dropped.
+/// Reads the groups of an arena in turn. Nothing is under way, or staged, once it is dropped.
 struct Reader<'a> {
     arena: &'a Inner,
     store: &'a dyn Store,
@@ -88,34 +125,35 @@ struct Reader<'a> {
     beside: bool,
     queue: &'a mut Queue,
     frames: &'static dyn FrameSource,
-    /// Where the evicted bytes end.
-    hi: usize,
-    /// The run that is filled. Only one: reading the next ahead as well gained nothing measurable.
-    stage: Option<Stage>,
-    moved: Moved,
+    /// The groups that are filled, the older first.
+    stages: [Option<Stage>; 2],
+    moved: &'a mut Moved,
 }
 
 impl Reader<'_> {
-    fn stage(&self, at: usize) -> Result<Stage, PagerError> {
-        let huge_end = self.arena.huge_end.load(Ordering::Relaxed);
-        let run = plan::next_run(at, self.hi, huge_end);
+    fn stage(&mut self, group: Group) -> Result<(), PagerError> {
+        let Some((end, bytes)) = group.stretch(0, usize::MAX) else { return Ok(()) };
+        let huge = bytes.start < self.arena.huge_end.load(Ordering::Relaxed);
         let staged = self
             .frames
-            .stage(run.len(), run.start < huge_end)
-            .map_err(|e| PagerError::io("get memory to restore into", at, e))?;
-        let next = run.start / CHUNK;
-        Ok(Stage { run, staged, next, reading: 0, failed: None })
+            .stage(group.len_bytes(), huge)
+            .map_err(|e| PagerError::io("get memory to restore into", bytes.start, e))?;
+        let (next, stretch) = (bytes.start / CHUNK, (end, bytes, staged));
+        let free = self.stages[0].is_some() as usize;
+        let stage = Stage { group, staged, published: 0, stretch, next, reading: 0, failed: None };
+        self.stages[free] = Some(stage);
+        self.feed();
+        Ok(())
     }
 
-    /// Fills the run that begins at `at` with its stored blocks, verified; returns where it is staged, and the run.
-    fn fill(&mut self, at: usize) -> Result<(usize, Range<usize>), PagerError> {
-        self.stage = Some(self.stage(at)?);
+    /// Fills the oldest group with its stored blocks, verified, and goes on with the other meanwhile.
+    fn fill(&mut self) -> Result<(), PagerError> {
         loop {
             self.feed();
-            match &self.stage {
+            match &self.stages[0] {
                 Some(Stage { failed: Some(e), .. }) => return Err(*e),
-                Some(s) if s.reading == 0 && s.next == s.end() => return Ok((s.staged, s.run.clone())),
-                _ => {}
+                Some(s) if s.reading > 0 || !s.is_asked() => {}
+                _ => return Ok(()),
             }
             if let Some(landed) = self.queue.wait(self.store) {
                 self.feed(); // before verifying, so that the disk is not kept waiting
@@ -124,39 +162,48 @@ impl Reader<'_> {
         }
     }
 
-    /// Starts reads until the queue is full or all is asked for; without a queue makes one read.
+    /// Starts reads until the queue is full or all is asked for; without a queue makes one read, of the oldest.
     fn feed(&mut self) {
         let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
-        let Some(stage) = &mut self.stage else { return };
-        while stage.next < stage.end() {
-            if self.queue.is_full() {
+        for k in 0..2 {
+            while let Some(stage) = &mut self.stages[k] {
+                if self.queue.is_full() || stage.is_asked() {
+                    break;
+                }
+                let end = stage.stretch.1.end / CHUNK;
+                let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
+                let Some(mut blocks) = plan::next_stored(stage.next..end, most, state) else {
+                    stage.next = end;
+                    if let Some((next, bytes)) = stage.group.stretch(stage.stretch.0, usize::MAX) {
+                        stage.next = bytes.start / CHUNK;
+                        stage.stretch = (next, bytes, stage.staged + stage.stretch.0 * GRANULE);
+                    }
+                    continue;
+                };
+                blocks.end = blocks.end.min(piece_end(self.store, blocks.start * CHUNK) / CHUNK);
+                stage.next = blocks.end;
+                stage.reading += 1;
+                let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
+                let at = stage.stretch.2 + offset - stage.stretch.1.start;
+                let transfer = Transfer { direction: Direction::Read, offset, at, len };
+                if !self.beside {
+                    // SAFETY: the blocks lie inside the stretch, so the target lies inside its place in the staging.
+                    let landed = unsafe { transfer.by_calls(self.store, 0) };
+                    return self.land(landed);
+                }
+                // SAFETY: as above; the staging outlives the transfer.
+                unsafe { self.queue.start(self.store, transfer) };
+            }
+            if !self.beside {
                 return;
             }
-            let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
-            let Some(mut blocks) = plan::next_stored(stage.next..stage.end(), most, state) else {
-                stage.next = stage.end();
-                break;
-            };
-            blocks.end = blocks.end.min(piece_end(self.store, blocks.start * CHUNK) / CHUNK);
-            stage.next = blocks.end;
-            stage.reading += 1;
-            let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
-            let at = stage.staged + offset - stage.run.start;
-            let transfer = Transfer { direction: Direction::Read, offset, at, len };
-            if !self.beside {
-                // SAFETY: the blocks lie inside the run, so the target lies inside the staging of its length.
-                let landed = unsafe { transfer.by_calls(self.store, 0) };
-                return self.land(landed);
-            }
-            // SAFETY: as above; the staging outlives the transfer.
-            unsafe { self.queue.start(self.store, transfer) };
         }
     }
 
     /// Verifies what was read.
     fn land(&mut self, landed: Landed) {
         let Transfer { offset, at, len, .. } = landed.transfer;
-        let Some(stage) = &mut self.stage else { return };
+        let Some(stage) = self.stages.iter_mut().flatten().find(|s| s.group.holds(offset)) else { return };
         stage.reading -= 1;
         if let Err((at, errno)) = landed.result {
             let e = PagerError::Io { op: "read the scratch file", offset: at, errno };
@@ -179,9 +226,35 @@ impl Reader<'_> {
         }
     }
 
-    /// The staging of the run just filled now belongs to the arena.
-    fn published(&mut self) {
-        self.stage = None;
+    /// Moves the oldest group, which is filled, to its place.
+    fn publish(&mut self, pagemap: &Pagemap, window: &mut Window) -> Result<(), PagerError> {
+        let Self { arena, frames, stages, moved, .. } = self;
+        let Some(stage) = &mut stages[0] else { return Ok(()) };
+        while let Some((next, bytes)) = stage.group.stretch(stage.published, usize::MAX) {
+            let staged = stage.staged + stage.published * GRANULE;
+            pagemap.each(window, arena.base + bytes.start, bytes.len(), &mut |pages, private| {
+                for from in pages.step_by(PAGE).filter(|_| private) {
+                    let offset = from - arena.base;
+                    let to = staged + offset - bytes.start;
+                    // SAFETY: a present page of the arena and its place in the staging; nobody writes either.
+                    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
+                    if arena.block(offset / CHUNK).load(Ordering::Acquire) != STORED {
+                        moved.freed_or_filled += PAGE as u64;
+                    }
+                    // The block now differs from its checksum; a tracker has to be told, see arm().
+                    arena.set_merged(offset / GRANULE);
+                }
+                Ok(())
+            })?;
+            frames
+                .publish(staged, arena.base + bytes.start, bytes.len())
+                .map_err(|e| PagerError::io("move restored memory into place", bytes.start, e))?;
+            stage.published = next;
+            arm(arena, bytes.start / GRANULE..bytes.end / GRANULE);
+            arena.epoch.fetch_add(1, Ordering::AcqRel);
+        }
+        stages[0] = stages[1].take();
+        Ok(())
     }
 }
 
@@ -189,45 +262,25 @@ impl Drop for Reader<'_> {
     fn drop(&mut self) {
         // The kernel still writes to what is under way.
         while self.queue.wait(self.store).is_some() {}
-        if let Some(stage) = &self.stage {
-            self.frames.abandon(stage.staged, stage.run.len());
+        for stage in self.stages.iter().flatten() {
+            let done = stage.published * GRANULE;
+            self.frames.abandon(stage.staged + done, stage.group.len_bytes() - done);
         }
     }
 }
 
-/// Calls `f` with the offset of each page of the run that is a private copy.
-fn private_pages(
-    pagemap: &Pagemap,
-    window: &mut Window,
-    arena: &Inner,
-    run: Range<usize>,
-    mut f: impl FnMut(usize),
-) -> Result<(), PagerError> {
-    let mut at = run.start;
-    while at < run.end {
-        let len = (run.end - at).min(WINDOW * PAGE);
-        let page = pagemap.read(window, arena.base + at, len)?;
-        for p in (0..len / PAGE).filter(|&p| page(p).is_private()) {
-            f(at + p * PAGE);
-        }
-        at += len;
-    }
-    Ok(())
-}
-
-/// Tells the tracker that the run is in step with the file, but for the granules that got merged pages
-/// and those with blocks that are not what the file holds.
-fn arm(arena: &Inner, run: Range<usize>) {
+/// Notes the granules as resident, and tells the tracker that they are in step with the file, but for those
+/// that got merged pages and those with blocks that are not what the file holds.
+fn arm(arena: &Inner, granules: Range<usize>) {
     let tracker = arena.tracker.tracker();
-    let granules = run.start / GRANULE..run.end / GRANULE;
-    let is_merged = |g: usize| arena.granule(g).fetch_and(!MERGED, Ordering::AcqRel) & MERGED != 0;
     let has_stale = |g: usize| {
         (g * GRANULE / CHUNK..(g + 1) * GRANULE / CHUNK)
             .any(|i| arena.block(i).load(Ordering::Acquire) == STALE)
     };
     let mut clean = granules.start;
     for g in granules.clone() {
-        let dirty = is_merged(g) | has_stale(g);
+        let dirty = arena.take_merged(g) | has_stale(g);
+        arena.set_place(g, false);
         if dirty || g + 1 == granules.end {
             let end = if dirty { g } else { g + 1 };
             if clean < end {

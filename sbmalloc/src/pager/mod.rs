@@ -5,18 +5,27 @@
 //! nothing takes a lock of the allocators, so it may run inside [`Account::charge`](crate::Account::charge),
 //! whatever the parked threads were doing.
 //!
-//! `plan` decides (pure, no system calls), `own` carries out for the calling process, with `out` and `back`
-//! for the transfers of an evict and a restore; `pagemap` tells which pages are there.
+//! Memory moves by granules of 2 MiB; each is resident or *out*. [`evict_to`] and [`restore_for`] move a part,
+//! chosen by what was used the last times the process waited at the same *site* (`history`).
+//!
+//! `plan` and `history` decide (pure, no system calls), `own` carries out for the calling process, with `out`
+//! and `back` for the transfers of an evict and a restore; `look` sees what of out granules was touched and
+//! verifies it; `pagemap` tells which pages are there.
 
 mod back;
+mod history;
+mod look;
 mod out;
 mod own;
 mod pagemap;
 mod plan;
 
+pub(crate) use history::{SLOTS, Sites};
+pub(crate) use own::Buffers;
+
 use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
-use crate::sys::Errno;
+use crate::sys::{Errno, PAGE};
 use crate::threads::ParkError;
 use std::ops::AddAssign;
 
@@ -45,7 +54,7 @@ impl AddAssign for Moved {
 /// Why memory could not be moved. Carries no heap, so that it can be made while there is none to be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PagerError {
-    /// The scratch directory is full (or over quota). Everything is resident and intact.
+    /// The scratch directory is full (or over quota). What was not given back by then is resident and intact.
     #[error(
         "no space left in the scratch directory {dir}: up to {needed} more bytes are needed; \
              free some, or name another directory with BDRUN_SCRATCH"
@@ -111,7 +120,7 @@ pub(crate) fn exclude() -> Guard<'static, own::Buffers> {
 /// to it, by threads or by system calls, is kept. Costs what was touched since the last time, not what is held.
 ///
 /// # Errors
-/// See [`PagerError`]. On any, what was resident is resident and intact.
+/// See [`PagerError`]. What was not given back is resident and intact then.
 pub fn evict() -> Result<Moved, PagerError> {
     PROCESS.evict()
 }
@@ -124,15 +133,117 @@ pub fn restore() -> Result<Moved, PagerError> {
     PROCESS.restore()
 }
 
-/// Whether any arena of the process is out, wholly or in part.
+/// Whether anything of the process is out.
 pub fn is_evicted() -> bool {
     PROCESS.is_evicted()
 }
 
+/// Brings the committed bytes in RAM down to at most `target` bytes; 0 is everything.
+///
+/// `site` is the key of what the process waits for now: it tells what to keep. First goes what the kernel
+/// brought in of memory that was out, then what is not likely to be used after the wait (clean before
+/// dirty), then the rest from the end of the address space backwards. It goes in groups of up to 64 MiB. `progress` is
+/// told the committed bytes still in RAM, once before the first group and after each: what it fell by may be used
+/// by others at once. `progress` must not call the pager, nor allocate from an arena.
+///
+/// # Errors
+/// See [`PagerError`]. What was not given back is resident and intact then, and the rest properly out:
+/// [`in_ram`] tells how much.
+pub fn evict_to(target: usize, site: u64, progress: &mut dyn FnMut(usize)) -> Result<Moved, PagerError> {
+    PROCESS.evict_to(target, site, progress)
+}
+
+/// Reads in what is likely to be used after the wait at `site`, in file order, as far as there is room.
+///
+/// `limit` is asked before each group of up to 64 MiB, with the committed bytes in RAM (those on their way
+/// included), how many there may be; it may answer more than the time before. What does not fit, and what is not
+/// likely to be used, stays mapped from the file and comes in when touched. `limit` must not call the pager, nor
+/// allocate from an arena. True if everything likely is in RAM; else the call may be repeated.
+///
+/// # Errors
+/// See [`PagerError`]. What could not be restored is still out and legal to touch, and the call can be repeated.
+pub fn restore_for(site: u64, limit: &mut dyn FnMut(usize) -> usize) -> Result<(Moved, bool), PagerError> {
+    PROCESS.restore_for(site, limit)
+}
+
+/// Committed bytes of the process in RAM. Of granules that are out, the pages counted are those that were
+/// there when [`evict_to`] or [`restore_for`] last looked, and what was allocated since.
+pub fn in_ram() -> usize {
+    PROCESS.in_ram()
+}
+
+/// Committed bytes of the process likely to be used after the wait at `site`, in RAM or out.
+pub fn likely(site: u64) -> usize {
+    PROCESS.likely(site)
+}
+
+/// The process is about to compute after having waited at `site`. Moves nothing: what is touched from now on
+/// until the pager next looks is what [`restore_for`] will bring in the next time.
+pub fn begin_phase(site: u64) {
+    PROCESS.begin_phase(site);
+}
+
+/// Verifies the blocks that the kernel brought in by itself, because out memory was touched, since the last
+/// call. To be called before anything computed leaves the process. One atomic load while nothing is out; other threads
+/// go on.
+///
+/// # Errors
+/// [`PagerError::Corrupt`] with the block's offset: nothing computed since can be trusted. Also `Io` if the
+/// scratch file or `/proc/self/pagemap` cannot be read.
+pub fn verify_touched() -> Result<(), PagerError> {
+    PROCESS.verify_touched()
+}
+
 pub(crate) fn evict_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
-    own::Session::begin(&PAGER)?.evict(set)
+    evict_set_to(set, 0, None, &mut |_| {})
+}
+
+pub(crate) fn evict_set_to(
+    set: &'static ArenaSet,
+    target: usize,
+    site: Option<u64>,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Moved, PagerError> {
+    own::Session::begin(&PAGER)?.evict(set, target, site, progress)
 }
 
 pub(crate) fn restore_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
-    own::Session::begin(&PAGER)?.restore(set)
+    restore_set_for(set, None, &mut |_| usize::MAX).map(|(moved, _)| moved)
+}
+
+pub(crate) fn restore_set_for(
+    set: &'static ArenaSet,
+    site: Option<u64>,
+    limit: &mut dyn FnMut(usize) -> usize,
+) -> Result<(Moved, bool), PagerError> {
+    if !set.is_evicted() {
+        return Ok((Moved::default(), true));
+    }
+    own::Session::begin(&PAGER)?.restore(set, site, limit)
+}
+
+pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {
+    let mut buffers = PAGER.lock();
+    let outlook = own::outlook(set, &mut buffers, Some(site));
+    let of_arena = |arena: &crate::arena::Inner| {
+        let likely = (0..arena.granules()).filter(|&g| own::is_likely(outlook, arena, g));
+        likely.map(|g| arena.held(g) as usize * PAGE).sum::<usize>()
+    };
+    set.arenas().map(of_arena).sum()
+}
+
+pub(crate) fn begin_phase_of_set(set: &'static ArenaSet, site: u64) {
+    let mut buffers = PAGER.lock();
+    if let Some(slot) = set.sites(&mut buffers).begin(site) {
+        for arena in set.arenas() {
+            (0..arena.granules()).for_each(|g| arena.set_history(slot, g, 0));
+        }
+    }
+}
+
+pub(crate) fn verify_set(set: &'static ArenaSet) -> Result<(), PagerError> {
+    if !set.is_evicted() {
+        return Ok(());
+    }
+    look::verify(&PAGER, set)
 }

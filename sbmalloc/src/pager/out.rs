@@ -1,107 +1,239 @@
-//! The transfers of an evict: blocks are looked at in file order, what changed is written, what became zero punched.
+//! The transfers of an evict: blocks are looked at in file order, what changed is written, what became zero
+//! punched, and the file mapped over what is in step with it.
 //!
-//! Where the store allows it, pieces are written beside the looking at and hashing of those that follow.
+//! Granules go in groups. While the writes of one are under way the next is looked at and hashed; a group is
+//! mapped, and its RAM counted as given back, as soon as all of its writes have landed. So a disk that fills
+//! up leaves the groups before out, and the rest resident.
 
-use super::own::{Buffers, Session, block_bytes, no_space_or, piece_end};
-use super::pagemap::WINDOW;
-use super::plan::{self, BATCH_BLOCKS, Batch, Fate, PIECE_BLOCKS};
+use super::history::Past;
+use super::look::{BLOCK_PAGES, WINDOW_GRANULES, read_block};
+use super::own::{Buffers, Session, block_bytes, lengthen, no_space_or, open, piece_end};
+use super::pagemap::{Page, Pagemap, Window};
+use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
-use crate::store::{Direction, Landed, Queue, Store, Transfer};
-use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
+use crate::store::{Direction, Landed, Queue, Store, Transfer, write_all};
+use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Pages of a block.
-const BLOCK_PAGES: usize = CHUNK / PAGE;
+const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 
 fn is_zero(bytes: &[u8]) -> bool {
     let (words, _) = bytes.as_chunks::<64>();
     words.iter().all(|w| w.iter().fold(0, |a, b| a | b) == 0)
 }
 
-impl Session {
-    /// Brings the file in step with the resident bytes `part`, which stay resident.
-    pub fn write_out(
-        &mut self,
-        arena: &Inner,
-        store: &dyn Store,
-        beside: bool,
-        part: Range<usize>,
-    ) -> Result<Moved, PagerError> {
-        let Self { pagemap, buffers, .. } = self;
-        let Buffers { window, queue } = &mut **buffers;
-        let limit = if beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
-        let moved = Moved::default();
-        let mut writer = Writer { arena, store, beside, queue, end: part.end, moved, failed: None };
-        let tracker = arena.tracker.tracker();
-        let mut batch = Batch::EMPTY;
-        let mut at = part.start;
-        while at < part.end {
-            let len = (part.end - at).min(WINDOW * PAGE);
-            let page = pagemap.read(window, arena.base + at, len)?;
-            for i in at / CHUNK..(at + len) / CHUNK {
-                let pages = (i * CHUNK - at) / PAGE..(i * CHUNK - at) / PAGE + BLOCK_PAGES;
-                writer.moved.freed_or_filled +=
-                    PAGE as u64 * pages.clone().filter(|&p| page(p).is_in_ram()).count() as u64;
-                if !tracker.may_be_dirty(arena, i * CHUNK / GRANULE) {
-                    continue;
-                }
-                let state = arena.block(i).load(Ordering::Acquire);
-                let there = pages.into_iter().any(|p| page(p).is_there());
-                let bytes = if there { block_bytes(arena, i) } else { &[] };
-                let content = (there && !is_zero(bytes)).then(|| (xxh3_128(bytes), arena.sum(i)));
-                writer.moved.scanned += bytes.len() as u64;
-                let fate = plan::fate(state, content);
-                if fate == Fate::Keep {
-                    continue;
-                }
-                if !batch.takes(i, fate, limit) {
-                    writer.carry_out(batch)?;
-                    batch = Batch::EMPTY;
-                }
-                batch.add(i, fate);
-                // Until carried out, what the file holds there is neither the old nor the new.
-                arena.block(i).store(STALE, Ordering::Release);
-                if let Some((sum, _)) = content {
-                    arena.set_sum(i, sum);
-                }
-            }
-            at += len;
-        }
-        writer.carry_out(batch)?;
-        writer.finish()
+/// How far an evict is to go, and how far it is.
+pub(super) struct Goal<'a> {
+    /// Committed bytes to leave in RAM. With 0 everything goes, also what counts nothing.
+    pub target: usize,
+    /// Committed bytes in RAM.
+    pub left: usize,
+    /// Is told of every change of `left`.
+    pub progress: &'a mut dyn FnMut(usize),
+    /// The phase that what is found out about granules belongs to.
+    pub past: Past,
+    pub moved: Moved,
+}
+
+impl Goal<'_> {
+    pub fn is_reached(&self) -> bool {
+        self.target > 0 && self.left <= self.target
     }
 }
 
-/// Carries out what was decided for a part of an arena. Nothing is under way once it is dropped.
-struct Writer<'a> {
+impl Session {
+    /// Evicts the granules of an arena that are selected, in ascending order, until the goal is reached.
+    /// Those that are out already have what was written to them written to the file, and are mapped anew.
+    pub fn sweep(
+        &mut self,
+        arena: &Inner,
+        goal: &mut Goal,
+        select: impl Fn(usize) -> bool,
+    ) -> Result<(), PagerError> {
+        let granules = arena.granules();
+        let Some(mut at) = (0..granules).find(|&g| select(g)).filter(|_| !goal.is_reached()) else {
+            return Ok(());
+        };
+        // Before looking at block states: in a forked child they speak of the parent's file.
+        let store = open(arena)?;
+        lengthen(arena, store)?;
+        // A thread parked in a discard does it again, whatever becomes of the blocks here.
+        arena.epoch.fetch_add(1, Ordering::AcqRel);
+        let beside = self.beside(store, (at..granules).filter(|&g| select(g)).count() * GRANULE);
+        let Self { pagemap, buffers, .. } = self;
+        let Buffers { window, queue, block } = &mut **buffers;
+        let mut planned = goal.left;
+        let mut writer = Writer {
+            arena,
+            store,
+            beside,
+            queue,
+            batch: Batch::EMPTY,
+            copy: &mut block.0,
+            groups: [None; 2],
+            goal,
+            failed: None,
+        };
+        loop {
+            let mut group = Group::EMPTY;
+            while at < granules
+                && !group.is_full()
+                && (writer.goal.target == 0 || planned > writer.goal.target)
+            {
+                if select(at) {
+                    planned = planned.saturating_sub(arena.ram(at));
+                    group.push(at);
+                }
+                at += 1;
+            }
+            if group.is_empty() {
+                return writer.finish();
+            }
+            writer.admit(group)?;
+            writer.look_through(pagemap, window, group)?;
+        }
+    }
+}
+
+/// A group on its way out.
+#[derive(Clone, Copy)]
+struct Leaving {
+    group: Group,
+    /// Writes under way.
+    flying: usize,
+}
+
+/// Carries out what was decided. Nothing is under way once it is dropped.
+struct Writer<'a, 'g> {
     arena: &'a Inner,
     store: &'a dyn Store,
     /// Whether to write beside.
     beside: bool,
     queue: &'a mut Queue,
-    /// Bounds what may follow, for the report of a full disk.
-    end: usize,
-    moved: Moved,
+    /// What was decided and not carried out yet.
+    batch: Batch,
+    /// For blocks put together from the file's bytes and written pages.
+    copy: &'a mut [u8; CHUNK],
+    /// The groups on their way, the older first.
+    groups: [Option<Leaving>; 2],
+    goal: &'a mut Goal<'g>,
     /// The first byte that could not be written.
     failed: Option<(u64, Errno)>,
 }
 
-impl Writer<'_> {
+impl Writer<'_, '_> {
+    /// Makes room for a group.
+    fn admit(&mut self, group: Group) -> Result<(), PagerError> {
+        while self.groups[0].is_some_and(|l| l.flying == 0) || self.groups[1].is_some() {
+            self.retire_one()?;
+        }
+        let free = self.groups[0].is_some() as usize;
+        self.groups[free] = Some(Leaving { group, flying: 0 });
+        Ok(())
+    }
+
+    /// Waits for the writes of the oldest group and gives its RAM back.
+    fn retire_one(&mut self) -> Result<(), PagerError> {
+        while self.groups[0].is_some_and(|l| l.flying > 0) {
+            self.wait();
+            self.verdict()?;
+        }
+        if let Some(Leaving { group, .. }) = self.groups[0].take() {
+            self.groups[0] = self.groups[1].take();
+            self.map(group)?;
+        }
+        Ok(())
+    }
+
+    /// Decides what becomes of the blocks of a group, and starts on it.
+    fn look_through(
+        &mut self,
+        pagemap: &Pagemap,
+        window: &mut Window,
+        group: Group,
+    ) -> Result<(), PagerError> {
+        let (arena, tracker) = (self.arena, self.arena.tracker.tracker());
+        let limit = self.most();
+        let mut k = 0;
+        while let Some((next, bytes)) = group.stretch(k, WINDOW_GRANULES) {
+            k = next;
+            if !arena.is_out(bytes.start / GRANULE) {
+                tracker.collect(arena, bytes.clone());
+            }
+            let page = pagemap.read(window, arena.base + bytes.start, bytes.len())?;
+            for g in bytes.start / GRANULE..bytes.end / GRANULE {
+                let out = arena.is_out(g);
+                let may_be_dirty = out || tracker.may_be_dirty(arena, g);
+                let mut changed = false;
+                for i in g * GRANULE_BLOCKS..(g + 1) * GRANULE_BLOCKS {
+                    let first = (i * CHUNK - bytes.start) / PAGE;
+                    let page = |p: usize| page(first + p);
+                    let count = |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| f(page(p))).count();
+                    self.goal.moved.freed_or_filled += (PAGE * count(Page::is_in_ram)) as u64;
+                    if !may_be_dirty {
+                        continue;
+                    }
+                    let state = arena.block(i).load(Ordering::Acquire);
+                    if out {
+                        let private = count(Page::is_private);
+                        if private == 0 && state != STALE {
+                            continue; // the file has it
+                        }
+                        if private < BLOCK_PAGES {
+                            self.put_together(i, state, |p| page(p).is_private())?;
+                            continue;
+                        }
+                    }
+                    let there = count(Page::is_there) > 0;
+                    let bytes = if there { block_bytes(arena, i) } else { &[] };
+                    let content = (there && !is_zero(bytes)).then(|| (xxh3_128(bytes), arena.sum(i)));
+                    self.goal.moved.scanned += bytes.len() as u64;
+                    let fate = plan::fate(state, content);
+                    if fate == Fate::Keep {
+                        continue;
+                    }
+                    changed = true;
+                    if !self.batch.takes(i, fate, limit) {
+                        self.carry_out()?;
+                    }
+                    self.batch.add(i, fate);
+                    // Until carried out, what the file holds there is neither the old nor the new.
+                    arena.block(i).store(STALE, Ordering::Release);
+                    if let Some((sum, _)) = content {
+                        arena.set_sum(i, sum);
+                    }
+                }
+                if !out && arena.held(g) > 0 {
+                    for (slot, byte) in self.goal.past.resident(changed, |slot| arena.history(slot, g)) {
+                        arena.set_history(slot, g, byte);
+                    }
+                }
+            }
+        }
+        self.carry_out()
+    }
+
+    /// Blocks of a write.
+    fn most(&self) -> usize {
+        if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS }
+    }
+
     fn set(&self, blocks: Range<usize>, state: u8) {
         blocks.for_each(|i| self.arena.block(i).store(state, Ordering::Release));
     }
 
     /// Writes or punches the gathered blocks, which are stale and have their checksums.
-    fn carry_out(&mut self, batch: Batch) -> Result<(), PagerError> {
+    fn carry_out(&mut self) -> Result<(), PagerError> {
+        let batch = std::mem::replace(&mut self.batch, Batch::EMPTY);
         let blocks = batch.first..batch.first + batch.count;
         if batch.fate == Fate::Punch {
             let (offset, len) = ((batch.first * CHUNK) as u64, (batch.count * CHUNK) as u64);
             if self.store.punch(offset, len).is_ok() {
                 self.set(blocks, HOLE);
-                self.moved.punched += len;
+                self.goal.moved.punched += len;
                 return Ok(());
             }
             // A file system without holes has its zeros written.
@@ -109,8 +241,7 @@ impl Writer<'_> {
                 self.arena.set_sum(i, xxh3_128(block_bytes(self.arena, i)));
             }
         }
-        let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
-        let mut first = blocks.start;
+        let (most, mut first) = (self.most(), blocks.start);
         while first < blocks.end {
             let end = blocks.end.min(first + most).min(piece_end(self.store, first * CHUNK) / CHUNK);
             self.write(first..end)?;
@@ -127,39 +258,104 @@ impl Writer<'_> {
                 self.wait();
             }
             if self.failed.is_none() {
-                // SAFETY: the blocks lie in the arena, are readable, and nobody writes or unmaps them while
-                // `self` lives, which does not end before the transfer has.
+                if let Some(leaving) = self.leaving(offset) {
+                    leaving.flying += 1;
+                }
+                // SAFETY: the blocks lie in the arena, are readable, and nobody writes or unmaps them before
+                // the transfer has ended: a group is mapped after that, and `self` does not end before.
                 unsafe { self.queue.start(self.store, transfer) };
             }
-        } else {
-            // SAFETY: as above.
-            let landed = unsafe { transfer.by_calls(self.store, 0) };
-            self.land(landed);
+            self.verdict()?;
+            // The older group may have landed meanwhile: its RAM is wanted.
+            if self.groups[1].is_some() && self.groups[0].is_some_and(|l| l.flying == 0) {
+                self.retire_one()?;
+            }
+            return Ok(());
+        }
+        // SAFETY: as above.
+        match unsafe { transfer.by_calls(self.store, 0) }.result {
+            Ok(()) => self.landed(blocks),
+            Err(e) => self.fail(e),
         }
         self.verdict()
     }
 
+    /// A block of a granule that is out of which some pages, or none, have been written: puts it together
+    /// with the rest, which is the file's or zero, and brings the file in step.
+    fn put_together(
+        &mut self,
+        i: usize,
+        state: u8,
+        is_private: impl Fn(usize) -> bool,
+    ) -> Result<(), PagerError> {
+        let arena = self.arena;
+        if state == STORED {
+            read_block(arena, self.copy, i)?;
+            if xxh3_128(self.copy) != arena.sum(i) {
+                return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
+            }
+        } else {
+            self.copy.fill(0);
+        }
+        let own = block_bytes(arena, i);
+        for p in (0..BLOCK_PAGES).filter(|&p| is_private(p)) {
+            self.copy[p * PAGE..(p + 1) * PAGE].copy_from_slice(&own[p * PAGE..(p + 1) * PAGE]);
+        }
+        self.goal.moved.scanned += CHUNK as u64;
+        let content = (!is_zero(self.copy)).then(|| (xxh3_128(self.copy), arena.sum(i)));
+        match plan::fate(state, content) {
+            Fate::Keep => return Ok(()),
+            Fate::Punch if self.store.punch((i * CHUNK) as u64, CHUNK as u64).is_ok() => {
+                self.set(i..i + 1, HOLE);
+                self.goal.moved.punched += CHUNK as u64;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let sum = content.map_or_else(|| xxh3_128(self.copy), |(sum, _)| sum);
+        // SAFETY: the buffer has the block's size.
+        match unsafe { write_all(self.store, (i * CHUNK) as u64, self.copy.as_ptr(), CHUNK) } {
+            Ok(()) => {
+                arena.set_sum(i, sum);
+                self.landed(i..i + 1);
+            }
+            Err(e) => {
+                // What the file holds there now is not known: make the whole block a private copy.
+                let to = (arena.base + i * CHUNK) as *mut u8;
+                // SAFETY: a block of the arena; other threads are parked, and `own` is not used again.
+                unsafe { std::ptr::copy_nonoverlapping(self.copy.as_ptr(), to, CHUNK) };
+                self.set(i..i + 1, STALE);
+                self.fail(e);
+            }
+        }
+        self.verdict()
+    }
+
+    fn leaving(&mut self, offset: usize) -> Option<&mut Leaving> {
+        self.groups.iter_mut().flatten().find(|l| l.group.holds(offset))
+    }
+
     /// Takes one transfer off the queue; false if there is none.
     fn wait(&mut self) -> bool {
-        match self.queue.wait(self.store) {
-            Some(landed) => self.land(landed),
-            None => return false,
+        let Some(Landed { transfer, result }) = self.queue.wait(self.store) else { return false };
+        if let Some(leaving) = self.leaving(transfer.offset) {
+            leaving.flying -= 1;
+        }
+        match result {
+            Ok(()) => self.landed(transfer.offset / CHUNK..(transfer.offset + transfer.len) / CHUNK),
+            Err(e) => self.fail(e),
         }
         true
     }
 
-    fn land(&mut self, landed: Landed) {
-        let Transfer { offset, len, .. } = landed.transfer;
-        match landed.result {
-            Ok(()) => {
-                self.moved.bytes += len as u64;
-                self.set(offset / CHUNK..(offset + len) / CHUNK, STORED);
-            }
-            Err(e) => {
-                if self.failed.is_none_or(|first| e.0 < first.0) {
-                    self.failed = Some(e);
-                }
-            }
+    fn landed(&mut self, blocks: Range<usize>) {
+        self.goal.moved.bytes += (blocks.len() * CHUNK) as u64;
+        self.set(blocks, STORED);
+    }
+
+    fn fail(&mut self, e: (u64, Errno)) {
+        if self.failed.is_none_or(|first| e.0 < first.0) {
+            self.failed = Some(e);
         }
     }
 
@@ -170,20 +366,57 @@ impl Writer<'_> {
         }
         match self.failed {
             Some((at, e)) => {
-                let (at, op) = (at as usize, "write the scratch file");
-                Err(no_space_or(self.store, e, op, Some(at), self.end - at))
+                let needed = self.arena.extent().saturating_sub(at as usize);
+                Err(no_space_or(self.store, e, "write the scratch file", Some(at as usize), needed))
             }
             None => Ok(()),
         }
     }
 
-    fn finish(mut self) -> Result<Moved, PagerError> {
-        while self.wait() {}
-        self.verdict().map(|()| self.moved)
+    /// Maps the file over a group that is in step with it.
+    fn map(&mut self, group: Group) -> Result<(), PagerError> {
+        let arena = self.arena;
+        self.store.settle().map_err(|e| {
+            // Which of the writes was lost is not known, so none of them counts. (What is out has the file's
+            // bytes in any case; if they are wrong, their checksums tell.)
+            for g in group.granules().filter(|&g| !arena.is_out(g)) {
+                for i in g * GRANULE_BLOCKS..(g + 1) * GRANULE_BLOCKS {
+                    let block = arena.block(i);
+                    let _ = block.compare_exchange(STORED, STALE, Ordering::AcqRel, Ordering::Relaxed);
+                }
+            }
+            no_space_or(self.store, e, "flush the scratch file", None, group.len_bytes())
+        })?;
+        let mut k = 0;
+        while let Some((next, bytes)) = group.stretch(k, usize::MAX) {
+            k = next;
+            let mut from = bytes.start;
+            while from < bytes.end {
+                let end = bytes.end.min(piece_end(self.store, from));
+                let fd = self.store.mapping_fd(from as u64);
+                sys::map_file_over(arena.base + from, end - from, fd, from as u64)
+                    .map_err(|e| PagerError::io("map the scratch file", from, e))?;
+                for g in from / GRANULE..end / GRANULE {
+                    self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
+                    arena.set_place(g, true);
+                }
+                from = end;
+            }
+            arena.epoch.fetch_add(1, Ordering::AcqRel);
+        }
+        (self.goal.progress)(self.goal.left);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), PagerError> {
+        while self.groups[0].is_some() {
+            self.retire_one()?;
+        }
+        Ok(())
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for Writer<'_, '_> {
     fn drop(&mut self) {
         while self.wait() {}
     }

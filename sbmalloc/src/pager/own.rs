@@ -1,25 +1,31 @@
 //! The executor for the own process: the calling thread moves the memory, all others are parked.
 
+use super::back::Room;
+use super::history::{Outlook, Plan};
+use super::out::Goal;
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::{Moved, PagerError, plan};
-use crate::arena::{Inner, STALE, STORED};
+use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
 use crate::set::ArenaSet;
 use crate::store::{Queue, Store};
-use crate::sys::{self, CHUNK, Errno, GRANULE};
+use crate::sys::{CHUNK, Errno, GRANULE};
 use crate::threads::{self, Masked, Parked};
-use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// What a session works with, in static memory.
 pub(crate) struct Buffers {
     pub window: Window,
     pub queue: Queue,
+    pub block: Block,
 }
+
+/// A block, where direct transfers can reach it.
+#[repr(align(4096))]
+pub(crate) struct Block(pub [u8; CHUNK]);
 
 impl Buffers {
     pub const fn new() -> Self {
-        Self { window: [0; WINDOW], queue: Queue::new() }
+        Self { window: [0; WINDOW], queue: Queue::new(), block: Block([0; CHUNK]) }
     }
 }
 
@@ -47,86 +53,102 @@ impl Session {
         Ok(Self { pagemap: Pagemap::open()?, _parked: parked, _masked: masked, buffers })
     }
 
-    /// Writes everything out first and maps the files then, so that a full disk changes nothing.
-    pub fn evict(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
-        let mut moved = Moved::default();
-        for arena in set.arenas() {
-            if resident_parts(arena).iter().all(|part| part.is_empty()) {
-                continue;
-            }
-            // Before looking at block states: in a forked child they speak of the parent's file.
-            let store = open(arena)?;
-            let beside = self.beside(store, resident_parts(arena).iter().map(|part| part.len()).sum());
-            if beside {
-                // Writes that lengthen the file are made one after the other.
-                lengthen(arena, store)?;
-            }
-            for part in resident_parts(arena) {
-                moved += self.write_out(arena, store, beside, part)?;
-            }
-            store.settle().map_err(|e| {
-                // Which of the writes was lost is not known, so none of them counts.
-                for i in
-                    resident_parts(arena).into_iter().flat_map(|part| part.start / CHUNK..part.end / CHUNK)
-                {
-                    let block = arena.block(i);
-                    let _ = block.compare_exchange(STORED, STALE, Ordering::AcqRel, Ordering::Relaxed);
-                }
-                no_space_or(store, e, "flush the scratch file", None, moved.bytes as usize)
-            })?;
+    /// See [`evict_to`](super::evict_to).
+    pub fn evict(
+        mut self,
+        set: &ArenaSet,
+        target: usize,
+        site: Option<u64>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Moved, PagerError> {
+        self.look(set)?;
+        let outlook = site.map(|site| set.sites(&mut self.buffers).outlook(site));
+        let past = set.sites(&mut self.buffers).past();
+        let left = set.ram();
+        let mut goal = Goal { target, left, progress, past, moved: Moved::default() };
+        if target > 0 && goal.is_reached() {
+            (goal.progress)(goal.left);
+            return Ok(goal.moved);
         }
+        // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
+        // afterwards nobody could tell whether what was computed from it is right.
+        self.verify_touched(set)?;
         for arena in set.arenas() {
-            if let Err(e) = self.map_file(arena) {
-                // Some parts are mapped and others not: bring them back. What even that cannot restore
-                // is still mapped from the file, and right.
-                for arena in set.arenas() {
-                    let _ = self.restore_arena(arena);
-                }
-                return Err(e);
-            }
+            self.sweep(arena, &mut goal, |g| arena.is_touched(g))?;
         }
-        Ok(moved)
+        (goal.progress)(goal.left);
+        if target == 0 {
+            for arena in set.arenas() {
+                self.sweep(arena, &mut goal, |g| !arena.is_out(g))?;
+            }
+        } else {
+            self.evict_some(set, &mut goal, outlook)?;
+        }
+        for arena in set.arenas().filter(|a| a.is_evicted()) {
+            arena.store().inspect(|store| store.drop_cache());
+        }
+        Ok(goal.moved)
     }
 
-    pub fn restore(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
-        let mut moved = Moved::default();
+    /// Evicts until the goal is reached: what is clean and not likely to be used, what is not likely to be
+    /// used, and then the rest from its end backwards, so that what stays is what is used first.
+    fn evict_some(
+        &mut self,
+        set: &ArenaSet,
+        goal: &mut Goal,
+        outlook: Option<Outlook>,
+    ) -> Result<(), PagerError> {
+        let is_here = |arena: &Inner, g: usize| !arena.is_out(g) && arena.held(g) > 0;
+        let is_unlikely = |arena: &Inner, g: usize| {
+            is_here(arena, g) && outlook.is_some_and(|o| o.plan(g, |s| arena.history(s, g)) == Plan::Leave)
+        };
         for arena in set.arenas() {
-            moved += self.restore_arena(arena)?;
-        }
-        Ok(moved)
-    }
-
-    /// Maps the file over what is resident. The file must be in step with it.
-    fn map_file(&mut self, arena: &Inner) -> Result<(), PagerError> {
-        if resident_parts(arena).iter().all(|p| p.is_empty()) {
-            return Ok(());
-        }
-        let store = open(arena)?;
-        lengthen(arena, store)?;
-        let [front, behind] = resident_parts(arena);
-        // `[lo, hi)` stays true after each step: in front it grows downwards, behind upwards.
-        let mut at = front.end;
-        while at > front.start {
-            let mut from = front.start;
-            while piece_end(store, from) < at {
-                from = piece_end(store, from);
+            let tracker = arena.tracker.tracker();
+            let mut granules = 0..arena.granules();
+            while let Some(here) = arena.stretch(granules.clone(), false, usize::MAX) {
+                granules.start = here.end;
+                tracker.collect(arena, here.start * GRANULE..here.end * GRANULE);
             }
-            map_piece(arena, store, from..at)?;
-            arena.lo.store(from, Ordering::Release);
-            at = from;
+            self.sweep(arena, goal, |g| is_unlikely(arena, g) && !tracker.may_be_dirty(arena, g))?;
         }
-        at = behind.start;
-        while at < behind.end {
-            let to = behind.end.min(piece_end(store, at));
-            map_piece(arena, store, at..to)?;
-            if !arena.is_evicted() {
-                arena.lo.store(at, Ordering::Release);
+        for arena in set.arenas() {
+            self.sweep(arena, goal, |g| is_unlikely(arena, g))?;
+        }
+        // Where the rest that is too much begins.
+        let mut cut = (set.arenas().count(), 0);
+        let mut left = goal.left;
+        for (a, arena) in (0..set.arenas().count()).rev().zip(set.arenas().rev()) {
+            for g in (0..arena.granules()).rev().filter(|&g| is_here(arena, g)) {
+                if left <= goal.target {
+                    break;
+                }
+                left = left.saturating_sub(arena.ram(g));
+                cut = (a, g);
             }
-            arena.hi.store(to, Ordering::Release);
-            at = to;
         }
-        arena.set_out(true);
+        for (a, arena) in set.arenas().enumerate() {
+            self.sweep(arena, goal, |g| is_here(arena, g) && (a, g) >= cut)?;
+        }
         Ok(())
+    }
+
+    /// See [`restore_for`](super::restore_for); without a site everything is brought in.
+    pub fn restore(
+        mut self,
+        set: &ArenaSet,
+        site: Option<u64>,
+        limit: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<(Moved, bool), PagerError> {
+        self.look(set)?;
+        let outlook = outlook(set, &mut self.buffers, site);
+        let mut room = Room { ram: set.ram(), limit, ended: false, moved: Moved::default() };
+        for arena in set.arenas() {
+            self.bring_in(arena, &mut room, |g| arena.is_out(g) && is_likely(outlook, arena, g))?;
+            if room.ended {
+                break;
+            }
+        }
+        Ok((room.moved, !room.ended))
     }
 
     /// Whether transfers of the store are made beside the work on `bytes` bytes: if it pays and is possible.
@@ -135,19 +157,27 @@ impl Session {
     }
 }
 
-/// The bytes of an arena not mapped from its file: in front of what is, and behind it.
-fn resident_parts(arena: &Inner) -> [Range<usize>; 2] {
-    let (lo, hi, extent) =
-        (arena.lo.load(Ordering::Acquire), arena.hi.load(Ordering::Acquire), arena.extent());
-    if lo < hi { [0..lo, hi..extent.max(hi)] } else { [0..0, 0..extent] }
+/// Committed bytes of small processes, which are always brought in whole.
+const SMALL: usize = 4 << 20;
+
+/// What is known for the phase after a wait at `site`; `None` if everything is to be brought in.
+pub(super) fn outlook(set: &ArenaSet, buffers: &mut Buffers, site: Option<u64>) -> Option<Outlook> {
+    let site = site.filter(|_| set.committed() > SMALL)?;
+    Some(set.sites(buffers).outlook(site))
 }
 
-fn open(arena: &Inner) -> Result<&dyn Store, PagerError> {
+/// Whether granule `g` is likely to be used. One that holds nothing costs nothing, and may be allocated from.
+pub(super) fn is_likely(outlook: Option<Outlook>, arena: &Inner, g: usize) -> bool {
+    let Some(outlook) = outlook else { return true };
+    arena.held(g) == 0 || outlook.plan(g, |slot| arena.history(slot, g)) == Plan::Bring
+}
+
+pub(super) fn open(arena: &Inner) -> Result<&dyn Store, PagerError> {
     arena.open_store().map_err(|e| PagerError::io("open a scratch file", 0, e))
 }
 
 /// With a gap behind, so that nothing that grows ever runs past the end of the file.
-fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerError> {
+pub(super) fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerError> {
     let extent = arena.extent();
     let made = store.ensure_len((extent + GRANULE) as u64);
     made.map_err(|e| no_space_or(store, e, "lengthen the scratch file", None, 0))
@@ -156,15 +186,6 @@ fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerError> {
 /// Where the file that holds byte `offset` is followed by another.
 pub(super) fn piece_end(store: &dyn Store, offset: usize) -> usize {
     usize::try_from(store.piece_end(offset as u64)).unwrap_or(usize::MAX)
-}
-
-/// Maps `piece`, which one file holds, from it.
-fn map_piece(arena: &Inner, store: &dyn Store, piece: Range<usize>) -> Result<(), PagerError> {
-    let offset = piece.start as u64;
-    sys::map_file_over(arena.base + piece.start, piece.len(), store.mapping_fd(offset), offset)
-        .map_err(|e| PagerError::io("map the scratch file", piece.start, e))?;
-    arena.epoch.fetch_add(1, Ordering::AcqRel);
-    Ok(())
 }
 
 /// The error of a call on the store, at an offset if that is known.

@@ -11,8 +11,9 @@ pub(super) const BATCH_BLOCKS: usize = (8 << 20) / CHUNK;
 pub(super) const PIECE_BLOCKS: usize = (1 << 20) / CHUNK;
 /// Bytes to look through from which on transfers are made beside: less is one batch, and nothing to overlap.
 pub(super) const BESIDE_FROM: usize = 8 << 20;
-/// Bytes staged and moved at a time: 2 MiB pieces would leave 512 mappings per GiB, more would only take RAM.
-pub(super) const RUN: usize = 64 << 20;
+/// Granules staged and moved at a time, 64 MiB: 2 MiB pieces would leave 512 mappings per GiB, more would only
+/// take RAM.
+pub(super) const GROUP: usize = (64 << 20) / GRANULE;
 
 /// What becomes of a block at an evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,18 +66,51 @@ impl Batch {
     }
 }
 
-/// The next bytes of `[lo, hi)` to stage and move together: a run, or less where huge pages end, because
-/// one mapping has one policy.
-pub(super) fn next_run(lo: usize, hi: usize, huge_end: usize) -> Range<usize> {
-    let mut end = hi.min(lo + RUN);
-    if hi - end < RUN / 2 {
-        end = hi; // no small remainder
+/// Granules that are moved together, ascending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group {
+    granules: [u32; GROUP],
+    count: usize,
+}
+
+impl Group {
+    pub const EMPTY: Self = Self { granules: [0; GROUP], count: 0 };
+
+    pub fn is_full(&self) -> bool {
+        self.count == GROUP
     }
-    if lo < huge_end && huge_end < end {
-        end = huge_end;
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
-    debug_assert!(lo.is_multiple_of(GRANULE) && end.is_multiple_of(GRANULE) && lo < end);
-    lo..end
+
+    pub fn push(&mut self, g: usize) {
+        debug_assert!(self.granules().last().is_none_or(|last| last < g));
+        self.granules[self.count] = g as u32;
+        self.count += 1;
+    }
+
+    pub fn granules(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.granules[..self.count].iter().map(|&g| g as usize)
+    }
+
+    pub fn len_bytes(&self) -> usize {
+        self.count * GRANULE
+    }
+
+    /// Whether byte `offset` of the arena lies in it.
+    pub fn holds(&self, offset: usize) -> bool {
+        self.granules[..self.count].binary_search(&((offset / GRANULE) as u32)).is_ok()
+    }
+
+    /// The next stretch of adjacent granules from position `k` on, at most `most` of them: the position behind
+    /// it, and its bytes in the arena. At position `k` lie byte `k * GRANULE` and those that follow of the group packed.
+    pub fn stretch(&self, k: usize, most: usize) -> Option<(usize, Range<usize>)> {
+        let granules = &self.granules[k..self.count];
+        let first = *granules.first()? as usize;
+        let count = (0..granules.len().min(most)).take_while(|&n| granules[n] as usize == first + n).count();
+        Some((k + count, first * GRANULE..(first + count) * GRANULE))
+    }
 }
 
 /// The next stretch of adjacent blocks that are stored, at most `most` of them.
@@ -123,17 +157,22 @@ mod tests {
     }
 
     #[test]
-    fn runs_cover_everything_once() {
-        for (hi, huge) in [(1, 0), (33, 7), (47, 47), (48, 40), (200, 133), (96, 500)] {
-            let (hi, huge) = (hi * GRANULE, huge * GRANULE);
-            let mut lo = 0;
-            while lo < hi {
-                let run = next_run(lo, hi, huge);
-                assert!(run.start == lo && run.end > lo && run.end <= hi && run.len() < 2 * RUN);
-                assert!(run.end <= huge || run.start >= huge);
-                lo = run.end;
+    fn a_group_is_covered_by_its_stretches() {
+        let mut group = Group::EMPTY;
+        let granules = [0, 1, 2, 5, 7, 8, 9, 10, 40];
+        granules.iter().for_each(|&g| group.push(g));
+        for most in [1, 2, 8] {
+            let (mut k, mut seen) = (0, vec![]);
+            while let Some((next, bytes)) = group.stretch(k, most) {
+                assert!(next > k && next - k <= most && bytes.len() == (next - k) * GRANULE);
+                seen.extend(bytes.step_by(GRANULE).map(|at| at / GRANULE));
+                k = next;
             }
+            assert_eq!(seen, granules);
         }
+        assert!(group.holds(8 * GRANULE + 5) && !group.holds(6 * GRANULE));
+        (41..).take(GROUP - granules.len()).for_each(|g| group.push(g));
+        assert!(group.is_full());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod mprotect;
 
 use crate::arena::Inner;
 use crate::sys::{Errno, GRANULE};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Which tracker an arena uses.
@@ -48,6 +49,10 @@ pub(crate) trait Tracker: Sync {
 
     /// The byte range may be changed without the tracker's seeing it (discarded, or merged from copies).
     fn note(&self, arena: &Inner, start: usize, len: usize);
+
+    /// The pager is about to ask about granules of the byte range: a tracker whose knowledge lies with the
+    /// kernel fetches it now. Other threads are parked.
+    fn collect(&self, _arena: &Inner, _range: Range<usize>) {}
 
     /// Whether granule `g` may differ from the file.
     fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool;

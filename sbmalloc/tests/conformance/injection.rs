@@ -85,7 +85,7 @@ enum Call {
     Map,
 }
 
-/// A memfd that has one fault.
+/// A memfd that has one fault. Like every store it allocates nothing: a parked thread may hold the allocator's lock.
 struct Injector {
     fd: OwnedFd,
     beside: bool,
@@ -145,25 +145,27 @@ fn half(len: usize) -> usize {
 
 impl Store for Injector {
     unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
+        let strikes = self.strikes(Call::Write);
         let mut len = len;
-        let mut damaged = vec![];
-        if self.strikes(Call::Write) {
+        if strikes {
             match self.fault {
                 Fault::Write(n) => return Err(Errno(n)),
                 Fault::NothingWritten => return Ok(0),
                 Fault::ShortWrite => len = half(len),
-                Fault::CorruptWrite => {
-                    // SAFETY: the caller's contract.
-                    damaged = unsafe { std::slice::from_raw_parts(from, len) }.to_vec();
-                    damaged[len / 3] ^= 0x10;
-                }
                 _ => {}
             }
         }
-        let from = if damaged.is_empty() { from } else { damaged.as_ptr() };
-        // SAFETY: the caller's contract, or the copy of as many bytes.
+        // SAFETY: the caller's contract.
         let n = unsafe { libc::pwrite(self.fd.as_raw_fd(), from.cast(), len, offset as i64) };
-        Ok(usize::try_from(n).expect("memfd"))
+        let n = usize::try_from(n).expect("memfd");
+        if strikes && self.fault == Fault::CorruptWrite {
+            // In place, as no memory may be allocated here. SAFETY: inside what was just read.
+            let byte = unsafe { *from.add(n / 3) } ^ 0x10;
+            let at = offset as i64 + (n / 3) as i64;
+            // SAFETY: one byte.
+            assert_eq!(unsafe { libc::pwrite(self.fd.as_raw_fd(), (&raw const byte).cast(), 1, at) }, 1);
+        }
+        Ok(n)
     }
     unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno> {
         let strikes = self.strikes(Call::Read);

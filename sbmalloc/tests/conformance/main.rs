@@ -4,6 +4,7 @@ mod children;
 mod common;
 mod faults;
 mod injection;
+mod partial;
 mod programs;
 
 use common::{Block, Random, arena, combinations, own_pages};

@@ -2,17 +2,42 @@
 
 use crate::common::{self, Block, Faulty, arena};
 use proptest::prelude::*;
-use sbmalloc::{Arena, ArenaSet, FrameKind, HugePolicy, StoreKind, TrackerKind};
+use sbmalloc::{Arena, ArenaSet, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug, Clone)]
 enum Op {
-    Alloc { bytes: usize },
-    Free { which: usize },
-    Write { which: usize, at: usize, len: usize, byte: u8 },
-    Resize { which: usize, bytes: usize },
+    Alloc {
+        bytes: usize,
+    },
+    Free {
+        which: usize,
+    },
+    Write {
+        which: usize,
+        at: usize,
+        len: usize,
+        byte: u8,
+    },
+    Resize {
+        which: usize,
+        bytes: usize,
+    },
     Evict,
     Restore,
+    /// To a share of what is held, in percent.
+    EvictTo {
+        percent: usize,
+        site: u64,
+    },
+    RestoreFor {
+        percent: usize,
+        site: u64,
+    },
+    Phase {
+        site: u64,
+    },
+    Verify,
     Check,
 }
 
@@ -26,8 +51,18 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (any::<usize>(), size).prop_map(|(which, bytes)| Op::Resize { which, bytes }),
         3 => Just(Op::Evict),
         3 => Just(Op::Restore),
+        3 => (0usize..110, 0u64..20).prop_map(|(percent, site)| Op::EvictTo { percent, site }),
+        3 => (0usize..150, 0u64..20).prop_map(|(percent, site)| Op::RestoreFor { percent, site }),
+        2 => (0u64..20).prop_map(|site| Op::Phase { site }),
+        1 => Just(Op::Verify),
         1 => Just(Op::Check),
     ]
+}
+
+/// No more is in RAM than is said to be.
+fn honest(set: &'static ArenaSet, live: &[(Block, Vec<u8>)]) {
+    let own: usize = live.iter().map(|(b, _)| common::own_pages(b.at.as_ptr(), b.len / PAGE * PAGE)).sum();
+    assert!(own * PAGE <= set.in_ram(), "{} bytes there, {} counted", own * PAGE, set.in_ram());
 }
 
 fn run(set: &'static ArenaSet, arena: &Arena, program: &[Op]) {
@@ -71,6 +106,23 @@ fn run(set: &'static ArenaSet, arena: &Arena, program: &[Op]) {
             }
             Op::Evict => drop(set.evict().expect("evict")),
             Op::Restore => drop(set.restore().expect("restore")),
+            Op::EvictTo { percent, site } => {
+                let target = arena.held_bytes() / 100 * percent;
+                let mut told = usize::MAX;
+                set.evict_to(target, site, &mut |left| told = left).expect("evict");
+                assert!(told <= target && set.in_ram() == told);
+                honest(set, &live);
+            }
+            Op::RestoreFor { percent, site } => {
+                let limit = arena.held_bytes() / 100 * percent;
+                let before = set.in_ram();
+                let (_, all) = set.restore_for(site, &mut |_| limit).expect("restore");
+                // Pages touched since the last look may be more than that already.
+                assert!(before > limit || !all || set.likely(site) <= set.in_ram());
+                honest(set, &live);
+            }
+            Op::Phase { site } => set.begin_phase(site),
+            Op::Verify => set.verify_touched().expect("sound"),
             Op::Check => check(&live),
         }
     }
@@ -149,11 +201,22 @@ fn writers_and_the_pager_get_along() {
                         );
                     });
                 }
+                let mut random = common::Random(77);
                 let end = std::time::Instant::now() + std::time::Duration::from_millis(1500);
                 while std::time::Instant::now() < end {
-                    set.evict().expect("evict");
+                    let (held, site) = (arena.held_bytes(), random.below(3) as u64);
+                    let target = held * [0, 0, 30, 60, 90][random.below(5)] / 100;
+                    set.evict_to(target, site, &mut |_| {}).expect("evict");
                     std::thread::sleep(std::time::Duration::from_micros(300));
-                    set.restore().expect("restore");
+                    match random.below(2) {
+                        0 => drop(set.restore().expect("restore")),
+                        _ => {
+                            let limit = held * [50, 80, 1000][random.below(3)] / 100;
+                            set.restore_for(site, &mut |_| limit).expect("restore");
+                        }
+                    }
+                    set.begin_phase(site);
+                    set.verify_touched().expect("sound");
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }
                 stop.store(true, Ordering::Relaxed);

@@ -1,0 +1,493 @@
+//! What is likely to be used after a wait: rules only, no system calls.
+//!
+//! A *site* is where the process waited (the key of its blocking call); the *phase* after it lasts until the
+//! pager looks again. Of each granule one byte is remembered per site, and one for the last phase whatever
+//! its site ([`ANYWHERE`]), which answers for granules a site knows nothing about. What can be seen at the
+//! end of a phase:
+//! - a granule that was out has pages there: it was used, and if they are private copies, written;
+//! - one that was out has none: not used;
+//! - one that was resident has changed: written;
+//! - one that was resident has not changed: read, or not used, nobody can see which.
+//!
+//! The last kind is *probed*: left on the file mapping at a later visit, where being used shows. First an
+//! eighth of the granules at a time, by groups of adjacent ones; once an eighth turns out mostly unused, all
+//! the rest at the next visit. A granule that a probe found read is probed again only every 8, 16, … 128 visits.
+//! An unused granule stays out until it is touched. If most of what was thus left out was touched, the site
+//! turns back to bringing everything in.
+
+/// Sites remembered at a time.
+const SITES: usize = 16;
+/// Bytes of history a granule may have.
+pub const SLOTS: usize = SITES + 1;
+/// The slot that every phase writes to.
+const ANYWHERE: usize = 0;
+/// Granules probed together: scattered ones would cut the transfers, and the mappings, to pieces.
+const GROUP: usize = 4;
+/// The base period of probes, in visits, and how often it may be doubled.
+const PERIOD: u32 = 8;
+const DOUBLINGS: u8 = 4;
+/// Fewer unused granules than this say nothing about a site.
+const ENOUGH: u32 = 4;
+
+/// What is remembered of a granule: a kind, and for [`READ`] how often its period was doubled, in the high bits.
+const KIND: u8 = 0x0f;
+/// No phase of the site is known in which it could be seen.
+const NEVER: u8 = 0;
+const WRITTEN: u8 = 1;
+const READ: u8 = 2;
+/// Read or not used.
+const UNKNOWN: u8 = 3;
+const UNUSED: u8 = 4;
+
+/// What to do with a granule that is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Bring it in.
+    Bring,
+    /// Leave it out to see whether it is used.
+    Probe,
+    /// Leave it out, it is not used.
+    Leave,
+}
+
+/// How a slot looks at its bytes at its next visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct View {
+    visit: u32,
+    /// Bring everything in.
+    eager: bool,
+    /// Probe every unknown granule, not an eighth of them.
+    probe_all: bool,
+}
+
+impl View {
+    fn plan(self, byte: u8, g: usize) -> Plan {
+        let due = |period: u32| (self.visit + stagger(g)).is_multiple_of(period);
+        match byte & KIND {
+            READ if !self.eager && due(PERIOD << (byte >> 4)) => Plan::Probe,
+            UNKNOWN if !self.eager && (self.probe_all || due(PERIOD)) => Plan::Probe,
+            UNUSED if !self.eager => Plan::Leave,
+            _ => Plan::Bring,
+        }
+    }
+}
+
+/// Spreads the groups of granules over the visits.
+fn stagger(g: usize) -> u32 {
+    ((g / GROUP) as u32).wrapping_mul(0x9e37_79b1) >> 24
+}
+
+/// What was remembered of a granule that was resident during the phase, after it.
+fn after_resident(byte: u8, changed: bool, eager: bool) -> u8 {
+    match byte & KIND {
+        _ if changed => WRITTEN,
+        READ => byte,
+        UNUSED if !eager => UNUSED,
+        _ => UNKNOWN,
+    }
+}
+
+/// What was remembered of a granule that was out during the phase, after it.
+fn after_out(byte: u8, seen: Seen) -> u8 {
+    match (seen, byte & KIND) {
+        (Seen::Untouched, _) => UNUSED,
+        (Seen::Written, _) => WRITTEN,
+        // A probe that found it used, again.
+        (Seen::Read, READ) => READ | ((byte >> 4) + 1).min(DOUBLINGS) << 4,
+        (Seen::Read, _) => READ,
+    }
+}
+
+/// What a granule that was out during a phase has to show for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Untouched,
+    Read,
+    Written,
+}
+
+/// What is known before a visit to a site; copied out, so that the rules need nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlook {
+    slot: usize,
+    site: View,
+    anywhere: View,
+}
+
+impl Outlook {
+    /// What to do with granule `g`, whose history is `bytes`.
+    pub fn plan(self, g: usize, bytes: impl Fn(usize) -> u8) -> Plan {
+        if self.slot != ANYWHERE {
+            let byte = bytes(self.slot);
+            if byte & KIND != NEVER {
+                return self.site.plan(byte, g);
+            }
+        }
+        self.anywhere.plan(bytes(ANYWHERE), g)
+    }
+}
+
+/// The phase that was ended by the last look, to which what is found afterwards belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    slot: usize,
+    eager: [bool; 2],
+}
+
+impl Past {
+    /// The new history of a granule that was resident, slot by slot.
+    pub fn resident(self, changed: bool, bytes: impl Fn(usize) -> u8) -> impl Iterator<Item = (usize, u8)> {
+        self.slots().map(move |(slot, eager)| (slot, after_resident(bytes(slot), changed, eager)))
+    }
+
+    fn slots(self) -> impl Iterator<Item = (usize, bool)> {
+        let both = [(ANYWHERE, self.eager[0]), (self.slot, self.eager[1])];
+        both.into_iter().take(if self.slot == ANYWHERE { 1 } else { 2 })
+    }
+}
+
+/// What the granules left out in a phase came to, for one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tally {
+    unused: u32,
+    unused_touched: u32,
+    probed: u32,
+    probed_touched: u32,
+}
+
+impl Tally {
+    const EMPTY: Self = Self { unused: 0, unused_touched: 0, probed: 0, probed_touched: 0 };
+
+    fn add(&mut self, byte: u8, seen: Seen) {
+        let touched = (seen != Seen::Untouched) as u32;
+        match byte & KIND {
+            UNUSED => (self.unused, self.unused_touched) = (self.unused + 1, self.unused_touched + touched),
+            UNKNOWN => (self.probed, self.probed_touched) = (self.probed + 1, self.probed_touched + touched),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    key: u64,
+    /// When it was last visited, 0 for never.
+    used: u32,
+    view: View,
+    tally: Tally,
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        key: 0,
+        used: 0,
+        view: View { visit: 1, eager: false, probe_all: false },
+        tally: Tally::EMPTY,
+    };
+
+    /// A phase has been looked at.
+    fn close(&mut self) {
+        let t = std::mem::replace(&mut self.tally, Tally::EMPTY);
+        self.view.eager = t.unused >= ENOUGH && t.unused_touched * 2 > t.unused;
+        self.view.probe_all = t.probed > 0 && t.probed_touched * 4 <= t.probed;
+        self.view.visit = self.view.visit.wrapping_add(1);
+    }
+}
+
+/// The sites of a process, and which phase it is in.
+#[derive(Debug)]
+pub struct Sites {
+    slots: [Slot; SLOTS],
+    clock: u32,
+    /// The slot of the phase that goes on.
+    phase: Option<usize>,
+    past: Past,
+}
+
+impl Sites {
+    pub const fn new() -> Self {
+        let past = Past { slot: ANYWHERE, eager: [false; 2] };
+        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past }
+    }
+
+    fn find(&self, site: u64) -> Option<usize> {
+        (ANYWHERE + 1..SLOTS).find(|&i| self.slots[i].used > 0 && self.slots[i].key == site)
+    }
+
+    /// What is known for the next phase after a wait at `site`.
+    pub fn outlook(&self, site: u64) -> Outlook {
+        let slot = self.find(site).unwrap_or(ANYWHERE);
+        Outlook { slot, site: self.slots[slot].view, anywhere: self.slots[ANYWHERE].view }
+    }
+
+    /// A phase begins after a wait at `site`, unless one goes on: what is seen at its end comes from all
+    /// phases since the pager looked, and is of use where memory was last brought in. Returns the slot whose
+    /// history, of another site, must be forgotten first.
+    pub fn begin(&mut self, site: u64) -> Option<usize> {
+        if self.phase.is_some() {
+            return None;
+        }
+        self.clock += 1;
+        let known = self.find(site);
+        let slot = known.unwrap_or_else(|| {
+            (ANYWHERE + 1..SLOTS).min_by_key(|&i| self.slots[i].used).unwrap_or(ANYWHERE + 1)
+        });
+        if known.is_none() {
+            self.slots[slot] = Slot { key: site, ..Slot::FREE };
+        }
+        self.slots[slot].used = self.clock;
+        self.phase = Some(slot);
+        known.is_none().then_some(slot)
+    }
+
+    /// Whether a phase goes on, so that a look at the granules tells something about it.
+    pub fn in_phase(&self) -> bool {
+        self.phase.is_some()
+    }
+
+    /// In a look at the end of a phase: what granule `bytes`, which was out in it, has to show. Returns its
+    /// new history, slot by slot.
+    pub fn out(&mut self, seen: Seen, bytes: impl Fn(usize) -> u8) -> impl Iterator<Item = (usize, u8)> {
+        let slot = self.phase.unwrap_or(ANYWHERE);
+        let new = [ANYWHERE, slot].map(|slot| (slot, after_out(bytes(slot), seen)));
+        for &(slot, _) in &new[..if slot == ANYWHERE { 1 } else { 2 }] {
+            self.slots[slot].tally.add(bytes(slot), seen);
+        }
+        new.into_iter()
+    }
+
+    /// Ends the phase that goes on, after all granules that are out were looked at.
+    pub fn close(&mut self) {
+        if let Some(slot) = self.phase.take() {
+            self.past = Past { slot, eager: [ANYWHERE, slot].map(|s| self.slots[s].view.eager) };
+            self.slots[ANYWHERE].close();
+            self.slots[slot].close();
+        }
+    }
+
+    /// The phase last looked at.
+    pub fn past(&self) -> Past {
+        self.past
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Plan::{Bring, Leave, Probe};
+    use proptest::prelude::*;
+
+    /// A process of which everything is evicted at every wait, in granules.
+    struct Sim {
+        sites: Sites,
+        history: Vec<[u8; SLOTS]>,
+        /// Forgets a replaced slot's history.
+        forgotten: usize,
+    }
+
+    /// What a visit moved, in granules: brought in, and come in by being touched.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Moves {
+        brought: usize,
+        touched: usize,
+    }
+
+    impl Moves {
+        fn all(self) -> usize {
+            self.brought + self.touched
+        }
+    }
+
+    impl Sim {
+        /// Everything has just been filled, and evicted for the first time.
+        fn new(granules: usize) -> Self {
+            let mut sim = Self { sites: Sites::new(), history: vec![[0; SLOTS]; granules], forgotten: 0 };
+            (0..granules).for_each(|g| sim.evicted(g, true));
+            sim
+        }
+
+        fn evicted(&mut self, g: usize, changed: bool) {
+            let bytes = self.history[g];
+            for (slot, byte) in self.sites.past().resident(changed, |slot| bytes[slot]) {
+                self.history[g][slot] = byte;
+            }
+        }
+
+        /// A wait at `site`, the phase after it with its uses, and an evict of everything.
+        fn visit(&mut self, site: u64, uses: impl Fn(usize) -> Seen) -> Moves {
+            let outlook = self.sites.outlook(site);
+            let bytes = self.history.clone();
+            let brought: Vec<bool> =
+                (0..bytes.len()).map(|g| outlook.plan(g, |slot| bytes[g][slot]) == Bring).collect();
+            if let Some(slot) = self.sites.begin(site) {
+                self.forgotten += 1;
+                self.history.iter_mut().for_each(|h| h[slot] = NEVER);
+            }
+            let mut moves = Moves { brought: 0, touched: 0 };
+            for g in (0..bytes.len()).filter(|&g| !brought[g]) {
+                let h = self.history[g];
+                for (slot, byte) in self.sites.out(uses(g), |slot| h[slot]) {
+                    self.history[g][slot] = byte;
+                }
+                moves.touched += (uses(g) != Seen::Untouched) as usize;
+            }
+            self.sites.close();
+            for g in (0..bytes.len()).filter(|&g| brought[g]) {
+                self.evicted(g, uses(g) == Seen::Written);
+                moves.brought += 1;
+            }
+            moves
+        }
+
+        /// What `visits` visits moved all together.
+        fn visits(&mut self, site: u64, visits: usize, uses: impl Fn(usize) -> Seen) -> Moves {
+            let moves = (0..visits).map(|_| self.visit(site, &uses));
+            moves.fold(Moves { brought: 0, touched: 0 }, |a, b| Moves {
+                brought: a.brought + b.brought,
+                touched: a.touched + b.touched,
+            })
+        }
+    }
+
+    const N: usize = 512;
+
+    /// `moved` is within `percent` of `ideal`.
+    fn near(moved: usize, ideal: usize, percent: usize) {
+        let off = moved.abs_diff(ideal) * 100;
+        assert!(off <= ideal * percent, "moved {moved}, ideal {ideal}");
+    }
+
+    #[test]
+    fn a_sweep_that_writes_everything_is_brought_in_whole() {
+        let mut sim = Sim::new(N);
+        for _ in 0..50 {
+            assert_eq!(sim.visit(1, |_| Seen::Written), Moves { brought: N, touched: 0 });
+        }
+    }
+
+    #[test]
+    fn a_tenth_used_is_a_tenth_moved() {
+        for used in [Seen::Read, Seen::Written] {
+            for scattered in [false, true] {
+                let is_used = |g: usize| if scattered { g.is_multiple_of(10) } else { g < N / 10 };
+                let uses = |g| if is_used(g) { used } else { Seen::Untouched };
+                let ideal = (0..N).filter(|&g| is_used(g)).count();
+                let mut sim = Sim::new(N);
+                assert_eq!(sim.visit(1, uses).all(), N, "nothing is known yet");
+                let first = sim.visits(1, 6, uses);
+                assert!(first.all() < 6 * ideal + 2 * N, "{first:?}");
+                let then = sim.visits(1, 100, uses);
+                near(then.all(), 100 * ideal, 5);
+                assert!(then.touched * 10 <= then.all(), "{then:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_reads_everything_stays_eager() {
+        let mut sim = Sim::new(N);
+        let learning = sim.visits(1, 40, |_| Seen::Read);
+        assert_eq!(learning.all(), 40 * N);
+        assert!(learning.touched * 5 < learning.all(), "{learning:?}");
+        let then = sim.visits(1, 400, |_| Seen::Read);
+        assert!(then.touched * 25 < then.all(), "probes take few of the reads: {then:?}");
+    }
+
+    #[test]
+    fn alternating_sites_do_not_disturb_each_other() {
+        let mut sim = Sim::new(N);
+        let small = |g| if g < N / 50 { Seen::Written } else { Seen::Untouched };
+        let big = |g| if g % 4 == 3 { Seen::Read } else { Seen::Written };
+        for _ in 0..10 {
+            sim.visit(7, small);
+            sim.visit(8, big);
+        }
+        let (mut a, mut b) = (0, 0);
+        for _ in 0..50 {
+            a += sim.visit(7, small).all();
+            b += sim.visit(8, big).all();
+        }
+        near(a, 50 * (N / 50), 5);
+        near(b, 50 * N, 1);
+    }
+
+    #[test]
+    fn a_bad_prediction_turns_the_site_back_at_once() {
+        let mut sim = Sim::new(N);
+        let small = |g| if g < 10 { Seen::Written } else { Seen::Untouched };
+        sim.visits(1, 10, small);
+        assert_eq!(sim.visit(1, small).all(), 10);
+        // Suddenly most of it is used.
+        let most = |g| if g % 5 > 0 { Seen::Read } else { Seen::Untouched };
+        assert!(sim.visit(1, most).touched > N / 2);
+        assert_eq!(sim.visit(1, most), Moves { brought: N, touched: 0 });
+        let then = sim.visits(1, 30, most);
+        assert!(then.touched * 4 < then.all(), "{then:?}");
+    }
+
+    #[test]
+    fn a_new_site_goes_by_the_last_phase() {
+        let mut sim = Sim::new(N);
+        let small = |g| if g < 10 { Seen::Written } else { Seen::Untouched };
+        sim.visits(1, 10, small);
+        assert_eq!(sim.visit(99, small), Moves { brought: 10, touched: 0 });
+        // Even if every site is new, over and over, nothing more is moved.
+        for site in 1000..1100 {
+            assert_eq!(sim.visit(site, small).all(), 10);
+        }
+        assert!(sim.forgotten >= 100);
+    }
+
+    #[test]
+    fn the_least_recently_used_site_is_replaced() {
+        let mut sites = Sites::new();
+        for site in 0..SITES as u64 {
+            assert_eq!(sites.begin(site), Some(site as usize + 1));
+            sites.close();
+        }
+        assert_eq!((sites.begin(0), sites.close()), (None, ()));
+        assert_eq!(sites.begin(77), Some(2), "site 1 was");
+        assert_eq!(sites.begin(78), None, "the phase goes on");
+    }
+
+    #[test]
+    fn probes_are_spread_and_fall_off() {
+        let view = |visit| View { visit, ..View::default() };
+        let probes = |byte: u8, visit| (0..4096).filter(|&g| view(visit).plan(byte, g) == Probe).count();
+        for doubled in 0..=DOUBLINGS {
+            let (byte, period) = (READ | doubled << 4, PERIOD << doubled);
+            let all: usize = (0..period).map(|visit| probes(byte, visit)).sum();
+            assert_eq!(all, 4096, "each once in a period");
+            for visit in 0..period {
+                assert!(probes(byte, visit) <= 4096 / period as usize * 3 + 64, "{doubled} {visit}");
+            }
+        }
+        assert_eq!(after_out(READ, Seen::Read), READ | 1 << 4);
+        assert_eq!(after_out(READ | DOUBLINGS << 4, Seen::Read), READ | DOUBLINGS << 4);
+    }
+
+    fn seen() -> impl Strategy<Value = Seen> {
+        prop_oneof![Just(Seen::Untouched), Just(Seen::Read), Just(Seen::Written)]
+    }
+
+    proptest! {
+        /// Whatever happened before: what is written every time is soon always brought in, what is never touched
+        /// soon always left.
+        #[test]
+        fn steady_use_is_learnt(
+            before in prop::collection::vec((0u64..20, prop::collection::vec(seen(), 64)), 0..40),
+            steady in prop::collection::vec(prop_oneof![Just(Seen::Untouched), Just(Seen::Written)], 64),
+        ) {
+            let mut sim = Sim::new(64);
+            for (site, uses) in &before {
+                sim.visit(*site, |g| uses[g]);
+            }
+            sim.visits(3, 30, |g| steady[g]);
+            let outlook = sim.sites.outlook(3);
+            for (g, &used) in steady.iter().enumerate() {
+                let plan = outlook.plan(g, |slot| sim.history[g][slot]);
+                prop_assert_eq!(plan, if used == Seen::Written { Bring } else { Leave });
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Looking at what the kernel brought in of granules that are out: how much, and whether it is right.
+
+use super::PagerError;
+use super::history::Seen;
+use super::own::{Buffers, Session};
+use super::pagemap::{Pagemap, WINDOW};
+use crate::arena::{Inner, STORED};
+use crate::config;
+use crate::lock::{Guard, Lock};
+use crate::set::ArenaSet;
+use crate::store::read_all;
+use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
+use crate::threads::Masked;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Granules in a window.
+pub(super) const WINDOW_GRANULES: usize = WINDOW * PAGE / GRANULE;
+/// Granules looked at in one go.
+const LOOK: usize = 256;
+const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
+pub(super) const BLOCK_PAGES: usize = CHUNK / PAGE;
+
+impl Session {
+    /// Counts the pages that are there of granules that are out, and learns from them if a phase went on.
+    pub fn look(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
+        let Self { pagemap, buffers, .. } = self;
+        let buffers: &mut Buffers = buffers;
+        let in_phase = set.sites(buffers).in_phase();
+        for arena in set.arenas().filter(|a| a.is_evicted()) {
+            let mut granules = 0..arena.granules();
+            while let Some(out) = arena.stretch(granules.clone(), true, LOOK) {
+                granules.start = out.end;
+                let mut counts = [(0u16, 0u16); LOOK];
+                let from = arena.base + out.start * GRANULE;
+                pagemap.each(&mut buffers.window, from, out.len() * GRANULE, &mut |pages, private| {
+                    by_unit(pages, from, GRANULE, |k, pages| {
+                        counts[k].0 += pages;
+                        counts[k].1 += if private { pages } else { 0 };
+                    });
+                    Ok(())
+                })?;
+                for (g, (there, private)) in out.zip(counts) {
+                    arena.set_touched(g, there);
+                    if in_phase && arena.held(g) > 0 {
+                        let seen = match (there, private) {
+                            (0, _) => Seen::Untouched,
+                            (_, 0) => Seen::Read,
+                            _ => Seen::Written,
+                        };
+                        let sites = set.sites(buffers);
+                        for (slot, byte) in sites.out(seen, |slot| arena.history(slot, g)) {
+                            arena.set_history(slot, g, byte);
+                        }
+                    }
+                }
+            }
+        }
+        set.sites(buffers).close();
+        Ok(())
+    }
+
+    /// As [`verify`], within a session.
+    pub fn verify_touched(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
+        let Self { pagemap, buffers, .. } = self;
+        set.arenas().try_for_each(|arena| verify_arena(pagemap, buffers, arena))
+    }
+}
+
+/// Verifies what the kernel brought in and nobody has verified. Other threads go on meanwhile.
+pub(super) fn verify(pager: &'static Lock<Buffers>, set: &ArenaSet) -> Result<(), PagerError> {
+    let mut buffers: Guard<'static, Buffers> = pager.lock();
+    let _masked = Masked::new();
+    let pagemap = Pagemap::open()?;
+    set.arenas().try_for_each(|arena| verify_arena(&pagemap, &mut buffers, arena))
+}
+
+fn verify_arena(pagemap: &Pagemap, buffers: &mut Buffers, arena: &Inner) -> Result<(), PagerError> {
+    if !arena.is_evicted() || !config::verify() {
+        return Ok(());
+    }
+    let Buffers { window, block, .. } = buffers;
+    let mut granules = 0..arena.granules();
+    while let Some(out) = arena.stretch(granules.clone(), true, usize::MAX) {
+        granules.start = out.end;
+        let (from, len) = (arena.base + out.start * GRANULE, out.len() * GRANULE);
+        pagemap.each(window, from, len, &mut |pages, private| {
+            let blocks = (pages.start - arena.base) / CHUNK..(pages.end - arena.base).div_ceil(CHUNK);
+            for i in blocks.filter(|_| !private) {
+                let (g, bit) = (i / GRANULE_BLOCKS, 1 << (i % GRANULE_BLOCKS));
+                if arena.checked(g) & bit == 0 {
+                    verify_block(pagemap, &mut block.0, arena, i)?;
+                    arena.set_checked(g, bit);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Calls `f` with each unit of `unit` bytes, counted from address `from`, that the page range has pages in, and how many.
+fn by_unit(pages: Range<usize>, from: usize, unit: usize, mut f: impl FnMut(usize, u16)) {
+    let mut at = pages.start;
+    while at < pages.end {
+        let k = (at - from) / unit;
+        let next = pages.end.min(from + (k + 1) * unit);
+        f(k, ((next - at) / PAGE) as u16);
+        at = next;
+    }
+}
+
+/// Verifies block `i` of a granule that is out: what the process sees of it, or what the file holds if some
+/// of it has been written. Threads may write and free it meanwhile.
+fn verify_block(
+    pagemap: &Pagemap,
+    copy: &mut [u8; CHUNK],
+    arena: &Inner,
+    i: usize,
+) -> Result<(), PagerError> {
+    let is_stored = || arena.block(i).load(Ordering::Acquire) == STORED;
+    if !is_stored() {
+        return Ok(()); // freed; what is there of it, if anything, means nothing
+    }
+    let at = arena.base + i * CHUNK;
+    for (k, word) in copy.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        // SAFETY: inside the arena, which stays mapped and readable while the pager's lock is held. Volatile,
+        // as others may write it; torn values are found out below.
+        *word = unsafe { ((at + k * 8) as *const [u8; 8]).read_volatile() };
+    }
+    let mut entries = [0; BLOCK_PAGES];
+    let page = pagemap.read(&mut entries, at, CHUNK)?;
+    if (0..BLOCK_PAGES).any(|p| page(p).is_private()) {
+        read_block(arena, copy, i)?;
+    }
+    if xxh3_128(copy) != arena.sum(i) && is_stored() {
+        return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
+    }
+    Ok(())
+}
+
+/// Reads what the file holds at block `i`, unverified.
+pub(super) fn read_block(arena: &Inner, to: &mut [u8; CHUNK], i: usize) -> Result<(), PagerError> {
+    let failed = |e| PagerError::io("read the scratch file", i * CHUNK, e);
+    let store = arena.store().ok_or(failed(Errno(libc::EBADF)))?;
+    // SAFETY: the buffer has the block's size.
+    let read = unsafe { read_all(store, (i * CHUNK) as u64, to.as_mut_ptr(), CHUNK) };
+    read.map_err(|(_, e)| failed(e))
+}
