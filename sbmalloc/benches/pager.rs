@@ -1,16 +1,17 @@
 //! How fast memory is moved out and in, beside what the disk does in the same run.
 //!
-//! `cargo bench -p sbmalloc [-- MiB]` (1024 by default). Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
+//! `cargo bench -p sbmalloc [-- MiB [NAME]]` (2048 by default; a name keeps to cases that contain it). Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
 //! rates are of the bytes *held*, except the raw ones, so a clean evict may well beat the disk. Each round of
 //! evict and restore has its own raw write and read beside it, because a shared disk changes from second to
 //! second; medians are shown, with the median of the rounds' ratios to the raw rates. CPU seconds are the
 //! process's own; the kernel's threads that finish a transfer are not in them.
 
 use sbmalloc::pager::{self, Moved};
-use sbmalloc::{Arena, ArenaOptions, CHUNK, HugePolicy, SbVec, TrackerKind};
+use sbmalloc::{Arena, ArenaOptions, CHUNK, GRANULE, HugePolicy, SbVec, TrackerKind};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -129,7 +130,9 @@ impl Rounds {
 }
 
 fn main() {
-    let mib = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1024usize);
+    let mib = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(2048usize);
+    let name = std::env::args().skip(1).find(|a| !a.starts_with('-') && a.parse::<usize>().is_err());
+    let is_wanted = |case: &str| name.as_ref().is_none_or(|name| case.contains(name.as_str()));
     let bytes = (mib << 20).next_multiple_of(Raw::PIECE);
     let raw = Raw::new(bytes).inspect_err(|e| println!("no direct file to compare with: {e}")).ok();
     if let Some(raw) = &raw {
@@ -149,7 +152,8 @@ fn main() {
             (first[1].took, first[1].moved) = (vec![back.0], back.1);
             first[0].line("out", bytes);
             first[1].line("in", bytes);
-            for (name, step) in [("all dirty", 1), ("10 % dirty (64 KiB scattered)", 10), ("clean", 0)] {
+            let cases = [("all dirty", 1), ("10 % dirty (64 KiB scattered)", 10), ("clean", 0)];
+            for (name, step) in cases.into_iter().filter(|c| is_wanted(c.0)) {
                 let mut rounds = [Rounds::default(), Rounds::default()];
                 for _ in 0..ROUNDS {
                     if step > 0 {
@@ -165,12 +169,68 @@ fn main() {
                 println!("{tracker:?}, {huge:?}: {name}");
                 rounds[0].line("out", bytes);
                 rounds[1].line("in", bytes);
+                if step > 0 {
+                    let changed = (bytes / CHUNK).div_ceil(step) * CHUNK;
+                    println!("    written / changed {:.3}", rounds[0].moved.bytes as f64 / changed as f64);
+                }
+            }
+            for (name, tenth, write) in [
+                ("10 % used, written", true, true),
+                ("10 % used, read", true, false),
+                ("all read", false, false),
+            ] {
+                if is_wanted(name) {
+                    println!("{tracker:?}, {huge:?}: {name}");
+                    phases(&mut words, tenth, write);
+                }
             }
         }
     }
 }
 
-/// One evict and one restore, each after a raw pass of its kind.
+/// Phases that use a tenth of the memory, in scattered granules, or all of it, with a wait at one site between
+/// them in which everything is evicted. What is moved once the site is known, and at first.
+fn phases(words: &mut [u64], tenth: bool, write: bool) {
+    /// No other phases are at it.
+    static SITE: AtomicU64 = AtomicU64::new(0);
+    const LEARNING: usize = 12;
+    let site = SITE.fetch_add(1, Ordering::Relaxed);
+    let held = size_of_val(words);
+    let (mut out, mut back, mut used) = (vec![], vec![], vec![]);
+    for turn in 0..2 * LEARNING as u64 {
+        out.push(timed(|| pager::evict_to(0, site, &mut |_| {}).expect("evict")));
+        back.push(timed(|| pager::restore_for(site, &mut |_| usize::MAX).expect("restore").0));
+        pager::begin_phase(site);
+        used.push(timed(|| {
+            for granule in words.chunks_mut(GRANULE / 8).skip(4).step_by(if tenth { 10 } else { 1 }) {
+                if write {
+                    granule.iter_mut().for_each(|w| *w ^= turn | 1);
+                } else {
+                    std::hint::black_box(granule.iter().fold(0, |a, &b| a ^ b));
+                }
+            }
+            pager::verify_touched().expect("sound");
+        }));
+    }
+    let share = |moved: &[(Took, Moved)]| {
+        100.0 * moved.iter().map(|m| m.1.bytes).sum::<u64>() as f64 / (moved.len() * held) as f64
+    };
+    let walls = |took: &mut dyn Iterator<Item = f64>| median(took) * 1e3;
+    for (name, range) in [("first", 0..LEARNING), ("then", LEARNING..2 * LEARNING)] {
+        println!(
+            "    {name}: {:.1} % of what is held written, {:.1} % read; {:.0} ms out, {:.0} ms in, {:.0} ms used",
+            share(&out[range.clone()]),
+            share(&back[range.clone()]),
+            walls(&mut out[range.clone()].iter().map(|m| m.0.wall)),
+            walls(&mut back[range.clone()].iter().map(|m| m.0.wall)),
+            walls(&mut used[range].iter().map(|m| m.0.wall)),
+        );
+    }
+}
+
+/// One evict and one restore, with a raw pass of each kind before and after. Not between them: a guest hands memory
+/// that has been free for two seconds back to its host, and getting it again takes seconds per GiB. In a job the memory
+/// a rank is restored into was freed by another just before.
 fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)) {
     let mut raw = raw;
     let mut beside = |i: usize| {
@@ -181,7 +241,7 @@ fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)
     };
     beside(0);
     let out = timed(|| pager::evict().expect("evict"));
-    beside(1);
     let back = timed(|| pager::restore().expect("restore"));
+    beside(1);
     (out, back)
 }

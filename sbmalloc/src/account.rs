@@ -101,9 +101,10 @@ pub fn held_bytes() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 
-/// Of [`held_bytes`], those in RAM now: all of them while resident, 0 right after an evict of everything.
+/// Of [`held_bytes`], those in RAM: all of them while resident, 0 right after an evict of everything.
 ///
-/// Pages touched while evicted are not counted; [`pager::Moved`](crate::pager::Moved) reports them at the restore.
+/// Pages of what is out that were touched count from when the pager next looks
+/// ([`pager::evict_to`](crate::pager::evict_to), [`pager::restore_for`](crate::pager::restore_for)).
 pub fn resident_bytes() -> usize {
     held_bytes().saturating_sub(arena::out_bytes())
 }

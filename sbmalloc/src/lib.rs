@@ -2,7 +2,8 @@
 //!
 //! An *arena* is a large range of addresses with a scratch file beside it. What was put into it can be moved out
 //! of RAM and in again by the process itself, at a moment of the runtime's choosing ([`pager::evict`],
-//! [`pager::restore`]), with large direct transfers of what changed. While it is out it stays legal to touch,
+//! [`pager::restore`]; in part [`pager::evict_to`], [`pager::restore_for`]), with large direct transfers of what
+//! changed, of what was used the last times. While it is out it stays legal to touch,
 //! for threads and for system calls: the kernel reads it back from the file page by page, and keeps what is
 //! written. On arenas there are a general heap ([`SbHeap`], for `#[global_allocator]`), an allocator for
 //! collections ([`SbAlloc`]) and a vector ([`SbVec`]). Every byte committed is charged to an [`Account`] first.
@@ -19,7 +20,7 @@
 //! | `account` | who pays |
 //! | `heap` | small blocks (dlmalloc) and large runs; [`SbHeap`] |
 //! | `alloc_api`, `collections` | [`SbAlloc`], [`SbVec`] |
-//! | [`pager`] | evict and restore: `plan` decides, `own` carries out, `out` and `back` transfer, `pagemap` looks |
+//! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
 //! | `tracker` | which granules may be dirty: `hash`, `mprotect` |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
 //! | `frames` | where restored memory comes from |
@@ -27,9 +28,10 @@
 //! | `config`, `lock`, `sys` | settings, a lock that never allocates, system calls |
 //!
 //! # Forks
-//! A child that only execs is fine. A child of a *resident* process that goes on gets a scratch file of its own at
-//! its first evict. A child of an *evicted* process reads its parent's scratch file and must not go on: its
-//! own [`pager::evict`] and [`pager::restore`] fail or would see what the parent writes there later. Restore before forking.
+//! A child that only execs is fine. Before any other fork (`pthread_atfork`) what is out of the process is brought
+//! in, over the budget if need be: a child that goes on then gets a scratch file of its own at its first evict. Arenas
+//! of other sets are not: a child of a process of which some were out reads its parent's scratch file, would see what the
+//! parent writes there later, and has its evicts refused. Restore such sets before forking.
 
 #![cfg(target_os = "linux")]
 

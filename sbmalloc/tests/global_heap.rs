@@ -305,6 +305,40 @@ fn threads_are_found_in_a_pid_namespace() {
 }
 
 #[test]
+fn a_fork_brings_in_what_is_out() {
+    let _turn = turn();
+    let mut words: SbVec<u64> = (0..4_000_000).map(mix).collect();
+    pager::evict_to(8 << 20, 1, &mut |_| {}).expect("evict");
+    assert!(pager::is_evicted());
+    words[77_777] = 1; // in what is out, perhaps
+    // SAFETY: the child only compares, pages and ends; nobody holds the heap's lock in this test's turn.
+    let child = unsafe { libc::fork() };
+    let right = |words: &[u64], mine: u64| {
+        (0..).zip(words).all(|(i, &w)| w == if i == 77_777 { mine } else { mix(i) })
+    };
+    if child == 0 {
+        let here = !pager::is_evicted();
+        words[77_777] = 2;
+        std::thread::sleep(std::time::Duration::from_millis(50)); // the parent writes meanwhile
+        let paged = pager::evict().and_then(|_| pager::restore()).is_ok();
+        // SAFETY: ends the child at once, without the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(!(here && paged && right(&words, 2)))) };
+    }
+    for turn in 0..20 {
+        words[77_777] = turn;
+        words[3_999_999] = turn;
+        pager::evict().expect("evict");
+    }
+    words[3_999_999] = mix(3_999_999);
+    assert!(right(&words, 19));
+    let mut status = -1;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child saw wrong data");
+    pager::restore().expect("restore");
+}
+
+#[test]
 fn a_forked_child_gets_a_scratch_file_of_its_own() {
     let _turn = turn();
     let mut words: SbVec<u64> = (0..4_000_000).map(mix).collect();

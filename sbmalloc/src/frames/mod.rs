@@ -28,9 +28,9 @@ pub(crate) trait FrameSource: Sync {
     /// Zero memory of `len` bytes, a multiple of 2 MiB and aligned to it; huge pages if asked.
     fn stage(&self, len: usize, huge: bool) -> Result<usize, Errno>;
 
-    /// Moves `[staged, staged+len)` over `[target, target+len)`. On failure both are as before.
+    /// Moves `[staged, staged+len)`, all or whole granules of what was staged, over `[target, target+len)`. On failure both are as before.
     fn publish(&self, staged: usize, target: usize, len: usize) -> Result<(), Errno>;
 
-    /// Gives a staged range back unused.
+    /// Gives a staged range, or what of its end was not published, back unused.
     fn abandon(&self, staged: usize, len: usize);
 }

@@ -13,6 +13,7 @@
 //! verifies it; `pagemap` tells which pages are there.
 
 mod back;
+mod fork;
 mod history;
 mod look;
 mod out;
@@ -20,6 +21,7 @@ mod own;
 mod pagemap;
 mod plan;
 
+pub(crate) use fork::install as keep_forks_right;
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
 
