@@ -60,6 +60,12 @@ pub struct Options {
     #[arg(long, value_name = "DIR", action = clap::ArgAction::Append)]
     pub scratch: Vec<PathBuf>,
 
+    /// Whether memory is compressed on its way to scratch
+    ///
+    /// This version writes it as it is, which 'none' asks for and 'auto' amounts to; 'lz4' is refused.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Compress::Auto)]
+    pub compress: Compress,
+
     /// Put the ranks into a cgroup whose limit the kernel enforces
     ///
     /// Needs the right to make cgroups (root, or a delegated subtree). A rank that alone needs more than the
@@ -113,6 +119,18 @@ pub enum Memory {
     Bytes(u64),
     /// A share of what is really available, in (0, 1].
     Share(f64),
+}
+
+/// How memory is compressed on its way to scratch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Compress {
+    /// Where that makes it faster: nowhere yet.
+    #[default]
+    Auto,
+    /// By LZ4; not built in yet, and refused.
+    Lz4,
+    /// Not at all.
+    None,
 }
 
 /// What `bdrun` itself prints. What ranks print is always passed on.

@@ -10,7 +10,7 @@ use bdrun_ipc::segment::Segment;
 
 use super::scratch;
 use crate::budget;
-use crate::cli::Options;
+use crate::cli::{Compress, Options};
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::Limits;
@@ -35,6 +35,10 @@ pub(super) struct Setup {
 
 impl Setup {
     pub fn new(options: &Options) -> Result<Self, Ending> {
+        if options.compress == Compress::Lz4 {
+            let text = "--compress lz4: this version cannot compress what goes to scratch; use auto or none";
+            return Err(Ending::Usage(text.into()));
+        }
         let program = find_program(options.program())?;
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
