@@ -5,12 +5,13 @@ use super::history::{Outlook, Plan};
 use super::out::Goal;
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::{Moved, PagerError, plan};
-use crate::arena::Inner;
+use crate::arena::{HOLE, Inner};
 use crate::lock::{Guard, Lock};
 use crate::set::ArenaSet;
 use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
 use crate::threads::{self, Masked, Parked};
+use std::sync::atomic::Ordering;
 
 /// What a session works with, in static memory.
 pub(crate) struct Buffers {
@@ -70,24 +71,38 @@ impl Session {
             (goal.progress)(goal.left);
             return Ok(goal.moved);
         }
-        // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
-        // afterwards nobody could tell whether what was computed from it is right.
-        self.verify_touched(set)?;
-        for arena in set.arenas() {
-            self.sweep(arena, &mut goal, |g| arena.is_touched(g))?;
+        let mut done = self.evict_towards(set, &mut goal, outlook);
+        if matches!(done, Err(PagerError::NoSpace { .. })) && give_back(set) {
+            done = self.evict_towards(set, &mut goal, outlook);
         }
-        (goal.progress)(goal.left);
-        if target == 0 {
-            for arena in set.arenas() {
-                self.sweep(arena, &mut goal, |g| !arena.is_out(g))?;
-            }
-        } else {
-            self.evict_some(set, &mut goal, outlook)?;
-        }
+        done?;
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.store().inspect(|store| store.drop_cache());
         }
         Ok(goal.moved)
+    }
+
+    fn evict_towards(
+        &mut self,
+        set: &ArenaSet,
+        goal: &mut Goal,
+        outlook: Option<Outlook>,
+    ) -> Result<(), PagerError> {
+        // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
+        // afterwards nobody could tell whether what was computed from it is right.
+        self.verify_touched(set)?;
+        for arena in set.arenas() {
+            self.sweep(arena, goal, |g| arena.is_touched(g))?;
+        }
+        (goal.progress)(goal.left);
+        if goal.target == 0 {
+            for arena in set.arenas() {
+                self.sweep(arena, goal, |g| !arena.is_out(g))?;
+            }
+        } else {
+            self.evict_some(set, goal, outlook)?;
+        }
+        Ok(())
     }
 
     /// Evicts until the goal is reached: what is clean and not likely to be used, what is not likely to be
@@ -181,6 +196,20 @@ pub(super) fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerErro
     let extent = arena.extent();
     let made = store.ensure_len((extent + GRANULE) as u64);
     made.map_err(|e| no_space_or(store, e, "lengthen the scratch file", None, 0))
+}
+
+/// Gives back what the scratch files need not keep; whether there may have been any.
+fn give_back(set: &ArenaSet) -> bool {
+    set.arenas().fold(false, |any, arena| {
+        let is_hole = |i: &usize| arena.block(*i).load(Ordering::Acquire) == HOLE;
+        let (mut at, end) = (0, arena.extent() / CHUNK);
+        let mut zeros = std::iter::from_fn(|| {
+            let first = (at..end).find(is_hole)?;
+            at = (first..end).find(|i| !is_hole(i)).unwrap_or(end);
+            Some(((first * CHUNK) as u64, ((at - first) * CHUNK) as u64))
+        });
+        any | arena.store().is_some_and(|store| store.give_back(&mut zeros))
+    })
 }
 
 /// Where the file that holds byte `offset` is followed by another.

@@ -43,6 +43,12 @@ pub trait Store: Sync {
     /// The error number; the caller writes zeros instead, or keeps the range marked stale.
     fn punch(&self, offset: u64, len: u64) -> Result<(), Errno>;
 
+    /// The disk is full: gives back the space that [`punch`](Self::punch) kept, in these ranges (offset, length),
+    /// which read as zeros. Whether there may have been any.
+    fn give_back(&self, _zeros: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
+        false
+    }
+
     /// Makes the file at least `len` bytes long, sparse.
     ///
     /// # Errors

@@ -95,6 +95,17 @@ impl Store for Striped {
         pieces(self.count, offset, len).try_for_each(|(file, at, len)| self.file(file).punch(at, len))
     }
 
+    fn give_back(&self, zeros: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
+        let kept = self.files().fold(false, |any, file| any | file.take_kept());
+        if kept {
+            for (file, at, len) in zeros.flat_map(|(offset, len)| pieces(self.count, offset, len)) {
+                // What cannot be given back still reads as zeros.
+                let _ = self.file(file).punch_hole(at, len);
+            }
+        }
+        kept
+    }
+
     fn ensure_len(&self, len: u64) -> Result<(), Errno> {
         self.all(|file| file.ensure_len(len))
     }

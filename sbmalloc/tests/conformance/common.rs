@@ -115,6 +115,8 @@ pub struct Faulty {
     pub rough: bool,
     /// Answer `EOPNOTSUPP` to punching.
     pub no_holes: bool,
+    /// Space that was kept: what is given back makes room.
+    pub kept: AtomicU64,
     /// Let transfers be made beside, on a direct file.
     pub beside: bool,
     /// Transfers that were made beside, whatever was said of them.
@@ -144,6 +146,7 @@ impl Faulty {
             calls: AtomicU64::new(0),
             rough,
             no_holes,
+            kept: AtomicU64::new(0),
             beside,
             made_beside: AtomicU64::new(0),
         }))
@@ -197,6 +200,15 @@ impl Store for Faulty {
         // SAFETY: touches the file only.
         let r = unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as i64, len as i64) };
         if r == 0 { Ok(()) } else { Err(Errno::last()) }
+    }
+    fn give_back(&self, zeros: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
+        let kept = self.kept.load(Ordering::Relaxed);
+        let back = zeros.map(|(offset, len)| self.punch(offset, len).map_or(0, |()| len)).sum::<u64>();
+        if kept > 0 && back >= kept {
+            self.kept.store(0, Ordering::Relaxed);
+            self.room.store(-1, Ordering::Relaxed);
+        }
+        kept > 0
     }
     fn ensure_len(&self, len: u64) -> Result<(), Errno> {
         // SAFETY: touches the file only. The largest length asked for is the last.
