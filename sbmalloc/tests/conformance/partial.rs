@@ -13,6 +13,7 @@ fn evict_to(set: &'static ArenaSet, target: usize, site: u64) -> Moved {
     let moved = set.evict_to(target, site, &mut |left| told.push(left)).expect("evict");
     assert!(!told.is_empty() && told.is_sorted_by(|a, b| a >= b), "{told:?}");
     assert!(told.last() <= Some(&target), "{told:?}");
+    assert_eq!(told.last(), Some(&set.in_ram()), "{told:?}");
     moved
 }
 
