@@ -96,6 +96,8 @@ struct Injector {
     stays: bool,
     struck: AtomicBool,
     repaired: AtomicBool,
+    /// Where a byte was written last; negative for nowhere, and least to keep it so.
+    last: AtomicI64,
 }
 
 impl Injector {
@@ -103,7 +105,8 @@ impl Injector {
         // SAFETY: makes a new descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"injector".as_ptr(), 0)) };
         let (struck, repaired) = (AtomicBool::new(false), AtomicBool::new(false));
-        Box::leak(Box::new(Self { fd, beside, fault, left: AtomicI64::new(k), stays, struck, repaired }))
+        let (left, last) = (AtomicI64::new(k), AtomicI64::new(-1));
+        Box::leak(Box::new(Self { fd, beside, fault, left, stays, struck, repaired, last }))
     }
 
     fn strikes(&self, call: Call) -> bool {
@@ -126,6 +129,17 @@ impl Injector {
             Fault::Punch(n) | Fault::Lengthen(n) | Fault::Settle(n) if self.strikes(call) => Err(Errno(n)),
             _ => Ok(()),
         }
+    }
+
+    /// Changes the byte at an offset of the file.
+    fn damage(&self, at: i64) {
+        let mut byte = [0u8];
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: one byte, of our own.
+        assert_eq!(unsafe { libc::pread(fd, byte.as_mut_ptr().cast(), 1, at) }, 1);
+        byte[0] ^= 0x10;
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pwrite(fd, byte.as_ptr().cast(), 1, at) }, 1);
     }
 
     fn size(&self) -> libc::off_t {
@@ -158,12 +172,11 @@ impl Store for Injector {
         // SAFETY: the caller's contract.
         let n = unsafe { libc::pwrite(self.fd.as_raw_fd(), from.cast(), len, offset as i64) };
         let n = usize::try_from(n).expect("memfd");
+        if self.last.load(Ordering::Relaxed) != i64::MIN {
+            self.last.store(offset as i64 + (n / 3) as i64, Ordering::Relaxed);
+        }
         if strikes && self.fault == Fault::CorruptWrite {
-            // In place, as no memory may be allocated here. SAFETY: inside what was just read.
-            let byte = unsafe { *from.add(n / 3) } ^ 0x10;
-            let at = offset as i64 + (n / 3) as i64;
-            // SAFETY: one byte.
-            assert_eq!(unsafe { libc::pwrite(self.fd.as_raw_fd(), (&raw const byte).cast(), 1, at) }, 1);
+            self.damage(offset as i64 + (n / 3) as i64);
         }
         Ok(n)
     }
@@ -201,7 +214,15 @@ impl Store for Injector {
         if r == 0 { Ok(()) } else { Err(Errno::last()) }
     }
     fn settle(&self) -> Result<(), Errno> {
-        self.fails(Call::Settle)
+        self.fails(Call::Settle).inspect_err(|_| {
+            // It speaks of a write before it. (Of a block that is out and written in part, the other part is in the file
+            // alone: if that is lost, only the checksum tells.)
+            let last = self.last.load(Ordering::Relaxed);
+            if last >= 0 {
+                self.last.store(-1, Ordering::Relaxed);
+                self.damage(last);
+            }
+        })
     }
     fn drop_cache(&self) {}
     fn mapping_fd(&self, _: u64) -> i32 {
@@ -279,6 +300,15 @@ fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) ->
             let at = (7 + round) * CHUNK + 100;
             block.bytes_mut()[at..at + 10_000].fill(round as u8);
             model[at..at + 10_000].fill(round as u8);
+        }
+        // What was written or read while out goes to the file, or away.
+        if round % 2 == 1 {
+            store.last.store(i64::MIN, Ordering::Relaxed);
+            if !case.moves(ArenaSet::evict, || look(&block, &model, "not evicted again")) {
+                break;
+            }
+            store.last.store(-1, Ordering::Relaxed);
+            look(&block, &model, "out again");
         }
         let fresh = Block::new(&arena, 3 * CHUNK);
         assert!(round == 0 || fresh.bytes().iter().all(|&b| b == 0), "{}: a fresh run is zero", case.what);
