@@ -86,12 +86,17 @@ pub trait Store: Sync {
         None
     }
 
-    /// Is told how such a transfer ended, and says what the pager is to believe. Whatever is not all of
-    /// it is finished by `write_at` or `read_at`.
+    /// Is told how such a transfer from byte `offset` ended, and says what the pager is to believe. Whatever is not
+    /// all of it is finished by `write_at` or `read_at`.
     ///
     /// # Errors
     /// Those the kernel reported, or others.
-    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    fn async_result(
+        &self,
+        _is_write: bool,
+        _offset: u64,
+        result: Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
         result
     }
 }

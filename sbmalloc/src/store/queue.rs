@@ -196,7 +196,9 @@ impl Queue {
                     n @ 0.. => Ok(n as usize),
                     e => Err(Errno(-e as i32)),
                 };
-                let done = store.async_result(result).map_or(0, |n| n.min(transfer.len));
+                let is_write = transfer.direction == Direction::Write;
+                let result = store.async_result(is_write, transfer.offset as u64, result);
+                let done = result.map_or(0, |n| n.min(transfer.len));
                 *slot = Slot::Down(match done == transfer.len {
                     true => Landed { transfer, result: Ok(()) },
                     // SAFETY: the memory is still the transfer's, by the contract of `start`.

@@ -225,13 +225,12 @@ impl Store for Faulty {
     fn async_fd(&self, _: u64) -> Option<i32> {
         self.beside.then(|| self.fd.as_raw_fd())
     }
-    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    fn async_result(&self, is_write: bool, _: u64, result: Result<usize, Errno>) -> Result<usize, Errno> {
         self.made_beside.fetch_add(1, Ordering::Relaxed);
-        // What it was is not said: an error stands for either direction.
-        if self.room.load(Ordering::Relaxed) >= 0 && countdown(&self.room) {
+        if is_write && countdown(&self.room) {
             return Err(Errno(libc::ENOSPC));
         }
-        if self.readable.load(Ordering::Relaxed) >= 0 && countdown(&self.readable) {
+        if !is_write && countdown(&self.readable) {
             return Err(Errno(libc::EIO));
         }
         self.turn(result?)

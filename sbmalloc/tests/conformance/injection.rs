@@ -37,10 +37,8 @@ enum Fault {
 impl Fault {
     fn is_for(self, call: Call) -> bool {
         match self {
-            Self::ShortWrite | Self::NothingWritten | Self::Write(_) => {
-                matches!(call, Call::Write | Call::Beside)
-            }
-            Self::ShortRead | Self::EndOfFile | Self::Read(_) => matches!(call, Call::Read | Call::Beside),
+            Self::ShortWrite | Self::NothingWritten | Self::Write(_) => call == Call::Write,
+            Self::ShortRead | Self::EndOfFile | Self::Read(_) => call == Call::Read,
             Self::CorruptRead => call == Call::Read,
             Self::CorruptWrite => call == Call::Write,
             Self::Punch(_) => call == Call::Punch,
@@ -77,8 +75,6 @@ impl Fault {
 enum Call {
     Write,
     Read,
-    /// The end of a transfer made beside, in either direction.
-    Beside,
     Punch,
     Lengthen,
     Settle,
@@ -231,16 +227,30 @@ impl Store for Injector {
     fn async_fd(&self, _: u64) -> Option<i32> {
         self.beside.then(|| self.fd.as_raw_fd())
     }
-    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
-        if !self.strikes(Call::Beside) {
+    fn async_result(
+        &self,
+        is_write: bool,
+        offset: u64,
+        result: Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        if !self.strikes(if is_write { Call::Write } else { Call::Read }) {
             return result;
         }
-        match self.fault {
+        let ended = match self.fault {
             Fault::Write(n) | Fault::Read(n) => Err(Errno(n)),
             Fault::NothingWritten | Fault::EndOfFile => Ok(0),
             Fault::ShortWrite | Fault::ShortRead => result.map(half),
             _ => result,
+        };
+        if is_write {
+            // The kernel has made all of it: what it is not to have made must be damaged.
+            match (ended, result) {
+                (Ok(now), Ok(all)) if now == all => {}
+                (Ok(now), _) => self.damage(offset as i64 + now as i64),
+                (Err(_), _) => self.damage(offset as i64),
+            }
         }
+        ended
     }
 }
 
