@@ -22,7 +22,7 @@ pub trait Store: Sync {
     /// Writes the `len` bytes at `from`; may write fewer. Returns the bytes written.
     ///
     /// # Errors
-    /// The error number; `EINTR` and `EAGAIN` are retried by the caller.
+    /// The error number; `EINTR` and `EAGAIN` are retried by the caller, for a second.
     ///
     /// # Safety
     /// `from` is readable for `len` bytes.
@@ -31,7 +31,7 @@ pub trait Store: Sync {
     /// Reads up to `len` bytes to `to`. Returns the bytes read, 0 at the end of the file.
     ///
     /// # Errors
-    /// The error number; `EINTR` and `EAGAIN` are retried by the caller.
+    /// The error number; `EINTR` and `EAGAIN` are retried by the caller, for a second.
     ///
     /// # Safety
     /// `to` is writable for `len` bytes.
@@ -156,6 +156,27 @@ impl Backing {
     }
 }
 
+/// What is left of the readiness to repeat a call that was interrupted or found something busy.
+struct Patience(u32);
+
+impl Patience {
+    fn new() -> Self {
+        Self(1000)
+    }
+
+    /// Whether the call is to be repeated after error `e`; if so, waits a millisecond.
+    fn is_left(&mut self, e: Errno) -> bool {
+        if !matches!(e.0, libc::EINTR | libc::EAGAIN) || self.0 == 0 {
+            return false;
+        }
+        self.0 -= 1;
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        // SAFETY: reads one timespec.
+        unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+        true
+    }
+}
+
 /// Writes all of `[from, from+len)` at `offset`, through short writes and interruptions. On failure returns
 /// the offset reached beside the error.
 ///
@@ -167,14 +188,14 @@ pub(crate) unsafe fn write_all(
     from: *const u8,
     len: usize,
 ) -> Result<(), (u64, Errno)> {
-    let mut done = 0;
+    let (mut done, mut patience) = (0, Patience::new());
     while done < len {
         // SAFETY: `done < len`, so the rest is readable by this function's contract.
         match unsafe { store.write_at(offset + done as u64, from.add(done), len - done) } {
             // A device that accepts nothing and reports nothing is full in all but name.
             Ok(0) => return Err((offset + done as u64, Errno(libc::ENOSPC))),
-            Ok(n) => done += n,
-            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+            Ok(n) => (done, patience) = (done + n, Patience::new()),
+            Err(e) if patience.is_left(e) => {}
             Err(e) => return Err((offset + done as u64, e)),
         }
     }
@@ -191,13 +212,13 @@ pub(crate) unsafe fn read_all(
     to: *mut u8,
     len: usize,
 ) -> Result<(), (u64, Errno)> {
-    let mut done = 0;
+    let (mut done, mut patience) = (0, Patience::new());
     while done < len {
         // SAFETY: `done < len`, so the rest is writable by this function's contract.
         match unsafe { store.read_at(offset + done as u64, to.add(done), len - done) } {
             Ok(0) => return Err((offset + done as u64, Errno(libc::EIO))),
-            Ok(n) => done += n,
-            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+            Ok(n) => (done, patience) = (done + n, Patience::new()),
+            Err(e) if patience.is_left(e) => {}
             Err(e) => return Err((offset + done as u64, e)),
         }
     }

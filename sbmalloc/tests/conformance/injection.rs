@@ -415,6 +415,9 @@ fn a_fault_from_each_call_on() {
         every_call(faults, true, false, TrackerKind::Hash);
     }
     assert!(run(Fault::Slow, 0, true, false, TrackerKind::Hash));
+    // Not for ever.
+    assert!(run(Fault::Write(libc::EAGAIN), 5, true, false, TrackerKind::Hash));
+    assert!(run(Fault::Read(libc::EINTR), 5, true, false, TrackerKind::Hash));
 }
 
 #[test]
