@@ -54,7 +54,6 @@ fn everything_again_on_two_directories() {
     let dir = Directory::new("two");
     let tests = [
         "children::both_directories_are_used",
-        "round_trips_with_random_writes",
         "freed_memory_comes_back_as_zeros",
         "writes_while_out_are_kept",
         "memory_allocated_while_out_is_ordinary",
