@@ -3,7 +3,7 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
-use super::own::{Buffers, Session};
+use super::own::{Buffers, Session, piece_end};
 use super::pagemap::{Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -133,8 +133,8 @@ impl Stage {
 struct Reader<'a> {
     arena: &'a Inner,
     store: &'a dyn Store,
-    /// Where to read beside, if that is to be done.
-    beside: Option<i32>,
+    /// Whether to read beside.
+    beside: bool,
     queue: &'a mut Queue,
     frames: &'static dyn FrameSource,
     /// The groups that are filled, the older first.
@@ -176,7 +176,7 @@ impl Reader<'_> {
 
     /// Starts reads until the queue is full or all is asked for; without a queue makes one read, of the oldest.
     fn feed(&mut self) {
-        let most = if self.beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS };
+        let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
         for k in 0..2 {
             while let Some(stage) = &mut self.stages[k] {
                 if self.queue.is_full() || stage.is_asked() {
@@ -184,7 +184,7 @@ impl Reader<'_> {
                 }
                 let end = stage.stretch.1.end / CHUNK;
                 let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
-                let Some(blocks) = plan::next_stored(stage.next..end, most, state) else {
+                let Some(mut blocks) = plan::next_stored(stage.next..end, most, state) else {
                     stage.next = end;
                     if let Some((next, bytes)) = stage.group.stretch(stage.stretch.0, usize::MAX) {
                         stage.next = bytes.start / CHUNK;
@@ -192,20 +192,21 @@ impl Reader<'_> {
                     }
                     continue;
                 };
+                blocks.end = blocks.end.min(piece_end(self.store, blocks.start * CHUNK) / CHUNK);
                 stage.next = blocks.end;
                 stage.reading += 1;
                 let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
                 let at = stage.stretch.2 + offset - stage.stretch.1.start;
                 let transfer = Transfer { direction: Direction::Read, offset, at, len };
-                let Some(fd) = self.beside else {
+                if !self.beside {
                     // SAFETY: the blocks lie inside the stretch, so the target lies inside its place in the staging.
                     let landed = unsafe { transfer.by_calls(self.store, 0) };
                     return self.land(landed);
-                };
+                }
                 // SAFETY: as above; the staging outlives the transfer.
-                unsafe { self.queue.start(self.store, fd, transfer) };
+                unsafe { self.queue.start(self.store, transfer) };
             }
-            if self.beside.is_none() {
+            if !self.beside {
                 return;
             }
         }
