@@ -54,8 +54,17 @@ pub struct Options {
     pub rank_memory: Option<u64>,
 
     /// Directory on a disk for what does not fit in memory [default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    pub scratch: Option<PathBuf>,
+    ///
+    /// May be repeated, for directories on disks of their own: ranks' memory is spread over all of them in stripes, and
+    /// messages that do not fit go to the first. $BDRUN_SCRATCH is a list with colons between.
+    #[arg(long, value_name = "DIR", action = clap::ArgAction::Append)]
+    pub scratch: Vec<PathBuf>,
+
+    /// Whether memory is compressed on its way to scratch
+    ///
+    /// This version writes it as it is, which 'none' asks for and 'auto' amounts to; 'lz4' is refused.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Compress::Auto)]
+    pub compress: Compress,
 
     /// Put the ranks into a cgroup whose limit the kernel enforces
     ///
@@ -133,6 +142,18 @@ pub enum Memory {
     Bytes(u64),
     /// A share of what is really available, in (0, 1].
     Share(f64),
+}
+
+/// How memory is compressed on its way to scratch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Compress {
+    /// Where that makes it faster: nowhere yet.
+    #[default]
+    Auto,
+    /// By LZ4; not built in yet, and refused.
+    Lz4,
+    /// Not at all.
+    None,
 }
 
 /// What `bdrun` itself prints. What ranks print is always passed on.
@@ -433,7 +454,7 @@ mod tests {
 
     #[test]
     fn all_options() {
-        let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s \
+        let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s --scratch /t \
                     --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
                     --env C= --processors 3 --tracker uffd --frames pool prog";
         let options = parse(line).unwrap();
@@ -441,7 +462,7 @@ mod tests {
         assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
         assert_eq!(options.budget_fraction, 0.25);
         assert_eq!(options.rank_memory, Some(8 << 20));
-        assert_eq!(options.scratch, Some("/s".into()));
+        assert_eq!(options.scratch, ["/s", "/t"].map(PathBuf::from));
         assert_eq!(options.output, OutputKind::Json);
         assert_eq!(options.stats, Some("/t/s.json".into()));
         assert!(options.enforce && options.tag_output);

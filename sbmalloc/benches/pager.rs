@@ -60,9 +60,10 @@ impl Raw {
             .iter()
             .find_map(|n| std::env::var(n).ok())
             .unwrap_or("/var/tmp".into());
+        let dir = dir.split(':').next().unwrap_or_default(); // of several the first
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
-        let file = options.open(&dir)?;
+        let file = options.open(dir)?;
         let layout = Layout::from_size_align(bytes, 2 << 20).expect("layout");
         // SAFETY: not empty; used within its size.
         let buffer = unsafe { System.alloc(layout) };

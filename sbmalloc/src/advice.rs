@@ -34,8 +34,9 @@ pub struct NotOurs {
 /// Gives the content of `content` up: it reads as zeros afterwards, and what it held is neither written to scratch
 /// nor read from there again.
 ///
-/// RAM, and space in the scratch file, of the whole 64 KiB chunks inside the range are given back at once, whether
-/// the range is resident or out; the rest at both ends is merely cleared. The memory stays allocated, and **stays
+/// RAM of the whole 64 KiB chunks inside the range is given back at once, whether the range is resident or out, and
+/// space in the scratch files, unless it is little (below 16 MiB) and the disk has room: then when the disk is full. The
+/// rest at both ends is merely cleared. The memory stays allocated, and **stays
 /// charged** to the [`Account`](crate::Account): it may be written again at any time without asking. To have it
 /// uncharged, free it. RAM that lies in a huge page comes back once the whole page (2 MiB, aligned) is discarded.
 ///

@@ -11,12 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest scratch directory, in bytes.
 const MAX_DIR: usize = 3072;
+/// Scratch directories that are used.
+pub(crate) const MAX_DIRS: usize = 8;
 
 /// Settings of the crate; see [`configure`].
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Directory of the scratch files; `None` means `$BDRUN_SCRATCH`, else `$TMPDIR`, else `/var/tmp`.
-    pub scratch_dir: Option<PathBuf>,
+    /// Directories of the scratch files, at most 8, best each on a disk of its own: memory is spread over them in
+    /// stripes of 8 MiB. Empty means `$BDRUN_SCRATCH`, a list with colons between, else `$TMPDIR`, else `/var/tmp`.
+    pub scratch_dirs: Vec<PathBuf>,
     /// Tracker of explicit arenas made afterwards whose options name none. [`TrackerKind::Auto`] means what
     /// `$BDRUN_TRACKER` says, if it says anything. The heap, made at the first
     /// allocation, uses the same, but `Auto` for [`TrackerKind::Mprotect`], under which system calls fail.
@@ -29,7 +32,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { scratch_dir: None, tracker: TrackerKind::Auto, store: StoreKind::Auto, verify: true }
+        Self { scratch_dirs: vec![], tracker: TrackerKind::Auto, store: StoreKind::Auto, verify: true }
     }
 }
 
@@ -39,18 +42,22 @@ pub enum ConfigError {
     /// The directory's name is too long or holds a NUL byte.
     #[error("{0:?} cannot be a scratch directory: longer than {MAX_DIR} bytes, empty, or with a NUL in it")]
     BadDirectory(PathBuf),
+    /// More directories than are used.
+    #[error("{0} scratch directories: at most {MAX_DIRS} can be used")]
+    TooManyDirectories(usize),
 }
 
 struct Settings {
-    dir: FixedPath<{ MAX_DIR + 1 }>,
-    dir_set: bool,
+    dirs: [FixedPath<{ MAX_DIR + 1 }>; MAX_DIRS],
+    /// How many there are; 0 until they are named or used, and never changed after.
+    dir_count: usize,
     tracker: TrackerKind,
     store: StoreKind,
 }
 
 static SETTINGS: Lock<Settings> = Lock::new(Settings {
-    dir: FixedPath::new(),
-    dir_set: false,
+    dirs: [const { FixedPath::new() }; MAX_DIRS],
+    dir_count: 0,
     tracker: TrackerKind::Auto,
     store: StoreKind::Auto,
 });
@@ -60,19 +67,21 @@ static VERIFY: AtomicBool = AtomicBool::new(true);
 /// where it is, and the directory, once named here or used, is never changed.
 ///
 /// # Errors
-/// [`ConfigError::BadDirectory`] if the name does not fit; whether it can be written shows at the first evict.
+/// See [`ConfigError`]; whether a directory can be written shows at the first evict.
 pub fn configure(config: Config) -> Result<(), ConfigError> {
-    let mut settings = SETTINGS.lock();
-    if let Some(dir) = config.scratch_dir {
+    if config.scratch_dirs.len() > MAX_DIRS {
+        return Err(ConfigError::TooManyDirectories(config.scratch_dirs.len()));
+    }
+    let is_bad = |dir: &&PathBuf| {
         let bytes = dir.as_os_str().as_bytes();
-        if bytes.is_empty() || bytes.len() > MAX_DIR || bytes.contains(&0) {
-            drop(settings);
-            return Err(ConfigError::BadDirectory(dir));
-        }
-        if !settings.dir_set {
-            settings.dir.push(bytes);
-            settings.dir_set = true;
-        }
+        bytes.is_empty() || bytes.len() > MAX_DIR || bytes.contains(&0)
+    };
+    if let Some(bad) = config.scratch_dirs.iter().find(is_bad) {
+        return Err(ConfigError::BadDirectory(bad.clone()));
+    }
+    let mut settings = SETTINGS.lock();
+    if settings.dir_count == 0 {
+        config.scratch_dirs.iter().for_each(|dir| settings.add(dir.as_os_str().as_bytes()));
     }
     settings.tracker = config.tracker;
     settings.store = config.store;
@@ -108,29 +117,47 @@ pub(crate) fn default_store() -> StoreKind {
     SETTINGS.lock().store
 }
 
-/// The scratch directory; fixed by the first call.
-pub(crate) fn scratch_dir() -> &'static CStr {
-    let mut settings = SETTINGS.lock();
-    if !settings.dir_set {
-        settings.dir_set = true;
-        for name in [c"BDRUN_SCRATCH", c"TMPDIR"] {
+impl Settings {
+    /// Adds a directory unless it is empty, too long, or one too many.
+    fn add(&mut self, dir: &[u8]) {
+        if !dir.is_empty() && dir.len() <= MAX_DIR && self.dir_count < MAX_DIRS {
+            self.dirs[self.dir_count].push(dir);
+            self.dir_count += 1;
+        }
+    }
+
+    /// Takes the directories from the environment if none were named.
+    fn fix_dirs(&mut self) {
+        let var = |name: &CStr| {
             // SAFETY: getenv reads the environment block; programs that change it while threads run are
             // in breach of `std::env::set_var`'s contract already.
             let value = unsafe { libc::getenv(name.as_ptr()) };
-            if !value.is_null() {
-                // SAFETY: getenv returns a terminated string.
-                let bytes = unsafe { CStr::from_ptr(value) }.to_bytes();
-                if !bytes.is_empty() && bytes.len() <= MAX_DIR {
-                    settings.dir.push(bytes);
-                    break;
-                }
+            // SAFETY: getenv returns a terminated string.
+            if value.is_null() { &[][..] } else { unsafe { CStr::from_ptr(value) }.to_bytes() }
+        };
+        if self.dir_count == 0 {
+            var(c"BDRUN_SCRATCH").split(|&b| b == b':').for_each(|dir| self.add(dir));
+        }
+        for last in [var(c"TMPDIR"), b"/var/tmp"] {
+            if self.dir_count == 0 {
+                self.add(last);
             }
         }
-        if settings.dir.as_bytes().is_empty() {
-            settings.dir.push(b"/var/tmp");
-        }
     }
-    let dir: *const CStr = settings.dir.as_cstr();
-    // SAFETY: it lies in a static and `dir_set` keeps it from ever being written again.
+}
+
+/// How many scratch directories there are; fixed by the first call.
+pub(crate) fn scratch_dirs() -> usize {
+    let mut settings = SETTINGS.lock();
+    settings.fix_dirs();
+    settings.dir_count
+}
+
+/// Scratch directory `i`, below [`scratch_dirs`].
+pub(crate) fn scratch_dir(i: usize) -> &'static CStr {
+    let mut settings = SETTINGS.lock();
+    settings.fix_dirs();
+    let dir: *const CStr = settings.dirs[i].as_cstr();
+    // SAFETY: it lies in a static, and once there are directories none is ever written again.
     unsafe { &*dir }
 }

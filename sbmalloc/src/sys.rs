@@ -188,10 +188,6 @@ impl<const N: usize> PathBuf<N> {
         self.push(&digits[at..])
     }
 
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
     pub fn as_cstr(&self) -> &std::ffi::CStr {
         std::ffi::CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use bdrun::stats::Stats;
 
-use crate::common::{Directory, LIMIT, bdrun, bdrun_args, beside_others, program};
+use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, beside_others, program};
 
 #[test]
 fn the_number_of_ranks_in_every_form() {
@@ -101,6 +101,27 @@ fn the_environment_of_ranks() {
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0/2 one=1 two 3", "1/2 one=1 two 3"]);
+}
+
+#[test]
+fn several_scratch_directories_are_handed_on() {
+    let _machine = beside_others();
+    let (first, second) = (Directory::new("first"), Directory::new("second"));
+    let expected = format!("{}:{}\n", first.path().display(), second.path().display());
+    let dir = second.path().to_str().expect("UTF-8");
+    let args = ["--scratch", dir, "sh", "-c", "echo $BDRUN_SCRATCH"];
+    assert_eq!(bdrun_on(first.path(), args).succeed().stdout, expected);
+    let missing = bdrun_on(first.path(), ["--scratch", "/no/such/place", "true"]).run();
+    missing.failed_with(120, &["/no/such/place", "--scratch"]);
+}
+
+#[test]
+fn what_cannot_be_compressed_is_said() {
+    let _machine = beside_others();
+    for how in ["auto", "none"] {
+        bdrun_args(["--compress", how, "true"]).succeed();
+    }
+    bdrun_args(["--compress", "lz4", "true"]).run().failed_with(118, &["--compress lz4", "auto or none"]);
 }
 
 #[test]

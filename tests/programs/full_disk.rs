@@ -60,6 +60,27 @@ fn a_full_scratch_directory_is_named_with_need_and_remedy() {
     }
 }
 
+/// Of two directories it is the full one that is named.
+#[test]
+fn of_two_directories_the_full_one_is_named() {
+    let _machine = alone();
+    let disk = match SmallDisk::new(24) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(&why),
+    };
+    let roomy = Directory::new("roomy-disk");
+    let outcome = bdrun_on(
+        roomy.path(),
+        ["--scratch".into(), disk.path().display().to_string()]
+            .into_iter()
+            .chain("-np 8 --memory 64M sweep 32M 3".split_whitespace().map(String::from)),
+    )
+    .run();
+    outcome.failed_with(121, &["scratch is full", &disk.path().display().to_string()]);
+    assert!(!outcome.stderr.contains(&roomy.path().display().to_string()), "{outcome:?}");
+    assert_eq!(disk.used(), 0);
+}
+
 /// As long as somebody in RAM can finish, a full disk only means that nobody is moved out.
 #[test]
 fn a_job_goes_on_while_residents_can_finish() {

@@ -6,7 +6,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `setup.rs` | what must be there before the first rank: program, scratch, budget, segment |
+//! | `setup.rs` | what must be there before the first rank: program, budget, segment |
+//! | `scratch.rs` | the scratch directories |
 //! | `listen.rs` | the two listening threads |
 //! | `observe.rs` | from state words to scheduler events |
 //! | `orders.rs` | from scheduler effects to state words and processes |
@@ -22,6 +23,7 @@ mod observe;
 mod orders;
 mod preload;
 mod report;
+mod scratch;
 mod setup;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -282,7 +284,7 @@ impl<'a> Job<'a> {
                 match &mut ending {
                     Ending::Deadlock { detail, .. } => *detail = Some(self.what_ranks_wait_for()),
                     Ending::ScratchFull { directory, .. } => {
-                        *directory = Some(self.setup.scratch_dir.display().to_string());
+                        *directory = scratch::fullest(&self.setup.scratch_dirs);
                     }
                     _ => {}
                 }
@@ -444,7 +446,8 @@ impl<'a> Job<'a> {
                         FailureKind::ScratchFull => Ending::ScratchFull {
                             rank,
                             need: bytes,
-                            directory: Some(self.setup.scratch_dir.display().to_string()),
+                            // Only messages are reported so.
+                            directory: self.setup.scratch_dirs.first().map(|dir| dir.display().to_string()),
                         },
                         FailureKind::Scratch => Ending::ScratchBroken(text),
                         FailureKind::MemoryLimit => Ending::Memory(text),

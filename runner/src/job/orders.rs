@@ -10,6 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::Job;
 use super::observe::Pending;
+use super::scratch;
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::{Effect, Event};
@@ -93,7 +94,7 @@ impl Job<'_> {
             ("BDRUN_FDS", OsString::from(fds)),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
             ("BDRUN_TRACKER", self.setup.tracker.to_string().into()),
-            ("BDRUN_SCRATCH", self.setup.scratch_dir.clone().into_os_string()),
+            ("BDRUN_SCRATCH", scratch::join(&self.setup.scratch_dirs)),
         ] {
             env.push((name.into(), value));
         }

@@ -1,19 +1,17 @@
 //! What must be there before the first rank starts.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use sbmalloc::{FramePool, TrackerChoice};
 
-use super::preload;
+use super::{preload, scratch};
 use crate::budget;
-use crate::cli::{Frames, Options, Tracker};
+use crate::cli::{Compress, Frames, Options, Tracker};
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::scheduler::Limits;
@@ -28,7 +26,8 @@ pub(super) struct Setup {
     pub program: PathBuf,
     /// The library put in front of it.
     pub preload: Option<PathBuf>,
-    pub scratch_dir: PathBuf,
+    /// At least one; the first also takes messages that do not fit.
+    pub scratch_dirs: Vec<PathBuf>,
     pub segment: Arc<Segment>,
     pub mail: Mail,
     pub limits: Limits,
@@ -43,16 +42,15 @@ pub(super) struct Setup {
 
 impl Setup {
     pub fn new(options: &Options) -> Result<Self, Ending> {
+        if options.compress == Compress::Lz4 {
+            let text = "--compress lz4: this version cannot compress what goes to scratch; use auto or none";
+            return Err(Ending::Usage(text.into()));
+        }
         let program = find_program(options.program())?;
         let preload = preload::library(options.preload, &program)?;
         let mut notes = Vec::new();
-        let scratch_dir = scratch_directory(options, &mut notes)?;
-        let spill = unlinked_file(&scratch_dir).map_err(|error| {
-            Ending::Setup(format!(
-                "cannot make files in the scratch directory {}: {error}; name another with --scratch",
-                scratch_dir.display()
-            ))
-        })?;
+        let scratch_dirs = scratch::directories(options, &mut notes)?;
+        let spill = scratch::make_file_in_each(&scratch_dirs)?;
         let total = budget::available()
             .and_then(|available| budget::budget(options, &available))
             .map_err(|error| Ending::Setup(error.to_string()))?
@@ -101,7 +99,7 @@ impl Setup {
         Ok(Self {
             program,
             preload,
-            scratch_dir,
+            scratch_dirs,
             segment: Arc::new(segment),
             mail,
             limits,
@@ -183,44 +181,6 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
         .ok_or(Ending::NotFound(text))
 }
 
-fn scratch_directory(options: &Options, notes: &mut Vec<String>) -> Result<PathBuf, Ending> {
-    let from_env = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let named = options.scratch.clone().or_else(|| from_env("BDRUN_SCRATCH"));
-    let dir = named.or_else(|| from_env("TMPDIR")).unwrap_or_else(|| "/var/tmp".into());
-    let dir = dir.canonicalize().map_err(|error| {
-        Ending::Setup(format!("scratch directory {}: {error}; name another with --scratch", dir.display()))
-    })?;
-    if !dir.is_dir() {
-        return Err(Ending::Setup(format!("scratch: {} is no directory", dir.display())));
-    }
-    if statfs(&dir).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC) {
-        notes.push(format!(
-            "scratch directory {} lies in memory (tmpfs): what is evicted there frees nothing; name a disk with --scratch",
-            dir.display()
-        ));
-    }
-    Ok(dir)
-}
-
-/// A file without a name, so that nothing is left of it whatever happens.
-fn unlinked_file(dir: &Path) -> std::io::Result<OwnedFd> {
-    let mut open = std::fs::OpenOptions::new();
-    open.read(true).write(true).mode(0o600);
-    match open.clone().custom_flags(libc::O_TMPFILE).open(dir) {
-        Ok(file) => Ok(file.into()),
-        Err(error)
-            if error.raw_os_error() == Some(libc::EOPNOTSUPP)
-                || error.raw_os_error() == Some(libc::EISDIR) =>
-        {
-            let path = dir.join(format!(".bdrun-spill-{}", std::process::id()));
-            let file = open.create_new(true).open(&path)?;
-            std::fs::remove_file(&path)?;
-            Ok(file.into())
-        }
-        Err(error) => Err(error),
-    }
-}
-
 /// Why the first rank could not be started, as an ending.
 pub(super) fn cannot_start(program: &Path, rank: u32, error: &SpawnError) -> Ending {
     match error {
@@ -246,15 +206,5 @@ mod tests {
         assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound(_))));
         assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound(_))));
         assert!(matches!(find_program(OsStr::new("/etc/passwd")), Err(Ending::NotExecutable(..))));
-    }
-
-    #[test]
-    fn a_spill_file_has_no_name() {
-        let dir = std::env::temp_dir().join(format!("bdrun-setup-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let _file = unlinked_file(&dir).unwrap();
-        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
-        std::fs::remove_dir_all(&dir).unwrap();
-        assert!(unlinked_file(&dir).is_err());
     }
 }

@@ -3,6 +3,7 @@
 use super::{Arena, Inner, STORED};
 use crate::pager::{self, Moved};
 use crate::set::ArenaSet;
+use crate::store::Store;
 use crate::sys::{CHUNK, Fd, GRANULE};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,7 +73,7 @@ pub struct ArenaStats {
     pub huge: Option<usize>,
     /// Blocks of 64 KiB that the scratch file holds and that would be read by a restore.
     pub stored_blocks: usize,
-    /// Space the scratch file takes, as its file system reports it: 0 before the first evict.
+    /// Space the scratch files take, as their file systems report it: 0 before the first evict.
     pub on_scratch: u64,
     /// Evicts begun while something of it was in RAM.
     pub evictions: u64,
@@ -141,7 +142,7 @@ impl Inner {
             in_ram: pages.map(|p| p.present),
             huge: pages.map(|p| p.huge),
             stored_blocks: (0..extent / CHUNK).filter(stored).count(),
-            on_scratch: self.store().map_or(0, |store| on_disk(store.mapping_fd())),
+            on_scratch: self.store().map_or(0, |store| on_disk(store, extent as u64)),
             evictions: load(&self.totals.evictions),
             restores: load(&self.totals.restores),
             evicted: load(&self.totals.evicted),
@@ -154,12 +155,23 @@ impl Inner {
     }
 }
 
-fn on_disk(fd: i32) -> u64 {
-    // SAFETY: a zeroed stat is valid, and the kernel fills it.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        if libc::fstat(fd, &mut stat) == 0 { stat.st_blocks as u64 * 512 } else { 0 }
+/// Space that all files of the store take, which hold `extent` bytes.
+fn on_disk(store: &dyn Store, extent: u64) -> u64 {
+    let size = |fd| {
+        // SAFETY: a zeroed stat is valid, and the kernel fills it.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &mut stat) == 0 { stat.st_blocks as u64 * 512 } else { 0 }
+        }
+    };
+    // The files take turns, so the first comes back after the last.
+    let first = store.mapping_fd(0);
+    let (mut sum, mut end) = (size(first), store.piece_end(0));
+    while end < extent && store.mapping_fd(end) != first {
+        sum += size(store.mapping_fd(end));
+        end = store.piece_end(end);
     }
+    sum
 }
 
 /// Pages of the process's own, in bytes.

@@ -3,7 +3,7 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
-use super::own::{Buffers, Session};
+use super::own::{Buffers, Session, piece_end};
 use super::pagemap::{Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -139,8 +139,8 @@ impl Stage {
 struct Reader<'a> {
     arena: &'a Inner,
     store: &'a dyn Store,
-    /// Where to read beside, if that is to be done.
-    beside: Option<i32>,
+    /// Whether to read beside.
+    beside: bool,
     queue: &'a mut Queue,
     /// The groups that are filled, the older first.
     stages: [Option<Stage>; 2],
@@ -182,7 +182,7 @@ impl Reader<'_> {
 
     /// Starts reads until the queue is full or all is asked for; without a queue makes one read, of the oldest.
     fn feed(&mut self) {
-        let most = if self.beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS };
+        let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
         for k in 0..2 {
             while let Some(stage) = &mut self.stages[k] {
                 if self.queue.is_full() || stage.is_asked() {
@@ -190,7 +190,7 @@ impl Reader<'_> {
                 }
                 let end = stage.stretch.1.end / CHUNK;
                 let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
-                let Some(blocks) = plan::next_stored(stage.next..end, most, state) else {
+                let Some(mut blocks) = plan::next_stored(stage.next..end, most, state) else {
                     stage.next = end;
                     let (at, unit) = (stage.stretch.0, stage.staged.unit());
                     if let Some((next, bytes)) = stage.group.stretch(at, unit) {
@@ -199,6 +199,7 @@ impl Reader<'_> {
                     }
                     continue;
                 };
+                blocks.end = blocks.end.min(piece_end(self.store, blocks.start * CHUNK) / CHUNK);
                 // The last one only as far as it is in use: what lies behind is zeros, in the file as in the staging.
                 let last = blocks.clone().find(|&i| self.arena.pages_in_use(i) < CHUNK / PAGE);
                 let (end, unused) = match last {
@@ -210,15 +211,15 @@ impl Reader<'_> {
                 let (offset, len) = (blocks.start * CHUNK, (end - blocks.start) * CHUNK - unused);
                 let at = stage.stretch.2 + offset - stage.stretch.1.start;
                 let transfer = Transfer { direction: Direction::Read, offset, at, len };
-                let Some(fd) = self.beside else {
+                if !self.beside {
                     // SAFETY: the blocks lie inside the stretch, so the target lies inside its place in the staging.
                     let landed = unsafe { transfer.by_calls(self.store, 0) };
                     return self.land(landed);
-                };
+                }
                 // SAFETY: as above; the staging outlives the transfer.
-                unsafe { self.queue.start(self.store, fd, transfer) };
+                unsafe { self.queue.start(self.store, transfer) };
             }
-            if self.beside.is_none() {
+            if !self.beside {
                 return;
             }
         }

@@ -7,7 +7,7 @@
 
 use super::history::Past;
 use super::look::{BLOCK_PAGES, WINDOW_GRANULES, read_block};
-use super::own::{Buffers, Session, block_bytes, lengthen, no_space_or, open};
+use super::own::{Buffers, Session, block_bytes, lengthen, no_space_or, open, piece_end};
 use super::pagemap::{Page, Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -123,8 +123,8 @@ struct Leaving {
 struct Writer<'a, 'g> {
     arena: &'a Inner,
     store: &'a dyn Store,
-    /// Where to write beside, if that is to be done.
-    beside: Option<i32>,
+    /// Whether to write beside.
+    beside: bool,
     queue: &'a mut Queue,
     /// What was decided and not carried out yet.
     batch: Batch,
@@ -236,7 +236,7 @@ impl Writer<'_, '_> {
 
     /// Blocks of a write.
     fn most(&self) -> usize {
-        if self.beside.is_some() { PIECE_BLOCKS } else { BATCH_BLOCKS }
+        if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS }
     }
 
     fn set(&self, blocks: Range<usize>, state: u8) {
@@ -259,9 +259,11 @@ impl Writer<'_, '_> {
                 self.arena.set_sum(i, xxh3_128(block_bytes(self.arena, i)));
             }
         }
-        let most = self.most();
-        for first in blocks.clone().step_by(most) {
-            self.write(first..blocks.end.min(first + most))?;
+        let (most, mut first) = (self.most(), blocks.start);
+        while first < blocks.end {
+            let end = blocks.end.min(first + most).min(piece_end(self.store, first * CHUNK) / CHUNK);
+            self.write(first..end)?;
+            first = end;
         }
         Ok(())
     }
@@ -269,7 +271,7 @@ impl Writer<'_, '_> {
     fn write(&mut self, blocks: Range<usize>) -> Result<(), PagerError> {
         let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
         let transfer = Transfer { direction: Direction::Write, offset, at: self.arena.base + offset, len };
-        if let Some(fd) = self.beside {
+        if self.beside {
             if self.queue.is_full() {
                 self.wait();
             }
@@ -279,7 +281,7 @@ impl Writer<'_, '_> {
                 }
                 // SAFETY: the blocks lie in the arena, are readable, and nobody writes or unmaps them before
                 // the transfer has ended: a group is mapped after that, and `self` does not end before.
-                unsafe { self.queue.start(self.store, fd, transfer) };
+                unsafe { self.queue.start(self.store, transfer) };
             }
             self.verdict()?;
             // The older group may have landed meanwhile: its RAM is wanted.
@@ -387,7 +389,7 @@ impl Writer<'_, '_> {
         match self.failed {
             Some((at, e)) => {
                 let needed = self.arena.extent().saturating_sub(at as usize);
-                Err(no_space_or(e, "write the scratch file", at as usize, needed))
+                Err(no_space_or(self.store, e, "write the scratch file", Some(at as usize), needed))
             }
             None => Ok(()),
         }
@@ -405,18 +407,23 @@ impl Writer<'_, '_> {
                     let _ = block.compare_exchange(STORED, STALE, Ordering::AcqRel, Ordering::Relaxed);
                 }
             }
-            no_space_or(e, "flush the scratch file", 0, group.len_bytes())
+            no_space_or(self.store, e, "flush the scratch file", None, group.len_bytes())
         })?;
         let mut k = 0;
         while let Some((next, bytes)) = group.stretch(k, usize::MAX) {
             k = next;
-            let (at, fd) = (arena.base + bytes.start, self.store.mapping_fd());
-            sys::map_file_over(at, bytes.len(), fd, bytes.start as u64)
-                .map_err(|e| PagerError::io("map the scratch file", bytes.start, e))?;
-            for g in bytes.start / GRANULE..bytes.end / GRANULE {
-                self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
-                arena.set_place(g, true);
-                frames::release(arena, g);
+            let mut from = bytes.start;
+            while from < bytes.end {
+                let end = bytes.end.min(piece_end(self.store, from));
+                let fd = self.store.mapping_fd(from as u64);
+                sys::map_file_over(arena.base + from, end - from, fd, from as u64)
+                    .map_err(|e| PagerError::io("map the scratch file", from, e))?;
+                for g in from / GRANULE..end / GRANULE {
+                    self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
+                    arena.set_place(g, true);
+                    frames::release(arena, g);
+                }
+                from = end;
             }
             arena.epoch.fetch_add(1, Ordering::AcqRel);
         }

@@ -6,14 +6,14 @@ use super::out::Goal;
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::{Moved, PagerError, plan};
 use crate::advice::Advice;
-use crate::arena::Inner;
-use crate::config;
+use crate::arena::{HOLE, Inner};
 use crate::lock::{Guard, Lock};
 use crate::protection::Lifted;
 use crate::set::ArenaSet;
 use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
 use crate::threads::{self, Masked, Parked};
+use std::sync::atomic::Ordering;
 
 /// What a session works with, in static memory.
 pub(crate) struct Buffers {
@@ -79,24 +79,38 @@ impl Session {
             return Ok(goal.moved);
         }
         set.arenas().filter(|a| a.in_ram() > 0).for_each(|a| a.totals.begin_evict());
-        // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
-        // afterwards nobody could tell whether what was computed from it is right.
-        self.verify_touched(set)?;
-        for arena in set.arenas() {
-            self.sweep(arena, &mut goal, |g| arena.is_touched(g) && arena.is_left_out(g))?;
+        let mut done = self.evict_towards(set, &mut goal, outlook);
+        if matches!(done, Err(PagerError::NoSpace { .. })) && give_back(set) {
+            done = self.evict_towards(set, &mut goal, outlook);
         }
-        (goal.progress)(goal.left);
-        if target == 0 {
-            for arena in set.arenas() {
-                self.sweep(arena, &mut goal, |g| !arena.is_left_out(g))?;
-            }
-        } else {
-            self.evict_some(set, &mut goal, outlook)?;
-        }
+        done?;
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.store().inspect(|store| store.drop_cache());
         }
         Ok(goal.moved)
+    }
+
+    fn evict_towards(
+        &mut self,
+        set: &ArenaSet,
+        goal: &mut Goal,
+        outlook: Option<Outlook>,
+    ) -> Result<(), PagerError> {
+        // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
+        // afterwards nobody could tell whether what was computed from it is right.
+        self.verify_touched(set)?;
+        for arena in set.arenas() {
+            self.sweep(arena, goal, |g| arena.is_touched(g) && arena.is_left_out(g))?;
+        }
+        (goal.progress)(goal.left);
+        if goal.target == 0 {
+            for arena in set.arenas() {
+                self.sweep(arena, goal, |g| !arena.is_left_out(g))?;
+            }
+        } else {
+            self.evict_some(set, goal, outlook)?;
+        }
+        Ok(())
     }
 
     /// Evicts until the goal is reached: what is clean and not likely to be used, what is not likely to be
@@ -190,10 +204,9 @@ impl Session {
         Ok(room.moved)
     }
 
-    /// The descriptor for transfers of the store made beside the work on `bytes` bytes, if it pays and is possible.
-    pub fn beside(&mut self, store: &dyn Store, bytes: usize) -> Option<i32> {
-        let fd = store.async_fd().filter(|_| bytes >= plan::BESIDE_FROM)?;
-        self.buffers.queue.is_ready().then_some(fd)
+    /// Whether transfers of the store are made beside the work on `bytes` bytes: if it pays and is possible.
+    pub fn beside(&mut self, store: &dyn Store, bytes: usize) -> bool {
+        bytes >= plan::BESIDE_FROM && store.async_fd(0).is_some() && self.buffers.queue.is_ready()
     }
 }
 
@@ -224,15 +237,44 @@ pub(super) fn open(arena: &Inner) -> Result<&dyn Store, PagerError> {
 pub(super) fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerError> {
     let extent = arena.extent();
     let made = store.ensure_len((extent + GRANULE) as u64);
-    made.map_err(|e| no_space_or(e, "lengthen the scratch file", extent, 0))
+    made.map_err(|e| no_space_or(store, e, "lengthen the scratch file", None, 0))
 }
 
-pub(super) fn no_space_or(errno: Errno, op: &'static str, offset: usize, needed: usize) -> PagerError {
+/// Gives back what the scratch files need not keep; whether there may have been any.
+fn give_back(set: &ArenaSet) -> bool {
+    set.arenas().fold(false, |any, arena| {
+        let is_hole = |i: &usize| arena.block(*i).load(Ordering::Acquire) == HOLE;
+        let (mut at, end) = (0, arena.extent() / CHUNK);
+        let mut zeros = std::iter::from_fn(|| {
+            let first = (at..end).find(is_hole)?;
+            at = (first..end).find(|i| !is_hole(i)).unwrap_or(end);
+            Some(((first * CHUNK) as u64, ((at - first) * CHUNK) as u64))
+        });
+        any | arena.store().is_some_and(|store| store.give_back(&mut zeros))
+    })
+}
+
+/// Where the file that holds byte `offset` is followed by another.
+pub(super) fn piece_end(store: &dyn Store, offset: usize) -> usize {
+    usize::try_from(store.piece_end(offset as u64)).unwrap_or(usize::MAX)
+}
+
+/// The error of a call on the store, at an offset if that is known.
+pub(super) fn no_space_or(
+    store: &dyn Store,
+    errno: Errno,
+    op: &'static str,
+    offset: Option<usize>,
+    needed: usize,
+) -> PagerError {
     match errno.0 {
         libc::ENOSPC | libc::EDQUOT => PagerError::NoSpace {
             needed: needed as u64,
-            dir: config::scratch_dir().to_str().unwrap_or("(name is not UTF-8)"),
+            dir: store
+                .directory(offset.map(|offset| offset as u64))
+                .to_str()
+                .unwrap_or("(name is not UTF-8)"),
         },
-        _ => PagerError::io(op, offset, errno),
+        _ => PagerError::io(op, offset.unwrap_or(0), errno),
     }
 }

@@ -46,7 +46,7 @@ impl Store for MemoryStore {
 
     fn drop_cache(&self) {}
 
-    fn mapping_fd(&self) -> i32 {
+    fn mapping_fd(&self, _: u64) -> i32 {
         self.fd.0
     }
 }

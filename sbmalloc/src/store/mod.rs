@@ -1,16 +1,20 @@
-//! Where evicted blocks are kept: one scratch file per arena, behind a trait.
+//! Where evicted blocks are kept: a scratch file per arena and directory, behind a trait.
 
 mod file;
 mod memory;
 mod queue;
+mod striped;
 
-pub(crate) use file::{FileStore, Mode};
+pub(crate) use file::Mode;
 pub(crate) use memory::MemoryStore;
 pub(crate) use queue::{Direction, Landed, Queue, Transfer};
+pub(crate) use striped::Striped;
 
+use crate::config;
 use crate::sys::Errno;
+use std::ffi::CStr;
 
-/// A scratch file. No method may allocate or touch an arena except through the buffers it is given.
+/// A scratch file, or several as one. No method may allocate or touch an arena except through the buffers it is given.
 ///
 /// Block *i* of the arena lies at byte offset `i * 64 KiB`. Offsets, lengths and addresses are multiples of
 /// 4 KiB except after a short transfer by a store that makes such.
@@ -18,7 +22,7 @@ pub trait Store: Sync {
     /// Writes the `len` bytes at `from`; may write fewer. Returns the bytes written.
     ///
     /// # Errors
-    /// The error number; `EINTR` and `EAGAIN` are retried by the caller.
+    /// The error number; `EINTR` and `EAGAIN` are retried by the caller, for a second.
     ///
     /// # Safety
     /// `from` is readable for `len` bytes.
@@ -27,17 +31,23 @@ pub trait Store: Sync {
     /// Reads up to `len` bytes to `to`. Returns the bytes read, 0 at the end of the file.
     ///
     /// # Errors
-    /// The error number; `EINTR` and `EAGAIN` are retried by the caller.
+    /// The error number; `EINTR` and `EAGAIN` are retried by the caller, for a second.
     ///
     /// # Safety
     /// `to` is writable for `len` bytes.
     unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno>;
 
-    /// Makes a range read as zeros and gives its space back.
+    /// Makes a range read as zeros without writing or reading it from then on; gives its space back where that pays.
     ///
     /// # Errors
     /// The error number; the caller writes zeros instead, or keeps the range marked stale.
     fn punch(&self, offset: u64, len: u64) -> Result<(), Errno>;
+
+    /// The disk is full: gives back the space that [`punch`](Self::punch) kept, in these ranges (offset, length),
+    /// which read as zeros. Whether there may have been any.
+    fn give_back(&self, _zeros: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
+        false
+    }
 
     /// Makes the file at least `len` bytes long, sparse.
     ///
@@ -54,22 +64,39 @@ pub trait Store: Sync {
     /// After a restore, when nothing maps the file: drops what the kernel cached of it.
     fn drop_cache(&self);
 
-    /// The descriptor to map while evicted.
-    fn mapping_fd(&self) -> i32;
+    /// Where the file that holds byte `offset` is followed by another: no transfer or mapping that begins at
+    /// `offset` goes beyond. A multiple of 2 MiB.
+    fn piece_end(&self, _offset: u64) -> u64 {
+        u64::MAX
+    }
+
+    /// The descriptor to map while evicted, at the same offset, up to [`piece_end`](Self::piece_end).
+    fn mapping_fd(&self, offset: u64) -> i32;
+
+    /// The directory, for the report of a full one: of byte `offset`, or if that is not known of the last failure.
+    fn directory(&self, _offset: Option<u64>) -> &'static CStr {
+        config::scratch_dir(0)
+    }
 
     /// The descriptor through which the pager may run several transfers beside its own work, by the kernel's
-    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at);
-    /// `None` where the kernel would make them one after the other anyway.
-    fn async_fd(&self) -> Option<i32> {
+    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at), from byte
+    /// `offset` to [`piece_end`](Self::piece_end). `None` where the kernel would make them one after the other
+    /// anyway; then for every offset.
+    fn async_fd(&self, _offset: u64) -> Option<i32> {
         None
     }
 
-    /// Is told how such a transfer ended, and says what the pager is to believe. Whatever is not all of
-    /// it is finished by `write_at` or `read_at`.
+    /// Is told how such a transfer from byte `offset` ended, and says what the pager is to believe. Whatever is not
+    /// all of it is finished by `write_at` or `read_at`.
     ///
     /// # Errors
     /// Those the kernel reported, or others.
-    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    fn async_result(
+        &self,
+        _is_write: bool,
+        _offset: u64,
+        result: Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
         result
     }
 }
@@ -104,7 +131,7 @@ impl std::fmt::Debug for StoreKind {
 
 /// An opened store, held inside the arena's own metadata so that opening one needs no heap.
 pub(crate) enum Backing {
-    File(FileStore),
+    Files(Striped),
     Memory(MemoryStore),
     Custom(&'static dyn Store),
 }
@@ -112,9 +139,9 @@ pub(crate) enum Backing {
 impl Backing {
     pub fn open(kind: StoreKind) -> Result<Self, Errno> {
         Ok(match kind {
-            StoreKind::Auto => Self::File(FileStore::open(Mode::Beside)?),
-            StoreKind::Direct => Self::File(FileStore::open(Mode::Direct)?),
-            StoreKind::Buffered => Self::File(FileStore::open(Mode::Buffered)?),
+            StoreKind::Auto => Self::Files(Striped::open(Mode::Beside)?),
+            StoreKind::Direct => Self::Files(Striped::open(Mode::Direct)?),
+            StoreKind::Buffered => Self::Files(Striped::open(Mode::Buffered)?),
             StoreKind::Memory => Self::Memory(MemoryStore::open()?),
             StoreKind::Custom(store) => Self::Custom(store),
         })
@@ -122,10 +149,31 @@ impl Backing {
 
     pub fn as_store(&self) -> &dyn Store {
         match self {
-            Self::File(store) => store,
+            Self::Files(store) => store,
             Self::Memory(store) => store,
             Self::Custom(store) => *store,
         }
+    }
+}
+
+/// What is left of the readiness to repeat a call that was interrupted or found something busy.
+struct Patience(u32);
+
+impl Patience {
+    fn new() -> Self {
+        Self(1000)
+    }
+
+    /// Whether the call is to be repeated after error `e`; if so, waits a millisecond.
+    fn is_left(&mut self, e: Errno) -> bool {
+        if !matches!(e.0, libc::EINTR | libc::EAGAIN) || self.0 == 0 {
+            return false;
+        }
+        self.0 -= 1;
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        // SAFETY: reads one timespec.
+        unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+        true
     }
 }
 
@@ -140,14 +188,14 @@ pub(crate) unsafe fn write_all(
     from: *const u8,
     len: usize,
 ) -> Result<(), (u64, Errno)> {
-    let mut done = 0;
+    let (mut done, mut patience) = (0, Patience::new());
     while done < len {
         // SAFETY: `done < len`, so the rest is readable by this function's contract.
         match unsafe { store.write_at(offset + done as u64, from.add(done), len - done) } {
             // A device that accepts nothing and reports nothing is full in all but name.
             Ok(0) => return Err((offset + done as u64, Errno(libc::ENOSPC))),
-            Ok(n) => done += n,
-            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+            Ok(n) => (done, patience) = (done + n, Patience::new()),
+            Err(e) if patience.is_left(e) => {}
             Err(e) => return Err((offset + done as u64, e)),
         }
     }
@@ -164,13 +212,13 @@ pub(crate) unsafe fn read_all(
     to: *mut u8,
     len: usize,
 ) -> Result<(), (u64, Errno)> {
-    let mut done = 0;
+    let (mut done, mut patience) = (0, Patience::new());
     while done < len {
         // SAFETY: `done < len`, so the rest is writable by this function's contract.
         match unsafe { store.read_at(offset + done as u64, to.add(done), len - done) } {
             Ok(0) => return Err((offset + done as u64, Errno(libc::EIO))),
-            Ok(n) => done += n,
-            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+            Ok(n) => (done, patience) = (done + n, Patience::new()),
+            Err(e) if patience.is_left(e) => {}
             Err(e) => return Err((offset + done as u64, e)),
         }
     }

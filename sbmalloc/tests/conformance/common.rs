@@ -163,6 +163,8 @@ pub struct Faulty {
     pub rough: bool,
     /// Answer `EOPNOTSUPP` to punching.
     pub no_holes: bool,
+    /// Space that was kept: what is given back makes room.
+    pub kept: AtomicU64,
     /// Let transfers be made beside, on a direct file.
     pub beside: bool,
     /// Transfers that were made beside, whatever was said of them.
@@ -192,6 +194,7 @@ impl Faulty {
             calls: AtomicU64::new(0),
             rough,
             no_holes,
+            kept: AtomicU64::new(0),
             beside,
             made_beside: AtomicU64::new(0),
         }))
@@ -204,6 +207,7 @@ impl Faulty {
         self.room.store(-1, Ordering::Relaxed);
         self.readable.store(-1, Ordering::Relaxed);
         self.calls.store(0, Ordering::Relaxed);
+        self.kept.store(0, Ordering::Relaxed);
     }
 
     fn turn(&self, len: usize) -> Result<usize, Errno> {
@@ -255,6 +259,15 @@ impl Store for Faulty {
         let r = unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as i64, len as i64) };
         if r == 0 { Ok(()) } else { Err(Errno::last()) }
     }
+    fn give_back(&self, zeros: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
+        let kept = self.kept.load(Ordering::Relaxed);
+        let back = zeros.map(|(offset, len)| self.punch(offset, len).map_or(0, |()| len)).sum::<u64>();
+        if kept > 0 && back >= kept {
+            self.kept.store(0, Ordering::Relaxed);
+            self.room.store(-1, Ordering::Relaxed);
+        }
+        kept > 0
+    }
     fn ensure_len(&self, len: u64) -> Result<(), Errno> {
         // SAFETY: touches the file only. The largest length asked for is the last.
         let r = unsafe { libc::ftruncate(self.fd.as_raw_fd(), len as i64) };
@@ -264,19 +277,18 @@ impl Store for Faulty {
         Ok(())
     }
     fn drop_cache(&self) {}
-    fn mapping_fd(&self) -> i32 {
+    fn mapping_fd(&self, _: u64) -> i32 {
         self.fd.as_raw_fd()
     }
-    fn async_fd(&self) -> Option<i32> {
+    fn async_fd(&self, _: u64) -> Option<i32> {
         self.beside.then(|| self.fd.as_raw_fd())
     }
-    fn async_result(&self, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    fn async_result(&self, is_write: bool, _: u64, result: Result<usize, Errno>) -> Result<usize, Errno> {
         self.made_beside.fetch_add(1, Ordering::Relaxed);
-        // What it was is not said: an error stands for either direction.
-        if self.room.load(Ordering::Relaxed) >= 0 && countdown(&self.room) {
+        if is_write && countdown(&self.room) {
             return Err(Errno(libc::ENOSPC));
         }
-        if self.readable.load(Ordering::Relaxed) >= 0 && countdown(&self.readable) {
+        if !is_write && countdown(&self.readable) {
             return Err(Errno(libc::EIO));
         }
         self.turn(result?)

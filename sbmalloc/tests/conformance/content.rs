@@ -55,15 +55,16 @@ fn discarded_content_is_zero_and_gone() {
 fn discarding_gives_space_on_scratch_back() {
     for store in [StoreKind::Auto, StoreKind::Buffered, StoreKind::Memory] {
         let (set, arena) = arena((TrackerKind::Hash, store, FrameKind::Anon, HugePolicy::Never));
-        let mut block = Block::new(&arena, 8 * MIB);
+        let mut block = Block::new(&arena, 24 * MIB);
         block.fill(1);
         patiently(|| set.evict()).expect("evict");
         let before = arena.stats();
-        assert!(before.on_scratch >= 8 * MIB as u64, "{before:?}");
-        assert_eq!(before.stored_blocks, 8 * MIB / CHUNK);
-        discard(&mut block.bytes_mut()[MIB..7 * MIB]).expect("ours");
+        assert!(before.on_scratch >= 24 * MIB as u64, "{before:?}");
+        assert_eq!(before.stored_blocks, 24 * MIB / CHUNK);
+        // Below 16 MiB it may be kept.
+        discard(&mut block.bytes_mut()[MIB..23 * MIB]).expect("ours");
         let after = arena.stats();
-        assert!(after.on_scratch + 6 * MIB as u64 <= before.on_scratch, "{after:?}");
+        assert!(after.on_scratch + 22 * MIB as u64 <= before.on_scratch, "{after:?}");
         assert_eq!(after.stored_blocks, 2 * MIB / CHUNK);
         assert_eq!(patiently(|| set.restore()).expect("restore").bytes, 2 * MIB as u64);
     }

@@ -40,6 +40,40 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
 }
 
 #[test]
+fn space_kept_for_zeros_is_given_back_before_the_disk_counts_as_full() {
+    for make in WAYS {
+        let store = make(false, false);
+        let (set, arena) =
+            arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let mut block = Block::new(&arena, 20 * MIB);
+        block.fill(1);
+        set.evict().expect("evict");
+        set.restore().expect("restore");
+        block.bytes_mut()[3 * MIB..5 * MIB].fill(0);
+        set.evict().expect("evict");
+        set.restore().expect("restore");
+        block.bytes_mut()[6 * MIB..7 * MIB].fill(9);
+        store.room.store(0, Ordering::Relaxed);
+        store.kept.store(2 * MIB as u64, Ordering::Relaxed);
+        set.evict().expect("there is room once it is given back");
+        set.restore().expect("restore");
+        let expected = |at: usize| {
+            [(3, 5, 0), (6, 7, 9)].iter().find(|r| (r.0 * MIB..r.1 * MIB).contains(&at)).map(|r| r.2)
+        };
+        let mut model = Block::new(&arena, block.len);
+        model.fill(1);
+        assert!(
+            block
+                .bytes()
+                .iter()
+                .zip(model.bytes())
+                .enumerate()
+                .all(|(at, (b, m))| *b == expected(at).unwrap_or(*m))
+        );
+    }
+}
+
+#[test]
 fn a_damaged_file_is_noticed() {
     for (tracker, make) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd]
         .into_iter()

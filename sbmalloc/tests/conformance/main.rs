@@ -1,8 +1,10 @@
 //! What every combination of tracker, store, frames and huge pages has to do alike.
 
+mod children;
 mod common;
 mod content;
 mod faults;
+mod injection;
 mod partial;
 mod programs;
 mod trackers;
