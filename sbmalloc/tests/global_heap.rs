@@ -1,6 +1,6 @@
 //! A process whose whole heap is `SbHeap`, evicted and restored while it works.
 
-use sbmalloc::{Account, Denied, PAGE, SbAlloc, SbHeap, SbVec, held_bytes, pager, resident_bytes};
+use sbmalloc::{Account, Denied, GRANULE, PAGE, SbAlloc, SbHeap, SbVec, held_bytes, pager, resident_bytes};
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -272,8 +272,10 @@ fn the_account_sees_what_the_kernel_sees_and_may_evict() {
     }
     let more_charged = ACCOUNT.charged.load(Ordering::Relaxed) - charged;
     let more_seen = anonymous_bytes().saturating_sub(seen);
-    let ratio = more_charged as f64 / more_seen as f64;
-    assert!((0.8..1.2).contains(&ratio), "charged {more_charged}, the kernel sees {more_seen}");
+    // Where huge pages are in use the kernel brings in a granule at its first touch, of which not all need be committed.
+    let most = more_charged + more_charged / 4 + 2 * GRANULE;
+    assert!(more_seen <= most, "charged {more_charged}, the kernel sees {more_seen}");
+    assert!(more_charged <= more_seen + more_seen / 4, "charged {more_charged}, the kernel sees {more_seen}");
     assert!(small.iter().enumerate().all(|(i, b)| b.iter().all(|&x| x == i as u8)));
     assert!(large.iter().zip((0..).step_by(3_000)).all(|(b, i)| b.iter().all(|&x| x == i as u8 | 1)));
 
