@@ -112,11 +112,11 @@ pub struct Options {
 
     /// How ranks notice what they have written since it was last on scratch
     ///
-    /// auto: the kernel's write tracking where that pays, else checksums, by a measurement of a few milliseconds at the
-    /// start; hash: checksums only; uffd: the kernel's write tracking everywhere (Linux 6.7); cow: memory is brought in
+    /// hash: checksums only; auto: the kernel's write tracking where that seems to pay, else checksums, by a measurement of a few
+    /// milliseconds at the start; uffd: the kernel's write tracking everywhere (Linux 6.7); cow: memory is brought in
     /// by mapping scratch; mprotect: page protection and a signal handler, for explicit arenas only, into which
     /// system calls cannot write.
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Auto)]
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Hash)]
     pub tracker: Tracker,
 
     /// What ranks are restored into
@@ -183,11 +183,11 @@ pub enum Preload {
 /// How ranks notice what they have written; see `sbmalloc::TrackerChoice`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Tracker {
-    /// Measure, and choose.
-    #[default]
-    Auto,
     /// Checksums.
+    #[default]
     Hash,
+    /// Measure, and choose.
+    Auto,
     /// Page protection and a signal handler.
     Mprotect,
     /// The kernel's asynchronous write protection.
