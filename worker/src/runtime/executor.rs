@@ -1,0 +1,128 @@
+//! The rank carries out the master's orders itself, in the middle of its wait.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use bdrun_ipc::segment::{EvictFailure, monotonic_ns};
+use bdrun_ipc::state::Pager;
+use sbmalloc::pager::{self, PagerError};
+
+use super::Runtime;
+
+/// How long to try to stop the other threads for a restore, before the rank runs on with its memory out.
+const BUSY_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// The rank's own executor of the master's orders. Allocates nothing.
+pub(super) struct RankPager<'a> {
+    pub runtime: &'a Runtime,
+    pub for_memory: bool,
+    /// Where it waits.
+    pub site: u64,
+    /// It was brought back, for what comes after this wait.
+    pub moved: bool,
+    pub paging_ns: u64,
+}
+
+impl RankPager<'_> {
+    /// Keeps no more of the budget than `bytes`; the rest is others' at once.
+    fn hold_at_most(&self, bytes: u64) {
+        let block = self.runtime.block();
+        let mut over = 0;
+        let _ = block.granted.fetch_update(SeqCst, SeqCst, |granted| {
+            over = granted.saturating_sub(bytes);
+            Some(granted - over)
+        });
+        if over > 0 {
+            self.runtime.segment.header().pool.give(over);
+            self.runtime.gave_memory();
+        }
+    }
+}
+
+impl Pager for RankPager<'_> {
+    fn is_whole(&self) -> bool {
+        !self.runtime.out.load(SeqCst)
+    }
+
+    fn evict(&mut self) {
+        let runtime = self.runtime;
+        let block = runtime.block();
+        let keep = block.keep.load(SeqCst);
+        // What was set aside and not used is not in RAM, so the first word of progress gives it back.
+        block.prepaid.store(0, SeqCst);
+        let begin = monotonic_ns();
+        let done = pager::evict_to(usize::try_from(keep).unwrap_or(usize::MAX), self.site, &mut |in_ram| {
+            self.hold_at_most(in_ram as u64);
+        });
+        self.paging_ns += monotonic_ns().saturating_sub(begin);
+        runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
+        block.need.store(runtime.needs(self.site), SeqCst);
+        match done {
+            Ok(moved) => {
+                // Even if there is nothing to move it has left: it comes back when it is asked to.
+                runtime.out.store(true, SeqCst);
+                self.hold_at_most(pager::in_ram() as u64);
+                block.evicted.fetch_add(moved.freed_or_filled, SeqCst);
+                block.written.fetch_add(moved.bytes, SeqCst);
+                block.evictions.fetch_add(1, SeqCst);
+            }
+            Err(error) => {
+                let (kind, need) = match error {
+                    PagerError::NoSpace { needed, .. } => (EvictFailure::NoSpace, needed),
+                    PagerError::ThreadsBusy { .. } => (EvictFailure::Refused, 0),
+                    _ => (EvictFailure::Io, 0),
+                };
+                block.evict_need.store(need, SeqCst);
+                block.evict_failure.store(kind as u32, SeqCst);
+            }
+        }
+    }
+
+    fn restore(&mut self) -> bool {
+        let runtime = self.runtime;
+        let block = runtime.block();
+        let begin = monotonic_ns();
+        let runs = loop {
+            let granted = || block.granted.load(SeqCst);
+            let mut limit = |_| usize::try_from(granted()).unwrap_or(usize::MAX);
+            let (moved, all) = match pager::restore_for(self.site, &mut limit) {
+                Ok(done) => done,
+                // Passes, as a rule; and what is out is legal to touch.
+                Err(PagerError::ThreadsBusy { .. }) if begin + BUSY_PATIENCE_NS > monotonic_ns() => {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+                Err(PagerError::ThreadsBusy { .. }) => break true,
+                Err(error) => runtime.lost(error),
+            };
+            block.restored.fetch_add(moved.freed_or_filled, SeqCst);
+            block.read.fetch_add(moved.bytes, SeqCst);
+            if granted() < block.all.load(SeqCst) {
+                break false;
+            }
+            // More may have been granted since it was last looked at.
+            if all || moved.bytes == 0 {
+                break true;
+            }
+        };
+        self.paging_ns += monotonic_ns().saturating_sub(begin);
+        if runs {
+            block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
+            runtime.out.store(false, SeqCst);
+            runtime.trim_frames();
+            pager::begin_phase(self.site);
+            self.moved = true;
+        }
+        runs
+    }
+
+    fn blocked(&mut self) {
+        if self.for_memory || self.runtime.segment.header().pool.wanted() {
+            self.runtime.segment.ring(self.runtime.rank);
+        }
+    }
+
+    fn changed(&mut self) {
+        self.runtime.segment.ring(self.runtime.rank);
+    }
+}
