@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(options.timeout, Some(Duration::from_secs(5400)));
         assert_eq!(options.processor_count(), 3);
         assert_eq!((options.tracker, options.frames), (Tracker::Uffd, Frames::Pool));
-        assert_eq!(parse("prog").unwrap().tracker, Tracker::Auto);
+        assert_eq!(parse("prog").unwrap().tracker, Tracker::Hash);
         assert!(error("--tracker soft-dirty prog").contains("--tracker"));
         let setting =
             |name: &str, value: Option<&str>| EnvSetting { name: name.into(), value: value.map(Into::into) };
