@@ -136,6 +136,10 @@ impl Job<'_> {
             record.granted = granted;
             self.events.push(Event::Granted { rank, bytes: granted });
         }
+        if self_evicted {
+            let held = block.need.load(SeqCst);
+            self.events.push(Event::Left { rank, wait: wait(&segment, block), granted, held });
+        }
         match word.state() {
             State::Running => self.events.push(Event::Running { rank }),
             State::Blocked | State::Evicted
@@ -145,15 +149,7 @@ impl Job<'_> {
                 self.events.push(Event::NeedsMemory { rank, bytes: request });
             }
             State::Blocked => self.events.push(Event::Blocked { rank, wait: wait(&segment, block) }),
-            State::Evicted => {
-                if self_evicted {
-                    let held = block.need.load(SeqCst);
-                    self.events.push(Event::Left { rank, wait: wait(&segment, block), granted, held });
-                }
-                if word.runnable() {
-                    self.events.push(Event::Runnable { rank });
-                }
-            }
+            State::Evicted if word.runnable() => self.events.push(Event::Runnable { rank }),
             _ => {}
         }
     }

@@ -132,9 +132,11 @@ impl Job<'_> {
         block.evict_failure.store(0, SeqCst);
         block.keep.store(keep, SeqCst);
         self.forget(rank);
-        self.ranks[rank as usize].seen.waits = block.waits.load(SeqCst);
         if block.word.try_evict(&SharedFutex) {
-            self.ranks[rank as usize].seen.pending = Some(Pending::Evict);
+            let seen = &mut self.ranks[rank as usize].seen;
+            // Read after it was taken: it may have run and blocked again just before.
+            seen.waits = block.waits.load(SeqCst);
+            seen.pending = Some(Pending::Evict);
         } else {
             self.events.push(Event::EvictLost { rank });
             self.observe(rank);
