@@ -350,12 +350,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A rank waits, in RAM (also if that is how its start or its restore ended) or going.
+    /// A rank waits, in RAM (also if that is how its start ended) or going.
     fn blocked(&mut self, rank: Rank, doing: Doing) {
         let life = self.ranks[rank as usize].life;
-        if matches!(life, Life::Unborn | Life::Evicted) {
-            // An evicted rank does not change what it waits for, but it may ask for memory.
-            if life == Life::Unborn || !matches!(doing, Doing::NeedsMemory(_)) {
+        if matches!(life, Life::Unborn | Life::Evicted | Life::Restoring) {
+            // How a restore ended is told first; until then this was seen before the order. An evicted rank does not change what it waits for, but it may ask for memory.
+            if life != Life::Evicted || !matches!(doing, Doing::NeedsMemory(_)) {
                 return;
             }
         }
@@ -366,7 +366,7 @@ impl Scheduler {
             // It was woken since it blocked; a wake-up is never forgotten, a needless one does no harm.
             return;
         }
-        if matches!(life, Life::Spawning | Life::Restoring) {
+        if life == Life::Spawning {
             self.arrived(rank);
         }
         let (now, turn, distance) = (self.now, self.brought, self.distance_class(&doing));

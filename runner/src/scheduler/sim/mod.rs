@@ -395,7 +395,12 @@ impl<'a> World<'a> {
         }
         let held = process.size;
         self.outcome.evictions += 1;
+        let needs = process.needs;
         self.news.push_back(Event::Evicted { rank, granted: holds, held });
+        if needs > 0 {
+            // Told again, as the shell does: by the time it is heard the rank may have been ordered back.
+            self.news.push_back(Event::NeedsMemory { rank, bytes: needs });
+        }
     }
 
     fn come_back(&mut self, rank: Rank) {
