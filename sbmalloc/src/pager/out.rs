@@ -218,6 +218,10 @@ impl Writer<'_, '_> {
                         self.carry_out()?;
                     }
                     self.batch.add(i, fate);
+                    if fate == Fate::Write && state != STALE {
+                        // Behind what is in use there are zeros, here and in the file, which held this block before or nothing.
+                        self.batch.unused = CHUNK - arena.pages_in_use(i) * PAGE;
+                    }
                     // Until carried out, what the file holds there is neither the old nor the new.
                     arena.block(i).store(STALE, Ordering::Release);
                     if let Some((sum, _)) = content {
@@ -262,14 +266,15 @@ impl Writer<'_, '_> {
         let (most, mut first) = (self.most(), blocks.start);
         while first < blocks.end {
             let end = blocks.end.min(first + most).min(piece_end(self.store, first * CHUNK) / CHUNK);
-            self.write(first..end)?;
+            self.write(first..end, if end == blocks.end { batch.unused } else { 0 })?;
             first = end;
         }
         Ok(())
     }
 
-    fn write(&mut self, blocks: Range<usize>) -> Result<(), PagerError> {
-        let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK);
+    /// Writes blocks, but for the last `unused` bytes.
+    fn write(&mut self, blocks: Range<usize>, unused: usize) -> Result<(), PagerError> {
+        let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK - unused);
         let transfer = Transfer { direction: Direction::Write, offset, at: self.arena.base + offset, len };
         if self.beside {
             if self.queue.is_full() {
@@ -292,7 +297,7 @@ impl Writer<'_, '_> {
         }
         // SAFETY: as above.
         match unsafe { transfer.by_calls(self.store, 0) }.result {
-            Ok(()) => self.landed(blocks),
+            Ok(()) => self.landed(offset, len),
             Err(e) => self.fail(e),
         }
         self.verdict()
@@ -339,7 +344,7 @@ impl Writer<'_, '_> {
         match unsafe { write_all(self.store, (i * CHUNK) as u64, self.copy.as_ptr(), CHUNK) } {
             Ok(()) => {
                 arena.set_sum(i, sum);
-                self.landed(i..i + 1);
+                self.landed(i * CHUNK, CHUNK);
             }
             Err(e) => {
                 // What the file holds there now is not known: make the whole block a private copy.
@@ -364,15 +369,15 @@ impl Writer<'_, '_> {
             leaving.flying -= 1;
         }
         match result {
-            Ok(()) => self.landed(transfer.offset / CHUNK..(transfer.offset + transfer.len) / CHUNK),
+            Ok(()) => self.landed(transfer.offset, transfer.len),
             Err(e) => self.fail(e),
         }
         true
     }
 
-    fn landed(&mut self, blocks: Range<usize>) {
-        self.goal.moved.bytes += (blocks.len() * CHUNK) as u64;
-        self.set(blocks, STORED);
+    fn landed(&mut self, offset: usize, len: usize) {
+        self.goal.moved.bytes += len as u64;
+        self.set(offset / CHUNK..(offset + len).div_ceil(CHUNK), STORED);
     }
 
     fn fail(&mut self, e: (u64, Errno)) {

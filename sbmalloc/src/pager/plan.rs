@@ -50,16 +50,19 @@ pub(super) struct Batch {
     pub fate: Fate,
     pub first: usize,
     pub count: usize,
+    /// Bytes at the end of the last block that are zero in the file already.
+    pub unused: usize,
 }
 
 impl Batch {
-    pub const EMPTY: Self = Self { fate: Fate::Keep, first: 0, count: 0 };
+    pub const EMPTY: Self = Self { fate: Fate::Keep, first: 0, count: 0, unused: 0 };
 
     /// Whether block `i` of `fate` can be added without carrying out what was gathered first. A write has at
     /// most `limit` blocks.
     pub fn takes(&self, i: usize, fate: Fate, limit: usize) -> bool {
         self.count == 0
             || (self.fate == fate
+                && self.unused == 0
                 && i == self.first + self.count
                 && (fate != Fate::Write || self.count < limit))
     }
@@ -67,7 +70,7 @@ impl Batch {
     /// Adds a block that [`takes`](Self::takes) allowed.
     pub fn add(&mut self, i: usize, fate: Fate) {
         if self.count == 0 {
-            *self = Self { fate, first: i, count: 0 };
+            *self = Self { fate, first: i, count: 0, unused: 0 };
         }
         self.count += 1;
     }
