@@ -3,7 +3,7 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
-use super::own::{Buffers, Session, piece_end};
+use super::own::{Buffers, Session, block_sum, piece_end};
 use super::pagemap::{Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -14,7 +14,6 @@ use crate::store::{Direction, Landed, Queue, Store, Transfer};
 use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use xxhash_rust::xxh3::xxh3_128;
 
 /// How far a restore may go, and how far it is.
 pub(super) struct Room<'a> {
@@ -241,8 +240,8 @@ impl Reader<'_> {
             for i in offset / CHUNK..(offset + len).div_ceil(CHUNK) {
                 let from = (at + i * CHUNK - offset) as *const u8;
                 // SAFETY: just filled, and known to nobody else.
-                let bytes = unsafe { std::slice::from_raw_parts(from, CHUNK) };
-                if xxh3_128(bytes) != self.arena.sum(i) {
+                let bytes = unsafe { std::slice::from_raw_parts(from, self.arena.pages_in_use(i) * PAGE) };
+                if block_sum(bytes) != self.arena.sum(i) {
                     stage.failed.get_or_insert(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
                     return;
                 }

@@ -7,7 +7,7 @@
 
 use super::history::Past;
 use super::look::{BLOCK_PAGES, WINDOW_GRANULES, read_block};
-use super::own::{Buffers, Session, block_bytes, lengthen, no_space_or, open, piece_end};
+use super::own::{Buffers, Session, block_bytes, block_sum, lengthen, no_space_or, open, piece_end};
 use super::pagemap::{Page, Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -206,8 +206,9 @@ impl Writer<'_, '_> {
                         }
                     }
                     let there = count(Page::is_there) > 0;
-                    let bytes = if there { block_bytes(arena, i) } else { &[] };
-                    let content = (there && !is_zero(bytes)).then(|| (xxh3_128(bytes), arena.sum(i)));
+                    let used = arena.pages_in_use(i) * PAGE;
+                    let bytes = if there { &block_bytes(arena, i)[..used] } else { &[] };
+                    let content = (there && !is_zero(bytes)).then(|| (block_sum(bytes), arena.sum(i)));
                     self.goal.moved.scanned += bytes.len() as u64;
                     let fate = plan::fate(state, content);
                     if fate == Fate::Keep {
