@@ -66,6 +66,8 @@ pub struct Header {
     pub rank_limit: AtomicU64,
     /// Non-zero: ranks may leave out what they are not known to use, and are looked at while they compute.
     pub metered: AtomicU32,
+    /// Ranks that are being brought in. While there are some, free frames are about to be used.
+    pub restoring: AtomicU32,
 }
 
 /// What a rank waits for, as its peers see it.

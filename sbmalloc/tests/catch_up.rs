@@ -1,4 +1,4 @@
-//! What a process that computes uses of what is out, and bringing in the rest. A program of its own: it is about all
+//! What a process that computes uses of what is out, and bringing in the rest when that is much. A program of its own: it is about all
 //! arenas of the process.
 
 #[path = "conformance/common.rs"]
@@ -39,7 +39,9 @@ fn the_rest_is_brought_in_once() {
         assert!(much.in_ram >= half.in_ram + 16 * MIB && much.much, "{parts:?}: {much:?}");
         // Written where it is, like anything that is out.
         block.bytes_mut()[50 * MIB] ^= 1;
-        pager::catch_up().expect("catch up");
+        let everything = || pager::restore_for(pager::EVERYTHING, &mut |_| usize::MAX);
+        assert!(patiently(everything).expect("restore").1);
+        pager::begin_phase(1);
         assert_eq!(pager::in_ram(), all, "{parts:?}");
         assert_eq!(pager::is_evicted(), tracker == TrackerKind::Cow, "{parts:?}");
         if let Some(now) = pager::touched().expect("pagemap") {

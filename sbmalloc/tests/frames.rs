@@ -12,6 +12,8 @@ use std::process::{Child, Command, Stdio};
 
 /// Bytes.
 const MIB: usize = 1 << 20;
+/// As which the child has frames.
+const OWNER: u32 = 9;
 const ROLE: &str = "SBMALLOC_TEST_ROLE";
 
 /// Starts this program again, to do what a role says, with the pool's descriptors.
@@ -20,7 +22,7 @@ fn child(role: &str, pool: &FramePool) -> Child {
     let fds = pool.fds().map(|fd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 100) });
     let mut command = Command::new(std::env::current_exe().expect("a name"));
     command.args(["--exact", "what_a_child_does", "--nocapture"]);
-    command.env(ROLE, role).env("BDRUN_FRAMES", format!("{},{}", fds[0], fds[1]));
+    command.env(ROLE, role).env("BDRUN_FRAMES", format!("{},{},{OWNER}", fds[0], fds[1]));
     command.stdout(Stdio::piped()).spawn().expect("a child")
 }
 
@@ -59,17 +61,17 @@ fn frames_of_the_dead_are_used_again() {
         println!("skipped: no huge frames here");
     } else {
         assert!(pool.used_bytes() >= 40 << 20, "{}", pool.used_bytes());
-        assert_eq!(pool.sweep(), 0, "it lives");
+        assert_eq!(pool.free_all_of(OWNER + 1), 0, "it has none");
     }
     let used = pool.used_bytes();
     dying.kill().expect("kill");
     dying.wait().expect("wait");
-    assert_eq!(pool.sweep() as u64 * GRANULE as u64, used);
+    assert_eq!(pool.free_all_of(OWNER) as u64 * GRANULE as u64, used);
     assert_eq!((pool.used_bytes(), pool.free_bytes() >= used), (0, true));
     let mut living = child("live", &pool);
     wait_for(&mut living, "restored");
     assert!(living.wait().expect("wait").success());
-    pool.sweep();
+    pool.free_all_of(OWNER);
     pool.trim(0);
     assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 0));
 }

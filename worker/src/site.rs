@@ -4,6 +4,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static CURRENT: AtomicU64 = AtomicU64::new(0);
+/// How often it became another one.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// The caller of the caller is about to make a call that may wait. Every public call that may wait says so first, and is
 /// itself `#[track_caller]`, so that of calls that call each other the outermost counts.
@@ -13,7 +15,14 @@ pub(crate) fn enter() {
     // Distinct for distinct places of this process, which is all that is needed; files are few and lie apart.
     let key =
         (place.file().as_ptr() as u64) ^ (u64::from(place.line()) << 40) ^ (u64::from(place.column()) << 24);
-    CURRENT.store(key.max(1), Relaxed);
+    if CURRENT.swap(key.max(1), Relaxed) != key.max(1) {
+        CHANGES.fetch_add(1, Relaxed);
+    }
+}
+
+/// How often the program has gone from one place to another so far, whether or not it waited there.
+pub(crate) fn changes() -> u64 {
+    CHANGES.load(Relaxed)
 }
 
 /// Where the program waits now; 0 if it never said.

@@ -44,6 +44,7 @@ use chaos::Chaos;
 use describe::doing;
 use listen::{Listeners, Message};
 use observe::Seen;
+use orders::frames_owner;
 use setup::Setup;
 
 /// What ranks get to end after a signal or a time limit.
@@ -266,6 +267,7 @@ impl<'a> Job<'a> {
         }
         let counts = self.scheduler.counts();
         self.most_resident = self.most_resident.max(counts.resident);
+        self.update_frames(counts.restoring);
         self.update_wants();
         self.update_mail_limit();
         happened
@@ -353,7 +355,7 @@ impl<'a> Job<'a> {
                 }
             }
             Happening::Exited { rank, ending, oom, .. } => {
-                self.setup.frames.iter().for_each(|frames| _ = frames.sweep());
+                self.setup.frames.iter().for_each(|frames| _ = frames.free_all_of(frames_owner(rank)));
                 self.read_control(rank);
                 let doing = doing(&self.setup.segment, rank);
                 self.gone(rank);

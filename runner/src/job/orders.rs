@@ -21,6 +21,11 @@ const FDS: [i32; 4] = [200, 201, 202, 203];
 /// And the pool of frames: its table, and the frames.
 const FRAME_FDS: [i32; 2] = [204, 205];
 
+/// The number under which a rank has frames of the pool.
+pub(super) fn frames_owner(rank: u32) -> u32 {
+    rank + 2
+}
+
 impl Job<'_> {
     pub(super) fn order(&mut self, order: Effect) {
         match order {
@@ -111,7 +116,8 @@ impl Job<'_> {
             (theirs.into(), FDS[3]),
         ];
         if let Some(frames) = &self.setup.frames {
-            env.push(("BDRUN_FRAMES".into(), FRAME_FDS.map(|fd| fd.to_string()).join(",").into()));
+            let [table, memory] = FRAME_FDS;
+            env.push(("BDRUN_FRAMES".into(), format!("{table},{memory},{}", frames_owner(rank)).into()));
             for (fd, number) in frames.fds().into_iter().zip(FRAME_FDS) {
                 handed.push((shared(fd)?.into(), number));
             }
@@ -194,6 +200,17 @@ impl Job<'_> {
         }
         if block.word.wake(&SharedFutex) == Woken::NeedsMaster {
             self.observe(rank);
+        }
+    }
+
+    /// Frames that nobody is about to use are given back as far as the budget has no room for them.
+    pub(super) fn update_frames(&self, restoring: u32) {
+        let header = self.setup.segment.header();
+        header.restoring.store(restoring, SeqCst);
+        if restoring == 0
+            && let Some(frames) = &self.setup.frames
+        {
+            frames.trim(header.pool.free().max(0) as u64);
         }
     }
 

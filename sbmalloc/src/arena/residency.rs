@@ -17,6 +17,8 @@ const TOUCHED: u8 = 2;
 const MERGED: u8 = 4;
 /// It is out and was brought in where it is, by mapping: all it holds may be used at once.
 const POPULATED: u8 = 8;
+/// From here on: the number of the phase for which it was brought in, 0 for none.
+const PHASE_SHIFT: u32 = 4;
 
 /// Committed bytes of all arenas that are not in RAM.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
@@ -59,9 +61,19 @@ impl Inner {
         Some(first..end)
     }
 
-    /// Granule `g` was just mapped from the file, or moved over. Pager only.
-    pub fn set_place(&self, g: usize, out: bool) {
-        let was = self.tables.note(g).swap(if out { OUT } else { 0 }, Ordering::AcqRel) & OUT != 0;
+    /// Granule `g` was just mapped from the file. Pager only.
+    pub fn set_out(&self, g: usize) {
+        self.set_place(g, true, 0);
+    }
+
+    /// Granule `g` was just moved over, for phase `phase`. Pager only.
+    pub fn set_in(&self, g: usize, phase: u8) {
+        self.set_place(g, false, phase);
+    }
+
+    fn set_place(&self, g: usize, out: bool, phase: u8) {
+        let note = if out { OUT } else { phase << PHASE_SHIFT };
+        let was = self.tables.note(g).swap(note, Ordering::AcqRel) & OUT != 0;
         if out && !was {
             self.out_granules.fetch_add(1, Ordering::AcqRel);
             self.set.count_out(1);
@@ -91,9 +103,14 @@ impl Inner {
     }
 
     /// Notes that granule `g` was brought in by mapping: it stays out, but is as good as resident. Pager only.
-    pub fn set_populated(&self, g: usize) {
+    pub fn set_populated(&self, g: usize, phase: u8) {
         self.set_touched(g, (GRANULE / PAGE) as u16);
-        self.tables.note(g).fetch_or(POPULATED, Ordering::AcqRel);
+        self.tables.note(g).fetch_or(POPULATED | phase << PHASE_SHIFT, Ordering::AcqRel);
+    }
+
+    /// Whether granule `g` was brought in for phase `phase` and not since.
+    pub fn is_of_phase(&self, g: usize, phase: u8) -> bool {
+        self.tables.note(g).load(Ordering::Relaxed) >> PHASE_SHIFT == phase
     }
 
     pub fn is_populated(&self, g: usize) -> bool {

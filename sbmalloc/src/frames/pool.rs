@@ -11,8 +11,10 @@ use crate::sys::{self, Errno, GRANULE};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// `TABLE,FRAMES`: the numbers of two descriptors.
+/// `TABLE,FRAMES,OWNER`: the numbers of two descriptors, and under which this process has frames (2 or more).
 const VARIABLE: &CStr = c"BDRUN_FRAMES";
+/// The process for which [`VARIABLE`] is meant, if it is set: not its children.
+const PROCESS: &CStr = c"BDRUN_PROCESS";
 /// What a process without a master gives its own pool: address space only.
 const OWN_BYTES: u64 = 1 << 40;
 const OWN_KEEP: u64 = 256 << 20;
@@ -34,29 +36,39 @@ fn pool() -> Option<&'static FramePool> {
     if at.is_null() { None } else { Some(unsafe { &*at }) }
 }
 
-fn me() -> u32 {
+/// The process that opened the pool, and the number under which it has frames. A child of fork has neither.
+static OPENER: AtomicU32 = AtomicU32::new(0);
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+fn process() -> u32 {
     // SAFETY: getpid has no preconditions.
     unsafe { libc::getpid() as u32 }
 }
 
-/// The pool named in the environment.
-fn named() -> Result<FramePool, Errno> {
+/// The owner that this process is; `None` if none.
+fn me() -> Option<u32> {
+    (OPENER.load(Ordering::Acquire) == process()).then(|| OWNER.load(Ordering::Acquire))
+}
+
+fn variable(name: &CStr) -> Option<&'static str> {
     // SAFETY: getenv reads the environment block; see `config`.
-    let value = unsafe { libc::getenv(VARIABLE.as_ptr()) };
-    if value.is_null() {
-        return Err(Errno(libc::ENOENT));
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: getenv returns a terminated string, or null.
+    if value.is_null() { None } else { unsafe { CStr::from_ptr(value) }.to_str().ok() }
+}
+
+/// The pool named in the environment, and the owner that this process is in it.
+fn named() -> Option<(FramePool, u32)> {
+    if variable(PROCESS).is_some_and(|number| number.parse() != Ok(process())) {
+        return None;
     }
-    // SAFETY: getenv returns a terminated string.
-    let text = unsafe { CStr::from_ptr(value) }.to_str().map_err(|_| Errno(libc::EINVAL))?;
-    let mut numbers = text.split(',').map(|n| n.parse().ok());
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(table), Some(frames)) => FramePool::open(table, frames).inspect(|pool| {
-            if me() > 1 {
-                pool.reclaim(me())
-            }
-        }),
-        _ => Err(Errno(libc::EINVAL)),
-    }
+    let mut numbers = variable(VARIABLE)?.split(',').map(|n| n.parse().ok());
+    let (table, frames, owner) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let owner = u32::try_from(owner).ok().filter(|&owner| owner > 1)?;
+    let pool = FramePool::open(table, frames).ok()?;
+    // What it had before it became this program by `exec`.
+    pool.free_all_of(owner);
+    Some((pool, owner))
 }
 
 /// The source of frames: a pool, or anonymous memory where there is none. `own`: make one if none is named.
@@ -70,7 +82,12 @@ pub(super) fn source(own: bool) -> &'static dyn FrameSource {
     }
     let mut opened = OPENED.lock();
     if opened.is_none() {
-        *opened = named().ok().or_else(|| FramePool::create(OWN_BYTES, OWN_KEEP).ok().filter(|_| own));
+        let made = || FramePool::create(OWN_BYTES, OWN_KEEP).ok().filter(|_| own).map(|pool| (pool, 2));
+        if let Some((pool, owner)) = named().or_else(made) {
+            *opened = Some(pool);
+            OWNER.store(owner, Ordering::Release);
+            OPENER.store(process(), Ordering::Release);
+        }
     }
     let found = opened.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     POOL.store(found, Ordering::Release);
@@ -82,9 +99,8 @@ pub(super) fn source(own: bool) -> &'static dyn FrameSource {
 impl FrameSource for Pool {
     fn stage(&self, count: usize, huge: bool) -> Result<Staging, Errno> {
         let mut frames = [0; MOST];
-        match pool() {
-            // 0 and 1 mean something else.
-            Some(pool) if huge && me() > 1 && pool.take(me(), &mut frames[..count]) => {
+        match pool().zip(me()) {
+            Some((pool, me)) if huge && pool.take(me, &mut frames[..count]) => {
                 Ok(Staging { base: pool.window(), count, frames: Some(frames) })
             }
             // No frames, or none wanted: huge ones for a range of small pages would take too much.
@@ -134,9 +150,9 @@ pub(crate) fn release(arena: &Inner, g: usize) {
     // No store without need: most tables are never touched.
     if arena.frame(g).load(Ordering::Acquire) != 0
         && let frame @ 1.. = arena.frame(g).swap(0, Ordering::AcqRel)
-        && let Some(pool) = pool()
         // In a child of fork that has its parent's tables it is not ours.
-        && pool.is_of(frame - 1, me())
+        && let Some((pool, me)) = pool().zip(me())
+        && pool.is_of(frame - 1, me)
     {
         pool.give(frame - 1);
     }

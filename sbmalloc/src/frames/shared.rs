@@ -1,9 +1,9 @@
 //! A pool of frames in shared memory: two memfds, one of 2 MiB frames, one of a table that says whose each is.
 //!
-//! A frame's word is [`EMPTY`] (no memory), [`FREE`] (memory nobody uses), or the id of the process that has it. Each
-//! change is one compare-and-swap from what the changer saw, or a store by the process that has the frame. So a process that
-//! is killed anywhere leaves every frame in one of the three states, and whoever finds its process gone may free
-//! it ([`FramePool::sweep`]).
+//! A frame's word is [`EMPTY`] (no memory), [`FREE`] (memory nobody uses), or the number of the *owner* that has it: whoever
+//! hands the pool to processes gives each a number, 2 or more. Each change is one compare-and-swap from what the
+//! changer saw, or a store by the process that has the frame. So a process that is killed anywhere leaves every frame in
+//! one of the three states, and whoever knows that it is gone may free its frames ([`FramePool::free_all_of`]).
 //!
 //! Frames are huge pages whatever the system says of huge pages in shared memory: a frame that is new is touched and
 //! collapsed (`MADV_COLLAPSE`, Linux 6.1), which needs no setting. It is done once; from then on frames are used again.
@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const MAGIC: u64 = u64::from_le_bytes(*b"bdframe1");
 const EMPTY: u32 = 0;
 const FREE: u32 = 1;
+/// Has a frame while it is tried, or gives up its memory.
+const NOBODY: u32 = u32::MAX;
 const MADV_COLLAPSE: libc::c_int = 25;
 /// Most frames of a pool: 4 TiB.
 const MOST: usize = 2 << 20;
@@ -23,8 +25,6 @@ const MOST: usize = 2 << 20;
 #[repr(C)]
 struct Header {
     magic: AtomicU64,
-    /// The PID namespace in which the ids of processes are meant.
-    namespace: AtomicU64,
     count: AtomicU32,
     /// Frames that may be free and keep their memory.
     keep: AtomicU32,
@@ -58,17 +58,6 @@ fn memfd(name: &std::ffi::CStr, len: usize) -> Result<Fd, Errno> {
     Ok(fd)
 }
 
-fn pid_namespace() -> Result<u64, Errno> {
-    // SAFETY: the path is terminated; stat fills the structure, which may be all zeros.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        match libc::stat(c"/proc/self/ns/pid".as_ptr(), &mut stat) {
-            0 => Ok(stat.st_ino),
-            _ => Err(Errno::last()),
-        }
-    }
-}
-
 fn table_len(count: usize) -> usize {
     PAGE + sys::round_up(count * 4, PAGE)
 }
@@ -86,7 +75,6 @@ impl FramePool {
         let pool = Self::map(table_fd, frames_fd, count)?;
         let header = pool.header();
         header.count.store(count as u32, Ordering::Relaxed);
-        header.namespace.store(pid_namespace()?, Ordering::Relaxed);
         header.keep.store((keep / GRANULE as u64).min(count as u64) as u32, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(pool)
@@ -109,9 +97,7 @@ impl FramePool {
         }
         let pool = Self::map(Fd(table_fd), Fd(frames_fd), count)?;
         let header = pool.header();
-        // Under other ids the master would take this process for dead, and its frames away.
         let right = header.magic.load(Ordering::Acquire) == MAGIC
-            && header.namespace.load(Ordering::Relaxed) == pid_namespace()?
             && header.count.load(Ordering::Relaxed) as usize == count;
         if right { Ok(pool) } else { Err(bad) }
     }
@@ -223,7 +209,7 @@ impl FramePool {
     /// `EOPNOTSUPP` if the kernel gives no huge page (Linux before 6.1, shared huge pages denied, no memory).
     pub fn probe(&self) -> Result<(), Errno> {
         let mut one = [0];
-        if !self.take(std::process::id().max(2), &mut one) {
+        if !self.take(NOBODY, &mut one) {
             return Err(Errno(libc::EOPNOTSUPP));
         }
         self.empty(one[0]);
@@ -251,11 +237,6 @@ impl FramePool {
         self.word(frame).load(Ordering::Acquire) == owner
     }
 
-    /// Frees frames that a process had before it became another program by `exec`.
-    pub(super) fn reclaim(&self, owner: u32) {
-        (0..self.count as u32).filter(|&f| self.is_of(f, owner)).for_each(|f| self.give(f));
-    }
-
     /// Gives a frame back that the caller has, and nothing maps any more but the window.
     pub(super) fn give(&self, frame: u32) {
         let header = self.header();
@@ -275,35 +256,22 @@ impl FramePool {
             if header.free.load(Ordering::Relaxed) <= most {
                 return;
             }
-            if self.claim(frame, FREE, std::process::id().max(2)) {
+            if self.claim(frame, FREE, NOBODY) {
                 self.count_free(-1);
                 self.empty(frame);
             }
         }
     }
 
-    /// Frees the frames of processes that are gone. Returns how many.
-    pub fn sweep(&self) -> usize {
-        let gone = |id: u32| {
-            // SAFETY: signal 0 only asks whether the process exists.
-            unsafe { libc::kill(id as i32, 0) != 0 && Errno::last().0 == libc::ESRCH }
-        };
-        let (mut known, mut freed, mut free) = ((FREE, false), 0, 0);
+    /// Frees the frames of an owner whose process is gone, or has become another program. Returns how many.
+    pub fn free_all_of(&self, owner: u32) -> usize {
+        let (mut freed, mut free) = (0, 0);
         for frame in 0..self.count as u32 {
-            let id = self.word(frame).load(Ordering::Acquire);
-            free += (id == FREE) as u32;
-            if id <= FREE {
-                continue;
-            }
-            if known.0 != id {
-                known = (id, gone(id));
-            }
-            // Through this process, so that nobody takes it before it is decided whether it keeps its memory.
-            if known.1 && self.claim(frame, id, std::process::id().max(2)) {
+            if self.is_of(frame, owner) {
                 self.give(frame);
                 freed += 1;
-                free += (self.word(frame).load(Ordering::Relaxed) == FREE) as u32;
             }
+            free += (self.word(frame).load(Ordering::Relaxed) == FREE) as u32;
         }
         // The count may have suffered from whoever was killed while changing it.
         self.header().free.store(free, Ordering::Relaxed);
@@ -330,7 +298,7 @@ mod tests {
             return;
         }
         assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 0));
-        let me = std::process::id();
+        let me = 7;
         let mut six = [0; 6];
         assert!(pool.take(me, &mut six));
         assert_eq!(pool.used_bytes(), 6 * GRANULE as u64);
@@ -340,9 +308,9 @@ mod tests {
         assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 2 * GRANULE as u64));
         pool.trim(GRANULE as u64);
         assert_eq!(pool.free_bytes(), GRANULE as u64);
-        assert_eq!(pool.sweep(), 0);
+        assert_eq!(pool.free_all_of(me + 1), 0);
         assert!(pool.take(me, &mut [0; 8]));
-        assert_eq!((pool.sweep(), pool.used_bytes()), (0, 8 * GRANULE as u64), "we live");
+        assert_eq!((pool.free_all_of(me), pool.used_bytes()), (8, 0));
     }
 
     #[test]

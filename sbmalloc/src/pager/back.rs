@@ -23,6 +23,8 @@ pub(super) struct Room<'a> {
     pub limit: &'a mut dyn FnMut(usize) -> usize,
     /// Nothing is to stay mapped from a file.
     pub unmap: bool,
+    /// The number of the phase that begins when all is there.
+    pub phase: u8,
     /// Something was wanted for which there was no room.
     pub ended: bool,
     pub moved: Moved,
@@ -58,8 +60,8 @@ impl Session {
         let beside = self.beside(store, (at..granules).filter(|&g| want(g)).count() * GRANULE);
         let Self { pagemap, buffers, .. } = self;
         let Buffers { window, queue, .. } = &mut **buffers;
-        let (stages, moved) = ([None, None], &mut room.moved);
-        let mut reader = Reader { arena, store, beside, queue, stages, moved };
+        let (stages, moved, phase) = ([None, None], &mut room.moved, room.phase);
+        let mut reader = Reader { arena, store, beside, queue, stages, moved, phase };
         loop {
             while reader.stages[1].is_none() && !room.ended {
                 let group = next_group(arena, &mut at, &want, room.ram, room.limit, &mut room.ended);
@@ -144,6 +146,7 @@ struct Reader<'a> {
     /// The groups that are filled, the older first.
     stages: [Option<Stage>; 2],
     moved: &'a mut Moved,
+    phase: u8,
 }
 
 impl Reader<'_> {
@@ -252,7 +255,7 @@ impl Reader<'_> {
 
     /// Moves the oldest group, which is filled, to its place.
     fn publish(&mut self, pagemap: &Pagemap, window: &mut Window) -> Result<(), PagerError> {
-        let Self { arena, stages, moved, .. } = self;
+        let Self { arena, stages, moved, phase, .. } = self;
         let Some(stage) = &mut stages[0] else { return Ok(()) };
         while let Some((next, bytes)) = stage.group.stretch(stage.published, stage.staged.unit()) {
             let staged = stage.staged.at(stage.published);
@@ -279,7 +282,7 @@ impl Reader<'_> {
                 .publish(&stage.staged, at, arena, g, count)
                 .map_err(|e| PagerError::io("move restored memory into place", bytes.start, e))?;
             stage.published = next;
-            arm(arena, bytes.start / GRANULE..bytes.end / GRANULE);
+            arm(arena, bytes.start / GRANULE..bytes.end / GRANULE, *phase);
             arena.epoch.fetch_add(1, Ordering::AcqRel);
         }
         stages[0] = stages[1].take();
@@ -310,7 +313,7 @@ fn clear_what_was_not_read(arena: &Inner, bytes: Range<usize>, staged: usize) {
 
 /// Notes the granules as resident, and tells the tracker that they are in step with the file, but for those
 /// that got merged pages and those with blocks that are not what the file holds.
-fn arm(arena: &Inner, granules: Range<usize>) {
+fn arm(arena: &Inner, granules: Range<usize>, phase: u8) {
     let tracker = arena.tracker.tracker();
     let has_stale = |g: usize| {
         (g * GRANULE / CHUNK..(g + 1) * GRANULE / CHUNK)
@@ -319,7 +322,7 @@ fn arm(arena: &Inner, granules: Range<usize>) {
     let mut clean = granules.start;
     for g in granules.clone() {
         let dirty = arena.take_merged(g) | has_stale(g);
-        arena.set_place(g, false);
+        arena.set_in(g, phase);
         if dirty || g + 1 == granules.end {
             let end = if dirty { g } else { g + 1 };
             if clean < end {

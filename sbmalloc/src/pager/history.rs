@@ -6,8 +6,9 @@
 //! end of a phase:
 //! - a granule that was out has pages there: it was used, and if they are private copies, written;
 //! - one that was out has none: not used;
-//! - one that was resident has changed: written;
-//! - one that was resident has not changed: read, or not used, nobody can see which.
+//! - one that was brought in for it has changed: written;
+//! - one that was brought in for it has not changed: read, or not used, nobody can see which;
+//! - one that was resident before says nothing: it may have changed in an earlier phase.
 //!
 //! The last kind is *probed*: left on the file mapping at a later visit, where being used shows. First an
 //! eighth of the granules at a time, by groups of adjacent ones; once an eighth turns out mostly unused, all
@@ -28,6 +29,9 @@ const PERIOD: u32 = 8;
 const DOUBLINGS: u8 = 4;
 /// Fewer unused granules than this say nothing about a site.
 const ENOUGH: u32 = 4;
+
+/// Phases that can be told apart; what was resident for longer than so many may be taken for younger.
+const NUMBERS: u8 = 15;
 
 /// What is remembered of a granule: a kind, and for [`READ`] how often its period was doubled, in the high bits.
 const KIND: u8 = 0x0f;
@@ -124,7 +128,8 @@ impl Outlook {
             if byte & KIND != NEVER {
                 return self.site.plan(byte, g);
             }
-        } else if self.site.caught_up {
+        }
+        if self.site.caught_up && (self.slot == ANYWHERE || !self.site.eager) {
             return Plan::Probe;
         }
         self.anywhere.plan(bytes(ANYWHERE), g)
@@ -136,12 +141,18 @@ impl Outlook {
 pub struct Past {
     slot: usize,
     eager: [bool; 2],
+    number: u8,
 }
 
 impl Past {
     /// The new history of a granule that was resident, slot by slot.
     pub fn resident(self, changed: bool, bytes: impl Fn(usize) -> u8) -> impl Iterator<Item = (usize, u8)> {
         self.slots().map(move |(slot, eager)| (slot, after_resident(bytes(slot), changed, eager)))
+    }
+
+    /// The number of the phase: what was brought in for it is marked with that.
+    pub fn number(self) -> u8 {
+        self.number
     }
 
     fn slots(self) -> impl Iterator<Item = (usize, bool)> {
@@ -206,13 +217,15 @@ pub struct Sites {
     /// The slot of the phase that goes on.
     phase: Option<usize>,
     past: Past,
+    /// Of the phase that goes on or comes next: from 1 to [`NUMBERS`] and around.
+    number: u8,
     caught_up: bool,
 }
 
 impl Sites {
     pub const fn new() -> Self {
-        let past = Past { slot: ANYWHERE, eager: [false; 2] };
-        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past, caught_up: false }
+        let past = Past { slot: ANYWHERE, eager: [false; 2], number: NUMBERS };
+        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past, number: 1, caught_up: false }
     }
 
     /// From now on a process that uses much of what was left out is noticed while it does, and the rest brought in:
@@ -224,7 +237,7 @@ impl Sites {
         }
     }
 
-    /// Most of what was left out in the phase last looked at is used: next time everything is brought in at once.
+    /// What was left out in the phase last looked at is used after all: next time everything is brought in at once.
     pub fn turn_eager(&mut self) {
         self.slots[self.past.slot].view.eager = true;
     }
@@ -286,10 +299,17 @@ impl Sites {
     /// Ends the phase that goes on, after all granules that are out were looked at.
     pub fn close(&mut self) {
         if let Some(slot) = self.phase.take() {
-            self.past = Past { slot, eager: [ANYWHERE, slot].map(|s| self.slots[s].view.eager) };
+            let eager = [ANYWHERE, slot].map(|s| self.slots[s].view.eager);
+            self.past = Past { slot, eager, number: self.number };
+            self.number = self.number % NUMBERS + 1;
             self.slots[ANYWHERE].close();
             self.slots[slot].close();
         }
+    }
+
+    /// The number of the phase that goes on or comes next.
+    pub fn number(&self) -> u8 {
+        self.number
     }
 
     /// The phase last looked at.

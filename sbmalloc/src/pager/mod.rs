@@ -195,8 +195,13 @@ pub fn continue_phase() {
     PROCESS.sites(&mut PAGER.lock()).blur();
 }
 
-/// From now on somebody looks at [`touched`] while the process computes, and calls [`catch_up`]: what is not known to be
-/// used is left out by [`restore_for`], at a site never seen all of it, because a wrong guess costs little then.
+/// A site after which everything is used. To be waited at in the middle of a phase that turns out to use much of what was left
+/// out ([`touched`]): the phase ends, and at its own site everything is likely the next time.
+pub const EVERYTHING: u64 = u64::MAX;
+
+/// From now on somebody looks at [`touched`] while the process computes, and has [`EVERYTHING`] brought in if it needs that:
+/// what is not known to be used is left out by [`restore_for`], at a site never seen all of it, because a wrong guess
+/// costs little then.
 pub fn expect_catch_up() {
     PROCESS.sites(&mut PAGER.lock()).expect_catch_up();
 }
@@ -212,7 +217,7 @@ pub struct Touched {
 
 /// What was used so far of what is out; `None` if nothing is out, or the pager is at work in this process.
 ///
-/// This and [`catch_up`] may be called in a signal handler that interrupted anything.
+/// May be called in a signal handler that interrupted anything.
 ///
 /// # Errors
 /// `Io` if the kernel's tables cannot be read.
@@ -222,21 +227,6 @@ pub fn touched() -> Result<Option<Touched>, PagerError> {
     }
     let Some(mut buffers) = PAGER.try_lock() else { return Ok(None) };
     look::touched(&mut buffers, &PROCESS).map(Some)
-}
-
-/// In a phase that goes on and has used much of what was left out: brings in the rest, at the disk's rate instead of page by
-/// page. Does nothing if the pager is at work in this process, other threads cannot be stopped, or the calling thread's stack is in an
-/// arena (it would be moved away under its feet).
-///
-/// # Errors
-/// See [`PagerError`]. What could not be brought in is still out and legal to touch.
-pub fn catch_up() -> Result<Moved, PagerError> {
-    let Some(buffers) = PAGER.try_lock() else { return Ok(Moved::default()) };
-    match own::Session::with(buffers) {
-        Ok(session) => session.catch_up(&PROCESS),
-        Err(PagerError::ThreadsBusy { .. }) => Ok(Moved::default()),
-        Err(e) => Err(e),
-    }
 }
 
 /// Verifies the blocks that the kernel brought in by itself, because out memory was touched, since the last

@@ -229,8 +229,9 @@ impl Writer<'_, '_> {
                         arena.set_sum(i, sum);
                     }
                 }
-                if !arena.is_left_out(g) && arena.held(g) > 0 {
-                    for (slot, byte) in self.goal.past.resident(changed, |slot| arena.history(slot, g)) {
+                let past = self.goal.past;
+                if !arena.is_left_out(g) && arena.held(g) > 0 && arena.is_of_phase(g, past.number()) {
+                    for (slot, byte) in past.resident(changed, |slot| arena.history(slot, g)) {
                         arena.set_history(slot, g, byte);
                     }
                 }
@@ -426,7 +427,7 @@ impl Writer<'_, '_> {
                     .map_err(|e| PagerError::io("map the scratch file", from, e))?;
                 for g in from / GRANULE..end / GRANULE {
                     self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
-                    arena.set_place(g, true);
+                    arena.set_out(g);
                     frames::release(arena, g);
                 }
                 from = end;

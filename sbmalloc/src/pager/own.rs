@@ -4,7 +4,7 @@ use super::back::Room;
 use super::history::{Outlook, Plan};
 use super::out::Goal;
 use super::pagemap::{Pagemap, WINDOW, Window};
-use super::{Moved, PagerError, plan};
+use super::{EVERYTHING, Moved, PagerError, plan};
 use crate::advice::Advice;
 use crate::arena::{HOLE, Inner};
 use crate::lock::{Guard, Lock};
@@ -183,8 +183,12 @@ impl Session {
         limit: &mut dyn FnMut(usize) -> usize,
     ) -> Result<(Moved, bool), PagerError> {
         self.look(set)?;
+        if site == Some(EVERYTHING) {
+            set.sites(&mut self.buffers).turn_eager();
+        }
         let outlook = outlook(set, &mut self.buffers, site);
-        let mut room = Room { ram: set.ram(), limit, unmap, ended: false, moved: Moved::default() };
+        let phase = set.sites(&mut self.buffers).number();
+        let mut room = Room { ram: set.ram(), limit, unmap, phase, ended: false, moved: Moved::default() };
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.totals.begin_restore();
             if site.is_some() {
@@ -202,22 +206,6 @@ impl Session {
         Ok((room.moved, !room.ended))
     }
 
-    /// See [`catch_up`](super::catch_up).
-    pub fn catch_up(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
-        let here = std::ptr::from_ref(&self) as usize;
-        if set.arenas().any(|arena| arena.holds(here)) {
-            return Ok(Moved::default());
-        }
-        self.look(set)?;
-        set.sites(&mut self.buffers).turn_eager();
-        let limit = &mut |_| usize::MAX;
-        let mut room = Room { ram: set.ram(), limit, unmap: false, ended: false, moved: Moved::default() };
-        for arena in set.arenas() {
-            self.bring_in(arena, &mut room, |g| arena.is_out(g))?;
-        }
-        Ok(room.moved)
-    }
-
     /// Whether transfers of the store are made beside the work on `bytes` bytes: if it pays and is possible.
     pub fn beside(&mut self, store: &dyn Store, bytes: usize) -> bool {
         bytes >= plan::BESIDE_FROM && store.async_fd(0).is_some() && self.buffers.queue.is_ready()
@@ -229,7 +217,7 @@ const SMALL: usize = 4 << 20;
 
 /// What is known for the phase after a wait at `site`; `None` if everything is to be brought in.
 pub(super) fn outlook(set: &ArenaSet, buffers: &mut Buffers, site: Option<u64>) -> Option<Outlook> {
-    let site = site.filter(|_| set.committed() > SMALL)?;
+    let site = site.filter(|&site| site != EVERYTHING && set.committed() > SMALL)?;
     Some(set.sites(buffers).outlook(site))
 }
 

@@ -25,7 +25,7 @@ impl Session {
     ) -> Result<bool, PagerError> {
         // Some hold nothing, or all of it was touched.
         for g in (0..arena.granules()).filter(|&g| want(g) && arena.away(g) == 0) {
-            arena.set_populated(g);
+            arena.set_populated(g, room.phase);
         }
         let want = |g: usize| want(g) && arena.away(g) > 0;
         let mut at = 0;
@@ -57,7 +57,7 @@ impl Session {
                 }
                 // Holes hold nothing to bring in, and may be allocated from: all of it counts.
                 for g in bytes.start / GRANULE..bytes.end / GRANULE {
-                    arena.set_populated(g);
+                    arena.set_populated(g, room.phase);
                 }
             }
         }

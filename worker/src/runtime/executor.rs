@@ -8,6 +8,7 @@ use bdrun_ipc::state::Pager;
 use sbmalloc::pager::{self, PagerError};
 
 use super::Runtime;
+use crate::site;
 
 /// How long to try to stop the other threads for a restore, before the rank runs on with its memory out.
 const BUSY_PATIENCE_NS: u64 = 1_000_000_000;
@@ -18,6 +19,8 @@ pub(super) struct RankPager<'a> {
     pub for_memory: bool,
     /// Where it waits.
     pub site: u64,
+    /// Whose phase begins when it was brought back.
+    pub phase: u64,
     /// It was brought back, for what comes after this wait.
     pub moved: bool,
     pub paging_ns: u64,
@@ -109,8 +112,9 @@ impl Pager for RankPager<'_> {
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
-            runtime.trim_frames();
-            pager::begin_phase(self.site);
+            pager::begin_phase(self.phase);
+            runtime.phase.store(self.phase, SeqCst);
+            runtime.phase_changes.store(site::changes(), SeqCst);
             self.moved = true;
         }
         runs

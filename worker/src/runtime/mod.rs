@@ -14,7 +14,7 @@ use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::note::Note;
-use bdrun_ipc::segment::{RankBlock, Segment, Waiting, monotonic_ns};
+use bdrun_ipc::segment::{RankBlock, Segment, Waiting};
 use bdrun_ipc::state::{State, Woken};
 use sbmalloc::pager::{self, PagerError};
 
@@ -31,6 +31,11 @@ const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of the budget for each rank below which memory is scarce.
 const SMALL_SHARE: u64 = 32 << 20;
+
+/// Makes another site of a site: memory was waited for there, in the middle of a call.
+const FOR_MEMORY: u64 = 1 << 63;
+/// Nowhere in particular.
+const NO_SITE: u64 = 0;
 
 pub(crate) static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
@@ -54,6 +59,10 @@ pub(crate) struct Runtime {
     /// Page faults of this process when what the kernel brought in was last verified.
     vouched: AtomicU64,
     meter: Meter,
+    /// The site whose phase goes on; [`NO_SITE`] if the rank was not moved since it waited last.
+    phase: AtomicU64,
+    /// [`site::changes`] when it began.
+    phase_changes: AtomicU64,
 }
 
 /// Tells `bdrun`, and `libsbmalloc.so`, that this program needs no library in front of it.
@@ -146,6 +155,8 @@ impl Runtime {
             out: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
             meter: Meter::new(),
+            phase: AtomicU64::new(NO_SITE),
+            phase_changes: AtomicU64::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
@@ -181,7 +192,10 @@ impl Runtime {
         let block = self.block();
         self.meter.stop();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
-        let site = site::current();
+        // From the place where the phase began to this one, at most.
+        self.end_phase_if(|changes| changes > 1);
+        // What is used after a wait in the middle of a call is not what is used after the call.
+        let site = site::current() ^ if for_memory { FOR_MEMORY } else { 0 };
         if !for_memory {
             if self.native && self.segment.header().pool.wanted() {
                 // It may have to leave: what it freed, and the heap keeps for the next time, need not be written.
@@ -195,23 +209,40 @@ impl Runtime {
             block.need.store(need, SeqCst);
             self.out.store(need > block.granted.load(SeqCst), SeqCst);
         }
+        let moved = self.wait_at(waiting, site, site, satisfied);
+        // Of a phase that goes on after a wait for memory nothing is to be forgotten.
+        if !moved && !for_memory {
+            self.end_phase_if(|_| true);
+        }
+    }
+
+    /// The phase goes on, but says nothing any more about the place where it began, if the program has passed too many others.
+    fn end_phase_if(&self, passed: impl Fn(u64) -> bool) {
+        if passed(site::changes() - self.phase_changes.load(SeqCst)) {
+            pager::continue_phase();
+            self.phase.store(NO_SITE, SeqCst);
+        }
+    }
+
+    /// The wait itself, at `site`; was the rank moved meanwhile? If so a phase of site `phase` begins.
+    fn wait_at(&self, waiting: Waiting, site: u64, phase: u64, satisfied: impl Fn() -> bool) -> bool {
+        let block = self.block();
+        let for_memory = matches!(waiting, Waiting::Memory { .. });
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut executor = RankPager { runtime: self, for_memory, site, paging_ns: 0, moved: false };
+        let mut executor = RankPager { runtime: self, for_memory, site, phase, paging_ns: 0, moved: false };
         block.word.wait(&SharedFutex, &mut executor, satisfied);
         let RankPager { paging_ns, moved, .. } = executor;
         block.publish(Waiting::Nothing);
         self.take_token();
         block.waiting_ns.fetch_add(block.next_span().saturating_sub(paging_ns), SeqCst);
         block.paging_ns.fetch_add(paging_ns, SeqCst);
-        if !moved {
-            pager::continue_phase();
-        }
         if pager::is_evicted() {
             self.meter.start();
         }
+        moved
     }
 
     /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not have all that it
@@ -234,23 +265,7 @@ impl Runtime {
             return;
         }
         match pager::touched() {
-            Ok(Some(touched)) if touched.much => {
-                // All that it holds is to come in, and must be had first.
-                self.own_up(block.held.load(SeqCst));
-                let begin = monotonic_ns();
-                match pager::catch_up() {
-                    Ok(moved) => {
-                        block.restored.fetch_add(moved.freed_or_filled, SeqCst);
-                        block.read.fetch_add(moved.bytes, SeqCst);
-                        self.trim_frames();
-                        // Not computing, which is what counts from the mark on.
-                        let took = monotonic_ns().saturating_sub(begin);
-                        block.paging_ns.fetch_add(took, SeqCst);
-                        block.mark_ns.fetch_add(took, SeqCst);
-                    }
-                    Err(error) => self.lost(error),
-                }
-            }
+            Ok(Some(touched)) if touched.much => self.come_in_whole(),
             Ok(Some(touched)) => self.own_up(touched.in_ram as u64),
             Ok(None) => {}
             Err(error) => self.lost(error),
@@ -258,6 +273,21 @@ impl Runtime {
         if pager::is_evicted() {
             self.meter.go_on();
         }
+    }
+
+    /// The rank computes, and needs all that it holds: it leaves the processor and comes back like any rank that is out, so that
+    /// others compute while it is brought in.
+    fn come_in_whole(&self) {
+        let Some(_turn) = self.turn() else { return };
+        let block = self.block();
+        let held = block.held.load(SeqCst);
+        self.meter.stop();
+        block.need.store(held, SeqCst);
+        self.out.store(true, SeqCst);
+        let bytes = held.saturating_sub(block.granted.load(SeqCst));
+        self.end_phase_if(|changes| changes > 0);
+        let phase = self.phase.load(SeqCst);
+        self.wait_at(Waiting::Memory { bytes }, pager::EVERYTHING, phase, || true);
     }
 
     /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is allocated.
@@ -445,10 +475,13 @@ fn thread() -> i32 {
 }
 
 impl Runtime {
-    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free. Not before a restore,
-    /// which uses them.
+    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free, but for what ranks that are
+    /// being brought in were granted and are about to use.
     fn trim_frames(&self) {
-        sbmalloc::trim_frames(self.segment.header().pool.free().max(0) as u64);
+        let header = self.segment.header();
+        if header.restoring.load(SeqCst) == 0 {
+            sbmalloc::trim_frames(header.pool.free().max(0) as u64);
+        }
     }
 }
 
