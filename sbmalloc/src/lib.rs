@@ -69,6 +69,7 @@ mod advice;
 mod alloc_api;
 mod arena;
 mod boxed;
+mod checksum;
 mod collections;
 mod config;
 pub mod fork;

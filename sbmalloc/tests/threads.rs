@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 fn cycles() -> u64 {
     std::env::var("SBMALLOC_STRESS_CYCLES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
@@ -151,11 +151,11 @@ fn read_file(arena: &sbmalloc::Arena, file: &File, seed: u64, stop: &AtomicBool,
             for i in 0..units {
                 let mut expected = vec![0; UNIT];
                 stream(((from + i) * UNIT) as u64, &mut expected);
-                sums[to + i] = Some(xxh3_64(&expected));
+                sums[to + i] = Some(XxHash3_64::oneshot(&expected));
             }
         }
         for (i, sum) in sums.iter().enumerate() {
-            let is = xxh3_64(&block.bytes()[i * UNIT..(i + 1) * UNIT]);
+            let is = XxHash3_64::oneshot(&block.bytes()[i * UNIT..(i + 1) * UNIT]);
             assert!(sum.is_none_or(|sum| sum == is), "a read(2) from a file was lost");
         }
         work.fetch_add(1, Ordering::Relaxed);

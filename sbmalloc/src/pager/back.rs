@@ -3,11 +3,12 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
-use super::own::{Buffers, Session, block_sum, piece_end};
+use super::own::{Buffers, Session, piece_end};
 use super::pagemap::{Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{Inner, STALE, STORED};
+use crate::checksum;
 use crate::config;
 use crate::frames::Staging;
 use crate::store::{Direction, Landed, Queue, Store, Transfer};
@@ -244,7 +245,7 @@ impl Reader<'_> {
                 let from = (at + i * CHUNK - offset) as *const u8;
                 // SAFETY: just filled, and known to nobody else.
                 let bytes = unsafe { std::slice::from_raw_parts(from, self.arena.pages_in_use(i) * PAGE) };
-                if block_sum(bytes) != self.arena.sum(i) {
+                if checksum::of_block(bytes) != self.arena.sum(i) {
                     stage.failed.get_or_insert(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
                     return;
                 }

@@ -5,6 +5,7 @@ use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
 use super::{PagerError, Touched, plan};
 use crate::arena::{Inner, STORED};
+use crate::checksum;
 use crate::config;
 use crate::lock::{Guard, Lock};
 use crate::set::ArenaSet;
@@ -13,7 +14,6 @@ use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
 use crate::threads::Masked;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use xxhash_rust::xxh3::xxh3_128;
 
 /// Granules in a window.
 pub(super) const WINDOW_GRANULES: usize = WINDOW * PAGE / GRANULE;
@@ -163,7 +163,7 @@ fn verify_block(
     if (0..BLOCK_PAGES).any(|p| page(p).is_private()) {
         read_block(arena, copy, i)?;
     }
-    if xxh3_128(copy) != arena.sum(i) && is_stored() {
+    if checksum::of(copy) != arena.sum(i) && is_stored() {
         return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
     }
     Ok(())

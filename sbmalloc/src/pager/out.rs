@@ -7,17 +7,17 @@
 
 use super::history::Past;
 use super::look::{BLOCK_PAGES, WINDOW_GRANULES, read_block};
-use super::own::{Buffers, Session, block_bytes, block_sum, lengthen, no_space_or, open, piece_end};
+use super::own::{Buffers, Session, block_bytes, lengthen, no_space_or, open, piece_end};
 use super::pagemap::{Page, Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
+use crate::checksum;
 use crate::frames;
 use crate::store::{Direction, Landed, Queue, Store, Transfer, write_all};
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use xxhash_rust::xxh3::xxh3_128;
 
 const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 
@@ -208,7 +208,8 @@ impl Writer<'_, '_> {
                     let there = count(Page::is_there) > 0;
                     let used = arena.pages_in_use(i) * PAGE;
                     let bytes = if there { &block_bytes(arena, i)[..used] } else { &[] };
-                    let content = (there && !is_zero(bytes)).then(|| (block_sum(bytes), arena.sum(i)));
+                    let content =
+                        (there && !is_zero(bytes)).then(|| (checksum::of_block(bytes), arena.sum(i)));
                     self.goal.moved.scanned += bytes.len() as u64;
                     let fate = plan::fate(state, content);
                     if fate == Fate::Keep {
@@ -262,7 +263,7 @@ impl Writer<'_, '_> {
             }
             // A file system without holes has its zeros written.
             for i in blocks.clone() {
-                self.arena.set_sum(i, xxh3_128(block_bytes(self.arena, i)));
+                self.arena.set_sum(i, checksum::of(block_bytes(self.arena, i)));
             }
         }
         let (most, mut first) = (self.most(), blocks.start);
@@ -320,7 +321,7 @@ impl Writer<'_, '_> {
             self.copy.copy_from_slice(block_bytes(arena, i));
         } else if state == STORED {
             read_block(arena, self.copy, i)?;
-            if xxh3_128(self.copy) != arena.sum(i) {
+            if checksum::of(self.copy) != arena.sum(i) {
                 return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
             }
         } else {
@@ -331,7 +332,7 @@ impl Writer<'_, '_> {
             self.copy[p * PAGE..(p + 1) * PAGE].copy_from_slice(&own[p * PAGE..(p + 1) * PAGE]);
         }
         self.goal.moved.scanned += CHUNK as u64;
-        let content = (!is_zero(self.copy)).then(|| (xxh3_128(self.copy), arena.sum(i)));
+        let content = (!is_zero(self.copy)).then(|| (checksum::of(self.copy), arena.sum(i)));
         match plan::fate(state, content) {
             Fate::Keep => return Ok(()),
             Fate::Punch if self.store.punch((i * CHUNK) as u64, CHUNK as u64).is_ok() => {
@@ -341,7 +342,7 @@ impl Writer<'_, '_> {
             }
             _ => {}
         }
-        let sum = content.map_or_else(|| xxh3_128(self.copy), |(sum, _)| sum);
+        let sum = content.map_or_else(|| checksum::of(self.copy), |(sum, _)| sum);
         // SAFETY: the buffer has the block's size.
         match unsafe { write_all(self.store, (i * CHUNK) as u64, self.copy.as_ptr(), CHUNK) } {
             Ok(()) => {

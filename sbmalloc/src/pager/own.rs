@@ -14,7 +14,6 @@ use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
 use crate::threads::{self, Masked, Parked};
 use std::sync::atomic::Ordering;
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// What a session works with, in static memory.
 pub(crate) struct Buffers {
@@ -41,19 +40,6 @@ pub(super) struct Session {
     _parked: Parked,
     _masked: Masked,
     pub buffers: Guard<'static, Buffers>,
-}
-
-/// The checksum of a block of which `bytes` are the beginning, and the rest is zeros: pages that nobody uses are not
-/// even looked at, which would bring them into the page table.
-pub(super) fn block_sum(bytes: &[u8]) -> u128 {
-    static ZEROS: [u8; CHUNK] = [0; CHUNK];
-    if bytes.len() == CHUNK {
-        return xxh3_128(bytes);
-    }
-    let mut sum = Xxh3::new();
-    sum.update(bytes);
-    sum.update(&ZEROS[bytes.len()..]);
-    sum.digest128()
 }
 
 pub(super) fn block_bytes(arena: &Inner, i: usize) -> &[u8] {

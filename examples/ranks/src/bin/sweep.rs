@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 #[global_allocator]
 static HEAP: sbmalloc::SbHeap = sbmalloc::SbHeap;
@@ -45,8 +45,9 @@ fn run(bytes: usize, phases: u64, write: bool) -> bdrun_worker::Result<()> {
         total = comm.allreduce(&[sum ^ total], |a: u64, b| a.rotate_left(1) ^ b)?[0];
         let part = words / 64 / ranks;
         let (got, _) = comm.alltoallv(&data[..part * ranks], &vec![part; ranks])?;
-        total ^=
-            comm.allreduce(&[xxh3_64(bytemuck_bytes(&got).as_slice())], |a: u64, b| a.rotate_left(7) ^ b)?[0];
+        total ^= comm.allreduce(&[XxHash3_64::oneshot(bytemuck_bytes(&got).as_slice())], |a: u64, b| {
+            a.rotate_left(7) ^ b
+        })?[0];
         world.progress("phases", phase + 1, phases);
     }
     if rank == 0 {
