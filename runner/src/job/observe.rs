@@ -138,7 +138,8 @@ impl Job<'_> {
         }
         if self_evicted {
             let held = block.need.load(SeqCst);
-            self.events.push(Event::Left { rank, wait: wait(&segment, block), granted, held });
+            let wait = (!word.runnable()).then(|| wait(&segment, block));
+            self.events.push(Event::Left { rank, wait, granted, held });
         }
         match word.state() {
             State::Running => self.events.push(Event::Running { rank }),

@@ -66,8 +66,8 @@ pub enum Event {
     Left {
         /// The rank.
         rank: Rank,
-        /// What it waits for.
-        wait: Wait,
+        /// What it waits for; `None` if that is there already.
+        wait: Option<Wait>,
         /// Bytes of the budget that it holds.
         granted: u64,
         /// Bytes it must hold to run again.

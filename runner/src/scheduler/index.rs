@@ -1,6 +1,5 @@
 //! Every set and sum over the ranks, kept in step with each change, so that no decision scans the ranks.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::rank::{Doing, Life, RankState};
@@ -22,10 +21,10 @@ pub(super) struct Index {
     pub ready: BTreeSet<(u64, Rank)>,
     /// The same by the bytes they lack.
     pub ready_by_size: BTreeSet<(u64, Rank)>,
-    /// Those of `ready` that hold a part, or are on their way; the one that holds most first.
-    pub begun: BTreeSet<(Reverse<u64>, u64, Rank)>,
+    /// Those of `ready` that hold a part, or are on their way; the one that lacks least first.
+    pub begun: BTreeSet<(u64, u64, Rank)>,
     /// Those of `begun` that may be asked to give their part back.
-    pub parts: BTreeSet<(Reverse<u64>, u64, Rank)>,
+    pub parts: BTreeSet<(u64, u64, Rank)>,
     /// Ranks that wait for others, hold memory and may be asked to leave; the last goes first.
     pub heavy: BTreeSet<Key>,
     /// The same of those that hold no memory: they free a place only.
@@ -88,9 +87,9 @@ impl Index {
         if let Some(bytes) = state.lacks() {
             way.set(&mut self.ready, (state.since, rank), true);
             way.set(&mut self.ready_by_size, (bytes, rank), true);
-            let most_first = (Reverse(state.granted), state.since, rank);
-            way.set(&mut self.begun, most_first, state.has_place());
-            way.set(&mut self.parts, most_first, state.is_evictable());
+            let least_first = (bytes, state.since, rank);
+            way.set(&mut self.begun, least_first, state.has_place());
+            way.set(&mut self.parts, least_first, state.is_evictable());
         }
         let evictable = state.is_evictable() && matches!(state.doing, Doing::Waits(_));
         let key = Key::new(rank, state);

@@ -255,8 +255,11 @@ impl Scheduler {
             Event::Granted { bytes, .. } => return self.granted(rank, bytes),
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
             Event::Left { wait, granted, held, .. } if matches!(life, Life::Spawning | Life::Resident) => {
-                self.blocked(rank, Doing::Waits(wait));
+                self.blocked(rank, Doing::Waits(wait.unwrap_or(Wait::Other)));
                 self.left(rank, granted, held);
+                if wait.is_none() {
+                    self.runnable(rank);
+                }
             }
             Event::NeedsMemory { bytes, .. } => return self.needs_memory(rank, bytes),
             // While it is being evicted, the answer to that tells what became of it.

@@ -4,7 +4,6 @@
 //! move (P − R)·S bytes a phase: what was loaded last is still there when the next phase begins and runs first, and
 //! only the others are exchanged, each once.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::Rank;
@@ -22,13 +21,13 @@ pub(super) enum Claim {
 ///
 /// Evicted ranks go before unborn ones: what was begun is finished before more is begun, which holds fewer bytes in
 /// scratch and lets independent ranks end without ever being evicted. Among them those that hold a part of their
-/// memory, or were given some, go first (`begun`), the largest part first: they are the residents of a sweep whose ranks do not fit whole;
+/// memory, or were given some, go first (`begun`), the one that lacks least first: they are the residents of a sweep whose ranks do not fit whole;
 /// the others in the order they became ready. But ranks that keep waking each other could keep one out for ever, and
 /// may even wait for it: so after as many ranks as are alive have passed, the next unborn one has its turn, and so has
 /// the one that has been ready for longest (`overdue`).
 pub(super) fn claims<'a>(
     ready: &'a BTreeSet<(u64, Rank)>,
-    begun: &'a BTreeSet<(Reverse<u64>, u64, Rank)>,
+    begun: &'a BTreeSet<(u64, u64, Rank)>,
     is_begun: impl Fn(Rank) -> bool + 'a,
     unborn: &'a BTreeSet<Rank>,
     overdue: bool,

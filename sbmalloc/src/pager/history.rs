@@ -16,6 +16,8 @@
 //! An unused granule stays out until it is touched. If most of what was thus left out was touched, the site
 //! turns back to bringing everything in.
 
+use super::SAME_PHASE;
+
 /// Sites remembered at a time.
 const SITES: usize = 16;
 /// Bytes of history a granule may have.
@@ -190,6 +192,8 @@ struct Slot {
     used: u32,
     view: View,
     tally: Tally,
+    /// The phase that goes on uses everything.
+    all_used: bool,
 }
 
 impl Slot {
@@ -198,12 +202,14 @@ impl Slot {
         used: 0,
         view: View { visit: 1, eager: false, probe_all: false, caught_up: false },
         tally: Tally::EMPTY,
+        all_used: false,
     };
 
     /// A phase has been looked at.
     fn close(&mut self) {
         let t = std::mem::replace(&mut self.tally, Tally::EMPTY);
-        self.view.eager = t.unused >= ENOUGH && t.unused_touched * 2 > t.unused;
+        let all_used = std::mem::take(&mut self.all_used);
+        self.view.eager = all_used || t.unused >= ENOUGH && t.unused_touched * 2 > t.unused;
         self.view.probe_all = t.probed > 0 && t.probed_touched * 4 <= t.probed;
         self.view.visit = self.view.visit.wrapping_add(1);
     }
@@ -237,18 +243,23 @@ impl Sites {
         }
     }
 
-    /// What was left out in the phase last looked at is used after all: next time everything is brought in at once.
+    /// What was left out in the phase that goes on is used after all: next time everything is brought in at once.
     pub fn turn_eager(&mut self) {
-        self.slots[self.past.slot].view.eager = true;
+        let slot = self.phase.unwrap_or(ANYWHERE);
+        self.slots[slot].all_used = true;
     }
 
     fn find(&self, site: u64) -> Option<usize> {
         (ANYWHERE + 1..SLOTS).find(|&i| self.slots[i].used > 0 && self.slots[i].key == site)
     }
 
-    /// What is known for the next phase after a wait at `site`.
+    /// What is known for the next phase after a wait at `site`, or of the one that goes on.
     pub fn outlook(&self, site: u64) -> Outlook {
-        let slot = self.find(site).unwrap_or(ANYWHERE);
+        let slot = match site {
+            SAME_PHASE => self.phase,
+            site => self.find(site),
+        };
+        let slot = slot.unwrap_or(ANYWHERE);
         Outlook { slot, site: self.slots[slot].view, anywhere: self.slots[ANYWHERE].view }
     }
 

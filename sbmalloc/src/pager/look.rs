@@ -23,11 +23,11 @@ const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 pub(super) const BLOCK_PAGES: usize = CHUNK / PAGE;
 
 impl Session {
-    /// Counts the pages that are there of granules that are out, and learns from them if a phase went on.
-    pub fn look(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
+    /// Counts the pages that are there of granules that are out. If a phase went on, and `ends`, learns from them.
+    pub fn look(&mut self, set: &ArenaSet, ends: bool) -> Result<(), PagerError> {
         let Self { pagemap, buffers, .. } = self;
         let buffers: &mut Buffers = buffers;
-        let in_phase = set.sites(buffers).in_phase();
+        let in_phase = ends && set.sites(buffers).in_phase();
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             let mut granules = 0..arena.granules();
             while let Some(out) = arena.stretch(granules.clone(), true, LOOK) {
@@ -57,7 +57,9 @@ impl Session {
                 }
             }
         }
-        set.sites(buffers).close();
+        if ends {
+            set.sites(buffers).close();
+        }
         Ok(())
     }
 

@@ -146,7 +146,7 @@ pub fn is_evicted() -> bool {
 
 /// Brings the committed bytes in RAM down to at most `target` bytes; 0 is everything.
 ///
-/// `site` is the key of what the process waits for now: it tells what to keep. First goes what the kernel
+/// `site` is the key of what the process waits for now, or [`SAME_PHASE`]: it tells what to keep. First goes what the kernel
 /// brought in of memory that was out, then what is not likely to be used after the wait (clean before
 /// dirty), then the rest from the end of the address space backwards. It goes in groups of up to 64 MiB. `progress` is
 /// told the committed bytes still in RAM, once before the first group and after each: what it fell by may be used
@@ -159,7 +159,7 @@ pub fn evict_to(target: usize, site: u64, progress: &mut dyn FnMut(usize)) -> Re
     PROCESS.evict_to(target, site, progress)
 }
 
-/// Reads in what is likely to be used after the wait at `site`, in file order, as far as there is room.
+/// Reads in what is likely to be used after the wait at `site` (or [`SAME_PHASE`], [`EVERYTHING`]), in file order, as far as there is room.
 ///
 /// `limit` is asked before each group of up to 64 MiB, with the committed bytes in RAM (those on their way
 /// included), how many there may be; it may answer more than the time before. What does not fit, and what is not
@@ -183,7 +183,7 @@ pub fn likely(site: u64) -> usize {
     PROCESS.likely(site)
 }
 
-/// The process is about to compute after having waited at `site`. Moves nothing: what is touched from now on
+/// The process is about to compute after having waited at `site` (with [`SAME_PHASE`] and [`EVERYTHING`] no new phase begins). Moves nothing: what is touched from now on
 /// until the pager next looks is what [`restore_for`] will bring in the next time.
 pub fn begin_phase(site: u64) {
     PROCESS.begin_phase(site);
@@ -195,8 +195,12 @@ pub fn continue_phase() {
     PROCESS.sites(&mut PAGER.lock()).blur();
 }
 
-/// A site after which everything is used. To be waited at in the middle of a phase that turns out to use much of what was left
-/// out ([`touched`]): the phase ends, and at its own site everything is likely the next time.
+/// Instead of a site: the process waits in the middle of a phase, which goes on afterwards. What that is likely to use is what
+/// its site is.
+pub const SAME_PHASE: u64 = u64::MAX - 1;
+
+/// Instead of a site: as [`SAME_PHASE`], and the phase turned out to use much of what was left out ([`touched`]). Everything
+/// is brought in, and will be at once after the next wait at its site.
 pub const EVERYTHING: u64 = u64::MAX;
 
 /// From now on somebody looks at [`touched`] while the process computes, and has [`EVERYTHING`] brought in if it needs that:
@@ -287,6 +291,9 @@ pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {
 }
 
 pub(crate) fn begin_phase_of_set(set: &'static ArenaSet, site: u64) {
+    if matches!(site, SAME_PHASE | EVERYTHING) {
+        return;
+    }
     let mut buffers = PAGER.lock();
     if let Some(slot) = set.sites(&mut buffers).begin(site) {
         for arena in set.arenas() {

@@ -4,7 +4,7 @@ use super::back::Room;
 use super::history::{Outlook, Plan};
 use super::out::Goal;
 use super::pagemap::{Pagemap, WINDOW, Window};
-use super::{EVERYTHING, Moved, PagerError, plan};
+use super::{EVERYTHING, Moved, PagerError, SAME_PHASE, plan};
 use crate::advice::Advice;
 use crate::arena::{HOLE, Inner};
 use crate::lock::{Guard, Lock};
@@ -69,7 +69,7 @@ impl Session {
         site: Option<u64>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Moved, PagerError> {
-        self.look(set)?;
+        self.look(set, ends_phase(site))?;
         let outlook = site.map(|site| set.sites(&mut self.buffers).outlook(site));
         let past = set.sites(&mut self.buffers).past();
         let left = set.ram();
@@ -168,7 +168,7 @@ impl Session {
         unmap: bool,
         limit: &mut dyn FnMut(usize) -> usize,
     ) -> Result<(Moved, bool), PagerError> {
-        self.look(set)?;
+        self.look(set, ends_phase(site))?;
         if site == Some(EVERYTHING) {
             set.sites(&mut self.buffers).turn_eager();
         }
@@ -196,6 +196,11 @@ impl Session {
     pub fn beside(&mut self, store: &dyn Store, bytes: usize) -> bool {
         bytes >= plan::BESIDE_FROM && store.async_fd(0).is_some() && self.buffers.queue.is_ready()
     }
+}
+
+/// Whether the phase that goes on ends with a move at `site`.
+fn ends_phase(site: Option<u64>) -> bool {
+    !matches!(site, Some(SAME_PHASE | EVERYTHING))
 }
 
 /// Committed bytes of small processes, which are always brought in whole.

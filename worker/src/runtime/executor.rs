@@ -19,8 +19,6 @@ pub(super) struct RankPager<'a> {
     pub for_memory: bool,
     /// Where it waits.
     pub site: u64,
-    /// Whose phase begins when it was brought back.
-    pub phase: u64,
     /// It was brought back, for what comes after this wait.
     pub moved: bool,
     pub paging_ns: u64,
@@ -112,9 +110,10 @@ impl Pager for RankPager<'_> {
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
-            pager::begin_phase(self.phase);
-            runtime.phase.store(self.phase, SeqCst);
-            runtime.phase_changes.store(site::changes(), SeqCst);
+            pager::begin_phase(self.site);
+            if !matches!(self.site, pager::SAME_PHASE | pager::EVERYTHING) {
+                runtime.phase_changes.store(site::changes(), SeqCst);
+            }
             self.moved = true;
         }
         runs

@@ -32,11 +32,6 @@ const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of the budget for each rank below which memory is scarce.
 const SMALL_SHARE: u64 = 32 << 20;
 
-/// Makes another site of a site: memory was waited for there, in the middle of a call.
-const FOR_MEMORY: u64 = 1 << 63;
-/// Nowhere in particular.
-const NO_SITE: u64 = 0;
-
 pub(crate) static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 /// This process as a rank of a job.
@@ -59,9 +54,7 @@ pub(crate) struct Runtime {
     /// Page faults of this process when what the kernel brought in was last verified.
     vouched: AtomicU64,
     meter: Meter,
-    /// The site whose phase goes on; [`NO_SITE`] if the rank was not moved since it waited last.
-    phase: AtomicU64,
-    /// [`site::changes`] when it began.
+    /// [`site::changes`] when the pager's phase began.
     phase_changes: AtomicU64,
 }
 
@@ -155,7 +148,6 @@ impl Runtime {
             out: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
             meter: Meter::new(),
-            phase: AtomicU64::new(NO_SITE),
             phase_changes: AtomicU64::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);
@@ -194,8 +186,8 @@ impl Runtime {
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         // From the place where the phase began to this one, at most.
         self.end_phase_if(|changes| changes > 1);
-        // What is used after a wait in the middle of a call is not what is used after the call.
-        let site = site::current() ^ if for_memory { FOR_MEMORY } else { 0 };
+        // A program not written for us waits nowhere else.
+        let site = if for_memory && self.native { pager::SAME_PHASE } else { site::current() };
         if !for_memory {
             if self.native && self.segment.header().pool.wanted() {
                 // It may have to leave: what it freed, and the heap keeps for the next time, need not be written.
@@ -209,7 +201,7 @@ impl Runtime {
             block.need.store(need, SeqCst);
             self.out.store(need > block.granted.load(SeqCst), SeqCst);
         }
-        let moved = self.wait_at(waiting, site, site, satisfied);
+        let moved = self.wait_at(waiting, site, satisfied);
         // Of a phase that goes on after a wait for memory nothing is to be forgotten.
         if !moved && !for_memory {
             self.end_phase_if(|_| true);
@@ -220,19 +212,18 @@ impl Runtime {
     fn end_phase_if(&self, passed: impl Fn(u64) -> bool) {
         if passed(site::changes() - self.phase_changes.load(SeqCst)) {
             pager::continue_phase();
-            self.phase.store(NO_SITE, SeqCst);
         }
     }
 
-    /// The wait itself, at `site`; was the rank moved meanwhile? If so a phase of site `phase` begins.
-    fn wait_at(&self, waiting: Waiting, site: u64, phase: u64, satisfied: impl Fn() -> bool) -> bool {
+    /// The wait itself, at `site`; was the rank moved meanwhile?
+    fn wait_at(&self, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
         let block = self.block();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut executor = RankPager { runtime: self, for_memory, site, phase, paging_ns: 0, moved: false };
+        let mut executor = RankPager { runtime: self, for_memory, site, paging_ns: 0, moved: false };
         block.word.wait(&SharedFutex, &mut executor, satisfied);
         let RankPager { paging_ns, moved, .. } = executor;
         block.publish(Waiting::Nothing);
@@ -286,8 +277,7 @@ impl Runtime {
         self.out.store(true, SeqCst);
         let bytes = held.saturating_sub(block.granted.load(SeqCst));
         self.end_phase_if(|changes| changes > 0);
-        let phase = self.phase.load(SeqCst);
-        self.wait_at(Waiting::Memory { bytes }, pager::EVERYTHING, phase, || true);
+        self.wait_at(Waiting::Memory { bytes }, pager::EVERYTHING, || true);
     }
 
     /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is allocated.

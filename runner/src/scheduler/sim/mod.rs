@@ -311,11 +311,7 @@ impl<'a> World<'a> {
                 self.news.push_back(Event::EvictRefused { rank });
                 if place == Place::Out {
                     // It may have left by itself, which was not heard while an answer was awaited.
-                    let waits = wait.unwrap_or(Wait::Other);
-                    self.news.push_back(Event::Left { rank, wait: waits, granted, held });
-                    if wait.is_none() {
-                        self.news.push_back(Event::Runnable { rank });
-                    }
+                    self.news.push_back(Event::Left { rank, wait, granted, held });
                 }
             }
             Place::Resident | Place::Out => {
@@ -500,7 +496,7 @@ impl<'a> World<'a> {
         self.scratch += out;
         self.free += super::signed(out);
         self.outcome.evicted_bytes += out;
-        self.news.push_back(Event::Left { rank, wait, granted, held });
+        self.news.push_back(Event::Left { rank, wait: Some(wait), granted, held });
         true
     }
 
