@@ -216,6 +216,16 @@ fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), Park
     }
 }
 
+/// Whether the process has one thread, if that can be told without reading a file: the kernel counts a link of the
+/// directory of threads for each, beside the two that every directory has.
+fn is_alone() -> bool {
+    // SAFETY: a zeroed stat is valid, and the kernel fills it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::stat(c"/proc/self/task".as_ptr(), &mut stat) == 0 && stat.st_nlink == 3
+    }
+}
+
 fn task_path(id: i32) -> PathBuf<64> {
     let mut path = PathBuf::new();
     path.push(b"/proc/self/task/").push_number(id as u64).push(b"/status");
@@ -244,10 +254,13 @@ impl Drop for Parked {
 /// Stops every other thread of the process. The caller holds the pager's lock, and nothing another thread
 /// needs to get out of a signal handler.
 pub(crate) fn park_others() -> Result<Parked, ParkError> {
+    if is_alone() {
+        return Ok(Parked(())); // and nobody but us could start another
+    }
     let failed = |e| ParkError::System("read /proc/self/status", e);
     let own = status(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT))).map_err(failed)?;
     if own.threads == 1 {
-        return Ok(Parked(())); // and nobody but us could start another
+        return Ok(Parked(()));
     }
     let signal = signal().map_err(|e| ParkError::System("install the parking signal", e))?;
     // SAFETY: neither has preconditions.
