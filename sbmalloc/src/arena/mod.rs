@@ -95,6 +95,15 @@ impl Inner {
         self.tables.block(i)
     }
 
+    /// Pages of block `i`, from its start, behind which the file has zeros, while it is [`STORED`]. Pager only.
+    pub fn stored_pages(&self, i: usize) -> usize {
+        self.tables.stored(i).load(Ordering::Relaxed) as usize
+    }
+
+    pub fn set_stored_pages(&self, i: usize, pages: usize) {
+        self.tables.stored(i).store(pages as u8, Ordering::Relaxed);
+    }
+
     /// The tracker's word for granule `g`.
     pub fn granule(&self, g: usize) -> &AtomicU8 {
         self.tables.granule(g)

@@ -185,6 +185,11 @@ impl Reader<'_> {
 
     /// Starts reads until the queue is full or all is asked for; without a queue makes one read, of the oldest.
     fn feed(&mut self) {
+        self.ask();
+        self.queue.submit(self.store);
+    }
+
+    fn ask(&mut self) {
         let most = if self.beside { PIECE_BLOCKS } else { BATCH_BLOCKS };
         for k in 0..2 {
             while let Some(stage) = &mut self.stages[k] {
@@ -203,15 +208,10 @@ impl Reader<'_> {
                     continue;
                 };
                 blocks.end = blocks.end.min(piece_end(self.store, blocks.start * CHUNK) / CHUNK);
-                // The last one only as far as it is in use: what lies behind is zeros, in the file as in the staging.
-                let last = blocks.clone().find(|&i| self.arena.pages_in_use(i) < CHUNK / PAGE);
-                let (end, unused) = match last {
-                    Some(i) => (i + 1, CHUNK - self.arena.pages_in_use(i) * PAGE),
-                    None => (blocks.end, 0),
-                };
-                stage.next = end;
+                let (blocks, unused) = plan::without_gaps(blocks, |i| unused_bytes(self.arena, i));
+                stage.next = blocks.end;
                 stage.reading += 1;
-                let (offset, len) = (blocks.start * CHUNK, (end - blocks.start) * CHUNK - unused);
+                let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK - unused);
                 let at = stage.stretch.2 + offset - stage.stretch.1.start;
                 let transfer = Transfer { direction: Direction::Read, offset, at, len };
                 if !self.beside {
@@ -244,7 +244,7 @@ impl Reader<'_> {
             for i in offset / CHUNK..(offset + len).div_ceil(CHUNK) {
                 let from = (at + i * CHUNK - offset) as *const u8;
                 // SAFETY: just filled, and known to nobody else.
-                let bytes = unsafe { std::slice::from_raw_parts(from, self.arena.pages_in_use(i) * PAGE) };
+                let bytes = unsafe { std::slice::from_raw_parts(from, self.arena.stored_pages(i) * PAGE) };
                 if checksum::of_block(bytes) != self.arena.sum(i) {
                     stage.failed.get_or_insert(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
                     return;
@@ -269,7 +269,9 @@ impl Reader<'_> {
                     let to = staged + offset - bytes.start;
                     // SAFETY: a present page of the arena and its place in the staging; nobody writes either.
                     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
-                    if arena.block(offset / CHUNK).load(Ordering::Acquire) != STORED {
+                    let i = offset / CHUNK;
+                    let is_stored = arena.block(i).load(Ordering::Acquire) == STORED;
+                    if !is_stored || offset % CHUNK >= arena.stored_pages(i) * PAGE {
                         moved.freed_or_filled += PAGE as u64;
                     }
                     // The block now differs from its checksum; a tracker has to be told, see arm().
@@ -301,14 +303,19 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// Zeros blocks that are not stored, in frames that were used before.
+/// Zeros at the end of block `i`, which is stored, in the file.
+fn unused_bytes(arena: &Inner, i: usize) -> usize {
+    CHUNK - arena.stored_pages(i) * PAGE
+}
+
+/// Zeros blocks that are not stored, and the ends of those that are, in frames that were used before.
 fn clear_what_was_not_read(arena: &Inner, bytes: Range<usize>, staged: usize) {
     for i in bytes.start / CHUNK..bytes.end / CHUNK {
-        if arena.block(i).load(Ordering::Acquire) != STORED {
-            let to = (staged + i * CHUNK - bytes.start) as *mut u8;
-            // SAFETY: inside the staging, known to nobody else.
-            unsafe { std::ptr::write_bytes(to, 0, CHUNK) };
-        }
+        let is_stored = arena.block(i).load(Ordering::Acquire) == STORED;
+        let unused = if is_stored { unused_bytes(arena, i) } else { CHUNK };
+        let to = (staged + (i + 1) * CHUNK - bytes.start - unused) as *mut u8;
+        // SAFETY: inside the staging, known to nobody else.
+        unsafe { std::ptr::write_bytes(to, 0, unused) };
     }
 }
 

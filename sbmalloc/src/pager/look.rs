@@ -165,7 +165,7 @@ fn verify_block(
     if (0..BLOCK_PAGES).any(|p| page(p).is_private()) {
         read_block(arena, copy, i)?;
     }
-    if checksum::of(copy) != arena.sum(i) && is_stored() {
+    if checksum::of_block(copy) != arena.sum(i) && is_stored() {
         return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
     }
     Ok(())

@@ -21,11 +21,6 @@ use std::sync::atomic::Ordering;
 
 const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 
-fn is_zero(bytes: &[u8]) -> bool {
-    let (words, _) = bytes.as_chunks::<64>();
-    words.iter().all(|w| w.iter().fold(0, |a, b| a | b) == 0)
-}
-
 /// How far an evict is to go, and how far it is.
 pub(super) struct Goal<'a> {
     /// Committed bytes to leave in RAM. With 0 everything goes, also what counts nothing.
@@ -205,12 +200,13 @@ impl Writer<'_, '_> {
                             continue;
                         }
                     }
-                    let there = count(Page::is_there) > 0;
-                    let used = arena.pages_in_use(i) * PAGE;
-                    let bytes = if there { &block_bytes(arena, i)[..used] } else { &[] };
-                    let content =
-                        (there && !is_zero(bytes)).then(|| (checksum::of_block(bytes), arena.sum(i)));
+                    // What is absent, or not in use, is zeros, and not looked at, which would bring it into the page table.
+                    let mut used = (0..arena.pages_in_use(i)).rev();
+                    let used = used.find(|&p| in_frame || page(p).is_there()).map_or(0, |p| p + 1);
+                    let bytes = &block_bytes(arena, i)[..used * PAGE];
                     self.goal.moved.scanned += bytes.len() as u64;
+                    let bytes = checksum::content(bytes);
+                    let content = (!bytes.is_empty()).then(|| (checksum::of(bytes), arena.sum(i)));
                     let fate = plan::fate(state, content);
                     if fate == Fate::Keep {
                         continue;
@@ -219,11 +215,16 @@ impl Writer<'_, '_> {
                     if !self.batch.takes(i, fate, limit) {
                         self.carry_out()?;
                     }
-                    self.batch.add(i, fate);
-                    if fate == Fate::Write && state != STALE {
-                        // Behind what is in use there are zeros, here and in the file, which held this block before or nothing.
-                        self.batch.unused = CHUNK - arena.pages_in_use(i) * PAGE;
-                    }
+                    // As far as the file has anything but zeros, before or after.
+                    let pages = bytes.len() / PAGE;
+                    let written = match state {
+                        HOLE => pages,
+                        STORED => pages.max(arena.stored_pages(i)),
+                        _ => BLOCK_PAGES,
+                    };
+                    let unused = if fate == Fate::Write { CHUNK - written * PAGE } else { 0 };
+                    self.batch.add(i, fate, unused);
+                    arena.set_stored_pages(i, pages);
                     // Until carried out, what the file holds there is neither the old nor the new.
                     arena.block(i).store(STALE, Ordering::Release);
                     if let Some((sum, _)) = content {
@@ -263,7 +264,8 @@ impl Writer<'_, '_> {
             }
             // A file system without holes has its zeros written.
             for i in blocks.clone() {
-                self.arena.set_sum(i, checksum::of(block_bytes(self.arena, i)));
+                self.arena.set_sum(i, checksum::of_block(block_bytes(self.arena, i)));
+                self.arena.set_stored_pages(i, BLOCK_PAGES);
             }
         }
         let (most, mut first) = (self.most(), blocks.start);
@@ -321,7 +323,7 @@ impl Writer<'_, '_> {
             self.copy.copy_from_slice(block_bytes(arena, i));
         } else if state == STORED {
             read_block(arena, self.copy, i)?;
-            if checksum::of(self.copy) != arena.sum(i) {
+            if checksum::of_block(self.copy) != arena.sum(i) {
                 return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
             }
         } else {
@@ -332,7 +334,9 @@ impl Writer<'_, '_> {
             self.copy[p * PAGE..(p + 1) * PAGE].copy_from_slice(&own[p * PAGE..(p + 1) * PAGE]);
         }
         self.goal.moved.scanned += CHUNK as u64;
-        let content = (!is_zero(self.copy)).then(|| (checksum::of(self.copy), arena.sum(i)));
+        let pages = checksum::content(self.copy).len() / PAGE;
+        let sum = checksum::of_block(self.copy);
+        let content = (pages > 0).then(|| (sum, arena.sum(i)));
         match plan::fate(state, content) {
             Fate::Keep => return Ok(()),
             Fate::Punch if self.store.punch((i * CHUNK) as u64, CHUNK as u64).is_ok() => {
@@ -342,11 +346,11 @@ impl Writer<'_, '_> {
             }
             _ => {}
         }
-        let sum = content.map_or_else(|| checksum::of(self.copy), |(sum, _)| sum);
         // SAFETY: the buffer has the block's size.
         match unsafe { write_all(self.store, (i * CHUNK) as u64, self.copy.as_ptr(), CHUNK) } {
             Ok(()) => {
                 arena.set_sum(i, sum);
+                arena.set_stored_pages(i, if pages > 0 { pages } else { BLOCK_PAGES });
                 self.landed(i * CHUNK, CHUNK);
             }
             Err(e) => {

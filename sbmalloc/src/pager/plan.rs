@@ -9,8 +9,12 @@ pub(super) const BATCH_BLOCKS: usize = (8 << 20) / CHUNK;
 /// Blocks of one that is made beside others: together they are as large, and each is soon ready to be
 /// verified, or to start while the next is hashed.
 pub(super) const PIECE_BLOCKS: usize = (1 << 20) / CHUNK;
-/// Bytes to look through from which on transfers are made beside: less is one batch, and nothing to overlap.
-pub(super) const BESIDE_FROM: usize = 8 << 20;
+/// Bytes to look through from which on transfers are made beside: in two granules there may be a dozen small pieces, which
+/// go together.
+pub(super) const BESIDE_FROM: usize = 2 * GRANULE;
+/// Bytes of zeros at the end of a block from which on they are passed over, which takes a transfer more: in that time
+/// about as many are moved.
+pub(super) const GAP_FROM: usize = 16 << 10;
 /// Granules staged and moved at a time, 64 MiB: 2 MiB pieces would leave 512 mappings per GiB, more would only
 /// take RAM.
 pub(super) const GROUP: usize = (64 << 20) / GRANULE;
@@ -50,7 +54,7 @@ pub(super) struct Batch {
     pub fate: Fate,
     pub first: usize,
     pub count: usize,
-    /// Bytes at the end of the last block that are zero in the file already.
+    /// Bytes at the end of the last block that are zero, in the file too.
     pub unused: usize,
 }
 
@@ -62,17 +66,18 @@ impl Batch {
     pub fn takes(&self, i: usize, fate: Fate, limit: usize) -> bool {
         self.count == 0
             || (self.fate == fate
-                && self.unused == 0
+                && self.unused < GAP_FROM
                 && i == self.first + self.count
                 && (fate != Fate::Write || self.count < limit))
     }
 
-    /// Adds a block that [`takes`](Self::takes) allowed.
-    pub fn add(&mut self, i: usize, fate: Fate) {
+    /// Adds a block that [`takes`](Self::takes) allowed, the last bytes of which are `unused`.
+    pub fn add(&mut self, i: usize, fate: Fate, unused: usize) {
         if self.count == 0 {
             *self = Self { fate, first: i, count: 0, unused: 0 };
         }
         self.count += 1;
+        self.unused = unused;
     }
 }
 
@@ -135,6 +140,13 @@ pub(super) fn next_stored(
     Some(first..end)
 }
 
+/// As many of these adjacent blocks, all stored, as are read in one go, and how many bytes at the end of the last one need not
+/// be; `unused` tells how many zeros a block has at its end.
+pub(super) fn without_gaps(blocks: Range<usize>, unused: impl Fn(usize) -> usize) -> (Range<usize>, usize) {
+    let last = blocks.clone().find(|&i| unused(i) >= GAP_FROM).unwrap_or(blocks.end - 1);
+    (blocks.start..last + 1, unused(last))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,14 +168,19 @@ mod tests {
     fn batches_are_adjacent_alike_and_bounded() {
         let mut batch = Batch::EMPTY;
         assert!(batch.takes(5, Fate::Write, 9));
-        batch.add(5, Fate::Write);
+        batch.add(5, Fate::Write, 0);
         assert!(batch.takes(6, Fate::Write, 9));
         assert!(!batch.takes(7, Fate::Write, 9) && !batch.takes(6, Fate::Punch, 9));
         for i in 6..5 + 9 {
             assert!(batch.takes(i, Fate::Write, 9));
-            batch.add(i, Fate::Write);
+            batch.add(i, Fate::Write, 0);
         }
         assert!(!batch.takes(5 + 9, Fate::Write, 9));
+        // Few zeros are written with what follows, many are passed over.
+        batch.add(14, Fate::Write, GAP_FROM - 1);
+        assert!(batch.takes(15, Fate::Write, 99));
+        batch.add(15, Fate::Write, GAP_FROM);
+        assert!(!batch.takes(16, Fate::Write, 99));
     }
 
     #[test]
@@ -183,6 +200,15 @@ mod tests {
         assert!(group.holds(8 * GRANULE + 5) && !group.holds(6 * GRANULE));
         (41..).take(GROUP - granules.len()).for_each(|g| group.push(g));
         assert!(group.is_full());
+    }
+
+    #[test]
+    fn a_read_ends_at_a_gap() {
+        let unused = [0, GAP_FROM - 1, 0, GAP_FROM, 0, 5];
+        assert_eq!(without_gaps(0..6, |i| unused[i]), (0..4, GAP_FROM));
+        assert_eq!(without_gaps(0..2, |i| unused[i]), (0..2, GAP_FROM - 1));
+        assert_eq!(without_gaps(4..6, |i| unused[i]), (4..6, 5));
+        assert_eq!(without_gaps(0..1, |i| unused[i]), (0..1, 0));
     }
 
     #[test]

@@ -290,7 +290,7 @@ fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) ->
     let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
     let what = format!("{fault:?} at call {k}, stays {stays}, beside {beside}, {tracker:?}");
     let case = Case { store, set, what };
-    // Beside, transfers are made from 8 MiB on only.
+    // Beside, transfers are made from 4 MiB on only.
     let (chunks, last, step) = if beside { (8 * 16 + 5, 1, 50) } else { (24, 4, 5) };
     let mut block = Block::new(&arena, chunks * CHUNK);
     let mut gone = Some(Block::new(&arena, 3 * CHUNK));
