@@ -168,6 +168,11 @@ impl Runtime {
             .map_err(runtime)?;
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
+        if native {
+            // If it is refused the token comes back when the process has gone.
+            // SAFETY: the function never unwinds and needs nothing but the segment, which stays mapped.
+            unsafe { libc::atexit(leave) };
+        }
         Ok(this)
     }
 
@@ -301,8 +306,9 @@ impl Runtime {
         if !self.native {
             return;
         }
-        self.block().has_token.store(0, SeqCst);
-        self.segment.header().tokens.release();
+        if self.block().has_token.swap(0, SeqCst) != 0 {
+            self.segment.header().tokens.release();
+        }
     }
 
     /// Wake a rank of the node.
@@ -519,6 +525,17 @@ impl sbmalloc::Account for Runtime {
         pool.demand_sub(bytes);
         pool.give(given);
         self.gave_memory();
+    }
+}
+
+/// The program has ended, and the process is about to. That takes the kernel some 50 ms: it winds up asynchronous I/O and frees
+/// the scratch file, which may lie in many pieces. Others compute meanwhile.
+extern "C" fn leave() {
+    let Some(runtime) = RUNTIME.get() else { return };
+    // SAFETY: getpid has no preconditions. A child of fork is not the rank.
+    if unsafe { libc::getpid() } == runtime.process && runtime.block().has_token.load(SeqCst) != 0 {
+        runtime.block().running_ns.fetch_add(runtime.block().next_span(), SeqCst);
+        runtime.give_token();
     }
 }
 
