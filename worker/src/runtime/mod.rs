@@ -51,6 +51,8 @@ pub(crate) struct Runtime {
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
     out: AtomicBool,
+    /// It is to run with what is in RAM, however little, to see how much it uses.
+    probes: AtomicBool,
     /// Page faults of this process when what the kernel brought in was last verified.
     vouched: AtomicU64,
     meter: Meter,
@@ -146,6 +148,7 @@ impl Runtime {
             fds,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
+            probes: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
             meter: Meter::new(),
             phase_changes: AtomicU64::new(0),
@@ -237,15 +240,20 @@ impl Runtime {
     }
 
     /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not have all that it
-    /// holds if the meter can notice what it touches beyond.
+    /// holds if the meter can notice what it touches beyond. Where nearly everything is likely, it *probes*: nothing is brought in before
+    /// it is seen to use much, which takes milliseconds; a rank that only looks at a message and waits again never is.
     fn needs(&self, site: u64) -> u64 {
         const LARGE: u64 = 64 << 20;
-        const SLACK: u64 = 16 << 20;
+        const SLACK: u64 = 8 << 20;
         let held = self.block().held.load(SeqCst);
-        match self.meter.is_open() && held >= LARGE {
-            true => held.min(pager::likely(site) as u64 + SLACK),
-            false => held,
+        if !self.meter.is_open() || held < LARGE || site == pager::EVERYTHING {
+            self.probes.store(false, SeqCst);
+            return held;
         }
+        let likely = pager::likely(site) as u64;
+        let probes = likely >= held - held / 8 && site != pager::SAME_PHASE;
+        self.probes.store(probes, SeqCst);
+        if probes { SLACK } else { held.min(likely + SLACK) }
     }
 
     /// The rank computes while some of its memory is out: see whether it uses that. In a signal handler, which may wait like
