@@ -16,6 +16,7 @@ pub(super) struct Tables {
     map: usize,
     run_pages: usize,
     blocks: usize,
+    reach: usize,
     granules: usize,
     advice: usize,
     tracks: usize,
@@ -36,7 +37,8 @@ impl Tables {
         let map = page(size_of::<Inner>());
         let run_pages = map + page(chunks.div_ceil(64) * 8);
         let blocks = run_pages + page(chunks * 4);
-        let granules = blocks + page(chunks);
+        let reach = blocks + page(chunks);
+        let granules = reach + page(chunks);
         let count = (chunks * CHUNK).div_ceil(GRANULE);
         let advice = granules + page(count);
         let tracks = advice + page(count);
@@ -57,6 +59,7 @@ impl Tables {
             map: at + map,
             run_pages: at + run_pages,
             blocks: at + blocks,
+            reach: at + reach,
             granules: at + granules,
             advice: at + advice,
             tracks: at + tracks,
@@ -104,6 +107,13 @@ impl Tables {
         assert!(i < self.chunks);
         // SAFETY: as above.
         unsafe { &*(self.blocks as *const AtomicU8).add(i) }
+    }
+
+    /// Pages of block `i`, from its start, behind which the file has zeros.
+    pub fn reach(&self, i: usize) -> &AtomicU8 {
+        assert!(i < self.chunks);
+        // SAFETY: as above.
+        unsafe { &*(self.reach as *const AtomicU8).add(i) }
     }
 
     fn granules(&self) -> usize {

@@ -220,9 +220,11 @@ impl Writer<'_, '_> {
                         self.carry_out()?;
                     }
                     self.batch.add(i, fate);
-                    if fate == Fate::Write && state != STALE {
-                        // Behind what is in use there are zeros, here and in the file, which held this block before or nothing.
-                        self.batch.unused = CHUNK - arena.pages_in_use(i) * PAGE;
+                    if fate == Fate::Write {
+                        let pages = arena.pages_to_write(i);
+                        self.batch.unused = CHUNK - pages * PAGE;
+                        // Until that has landed.
+                        arena.set_reach(i, pages);
                     }
                     // Until carried out, what the file holds there is neither the old nor the new.
                     arena.block(i).store(STALE, Ordering::Release);
@@ -257,6 +259,7 @@ impl Writer<'_, '_> {
         if batch.fate == Fate::Punch {
             let (offset, len) = ((batch.first * CHUNK) as u64, (batch.count * CHUNK) as u64);
             if self.store.punch(offset, len).is_ok() {
+                blocks.clone().for_each(|i| self.arena.set_reach(i, 0));
                 self.set(blocks, HOLE);
                 self.goal.moved.punched += len;
                 return Ok(());
@@ -343,6 +346,7 @@ impl Writer<'_, '_> {
             _ => {}
         }
         let sum = content.map_or_else(|| checksum::of(self.copy), |(sum, _)| sum);
+        arena.set_reach(i, BLOCK_PAGES);
         // SAFETY: the buffer has the block's size.
         match unsafe { write_all(self.store, (i * CHUNK) as u64, self.copy.as_ptr(), CHUNK) } {
             Ok(()) => {
@@ -380,7 +384,9 @@ impl Writer<'_, '_> {
 
     fn landed(&mut self, offset: usize, len: usize) {
         self.goal.moved.bytes += len as u64;
-        self.set(offset / CHUNK..(offset + len).div_ceil(CHUNK), STORED);
+        let blocks = offset / CHUNK..(offset + len).div_ceil(CHUNK);
+        blocks.clone().for_each(|i| self.arena.set_reach(i, self.arena.pages_in_use(i)));
+        self.set(blocks, STORED);
     }
 
     fn fail(&mut self, e: (u64, Errno)) {
