@@ -66,6 +66,9 @@ pub struct Stats {
     /// Evictions ordered by `--chaos`, those that came too late included.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chaos_evictions: u64,
+    /// Times a frame of the pool (`--frames pool`, 2 MiB) was taken to restore into.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub frames_taken: u64,
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,

@@ -79,6 +79,7 @@ mod lock;
 pub mod mapping;
 pub mod pager;
 mod protection;
+mod scan;
 pub mod raw {
     //! The heap by address, for those who export it as `malloc`.
     pub use crate::heap::{

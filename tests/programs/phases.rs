@@ -108,3 +108,18 @@ fn a_quarter_of_its_memory_gives_the_same_result() {
         assert!(tight.stats().evicted_bytes > 0, "{job}: {:?}", tight.stats());
     }
 }
+
+#[test]
+fn ranks_hand_each_other_the_frames_of_the_pool() {
+    let _machine = alone();
+    let job = "96 3 rw 64 1";
+    let outcome = bdrun(&format!("-np 4 --memory 200M --frames pool phases {job}")).run();
+    if outcome.stderr.contains("huge pages of shared memory cannot be had") {
+        println!("skipped: no huge pages of shared memory here");
+        return;
+    }
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(check(&outcome), reference(4, 96, 3, 64, 1));
+    // More often than there are frames: they are used again.
+    assert!(outcome.stats().frames_taken > 100, "{:?}", outcome.stats());
+}

@@ -177,6 +177,7 @@ impl Job<'_> {
             scratch_read_bytes: block_sum(|b| b.read.load(SeqCst)),
             evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),
             chaos_evictions: self.chaos.evictions,
+            frames_taken: self.setup.frames.as_ref().map_or(0, sbmalloc::FramePool::taken),
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
         };
         (stats, ending)

@@ -235,15 +235,19 @@ fn advice(advice: c_int) -> Advice {
     }
 }
 
-/// Calls `ours` for each part of a range that lies in an arena and `kernel` for the others, until one fails.
+/// Calls `ours` for each part of a range that lies in an arena and `kernel` for the others, until one fails. A range that
+/// the kernel would refuse is its business.
 fn by_parts(
-    at: usize,
+    at: *mut c_void,
     len: usize,
     ours: impl Fn(Range<usize>) -> c_int,
     kernel: impl Fn(Range<usize>) -> c_int,
 ) -> c_int {
-    let end = at + len;
-    let mut at = at;
+    let mut at = at as usize;
+    let whole = pages(len).filter(|&len| len > 0 && at.is_multiple_of(PAGE));
+    let Some(end) = whole.and_then(|len| at.checked_add(len)) else {
+        return kernel(at..at.saturating_add(len));
+    };
     while at < end {
         let part = mapping::part_in_any_arena(at, end - at).unwrap_or(end..end);
         if at < part.start && kernel(at..part.start) != 0 {
@@ -262,28 +266,20 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, what: c_int) -> c_int 
     // SAFETY: the caller's contract.
     let kernel =
         |r: Range<usize>| unsafe { libc::syscall(libc::SYS_madvise, r.start, r.len(), what) as c_int };
-    let at = at as usize;
-    match pages(len).filter(|&len| len > 0 && at.is_multiple_of(PAGE) && at.checked_add(len).is_some()) {
-        None => kernel(at..at.saturating_add(len)),
-        Some(len) => by_parts(
-            at,
-            len,
-            |part| match advice(what) {
-                Advice::Empty => {
-                    // SAFETY: the caller's contract: the content goes.
-                    keeping_errno(|| unsafe { mapping::empty(part) });
-                    0
-                }
-                Advice::Ignore => 0,
-                Advice::Kernel => kernel(part),
-                Advice::Refuse => {
-                    set_errno(libc::EINVAL);
-                    -1
-                }
-            },
-            kernel,
-        ),
-    }
+    let ours = |part| match advice(what) {
+        Advice::Empty => {
+            // SAFETY: the caller's contract: the content goes.
+            keeping_errno(|| unsafe { mapping::empty(part) });
+            0
+        }
+        Advice::Ignore => 0,
+        Advice::Kernel => kernel(part),
+        Advice::Refuse => {
+            set_errno(libc::EINVAL);
+            -1
+        }
+    };
+    by_parts(at, len, ours, kernel)
 }
 
 #[unsafe(no_mangle)]
@@ -291,23 +287,15 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, rights: c_int) -> c_i
     // SAFETY: the caller's contract.
     let kernel =
         |r: Range<usize>| unsafe { libc::syscall(libc::SYS_mprotect, r.start, r.len(), rights) as c_int };
-    let at = at as usize;
-    match pages(len).filter(|&len| len > 0 && at.is_multiple_of(PAGE) && at.checked_add(len).is_some()) {
-        None => kernel(at..at.saturating_add(len)),
-        Some(len) => by_parts(
-            at,
-            len,
-            // SAFETY: the caller's contract.
-            |part| match unsafe { mapping::protect(part, rights) } {
-                Ok(()) => 0,
-                Err(errno) => {
-                    set_errno(errno.0);
-                    -1
-                }
-            },
-            kernel,
-        ),
-    }
+    // SAFETY: the caller's contract.
+    let ours = |part| match unsafe { mapping::protect(part, rights) } {
+        Ok(()) => 0,
+        Err(errno) => {
+            set_errno(errno.0);
+            -1
+        }
+    };
+    by_parts(at, len, ours, kernel)
 }
 
 /// Would bring every byte of address space of the arenas into RAM, for good.

@@ -114,6 +114,84 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Arena, ArenaOptions, ArenaSet};
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// Commit pages of a block, and write to those that are new or leave them.
+        Commit(usize, Range<usize>, bool),
+        Decommit(usize),
+        Write(usize, usize),
+        Evict,
+        Restore,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let block = 0usize..2;
+        prop_oneof![
+            3 => (block.clone(), 0usize..16, 1usize..17, any::<bool>())
+                .prop_map(|(i, from, n, write)| Step::Commit(i, from..(from + n).min(16), write)),
+            2 => block.clone().prop_map(Step::Decommit),
+            2 => (block, 0usize..16).prop_map(|(i, p)| Step::Write(i, p)),
+            2 => Just(Step::Evict),
+            2 => Just(Step::Restore),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        /// What is committed anew reads as zeros, and what was written as what was written, however far the blocks were in
+        /// use before, here and in the file.
+        #[test]
+        fn spans_hold_what_was_written(steps in prop::collection::vec(step(), 1..60)) {
+            let set: &'static ArenaSet = Box::leak(Box::new(ArenaSet::new()));
+            let arena = Arena::new_in(&ArenaOptions { reserve: 8 << 20, ..ArenaOptions::default() }, set).unwrap();
+            let inner = arena.inner();
+            // The first byte of each page, if it is committed.
+            let mut model = [[None::<u8>; 16]; 2];
+            let at = |i: usize, p: usize| (inner.base + i * CHUNK + p * PAGE) as *mut u8;
+            let mut stamp = 0u8;
+            let mut put = |byte: &mut Option<u8>, i, p| {
+                if let Some(byte) = byte {
+                    stamp = stamp.wrapping_add(1).max(1);
+                    *byte = stamp;
+                    // SAFETY: a committed page of the arena.
+                    unsafe { at(i, p).write_volatile(stamp) };
+                }
+            };
+            for step in steps {
+                match step {
+                    Step::Commit(i, pages, write) => {
+                        let (start, len) = (i * CHUNK + pages.start * PAGE, pages.len() * PAGE);
+                        prop_assert!(inner.commit_span(start, len, |_| true));
+                        for p in pages.filter(|&p| model[i][p].is_none()).collect::<Vec<_>>() {
+                            model[i][p] = Some(0);
+                            if write {
+                                put(&mut model[i][p], i, p);
+                            }
+                        }
+                    }
+                    Step::Decommit(i) => {
+                        inner.decommit_span(i * CHUNK, CHUNK);
+                        model[i] = [None; 16];
+                    }
+                    Step::Write(i, p) => put(&mut model[i][p], i, p),
+                    Step::Evict => drop(set.evict().unwrap()),
+                    Step::Restore => drop(set.restore().unwrap()),
+                }
+                for (i, pages) in model.iter().enumerate() {
+                    for (p, byte) in pages.iter().enumerate() {
+                        // SAFETY: a page of the arena.
+                        let is = unsafe { at(i, p).read_volatile() };
+                        prop_assert!(byte.is_none_or(|byte| byte == is), "page {p} of block {i}: {is}, not {byte:?}");
+                    }
+                }
+            }
+            set.restore().unwrap();
+        }
+    }
 
     #[test]
     fn words_cover_every_chunk_once() {

@@ -2,9 +2,11 @@
 
 use super::{Arena, Inner, STORED};
 use crate::pager::{self, Moved};
+use crate::scan::{self, Query};
 use crate::set::ArenaSet;
 use crate::store::Store;
 use crate::sys::{CHUNK, Fd, GRANULE};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sums over the evicts and restores of an arena. Written by the pager only.
@@ -181,38 +183,6 @@ struct Present {
     huge: usize,
 }
 
-/// The kernel's `struct pm_scan_arg`.
-#[repr(C)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    regions: u64,
-    regions_len: u64,
-    max_pages: u64,
-    inverted: u64,
-    all_of: u64,
-    any_of: u64,
-    report: u64,
-}
-
-/// The kernel's `struct page_region`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610u32 as libc::Ioctl;
-const OF_FILE: u64 = 1 << 2;
-const IN_RAM: u64 = 1 << 3;
-const ZERO_PAGE: u64 = 1 << 5;
-const HUGE: u64 = 1 << 6;
-
 impl Inner {
     /// What of the arena is in RAM; `None` if the kernel does not tell (before Linux 6.7).
     fn present_pages(&self) -> Option<Present> {
@@ -228,7 +198,7 @@ impl Inner {
                 found.present += bytes;
                 found.huge += bytes;
             } else {
-                scan(&map, self.base + at * GRANULE, bytes, &mut found)?;
+                present_in(&map, self.base + at * GRANULE, bytes, &mut found)?;
             }
             at = next;
         }
@@ -237,36 +207,15 @@ impl Inner {
 }
 
 /// Adds what of `[base, base+len)` is in RAM; `None` if the kernel does not tell.
-fn scan(map: &Fd, base: usize, len: usize, found: &mut Present) -> Option<()> {
-    let mut regions = [Region { start: 0, end: 0, categories: 0 }; 64];
-    let (mut start, end) = (base as u64, (base + len) as u64);
-    while start < end {
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            flags: 0,
-            start,
-            end,
-            walk_end: 0,
-            regions: regions.as_mut_ptr() as u64,
-            regions_len: regions.len() as u64,
-            max_pages: 0,
-            // In RAM, and neither a file's nor the page that stands for memory never written.
-            inverted: OF_FILE | ZERO_PAGE,
-            all_of: IN_RAM | OF_FILE | ZERO_PAGE,
-            any_of: 0,
-            report: HUGE,
-        };
-        // SAFETY: the kernel reads and writes `scan`, and fills at most `regions_len` regions.
-        let n = unsafe { libc::ioctl(map.0, PAGEMAP_SCAN, &raw mut scan) };
-        for region in &regions[..usize::try_from(n).ok()?.min(64)] {
-            let bytes = (region.end - region.start) as usize;
-            found.present += bytes;
-            found.huge += if region.categories & HUGE != 0 { bytes } else { 0 };
-        }
-        if scan.walk_end <= start {
-            return None;
-        }
-        start = scan.walk_end;
-    }
-    Some(())
+fn present_in(map: &Fd, base: usize, len: usize, found: &mut Present) -> Option<()> {
+    let not = scan::OF_FILE | scan::ZERO_PAGE;
+    let query = Query { inverted: not, all_of: scan::IN_RAM | not, report: scan::HUGE, ..Query::default() };
+    let mut regions = [[0; 3]; 64];
+    let added = scan::each(map, &mut regions, [base, base + len], query, |[from, to, kinds]| {
+        let bytes = (to - from) as usize;
+        found.present += bytes;
+        found.huge += if kinds & scan::HUGE != 0 { bytes } else { 0 };
+        Ok::<(), Infallible>(())
+    });
+    added.ok()
 }

@@ -32,6 +32,8 @@ struct Header {
     hint: AtomicU32,
     /// About as many are free.
     free: AtomicU32,
+    /// Times a frame was taken.
+    taken: AtomicU64,
 }
 
 /// A pool of frames, made or opened.
@@ -140,6 +142,11 @@ impl FramePool {
             * GRANULE as u64
     }
 
+    /// How many times a frame was taken so far.
+    pub fn taken(&self) -> u64 {
+        self.header().taken.load(Ordering::Relaxed)
+    }
+
     /// Bytes of memory of the pool that processes have.
     pub fn used_bytes(&self) -> u64 {
         (0..self.count as u32).filter(|&f| self.word(f).load(Ordering::Relaxed) > FREE).count() as u64
@@ -182,6 +189,7 @@ impl FramePool {
             taken[old..n].iter().for_each(|&f| self.empty(f));
             return false;
         }
+        self.header().taken.fetch_add(taken.len() as u64, Ordering::Relaxed);
         if let Some(&last) = taken.last() {
             self.header().hint.store(last + 1, Ordering::Relaxed);
         }

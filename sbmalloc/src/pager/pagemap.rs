@@ -2,6 +2,7 @@
 //! passes over what is absent, so that looking at much that is out costs next to nothing.
 
 use super::PagerError;
+use crate::scan::{self, Query, ScanError};
 use crate::sys::{Errno, Fd, PAGE};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,29 +35,6 @@ impl Page {
 /// Pages looked up at a time: 16 MiB of memory, 32 KiB of buffer.
 pub(super) const WINDOW: usize = 4096;
 pub(super) type Window = [u64; WINDOW];
-
-/// The kernel's `struct pm_scan_arg`.
-#[repr(C)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
-const IS_FILE: u64 = 1 << 2;
-const IS_PRESENT: u64 = 1 << 3;
-const IS_SWAPPED: u64 = 1 << 4;
 
 /// The kernel does not know `PAGEMAP_SCAN`.
 static NO_SCAN: AtomicBool = AtomicBool::new(false);
@@ -106,7 +84,10 @@ impl Pagemap {
         if !NO_SCAN.load(Ordering::Relaxed) {
             match self.scan(window, address, len, f) {
                 Err(ScanError::Unknown) => NO_SCAN.store(true, Ordering::Relaxed),
-                Err(ScanError::Failed(e)) => return Err(e),
+                Err(ScanError::At(at, e)) => {
+                    return Err(PagerError::io("scan /proc/self/pagemap", at, e));
+                }
+                Err(ScanError::Caller(e)) => return Err(e),
                 Ok(()) => return Ok(()),
             }
         }
@@ -142,55 +123,17 @@ impl Pagemap {
         address: usize,
         len: usize,
         f: &mut dyn FnMut(Range<usize>, bool) -> Result<(), PagerError>,
-    ) -> Result<(), ScanError> {
-        let (mut at, end) = (address as u64, (address + len) as u64);
-        while at < end {
-            let mut scan = Scan {
-                size: size_of::<Scan>() as u64,
-                flags: 0,
-                start: at,
-                end,
-                walk_end: 0,
-                vec: window.as_mut_ptr() as u64,
-                vec_len: (WINDOW / 3) as u64,
-                max_pages: 0,
-                category_inverted: 0,
-                category_mask: 0,
-                category_anyof_mask: IS_PRESENT | IS_SWAPPED,
-                return_mask: IS_PRESENT | IS_SWAPPED | IS_FILE,
-            };
-            // SAFETY: the kernel writes `scan` and at most `vec_len` regions of three words into the window.
-            let n = unsafe { libc::ioctl(self.0.0, PAGEMAP_SCAN, &raw mut scan) };
-            if n < 0 {
-                match Errno::last() {
-                    Errno(libc::EINTR) => continue,
-                    Errno(libc::ENOTTY | libc::EINVAL) if at == address as u64 => {
-                        return Err(ScanError::Unknown);
-                    }
-                    e => {
-                        let e = PagerError::io("scan /proc/self/pagemap", at as usize, e);
-                        return Err(ScanError::Failed(e));
-                    }
-                }
-            }
-            for region in window.as_chunks::<3>().0.iter().take(n as usize) {
-                let [from, to, categories] = *region;
-                f(from as usize..to as usize, categories & IS_FILE == 0).map_err(ScanError::Failed)?;
-            }
-            if scan.walk_end <= at {
-                let e = PagerError::io("scan /proc/self/pagemap", at as usize, Errno(libc::EIO));
-                return Err(ScanError::Failed(e));
-            }
-            at = scan.walk_end;
-        }
-        Ok(())
+    ) -> Result<(), ScanError<PagerError>> {
+        let query = Query {
+            any_of: scan::IN_RAM | scan::SWAPPED,
+            report: scan::IN_RAM | scan::SWAPPED | scan::OF_FILE,
+            ..Query::default()
+        };
+        let regions = window.as_chunks_mut::<3>().0;
+        scan::each(&self.0, regions, [address, address + len], query, |[from, to, kinds]| {
+            f(from as usize..to as usize, kinds & scan::OF_FILE == 0)
+        })
     }
-}
-
-enum ScanError {
-    /// Not a call this kernel knows; nothing was reported.
-    Unknown,
-    Failed(PagerError),
 }
 
 #[cfg(test)]
@@ -239,7 +182,8 @@ mod tests {
         }) {
             Ok(()) => assert_eq!(pages(&one), pages(&two)),
             Err(ScanError::Unknown) => println!("skipped: no PAGEMAP_SCAN"),
-            Err(ScanError::Failed(e)) => panic!("{e}"),
+            Err(ScanError::Caller(e)) => panic!("{e}"),
+            Err(ScanError::At(at, e)) => panic!("at {at:x}: {e}"),
         }
         sys::unmap(at, len);
     }

@@ -6,29 +6,11 @@
 //! memory that was never out, there is nothing to know.
 
 use super::Tracker;
-use crate::arena::Inner;
-use crate::sys::Errno;
 
 /// Restores by mapping.
 pub(super) struct Cow;
 
 impl Tracker for Cow {
-    fn attach(&self, _: &Inner) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn detach(&self, _: &Inner) {}
-
-    fn arm(&self, _: &Inner, _: usize, _: usize) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn note(&self, _: &Inner, _: usize, _: usize) {}
-
-    fn may_be_dirty(&self, _: &Inner, _: usize) -> bool {
-        true
-    }
-
     fn restores_by_mapping(&self) -> bool {
         true
     }

@@ -57,25 +57,32 @@ pub(crate) const UNKNOWN: u8 = 0;
 /// In step with the file.
 pub(crate) const CLEAN: u8 = 1;
 
+/// What a tracker does not say for itself is what one does that knows nothing: everything may be dirty.
 pub(crate) trait Tracker: Sync {
     /// Called once when an arena comes to life.
-    fn attach(&self, arena: &Inner) -> Result<(), Errno>;
+    fn attach(&self, _arena: &Inner) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Called once before an arena's memory goes.
-    fn detach(&self, arena: &Inner);
+    fn detach(&self, _arena: &Inner) {}
 
     /// The byte range, whole granules, was just restored and is in step with the file. Other threads are parked.
-    fn arm(&self, arena: &Inner, start: usize, len: usize) -> Result<(), Errno>;
+    fn arm(&self, _arena: &Inner, _start: usize, _len: usize) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// The byte range may be changed without the tracker's seeing it (discarded, or merged from copies).
-    fn note(&self, arena: &Inner, start: usize, len: usize);
+    fn note(&self, _arena: &Inner, _start: usize, _len: usize) {}
 
     /// The pager is about to ask about granules of the byte range: a tracker whose knowledge lies with the
     /// kernel fetches it now. Other threads are parked.
     fn collect(&self, _arena: &Inner, _range: Range<usize>) {}
 
     /// Whether granule `g` may differ from the file.
-    fn may_be_dirty(&self, arena: &Inner, g: usize) -> bool;
+    fn may_be_dirty(&self, _arena: &Inner, _g: usize) -> bool {
+        true
+    }
 
     /// Whether block `i` may, if its granule may.
     fn block_may_be_dirty(&self, _arena: &Inner, _i: usize) -> bool {

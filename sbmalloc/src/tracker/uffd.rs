@@ -13,7 +13,9 @@ use super::choose::{self, When};
 use super::word::{BLOCKS, Word, bits};
 use crate::arena::{Inner, STORED};
 use crate::lock::Lock;
+use crate::scan::{self, Query, Region, ScanError};
 use crate::sys::{CHUNK, Errno, Fd, GRANULE, PAGE};
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -120,35 +122,6 @@ const WRITEPROTECT_MODE_WP: u64 = 1;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
-const PAGE_IS_WRITTEN: u64 = 2;
-
-/// `struct pm_scan_arg`.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// `struct page_region`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
 
 /// Regions asked for at a time.
 const REGIONS: usize = 512;
@@ -195,9 +168,8 @@ impl Kernel {
         let mut api = [UFFD_API, wanted, 0];
         call(&uffd, UFFDIO_API, &mut api)?;
         let pagemap = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)?;
-        let none = Region { start: 0, end: 0, categories: 0 };
-        let mut kernel = Self { uffd, pagemap, owner, regions: [none; REGIONS] };
-        kernel.written(PAGE, PAGE, |_, _| {})?; // older kernels know no scan
+        let mut kernel = Self { uffd, pagemap, owner, regions: [[0; 3]; REGIONS] };
+        kernel.written(PAGE, 2 * PAGE, |_, _| {})?; // older kernels know no scan
         Ok(kernel)
     }
 
@@ -216,33 +188,16 @@ impl Kernel {
         end: usize,
         mut f: impl FnMut(usize, usize),
     ) -> Result<(), Errno> {
-        let mut arg = ScanArg {
-            size: size_of::<ScanArg>() as u64,
-            start: start as u64,
-            end: end as u64,
-            vec: self.regions.as_mut_ptr() as u64,
-            vec_len: REGIONS as u64,
-            category_mask: PAGE_IS_WRITTEN,
-            return_mask: PAGE_IS_WRITTEN,
-            ..ScanArg::default()
-        };
-        loop {
-            // SAFETY: the argument is the kernel's structure, and it names a buffer of as many regions.
-            let n = unsafe { libc::ioctl(self.pagemap.0, PAGEMAP_SCAN, &mut arg) };
-            if n < 0 {
-                match Errno::last() {
-                    Errno(libc::EINTR) => continue,
-                    e => return Err(e),
-                }
-            }
-            for region in &self.regions[..(n as usize).min(REGIONS)] {
-                f(region.start as usize, region.end as usize);
-            }
-            if arg.walk_end >= arg.end {
-                return Ok(());
-            }
-            arg.start = arg.walk_end;
-        }
+        let query = Query { all_of: scan::WRITTEN, report: scan::WRITTEN, ..Query::default() };
+        let scanned = scan::each(&self.pagemap, &mut self.regions, [start, end], query, |[from, to, _]| {
+            f(from as usize, to as usize);
+            Ok::<(), Infallible>(())
+        });
+        scanned.map_err(|e| match e {
+            ScanError::Unknown => Errno(libc::ENOTTY),
+            ScanError::At(_, e) => e,
+            ScanError::Caller(never) => match never {},
+        })
     }
 }
 

@@ -83,7 +83,11 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let begin = monotonic_ns();
+        let enough = || block.granted.load(SeqCst) >= block.all.load(SeqCst);
         let runs = loop {
+            if runtime.probes.load(SeqCst) && enough() {
+                break true;
+            }
             let granted = || block.granted.load(SeqCst);
             let mut limit = |_| usize::try_from(granted()).unwrap_or(usize::MAX);
             let (moved, all) = match pager::restore_for(self.site, &mut limit) {
@@ -98,7 +102,7 @@ impl Pager for RankPager<'_> {
             };
             block.restored.fetch_add(moved.freed_or_filled, SeqCst);
             block.read.fetch_add(moved.bytes, SeqCst);
-            if granted() < block.all.load(SeqCst) {
+            if !enough() {
                 break false;
             }
             // More may have been granted since it was last looked at.

@@ -2,13 +2,13 @@
 //! its memory.
 
 mod executor;
+mod memory;
 mod text;
 
 use std::fmt::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::futex::SharedFutex;
@@ -25,9 +25,6 @@ use crate::{Error, Result, site};
 
 /// Environment: this rank, the number of ranks, the descriptors handed down (segment, mail, spill, control).
 pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
-
-/// How long a thread other than the communicating one waits for memory before it takes what is not there.
-const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of the budget for each rank below which memory is scarce.
 const SMALL_SHARE: u64 = 32 << 20;
@@ -51,6 +48,8 @@ pub(crate) struct Runtime {
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
     out: AtomicBool,
+    /// It is to run with what is in RAM, however little, to see how much it uses.
+    probes: AtomicBool,
     /// Page faults of this process when what the kernel brought in was last verified.
     vouched: AtomicU64,
     meter: Meter,
@@ -146,6 +145,7 @@ impl Runtime {
             fds,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
+            probes: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
             meter: Meter::new(),
             phase_changes: AtomicU64::new(0),
@@ -242,15 +242,20 @@ impl Runtime {
     }
 
     /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not have all that it
-    /// holds if the meter can notice what it touches beyond.
+    /// holds if the meter can notice what it touches beyond. Where nearly everything is likely, it *probes*: nothing is brought in before
+    /// it is seen to use much, which takes milliseconds; a rank that only looks at a message and waits again never is.
     fn needs(&self, site: u64) -> u64 {
         const LARGE: u64 = 64 << 20;
-        const SLACK: u64 = 16 << 20;
+        const SLACK: u64 = 8 << 20;
         let held = self.block().held.load(SeqCst);
-        match self.meter.is_open() && held >= LARGE {
-            true => held.min(pager::likely(site) as u64 + SLACK),
-            false => held,
+        if !self.meter.is_open() || held < LARGE || site == pager::EVERYTHING {
+            self.probes.store(false, SeqCst);
+            return held;
         }
+        let likely = pager::likely(site) as u64;
+        let probes = likely >= held - held / 8 && site != pager::SAME_PHASE;
+        self.probes.store(probes, SeqCst);
+        if probes { SLACK } else { held.min(likely + SLACK) }
     }
 
     /// The rank computes while some of its memory is out: see whether it uses that. In a signal handler, which may wait like
@@ -285,14 +290,6 @@ impl Runtime {
         self.wait_at(Waiting::Memory { bytes }, pager::EVERYTHING, || true);
     }
 
-    /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is allocated.
-    fn own_up(&self, in_ram: u64) {
-        let over = in_ram.saturating_sub(self.block().granted.load(SeqCst));
-        if over > 0 && !self.pay(over) {
-            self.beg(over);
-        }
-    }
-
     fn take_token(&self) {
         if !self.native {
             return;
@@ -322,16 +319,6 @@ impl Runtime {
     pub fn gave_memory(&self) {
         if self.segment.header().pool.wanted() {
             self.segment.ring(self.rank);
-        }
-    }
-
-    /// What was set aside for this rank and not used is others' while it waits.
-    pub(crate) fn give_reserve_back(&self) {
-        let block = self.block();
-        let unused = block.prepaid.swap(0, SeqCst);
-        if unused > 0 {
-            block.granted.fetch_sub(unused, SeqCst);
-            self.segment.header().pool.give(unused);
         }
     }
 
@@ -387,35 +374,6 @@ impl Runtime {
         runtime(error)
     }
 
-    /// Take `bytes` out of what was set aside, then out of the pool.
-    fn pay(&self, bytes: u64) -> bool {
-        let block = self.block();
-        let mut from_reserve = 0;
-        let _ = block.prepaid.fetch_update(SeqCst, SeqCst, |reserve| {
-            from_reserve = reserve.min(bytes);
-            Some(reserve - from_reserve)
-        });
-        let rest = bytes - from_reserve;
-        if rest == 0 {
-            return true;
-        }
-        if self.segment.header().pool.take(rest) {
-            block.granted.fetch_add(rest, SeqCst);
-            return true;
-        }
-        block.prepaid.fetch_add(from_reserve, SeqCst);
-        false
-    }
-
-    /// Find memory of the budget for message headers, as if it were this rank's own, and hand it over.
-    pub fn pay_for_headers(&self, bytes: u64) {
-        if !self.pay(bytes) {
-            self.beg(bytes);
-        }
-        self.block().granted.fetch_sub(bytes, SeqCst);
-        self.segment.header().pool.headers_paid(bytes);
-    }
-
     /// The right to wait, if this thread may: until it is dropped no other one has it.
     pub(crate) fn turn(&self) -> Option<Turn<'_>> {
         let may = if self.native {
@@ -428,29 +386,6 @@ impl Runtime {
         };
         let turn = may.then(|| Turn(self))?;
         (self.block().word.load().state() == State::Running).then_some(turn)
-    }
-
-    /// Ask the master for memory and wait for it.
-    fn beg(&self, bytes: u64) {
-        let block = self.block();
-        if let Some(_turn) = self.turn() {
-            while !self.pay(bytes) {
-                block.request.store(bytes - block.prepaid.load(SeqCst).min(bytes), SeqCst);
-                self.wait(Waiting::Memory { bytes }, || block.request.load(SeqCst) == 0);
-                block.request.store(0, SeqCst);
-            }
-            return;
-        }
-        // Another thread: it has no state word, so the rank cannot leave RAM for it. Wait for others to give.
-        let since = Instant::now();
-        while !self.pay(bytes) {
-            if since.elapsed() > OTHER_THREAD_PATIENCE {
-                block.granted.fetch_add(bytes, SeqCst);
-                self.segment.header().pool.force(bytes);
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 }
 
@@ -468,64 +403,6 @@ impl Drop for Turn<'_> {
 fn thread() -> i32 {
     // SAFETY: gettid has no preconditions.
     unsafe { libc::gettid() }
-}
-
-impl Runtime {
-    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free, but for what ranks that are
-    /// being brought in were granted and are about to use.
-    fn trim_frames(&self) {
-        let header = self.segment.header();
-        if header.restoring.load(SeqCst) == 0 {
-            sbmalloc::trim_frames(header.pool.free().max(0) as u64);
-        }
-    }
-}
-
-impl sbmalloc::Account for Runtime {
-    fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
-        let (block, bytes64) = (self.block(), bytes as u64);
-        let limit = self.segment.header().rank_limit.load(SeqCst);
-        if limit != 0 && block.held.load(SeqCst) + bytes64 > limit {
-            let mut text = FixedText::default();
-            let held = block.held.load(SeqCst);
-            let _ = write!(
-                text,
-                "memory limit exceeded: it holds {held} bytes and asked for {bytes} more; --rank-memory permits {limit}"
-            );
-            self.report(FailureKind::MemoryLimit, held + bytes64, text.as_str());
-            return Err(sbmalloc::Denied { bytes });
-        }
-        if !self.pay(bytes64) {
-            if self.attached.load(SeqCst) {
-                self.beg(bytes64);
-            } else {
-                // What the process held before it attached is in RAM already.
-                block.granted.fetch_add(bytes64, SeqCst);
-                self.segment.header().pool.force(bytes64);
-            }
-        }
-        self.trim_frames();
-        let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
-        block.peak.fetch_max(held, SeqCst);
-        self.segment.header().pool.demand_add(bytes64);
-        Ok(())
-    }
-
-    fn uncharge(&self, bytes: usize) {
-        let bytes = bytes as u64;
-        let block = self.block();
-        block.held.fetch_sub(bytes, SeqCst);
-        // By another thread while the rank is out it may be nothing that is in RAM.
-        let mut given = 0;
-        let _ = block.granted.fetch_update(SeqCst, SeqCst, |granted| {
-            given = bytes.min(granted);
-            Some(granted - given)
-        });
-        let pool = &self.segment.header().pool;
-        pool.demand_sub(bytes);
-        pool.give(given);
-        self.gave_memory();
-    }
 }
 
 /// The program has ended, and the process is about to. That takes the kernel some 50 ms: it winds up asynchronous I/O and frees

@@ -1,0 +1,143 @@
+//! Memory of the budget: what the rank holds is paid for out of the job's pool, and asked for at the master's where that is
+//! empty.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use bdrun_ipc::control::FailureKind;
+use bdrun_ipc::segment::Waiting;
+
+use super::Runtime;
+use super::text::FixedText;
+
+/// How long a thread other than the communicating one waits for memory before it takes what is not there.
+const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Runtime {
+    /// Take `bytes` out of what was set aside, then out of the pool.
+    fn pay(&self, bytes: u64) -> bool {
+        let block = self.block();
+        let mut from_reserve = 0;
+        let _ = block.prepaid.fetch_update(SeqCst, SeqCst, |reserve| {
+            from_reserve = reserve.min(bytes);
+            Some(reserve - from_reserve)
+        });
+        let rest = bytes - from_reserve;
+        if rest == 0 {
+            return true;
+        }
+        if self.segment.header().pool.take(rest) {
+            block.granted.fetch_add(rest, SeqCst);
+            return true;
+        }
+        block.prepaid.fetch_add(from_reserve, SeqCst);
+        false
+    }
+
+    /// Find memory of the budget for message headers, as if it were this rank's own, and hand it over.
+    pub fn pay_for_headers(&self, bytes: u64) {
+        if !self.pay(bytes) {
+            self.beg(bytes);
+        }
+        self.block().granted.fetch_sub(bytes, SeqCst);
+        self.segment.header().pool.headers_paid(bytes);
+    }
+
+    /// Ask the master for memory and wait for it.
+    fn beg(&self, bytes: u64) {
+        let block = self.block();
+        if let Some(_turn) = self.turn() {
+            while !self.pay(bytes) {
+                block.request.store(bytes - block.prepaid.load(SeqCst).min(bytes), SeqCst);
+                self.wait(Waiting::Memory { bytes }, || block.request.load(SeqCst) == 0);
+                block.request.store(0, SeqCst);
+            }
+            return;
+        }
+        // Another thread: it has no state word, so the rank cannot leave RAM for it. Wait for others to give.
+        let since = Instant::now();
+        while !self.pay(bytes) {
+            if since.elapsed() > OTHER_THREAD_PATIENCE {
+                block.granted.fetch_add(bytes, SeqCst);
+                self.segment.header().pool.force(bytes);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is allocated.
+    pub(super) fn own_up(&self, in_ram: u64) {
+        let over = in_ram.saturating_sub(self.block().granted.load(SeqCst));
+        if over > 0 && !self.pay(over) {
+            self.beg(over);
+        }
+    }
+
+    /// What was set aside for this rank and not used is others' while it waits.
+    pub(crate) fn give_reserve_back(&self) {
+        let block = self.block();
+        let unused = block.prepaid.swap(0, SeqCst);
+        if unused > 0 {
+            block.granted.fetch_sub(unused, SeqCst);
+            self.segment.header().pool.give(unused);
+        }
+    }
+
+    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free, but for what ranks that are
+    /// being brought in were granted and are about to use.
+    pub(super) fn trim_frames(&self) {
+        let header = self.segment.header();
+        if header.restoring.load(SeqCst) == 0 {
+            sbmalloc::trim_frames(header.pool.free().max(0) as u64);
+        }
+    }
+}
+
+impl sbmalloc::Account for Runtime {
+    fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
+        let (block, bytes64) = (self.block(), bytes as u64);
+        let limit = self.segment.header().rank_limit.load(SeqCst);
+        if limit != 0 && block.held.load(SeqCst) + bytes64 > limit {
+            let mut text = FixedText::default();
+            let held = block.held.load(SeqCst);
+            let _ = write!(
+                text,
+                "memory limit exceeded: it holds {held} bytes and asked for {bytes} more; --rank-memory permits {limit}"
+            );
+            self.report(FailureKind::MemoryLimit, held + bytes64, text.as_str());
+            return Err(sbmalloc::Denied { bytes });
+        }
+        if !self.pay(bytes64) {
+            if self.attached.load(SeqCst) {
+                self.beg(bytes64);
+            } else {
+                // What the process held before it attached is in RAM already.
+                block.granted.fetch_add(bytes64, SeqCst);
+                self.segment.header().pool.force(bytes64);
+            }
+        }
+        self.trim_frames();
+        let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
+        block.peak.fetch_max(held, SeqCst);
+        self.segment.header().pool.demand_add(bytes64);
+        Ok(())
+    }
+
+    fn uncharge(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let block = self.block();
+        block.held.fetch_sub(bytes, SeqCst);
+        // By another thread while the rank is out it may be nothing that is in RAM.
+        let mut given = 0;
+        let _ = block.granted.fetch_update(SeqCst, SeqCst, |granted| {
+            given = bytes.min(granted);
+            Some(granted - given)
+        });
+        let pool = &self.segment.header().pool;
+        pool.demand_sub(bytes);
+        pool.give(given);
+        self.gave_memory();
+    }
+}
