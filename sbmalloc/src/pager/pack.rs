@@ -100,6 +100,9 @@ impl Writer<'_, '_> {
             return Ok(Packed::No);
         }
         let is_packed = arena.has_packed_form(g);
+        if !is_packed && !self.images.wanted(how) {
+            return Ok(Packed::No);
+        }
         let may_be_dirty = tracker.may_be_dirty(arena, g);
         let first = g * GRANULE_BLOCKS;
         let mut contents: [Content; GRANULE_BLOCKS] = [None; GRANULE_BLOCKS];
@@ -124,7 +127,7 @@ impl Writer<'_, '_> {
             // Written once more it would only be smaller.
             return Ok(if is_packed { Packed::Yes { changed } } else { Packed::Clean });
         }
-        if !self.images.wanted(how) {
+        if is_packed && !self.images.wanted(how) {
             return Ok(Packed::No);
         }
         let at = loop {

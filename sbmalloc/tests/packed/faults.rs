@@ -64,7 +64,7 @@ fn damage_is_noticed_wherever_it_is() {
 
 #[test]
 fn a_full_disk_loses_nothing() {
-    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
         for (room, make) in [0, 1, 2, 4, 7, 11].into_iter().flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
             let (set, arena) = packing(on(store, tracker, FrameKind::Anon));

@@ -1,53 +1,20 @@
-//! Memory that is compressed on its way out: content, forms in the file, damage, full disks, processes that may not.
+//! Memory that is compressed on its way out: content, forms in the file, damage, full disks. (`packed_processes`: who may not.)
 
 #[path = "../conformance/common.rs"]
 #[allow(dead_code, reason = "the conformance suite uses the rest")]
 mod common;
+mod data;
 mod faults;
-mod processes;
 mod programs;
 
 use common::{Block, Combination, Random, arena, combinations, own_pages, patiently};
+use data::Data;
 use sbmalloc::pager::Moved;
 use sbmalloc::{
     Advice, Arena, ArenaSet, CHUNK, Compression, Config, GRANULE, TrackerKind, advise, configure,
 };
 
 const MIB: usize = 1 << 20;
-
-/// What memory is like.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Data {
-    /// Shrinks by half or so, like counters of k-mers.
-    Counters,
-    /// Mostly zeros, and whole blocks of them.
-    Sparse,
-    /// Does not shrink.
-    Noise,
-    /// All of these, block by block.
-    Mixed,
-}
-
-impl Data {
-    fn fill(self, bytes: &mut [u8], seed: u64) {
-        let mut random = Random(seed);
-        for (i, block) in bytes.chunks_mut(CHUNK).enumerate() {
-            let kind = match self {
-                Self::Mixed => [Self::Counters, Self::Noise, Self::Sparse, Self::Counters][i % 4],
-                one => one,
-            };
-            block.fill(0);
-            match kind {
-                Self::Counters => {
-                    block.iter_mut().step_by(8).for_each(|byte| *byte = random.next() as u8);
-                }
-                Self::Sparse if i % 5 == 0 => {}
-                Self::Sparse => (0..200).for_each(|_| block[random.below(block.len())] = 7),
-                _ => block.chunks_exact_mut(8).for_each(|w| w.copy_from_slice(&random.next().to_le_bytes())),
-            }
-        }
-    }
-}
 
 /// An arena whose memory may be compressed, and always is if it shrinks.
 fn packing(parts: Combination) -> (&'static ArenaSet, Arena) {

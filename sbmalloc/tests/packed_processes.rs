@@ -1,11 +1,24 @@
-//! The memory of a process, in children that have one thread each, as ranks have.
+//! Memory of a process that is compressed on its way out, in children that have one thread each, as ranks have. Not in one
+//! program with the tests of frames: a process that has forked uses none.
 
-use crate::common::Random;
-use crate::{Data, MIB};
+#[path = "conformance/common.rs"]
+#[allow(dead_code, reason = "the conformance suite uses the rest")]
+mod common;
+#[path = "packed/data.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod data;
+
+use common::{Faulty, Random};
+use data::Data;
 use sbmalloc::pager;
-use sbmalloc::{Arena, ArenaOptions, Compression, Config, SbVec, configure};
+use sbmalloc::{
+    Arena, ArenaOptions, ArenaSet, Compression, Config, Errno, SbVec, Store, StoreKind, configure,
+};
 use std::io::Read;
 use std::os::fd::FromRawFd;
+
+/// Bytes.
+const MIB: usize = 1 << 20;
 
 /// Runs `f` in a child with one thread: how it ended (as `waitpid` says), and what it wrote to standard error.
 fn child(f: impl FnOnce()) -> (i32, String) {
@@ -159,4 +172,66 @@ fn a_touch_ends_the_process_and_says_why() {
     });
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status:x} {text}");
     assert!(text.contains("compressed") && text.contains("0x0000"), "{text}");
+}
+
+/// A store that takes its time.
+struct Slow(&'static Faulty);
+
+impl Slow {
+    fn pause(len: usize) {
+        // 64 MiB/s.
+        std::thread::sleep(std::time::Duration::from_nanos(len as u64 * 15));
+    }
+}
+
+impl Store for Slow {
+    unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
+        Self::pause(len);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.write_at(offset, from, len) }
+    }
+    unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno> {
+        Self::pause(len);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.read_at(offset, to, len) }
+    }
+    fn punch(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        self.0.punch(offset, len)
+    }
+    fn ensure_len(&self, len: u64) -> Result<(), Errno> {
+        self.0.ensure_len(len)
+    }
+    fn settle(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn drop_cache(&self) {}
+    fn mapping_fd(&self, offset: u64) -> i32 {
+        self.0.mapping_fd(offset)
+    }
+}
+
+#[test]
+fn measurement_finds_out_that_it_pays_on_a_slow_disk_and_that_noise_never_does() {
+    for (data, is_packed) in [(Data::Counters, true), (Data::Noise, false)] {
+        succeeds(|| {
+            configure(Config::default()).expect("a configuration");
+            let set: &'static ArenaSet = Box::leak(Box::default());
+            let store: &'static Slow = Box::leak(Box::new(Slow(Faulty::new(false, false))));
+            let store = Some(StoreKind::Custom(store));
+            let options = ArenaOptions { reserve: 1 << 30, store, ..ArenaOptions::default() };
+            let arena = Arena::new_in(&options, set).expect("arena");
+            set.expect_restores();
+            let mut bytes = SbVec::new_in(&arena);
+            bytes.resize(48 * MIB, 0);
+            data.fill(&mut bytes, 1);
+            let model = bytes.to_vec();
+            let moved = set.evict_to(0, 0, &mut |_| {}).expect("evict");
+            assert_eq!(set.is_packed(), is_packed);
+            // The first 16 MiB, by which the disk is measured, go as they are.
+            let percent = moved.bytes as usize * 100 / model.len();
+            assert!(if is_packed { (34..80).contains(&percent) } else { percent == 100 }, "{percent}");
+            set.restore_for(0, &mut |_| usize::MAX).expect("restore");
+            assert!(*bytes == *model);
+        });
+    }
 }
