@@ -1,13 +1,16 @@
 //! How fast memory is moved out and in, beside what the disk does in the same run.
 //!
-//! `cargo bench -p sbmalloc [-- MiB [NAME]]` (2048 by default; a name keeps to cases that contain it). Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
+//! `cargo bench -p sbmalloc [-- MiB [NAME]]` (2048 by default; a name keeps to cases that contain it). The cases named
+//! `compress` hold data that LZ4 shrinks, more or less, and go out raw, compressed, and as measurement decides. Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
 //! rates are of the bytes *held*, except the raw ones, so a clean evict may well beat the disk. Each round of
 //! evict and restore has its own raw write and read beside it, because a shared disk changes from second to
 //! second; medians are shown, with the median of the rounds' ratios to the raw rates. CPU seconds are the
 //! process's own; the kernel's threads that finish a transfer are not in them.
 
 use sbmalloc::pager::{self, Moved};
-use sbmalloc::{Arena, ArenaOptions, CHUNK, GRANULE, HugePolicy, SbVec, TrackerKind};
+use sbmalloc::{
+    Arena, ArenaOptions, ArenaSet, CHUNK, Compression, Config, GRANULE, HugePolicy, SbVec, TrackerKind,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -138,6 +141,22 @@ fn main() {
     if let Some(raw) = &raw {
         raw.pass(true, true); // the first pass finds the file's place on the disk
     }
+    if is_wanted("compress") {
+        for (what, fill) in DATA {
+            compressed(bytes, raw.as_ref(), what, fill);
+        }
+    }
+    let others = [
+        "all dirty",
+        "10 % dirty (64 KiB scattered)",
+        "clean",
+        "10 % used, written",
+        "10 % used, read",
+        "all read",
+    ];
+    if !others.into_iter().any(is_wanted) {
+        return;
+    }
     for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
         for huge in [HugePolicy::Auto, HugePolicy::Never] {
             let options = ArenaOptions { tracker: Some(tracker), huge, ..ArenaOptions::default() };
@@ -186,6 +205,68 @@ fn main() {
             }
         }
     }
+}
+
+/// Word `i` of data in round `n`.
+type Fill = fn(i: u64, n: u64) -> u64;
+
+fn mix(i: u64, n: u64) -> u64 {
+    let z = (i + (n << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// What does not shrink; sorted 31-mers (as 62-bit numbers) with their counts; a table of 64-bit words of which one in 24 is
+/// in use.
+const DATA: [(&str, Fill); 3] = [
+    ("noise", |i, n| mix(i, n) ^ mix(i, n) >> 31),
+    ("k-mers and counts", |i, n| match i % 2 {
+        // 2^28 k-mers, ascending: 34 bits of each are new.
+        0 => i << 33 | mix(i, n) >> 31,
+        _ => mix(i, n) >> 61,
+    }),
+    ("sparse", |i, n| if mix(i, n) >> 56 < 11 { mix(i, n) } else { 0 }),
+];
+
+/// All dirty and all needed again, in a set of which nothing is touched in between.
+fn compressed(bytes: usize, raw: Option<&Raw>, what: &str, fill: Fill) {
+    let set: &'static ArenaSet = Box::leak(Box::default());
+    set.expect_restores();
+    let options = ArenaOptions { tracker: Some(TrackerKind::Hash), ..ArenaOptions::default() };
+    let arena = Arena::new_in(&options, set).expect("arena");
+    let mut words: SbVec<u64> = SbVec::new_in(&arena);
+    words.try_reserve_exact(bytes / 8).expect("memory");
+    words.extend((0..bytes as u64 / 8).map(|i| fill(i, 0)));
+    let hows = [Compression::None, Compression::Lz4, Compression::Auto];
+    let mut rounds = hows.map(|_| [Rounds::default(), Rounds::default()]);
+    for n in 0..ROUNDS as u64 * 3 {
+        // In turn, so that what else the machine does hits all alike.
+        let turn = n as usize % 3;
+        configure(hows[turn]);
+        words.iter_mut().zip(0..).for_each(|(w, i)| *w = fill(i, n + 1));
+        if let Some(raw) = raw {
+            rounds[turn][0].raw.push(raw.pass(true, true));
+        }
+        // At a site of its own: what is known of others is not to decide.
+        let out = timed(|| set.evict_to(0, n << 40, &mut |_| {}).expect("evict"));
+        let back = timed(|| set.restore_for(n << 40, &mut |_| usize::MAX).expect("restore").0);
+        if let Some(raw) = raw {
+            rounds[turn][1].raw.push(raw.pass(false, true));
+        }
+        for (rounds, (took, moved)) in rounds[turn].iter_mut().zip([out, back]) {
+            rounds.took.push(took);
+            rounds.moved = moved;
+        }
+    }
+    for (how, rounds) in hows.iter().zip(rounds) {
+        println!("compress {how}: {what}, all dirty");
+        rounds[0].line("out", bytes);
+        rounds[1].line("in", bytes);
+    }
+    configure(Compression::None);
+}
+
+fn configure(compression: Compression) {
+    sbmalloc::configure(Config { compression, ..Config::default() }).expect("a configuration");
 }
 
 /// Phases that use a tenth of the memory, in scattered granules, or all of it, with a wait at one site between

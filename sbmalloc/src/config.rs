@@ -5,9 +5,10 @@ use crate::store::StoreKind;
 use crate::sys::PathBuf as FixedPath;
 use crate::tracker::{self, TrackerChoice, TrackerKind};
 use std::ffi::CStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Longest scratch directory, in bytes.
 const MAX_DIR: usize = 3072;
@@ -26,13 +27,56 @@ pub struct Config {
     pub tracker: TrackerKind,
     /// How scratch files made from now on are written.
     pub store: StoreKind,
+    /// Whether what nobody touches before it is restored is compressed on its way out
+    /// ([`ArenaSet::expect_restores`](crate::ArenaSet::expect_restores)).
+    pub compression: Compression,
     /// Check every block read back against its checksum (0.04 s per GiB).
     pub verify: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { scratch_dirs: vec![], tracker: TrackerKind::Auto, store: StoreKind::Auto, verify: true }
+        Self {
+            scratch_dirs: vec![],
+            tracker: TrackerKind::Auto,
+            store: StoreKind::Auto,
+            compression: Compression::Auto,
+            verify: true,
+        }
+    }
+}
+
+/// Whether memory is compressed on its way to the scratch file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// What `$BDRUN_COMPRESS` says, if it says `lz4` or `none`. Else by LZ4 while that takes less time than the disk is
+    /// spared, as measured in this process.
+    #[default]
+    Auto,
+    /// By LZ4, whatever shrinks by an eighth.
+    Lz4,
+    /// Not at all.
+    None,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Lz4 => "lz4",
+            Self::None => "none",
+        })
+    }
+}
+
+impl Compression {
+    /// What a value of `BDRUN_COMPRESS` means; what cannot be understood counts as `auto`.
+    fn from_bytes(text: &[u8]) -> Self {
+        match text {
+            b"lz4" => Self::Lz4,
+            b"none" => Self::None,
+            _ => Self::Auto,
+        }
     }
 }
 
@@ -62,6 +106,8 @@ static SETTINGS: Lock<Settings> = Lock::new(Settings {
     store: StoreKind::Auto,
 });
 static VERIFY: AtomicBool = AtomicBool::new(true);
+/// A [`Compression`].
+static COMPRESSION: AtomicU8 = AtomicU8::new(Compression::Auto as u8);
 
 /// Sets where and how memory is moved out. Call it before the first evict: a scratch file once made stays
 /// where it is, and the directory, once named here or used, is never changed.
@@ -85,12 +131,33 @@ pub fn configure(config: Config) -> Result<(), ConfigError> {
     }
     settings.tracker = config.tracker;
     settings.store = config.store;
+    COMPRESSION.store(config.compression as u8, Ordering::Relaxed);
     VERIFY.store(config.verify, Ordering::Relaxed);
     Ok(())
 }
 
 pub(crate) fn verify() -> bool {
     VERIFY.load(Ordering::Relaxed)
+}
+
+/// What to do, with the environment's word.
+pub(crate) fn compression() -> Compression {
+    const LZ4: u8 = Compression::Lz4 as u8;
+    const NONE: u8 = Compression::None as u8;
+    match COMPRESSION.load(Ordering::Relaxed) {
+        LZ4 => Compression::Lz4,
+        NONE => Compression::None,
+        _ => Compression::from_bytes(variable(c"BDRUN_COMPRESS")),
+    }
+}
+
+/// The value of a variable of the environment; empty if there is none.
+fn variable(name: &CStr) -> &'static [u8] {
+    // SAFETY: getenv reads the environment block; programs that change it while threads run are
+    // in breach of `std::env::set_var`'s contract already.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: getenv returns a terminated string.
+    if value.is_null() { &[] } else { unsafe { CStr::from_ptr(value) }.to_bytes() }
 }
 
 pub(crate) fn default_tracker() -> TrackerKind {
@@ -128,17 +195,10 @@ impl Settings {
 
     /// Takes the directories from the environment if none were named.
     fn fix_dirs(&mut self) {
-        let var = |name: &CStr| {
-            // SAFETY: getenv reads the environment block; programs that change it while threads run are
-            // in breach of `std::env::set_var`'s contract already.
-            let value = unsafe { libc::getenv(name.as_ptr()) };
-            // SAFETY: getenv returns a terminated string.
-            if value.is_null() { &[][..] } else { unsafe { CStr::from_ptr(value) }.to_bytes() }
-        };
         if self.dir_count == 0 {
-            var(c"BDRUN_SCRATCH").split(|&b| b == b':').for_each(|dir| self.add(dir));
+            variable(c"BDRUN_SCRATCH").split(|&b| b == b':').for_each(|dir| self.add(dir));
         }
-        for last in [var(c"TMPDIR"), b"/var/tmp"] {
+        for last in [variable(c"TMPDIR"), b"/var/tmp"] {
             if self.dir_count == 0 {
                 self.add(last);
             }

@@ -98,7 +98,7 @@ pub use alloc_api::SbAlloc;
 pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
 pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
-pub use config::{Config, ConfigError, configure};
+pub use config::{Compression, Config, ConfigError, configure};
 pub use frames::{FrameKind, FramePool, trim_frames};
 pub use heap::{SbHeap, trim};
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};

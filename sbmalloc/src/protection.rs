@@ -60,6 +60,11 @@ fn add(range: Range<usize>, rights: i32) -> bool {
     true
 }
 
+/// Whether no range ever had other rights.
+pub(crate) fn is_unused() -> bool {
+    USED.load(Ordering::Acquire) == 0
+}
+
 /// Gives a range rights; what lies in it loses those it had before.
 pub(crate) fn set(range: Range<usize>, rights: i32) -> Result<(), Errno> {
     if rights == RW && USED.load(Ordering::Acquire) == 0 {

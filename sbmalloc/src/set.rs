@@ -18,6 +18,10 @@ pub struct ArenaSet {
     used: AtomicUsize,
     /// Granules of its arenas that are out.
     out: AtomicUsize,
+    /// Of those, the ones that must be restored before they are touched.
+    packed: AtomicUsize,
+    /// See [`expect_restores`](Self::expect_restores).
+    restores_expected: AtomicBool,
     /// Where the process waited; reached with the pager's lock held only.
     sites: UnsafeCell<Sites>,
     /// The set listed before this one, see [`all`].
@@ -50,6 +54,8 @@ impl ArenaSet {
             next: AtomicPtr::new(std::ptr::null_mut()),
             listed: AtomicBool::new(false),
             out: AtomicUsize::new(0),
+            packed: AtomicUsize::new(0),
+            restores_expected: AtomicBool::new(false),
             sites: UnsafeCell::new(Sites::new()),
         }
     }
@@ -78,6 +84,32 @@ impl ArenaSet {
     /// Whether any arena of the set is out, wholly or in part.
     pub fn is_evicted(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
+    }
+
+    /// From now on nobody touches memory of the set between an [`evict_to`](Self::evict_to) and the end of a restore after
+    /// which [`is_packed`](Self::is_packed) is false: neither this thread, nor another, nor a signal's handler, nor the
+    /// kernel. So what is likely to be used after the wait may be compressed on its way out, if the
+    /// [configuration](crate::Config) says so; it cannot be mapped from the file then. Whoever touches it nevertheless
+    /// ends the process, with a message.
+    pub fn expect_restores(&'static self) {
+        self.restores_expected.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn are_restores_expected(&self) -> bool {
+        self.restores_expected.load(Ordering::Acquire)
+    }
+
+    /// Whether anything of the set is out compressed: it must be restored before anything is touched.
+    pub fn is_packed(&self) -> bool {
+        self.packed.load(Ordering::Acquire) > 0
+    }
+
+    /// [`pager::unpack`] for this set.
+    ///
+    /// # Errors
+    /// See [`PagerError`]; what could not be restored must still not be touched.
+    pub fn unpack(&'static self) -> Result<Moved, PagerError> {
+        pager::unpack_set(self)
     }
 
     /// [`pager::evict_to`] for this set.
@@ -142,6 +174,11 @@ impl ArenaSet {
     /// Counts granules that went out or came in.
     pub(crate) fn count_out(&self, by: isize) {
         self.out.fetch_add(by as usize, Ordering::AcqRel);
+    }
+
+    /// Counts packed granules that went out or came in.
+    pub(crate) fn count_packed(&self, by: isize) {
+        self.packed.fetch_add(by as usize, Ordering::AcqRel);
     }
 
     /// Where the process waited.

@@ -74,6 +74,13 @@ pub(crate) fn map_anon_over(at: usize, len: usize) -> Result<(), Errno> {
     unsafe { map(at, len, ANON, -1, 0) }.map(drop)
 }
 
+/// Replaces `[at, at+len)` by memory that nobody may touch. The range must belong to the caller.
+pub(crate) fn map_none_over(at: usize, len: usize) -> Result<(), Errno> {
+    let flags = ANON | libc::MAP_FIXED;
+    // SAFETY: callers pass ranges of their own reservation only.
+    check(unsafe { libc::syscall(libc::SYS_mmap, at, len, libc::PROT_NONE, flags, -1, 0) }).map(drop)
+}
+
 /// Replaces `[at, at+len)` by a private mapping of `fd` at `offset`. The range must belong to the caller.
 pub(crate) fn map_file_over(at: usize, len: usize, fd: i32, offset: u64) -> Result<(), Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;

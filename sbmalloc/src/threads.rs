@@ -240,7 +240,10 @@ fn now_ns() -> u64 {
 }
 
 /// The other threads wait until this is dropped.
-pub(crate) struct Parked(());
+pub(crate) struct Parked {
+    /// There are none.
+    pub alone: bool,
+}
 
 impl Drop for Parked {
     fn drop(&mut self) {
@@ -255,12 +258,12 @@ impl Drop for Parked {
 /// needs to get out of a signal handler.
 pub(crate) fn park_others() -> Result<Parked, ParkError> {
     if is_alone() {
-        return Ok(Parked(())); // and nobody but us could start another
+        return Ok(Parked { alone: true }); // and nobody but us could start another
     }
     let failed = |e| ParkError::System("read /proc/self/status", e);
     let own = status(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT))).map_err(failed)?;
     if own.threads == 1 {
-        return Ok(Parked(()));
+        return Ok(Parked { alone: true });
     }
     let signal = signal().map_err(|e| ParkError::System("install the parking signal", e))?;
     // SAFETY: neither has preconditions.
@@ -268,7 +271,7 @@ pub(crate) fn park_others() -> Result<Parked, ParkError> {
     COUNT.store(0, Ordering::Relaxed);
     ACKED.store(0, Ordering::Relaxed);
     let turn = TURN.fetch_add(1, Ordering::AcqRel) + 1;
-    let parked = Parked(());
+    let parked = Parked { alone: false };
     let deadline = now_ns() + PATIENCE_NS;
     loop {
         let before = COUNT.load(Ordering::Relaxed);
@@ -335,6 +338,17 @@ fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
             }
         }
     }
+}
+
+/// The signals that have a handler, bit 0 for signal 1; but for those that faults raise, and our own.
+pub(crate) fn handled_signals() -> u64 {
+    let ours = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+    let is_handled = |number: &i32| {
+        *number != SIGNAL.load(Ordering::Relaxed)
+            && !ours.contains(number)
+            && action(*number).is_some_and(|now| ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction))
+    };
+    (1..=64).filter(is_handled).fold(0, |mask, number| mask | 1 << (number - 1))
 }
 
 /// All signals of this thread are held back until dropped, but those its own faults raise: a handler that ran

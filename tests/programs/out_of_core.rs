@@ -63,6 +63,29 @@ fn what_is_only_read_is_not_written_again() {
 }
 
 #[test]
+fn what_shrinks_is_compressed_and_the_result_is_the_same() {
+    let _machine = alone();
+    let raw = sweep("-np 4 --memory 64M --compress none", "32M 4 counts");
+    let before = raw.stats();
+    for options in
+        ["--compress lz4", "--compress lz4 --tracker uffd", "--compress lz4 --frames pool", "--compress auto"]
+    {
+        let packed = sweep(&format!("-np 4 --memory 64M {options}"), "32M 4 counts");
+        assert_eq!(packed.stdout, raw.stdout, "{options}");
+        let stats = packed.stats();
+        assert!(stats.peak_resident_bytes <= stats.budget_bytes, "{options}: {stats:?}");
+        assert!(stats.restored_bytes > 0 && stats.scratch_read_bytes > 0, "{options}: {stats:?}");
+        if !options.contains("auto") {
+            let (now, then) = (stats.scratch_written_bytes, before.scratch_written_bytes);
+            assert!(now * 4 < then * 3, "{options}: {now} bytes written, {then} as they are");
+        }
+    }
+    // What does not shrink costs a look, and is written as it is.
+    let noise = sweep("-np 4 --memory 64M --compress lz4", "32M 3");
+    assert_eq!(noise.stdout, sweep("-np 4 --memory 64M --compress none", "32M 3").stdout);
+}
+
+#[test]
 fn a_rank_larger_than_the_budget_runs_alone() {
     let _machine = alone();
     let expected = sweep("-np 3 --memory 8G", "48M 2").stdout;

@@ -18,6 +18,8 @@ const LONGEST: Duration = Duration::from_millis(12);
 pub(crate) struct Meter {
     /// What the kernel calls it, once made; -1: there is none.
     timer: AtomicI32,
+    /// Its signal, bit 0 for signal 1.
+    signals: AtomicU64,
     armed: AtomicBool,
     /// Nanoseconds until the next look.
     next: AtomicU64,
@@ -33,13 +35,19 @@ extern "C" fn on_tick(_: libc::c_int) {
 
 impl Meter {
     pub const fn new() -> Self {
-        Self { timer: AtomicI32::new(-1), armed: AtomicBool::new(false), next: AtomicU64::new(0) }
+        Self {
+            timer: AtomicI32::new(-1),
+            signals: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+        }
     }
 
     /// Makes the timer, for the calling thread. `false` if there is no signal or no timer to be had: then nothing is ever
     /// looked at.
     pub fn open(&self) -> bool {
         let Some(signal) = take_signal() else { return false };
+        self.signals.store(1 << (signal - 1), SeqCst);
         // SAFETY: zeros are a valid sigevent; the kernel reads it and writes the timer's number.
         let timer = unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
@@ -59,6 +67,11 @@ impl Meter {
     /// Whether there is a timer.
     pub fn is_open(&self) -> bool {
         self.timer.load(SeqCst) >= 0
+    }
+
+    /// The signals that have a handler of the meter's, bit 0 for signal 1.
+    pub fn signals(&self) -> u64 {
+        self.signals.load(SeqCst)
     }
 
     /// The rank computes with memory out: look soon.

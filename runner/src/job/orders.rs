@@ -99,6 +99,7 @@ impl Job<'_> {
             ("BDRUN_FDS", OsString::from(fds)),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
             ("BDRUN_TRACKER", self.setup.tracker.to_string().into()),
+            ("BDRUN_COMPRESS", self.setup.compression.to_string().into()),
             ("BDRUN_SCRATCH", scratch::join(&self.setup.scratch_dirs)),
         ] {
             env.push((name.into(), value));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
-use sbmalloc::{FramePool, TrackerChoice};
+use sbmalloc::{Compression, FramePool, TrackerChoice};
 
 use super::{preload, scratch};
 use crate::budget;
@@ -35,6 +35,8 @@ pub(super) struct Setup {
     pub cgroup_limit: u64,
     /// What ranks are told of trackers.
     pub tracker: TrackerChoice,
+    /// What ranks are told of compression.
+    pub compression: Compression,
     /// What ranks are restored into, if not memory of their own.
     pub frames: Option<FramePool>,
     pub notes: Vec<String>,
@@ -42,10 +44,6 @@ pub(super) struct Setup {
 
 impl Setup {
     pub fn new(options: &Options) -> Result<Self, Ending> {
-        if options.compress == Compress::Lz4 {
-            let text = "--compress lz4: this version cannot compress what goes to scratch; use auto or none";
-            return Err(Ending::Usage(text.into()));
-        }
         let program = find_program(options.program())?;
         let preload = preload::library(options.preload, &program)?;
         let mut notes = Vec::new();
@@ -105,6 +103,7 @@ impl Setup {
             limits,
             cgroup_limit: total,
             tracker,
+            compression: compression(options.compress),
             frames,
             notes,
         })
@@ -133,6 +132,14 @@ fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
             }
             TrackerChoice::Uffd
         }
+    }
+}
+
+fn compression(wanted: Compress) -> Compression {
+    match wanted {
+        Compress::Auto => Compression::Auto,
+        Compress::Lz4 => Compression::Lz4,
+        Compress::None => Compression::None,
     }
 }
 

@@ -12,6 +12,7 @@
 use super::{HOLE, Inner, STALE, STORED};
 use crate::pager;
 use crate::sys::{self, CHUNK, GRANULE};
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 impl Inner {
@@ -23,7 +24,9 @@ impl Inner {
             let mut granules = start / GRANULE..(start + len).div_ceil(GRANULE);
             while let Some(out) = self.stretch(granules.clone(), true, usize::MAX) {
                 granules.start = out.end;
-                self.punch_mapped(start.max(out.start * GRANULE), (start + len).min(out.end * GRANULE));
+                for part in self.alike(start.max(out.start * GRANULE)..(start + len).min(out.end * GRANULE)) {
+                    self.punch_mapped(part.start, part.end);
+                }
             }
             let mut in_frames = start / GRANULE..(start + len).div_ceil(GRANULE);
             if in_frames.any(|g| self.frame(g).load(Ordering::Acquire) != 0) {
@@ -42,6 +45,18 @@ impl Inner {
         }
     }
 
+    /// Parts of a range of granules that are out, in turn all packed and not.
+    fn alike(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let is_packed = |at: usize| self.has_packed() && self.is_packed(at / GRANULE);
+            let (start, first) = ((at < range.end).then_some(at)?, is_packed(at));
+            let mut next = (start / GRANULE + 1..range.end.div_ceil(GRANULE)).map(|g| g * GRANULE);
+            at = next.find(|&at| is_packed(at) != first).unwrap_or(range.end);
+            Some(start..at)
+        })
+    }
+
     fn punch_mapped(&self, from: usize, to: usize) {
         let blocks = from / CHUNK..to / CHUNK;
         let mut any = false;
@@ -50,6 +65,11 @@ impl Inner {
             any |= was != Err(HOLE);
         }
         if !any {
+            return;
+        }
+        if self.is_packed(from / GRANULE) {
+            // Where a packed block lies in the file are others. A stale one is left out by the restore, which comes before
+            // anybody looks.
             return;
         }
         let punched = self.store().map(|s| s.punch(from as u64, (to - from) as u64));

@@ -104,6 +104,7 @@ impl Inner {
             committed: AtomicUsize::new(0),
             out: AtomicUsize::new(0),
             out_granules: AtomicUsize::new(0),
+            packed_out: AtomicUsize::new(0),
             epoch: AtomicU32::new(0),
             huge_end: AtomicUsize::new(0),
             huge: options.huge,

@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     out: AtomicUsize,
     /// Granules mapped from the file.
     out_granules: AtomicUsize,
+    /// Of those, the packed ones.
+    packed_out: AtomicUsize,
     /// Counts changes of the mapping, see [`discard`].
     pub epoch: AtomicU32,
     /// Bytes below are marked for huge pages.
@@ -158,6 +160,7 @@ impl Inner {
                     self.block(i).store(HOLE, Ordering::Relaxed);
                 }
             }
+            (0..self.granules()).for_each(|g| self.set_packed_form(g, false));
             // What was in step with the old file is not with this one.
             self.tracker.tracker().note(self, 0, self.extent());
             // SAFETY: other threads are parked and nothing is mapped from the old store.

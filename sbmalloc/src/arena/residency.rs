@@ -1,6 +1,9 @@
 //! Where the granules of an arena are: resident, or *out*, mapped from the scratch file; and what of the
 //! committed bytes is in RAM.
 //!
+//! The file has a granule raw, block by block in place, or *packed*: compressed, from the granule's place on. One
+//! that is out and packed has nothing mapped that could be read: nobody may touch it before it is restored.
+//!
 //! A granule changes its place only with other threads parked. They count what they commit and free at any
 //! time, and may be parked in the middle of it: the figure of what is in RAM errs upwards then.
 
@@ -19,6 +22,10 @@ const MERGED: u8 = 4;
 const POPULATED: u8 = 8;
 /// From here on: the number of the phase for which it was brought in, 0 for none.
 const PHASE_SHIFT: u32 = 4;
+
+/// Forms of a granule in the file.
+const RAW: u8 = 0;
+const PACKED: u8 = 1;
 
 /// Committed bytes of all arenas that are not in RAM.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
@@ -74,12 +81,14 @@ impl Inner {
     fn set_place(&self, g: usize, out: bool, phase: u8) {
         let note = if out { OUT } else { phase << PHASE_SHIFT };
         let was = self.tables.note(g).swap(note, Ordering::AcqRel) & OUT != 0;
-        if out && !was {
-            self.out_granules.fetch_add(1, Ordering::AcqRel);
-            self.set.count_out(1);
-        } else if was && !out {
-            self.out_granules.fetch_sub(1, Ordering::AcqRel);
-            self.set.count_out(-1);
+        let by = isize::from(out) - isize::from(was);
+        if by != 0 {
+            self.out_granules.fetch_add(by as usize, Ordering::AcqRel);
+            self.set.count_out(by);
+            if self.has_packed_form(g) {
+                self.packed_out.fetch_add(by as usize, Ordering::AcqRel);
+                self.set.count_packed(by);
+            }
         }
         self.tables.checked(g).store(0, Ordering::Relaxed);
         if !out {
@@ -115,6 +124,39 @@ impl Inner {
 
     pub fn is_populated(&self, g: usize) -> bool {
         self.tables.note(g).load(Ordering::Acquire) & POPULATED != 0
+    }
+
+    /// Whether the file has granule `g` packed, wherever the granule is.
+    pub fn has_packed_form(&self, g: usize) -> bool {
+        self.tables.form(g).load(Ordering::Acquire) == PACKED
+    }
+
+    /// How the file has granule `g`, which is not out, from now on. Pager only.
+    pub fn set_packed_form(&self, g: usize, packed: bool) {
+        debug_assert!(!self.is_out(g));
+        let (form, now) = (self.tables.form(g), if packed { PACKED } else { RAW });
+        if form.load(Ordering::Relaxed) != now {
+            form.store(now, Ordering::Release);
+        }
+    }
+
+    /// Whether granule `g` is out and must be restored before it is touched.
+    pub fn is_packed(&self, g: usize) -> bool {
+        self.is_out(g) && self.has_packed_form(g)
+    }
+
+    /// Whether any granule is.
+    pub fn has_packed(&self) -> bool {
+        self.packed_out.load(Ordering::Acquire) > 0
+    }
+
+    /// What block `i` takes of its packed granule, as `images` has it. Pager only.
+    pub fn packed_block(&self, i: usize) -> u32 {
+        self.tables.packed(i).load(Ordering::Relaxed)
+    }
+
+    pub fn set_packed_block(&self, i: usize, n: u32) {
+        self.tables.packed(i).store(n, Ordering::Relaxed);
     }
 
     /// Whether granule `g` is out, and what it holds was not brought in.
@@ -226,5 +268,7 @@ impl Inner {
         AWAY.fetch_sub(self.out.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         let granules = self.out_granules.swap(0, Ordering::Relaxed);
         self.set.count_out(-(granules as isize));
+        let packed = self.packed_out.swap(0, Ordering::Relaxed);
+        self.set.count_packed(-(packed as isize));
     }
 }

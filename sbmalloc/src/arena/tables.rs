@@ -22,6 +22,8 @@ pub(super) struct Tables {
     tracks: usize,
     frames: usize,
     sums: usize,
+    forms: usize,
+    packed: usize,
     notes: usize,
     held: usize,
     away: usize,
@@ -44,7 +46,9 @@ impl Tables {
         let tracks = advice + page(count);
         let frames = tracks + page(count * 8);
         let sums = frames + page(count * 4);
-        let notes = sums + page(chunks * 16);
+        let forms = sums + page(chunks * 16);
+        let packed = forms + page(count);
+        let notes = packed + page(chunks * 4);
         let held = notes + page(count);
         let away = held + page(count * 2);
         let checked = away + page(count * 2);
@@ -65,6 +69,8 @@ impl Tables {
             tracks: at + tracks,
             frames: at + frames,
             sums: at + sums,
+            forms: at + forms,
+            packed: at + packed,
             notes: at + notes,
             held: at + held,
             away: at + away,
@@ -125,6 +131,20 @@ impl Tables {
         assert!(i < self.granules());
         // SAFETY: as above.
         unsafe { &*(self.notes as *const AtomicU8).add(i) }
+    }
+
+    /// How the file has granule `i`.
+    pub fn form(&self, i: usize) -> &AtomicU8 {
+        assert!(i < self.granules());
+        // SAFETY: as above.
+        unsafe { &*(self.forms as *const AtomicU8).add(i) }
+    }
+
+    /// What block `i` takes of its packed granule.
+    pub fn packed(&self, i: usize) -> &AtomicU32 {
+        assert!(i < self.chunks);
+        // SAFETY: as above.
+        unsafe { &*(self.packed as *const AtomicU32).add(i) }
     }
 
     /// Pages committed in granule `i`.

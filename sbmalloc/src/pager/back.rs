@@ -3,11 +3,12 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
+use super::images::{self, Images};
 use super::own::{Buffers, Session, piece_end};
 use super::pagemap::{Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
-use crate::arena::{Inner, STALE, STORED};
+use crate::arena::{HOLE, Inner, STALE, STORED};
 use crate::checksum;
 use crate::config;
 use crate::frames::Staging;
@@ -15,6 +16,8 @@ use crate::store::{Direction, Landed, Queue, Store, Transfer};
 use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+
+const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 
 /// How far a restore may go, and how far it is.
 pub(super) struct Room<'a> {
@@ -60,9 +63,10 @@ impl Session {
         let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;
         let beside = self.beside(store, (at..granules).filter(|&g| want(g)).count() * GRANULE);
         let Self { pagemap, buffers, .. } = self;
-        let Buffers { window, queue, .. } = &mut **buffers;
+        let Buffers { window, queue, images, .. } = &mut **buffers;
+        images.reset();
         let (stages, moved, phase) = ([None, None], &mut room.moved, room.phase);
-        let mut reader = Reader { arena, store, beside, queue, stages, moved, phase };
+        let mut reader = Reader { arena, store, beside, queue, images, stages, moved, phase };
         loop {
             while reader.stages[1].is_none() && !room.ended {
                 let group = next_group(arena, &mut at, &want, room.ram, room.limit, &mut room.ended);
@@ -125,6 +129,8 @@ struct Stage {
     stretch: (usize, Range<usize>, usize),
     /// Blocks in front were asked for, or are not stored.
     next: usize,
+    /// Positions in front are not packed, or their images were asked for.
+    unpacked: usize,
     /// Reads under way.
     reading: usize,
     failed: Option<PagerError>,
@@ -133,7 +139,16 @@ struct Stage {
 impl Stage {
     /// Whether nothing is left to be asked for.
     fn is_asked(&self) -> bool {
-        self.next == self.stretch.1.end / CHUNK && self.stretch.0 == self.group.granules().count()
+        let count = self.group.granules().count();
+        self.next == self.stretch.1.end / CHUNK && self.stretch.0 == count && self.unpacked == count
+    }
+
+    /// The next packed granule whose image is to be asked for.
+    fn next_packed(&mut self, arena: &Inner) -> Option<usize> {
+        let mut rest = self.group.granules().skip(self.unpacked);
+        let found = rest.position(|g| arena.has_packed_form(g) && images::image_len(arena, g) > 0);
+        self.unpacked = found.map_or(self.group.granules().count(), |n| self.unpacked + n);
+        self.group.granules().nth(self.unpacked)
     }
 }
 
@@ -144,6 +159,7 @@ struct Reader<'a> {
     /// Whether to read beside.
     beside: bool,
     queue: &'a mut Queue,
+    images: &'a mut Images,
     /// The groups that are filled, the older first.
     stages: [Option<Stage>; 2],
     moved: &'a mut Moved,
@@ -161,7 +177,8 @@ impl Reader<'_> {
         let Some((end, bytes)) = group.stretch(0, staged.unit()) else { return Ok(()) };
         let (next, stretch) = (bytes.start / CHUNK, (end, bytes, staged.at(0)));
         let free = self.stages[0].is_some() as usize;
-        let stage = Stage { group, staged, published: 0, stretch, next, reading: 0, failed: None };
+        let stage =
+            Stage { group, staged, published: 0, stretch, next, unpacked: 0, reading: 0, failed: None };
         self.stages[free] = Some(stage);
         self.feed();
         Ok(())
@@ -196,8 +213,34 @@ impl Reader<'_> {
                 if self.queue.is_full() || stage.is_asked() {
                     break;
                 }
+                if let Some(g) = stage.next_packed(self.arena) {
+                    let at = match self.images.take() {
+                        Ok(Some(at)) => at,
+                        Ok(None) => return, // until one has landed
+                        Err(e) => {
+                            let e = PagerError::io("get memory to unpack in", g * GRANULE, e);
+                            stage.failed.get_or_insert(e);
+                            return;
+                        }
+                    };
+                    stage.unpacked += 1;
+                    stage.reading += 1;
+                    let len = images::image_len(self.arena, g);
+                    let transfer = Transfer { direction: Direction::Read, offset: g * GRANULE, at, len };
+                    if !self.beside {
+                        // SAFETY: a place that was taken.
+                        let landed = unsafe { transfer.by_calls(self.store, 0) };
+                        return self.land(landed);
+                    }
+                    // SAFETY: as above; it is given back once the transfer has landed.
+                    unsafe { self.queue.start(self.store, transfer) };
+                    continue;
+                }
                 let end = stage.stretch.1.end / CHUNK;
-                let state = |i: usize| self.arena.block(i).load(Ordering::Acquire);
+                let state = |i: usize| match self.arena.has_packed_form(i / GRANULE_BLOCKS) {
+                    true => HOLE,
+                    false => self.arena.block(i).load(Ordering::Acquire),
+                };
                 let Some(mut blocks) = plan::next_stored(stage.next..end, most, state) else {
                     stage.next = end;
                     let (at, unit) = (stage.stretch.0, stage.staged.unit());
@@ -233,12 +276,31 @@ impl Reader<'_> {
         let Transfer { offset, at, len, .. } = landed.transfer;
         let Some(stage) = self.stages.iter_mut().flatten().find(|s| s.group.holds(offset)) else { return };
         stage.reading -= 1;
+        let is_image = self.images.holds(at);
+        if is_image {
+            self.images.give(at); // and not taken again before the end of this
+        }
         if let Err((at, errno)) = landed.result {
             let e = PagerError::Io { op: "read the scratch file", offset: at, errno };
             stage.failed.get_or_insert(e);
             return;
         }
         self.moved.bytes += len as u64;
+        if is_image {
+            let g = offset / GRANULE;
+            let Some(k) = stage.group.granules().position(|other| other == g) else { return };
+            // SAFETY: the image was read there, and the staging is known to nobody else.
+            let done =
+                unsafe { images::take_apart(self.arena, g, at, stage.staged.at(k), stage.staged.is_used()) };
+            match done {
+                Ok(bytes) => {
+                    self.moved.freed_or_filled += bytes as u64;
+                    self.moved.scanned += if config::verify() { bytes as u64 } else { 0 };
+                }
+                Err(e) => drop(stage.failed.get_or_insert(e)),
+            }
+            return;
+        }
         self.moved.freed_or_filled += len as u64;
         if config::verify() {
             for i in offset / CHUNK..(offset + len).div_ceil(CHUNK) {

@@ -9,15 +9,20 @@
 //! chosen by what was used the last times the process waited at the same *site* (`history`).
 //!
 //! `plan` and `history` decide (pure, no system calls), `own` carries out for the calling process, with `out`
-//! and `back` for the transfers of an evict and a restore; `look` sees what of out granules was touched and
+//! and `back` for the transfers of an evict and a restore; `images` packs what goes out compressed, by `lz4`, where
+//! `judge` says that it pays; `look` sees what of out granules was touched and
 //! verifies it; `pagemap` tells which pages are there.
 
 mod back;
 mod fork;
 mod history;
+mod images;
+mod judge;
 mod look;
+mod lz4;
 mod out;
 mod own;
+mod pack;
 mod pagemap;
 mod plan;
 mod populate;
@@ -25,6 +30,7 @@ mod populate;
 pub(crate) use fork::install as keep_forks_right;
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
+pub(crate) use pack::{complain_of_touch, is_packed_at};
 
 use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
@@ -32,6 +38,7 @@ use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
 use crate::threads::ParkError;
 use std::ops::AddAssign;
+use std::sync::atomic::Ordering;
 
 /// What an evict or a restore did, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -121,7 +128,7 @@ pub(crate) fn exclude() -> Guard<'static, own::Buffers> {
 
 /// Moves every arena of the process out of RAM. What is out already stays out.
 ///
-/// The memory stays legal to touch: it is then read from the scratch file page by page, and what is written
+/// The memory stays legal to touch (but for what [`evict_to`] compressed before): it is then read from the scratch file page by page, and what is written
 /// to it, by threads or by system calls, is kept. Costs what was touched since the last time, not what is held.
 ///
 /// # Errors
@@ -170,6 +177,24 @@ pub fn evict_to(target: usize, site: u64, progress: &mut dyn FnMut(usize)) -> Re
 /// See [`PagerError`]. What could not be restored is still out and legal to touch, and the call can be repeated.
 pub fn restore_for(site: u64, limit: &mut dyn FnMut(usize) -> usize) -> Result<(Moved, bool), PagerError> {
     PROCESS.restore_for(site, limit)
+}
+
+/// From now on the calling thread touches no memory of the process between an [`evict_to`] and [`unpack`], nor do the
+/// handlers of the signals in `ours` (bit 0 for signal 1). So what is likely to be used after the wait may be
+/// compressed on its way out, as long as there is no other thread, and no handler of another signal, that could touch it:
+/// it cannot be mapped from the file, and a touch ends the process with a message.
+pub fn expect_restores(ours: u64) {
+    pack::TRUSTED.store(ours, Ordering::Release);
+    PROCESS.expect_restores();
+}
+
+/// Brings in what is out compressed, over any limit: nothing else has to be restored for the process to run on. One
+/// atomic load if there is nothing.
+///
+/// # Errors
+/// See [`PagerError`]; the process must not run on then.
+pub fn unpack() -> Result<Moved, PagerError> {
+    PROCESS.unpack()
 }
 
 /// Committed bytes of the process in RAM. Of granules that are out, the pages counted are those that were
@@ -278,6 +303,13 @@ pub(crate) fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
     let _session = own::Session::begin(&PAGER)?;
     let left = set.arenas().try_for_each(Inner::leave_frames);
     left.map_err(|e| PagerError::io("copy frames to memory of the process's own", 0, e))
+}
+
+pub(crate) fn unpack_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
+    if !set.is_packed() {
+        return Ok(Moved::default());
+    }
+    own::Session::begin(&PAGER)?.unpack(set)
 }
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {

@@ -6,8 +6,10 @@
 //! up leaves the groups before out, and the rest resident.
 
 use super::history::Past;
+use super::images::{self, Images};
 use super::look::{BLOCK_PAGES, WINDOW_GRANULES, read_block};
 use super::own::{Buffers, Session, block_bytes, lengthen, no_space_or, open, piece_end};
+use super::pack::{Packed, Packing};
 use super::pagemap::{Page, Pagemap, Window};
 use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
@@ -31,6 +33,8 @@ pub(super) struct Goal<'a> {
     pub progress: &'a mut dyn FnMut(usize),
     /// The phase that what is found out about granules belongs to.
     pub past: Past,
+    /// Whether and how granules may be packed.
+    pub pack: Option<Packing>,
     pub moved: Moved,
 }
 
@@ -72,7 +76,8 @@ impl Session {
         arena.epoch.fetch_add(1, Ordering::AcqRel);
         let beside = self.beside(store, (at..granules).filter(|&g| select(g)).count() * GRANULE);
         let Self { pagemap, buffers, .. } = self;
-        let Buffers { window, queue, block } = &mut **buffers;
+        let Buffers { window, queue, block, images } = &mut **buffers;
+        images.reset();
         let mut planned = goal.left;
         let mut writer = Writer {
             arena,
@@ -81,6 +86,7 @@ impl Session {
             queue,
             batch: Batch::EMPTY,
             copy: &mut block.0,
+            images,
             groups: [None; 2],
             goal,
             failed: None,
@@ -115,8 +121,8 @@ struct Leaving {
 }
 
 /// Carries out what was decided. Nothing is under way once it is dropped.
-struct Writer<'a, 'g> {
-    arena: &'a Inner,
+pub(super) struct Writer<'a, 'g> {
+    pub(super) arena: &'a Inner,
     store: &'a dyn Store,
     /// Whether to write beside.
     beside: bool,
@@ -125,9 +131,10 @@ struct Writer<'a, 'g> {
     batch: Batch,
     /// For blocks put together from the file's bytes and written pages.
     copy: &'a mut [u8; CHUNK],
+    pub(super) images: &'a mut Images,
     /// The groups on their way, the older first.
     groups: [Option<Leaving>; 2],
-    goal: &'a mut Goal<'g>,
+    pub(super) goal: &'a mut Goal<'g>,
     /// The first byte that could not be written.
     failed: Option<(u64, Errno)>,
 }
@@ -176,9 +183,12 @@ impl Writer<'_, '_> {
                 let out = arena.is_out(g);
                 // Pages of a frame are there whether or not the page table has them.
                 let in_frame = arena.frame(g).load(Ordering::Acquire) != 0;
+                let pages = (g * GRANULE - bytes.start) / PAGE;
+                let packed = if out { Packed::No } else { self.pack(g, in_frame, |p| page(pages + p))? };
                 let may_be_dirty = out || tracker.may_be_dirty(arena, g);
-                let mut changed = false;
-                for i in g * GRANULE_BLOCKS..(g + 1) * GRANULE_BLOCKS {
+                let mut changed = packed == Packed::Yes { changed: true };
+                let blocks = if packed == Packed::No { GRANULE_BLOCKS } else { 0 };
+                for i in g * GRANULE_BLOCKS..g * GRANULE_BLOCKS + blocks {
                     let first = (i * CHUNK - bytes.start) / PAGE;
                     let page = |p: usize| page(first + p);
                     let count =
@@ -280,17 +290,26 @@ impl Writer<'_, '_> {
     /// Writes blocks, but for the last `unused` bytes.
     fn write(&mut self, blocks: Range<usize>, unused: usize) -> Result<(), PagerError> {
         let (offset, len) = (blocks.start * CHUNK, blocks.len() * CHUNK - unused);
-        let transfer = Transfer { direction: Direction::Write, offset, at: self.arena.base + offset, len };
+        self.transfer(Transfer { direction: Direction::Write, offset, at: self.arena.base + offset, len })
+    }
+
+    /// Writes blocks, or the image of a granule.
+    pub(super) fn transfer(&mut self, transfer: Transfer) -> Result<(), PagerError> {
+        let offset = transfer.offset;
+        if self.beside && self.queue.is_full() {
+            self.wait();
+        }
+        if !self.images.holds(transfer.at) {
+            self.images.begin(!self.beside || self.queue.is_idle());
+        }
         if self.beside {
-            if self.queue.is_full() {
-                self.wait();
-            }
             if self.failed.is_none() {
                 if let Some(leaving) = self.leaving(offset) {
                     leaving.flying += 1;
                 }
                 // SAFETY: the blocks lie in the arena, are readable, and nobody writes or unmaps them before
-                // the transfer has ended: a group is mapped after that, and `self` does not end before.
+                // the transfer has ended: a group is mapped after that, and `self` does not end before. An image lies in
+                // a place that is taken until then.
                 unsafe { self.queue.start(self.store, transfer) };
             }
             self.verdict()?;
@@ -301,11 +320,28 @@ impl Writer<'_, '_> {
             return Ok(());
         }
         // SAFETY: as above.
-        match unsafe { transfer.by_calls(self.store, 0) }.result {
+        let landed = unsafe { transfer.by_calls(self.store, 0) };
+        self.ended(landed);
+        self.verdict()
+    }
+
+    /// A transfer has ended.
+    fn ended(&mut self, Landed { transfer, result }: Landed) {
+        let Transfer { offset, at, len, .. } = transfer;
+        let is_image = self.images.holds(at);
+        if is_image {
+            self.images.give(at);
+        } else if result.is_ok() {
+            self.images.ended(len, self.queue.is_idle());
+        }
+        match result {
+            Ok(()) if is_image => {
+                self.goal.moved.bytes += len as u64;
+                images::stored(self.arena, offset / GRANULE);
+            }
             Ok(()) => self.landed(offset, len),
             Err(e) => self.fail(e),
         }
-        self.verdict()
     }
 
     /// A block of a granule that is out of which some pages, or none, have been written: puts it together
@@ -370,15 +406,12 @@ impl Writer<'_, '_> {
     }
 
     /// Takes one transfer off the queue; false if there is none.
-    fn wait(&mut self) -> bool {
-        let Some(Landed { transfer, result }) = self.queue.wait(self.store) else { return false };
-        if let Some(leaving) = self.leaving(transfer.offset) {
+    pub(super) fn wait(&mut self) -> bool {
+        let Some(landed) = self.queue.wait(self.store) else { return false };
+        if let Some(leaving) = self.leaving(landed.transfer.offset) {
             leaving.flying -= 1;
         }
-        match result {
-            Ok(()) => self.landed(transfer.offset, transfer.len),
-            Err(e) => self.fail(e),
-        }
+        self.ended(landed);
         true
     }
 
@@ -394,7 +427,7 @@ impl Writer<'_, '_> {
     }
 
     /// The error to report, if anything has failed, after all that is under way.
-    fn verdict(&mut self) -> Result<(), PagerError> {
+    pub(super) fn verdict(&mut self) -> Result<(), PagerError> {
         if self.failed.is_some() {
             while self.wait() {}
         }
@@ -418,6 +451,8 @@ impl Writer<'_, '_> {
                     let block = arena.block(i);
                     let _ = block.compare_exchange(STORED, STALE, Ordering::AcqRel, Ordering::Relaxed);
                 }
+                // What was clean is not any more.
+                arena.tracker.tracker().note(arena, g * GRANULE, GRANULE);
             }
             no_space_or(self.store, e, "flush the scratch file", None, group.len_bytes())
         })?;
@@ -426,10 +461,16 @@ impl Writer<'_, '_> {
             k = next;
             let mut from = bytes.start;
             while from < bytes.end {
-                let end = bytes.end.min(piece_end(self.store, from));
+                let packed = arena.has_packed_form(from / GRANULE);
+                let most = bytes.end.min(piece_end(self.store, from)) / GRANULE;
+                let other = |&g: &usize| arena.has_packed_form(g) != packed;
+                let end = (from / GRANULE + 1..most).find(other).unwrap_or(most) * GRANULE;
                 let fd = self.store.mapping_fd(from as u64);
-                sys::map_file_over(arena.base + from, end - from, fd, from as u64)
-                    .map_err(|e| PagerError::io("map the scratch file", from, e))?;
+                match packed {
+                    true => sys::map_none_over(arena.base + from, end - from),
+                    false => sys::map_file_over(arena.base + from, end - from, fd, from as u64),
+                }
+                .map_err(|e| PagerError::io("map the scratch file", from, e))?;
                 for g in from / GRANULE..end / GRANULE {
                     self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
                     arena.set_out(g);

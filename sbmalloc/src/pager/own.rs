@@ -2,17 +2,22 @@
 
 use super::back::Room;
 use super::history::{Outlook, Plan};
+use super::images::Images;
+use super::lz4::State;
 use super::out::Goal;
+use super::pack::{Packing, is_undisturbed};
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::{EVERYTHING, Moved, PagerError, SAME_PHASE, plan};
 use crate::advice::Advice;
 use crate::arena::{HOLE, Inner};
+use crate::config::{self, Compression};
 use crate::lock::{Guard, Lock};
-use crate::protection::Lifted;
-use crate::set::ArenaSet;
+use crate::protection::{self, Lifted};
+use crate::set::{ArenaSet, PROCESS};
 use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
 use crate::threads::{self, Masked, Parked};
+use crate::tracker;
 use std::sync::atomic::Ordering;
 
 /// What a session works with, in static memory.
@@ -20,6 +25,7 @@ pub(crate) struct Buffers {
     pub window: Window,
     pub queue: Queue,
     pub block: Block,
+    pub images: Images,
 }
 
 /// A block, where direct transfers can reach it.
@@ -28,7 +34,7 @@ pub(crate) struct Block(pub [u8; CHUNK]);
 
 impl Buffers {
     pub const fn new() -> Self {
-        Self { window: [0; WINDOW], queue: Queue::new(), block: Block([0; CHUNK]) }
+        Self { window: [0; WINDOW], queue: Queue::new(), block: Block([0; CHUNK]), images: Images::new() }
     }
 }
 
@@ -37,7 +43,7 @@ impl Buffers {
 pub(super) struct Session {
     _lifted: Lifted,
     pub pagemap: Pagemap,
-    _parked: Parked,
+    parked: Parked,
     _masked: Masked,
     pub buffers: Guard<'static, Buffers>,
 }
@@ -58,7 +64,7 @@ impl Session {
         let masked = Masked::new();
         let parked = threads::park_others()?;
         let pagemap = Pagemap::open()?;
-        Ok(Self { _lifted: Lifted::new(), pagemap, _parked: parked, _masked: masked, buffers })
+        Ok(Self { _lifted: Lifted::new(), pagemap, parked, _masked: masked, buffers })
     }
 
     /// See [`evict_to`](super::evict_to).
@@ -73,7 +79,8 @@ impl Session {
         let outlook = site.map(|site| set.sites(&mut self.buffers).outlook(site));
         let past = set.sites(&mut self.buffers).past();
         let left = set.ram();
-        let mut goal = Goal { target, left, progress, past, moved: Moved::default() };
+        let pack = self.packing(set, site);
+        let mut goal = Goal { target, left, progress, past, pack, moved: Moved::default() };
         if target > 0 && goal.is_reached() {
             (goal.progress)(goal.left);
             return Ok(goal.moved);
@@ -83,6 +90,7 @@ impl Session {
         if matches!(done, Err(PagerError::NoSpace { .. })) && give_back(set) {
             done = self.evict_towards(set, &mut goal, outlook);
         }
+        self.buffers.images.rest();
         done?;
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.store().inspect(|store| store.drop_cache());
@@ -175,21 +183,64 @@ impl Session {
         let outlook = outlook(set, &mut self.buffers, site);
         let phase = set.sites(&mut self.buffers).number();
         let mut room = Room { ram: set.ram(), limit, unmap, phase, ended: false, moved: Moved::default() };
+        let done = self.restore_into(set, site, outlook, &mut room);
+        self.buffers.images.rest();
+        done?;
+        Ok((room.moved, !room.ended))
+    }
+
+    fn restore_into(
+        &mut self,
+        set: &ArenaSet,
+        site: Option<u64>,
+        outlook: Option<Outlook>,
+        room: &mut Room,
+    ) -> Result<(), PagerError> {
+        // First what nobody may touch before.
+        for arena in set.arenas().filter(|a| a.has_packed()) {
+            self.bring_in(arena, room, |g| arena.is_packed(g))?;
+        }
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.totals.begin_restore();
             if site.is_some() {
-                self.bring_in(arena, &mut room, |g| {
+                self.bring_in(arena, room, |g| {
                     arena.is_out(g) && arena.advised(g) == Some(Advice::WillNeed)
                 })?;
             }
         }
         for arena in set.arenas() {
-            self.bring_in(arena, &mut room, |g| arena.is_out(g) && is_likely(outlook, arena, g))?;
+            self.bring_in(arena, room, |g| arena.is_out(g) && is_likely(outlook, arena, g))?;
             if room.ended {
                 break;
             }
         }
-        Ok((room.moved, !room.ended))
+        Ok(())
+    }
+
+    /// Brings in what must not be touched before.
+    pub fn unpack(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
+        let phase = set.sites(&mut self.buffers).number();
+        let limit = &mut |_| usize::MAX;
+        let mut room =
+            Room { ram: set.ram(), limit, unmap: false, phase, ended: false, moved: Moved::default() };
+        let mut packed = set.arenas().filter(|a| a.has_packed());
+        let done = packed.try_for_each(|arena| self.bring_in(arena, &mut room, |g| arena.is_packed(g)));
+        self.buffers.images.rest();
+        done.map(|()| room.moved)
+    }
+
+    /// How granules are to be packed by an evict after a wait at `site`, and what is expected of them: what is not likely to
+    /// be used better stays legal to touch. `None` if none may be.
+    fn packing(&mut self, set: &ArenaSet, site: Option<u64>) -> Option<Packing> {
+        let how = config::compression();
+        let may = how != Compression::None
+            && set.are_restores_expected()
+            && (!std::ptr::eq(set, &PROCESS) || self.parked.alone && is_undisturbed())
+            && protection::is_unused()
+            && State::is_enough();
+        let site = site.filter(|_| may)?;
+        tracker::install_handler().ok()?;
+        Some(Packing { how, outlook: outlook(set, &mut self.buffers, Some(site)) })
     }
 
     /// Whether transfers of the store are made beside the work on `bytes` bytes: if it pays and is possible.
@@ -216,6 +267,7 @@ pub(super) fn outlook(set: &ArenaSet, buffers: &mut Buffers, site: Option<u64>) 
 pub(super) fn is_likely(outlook: Option<Outlook>, arena: &Inner, g: usize) -> bool {
     let Some(outlook) = outlook else { return true };
     arena.held(g) == 0
+        || arena.is_packed(g)
         || match arena.advised(g) {
             Some(advice) => advice == Advice::WillNeed,
             None => outlook.plan(g, |slot| arena.history(slot, g)) == Plan::Bring,
@@ -236,7 +288,10 @@ pub(super) fn lengthen(arena: &Inner, store: &dyn Store) -> Result<(), PagerErro
 /// Gives back what the scratch files need not keep; whether there may have been any.
 fn give_back(set: &ArenaSet) -> bool {
     set.arenas().fold(false, |any, arena| {
-        let is_hole = |i: &usize| arena.block(*i).load(Ordering::Acquire) == HOLE;
+        // Where a packed granule has no block there may be another's bytes.
+        let is_hole = |i: &usize| {
+            arena.block(*i).load(Ordering::Acquire) == HOLE && !arena.has_packed_form(i * CHUNK / GRANULE)
+        };
         let (mut at, end) = (0, arena.extent() / CHUNK);
         let mut zeros = std::iter::from_fn(|| {
             let first = (at..end).find(is_hole)?;

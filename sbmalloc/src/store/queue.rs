@@ -165,6 +165,10 @@ impl Queue {
         self.context != 0
     }
 
+    pub fn is_idle(&self) -> bool {
+        self.busy == 0
+    }
+
     pub fn is_full(&self) -> bool {
         self.busy == DEPTH
     }

@@ -12,6 +12,7 @@ mod word;
 
 pub(crate) use choose::from_environment;
 pub use choose::{Costs, TrackerChoice, measure_trackers};
+pub(crate) use mprotect::install_handler;
 
 use crate::arena::Inner;
 use crate::sys::{Errno, GRANULE};

@@ -7,6 +7,7 @@
 use super::{CLEAN, Tracker, UNKNOWN, mark};
 use crate::arena::Inner;
 use crate::lock::Lock;
+use crate::pager;
 use crate::sys::{self, Errno, GRANULE};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -39,6 +40,12 @@ unsafe impl Sync for Previous {}
 static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::uninit()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
+/// Installs the handler, which also says what happened if packed memory is touched.
+pub(crate) fn install_handler() -> Result<(), Errno> {
+    let _register = REGISTER.lock();
+    install()
+}
+
 fn install() -> Result<(), Errno> {
     if INSTALLED.load(Ordering::Acquire) {
         return Ok(());
@@ -67,6 +74,12 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
     // 2 is SEGV_ACCERR: mapped, but not for this access. Anything else is a real crash.
     if code == 2 {
+        if pager::is_packed_at(address) {
+            pager::complain_of_touch(address);
+            // SAFETY: puts the default back; the instruction faults again, which ends the process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            return;
+        }
         for slot in &WATCHED[..IN_USE.load(Ordering::Acquire)] {
             let arena = slot.arena.load(Ordering::Acquire);
             let base = slot.base.load(Ordering::Relaxed);

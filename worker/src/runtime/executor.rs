@@ -110,6 +110,14 @@ impl Pager for RankPager<'_> {
                 break true;
             }
         };
+        // Nothing that is out compressed may be left when it runs, even if it was not granted all of that.
+        match if runs { pager::unpack() } else { Ok(Default::default()) } {
+            Ok(moved) => {
+                block.restored.fetch_add(moved.freed_or_filled, SeqCst);
+                block.read.fetch_add(moved.bytes, SeqCst);
+            }
+            Err(error) => runtime.lost(error),
+        }
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);

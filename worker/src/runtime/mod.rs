@@ -164,6 +164,10 @@ impl Runtime {
         if native && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
             pager::expect_catch_up();
         }
+        if native {
+            // In a wait this thread touches static memory, its stack and the segment, and so does the meter's handler.
+            pager::expect_restores(this.meter.signals());
+        }
         control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })
             .map_err(runtime)?;
         this.take_token();

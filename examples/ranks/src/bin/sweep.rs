@@ -2,7 +2,8 @@
 //! allreduce and an exchange. Wrong memory ends it with an error; rank 0 prints a sum that depends on every byte, and not
 //! on the budget or the number of evictions.
 //!
-//! `bdrun -np 8 --memory 256M sweep 128M 5` (bytes per rank, phases; `read` as third argument only reads)
+//! `bdrun -np 8 --memory 256M sweep 128M 5` (bytes per rank, phases; with a third argument `read` it
+//! only reads, with `counts` all words are small numbers, which can be compressed)
 
 use std::process::ExitCode;
 
@@ -21,12 +22,17 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok().map(|n| n << unit)
 }
 
-fn run(bytes: usize, phases: u64, write: bool) -> bdrun_worker::Result<()> {
+fn run(bytes: usize, phases: u64, write: bool, counts: bool) -> bdrun_worker::Result<()> {
     let world = bdrun_worker::init()?;
     let comm = world.communicator();
     let (rank, ranks) = (comm.rank() as u64, comm.size());
     let words = bytes / 8;
-    let value = |i: u64, phase: u64| (i ^ rank << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(phase);
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    // Of small numbers the high bits of the product, which look random; they must change from phase to phase too.
+    let (step, shift) = if counts { (MIX, 56) } else { (1, 0) };
+    let value = |i: u64, phase: u64| {
+        (i ^ rank << 40).wrapping_mul(MIX).wrapping_add(phase.wrapping_mul(step)) >> shift
+    };
     let mut data: Vec<u64> = (0..words as u64).map(|i| value(i, 0)).collect();
     let mut total = 0u64;
     for phase in 0..phases {
@@ -65,10 +71,11 @@ fn main() -> ExitCode {
     let bytes = args.first().and_then(|a| size(a));
     let phases = args.get(1).and_then(|a| a.parse().ok());
     let (Some(bytes), Some(phases)) = (bytes, phases) else {
-        eprintln!("usage: sweep BYTES_PER_RANK PHASES [read]");
+        eprintln!("usage: sweep BYTES_PER_RANK PHASES [read|counts]");
         return ExitCode::from(2);
     };
-    match run(bytes, phases, args.get(2).is_none_or(|a| a != "read")) {
+    let has = |word| args.get(2).is_some_and(|a| a == word);
+    match run(bytes, phases, !has("read"), has("counts")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sweep: {error}");
