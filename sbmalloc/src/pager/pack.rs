@@ -114,7 +114,7 @@ impl Writer<'_, '_> {
             let state = arena.block(i).load(Ordering::Acquire);
             let used = arena.pages_in_use(i) * PAGE;
             if !may_be_dirty || !tracker.block_may_be_dirty(arena, i) {
-                *content = (state == STORED).then(|| (arena.sum(i), used));
+                *content = (state == STORED).then(|| (arena.sum(i), arena.stored_pages(i) * PAGE));
                 continue;
             }
             let there = (0..BLOCK_PAGES).any(|p| in_frame || page(k * BLOCK_PAGES + p).is_there());
@@ -146,6 +146,7 @@ impl Writer<'_, '_> {
         images::forsake(arena, g, true);
         for (k, (content, takes)) in contents.iter().zip(takes).enumerate() {
             arena.set_packed_block(first + k, takes);
+            arena.set_stored_pages(first + k, content.map_or(0, |(_, bytes)| bytes / PAGE));
             if let Some((sum, _)) = content {
                 arena.set_sum(first + k, *sum);
             }
