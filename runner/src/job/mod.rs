@@ -94,8 +94,8 @@ struct Job<'a> {
     most_alive: u32,
     most_resident: u32,
     largest_rank: u64,
-    /// Somebody was told of an overdraft.
-    overdraft_noted: bool,
+    /// The last rank that was given more than there was.
+    overdraft: Option<u32>,
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
@@ -178,7 +178,7 @@ impl<'a> Job<'a> {
             most_alive: 0,
             most_resident: 0,
             largest_rank: 0,
-            overdraft_noted: false,
+            overdraft: None,
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),

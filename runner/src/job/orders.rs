@@ -216,7 +216,7 @@ impl Job<'_> {
     }
 
     fn note_overdraft(&mut self, rank: u32, bytes: u64) {
-        if std::mem::replace(&mut self.overdraft_noted, true) {
+        if self.overdraft.replace(rank).is_some() {
             return;
         }
         let pool = &self.setup.segment.header().pool;

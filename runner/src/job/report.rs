@@ -172,7 +172,7 @@ impl Job<'_> {
             max_resident: self.most_resident,
             ranks,
             error: (!ending.is_success()).then(|| ending.to_string()),
-            overdraft_rank: self.scheduler.overdraft_rank(),
+            overdraft_rank: self.overdraft,
             scratch_written_bytes: block_sum(|b| b.written.load(SeqCst)),
             scratch_read_bytes: block_sum(|b| b.read.load(SeqCst)),
             evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),

@@ -35,26 +35,30 @@ pub(super) struct Tables {
 impl Tables {
     /// Maps tables for `chunks` chunks, with room for the arena's own structure in front.
     pub fn map(chunks: usize) -> Result<Self, Errno> {
-        let page = |n| sys::round_up(n, PAGE);
-        let map = page(size_of::<Inner>());
-        let run_pages = map + page(chunks.div_ceil(64) * 8);
-        let blocks = run_pages + page(chunks * 4);
-        let stored = blocks + page(chunks);
-        let granules = stored + page(chunks);
-        let count = (chunks * CHUNK).div_ceil(GRANULE);
-        let advice = granules + page(count);
-        let tracks = advice + page(count);
-        let frames = tracks + page(count * 8);
-        let sums = frames + page(count * 4);
-        let forms = sums + page(chunks * 16);
-        let packed = forms + page(count);
-        let notes = packed + page(chunks * 4);
-        let held = notes + page(count);
-        let away = held + page(count * 2);
-        let checked = away + page(count * 2);
-        let history = checked + page(count * 4);
-        let pages = history + SLOTS * page(count);
-        let len = pages + page((chunks * PAGES).div_ceil(64) * 8);
+        let (mut len, count) = (sys::round_up(size_of::<Inner>(), PAGE), (chunks * CHUNK).div_ceil(GRANULE));
+        let mut table = |bytes: usize| {
+            let at = len;
+            len += sys::round_up(bytes, PAGE);
+            at
+        };
+        // What is written to before anything is evicted lies close together: each 2 MiB apart take a page of page table.
+        let map = table(chunks.div_ceil(64) * 8);
+        let held = table(count * 2);
+        let away = table(count * 2);
+        let notes = table(count);
+        let granules = table(count);
+        let advice = table(count);
+        let tracks = table(count * 8);
+        let frames = table(count * 4);
+        let forms = table(count);
+        let checked = table(count * 4);
+        let pages = table((chunks * PAGES).div_ceil(64) * 8);
+        let run_pages = table(chunks * 4);
+        let blocks = table(chunks);
+        let stored = table(chunks);
+        let history = table(SLOTS * sys::round_up(count, PAGE));
+        let packed = table(chunks * 4);
+        let sums = table(chunks * 16);
         let at = sys::map_anon_aligned(len, PAGE)?;
         Ok(Self {
             at,
