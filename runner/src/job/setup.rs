@@ -89,7 +89,7 @@ impl Setup {
             first_reserve: first,
             moves: 2 * tokens,
             part: PART,
-            ahead: managed / 8,
+            ahead: managed / 3,
         };
         let tracker = choose_tracker(options.tracker, &mut notes);
         let frames = choose_frames(options.frames, managed)?;
