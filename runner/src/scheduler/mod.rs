@@ -357,7 +357,8 @@ impl Scheduler {
     fn blocked(&mut self, rank: Rank, doing: Doing) {
         let life = self.ranks[rank as usize].life;
         if matches!(life, Life::Unborn | Life::Evicted | Life::Restoring) {
-            // How a restore ended is told first; until then this was seen before the order. An evicted rank does not change what it waits for, but it may ask for memory.
+            // How a restore ended is told first; until then this was seen before the order. An evicted rank does not
+            // change what it waits for, but it may ask for memory.
             if life != Life::Evicted || !matches!(doing, Doing::NeedsMemory(_)) {
                 return;
             }
