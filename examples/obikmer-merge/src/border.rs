@@ -7,9 +7,10 @@ use bdrun_worker::Communicator;
 
 use crate::error::{Error, Result};
 use crate::exchange::{Outgoing, exchange};
-use crate::kmer::{Lengths, mask};
+use crate::kmer::Lengths;
 use crate::minimizer::{of_word, owner, partition};
-use crate::pieces::{End, Pieces};
+use crate::pieces::{self, End, Pieces};
+use crate::word::Word;
 
 /// No end.
 const NONE: End = End::MAX;
@@ -24,16 +25,23 @@ pub const EMPTY: Link = 1 << 31;
 pub const CLOSED: Link = u64::MAX;
 
 /// A border k-mer: the other partition, the k-mer, the end here.
-type Border = (u32, u64, End);
+type Border<W> = (u32, W, End);
 
-/// The link of every end. Takes the lists it needs out of `pieces`, and frees them.
-pub fn links(comm: &Communicator, lengths: Lengths, pieces: Result<&mut Pieces>) -> Result<Vec<Link>> {
+/// Those owned here, and the ghosts.
+type Lists<W> = (Vec<Border<W>>, Vec<Border<W>>);
+
+/// The link of every end.
+pub fn links<W: Word>(
+    comm: &Communicator,
+    lengths: Lengths,
+    pieces: Result<(&Pieces, pieces::Borders<W>)>,
+) -> Result<Vec<Link>> {
     let size = comm.size();
-    let mut lists = None;
-    let outgoing = pieces.map(|pieces| {
+    let mut kept = None;
+    let outgoing = pieces.map(|(pieces, borders)| {
         let with_text = 2 * pieces.len() as u32;
         let ends = 2 * (pieces.len() + pieces.empty);
-        let (own, ghosts) = borders(comm.rank(), size, lengths, pieces);
+        let (own, ghosts) = lists(comm.rank(), size, lengths, borders);
         let mut outgoing = Outgoing::new(size);
         for list in [&ghosts, &own] {
             // The length of each list, so that both sides can check that they agree.
@@ -47,11 +55,11 @@ pub fn links(comm: &Communicator, lengths: Lengths, pieces: Result<&mut Pieces>)
                 words[headers[rank as usize]] += 1;
             }
         }
-        lists = Some((own, ghosts, ends));
+        kept = Some((own, ghosts, ends));
         outgoing
     });
     let incoming = exchange(comm, outgoing)?;
-    let (own, ghosts, ends) = lists.ok_or_else(|| Error::Internal("no list of borders".into()))?;
+    let (own, ghosts, ends) = kept.ok_or_else(|| Error::Internal("no list of borders".into()))?;
     let mut links = vec![CLOSED; ends];
     for rank in 0..size {
         let words = incoming.from(rank);
@@ -79,22 +87,24 @@ fn take_list(words: &[u32]) -> Result<(&[u32], &[u32])> {
     list.ok_or_else(|| Error::Internal("a malformed list of borders".into()))
 }
 
-fn of_rank(list: &[Border], rank: usize) -> &[Border] {
+fn of_rank<W>(list: &[Border<W>], rank: usize) -> &[Border<W>] {
     let begin = list.partition_point(|b| (b.0 as usize) < rank);
     let end = list.partition_point(|b| b.0 as usize <= rank);
     &list[begin..end]
 }
 
 /// The border k-mers owned here, by the partition that has them as ghosts; and the ghosts here, by owner. Sorted.
-fn borders(me: usize, size: usize, lengths: Lengths, pieces: &mut Pieces) -> (Vec<Border>, Vec<Border>) {
-    let mut own: Vec<Border> = std::mem::take(&mut pieces.foreign)
+fn lists<W: Word>(me: usize, size: usize, lengths: Lengths, borders: pieces::Borders<W>) -> Lists<W> {
+    let mut own: Vec<Border<W>> = borders
+        .foreign
         .into_iter()
         .map(|(kmer, end)| (other_partition(me, size, lengths, kmer) as u32, kmer, end))
         .collect();
     own.sort_unstable();
-    let mut linked = std::mem::take(&mut pieces.ghost_links);
+    let mut linked = borders.ghost_links;
     linked.sort_unstable();
-    let mut ghosts: Vec<Border> = std::mem::take(&mut pieces.ghosts)
+    let mut ghosts: Vec<Border<W>> = borders
+        .ghosts
         .into_iter()
         .map(|kmer| {
             let end = linked.binary_search_by_key(&kmer, |l| l.0).map_or(NONE, |i| linked[i].1);
@@ -106,8 +116,8 @@ fn borders(me: usize, size: usize, lengths: Lengths, pieces: &mut Pieces) -> (Ve
 }
 
 /// The partition of that junction of a border k-mer that is not in partition `me`.
-fn other_partition(me: usize, size: usize, lengths: Lengths, kmer: u64) -> usize {
+fn other_partition<W: Word>(me: usize, size: usize, lengths: Lengths, kmer: W) -> usize {
     let Lengths { k, m } = lengths;
     let left = partition(of_word(kmer >> 2, k - 1, m), size);
-    if left != me { left } else { partition(of_word(kmer & mask(k - 1), k - 1, m), size) }
+    if left != me { left } else { partition(of_word(kmer & W::mask(k - 1), k - 1, m), size) }
 }

@@ -7,14 +7,22 @@ use crate::error::{Context, Result};
 use crate::index::Index;
 use crate::kmer::{LETTER, push_text};
 use crate::layer::{Layer, Unitigs};
+use crate::word::Word;
 
 /// All k-mers.
 pub fn kmers(dir: &Path, out: &mut impl Write) -> Result<()> {
     let index = Index::open(dir)?;
+    if index.meta.lengths()?.is_wide() {
+        return kmers_of::<u128>(&index, out);
+    }
+    kmers_of::<u64>(&index, out)
+}
+
+fn kmers_of<W: Word>(index: &Index, out: &mut impl Write) -> Result<()> {
     let mut text = Vec::new();
     for partition in 0..index.meta.partitions {
         for layer in 0..index.meta.layers {
-            let layer = Layer::open(dir, layer, index.place(partition)?)?;
+            let layer = Layer::<W>::open(&index.dir, layer, index.place(partition)?)?;
             let mut result = Ok(());
             layer.for_each_kmer(|_, kmer, _| {
                 push_text(kmer.canonical(), index.meta.k, &mut text);

@@ -2,6 +2,7 @@
 //!
 //! See `docs/format.md` for the sections.
 
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -11,6 +12,7 @@ use crate::mphf::Mphf;
 use crate::packed;
 use crate::pieces::{Pieces, for_each_kmer};
 use crate::sets::{EMPTY, Sets};
+use crate::word::Word;
 
 /// The path of a file of an index.
 pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {
@@ -74,16 +76,16 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
 }
 
 /// Write the k-mers of a layer: pieces, heads of their unitigs, evidence, perfect hash. Bytes written.
-pub fn write_kmers(path: &Path, place: Place, pieces: &Pieces, heads: &[u64]) -> Result<u64> {
+pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, heads: &[u64]) -> Result<u64> {
     let k = place.lengths.k;
     let mut kmers = Vec::with_capacity(pieces.bases.len().saturating_sub(pieces.len() * (k - 1)));
-    pieces.for_each_kmer(k, |_, kmer| kmers.push(kmer.canonical()));
+    pieces.for_each_kmer::<W>(k, |_, kmer| kmers.push(kmer.canonical().fold()));
     let mut evidence = vec![0u32; kmers.len()];
     let mut hash = Vec::new();
     if !kmers.is_empty() {
         let mphf = Mphf::build(&kmers)?;
         let mut index = 0;
-        pieces.for_each_kmer(k, |at, _| {
+        pieces.for_each_kmer::<W>(k, |at, _| {
             evidence[mphf.slot(kmers[index])] = at;
             index += 1;
         });
@@ -100,14 +102,15 @@ pub fn write_kmers(path: &Path, place: Place, pieces: &Pieces, heads: &[u64]) ->
 }
 
 /// A layer of a partition, open.
-pub struct Layer {
+pub struct Layer<W> {
     k: usize,
+    word: PhantomData<W>,
     kmers: Mapped,
     sources: Mapped,
     mphf: Option<Mphf>,
 }
 
-impl Layer {
+impl<W: Word> Layer<W> {
     /// Open it.
     pub fn open(dir: &Path, layer: usize, place: Place) -> Result<Self> {
         let open = |kind| Mapped::open(&path(dir, layer, place.partition, kind), kind, place);
@@ -116,7 +119,7 @@ impl Layer {
             [] => None,
             bytes => Some(Mphf::from_bytes(bytes).map_err(|e| kmers.bad(format!("perfect hash: {e}")))?),
         };
-        let layer = Self { k: place.lengths.k, kmers, sources, mphf };
+        let layer = Self { k: place.lengths.k, word: PhantomData, kmers, sources, mphf };
         layer.check()?;
         Ok(layer)
     }
@@ -158,11 +161,11 @@ impl Layer {
 
     /// Where a canonical k-mer lies, or `None` if it is not in this layer: the evidence is compared.
     #[inline]
-    pub fn position(&self, kmer: u64) -> Option<u32> {
-        let slot = self.mphf.as_ref()?.slot(kmer);
+    pub fn position(&self, kmer: W) -> Option<u32> {
+        let slot = self.mphf.as_ref()?.slot(kmer.fold());
         let evidence = self.kmers.bytes(3).get(4 * slot..4 * slot + 4)?;
         let at = u32::from_le_bytes([evidence[0], evidence[1], evidence[2], evidence[3]]);
-        let there = Oriented::new(packed::word(self.bases(), at as usize, self.k), self.k);
+        let there = Oriented::<W>::new(packed::word(self.bases(), at as usize, self.k), self.k);
         (there.canonical() == kmer).then_some(at)
     }
 
@@ -188,7 +191,7 @@ impl Layer {
     }
 
     /// Every k-mer in order of position, with its set.
-    pub fn for_each_kmer(&self, mut each: impl FnMut(u32, Oriented, u32)) -> Result<()> {
+    pub fn for_each_kmer(&self, mut each: impl FnMut(u32, Oriented<W>, u32)) -> Result<()> {
         let (starts, sets) = (self.sources.slice::<u32>(2)?, self.sources.slice::<u32>(3)?);
         let mut run = 0;
         for_each_kmer(self.starts()?, self.bases(), self.k, &mut |at, kmer| {

@@ -9,7 +9,7 @@
 //! | module | answers |
 //! |---|---|
 //! | [`input`], [`read`], [`fasta`] | what there is to read, who reads it, and how |
-//! | [`kmer`], [`packed`], [`minimizer`] | how sequences are words; which partition a word belongs to |
+//! | [`word`], [`kmer`], [`packed`], [`minimizer`] | how sequences are words; which partition a word belongs to |
 //! | [`cut`], [`route`], [`store`] | super-k-mers: made, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
 //! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
@@ -44,6 +44,7 @@ pub mod route;
 pub mod sets;
 pub mod store;
 pub mod summary;
+pub mod word;
 
 pub use error::{Error, Result};
 pub use merge::{MergeOptions, merge};

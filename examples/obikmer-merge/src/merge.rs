@@ -1,5 +1,6 @@
 //! The job: index phase, merge phase, join, layers, summary; the same code on every rank.
 
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use bdrun_worker::Communicator;
@@ -18,6 +19,7 @@ use crate::pieces::{self, Pieces};
 use crate::route::{Router, window};
 use crate::store::{OWNED, Store};
 use crate::summary::{Share, Summary};
+use crate::word::Word;
 use crate::{border, join, read};
 
 /// Length of k-mers and minimizers unless said otherwise.
@@ -89,6 +91,7 @@ pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOption
         Ok(plan) => plan,
         Err(message) => return Err(own.take().unwrap_or(Error::Elsewhere { rank: 0, message })),
     };
+    let run = if plan.lengths.is_wide() { run::<u128> } else { run::<u64> };
     let result = run(comm, progress, options, &plan);
     if let Err(error) = &result
         && !matches!(error, Error::Communication(_))
@@ -253,17 +256,23 @@ impl Clock {
 }
 
 /// One rank's side of a job.
-struct Job<'a> {
+struct Job<'a, W> {
     comm: &'a Communicator,
     progress: &'a Progress<'a>,
     options: &'a MergeOptions,
     plan: &'a Plan,
     place: Place,
+    word: PhantomData<W>,
 }
 
-fn run(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions, plan: &Plan) -> Result<Summary> {
+fn run<W: Word>(
+    comm: &Communicator,
+    progress: &Progress<'_>,
+    options: &MergeOptions,
+    plan: &Plan,
+) -> Result<Summary> {
     let place = Place { lengths: plan.lengths, partition: comm.rank(), partitions: comm.size() };
-    let job = Job { comm, progress, options, plan, place };
+    let job = Job::<W> { comm, progress, options, plan, place, word: PhantomData };
     let mut share = Share::default();
     let mut result = Ok(());
     for (number, inputs) in plan.stages.iter().enumerate() {
@@ -343,7 +352,7 @@ fn remove(dir: &Path) -> Result<()> {
     std::fs::remove_dir_all(dir).context(|| format!("cannot remove {}", dir.display()))
 }
 
-impl Job<'_> {
+impl<W: Word> Job<'_, W> {
     /// Make one layer from its inputs. An outer error is known to all ranks; an inner one, of the writing at the end,
     /// only to this one.
     fn layer(&self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share) -> Result<Result<()>> {
@@ -374,12 +383,12 @@ impl Job<'_> {
             }
         }
 
-        let (mut pieces, state) = match pieces::find(&graph, lengths) {
-            Ok(pieces) => (pieces, Ok(())),
+        let (pieces, state) = match pieces::find(&graph, lengths) {
+            Ok((pieces, borders)) => (pieces, Ok(borders)),
             Err(error) => (Pieces::default(), Err(error)),
         };
         clock.tick(|| "pieces".into());
-        let links = border::links(comm, lengths, state.map(|()| &mut pieces))?;
+        let links = border::links(comm, lengths, state.map(|borders| (&pieces, borders)))?;
         clock.tick(|| "borders, 1 exchange".into());
         // The set of k-mers ends here: the join has a dozen blocking points, and at each a rank would carry the set out
         // of memory and in again for nothing.
@@ -397,7 +406,7 @@ impl Job<'_> {
     }
 
     /// The layers before this one, if their k-mers are not to be in it.
-    fn open_old(&self, layer: usize, last: bool) -> Result<Option<Old>> {
+    fn open_old(&self, layer: usize, last: bool) -> Result<Option<Old<W>>> {
         if !last || layer == 0 {
             return Ok(None);
         }
@@ -409,7 +418,7 @@ impl Job<'_> {
     }
 
     /// All sources' k-mers into the graph, source by source.
-    fn fill(&self, graph: &mut HashSetGraph, store: &mut Store, sources: usize, old: &mut Option<Old>) {
+    fn fill(&self, graph: &mut HashSetGraph<W>, store: &mut Store, sources: usize, old: &mut Option<Old<W>>) {
         let total = store.kmers();
         let mut done = 0;
         for source in 0..sources {
@@ -433,7 +442,7 @@ impl Job<'_> {
     fn write_sources(
         &self,
         layer: usize,
-        graph: HashSetGraph,
+        graph: HashSetGraph<W>,
         pieces: &Pieces,
         sources: usize,
         share: &mut Share,
@@ -453,7 +462,7 @@ impl Job<'_> {
         share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
         let heads = joined.heads;
         steps(1);
-        share.add_bytes(write_kmers(&path(Kind::Kmers), place, pieces, &heads)?);
+        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), place, pieces, &heads)?);
         steps(2);
         Ok(())
     }

@@ -12,7 +12,8 @@
 //! A k-mer's minimizer is the lower of those of its two junctions, so that a k-mer whose junctions lie in different
 //! partitions is owned by one of the two.
 
-use crate::kmer::{Lengths, mask, revcomp};
+use crate::kmer::Lengths;
+use crate::word::Word;
 
 /// The hash that orders m-mers.
 #[inline]
@@ -29,13 +30,13 @@ pub fn partition(hash: u64, count: usize) -> usize {
 }
 
 /// The lowest hash among the m-mers of a word of `len` bases.
-pub fn of_word(word: u64, len: usize, m: usize) -> u64 {
-    let reverse = revcomp(word, len);
-    let bits = mask(m);
+pub fn of_word<W: Word>(word: W, len: usize, m: usize) -> u64 {
+    let reverse = word.revcomp(len);
+    let bits = u64::mask(m);
     (0..=len - m)
         .map(|i| {
-            let forward = (word >> (2 * (len - m - i))) & bits;
-            order(forward.min((reverse >> (2 * i)) & bits))
+            let forward = (word >> (2 * (len - m - i))).low() & bits;
+            order(forward.min((reverse >> (2 * i)).low() & bits))
         })
         .min()
         .unwrap_or(0)
@@ -56,7 +57,7 @@ impl Windows {
     /// The sliding minimum is taken in blocks of a window's length (van Herk): the minimum of a window is that of
     /// the end of one block and of the beginning of the next; three passes without a branch that is hard to predict.
     pub fn fill(&mut self, codes: &[u8], len: usize, m: usize) {
-        let bits = mask(m);
+        let bits = u64::mask(m);
         let top = 2 * (m - 1);
         let (mut forward, mut reverse) = (0u64, 0u64);
         for &c in &codes[..m - 1] {
@@ -100,7 +101,7 @@ impl Windows {
 }
 
 /// The partition that owns a canonical k-mer.
-pub fn owner(kmer: u64, lengths: Lengths, count: usize) -> usize {
+pub fn owner<W: Word>(kmer: W, lengths: Lengths, count: usize) -> usize {
     partition(of_word(kmer, lengths.k, lengths.m), count)
 }
 
@@ -115,10 +116,8 @@ mod tests {
             let mut windows = Windows::default();
             for n in [len, len + 1, len + 7, 100, 500] {
                 windows.fill(&codes[..n], len, m);
-                let naive: Vec<u64> = codes[..n]
-                    .windows(len)
-                    .map(|w| of_word(w.iter().fold(0, |x, &c| (x << 2) | u64::from(c)), len, m))
-                    .collect();
+                let naive: Vec<u64> =
+                    codes[..n].windows(len).map(|w| of_word(u64::from_codes(w), len, m)).collect();
                 assert_eq!(windows.lowest, naive, "{len} {m} {n}");
             }
         }
@@ -127,8 +126,8 @@ mod tests {
     #[test]
     fn both_strands_have_one_minimizer() {
         for i in 0..1000 {
-            let word = order(i) & mask(30);
-            assert_eq!(of_word(word, 30, 11), of_word(revcomp(word, 30), 30, 11));
+            let word = order(i) & u64::mask(30);
+            assert_eq!(of_word(word, 30, 11), of_word(word.revcomp(30), 30, 11));
         }
     }
 }

@@ -14,15 +14,16 @@ use crate::layer::{Layer, Runs, Unitigs, Written, path, write_sources};
 use crate::minimizer::owner;
 use crate::sets::Sets;
 use crate::summary::Share;
+use crate::word::Word;
 
 /// The layers of one partition, with the sets of their k-mers opened up.
-pub struct Old {
-    layers: Vec<(Layer, Vec<u32>)>,
+pub struct Old<W> {
+    layers: Vec<(Layer<W>, Vec<u32>)>,
     sets: Sets,
     place: Place,
 }
 
-impl Old {
+impl<W: Word> Old<W> {
     /// Open the first `count` layers.
     pub fn open(dir: &Path, count: usize, place: Place) -> Result<Self> {
         let mut sets = Sets::default();
@@ -37,7 +38,7 @@ impl Old {
 
     /// If an owned k-mer is in one of the layers: it has this source too.
     #[inline]
-    pub fn absorb(&mut self, kmer: u64, source: u32) -> bool {
+    pub fn absorb(&mut self, kmer: W, source: u32) -> bool {
         for (layer, sets) in &mut self.layers {
             if let Some(at) = layer.position(kmer) {
                 let set = &mut sets[at as usize];
@@ -48,7 +49,7 @@ impl Old {
         false
     }
 
-    fn has(&self, kmer: u64) -> bool {
+    fn has(&self, kmer: W) -> bool {
         self.layers.iter().any(|(layer, _)| layer.position(kmer).is_some())
     }
 
@@ -57,27 +58,27 @@ impl Old {
         &self,
         comm: &Communicator,
         lengths: Lengths,
-        graph: &mut impl Graph,
+        graph: &mut impl Graph<W>,
         state: Result<()>,
     ) -> Result<()> {
         let size = comm.size();
-        let mut ghosts: Vec<(u32, u64)> = Vec::new();
+        let mut ghosts: Vec<(u32, W)> = Vec::new();
         graph.ghosts(&mut |kmer| ghosts.push((owner(kmer, lengths, size) as u32, kmer)));
         ghosts.sort_unstable();
         let questions = state.map(|()| {
             let mut out = Outgoing::new(size);
             for &(rank, kmer) in &ghosts {
-                out.to(rank as usize).extend([kmer as u32, (kmer >> 32) as u32]);
+                out.to(rank as usize).extend_from_slice(bytemuck::cast_slice(bytemuck::bytes_of(&kmer)));
             }
             out
         });
         let questions = exchange(comm, questions)?;
         let mut answers = Outgoing::new(size);
         for rank in 0..size {
-            let asked = questions.from(rank).chunks_exact(2);
-            answers
-                .to(rank)
-                .extend(asked.map(|q| u32::from(self.has(u64::from(q[1]) << 32 | u64::from(q[0])))));
+            let asked = questions.from(rank).chunks_exact(size_of::<W>() / 4);
+            answers.to(rank).extend(
+                asked.map(|q| u32::from(self.has(bytemuck::pod_read_unaligned(bytemuck::cast_slice(q))))),
+            );
         }
         let answers = exchange(comm, Ok(answers))?;
         let mut answered = (0..size).flat_map(|rank| answers.from(rank));

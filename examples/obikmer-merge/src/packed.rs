@@ -1,5 +1,7 @@
 //! Sequences at two bits per base, four bases to a byte, the first in the highest bits.
 
+use crate::word::Word;
+
 /// Bytes for `bases` bases.
 #[inline]
 pub fn bytes_for(bases: usize) -> usize {
@@ -26,19 +28,27 @@ pub fn get(packed: &[u8], at: usize) -> u8 {
     (packed[at / 4] >> (6 - 2 * (at % 4))) & 3
 }
 
-/// Up to 32 bases from `at` on, right-aligned in a word. Past the end of `packed` bases read as A.
+/// Up to 32 or 64 bases from `at` on, at least one, right-aligned in a word. Past the end of `packed` bases read as A.
 #[inline]
-pub fn word(packed: &[u8], at: usize, len: usize) -> u64 {
+pub fn word<W: Word>(packed: &[u8], at: usize, len: usize) -> W {
     let (byte, shift) = (at / 4, 2 * (at % 4));
     let mut bytes = [0u8; 16];
-    let have = packed.len().saturating_sub(byte).min(9);
-    if let Some(nine) = packed.get(byte..byte + 9) {
-        bytes[..9].copy_from_slice(nine);
-    } else {
-        bytes[..have].copy_from_slice(&packed[byte..byte + have]);
-    }
-    let high = (u128::from_be_bytes(bytes) << shift >> 64) as u64;
-    high >> (64 - 2 * len)
+    // A 64-bit word touches nine bytes, a 128-bit word seventeen.
+    let most = W::BITS / 8;
+    let next = match packed.get(byte..byte + most + 1) {
+        Some(all) => {
+            bytes[..most].copy_from_slice(&all[..most]);
+            all[most]
+        }
+        None => {
+            let have = packed.len().saturating_sub(byte).min(most);
+            bytes[..have].copy_from_slice(&packed[byte..byte + have]);
+            0
+        }
+    };
+    let high = W::from_high(u128::from_be_bytes(bytes));
+    let next = W::from(next) >> (8 - shift);
+    ((high << shift) | next) >> (W::BITS - 2 * len)
 }
 
 /// `len` bases from `at` on, packed anew on a byte boundary and appended to `out`. Unused bits are zero.
@@ -48,12 +58,12 @@ pub fn copy(packed: &[u8], at: usize, len: usize, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
     let mut done = 0;
     while done + 32 <= len {
-        out.extend_from_slice(&word(packed, at + done, 32).to_be_bytes());
+        out.extend_from_slice(&word::<u64>(packed, at + done, 32).to_be_bytes());
         done += 32;
     }
     if done < len {
         let rest = len - done;
-        let last = word(packed, at + done, rest) << (64 - 2 * rest);
+        let last = word::<u64>(packed, at + done, rest) << (64 - 2 * rest);
         out.extend_from_slice(&last.to_be_bytes());
         out.truncate(end);
     }
@@ -64,7 +74,7 @@ pub fn unpack(packed: &[u8], at: usize, len: usize, out: &mut Vec<u8>) {
     let mut done = 0;
     while done < len {
         let n = (len - done).min(32);
-        let w = word(packed, at + done, n);
+        let w: u64 = word(packed, at + done, n);
         out.extend((0..n).rev().map(|i| (w >> (2 * i)) as u8 & 3));
         done += n;
     }
@@ -133,8 +143,9 @@ mod tests {
             packed.push(part);
         }
         assert_eq!(packed.len(), 300);
-        for at in 0..100 {
-            for len in [1, 3, 4, 31, 32, 33, 100, 200] {
+        for at in (0..100).chain(230..240) {
+            let most = 300 - at;
+            for len in [1, 3, 4, 31, 32, 33, 63, 64, 100, 200].map(|len| len.min(most)) {
                 let mut copied = Vec::new();
                 copy(packed.bytes(), at, len, &mut copied);
                 let mut expected = Vec::new();
@@ -143,6 +154,12 @@ mod tests {
                 let mut out = Vec::new();
                 unpack(packed.bytes(), at, len, &mut out);
                 assert_eq!(out, codes[at..at + len]);
+                if len <= 32 {
+                    assert_eq!(word::<u64>(packed.bytes(), at, len), u64::from_codes(&out));
+                }
+                if len <= 64 {
+                    assert_eq!(word::<u128>(packed.bytes(), at, len), u128::from_codes(&out));
+                }
                 assert_eq!(get(packed.bytes(), at), codes[at]);
             }
         }

@@ -13,6 +13,7 @@ use crate::graph::{Graph, Path, Stop};
 use crate::kmer::{Lengths, Oriented};
 use crate::layer::Runs;
 use crate::packed::{self, Packed};
+use crate::word::Word;
 
 /// An end of a piece: twice the piece's number, plus one for the right end.
 pub type End = u32;
@@ -30,12 +31,17 @@ pub struct Pieces {
     pub runs: Runs,
     /// Number of empty pieces.
     pub empty: usize,
+}
+
+/// Where pieces touch other partitions.
+#[derive(Default)]
+pub struct Borders<W> {
     /// Owned k-mers at an end whose junction belongs to another partition.
-    pub foreign: Vec<(u64, End)>,
+    pub foreign: Vec<(W, End)>,
     /// Ghosts that an end joins.
-    pub ghost_links: Vec<(u64, End)>,
+    pub ghost_links: Vec<(W, End)>,
     /// All ghosts.
-    pub ghosts: Vec<u64>,
+    pub ghosts: Vec<W>,
 }
 
 impl Pieces {
@@ -58,25 +64,30 @@ impl Pieces {
     }
 
     /// Every k-mer with its position in `bases`, in order.
-    pub fn for_each_kmer(&self, k: usize, mut each: impl FnMut(u32, Oriented)) {
+    pub fn for_each_kmer<W: Word>(&self, k: usize, mut each: impl FnMut(u32, Oriented<W>)) {
         for_each_kmer(&self.starts, self.bases.bytes(), k, &mut each);
     }
 }
 
 /// Every k-mer of packed pieces with its position.
-pub fn for_each_kmer(starts: &[u32], bases: &[u8], k: usize, each: &mut impl FnMut(u32, Oriented)) {
+pub fn for_each_kmer<W: Word>(
+    starts: &[u32],
+    bases: &[u8],
+    k: usize,
+    each: &mut impl FnMut(u32, Oriented<W>),
+) {
     for piece in starts.windows(2) {
         let mut kmer = Oriented::new(packed::word(bases, piece[0] as usize, k - 1), k);
         for at in piece[0] as usize + k - 1..piece[1] as usize {
-            kmer = kmer.right(u64::from(packed::get(bases, at)), k);
+            kmer = kmer.right(packed::get(bases, at), k);
             each((at + 1 - k) as u32, kmer);
         }
     }
 }
 
 /// A piece as found, before the numbering.
-struct Raw {
-    key: u64,
+struct Raw<W> {
+    key: W,
     at: u32,
     bases: u32,
     /// Where its sets begin in the list of all.
@@ -85,17 +96,18 @@ struct Raw {
 }
 
 /// All pieces of a graph.
-pub fn find(graph: &impl Graph, lengths: Lengths) -> Result<Pieces> {
+pub fn find<W: Word>(graph: &impl Graph<W>, lengths: Lengths) -> Result<(Pieces, Borders<W>)> {
     let k = lengths.k;
-    let mut raw: Vec<Raw> = Vec::new();
+    let mut raw: Vec<Raw<W>> = Vec::new();
     let mut texts = Packed::default();
     let mut pieces = Pieces::default();
-    let mut empty: Vec<(u64, u64)> = Vec::new();
+    let mut borders = Borders::default();
+    let mut empty: Vec<(W, W)> = Vec::new();
     // Sets of consecutive k-mers: how many, and which.
     let mut sets: Vec<(u32, u32)> = Vec::new();
     let mut codes = Vec::new();
-    let mut add = |path: Path<'_>| {
-        let word = |codes: &[u8]| codes[..k].iter().fold(0, |w, &c| (w << 2) | u64::from(c));
+    let mut add = |path: Path<'_, W>| {
+        let word = |codes: &[u8]| W::from_codes(&codes[..k]);
         let (mut turn, first_set) = (false, sets.len());
         codes.clear();
         let mut stops = [Stop::End; 2];
@@ -119,8 +131,8 @@ pub fn find(graph: &impl Graph, lengths: Lengths) -> Result<Pieces> {
         for (side, stop) in stops.iter().enumerate() {
             let end = (raw.len() * 2 + side) as u32;
             match stop {
-                Stop::Foreign(kmer) => pieces.foreign.push((*kmer, end)),
-                Stop::Ghost(kmer) => pieces.ghost_links.push((*kmer, end)),
+                Stop::Foreign(kmer) => borders.foreign.push((*kmer, end)),
+                Stop::Ghost(kmer) => borders.ghost_links.push((*kmer, end)),
                 Stop::End => {}
             }
         }
@@ -134,12 +146,12 @@ pub fn find(graph: &impl Graph, lengths: Lengths) -> Result<Pieces> {
         texts.push(&codes);
     };
     graph.paths(&mut add, &mut |a, b| empty.push((a, b)));
-    graph.ghosts(&mut |kmer| pieces.ghosts.push(kmer));
+    graph.ghosts(&mut |kmer| borders.ghosts.push(kmer));
     if texts.len() > u32::MAX as usize || raw.len() + empty.len() >= (u32::MAX / 4) as usize {
         return Err(Error::Limit("a partition has more than 4 G bases: run with more ranks (-np)".into()));
     }
-    number(raw, &texts, &sets, empty, k, &mut pieces);
-    Ok(pieces)
+    number(raw, &texts, &sets, empty, k, &mut pieces, &mut borders);
+    Ok((pieces, borders))
 }
 
 /// Append the sets of consecutive k-mers.
@@ -154,16 +166,16 @@ fn push_sets(of_kmers: impl Iterator<Item = u32>, sets: &mut Vec<(u32, u32)>) {
 }
 
 /// The canonical text of a circle and the sets of its k-mers in that order; whether these are still to be turned.
-fn circle(path: &Path<'_>, k: usize, codes: &mut Vec<u8>, sets: &mut Vec<(u32, u32)>) -> bool {
+fn circle<W: Word>(path: &Path<'_, W>, k: usize, codes: &mut Vec<u8>, sets: &mut Vec<(u32, u32)>) -> bool {
     let n = path.sets.len();
     // One code per k-mer: the text without the overlap of its two ends.
     codes.extend_from_slice(&cycle::canonical(&path.codes[..n], k));
     // Which of the k-mers it begins with, and in which direction.
-    let first = codes[..k].iter().fold(0, |w, &c| (w << 2) | u64::from(c));
-    let mut kmer = Oriented::new(path.codes[..k].iter().fold(0, |w, &c| (w << 2) | u64::from(c)), k);
+    let first = W::from_codes(&codes[..k]);
+    let mut kmer = Oriented::new(W::from_codes(&path.codes[..k]), k);
     let mut begin = 0;
     while kmer.forward != first && kmer.reverse != first && begin + 1 < n {
-        kmer = kmer.right(u64::from(path.codes[begin + k]), k);
+        kmer = kmer.right(path.codes[begin + k], k);
         begin += 1;
     }
     let backward = kmer.forward != first;
@@ -176,15 +188,16 @@ fn circle(path: &Path<'_>, k: usize, codes: &mut Vec<u8>, sets: &mut Vec<(u32, u
 }
 
 /// Sort, renumber the ends, and lay texts and sets out in order.
-fn number(
-    raw: Vec<Raw>,
+fn number<W: Word>(
+    raw: Vec<Raw<W>>,
     texts: &Packed,
     sets: &[(u32, u32)],
-    mut empty: Vec<(u64, u64)>,
+    mut empty: Vec<(W, W)>,
     k: usize,
     pieces: &mut Pieces,
+    borders: &mut Borders<W>,
 ) {
-    let mut order: Vec<(u64, u32)> = raw.iter().enumerate().map(|(i, piece)| (piece.key, i as u32)).collect();
+    let mut order: Vec<(W, u32)> = raw.iter().enumerate().map(|(i, piece)| (piece.key, i as u32)).collect();
     order.sort_unstable();
     let mut number = vec![0u32; raw.len()];
     pieces.bases = Packed::with_capacity(texts.len());
@@ -212,14 +225,14 @@ fn number(
         }
     }
     pieces.starts.push(pieces.bases.len() as u32);
-    for (_, end) in pieces.foreign.iter_mut().chain(&mut pieces.ghost_links) {
+    for (_, end) in borders.foreign.iter_mut().chain(&mut borders.ghost_links) {
         *end = number[(*end / 2) as usize] * 2 + (*end & 1);
     }
     empty.sort_unstable();
     pieces.empty = empty.len();
     for (i, (a, b)) in empty.into_iter().enumerate() {
         let end = ((raw.len() + i) * 2) as u32;
-        pieces.ghost_links.push((a, end));
-        pieces.ghost_links.push((b, end + 1));
+        borders.ghost_links.push((a, end));
+        borders.ghost_links.push((b, end + 1));
     }
 }

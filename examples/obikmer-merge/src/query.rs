@@ -12,15 +12,16 @@ use crate::kmer::{BREAK, CODE, Lengths, Oriented};
 use crate::layer::Layer;
 use crate::minimizer::{Windows, partition};
 use crate::read::{for_each_record, sequence_error};
+use crate::word::Word;
 
 /// Letters gathered before they are looked up together.
 const BATCH: usize = 4 << 20;
 
 /// An index to be asked. Partitions are opened when first needed.
-pub struct Query {
+pub struct Query<W> {
     index: Index,
     lengths: Lengths,
-    partitions: Vec<OnceLock<Result<Vec<Layer>>>>,
+    partitions: Vec<OnceLock<Result<Vec<Layer<W>>>>>,
 }
 
 /// What a record has.
@@ -34,7 +35,7 @@ pub struct Counts {
     pub by_source: Vec<u64>,
 }
 
-impl Query {
+impl<W: Word> Query<W> {
     /// Open an index.
     pub fn open(dir: &Path) -> Result<Self> {
         let index = Index::open(dir)?;
@@ -48,7 +49,7 @@ impl Query {
         &self.index.meta.sources
     }
 
-    fn layers(&self, partition: usize) -> Result<&[Layer]> {
+    fn layers(&self, partition: usize) -> Result<&[Layer<W>]> {
         let opened = self.partitions[partition].get_or_init(|| {
             let place = self.index.place(partition)?;
             (0..self.index.meta.layers).map(|layer| Layer::open(&self.index.dir, layer, place)).collect()
@@ -60,7 +61,7 @@ impl Query {
     }
 
     /// The sources of a canonical k-mer whose minimizer has this hash; `None` if it is not in the index.
-    fn find(&self, kmer: u64, hash: u64) -> Result<Option<&[u32]>> {
+    fn find(&self, kmer: W, hash: u64) -> Result<Option<&[u32]>> {
         for layer in self.layers(partition(hash, self.partitions.len()))? {
             if let Some(at) = layer.position(kmer) {
                 return layer.members(layer.set_at(at)?).map(Some);
@@ -77,9 +78,9 @@ impl Query {
         let mut windows = Windows::default();
         for run in codes.split(|&c| c == BREAK).filter(|run| run.len() >= k) {
             windows.fill(run, k, m);
-            let mut kmer = Oriented::new(run[..k - 1].iter().fold(0, |w, &c| (w << 2) | u64::from(c)), k);
+            let mut kmer = Oriented::new(W::from_codes(&run[..k - 1]), k);
             for (&code, &hash) in run[k - 1..].iter().zip(&windows.lowest) {
-                kmer = kmer.right(u64::from(code), k);
+                kmer = kmer.right(code, k);
                 counts.kmers += 1;
                 if let Some(sources) = self.find(kmer.canonical(), hash)? {
                     counts.found += 1;

@@ -53,7 +53,7 @@ pub fn read(
             }
             Unit::Layer { index, layer, partition } => {
                 let (index, first) = &inputs.indexes[index];
-                let layer = Layer::open(&index.dir, layer, index.place(partition)?)?;
+                let layer = Layer::<u64>::open(&index.dir, layer, index.place(partition)?)?;
                 layer.for_each_stretch(|codes, set| {
                     for source in layer.members(set)? {
                         router.set_source(first + source);

@@ -5,6 +5,7 @@ use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED
 use crate::error::{Error, Result};
 use crate::kmer::Oriented;
 use crate::packed;
+use crate::word::Word;
 
 /// Largest chunk; with many sources they are smaller, so that the last ones, half empty, do not add up.
 const CHUNK: usize = 64 * 1024;
@@ -69,7 +70,7 @@ impl Store {
     }
 
     /// Every k-mer of a source with its marks (those above, for its canonical text), in the order they came. The memory is freed on the way.
-    pub fn drain(&mut self, source: usize, mut each: impl FnMut(Oriented, u8)) {
+    pub fn drain<W: Word>(&mut self, source: usize, mut each: impl FnMut(Oriented<W>, u8)) {
         for chunk in std::mem::take(&mut self.sources[source]) {
             let mut rest = &chunk[..];
             while let [a, b, body @ ..] = rest {
@@ -85,11 +86,17 @@ impl Store {
 
 /// The k-mers of one super-k-mer.
 #[inline]
-fn decode(header: u16, kmers: usize, bases: &[u8], k: usize, each: &mut impl FnMut(Oriented, u8)) {
+fn decode<W: Word>(
+    header: u16,
+    kmers: usize,
+    bases: &[u8],
+    k: usize,
+    each: &mut impl FnMut(Oriented<W>, u8),
+) {
     const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;
     let mut kmer = Oriented::new(packed::word(bases, 0, k - 1), k);
     for index in 0..kmers {
-        kmer = kmer.right(u64::from(packed::get(bases, index + k - 1)), k);
+        kmer = kmer.right(packed::get(bases, index + k - 1), k);
         let mut marks = ALL;
         if index == 0 && header & LEFT_FOREIGN != 0 {
             marks &= if header & LEFT_OWNED != 0 { !LOCAL_LEFT } else { !(LOCAL_LEFT | OWNED) };

@@ -127,7 +127,7 @@ fn arguments_are_checked() {
     let inputs = std::slice::from_ref(&input);
     let out = dir.path().join("out");
     refused(2, &options(8, 4, &out, inputs), &["odd"]);
-    refused(2, &options(33, 4, &out, inputs), &["31"]);
+    refused(2, &options(65, 4, &out, inputs), &["63"]);
     refused(2, &options(7, 7, &out, inputs), &["-m 7"]);
     refused(2, &options(7, 4, &out, &[input.clone(), input.clone()]), &["good.fa", "rename"]);
     let add =

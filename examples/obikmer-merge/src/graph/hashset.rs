@@ -16,9 +16,10 @@ use hashbrown::HashTable;
 use super::mixer::mix;
 use super::walk::Walkers;
 use super::{Graph, Path};
-use crate::kmer::{Oriented, mask};
+use crate::kmer::Oriented;
 use crate::sets::{EMPTY, Sets};
 use crate::store::{LOCAL_LEFT, LOCAL_RIGHT, OWNED};
+use crate::word::Word;
 
 /// In a path already.
 pub(super) const VISITED: u8 = 8;
@@ -41,13 +42,13 @@ pub(super) enum Side {
 }
 
 /// 16 bytes: the set's number lies where padding would be.
-pub(super) struct Node {
-    pub kmer: u64,
+pub(super) struct Node<W> {
+    pub kmer: W,
     pub set: u32,
     flags: Cell<u8>,
 }
 
-impl Node {
+impl<W: Word> Node<W> {
     #[inline]
     fn shift(right: bool) -> u8 {
         if right { RIGHT_SHIFT } else { LEFT_SHIFT }
@@ -55,7 +56,7 @@ impl Node {
 
     /// The right side of the k-mer in this direction.
     #[inline]
-    pub fn right(&self, kmer: Oriented) -> Side {
+    pub fn right(&self, kmer: Oriented<W>) -> Side {
         match (self.flags.get() >> Self::shift(kmer.is_canonical())) & 3 {
             0 => Side::Foreign,
             1 => Side::End,
@@ -65,7 +66,7 @@ impl Node {
     }
 
     #[inline]
-    fn set_right(&self, kmer: Oriented, side: Side) {
+    fn set_right(&self, kmer: Oriented<W>, side: Side) {
         let shift = Self::shift(kmer.is_canonical());
         self.flags.set(self.flags.get() & !(3 << shift) | (side as u8) << shift);
     }
@@ -89,30 +90,30 @@ impl Node {
 }
 
 /// See the module.
-pub struct HashSetGraph {
+pub struct HashSetGraph<W> {
     k: usize,
-    nodes: HashTable<Node>,
+    nodes: HashTable<Node<W>>,
     sets: Sets,
-    queue: Vec<(Oriented, u8, u32)>,
+    queue: Vec<(Oriented<W>, u8, u32)>,
     next: usize,
     groups: Groups,
 }
 
 /// The hash of a k-mer.
 #[inline]
-fn hash(kmer: Oriented, k: usize) -> u64 {
-    let inner = mask(k - 2);
-    mix(((kmer.forward >> 2) & inner).min((kmer.reverse >> 2) & inner))
+fn hash<W: Word>(kmer: Oriented<W>, k: usize) -> u64 {
+    let inner = W::mask(k - 2);
+    mix(((kmer.forward >> 2) & inner).min((kmer.reverse >> 2) & inner).fold())
 }
 
 /// The hash of the k-mers on the other side of the junction on the right of a k-mer: their inner bases are the junction
 /// without its first.
 #[inline]
-fn hash_right(kmer: Oriented, k: usize) -> u64 {
-    mix((kmer.forward & mask(k - 2)).min(kmer.reverse >> 4))
+fn hash_right<W: Word>(kmer: Oriented<W>, k: usize) -> u64 {
+    mix((kmer.forward & W::mask(k - 2)).min(kmer.reverse >> 4).fold())
 }
 
-impl HashSetGraph {
+impl<W: Word> HashSetGraph<W> {
     /// An empty graph.
     pub fn new(k: usize) -> Self {
         let nodes = HashTable::new();
@@ -125,11 +126,11 @@ impl HashSetGraph {
         self.k
     }
 
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node<W>> {
         self.nodes.iter()
     }
 
-    fn insert(&mut self, (kmer, marks, source): (Oriented, u8, u32)) {
+    fn insert(&mut self, (kmer, marks, source): (Oriented<W>, u8, u32)) {
         let (k, canonical) = (self.k, kmer.canonical());
         let buckets = self.nodes.num_buckets();
         let node = self
@@ -145,26 +146,26 @@ impl HashSetGraph {
 
     /// Have the k-mers on the right of this one brought into the cache.
     #[inline]
-    pub(super) fn prefetch_right(&self, kmer: Oriented) {
+    pub(super) fn prefetch_right(&self, kmer: Oriented<W>) {
         self.groups.prefetch(hash_right(kmer, self.k));
     }
 
     /// The first k-mer on the right of this one, read in the same direction.
     #[inline]
-    pub(super) fn next(&self, kmer: Oriented) -> Option<(&Node, Oriented)> {
+    pub(super) fn next(&self, kmer: Oriented<W>) -> Option<(&Node<W>, Oriented<W>)> {
         self.successors(kmer).next()
     }
 
     /// The k-mers on the right of this one: its junction, and a base.
     #[inline]
-    fn successors(&self, kmer: Oriented) -> impl Iterator<Item = (&Node, Oriented)> {
+    fn successors(&self, kmer: Oriented<W>) -> impl Iterator<Item = (&Node<W>, Oriented<W>)> {
         let k = self.k;
-        let (junction, reverse) = (kmer.forward & mask(k - 1), kmer.reverse >> 2);
+        let (junction, reverse) = (kmer.forward & W::mask(k - 1), kmer.reverse >> 2);
         self.nodes.iter_hash(hash_right(kmer, k)).filter_map(move |node| {
             let base = if node.kmer >> 2 == junction {
-                node.kmer & 3
-            } else if node.kmer & mask(k - 1) == reverse {
-                3 - (node.kmer >> (2 * (k - 1)))
+                node.kmer.last()
+            } else if node.kmer & W::mask(k - 1) == reverse {
+                3 - (node.kmer >> (2 * (k - 1))).last()
             } else {
                 return None;
             };
@@ -173,7 +174,7 @@ impl HashSetGraph {
     }
 
     /// Find out what the right side of a k-mer joins, and note it on both sides.
-    fn join(&self, node: &Node, kmer: Oriented) {
+    fn join(&self, node: &Node<W>, kmer: Oriented<W>) {
         if node.right(kmer) != Side::Foreign {
             return;
         }
@@ -193,9 +194,9 @@ impl HashSetGraph {
     }
 }
 
-impl Graph for HashSetGraph {
+impl<W: Word> Graph<W> for HashSetGraph<W> {
     #[inline]
-    fn add(&mut self, kmer: Oriented, marks: u8, source: u32) {
+    fn add(&mut self, kmer: Oriented<W>, marks: u8, source: u32) {
         self.groups.prefetch(hash(kmer, self.k));
         if self.queue.len() < QUEUE {
             self.queue.push((kmer, marks, source));
@@ -215,7 +216,7 @@ impl Graph for HashSetGraph {
         }
     }
 
-    fn remove(&mut self, kmer: u64) {
+    fn remove(&mut self, kmer: W) {
         let hash = hash(Oriented::new(kmer, self.k), self.k);
         if let Ok(found) = self.nodes.find_entry(hash, |node| node.kmer == kmer) {
             found.remove();
@@ -226,13 +227,13 @@ impl Graph for HashSetGraph {
         self.nodes.len()
     }
 
-    fn ghosts(&self, each: &mut dyn FnMut(u64)) {
+    fn ghosts(&self, each: &mut dyn FnMut(W)) {
         self.nodes().filter(|node| !node.has(OWNED)).for_each(|node| each(node.kmer));
     }
 
-    fn paths(&self, path: &mut dyn FnMut(Path<'_>), ghosts: &mut dyn FnMut(u64, u64)) {
+    fn paths(&self, path: &mut dyn FnMut(Path<'_, W>), ghosts: &mut dyn FnMut(W, W)) {
         // What every side joins; looks wait in a queue for their group.
-        let mut queue: [Option<(&Node, Oriented)>; QUEUE] = [None; QUEUE];
+        let mut queue: [Option<(&Node<W>, Oriented<W>)>; QUEUE] = [None; QUEUE];
         let mut next = 0;
         for node in self.nodes() {
             let canonical = Oriented::new(node.kmer, self.k);
@@ -275,21 +276,22 @@ impl Graph for HashSetGraph {
 struct Groups {
     control: usize,
     mask: usize,
+    node: usize,
 }
 
 impl Groups {
-    fn of(table: &HashTable<Node>) -> Self {
+    fn of<W>(table: &HashTable<Node<W>>) -> Self {
         let bucket = table.iter_buckets().next().and_then(|i| Some((i, table.get_bucket(i)?)));
         let control =
-            bucket.map_or(0, |(i, node)| std::ptr::from_ref(node) as usize + (i + 1) * size_of::<Node>());
-        Self { control, mask: table.num_buckets().saturating_sub(1) }
+            bucket.map_or(0, |(i, node)| std::ptr::from_ref(node) as usize + (i + 1) * size_of::<Node<W>>());
+        Self { control, mask: table.num_buckets().saturating_sub(1), node: size_of::<Node<W>>() }
     }
 
     #[inline]
     fn prefetch(&self, hash: u64) {
         let at = hash as usize & self.mask;
         prefetch(self.control.wrapping_add(at));
-        let first = self.control.wrapping_sub((at + 1) * size_of::<Node>());
+        let first = self.control.wrapping_sub((at + 1) * self.node);
         prefetch(first);
         prefetch(first.wrapping_sub(64));
     }
@@ -313,6 +315,6 @@ mod tests {
 
     #[test]
     fn a_node_is_no_larger_than_seed_000_says() {
-        assert_eq!(size_of::<Node>(), 16);
+        assert_eq!(size_of::<Node<u64>>(), 16);
     }
 }

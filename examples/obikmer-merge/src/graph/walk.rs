@@ -8,31 +8,32 @@ use super::hashset::{HashSetGraph, Node, Side, VISITED};
 use super::{Path, Stop};
 use crate::kmer::Oriented;
 use crate::store::OWNED;
+use crate::word::Word;
 
 /// Walkers under way.
 const WALKERS: usize = 16;
 
 /// One walker.
-struct Walker<'a> {
-    start: &'a Node,
-    node: &'a Node,
-    kmer: Oriented,
+struct Walker<'a, W> {
+    start: &'a Node<W>,
+    node: &'a Node<W>,
+    kmer: Oriented<W>,
     codes: Vec<u8>,
     sets: Vec<u32>,
-    left: Stop,
+    left: Stop<W>,
     active: bool,
 }
 
 /// All walkers of a graph.
-pub(super) struct Walkers<'a, 'b> {
-    graph: &'a HashSetGraph,
-    report: &'b mut dyn FnMut(Path<'_>),
-    walkers: Vec<Walker<'a>>,
+pub(super) struct Walkers<'a, 'b, W> {
+    graph: &'a HashSetGraph<W>,
+    report: &'b mut dyn FnMut(Path<'_, W>),
+    walkers: Vec<Walker<'a, W>>,
 }
 
-impl<'a, 'b> Walkers<'a, 'b> {
+impl<'a, 'b, W: Word> Walkers<'a, 'b, W> {
     /// Paths go to `report`.
-    pub fn new(graph: &'a HashSetGraph, report: &'b mut dyn FnMut(Path<'_>)) -> Self {
+    pub fn new(graph: &'a HashSetGraph<W>, report: &'b mut dyn FnMut(Path<'_, W>)) -> Self {
         Self { graph, report, walkers: Vec::with_capacity(WALKERS) }
     }
 
@@ -65,7 +66,7 @@ impl<'a, 'b> Walkers<'a, 'b> {
     }
 
     /// Start walker `at`, if it is free.
-    fn launch(&mut self, at: usize, node: &'a Node, kmer: Oriented) -> bool {
+    fn launch(&mut self, at: usize, node: &'a Node<W>, kmer: Oriented<W>) -> bool {
         if at == self.walkers.len() {
             let (codes, sets) = (Vec::new(), Vec::new());
             self.walkers.push(Walker {
@@ -116,7 +117,7 @@ impl<'a, 'b> Walkers<'a, 'b> {
     }
 
     /// What stops a path at the right side of a k-mer.
-    fn stop(&self, node: &Node, kmer: Oriented) -> Stop {
+    fn stop(&self, node: &Node<W>, kmer: Oriented<W>) -> Stop<W> {
         match node.right(kmer) {
             Side::Foreign => Stop::Foreign(node.kmer),
             Side::JoinsGhost => match self.graph.next(kmer) {
@@ -127,7 +128,7 @@ impl<'a, 'b> Walkers<'a, 'b> {
         }
     }
 
-    fn circle(&mut self, start: &'a Node) {
+    fn circle(&mut self, start: &'a Node<W>) {
         let kmer = Oriented::new(start.kmer, self.graph.k());
         let (codes, sets) = (Vec::new(), Vec::new());
         let mut walker = Walker { start, node: start, kmer, codes, sets, left: Stop::End, active: true };
@@ -143,22 +144,22 @@ impl<'a, 'b> Walkers<'a, 'b> {
     }
 }
 
-impl<'a> Walker<'a> {
-    fn begin(&mut self, node: &'a Node, kmer: Oriented, k: usize) {
+impl<'a, W: Word> Walker<'a, W> {
+    fn begin(&mut self, node: &'a Node<W>, kmer: Oriented<W>, k: usize) {
         (self.start, self.node, self.kmer) = (node, node, kmer);
         self.codes.clear();
-        self.codes.extend((0..k).rev().map(|i| (kmer.forward >> (2 * i)) as u8 & 3));
+        self.codes.extend((0..k).rev().map(|i| (kmer.forward >> (2 * i)).last()));
         self.sets.clear();
         self.sets.push(node.set);
     }
 
-    fn go(&mut self, node: &'a Node, kmer: Oriented) {
+    fn go(&mut self, node: &'a Node<W>, kmer: Oriented<W>) {
         // Whether the last k-mer was visited before matters; the others are only told from circles.
         if node.right(kmer) == Side::JoinsOwned {
             node.visit();
         }
         (self.node, self.kmer) = (node, kmer);
-        self.codes.push((kmer.forward & 3) as u8);
+        self.codes.push(kmer.forward.last());
         self.sets.push(node.set);
     }
 }
