@@ -7,13 +7,8 @@ use bdrun_worker::Communicator;
 
 use crate::error::{Error, Result};
 use crate::exchange::{Outgoing, exchange};
-use crate::kmer::Lengths;
-use crate::minimizer::{of_word, owner, partition};
-use crate::pieces::{self, End, Pieces};
+use crate::pieces::{Border, Found, NO_END, Pieces};
 use crate::word::Word;
-
-/// No end.
-const NONE: End = End::MAX;
 
 /// Where an end leads: rank in the upper half, end in the lower.
 pub type Link = u64;
@@ -24,62 +19,50 @@ pub const EMPTY: Link = 1 << 31;
 /// The unitig ends here.
 pub const CLOSED: Link = u64::MAX;
 
-/// A border k-mer: the other partition, the k-mer, the end here.
-type Border<W> = (u32, W, End);
-
-/// Those owned here, and the ghosts.
-type Lists<W> = (Vec<Border<W>>, Vec<Border<W>>);
-
-/// The link of every end.
-pub fn links<W: Word>(
-    comm: &Communicator,
-    lengths: Lengths,
-    pieces: Result<(&Pieces, pieces::Borders<W>)>,
-) -> Result<Vec<Link>> {
+/// The pieces, and the link of every end.
+pub fn links<W: Word>(comm: &Communicator, found: Result<Found<W>>) -> Result<(Pieces, Vec<Link>)> {
     let size = comm.size();
     let mut kept = None;
-    let outgoing = pieces.map(|(pieces, borders)| {
+    let outgoing = found.map(|Found { pieces, own, ghosts }| {
         let with_text = 2 * pieces.len() as u32;
-        let ends = 2 * (pieces.len() + pieces.empty);
-        let (own, ghosts) = lists(comm.rank(), size, lengths, borders);
+        let (own, ghosts) = (sorted(own, size), sorted(ghosts, size));
         let mut outgoing = Outgoing::new(size);
         for list in [&ghosts, &own] {
             // The length of each list, so that both sides can check that they agree.
-            for rank in 0..size {
-                outgoing.to(rank).push(0);
-            }
-            let headers: Vec<usize> = (0..size).map(|rank| outgoing.to(rank).len() - 1).collect();
-            for &(rank, _, end) in list {
-                let words = outgoing.to(rank as usize);
-                words.push(if end != NONE && end >= with_text { end | EMPTY as u32 } else { end });
-                words[headers[rank as usize]] += 1;
+            for (rank, borders) in by_rank(list, size).enumerate() {
+                let words = outgoing.to(rank);
+                words.reserve(borders.len() + 2);
+                words.push(borders.len() as u32);
+                words.extend(borders.iter().map(|border| match border.end {
+                    end if end != NO_END && end >= with_text => end | EMPTY as u32,
+                    end => end,
+                }));
             }
         }
-        kept = Some((own, ghosts, ends));
+        kept = Some((own, ghosts, pieces));
         outgoing
     });
     let incoming = exchange(comm, outgoing)?;
-    let (own, ghosts, ends) = kept.ok_or_else(|| Error::Internal("no list of borders".into()))?;
-    let mut links = vec![CLOSED; ends];
-    for rank in 0..size {
+    let (own, ghosts, pieces) = kept.ok_or_else(|| Error::Internal("no list of borders".into()))?;
+    let mut links = vec![CLOSED; 2 * (pieces.len() + pieces.empty)];
+    for (rank, (own, ghosts)) in by_rank(&own, size).zip(by_rank(&ghosts, size)).enumerate() {
         let words = incoming.from(rank);
         let (theirs_as_ghosts, rest) = take_list(words)?;
         let (theirs_owned, _) = take_list(rest)?;
         // Their ghosts are our border k-mers, and the other way round.
-        for (list, answers) in [(&own, theirs_as_ghosts), (&ghosts, theirs_owned)] {
-            let mine = of_rank(list, rank);
+        for (mine, answers) in [(own, theirs_as_ghosts), (ghosts, theirs_owned)] {
             if mine.len() != answers.len() {
                 let what = format!("ranks {} and {rank} see different borders", comm.rank());
                 return Err(Error::Internal(what));
             }
-            for (&(_, _, end), &other) in mine.iter().zip(answers) {
-                if end != NONE && other != NONE {
-                    links[end as usize] = (rank as u64) << 32 | u64::from(other);
+            for (border, &other) in mine.iter().zip(answers) {
+                if border.end != NO_END && other != NO_END {
+                    links[border.end as usize] = (rank as u64) << 32 | u64::from(other);
                 }
             }
         }
     }
-    Ok(links)
+    Ok((pieces, links))
 }
 
 fn take_list(words: &[u32]) -> Result<(&[u32], &[u32])> {
@@ -87,37 +70,37 @@ fn take_list(words: &[u32]) -> Result<(&[u32], &[u32])> {
     list.ok_or_else(|| Error::Internal("a malformed list of borders".into()))
 }
 
-fn of_rank<W>(list: &[Border<W>], rank: usize) -> &[Border<W>] {
-    let begin = list.partition_point(|b| (b.0 as usize) < rank);
-    let end = list.partition_point(|b| b.0 as usize <= rank);
-    &list[begin..end]
+/// Sorted by rank and k-mer, each k-mer once: with its end, if it has one.
+fn sorted<W: Word>(borders: Vec<Border<W>>, size: usize) -> Vec<Border<W>> {
+    // By rank first, with counters: what is left to sort are lists of a few hundred.
+    let mut ends = vec![0usize; size + 1];
+    for border in &borders {
+        ends[border.rank as usize + 1] += 1;
+    }
+    for rank in 0..size {
+        ends[rank + 1] += ends[rank];
+    }
+    let Some(&any) = borders.first() else { return borders };
+    let mut ordered = vec![any; borders.len()];
+    let mut next = ends.clone();
+    for border in borders {
+        let at = &mut next[border.rank as usize];
+        ordered[*at] = border;
+        *at += 1;
+    }
+    for rank in 0..size {
+        ordered[ends[rank]..ends[rank + 1]].sort_unstable_by_key(|border| (border.kmer, border.end));
+    }
+    ordered.dedup_by_key(|border| (border.rank, border.kmer));
+    ordered
 }
 
-/// The border k-mers owned here, by the partition that has them as ghosts; and the ghosts here, by owner. Sorted.
-fn lists<W: Word>(me: usize, size: usize, lengths: Lengths, borders: pieces::Borders<W>) -> Lists<W> {
-    let mut own: Vec<Border<W>> = borders
-        .foreign
-        .into_iter()
-        .map(|(kmer, end)| (other_partition(me, size, lengths, kmer) as u32, kmer, end))
-        .collect();
-    own.sort_unstable();
-    let mut linked = borders.ghost_links;
-    linked.sort_unstable();
-    let mut ghosts: Vec<Border<W>> = borders
-        .ghosts
-        .into_iter()
-        .map(|kmer| {
-            let end = linked.binary_search_by_key(&kmer, |l| l.0).map_or(NONE, |i| linked[i].1);
-            (owner(kmer, lengths, size) as u32, kmer, end)
-        })
-        .collect();
-    ghosts.sort_unstable();
-    (own, ghosts)
-}
-
-/// The partition of that junction of a border k-mer that is not in partition `me`.
-fn other_partition<W: Word>(me: usize, size: usize, lengths: Lengths, kmer: W) -> usize {
-    let Lengths { k, m } = lengths;
-    let left = partition(of_word(kmer >> 2, k - 1, m), size);
-    if left != me { left } else { partition(of_word(kmer & W::mask(k - 1), k - 1, m), size) }
+/// The part of each rank.
+fn by_rank<W>(mut borders: &[Border<W>], size: usize) -> impl Iterator<Item = &[Border<W>]> {
+    (0..size).map(move |rank| {
+        let end = borders.iter().position(|border| border.rank as usize != rank).unwrap_or(borders.len());
+        let (part, rest) = borders.split_at(end);
+        borders = rest;
+        part
+    })
 }

@@ -59,3 +59,11 @@ pub fn exchange(comm: &Communicator, outgoing: Result<Outgoing>) -> Result<Incom
     }
     Ok(Incoming { words, offsets })
 }
+
+/// Take part in an exchange of the others with an error of this rank.
+pub fn failed(comm: &Communicator, error: Error) -> Error {
+    match exchange(comm, Err(error)) {
+        Err(error) => error,
+        Ok(_) => Error::Internal("an exchange with a rank that failed succeeded".into()),
+    }
+}

@@ -9,7 +9,7 @@
 //! | module | answers |
 //! |---|---|
 //! | [`input`], [`read`], [`fasta`] | what there is to read, who reads it, and how |
-//! | [`word`], [`kmer`], [`packed`], [`minimizer`] | how sequences are words; which partition a word belongs to |
+//! | [`word`], [`kmer`], [`packed`], [`minimizer`], [`partitions`] | how sequences are words; which partition a word belongs to |
 //! | [`cut`], [`route`], [`store`] | super-k-mers: made, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
 //! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
@@ -37,6 +37,7 @@ pub mod minimizer;
 pub mod mphf;
 pub mod old;
 pub mod packed;
+pub mod partitions;
 pub mod pieces;
 pub mod query;
 pub mod read;

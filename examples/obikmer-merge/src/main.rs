@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use bdrun_worker::World;
 use clap::Parser;
 use cli::{Cli, Command, Merge};
+use obikmer_merge::graph::Kind;
 use obikmer_merge::index::Index;
 use obikmer_merge::query::Query;
 use obikmer_merge::{Error, MergeOptions, dump};
@@ -113,13 +114,17 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
-    let Merge { k, m, out, force, add, verbose, inputs } = merge;
+    let Merge { k, m, out, force, add, graph, verbose, inputs } = merge;
+    let graph = match graph {
+        cli::Graph::Junction => Kind::Junction,
+        cli::Graph::Hashbrown => Kind::Hashbrown,
+    };
     let out = match out {
         Some(out) => out,
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    Ok(MergeOptions { k, m, out, force, add, inputs, budget, window: None, verbose })
+    Ok(MergeOptions { k, m, out, force, add, inputs, budget, window: None, graph, verbose })
 }
 
 fn writing(source: std::io::Error) -> Error {

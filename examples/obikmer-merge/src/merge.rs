@@ -8,19 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result, agree};
 use crate::format::{Kind, Place};
-use crate::graph::{Graph, HashSetGraph};
+use crate::graph::{self, Graph, HashSetGraph, JunctionGraph, Texts};
 use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
 use crate::join::Joined;
 use crate::kmer::Lengths;
 use crate::layer::{path, write_kmers, write_sources, write_unitigs};
 use crate::old::{self, Old};
-use crate::pieces::{self, Pieces};
+use crate::partitions::Partitions;
+use crate::pieces::{Assembly, Found, Pieces};
 use crate::route::{Router, window};
-use crate::store::{OWNED, Store};
+use crate::sets::Sets;
+use crate::store::Store;
 use crate::summary::{Share, Summary};
-use crate::word::Word;
-use crate::{border, join, read};
+use crate::{border, exchange, join, read};
 
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
@@ -47,6 +48,8 @@ pub struct MergeOptions {
     pub budget: Option<u64>,
     /// Bytes gathered before an exchange; by default chosen by the budget.
     pub window: Option<usize>,
+    /// The graph.
+    pub graph: graph::Kind,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
 }
@@ -265,7 +268,7 @@ struct Job<'a, W> {
     word: PhantomData<W>,
 }
 
-fn run<W: Word>(
+fn run<W: Texts>(
     comm: &Communicator,
     progress: &Progress<'_>,
     options: &MergeOptions,
@@ -352,11 +355,12 @@ fn remove(dir: &Path) -> Result<()> {
     std::fs::remove_dir_all(dir).context(|| format!("cannot remove {}", dir.display()))
 }
 
-impl<W: Word> Job<'_, W> {
+impl<W: Texts> Job<'_, W> {
     /// Make one layer from its inputs. An outer error is known to all ranks; an inner one, of the writing at the end,
     /// only to this one.
     fn layer(&self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share) -> Result<Result<()>> {
         let (comm, lengths) = (self.comm, self.plan.lengths);
+        let partitions = Partitions::with_subs(comm.size(), 1);
         let mut clock = Clock::new(self.options.verbose && comm.rank() == 0);
 
         let store = Store::new(lengths.k, inputs.sources.len());
@@ -365,34 +369,30 @@ impl<W: Word> Job<'_, W> {
         let units = inputs.share(comm.rank(), comm.size());
         let report = |done, total| (self.progress)("read", done, total);
         let state = read::read(inputs, &units, lengths, comm.size(), &mut router, &report);
-        let (mut store, rounds) = router.finish(state)?;
+        let (store, rounds) = router.finish(state)?;
         clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
 
         let (mut old, state) = match self.open_old(layer, last) {
             Ok(old) => (old, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        let mut graph = HashSetGraph::new(lengths.k);
-        self.fill(&mut graph, &mut store, inputs.sources.len(), &mut old);
-        drop(store);
-        clock.tick(|| format!("k-mers of {} sources into one set of {}", inputs.sources.len(), graph.len()));
-        if last && layer > 0 {
-            match &old {
-                Some(old) => old.remove_ghosts(comm, lengths, &mut graph, state)?,
-                None => agree(comm, state)?,
-            }
-        }
-
-        let (pieces, state) = match pieces::find(&graph, lengths) {
-            Ok((pieces, borders)) => (pieces, Ok(borders)),
-            Err(error) => (Pieces::default(), Err(error)),
+        // Made before anybody waits for the others: the graph ends here, for the join has many blocking points, and at each
+        // a rank would carry it out of memory and in again for nothing.
+        let store = match (&mut old, state) {
+            (Some(old), _) => old.filter(comm, lengths, partitions, store)?,
+            // The others are in the exchange of the filter.
+            (None, Err(error)) => return Err(exchange::failed(comm, error)),
+            (None, Ok(())) => Ok(store),
         };
+        let mut sets = Sets::default();
+        let found = store.and_then(|store| match self.options.graph {
+            graph::Kind::Junction => self.pieces::<JunctionGraph<W>>(store, partitions, &mut sets),
+            graph::Kind::Hashbrown => self.pieces::<HashSetGraph<W>>(store, partitions, &mut sets),
+        });
         clock.tick(|| "pieces".into());
-        let links = border::links(comm, lengths, state.map(|borders| (&pieces, borders)))?;
+        let (pieces, links) = border::links(comm, found)?;
         clock.tick(|| "borders, 1 exchange".into());
-        // The set of k-mers ends here: the join has a dozen blocking points, and at each a rank would carry the set out
-        // of memory and in again for nothing.
-        let state = self.write_sources(layer, graph, &pieces, inputs.sources.len(), share);
+        let state = self.write_sources(layer, &sets, &pieces, inputs.sources.len(), share);
         clock.tick(|| "sources".into());
         let report = |done, total| (self.progress)("join", done, total);
         let joined = join::join(comm, lengths.k, &pieces, links, &report)?;
@@ -417,39 +417,46 @@ impl<W: Word> Job<'_, W> {
         Old::open(dir, layer, self.place).map(Some)
     }
 
-    /// All sources' k-mers into the graph, source by source.
-    fn fill(&self, graph: &mut HashSetGraph<W>, store: &mut Store, sources: usize, old: &mut Option<Old<W>>) {
-        let total = store.kmers();
-        let mut done = 0;
-        for source in 0..sources {
-            let number = source as u32;
-            store.drain(source, |kmer, marks| {
-                done += 1;
-                if let Some(old) = old
-                    && marks & OWNED != 0
-                    && old.absorb(kmer.canonical(), number)
-                {
-                    return;
-                }
-                graph.add(kmer, marks, number);
-            });
+    /// All k-mers into a graph, and the pieces out of it.
+    fn pieces<G: Graph<W>>(
+        &self,
+        mut store: Store,
+        partitions: Partitions,
+        sets: &mut Sets,
+    ) -> Result<Found<W>> {
+        let mut graph = G::new(self.plan.lengths, partitions, self.comm.rank());
+        let mut out = Assembly::new(self.plan.lengths.k);
+        let (mut done, total) = (0, store.kmers());
+        let mut fill = |graph: &mut G, sub, sets: &mut Sets| {
+            done += graph.fill(sub, &mut store, sets);
             (self.progress)("merge", done, total);
+        };
+        if G::WHOLE {
+            for sub in 0..partitions.subs() {
+                fill(&mut graph, sub, sets);
+            }
         }
-        graph.seal();
+        for sub in 0..partitions.subs() {
+            if !G::WHOLE {
+                fill(&mut graph, sub, sets);
+            }
+            graph.pieces(sub, sets, &mut out)?;
+        }
+        Ok(out.finish())
     }
 
     /// What of a layer is made from the set of k-mers.
     fn write_sources(
         &self,
         layer: usize,
-        graph: HashSetGraph<W>,
+        sets: &Sets,
         pieces: &Pieces,
         sources: usize,
         share: &mut Share,
     ) -> Result<()> {
         let path = path(&self.plan.partial, layer, self.place.partition, Kind::Sources);
-        share.add_bytes(write_sources(&path, self.place, &pieces.runs, graph.sets())?);
-        share.add_kmers(&pieces.runs, graph.sets(), sources);
+        share.add_bytes(write_sources(&path, self.place, &pieces.runs, sets)?);
+        share.add_kmers(&pieces.runs, sets, sources);
         Ok(())
     }
 

@@ -4,15 +4,20 @@
 use std::path::Path;
 
 use bdrun_worker::Communicator;
+use hashbrown::HashSet;
 
+use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
 use crate::error::{Context, Error, Result};
 use crate::exchange::{Outgoing, exchange};
 use crate::format::{Kind, Place};
-use crate::graph::Graph;
-use crate::kmer::Lengths;
+use crate::graph::{Mixer, Record};
+use crate::kmer::{Lengths, Oriented};
 use crate::layer::{Layer, Runs, Unitigs, Written, path, write_sources};
 use crate::minimizer::owner;
+use crate::packed;
+use crate::partitions::Partitions;
 use crate::sets::Sets;
+use crate::store::{OWNED, Store, marked_kmers};
 use crate::summary::Share;
 use crate::word::Word;
 
@@ -38,7 +43,7 @@ impl<W: Word> Old<W> {
 
     /// If an owned k-mer is in one of the layers: it has this source too.
     #[inline]
-    pub fn absorb(&mut self, kmer: W, source: u32) -> bool {
+    fn absorb(&mut self, kmer: W, source: u32) -> bool {
         for (layer, sets) in &mut self.layers {
             if let Some(at) = layer.position(kmer) {
                 let set = &mut sets[at as usize];
@@ -53,22 +58,64 @@ impl<W: Word> Old<W> {
         self.layers.iter().any(|(layer, _)| layer.position(kmer).is_some())
     }
 
-    /// Take out of the graph the ghosts that their owners have in old layers: two exchanges.
-    pub fn remove_ghosts(
-        &self,
+    /// What the new layer's graph is made of: the super-k-mers without the k-mers that old layers have, which get the
+    /// new sources instead; ghosts that their owners have in old layers are left out too. Two exchanges; all ranks know of an outer error.
+    pub fn filter(
+        &mut self,
         comm: &Communicator,
         lengths: Lengths,
-        graph: &mut impl Graph<W>,
-        state: Result<()>,
-    ) -> Result<()> {
-        let size = comm.size();
+        partitions: Partitions,
+        mut store: Store,
+    ) -> Result<Result<Store>> {
+        let (size, k) = (comm.size(), lengths.k);
         let mut ghosts: Vec<(u32, W)> = Vec::new();
-        graph.ghosts(&mut |kmer| ghosts.push((owner(kmer, lengths, size) as u32, kmer)));
+        let mut result = Ok(());
+        let mut new = store.like();
+        for sub in 0..partitions.subs() {
+            store.drain(sub, |source, record| {
+                let mut parts = Parts::default();
+                marked_kmers(record, k, |kmer: Oriented<W>, marks| {
+                    let owned = marks & OWNED != 0;
+                    if !owned {
+                        ghosts.push((owner(kmer.canonical(), lengths, size) as u32, kmer.canonical()));
+                    }
+                    parts.next(!(owned && self.absorb(kmer.canonical(), source)));
+                });
+                let written = parts.write(record, k, |bytes| new.append(sub, source, bytes));
+                result = std::mem::replace(&mut result, Ok(())).and(written);
+            });
+        }
+        drop(store);
         ghosts.sort_unstable();
+        ghosts.dedup();
+        let gone = self.ghosts_gone(comm, &ghosts, result)?;
+        let mut last = new.like();
+        let mut result = Ok(());
+        for sub in 0..partitions.subs() {
+            new.drain(sub, |source, record| {
+                let mut parts = Parts::default();
+                marked_kmers(record, k, |kmer: Oriented<W>, marks| {
+                    parts.next(marks & OWNED != 0 || !gone.contains(&kmer.canonical()));
+                });
+                let written = parts.write(record, k, |bytes| last.append(sub, source, bytes));
+                result = std::mem::replace(&mut result, Ok(())).and(written);
+            });
+        }
+        Ok(result.map(|()| last))
+    }
+
+    /// Those of the ghosts, which are sorted by owner, that their owners have in old layers.
+    fn ghosts_gone(
+        &self,
+        comm: &Communicator,
+        ghosts: &[(u32, W)],
+        state: Result<()>,
+    ) -> Result<HashSet<W, Mixer>> {
+        let size = comm.size();
         let questions = state.map(|()| {
             let mut out = Outgoing::new(size);
-            for &(rank, kmer) in &ghosts {
-                out.to(rank as usize).extend_from_slice(bytemuck::cast_slice(bytemuck::bytes_of(&kmer)));
+            for (rank, kmer) in ghosts {
+                out.to(*rank as usize).extend_from_slice(bytemuck::cast_slice(bytemuck::bytes_of(kmer)));
             }
             out
         });
@@ -82,14 +129,15 @@ impl<W: Word> Old<W> {
         }
         let answers = exchange(comm, Ok(answers))?;
         let mut answered = (0..size).flat_map(|rank| answers.from(rank));
-        for (_, kmer) in ghosts {
+        let mut gone = HashSet::default();
+        for &(_, kmer) in ghosts {
             match answered.next() {
-                Some(1) => graph.remove(kmer),
+                Some(1) => _ = gone.insert(kmer),
                 Some(_) => {}
                 None => return Err(Error::Internal("a question about a ghost was not answered".into())),
             }
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// Write the sources of the old layers anew into `dir`, and count everything in them.
@@ -119,6 +167,42 @@ impl<W: Word> Old<W> {
                 bases: unitigs.bases()?,
             });
             share.add_bytes(bytes(Kind::Kmers)?);
+        }
+        Ok(())
+    }
+}
+
+/// The stretches of a super-k-mer's k-mers that stay.
+#[derive(Default)]
+struct Parts {
+    kmers: usize,
+    stays: Vec<(usize, usize)>,
+}
+
+impl Parts {
+    /// The next k-mer stays, or not.
+    fn next(&mut self, stays: bool) {
+        let at = self.kmers;
+        self.kmers += 1;
+        match self.stays.last_mut() {
+            _ if !stays => {}
+            Some(last) if last.1 == at => last.1 += 1,
+            _ => self.stays.push((at, at + 1)),
+        }
+    }
+
+    /// Each stretch as a super-k-mer. At a cut it ends as at the end of a sequence: its junction is of this partition.
+    fn write(&self, record: Record<'_>, k: usize, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        const LEFT: u16 = LEFT_FOREIGN | LEFT_OWNED;
+        const RIGHT: u16 = RIGHT_FOREIGN | RIGHT_OWNED;
+        let mut bytes = Vec::new();
+        for &(from, to) in &self.stays {
+            let left = if from == 0 { record.flags & LEFT } else { 0 };
+            let right = if to == record.kmers { record.flags & RIGHT } else { 0 };
+            bytes.clear();
+            bytes.extend(((to - from) as u16 | left | right).to_le_bytes());
+            packed::copy(record.bases, from, to - from + k - 1, &mut bytes);
+            each(&bytes)?;
         }
         Ok(())
     }

@@ -116,6 +116,30 @@ impl Packed {
         &self.bytes
     }
 
+    /// Append `len` packed bases that begin with the first byte. Bits behind them do not matter.
+    pub fn push_packed(&mut self, packed: &[u8], len: usize) {
+        let shift = 2 * (self.bases % 4);
+        self.bases += len;
+        let bytes = &packed[..bytes_for(len)];
+        if shift == 0 {
+            self.bytes.extend_from_slice(bytes);
+        } else {
+            let mut last = self.bytes.pop().unwrap_or(0);
+            for &byte in bytes {
+                self.bytes.push(last | byte >> shift);
+                last = byte << (8 - shift);
+            }
+            self.bytes.push(last);
+            self.bytes.truncate(bytes_for(self.bases));
+        }
+        // The bits behind the end are zero: the next bases are put there.
+        if let Some(last) = self.bytes.last_mut()
+            && self.bases % 4 != 0
+        {
+            *last &= !0 << (8 - 2 * (self.bases % 4));
+        }
+    }
+
     /// Append codes.
     pub fn push(&mut self, codes: &[u8]) {
         let fill = (4 - self.bases % 4) % 4;
@@ -143,6 +167,21 @@ mod tests {
             packed.push(part);
         }
         assert_eq!(packed.len(), 300);
+        let mut again = Packed::default();
+        let mut at = 0;
+        for len in [1, 2, 3, 4, 5, 17, 1, 1, 60, 2, 64, 128] {
+            let mut part = Vec::new();
+            pack(&codes[at..at + len], &mut part);
+            // What lies behind a part is not taken.
+            if let Some(last) = part.last_mut()
+                && len % 4 != 0
+            {
+                *last |= 0xff >> (2 * (len % 4));
+            }
+            again.push_packed(&part, len);
+            at += len;
+        }
+        assert_eq!((again.len(), again.bytes()), (at, &packed.bytes()[..bytes_for(at)]));
         for at in (0..100).chain(230..240) {
             let most = 300 - at;
             for len in [1, 3, 4, 31, 32, 33, 63, 64, 100, 200].map(|len| len.min(most)) {

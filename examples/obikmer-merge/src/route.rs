@@ -116,7 +116,7 @@ impl<'a> Router<'a> {
                 let word =
                     |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
                 let (body, next) = body.split_at_checked(word(4) as usize).ok_or_else(malformed)?;
-                self.store.append(word(0) as usize, body)?;
+                self.store.append(0, word(0), body)?;
                 rest = next;
             }
         }

@@ -14,11 +14,17 @@ pub struct Sets {
     children: HashMap<u64, u32, Mixer>,
     /// The last answer: consecutive k-mers mostly ask the same.
     last: (u32, u32, u32),
+    unions: HashMap<u64, u32, Mixer>,
 }
 
 impl Default for Sets {
     fn default() -> Self {
-        Self { nodes: vec![(EMPTY, u32::MAX)], children: HashMap::default(), last: (u32::MAX, 0, 0) }
+        Self {
+            nodes: vec![(EMPTY, u32::MAX)],
+            children: HashMap::default(),
+            last: (u32::MAX, 0, 0),
+            unions: HashMap::default(),
+        }
     }
 }
 
@@ -45,6 +51,27 @@ impl Sets {
             self.nodes.push((set, source));
         }
         found
+    }
+
+    /// The set of what either has.
+    pub fn union(&mut self, a: u32, b: u32) -> u32 {
+        if a == b || b == EMPTY {
+            return a;
+        }
+        if a == EMPTY {
+            return b;
+        }
+        let key = u64::from(a.min(b)) << 32 | u64::from(a.max(b));
+        if let Some(&known) = self.unions.get(&key) {
+            return known;
+        }
+        let mut members = self.members(a);
+        members.extend(self.members(b));
+        members.sort_unstable();
+        members.dedup();
+        let union = self.of_members(&members);
+        self.unions.insert(key, union);
+        union
     }
 
     /// The number of the set with these members, ascending.
@@ -89,5 +116,10 @@ mod tests {
         assert_eq!(sets.with(b, 200), a);
         assert_eq!(sets.members(a), [0, 3, 200]);
         assert_eq!(sets.len(), 4);
+        let c = sets.of_members(&[1, 3]);
+        let all = sets.union(c, a);
+        assert_eq!(sets.members(all), [0, 1, 3, 200]);
+        assert_eq!(sets.union(a, c), all);
+        assert_eq!([sets.union(a, EMPTY), sets.union(EMPTY, a), sets.union(all, c)], [a, a, all]);
     }
 }

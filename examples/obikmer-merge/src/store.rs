@@ -3,6 +3,7 @@
 
 use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
 use crate::error::{Error, Result};
+use crate::graph::Record;
 use crate::kmer::Oriented;
 use crate::packed;
 use crate::word::Word;
@@ -38,11 +39,16 @@ impl Store {
         self.kmers
     }
 
-    /// Append whole super-k-mers of one source.
-    pub fn append(&mut self, source: usize, mut bytes: &[u8]) -> Result<()> {
+    /// An empty one of the same kind.
+    pub fn like(&self) -> Self {
+        Self::new(self.k, self.sources.len())
+    }
+
+    /// Append whole super-k-mers of one virtual partition and source.
+    pub fn append(&mut self, _sub: usize, source: u32, mut bytes: &[u8]) -> Result<()> {
         let chunks = self
             .sources
-            .get_mut(source)
+            .get_mut(source as usize)
             .ok_or_else(|| Error::Internal(format!("super-k-mers of an unknown source {source}")))?;
         while !bytes.is_empty() {
             let room = chunks.last().map_or(0, |c| self.chunk - c.len());
@@ -69,40 +75,37 @@ impl Store {
         Ok(())
     }
 
-    /// Every k-mer of a source with its marks (those above, for its canonical text), in the order they came. The memory is freed on the way.
-    pub fn drain<W: Word>(&mut self, source: usize, mut each: impl FnMut(Oriented<W>, u8)) {
-        for chunk in std::mem::take(&mut self.sources[source]) {
-            let mut rest = &chunk[..];
-            while let [a, b, body @ ..] = rest {
-                let header = u16::from_le_bytes([*a, *b]);
-                let kmers = header as usize & MAX_KMERS;
-                let bytes = packed::bytes_for(kmers + self.k - 1);
-                decode(header, kmers, &body[..bytes], self.k, &mut each);
-                rest = &body[bytes..];
+    /// Every super-k-mer of a virtual partition, in ascending order of sources. The memory is freed on the way.
+    pub fn drain(&mut self, _sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
+        for (source, chunks) in self.sources.iter_mut().enumerate() {
+            for chunk in std::mem::take(chunks) {
+                let mut rest = &chunk[..];
+                while let [a, b, body @ ..] = rest {
+                    let header = u16::from_le_bytes([*a, *b]);
+                    let kmers = header as usize & MAX_KMERS;
+                    let (bases, more) = body.split_at(packed::bytes_for(kmers + self.k - 1));
+                    each(source as u32, Record { flags: header & !(MAX_KMERS as u16), kmers, bases });
+                    rest = more;
+                }
             }
         }
     }
 }
 
-/// The k-mers of one super-k-mer.
+/// The k-mers of a super-k-mer with their marks, which are for the canonical text.
 #[inline]
-fn decode<W: Word>(
-    header: u16,
-    kmers: usize,
-    bases: &[u8],
-    k: usize,
-    each: &mut impl FnMut(Oriented<W>, u8),
-) {
+pub fn marked_kmers<W: Word>(record: Record<'_>, k: usize, mut each: impl FnMut(Oriented<W>, u8)) {
     const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;
+    let Record { flags, kmers, bases } = record;
     let mut kmer = Oriented::new(packed::word(bases, 0, k - 1), k);
     for index in 0..kmers {
         kmer = kmer.right(packed::get(bases, index + k - 1), k);
         let mut marks = ALL;
-        if index == 0 && header & LEFT_FOREIGN != 0 {
-            marks &= if header & LEFT_OWNED != 0 { !LOCAL_LEFT } else { !(LOCAL_LEFT | OWNED) };
+        if index == 0 && flags & LEFT_FOREIGN != 0 {
+            marks &= if flags & LEFT_OWNED != 0 { !LOCAL_LEFT } else { !(LOCAL_LEFT | OWNED) };
         }
-        if index == kmers - 1 && header & RIGHT_FOREIGN != 0 {
-            marks &= if header & RIGHT_OWNED != 0 { !LOCAL_RIGHT } else { !(LOCAL_RIGHT | OWNED) };
+        if index == kmers - 1 && flags & RIGHT_FOREIGN != 0 {
+            marks &= if flags & RIGHT_OWNED != 0 { !LOCAL_RIGHT } else { !(LOCAL_RIGHT | OWNED) };
         }
         if !kmer.is_canonical() {
             marks = (marks & OWNED) | ((marks & LOCAL_LEFT) << 1) | ((marks & LOCAL_RIGHT) >> 1);

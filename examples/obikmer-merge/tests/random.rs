@@ -8,7 +8,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use common::{Naive, canonical, kmers, merge, options, revcomp, unitigs};
+use obikmer_merge::MergeOptions;
+use obikmer_merge::graph::Kind;
 use obikmer_merge::query::Query;
+use obikmer_merge::word::Word;
 
 /// A small generator of numbers; the tests need nothing better.
 struct Random(u64);
@@ -128,12 +131,35 @@ fn compare(k: usize, m: usize, seed: u64, ranks: &[usize]) {
         let in_all = naive.kmers.values().filter(|s| s.len() == 3).count();
         assert_eq!(summary.in_all_sources as usize, in_all, "{what}");
         query_all(&out, k, &naive, &mut random);
+        let reference = dir.path().join(format!("reference{ranks}"));
+        merge(ranks, &MergeOptions { graph: Kind::Hashbrown, ..options(k, m, &reference, &inputs) });
+        assert_eq!(files(&out), files(&reference), "the two graphs, {what}");
     }
+}
+
+/// The bytes of all files of an index.
+fn files(index: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<PathBuf> = [index.to_path_buf(), index.join("layer-000")]
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).expect("a directory"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    let name = |path: &Path| path.strip_prefix(index).expect("inside").to_path_buf();
+    files.iter().map(|path| (name(path), std::fs::read(path).expect("read"))).collect()
 }
 
 /// Every k-mer is found with its sources; others are refused.
 fn query_all(index: &Path, k: usize, naive: &Naive, random: &mut Random) {
-    let query = Query::<u64>::open(index).expect("an index");
+    if k > 31 {
+        query_all_of(&Query::<u128>::open(index).expect("an index"), k, naive, random);
+    } else {
+        query_all_of(&Query::<u64>::open(index).expect("an index"), k, naive, random);
+    }
+}
+
+fn query_all_of<W: Word>(query: &Query<W>, k: usize, naive: &Naive, random: &mut Random) {
     let absent: Vec<String> = (0..50).map(|_| random.text(k)).collect();
     let neighbours = naive.kmers.keys().take(50).map(|t| format!("{}A", &t[1..]));
     for text in naive.kmers.keys().cloned().chain(absent).chain(neighbours) {
@@ -148,7 +174,7 @@ fn query_all(index: &Path, k: usize, naive: &Naive, random: &mut Random) {
 
 #[test]
 fn random_genomes() {
-    for (k, m) in [(3, 1), (3, 2), (5, 2), (5, 4), (7, 3), (11, 5), (31, 11)] {
+    for (k, m) in [(3, 1), (3, 2), (5, 2), (5, 4), (7, 3), (11, 5), (31, 11), (33, 11), (47, 17), (63, 31)] {
         for seed in 0..12 {
             compare(k, m, seed, &[1, 2, 3, 7]);
         }
@@ -190,21 +216,15 @@ fn windows_do_not_change_a_byte() {
     let dir = tempfile::tempdir().expect("a directory");
     let inputs: Vec<PathBuf> =
         genomes.iter().enumerate().map(|(i, g)| write(dir.path(), &format!("g{i}.fa"), g, 50)).collect();
-    let mut before: Option<Vec<Vec<u8>>> = None;
+    let mut before = None;
     for window in [1, 100, 1 << 20] {
         let out = dir.path().join(format!("index{window}"));
-        let options = obikmer_merge::MergeOptions { window: Some(window), ..options(7, 3, &out, &inputs) };
+        let options = MergeOptions { window: Some(window), ..options(7, 3, &out, &inputs) };
         merge(3, &options);
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(out.join("layer-000")).expect("a layer") {
-            files.push(entry.expect("an entry").path());
-        }
-        files.sort();
-        assert_eq!(files.len(), 9);
-        files.push(out.join("summary.json"));
-        let bytes: Vec<Vec<u8>> = files.iter().map(|f| std::fs::read(f).expect("read")).collect();
-        assert!(before.as_ref().is_none_or(|b| *b == bytes), "window {window}");
-        before = Some(bytes);
+        let files = files(&out);
+        assert_eq!(files.len(), 9 + 2);
+        assert!(before.as_ref().is_none_or(|b| *b == files), "window {window}");
+        before = Some(files);
     }
 }
 
@@ -220,7 +240,7 @@ fn adding_gives_the_kmers_of_all_at_once() {
         let out = dir.path().join("index");
         let mut naive = Naive::new(k, &genomes);
         let add = |inputs: &[PathBuf], ranks| {
-            let options = obikmer_merge::MergeOptions { add: true, ..options(k, m, &out, inputs) };
+            let options = MergeOptions { add: true, ..options(k, m, &out, inputs) };
             merge(ranks, &options)
         };
         merge(first, &options(k, m, &out, &inputs[..2]));

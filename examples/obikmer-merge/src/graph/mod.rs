@@ -1,58 +1,50 @@
-//! The de Bruijn graph of one partition, behind a small trait: a table of another kind can stand beside the hash set.
+//! The de Bruijn graph of a rank's partition, behind a small trait: two implementations with the same results.
 
 mod hashset;
+mod junction;
 mod mixer;
-mod walk;
 
 pub use hashset::HashSetGraph;
+pub use junction::{JunctionGraph, Texts};
 pub use mixer::Mixer;
 
-use crate::kmer::Oriented;
+use crate::error::Result;
+use crate::kmer::Lengths;
+use crate::partitions::Partitions;
+use crate::pieces::Assembly;
 use crate::sets::Sets;
+use crate::store::Store;
 use crate::word::Word;
 
-/// Why a path of owned k-mers stops at one of its ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop<W> {
-    /// Nothing joins: a dead end, a branch, or a hairpin.
-    End,
-    /// The junction belongs to another partition, which knows. The k-mer at this end.
-    Foreign(W),
-    /// A k-mer joins that another partition owns: this one.
-    Ghost(W),
+/// A super-k-mer.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    /// The flags of [`cut`](crate::cut).
+    pub flags: u16,
+    /// Its k-mers.
+    pub kmers: usize,
+    /// Its bases, packed.
+    pub bases: &'a [u8],
 }
 
-/// Owned k-mers that join one another, as far as they do.
-pub struct Path<'a, W> {
-    /// The first k-mer, then one base for each further one.
-    pub codes: &'a [u8],
-    /// The set of sources of each k-mer.
-    pub sets: &'a [u32],
-    /// What is at the left and at the right end; nothing if the last k-mer joins the first.
-    pub stops: Option<[Stop<W>; 2]>,
+/// Which implementation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Kind {
+    /// Tables of junctions, one virtual partition at a time.
+    #[default]
+    Junction,
+    /// Sets of k-mers, all of a rank's at once, as in seed 000.
+    Hashbrown,
 }
 
-/// The k-mers of one partition, with what the unitigs need to know of them.
-///
-/// Marks are those of [`store`](crate::store). Whoever is not owned is a *ghost*: owned by another partition, here
-/// because one of its junctions is.
-pub trait Graph<W: Word> {
-    /// Add a k-mer of a source; marks are for its canonical text. Sources come in ascending order.
-    fn add(&mut self, kmer: Oriented<W>, marks: u8, source: u32);
-    /// All k-mers are in; to be called before anything below.
-    fn seal(&mut self);
-    /// Take a k-mer out.
-    fn remove(&mut self, kmer: W);
-    /// Number of k-mers, ghosts included.
-    fn len(&self) -> usize;
-    /// Is there none?
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// All ghosts.
-    fn ghosts(&self, each: &mut dyn FnMut(W));
-    /// Every path once, in any order and direction; and every pair of ghosts that join. To be called once.
-    fn paths(&self, path: &mut dyn FnMut(Path<'_, W>), ghosts: &mut dyn FnMut(W, W));
-    /// What the sets' numbers mean.
-    fn sets(&self) -> &Sets;
+/// The k-mers of one rank, with what the pieces of unitigs need to know of them.
+pub trait Graph<W: Word>: Sized {
+    /// Are all virtual partitions filled before the pieces of the first are asked for? Otherwise each in turn.
+    const WHOLE: bool;
+    /// An empty graph of this rank.
+    fn new(lengths: Lengths, partitions: Partitions, rank: usize) -> Self;
+    /// Take in what `store` has for virtual partition `sub` of this rank. K-mers taken, repeats included.
+    fn fill(&mut self, sub: usize, store: &mut Store, sets: &mut Sets) -> u64;
+    /// The pieces of a virtual partition that was filled, in the order of their texts. To be called once for each.
+    fn pieces(&mut self, sub: usize, sets: &mut Sets, out: &mut Assembly<W>) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The graph of seed 000: a hash set of k-mers with one byte of flags each. Neighbours are found by probing for the
+//! The set of k-mers of one virtual partition, with one byte of flags each. Neighbours are found by probing for the
 //! four k-mers on a side; no edge is stored.
 //!
 //! The hash of a k-mer is that of its inner k − 2 bases (canonical; their number is odd, so no inner word is its own
@@ -13,9 +13,8 @@ use std::cell::Cell;
 
 use hashbrown::HashTable;
 
-use super::mixer::mix;
-use super::walk::Walkers;
-use super::{Graph, Path};
+use super::walk::{Path, Walkers};
+use crate::graph::mixer::mix;
 use crate::kmer::Oriented;
 use crate::sets::{EMPTY, Sets};
 use crate::store::{LOCAL_LEFT, LOCAL_RIGHT, OWNED};
@@ -90,10 +89,9 @@ impl<W: Word> Node<W> {
 }
 
 /// See the module.
-pub struct HashSetGraph<W> {
+pub struct KmerSet<W> {
     k: usize,
     nodes: HashTable<Node<W>>,
-    sets: Sets,
     queue: Vec<(Oriented<W>, u8, u32)>,
     next: usize,
     groups: Groups,
@@ -113,12 +111,12 @@ fn hash_right<W: Word>(kmer: Oriented<W>, k: usize) -> u64 {
     mix((kmer.forward & W::mask(k - 2)).min(kmer.reverse >> 4).fold())
 }
 
-impl<W: Word> HashSetGraph<W> {
+impl<W: Word> KmerSet<W> {
     /// An empty graph.
     pub fn new(k: usize) -> Self {
         let nodes = HashTable::new();
         let groups = Groups::of(&nodes);
-        Self { k, nodes, sets: Sets::default(), queue: Vec::with_capacity(QUEUE), next: 0, groups }
+        Self { k, nodes, queue: Vec::with_capacity(QUEUE), next: 0, groups }
     }
 
     /// Length of the k-mers.
@@ -130,7 +128,7 @@ impl<W: Word> HashSetGraph<W> {
         self.nodes.iter()
     }
 
-    fn insert(&mut self, (kmer, marks, source): (Oriented<W>, u8, u32)) {
+    fn insert(&mut self, (kmer, marks, source): (Oriented<W>, u8, u32), sets: &mut Sets) {
         let (k, canonical) = (self.k, kmer.canonical());
         let buckets = self.nodes.num_buckets();
         let node = self
@@ -138,7 +136,7 @@ impl<W: Word> HashSetGraph<W> {
             .entry(hash(kmer, k), |node| node.kmer == canonical, |node| hash(Oriented::new(node.kmer, k), k))
             .or_insert_with(|| Node { kmer: canonical, set: EMPTY, flags: Cell::new(marks) })
             .into_mut();
-        node.set = self.sets.with(node.set, source);
+        node.set = sets.with(node.set, source);
         if self.nodes.num_buckets() != buckets {
             self.groups = Groups::of(&self.nodes);
         }
@@ -194,9 +192,11 @@ impl<W: Word> HashSetGraph<W> {
     }
 }
 
-impl<W: Word> Graph<W> for HashSetGraph<W> {
+impl<W: Word> KmerSet<W> {
+    /// Add a k-mer of a source; marks are those of [`store`](crate::store), for its canonical text. Sources come in
+    /// ascending order.
     #[inline]
-    fn add(&mut self, kmer: Oriented<W>, marks: u8, source: u32) {
+    pub fn add(&mut self, kmer: Oriented<W>, marks: u8, source: u32, sets: &mut Sets) {
         self.groups.prefetch(hash(kmer, self.k));
         if self.queue.len() < QUEUE {
             self.queue.push((kmer, marks, source));
@@ -204,34 +204,26 @@ impl<W: Word> Graph<W> for HashSetGraph<W> {
         }
         let oldest = std::mem::replace(&mut self.queue[self.next], (kmer, marks, source));
         self.next = (self.next + 1) % QUEUE;
-        self.insert(oldest);
+        self.insert(oldest, sets);
     }
 
-    fn seal(&mut self) {
+    /// All k-mers are in; to be called before anything below.
+    pub fn seal(&mut self, sets: &mut Sets) {
         let mut queue = std::mem::take(&mut self.queue);
         queue.rotate_left(self.next);
         self.next = 0;
         for waiting in queue {
-            self.insert(waiting);
+            self.insert(waiting, sets);
         }
     }
 
-    fn remove(&mut self, kmer: W) {
-        let hash = hash(Oriented::new(kmer, self.k), self.k);
-        if let Ok(found) = self.nodes.find_entry(hash, |node| node.kmer == kmer) {
-            found.remove();
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
-    fn ghosts(&self, each: &mut dyn FnMut(W)) {
+    /// All ghosts.
+    pub fn ghosts(&self, each: &mut dyn FnMut(W)) {
         self.nodes().filter(|node| !node.has(OWNED)).for_each(|node| each(node.kmer));
     }
 
-    fn paths(&self, path: &mut dyn FnMut(Path<'_, W>), ghosts: &mut dyn FnMut(W, W)) {
+    /// Every path once, in any order and direction; and every pair of ghosts that join. To be called once.
+    pub fn paths(&self, path: &mut dyn FnMut(Path<'_, W>), ghosts: &mut dyn FnMut(W, W)) {
         // What every side joins; looks wait in a queue for their group.
         let mut queue: [Option<(&Node<W>, Oriented<W>)>; QUEUE] = [None; QUEUE];
         let mut next = 0;
@@ -262,10 +254,6 @@ impl<W: Word> Graph<W> for HashSetGraph<W> {
                 }
             }
         }
-    }
-
-    fn sets(&self) -> &Sets {
-        &self.sets
     }
 }
 

@@ -4,11 +4,31 @@
 //! walker is still under way; then each finds its last k-mer visited, and the walker that began at the lower one reports
 //! the path. A k-mer that no walker has visited in the end lies in a circle.
 
-use super::hashset::{HashSetGraph, Node, Side, VISITED};
-use super::{Path, Stop};
+use super::table::{KmerSet, Node, Side, VISITED};
 use crate::kmer::Oriented;
 use crate::store::OWNED;
 use crate::word::Word;
+
+/// Why a path of owned k-mers stops at one of its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop<W> {
+    /// Nothing joins: a dead end, a branch, or a hairpin.
+    End,
+    /// The junction belongs to another virtual partition, which knows. The k-mer at this end.
+    Foreign(W),
+    /// A k-mer joins that another virtual partition owns: this one.
+    Ghost(W),
+}
+
+/// Owned k-mers that join one another, as far as they do.
+pub struct Path<'a, W> {
+    /// The first k-mer, then one base for each further one.
+    pub codes: &'a [u8],
+    /// The set of sources of each k-mer.
+    pub sets: &'a [u32],
+    /// What is at the left and at the right end; nothing if the last k-mer joins the first.
+    pub stops: Option<[Stop<W>; 2]>,
+}
 
 /// Walkers under way.
 const WALKERS: usize = 16;
@@ -26,14 +46,14 @@ struct Walker<'a, W> {
 
 /// All walkers of a graph.
 pub(super) struct Walkers<'a, 'b, W> {
-    graph: &'a HashSetGraph<W>,
+    graph: &'a KmerSet<W>,
     report: &'b mut dyn FnMut(Path<'_, W>),
     walkers: Vec<Walker<'a, W>>,
 }
 
 impl<'a, 'b, W: Word> Walkers<'a, 'b, W> {
     /// Paths go to `report`.
-    pub fn new(graph: &'a HashSetGraph<W>, report: &'b mut dyn FnMut(Path<'_, W>)) -> Self {
+    pub fn new(graph: &'a KmerSet<W>, report: &'b mut dyn FnMut(Path<'_, W>)) -> Self {
         Self { graph, report, walkers: Vec::with_capacity(WALKERS) }
     }
 
