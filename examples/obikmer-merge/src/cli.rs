@@ -85,7 +85,10 @@ pub struct Merge {
     /// Tell on standard error how long the phases of rank 0 take
     #[arg(long, short)]
     pub verbose: bool,
-    /// FASTA or FASTQ files, plain or gzip, or indexes
+    /// Each record of a FASTA file is a source, named by the first word of its header
+    #[arg(long)]
+    pub each_record: bool,
+    /// FASTA or FASTQ files, plain or gzip, or indexes; @FILE: those that FILE lists, one per line
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
 }

@@ -1,5 +1,6 @@
 //! What there is to read, and who reads it: rank 0 looks at the inputs and shares the work out by bytes.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::kmer::Lengths;
-use crate::layer;
+use crate::{layer, records};
 
 /// The genomes bundled with this crate.
 pub static BUNDLED: [(&str, &[u8]); 6] = [
@@ -69,6 +70,9 @@ pub struct Inputs {
     pub indexes: Vec<(Index, u32)>,
     /// What to read, with its weight in bytes.
     units: Vec<(Unit, u64)>,
+    /// The names again, to find one that is there already.
+    #[serde(skip)]
+    names: HashSet<String>,
 }
 
 /// The name of a file's source.
@@ -90,9 +94,9 @@ impl Inputs {
     }
 
     fn source(&mut self, name: String, path: &Path) -> Result<u32> {
-        if self.sources.contains(&name) {
+        if !self.names.insert(name.clone()) {
             return Err(Error::Usage(format!(
-                "{}: there is a source named {name} already; sources are told apart by their file names: rename one",
+                "{}: there is a source named {name} already; sources are told apart by their names: rename one",
                 path.display()
             )));
         }
@@ -103,10 +107,12 @@ impl Inputs {
     /// Names of sources without anything to read.
     pub fn reserve_sources(&mut self, names: &[String]) {
         self.sources.extend_from_slice(names);
+        self.names.extend(names.iter().cloned());
     }
 
-    /// Add what a path names: a sequence file or an index.
-    pub fn add(&mut self, path: &Path, lengths: Lengths) -> Result<()> {
+    /// Add what a path names: a sequence file or an index. With `each_record` each record of a plain FASTA file is a
+    /// source of its own.
+    pub fn add(&mut self, path: &Path, lengths: Lengths, each_record: bool) -> Result<()> {
         if path.is_dir() {
             if !Index::is_there(path) {
                 return Err(Error::Usage(format!("{}: a directory, but no index", path.display())));
@@ -130,6 +136,9 @@ impl Inputs {
             .take(2)
             .read_to_end(&mut first)
             .context(|| format!("cannot read {}", path.display()))?;
+        if each_record && !first.is_empty() {
+            return self.add_records(path, file, first[0]);
+        }
         let source = self.source(source_name(path)?, path)?;
         let file = self.files.len();
         self.files.push(path.to_path_buf());
@@ -151,6 +160,33 @@ impl Inputs {
         };
         self.units.push(unit);
         Ok(())
+    }
+
+    /// Every record of a plain FASTA file as a source.
+    fn add_records(&mut self, path: &Path, file: File, first: u8) -> Result<()> {
+        if first != b'>' {
+            return Err(Error::Usage(format!(
+                "{}: --each-record reads plain FASTA only: decompress or convert it",
+                path.display()
+            )));
+        }
+        let number = self.files.len();
+        self.files.push(path.to_path_buf());
+        let mut begin = None;
+        let end = records::headers(path, file, &mut |at, name| {
+            self.end_record(begin, at);
+            let source = self.source(name.to_owned(), path)?;
+            begin = Some((number, source, at));
+            Ok(())
+        })?;
+        self.end_record(begin, end);
+        Ok(())
+    }
+
+    fn end_record(&mut self, begun: Option<(usize, u32, u64)>, end: u64) {
+        if let Some((file, source, begin)) = begun {
+            self.units.push((Unit::Fasta { file, source, begin, end }, end - begin));
+        }
     }
 
     /// Add layers of an index whose sources have numbers from `first` on.
@@ -197,8 +233,10 @@ impl Inputs {
         let mut at = 0;
         for (unit, bytes) in plain {
             let (from, to) = (begin.max(at), end.min(at + bytes));
-            if let (Unit::Fasta { file, source, .. }, true) = (unit, from < to) {
-                mine.push(Unit::Fasta { file: *file, source: *source, begin: from - at, end: to - at });
+            if let (Unit::Fasta { file, source, begin, .. }, true) = (unit, from < to) {
+                let offset = begin + from - at;
+                let end = offset + (to - from);
+                mine.push(Unit::Fasta { file: *file, source: *source, begin: offset, end });
             }
             at += bytes;
         }

@@ -8,7 +8,7 @@
 //!
 //! | module | answers |
 //! |---|---|
-//! | [`input`], [`read`], [`fasta`] | what there is to read, who reads it, and how |
+//! | [`input`], [`read`], [`fasta`], [`records`] | what there is to read, who reads it, and how |
 //! | [`word`], [`kmer`], [`packed`], [`minimizer`], [`partitions`] | how sequences are words; which partition a word belongs to |
 //! | [`cut`], [`route`], [`store`] | super-k-mers: made, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
@@ -41,6 +41,7 @@ pub mod partitions;
 pub mod pieces;
 pub mod query;
 pub mod read;
+pub mod records;
 pub mod route;
 pub mod sets;
 pub mod store;

@@ -114,7 +114,7 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
-    let Merge { k, m, out, force, add, graph, verbose, inputs } = merge;
+    let Merge { k, m, out, force, add, graph, verbose, each_record, inputs } = merge;
     let graph = match graph {
         cli::Graph::Junction => Kind::Junction,
         cli::Graph::Hashbrown => Kind::Hashbrown,
@@ -124,7 +124,7 @@ fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    Ok(MergeOptions { k, m, out, force, add, inputs, budget, window: None, graph, verbose })
+    Ok(MergeOptions { k, m, out, force, add, inputs, budget, each_record, window: None, graph, verbose })
 }
 
 fn writing(source: std::io::Error) -> Error {

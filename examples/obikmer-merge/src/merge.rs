@@ -42,8 +42,10 @@ pub struct MergeOptions {
     pub force: bool,
     /// Add to the index that is there.
     pub add: bool,
-    /// Sequence files and indexes; none: the bundled genomes.
+    /// Sequence files and indexes, or `@FILE` for a list of them; none: the bundled genomes.
     pub inputs: Vec<PathBuf>,
+    /// Each record of a FASTA file is a source of its own, named by its identifier.
+    pub each_record: bool,
     /// The job's memory budget in bytes, if it has one: messages are gathered accordingly.
     pub budget: Option<u64>,
     /// Bytes gathered before an exchange; by default chosen by the budget.
@@ -136,7 +138,7 @@ type Stages = (Lengths, Option<Index>, Vec<Inputs>);
 
 fn plan_new(options: &MergeOptions) -> Result<Stages> {
     let mut k = options.k;
-    for input in options.inputs.iter().filter(|i| Index::is_there(i)) {
+    for input in listed(&options.inputs)?.iter().filter(|i| Index::is_there(i)) {
         if k.is_none() {
             k = Some(Index::open(input)?.meta.k);
         }
@@ -180,10 +182,24 @@ fn new_inputs(options: &MergeOptions, lengths: Lengths, before: &[String]) -> Re
     }
     let mut inputs = Inputs::default();
     inputs.reserve_sources(before);
-    for path in &options.inputs {
-        inputs.add(path, lengths)?;
+    for path in listed(&options.inputs)? {
+        inputs.add(&path, lengths, options.each_record)?;
     }
     Ok(inputs)
+}
+
+/// The inputs; `@FILE` stands for those that the file lists, one per line.
+fn listed(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let Some(list) = input.to_str().and_then(|name| name.strip_prefix('@')) else {
+            all.push(input.clone());
+            continue;
+        };
+        let text = std::fs::read_to_string(list).context(|| format!("cannot read the list {list}"))?;
+        all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(PathBuf::from));
+    }
+    Ok(all)
 }
 
 /// A name beside `out`, on the same file system.
@@ -288,41 +304,42 @@ fn run<W: Texts>(
             agree(comm, std::mem::replace(&mut result, Ok(())))?;
         }
     }
-    let shares = gather(comm, result.map(|()| share))?;
-    let summary = Summary::new(plan.lengths.k, plan.sources(), &shares);
-    let finished = if comm.rank() == 0 { Some(finish(plan, options, comm.size(), &summary)) } else { None };
-    let message = finished.as_ref().map(|f| f.as_ref().err().map(ToString::to_string));
-    match (comm.broadcast_value(0, message)?, finished) {
-        (_, Some(Err(error))) => Err(error),
-        (Some(message), _) => Err(Error::Elsewhere { rank: 0, message }),
-        (None, _) => Ok(summary),
-    }
+    finish_all(comm, options, plan, result.map(|()| share))
 }
 
-/// Every rank's share, if all have one.
-fn gather(comm: &Communicator, mine: Result<Share>) -> Result<Vec<Share>> {
+/// Rank 0 learns what every rank has, and completes the index; all learn the outcome.
+fn finish_all(
+    comm: &Communicator,
+    options: &MergeOptions,
+    plan: &Plan,
+    mine: Result<Share>,
+) -> Result<Summary> {
     let sent: std::result::Result<&Share, String> = mine.as_ref().map_err(ToString::to_string);
-    let bytes = serde_json::to_vec(&sent).map_err(|e| Error::Internal(e.to_string()))?;
-    let (all, counts) = comm.allgatherv(&bytes)?;
-    let mut rest = &all[..];
-    let mut shares = Vec::with_capacity(counts.len());
-    let mut mine = Some(mine);
-    for (rank, count) in counts.into_iter().enumerate() {
-        let (part, more) = rest.split_at(count);
-        rest = more;
-        let share: std::result::Result<Share, String> =
-            serde_json::from_slice(part).map_err(|e| Error::Internal(e.to_string()))?;
-        match share {
-            Ok(share) => shares.push(share),
-            Err(_) if rank == comm.rank() && mine.as_ref().is_some_and(Result::is_err) => {
-                if let Some(Err(error)) = mine.take() {
-                    return Err(error);
-                }
-            }
-            Err(message) => return Err(Error::Elsewhere { rank, message }),
+    let shares = comm.gather_value(0, &sent.cloned())?;
+    let mut own = None;
+    let outcome = shares.map(|shares| {
+        let mut good = Vec::with_capacity(shares.len());
+        for (rank, share) in shares.into_iter().enumerate() {
+            good.push(share.map_err(|message| (rank, message))?);
         }
+        let summary = Summary::new(plan.lengths.k, plan.sources(), &good);
+        match finish(plan, options, comm.size(), &summary) {
+            Ok(()) => Ok(summary),
+            Err(error) => {
+                let message = error.to_string();
+                own = Some(error);
+                Err((0, message))
+            }
+        }
+    });
+    match comm.broadcast_value(0, outcome)? {
+        Ok(summary) => Ok(summary),
+        Err((rank, _)) if rank == comm.rank() => {
+            let lost = || Error::Internal("a rank failed without an error".into());
+            Err(mine.err().or(own).unwrap_or_else(lost))
+        }
+        Err((rank, message)) => Err(Error::Elsewhere { rank, message }),
     }
-    Ok(shares)
 }
 
 /// Rank 0, when all files are written: give the directory its name.

@@ -134,7 +134,7 @@ impl Packed {
         }
         // The bits behind the end are zero: the next bases are put there.
         if let Some(last) = self.bytes.last_mut()
-            && self.bases % 4 != 0
+            && !self.bases.is_multiple_of(4)
         {
             *last &= !0 << (8 - 2 * (self.bases % 4));
         }

@@ -157,3 +157,45 @@ fn a_failing_disk_ends_all_ranks() {
     let results = merge_all(3, &options(7, 4, &out, &[input]));
     assert!(results.iter().all(Result::is_err));
 }
+
+/// Each record of a file as a source is as good as a file for each; so is a list of them.
+#[test]
+fn records_and_lists_are_sources() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let together = put(dir.path(), "all.fa", &fasta("\n"));
+    let mut list = String::new();
+    for (i, sequence) in SEQUENCES.iter().enumerate() {
+        let path = put(dir.path(), &format!("r{i}"), format!(">x\n{sequence}\n").as_bytes());
+        list.push_str(&format!("{}\n\n", path.display()));
+    }
+    let list = put(dir.path(), "list", list.as_bytes());
+    for ranks in [1, 2, 5] {
+        let (a, b) = (dir.path().join(format!("a{ranks}")), dir.path().join(format!("b{ranks}")));
+        let records =
+            MergeOptions { each_record: true, ..options(7, 3, &a, std::slice::from_ref(&together)) };
+        let summary = merge(ranks, &records);
+        assert_eq!(summary.sources.len(), SEQUENCES.len());
+        let names: Vec<&str> = summary.sources.iter().map(|s| &s.name[..]).collect();
+        assert_eq!(names, ["r0", "r1", "r2"]);
+        for (i, sequence) in SEQUENCES.iter().enumerate() {
+            let alone = Naive::new(7, &[vec![sequence.to_string()]]);
+            assert_eq!(summary.sources[i].kmers as usize, alone.kmers.len(), "{i}");
+        }
+        assert_eq!(summary, merge(ranks, &options(7, 3, &b, &[format!("@{}", list.display()).into()])));
+        assert_eq!(kmers(&a), kmers(&b));
+    }
+    let packed = put(dir.path(), "x.fa.gz", &gzip(&fasta("\n")));
+    let out = dir.path().join("out");
+    refused(
+        2,
+        &MergeOptions { each_record: true, ..options(7, 3, &out, &[packed]) },
+        &["x.fa.gz", "decompress"],
+    );
+    let twice = put(dir.path(), "twice.fa", b">a b\nACGT\n>a c\nACGT\n");
+    refused(
+        2,
+        &MergeOptions { each_record: true, ..options(7, 3, &out, &[twice]) },
+        &["twice.fa", "named a"],
+    );
+    refused(2, &options(7, 3, &out, &["@nothing".into()]), &["nothing"]);
+}

@@ -65,10 +65,9 @@ impl<W: Texts> Distinct<W> {
     #[inline]
     pub fn add(&mut self, record: Record<'_>, source: u32, sets: &mut Sets) {
         let most = W::Text::CAPACITY + 1 - self.k;
-        let left = u8::from(record.flags & LEFT_FOREIGN != 0) * FOREIGN
-            | u8::from(record.flags & LEFT_OWNED != 0) * KEPT;
-        let right = u8::from(record.flags & RIGHT_FOREIGN != 0) * FOREIGN
-            | u8::from(record.flags & RIGHT_OWNED != 0) * KEPT;
+        let flag = |wire: u16, flag: u8| if record.flags & wire != 0 { flag } else { 0 };
+        let left = flag(LEFT_FOREIGN, FOREIGN) | flag(LEFT_OWNED, KEPT);
+        let right = flag(RIGHT_FOREIGN, FOREIGN) | flag(RIGHT_OWNED, KEPT);
         // Longer ones in parts: at the seam a part ends like a sequence, and the junction there sees both k-mers.
         let mut first = 0;
         while first < record.kmers {
