@@ -12,9 +12,34 @@ pub const EMPTY: u32 = 0;
 pub struct Sets {
     nodes: Vec<(u32, u32)>,
     children: HashMap<u64, u32, Mixer>,
-    /// The last answer: consecutive k-mers mostly ask the same.
-    last: (u32, u32, u32),
     unions: HashMap<u64, u32, Mixer>,
+    added: Cache,
+    united: Cache,
+}
+
+/// The latest answers, each question having one place: what is asked is mostly what was asked a moment ago.
+struct Cache(Vec<(u64, u32)>);
+
+impl Cache {
+    const PLACES: usize = 512;
+
+    #[inline]
+    fn place(&mut self, question: u64) -> &mut (u64, u32) {
+        let at = (question.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize;
+        &mut self.0[at]
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        // No question has all bits set: no set has that number.
+        Self(vec![(u64::MAX, 0); Self::PLACES])
+    }
+}
+
+#[inline]
+fn pair(a: u32, b: u32) -> u64 {
+    (u64::from(a) << 32) | u64::from(b)
 }
 
 impl Default for Sets {
@@ -22,8 +47,9 @@ impl Default for Sets {
         Self {
             nodes: vec![(EMPTY, u32::MAX)],
             children: HashMap::default(),
-            last: (u32::MAX, 0, 0),
             unions: HashMap::default(),
+            added: Cache::default(),
+            united: Cache::default(),
         }
     }
 }
@@ -32,11 +58,13 @@ impl Sets {
     /// `set` with `source`, which is at least its largest member.
     #[inline]
     pub fn with(&mut self, set: u32, source: u32) -> u32 {
-        if self.last.0 == set && self.last.1 == source {
-            return self.last.2;
+        let question = pair(set, source);
+        let place = self.added.place(question);
+        if place.0 == question {
+            return place.1;
         }
         let answer = self.find_or_add(set, source);
-        self.last = (set, source, answer);
+        *self.added.place(question) = (question, answer);
         answer
     }
 
@@ -46,7 +74,7 @@ impl Sets {
             return set;
         }
         let next = self.nodes.len() as u32;
-        let found = *self.children.entry(u64::from(set) << 32 | u64::from(source)).or_insert(next);
+        let found = *self.children.entry(pair(set, source)).or_insert(next);
         if found == next {
             self.nodes.push((set, source));
         }
@@ -54,6 +82,7 @@ impl Sets {
     }
 
     /// The set of what either has.
+    #[inline]
     pub fn union(&mut self, a: u32, b: u32) -> u32 {
         if a == b || b == EMPTY {
             return a;
@@ -61,17 +90,24 @@ impl Sets {
         if a == EMPTY {
             return b;
         }
-        let key = u64::from(a.min(b)) << 32 | u64::from(a.max(b));
-        if let Some(&known) = self.unions.get(&key) {
-            return known;
+        let question = pair(a.min(b), a.max(b));
+        let place = self.united.place(question);
+        if place.0 == question {
+            return place.1;
         }
+        let answer = self.unions.get(&question).copied().unwrap_or_else(|| self.unite(a, b));
+        self.unions.insert(question, answer);
+        *self.united.place(question) = (question, answer);
+        answer
+    }
+
+    #[cold]
+    fn unite(&mut self, a: u32, b: u32) -> u32 {
         let mut members = self.members(a);
         members.extend(self.members(b));
         members.sort_unstable();
         members.dedup();
-        let union = self.of_members(&members);
-        self.unions.insert(key, union);
-        union
+        self.of_members(&members)
     }
 
     /// The number of the set with these members, ascending.
