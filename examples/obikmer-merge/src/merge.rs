@@ -14,10 +14,11 @@ use crate::input::Inputs;
 use crate::join::Joined;
 use crate::kmer::Lengths;
 use crate::layer::{path, write_kmers, write_sources, write_unitigs};
+use crate::minimizer::Partitions;
 use crate::old::{self, Old};
 use crate::pieces::{self, Pieces};
 use crate::route::{Router, window};
-use crate::store::{OWNED, Store};
+use crate::store::{self, OWNED, Store};
 use crate::summary::{Share, Summary};
 use crate::word::Word;
 use crate::{border, join, read};
@@ -359,12 +360,13 @@ impl<W: Word> Job<'_, W> {
         let (comm, lengths) = (self.comm, self.plan.lengths);
         let mut clock = Clock::new(self.options.verbose && comm.rank() == 0);
 
-        let store = Store::new(lengths.k, inputs.sources.len());
-        let bytes = self.options.window.unwrap_or_else(|| window(comm.size(), self.options.budget));
-        let mut router = Router::new(comm, store, bytes);
+        let partitions = Partitions::with_subs(comm.size(), 1);
+        let store = Store::new(lengths.k, inputs.sources.len(), partitions.subs());
+        let bytes = self.options.window.unwrap_or_else(|| window(self.options.budget));
+        let mut router = Router::new(comm, partitions, lengths.k, store, bytes);
         let units = inputs.share(comm.rank(), comm.size());
         let report = |done, total| (self.progress)("read", done, total);
-        let state = read::read(inputs, &units, lengths, comm.size(), &mut router, &report);
+        let state = read::read(inputs, &units, lengths, partitions, &mut router, &report);
         let (mut store, rounds) = router.finish(state)?;
         clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
 
@@ -373,7 +375,7 @@ impl<W: Word> Job<'_, W> {
             Err(error) => (None, Err(error)),
         };
         let mut graph = HashSetGraph::new(lengths.k);
-        self.fill(&mut graph, &mut store, inputs.sources.len(), &mut old);
+        self.fill(&mut graph, &mut store, &mut old);
         drop(store);
         clock.tick(|| format!("k-mers of {} sources into one set of {}", inputs.sources.len(), graph.len()));
         if last && layer > 0 {
@@ -417,24 +419,28 @@ impl<W: Word> Job<'_, W> {
         Old::open(dir, layer, self.place).map(Some)
     }
 
-    /// All sources' k-mers into the graph, source by source.
-    fn fill(&self, graph: &mut HashSetGraph<W>, store: &mut Store, sources: usize, old: &mut Option<Old<W>>) {
-        let total = store.kmers();
-        let mut done = 0;
-        for source in 0..sources {
-            let number = source as u32;
-            store.drain(source, |kmer, marks| {
-                done += 1;
-                if let Some(old) = old
-                    && marks & OWNED != 0
-                    && old.absorb(kmer.canonical(), number)
-                {
-                    return;
+    /// All k-mers into the graph, source by source.
+    fn fill(&self, graph: &mut HashSetGraph<W>, store: &mut Store, old: &mut Option<Old<W>>) {
+        let (total, k) = (store.kmers(), self.plan.lengths.k);
+        let (mut done, mut now) = (0, None);
+        for sub in 0..store.subs() {
+            store.drain(sub, |source, header, kmers, bases| {
+                store::kmers(header, bases, k, |kmer, marks| {
+                    if let Some(old) = old
+                        && marks & OWNED != 0
+                        && old.absorb(kmer.canonical(), source)
+                    {
+                        return;
+                    }
+                    graph.add(kmer, marks, source);
+                });
+                if now.replace(source) != Some(source) {
+                    (self.progress)("merge", done, total);
                 }
-                graph.add(kmer, marks, number);
+                done += kmers as u64;
             });
-            (self.progress)("merge", done, total);
         }
+        (self.progress)("merge", done, total);
         graph.seal();
     }
 
