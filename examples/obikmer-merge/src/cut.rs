@@ -1,15 +1,16 @@
 //! Cutting sequences into super-k-mers by the minimizers of their junctions.
 //!
-//! Consecutive junctions of one partition make a super-k-mer, extended by one base on each side where the sequence
-//! goes on: so the partition sees every k-mer at every one of its junctions. The k-mer at such an extended end lies
-//! in two partitions; the one of its own minimizer, the lower of its two junctions', owns it.
+//! Consecutive junctions of one virtual partition make a super-k-mer, extended by one base on each side where the
+//! sequence goes on: so the partition sees every k-mer at every one of its junctions. The k-mer at such an extended end
+//! lies in two partitions; the one of its own minimizer, the lower of its two junctions', owns it.
 //!
 //! A super-k-mer on the wire: a little-endian `u16` (low 12 bits: number of k-mers; then the four bits below), and
 //! its bases, packed.
 
-use crate::kmer::{BREAK, CODE, Lengths};
-use crate::minimizer::{Windows, partition};
+use crate::kmer::{BREAK, Lengths};
+use crate::minimizer::{Partitions, Windows};
 use crate::packed;
+use crate::simd::{self, Level};
 
 /// The first k-mer's left junction lies in another partition.
 pub const LEFT_FOREIGN: u16 = 1 << 12;
@@ -22,9 +23,8 @@ pub const RIGHT_OWNED: u16 = 1 << 15;
 /// Most k-mers in one super-k-mer.
 pub const MAX_KMERS: usize = (1 << 12) - 1;
 
-/// Windows handled at a time: long sequences go in slices, so that no buffer grows with them and a full window of
-/// messages is noticed in time.
-const SLICE: usize = 16 * 1024;
+/// Letters handled at a time: few enough for all that is made of them on the way to stay in the cache.
+const SLICE: usize = 4096;
 
 /// Bytes of a super-k-mer of `kmers` k-mers, header included.
 #[inline]
@@ -36,8 +36,10 @@ pub fn encoded_len(kmers: usize, k: usize) -> usize {
 pub trait Sink {
     /// Its error.
     type Error;
-    /// Room for a super-k-mer of partition `to`.
-    fn buffer(&mut self, to: usize) -> &mut Vec<u8>;
+    /// The codes, none a break, that the following super-k-mers are cut from.
+    fn run(&mut self, codes: &[u8]);
+    /// A super-k-mer for a virtual partition: where it begins in the run, and its header.
+    fn super_kmer(&mut self, virtual_partition: usize, first: usize, header: u16);
     /// After each slice: a good moment to send what has gathered.
     fn slice_done(&mut self) -> Result<(), Self::Error>;
 }
@@ -45,114 +47,133 @@ pub trait Sink {
 /// Cuts sequences; keeps its buffers.
 pub struct Cutter {
     lengths: Lengths,
-    partitions: usize,
+    partitions: Partitions,
+    level: Level,
+    /// Codes to be cut, breaks among them: at first the last k − 1 or fewer of the slice before.
     codes: Vec<u8>,
-    packed: Vec<u8>,
     windows: Windows,
+    changes: Vec<u64>,
 }
 
 impl Cutter {
-    /// For so many partitions.
-    pub fn new(lengths: Lengths, partitions: usize) -> Self {
-        Self { lengths, partitions, codes: Vec::new(), packed: Vec::new(), windows: Windows::default() }
+    /// For these partitions.
+    pub fn new(lengths: Lengths, partitions: Partitions) -> Self {
+        Self {
+            lengths,
+            partitions,
+            level: Level::widest(),
+            codes: Vec::new(),
+            windows: Windows::default(),
+            changes: Vec::new(),
+        }
     }
 
-    /// Cut a sequence of letters. Letters other than ACGT break it. The number of its k-mers.
-    pub fn letters<S: Sink>(&mut self, letters: &[u8], sink: &mut S) -> Result<u64, S::Error> {
-        let mut codes = std::mem::take(&mut self.codes);
-        let result = self.overlapping(letters.len(), |this, from, to| {
-            codes.clear();
-            codes.extend(letters[from..to].iter().map(|&b| CODE[b as usize]));
-            let k = this.lengths.k;
-            let mut kmers = 0;
-            for run in codes.split(|&c| c == BREAK).filter(|run| run.len() >= k) {
-                this.run(run, sink);
-                kmers += (run.len() + 1 - k) as u64;
-            }
-            sink.slice_done()?;
-            Ok(kmers)
-        });
-        self.codes = codes;
-        result
-    }
-
-    /// Cut a sequence of codes without breaks. The number of its k-mers.
-    pub fn codes<S: Sink>(&mut self, codes: &[u8], sink: &mut S) -> Result<u64, S::Error> {
-        self.overlapping(codes.len(), |this, from, to| {
-            this.run(&codes[from..to], sink);
-            sink.slice_done()?;
-            Ok((to - from + 1 - this.lengths.k) as u64)
+    /// Letters of a sequence, which goes on with the next call. Letters other than ACGT break it.
+    pub fn letters<S: Sink>(&mut self, letters: &[u8], sink: &mut S) -> Result<(), S::Error> {
+        let level = self.level;
+        self.gather(letters, sink, |letters, codes| {
+            let at = codes.len();
+            codes.resize(at + letters.len(), 0);
+            simd::codes(level, letters, &mut codes[at..]);
         })
     }
 
-    /// Slices that share k − 1 letters, so that each window lies in exactly one.
-    fn overlapping<E>(
+    /// Codes of a sequence, which goes on with the next call.
+    pub fn codes<S: Sink>(&mut self, codes: &[u8], sink: &mut S) -> Result<(), S::Error> {
+        self.gather(codes, sink, |codes, all| all.extend_from_slice(codes))
+    }
+
+    /// The sequence is at its end.
+    pub fn end<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        self.slice(sink)?;
+        self.codes.clear();
+        Ok(())
+    }
+
+    fn gather<S: Sink>(
         &mut self,
-        len: usize,
-        mut each: impl FnMut(&mut Self, usize, usize) -> Result<u64, E>,
-    ) -> Result<u64, E> {
-        let overlap = self.lengths.k - 1;
-        let (mut kmers, mut from) = (0, 0);
-        while from + overlap < len {
-            let to = (from + SLICE + overlap).min(len);
-            kmers += each(self, from, to)?;
-            from += SLICE;
+        mut more: &[u8],
+        sink: &mut S,
+        append: impl Fn(&[u8], &mut Vec<u8>),
+    ) -> Result<(), S::Error> {
+        let full = SLICE + self.lengths.k - 1;
+        while !more.is_empty() {
+            let (now, later) = more.split_at(more.len().min(full - self.codes.len()));
+            append(now, &mut self.codes);
+            if self.codes.len() == full {
+                self.slice(sink)?;
+            }
+            more = later;
         }
-        Ok(kmers)
+        Ok(())
+    }
+
+    /// Cut what has gathered. Its last k − 1 codes, or those behind the last break, begin the next slice, so that each
+    /// k-mer lies in exactly one.
+    fn slice<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        let codes = std::mem::take(&mut self.codes);
+        let k = self.lengths.k;
+        let mut begin = 0;
+        for at in memchr::memchr_iter(BREAK, &codes) {
+            if at - begin >= k {
+                self.run(&codes[begin..at], sink);
+            }
+            begin = at + 1;
+        }
+        if codes.len() - begin >= k {
+            self.run(&codes[begin..], sink);
+        }
+        let keep = begin.max(codes.len().saturating_sub(k - 1));
+        self.codes = codes;
+        self.codes.copy_within(keep.., 0);
+        self.codes.truncate(self.codes.len() - keep);
+        sink.slice_done()
     }
 
     /// One run of codes without breaks, at least k long.
     fn run<S: Sink>(&mut self, run: &[u8], sink: &mut S) {
         let Lengths { k, m } = self.lengths;
         self.windows.fill(run, k - 1, m);
-        self.packed.clear();
-        packed::pack(run, &mut self.packed);
+        sink.run(run);
         let lowest = &self.windows.lowest[..];
-        let junctions = lowest.len();
-        let mut begin = 0;
-        let mut home = partition(lowest[0], self.partitions);
-        while begin < junctions {
-            // The end of the group that begins here, and the partition after it.
-            let mut end = begin + 1;
-            let mut next = home;
-            while end < junctions {
-                if lowest[end] != lowest[end - 1] {
-                    next = partition(lowest[end], self.partitions);
-                    if next != home {
-                        break;
-                    }
+        let last = lowest.len() - 1;
+        simd::changes(self.level, lowest, &mut self.changes);
+        // The group of junctions that is open, and what its first k-mer is to it.
+        let (mut first, mut left) = (0, 0);
+        let mut home = self.partitions.virtual_of(lowest[0]);
+        for (block, &bits) in self.changes.iter().enumerate() {
+            let mut bits = bits;
+            while bits != 0 {
+                let at = 64 * block + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let next = self.partitions.virtual_of(lowest[at]);
+                if next == home {
+                    continue;
                 }
-                end += 1;
+                // The k-mer between junctions at − 1 and at belongs to both groups, and is owned by one of them.
+                let before = lowest[at - 1] < lowest[at];
+                let right = RIGHT_FOREIGN | if before { RIGHT_OWNED } else { 0 };
+                emit(home, first, at, left | right, sink);
+                (first, home) = (at - 1, next);
+                left = LEFT_FOREIGN | if before { 0 } else { LEFT_OWNED };
             }
-            // K-mer i has junctions i and i + 1.
-            let (first, after) = (begin.saturating_sub(1), end.min(junctions - 1));
-            let mut flags = 0;
-            if begin > 0 {
-                flags |= LEFT_FOREIGN;
-                flags |= if lowest[begin] < lowest[begin - 1] { LEFT_OWNED } else { 0 };
-            }
-            if end < junctions {
-                flags |= RIGHT_FOREIGN;
-                flags |= if lowest[end - 1] < lowest[end] { RIGHT_OWNED } else { 0 };
-            }
-            emit(&self.packed, first, after, k, flags, sink.buffer(home));
-            begin = end;
-            home = next;
         }
+        emit(home, first, last, left, sink);
     }
 }
 
-/// K-mers `first..end` of a packed run, as one super-k-mer or, beyond [`MAX_KMERS`], several.
-fn emit(packed: &[u8], mut first: usize, end: usize, k: usize, flags: u16, out: &mut Vec<u8>) {
+/// K-mers `first..end` of a run, as one super-k-mer or, beyond [`MAX_KMERS`], several.
+#[inline]
+fn emit<S: Sink>(to: usize, mut first: usize, end: usize, flags: u16, sink: &mut S) {
     const LEFT: u16 = LEFT_FOREIGN | LEFT_OWNED;
     const RIGHT: u16 = RIGHT_FOREIGN | RIGHT_OWNED;
     let mut left = flags & LEFT;
-    while first < end {
-        let kmers = (end - first).min(MAX_KMERS);
-        let right = if first + kmers == end { flags & RIGHT } else { 0 };
-        out.extend_from_slice(&(kmers as u16 | left | right).to_le_bytes());
-        packed::copy(packed, first, kmers + k - 1, out);
-        first += kmers;
+    while end - first > MAX_KMERS {
+        sink.super_kmer(to, first, MAX_KMERS as u16 | left);
+        first += MAX_KMERS;
         left = 0;
+    }
+    if first < end {
+        sink.super_kmer(to, first, (end - first) as u16 | left | flags & RIGHT);
     }
 }

@@ -1,25 +1,24 @@
 //! Plain FASTA by ranges of bytes: each k-mer window belongs to the range in which its first letter lies, whatever
 //! the layout of lines and records.
 //!
-//! A range is read in blocks of a few megabytes, so that a long chromosome is never in memory as a whole. A block that
-//! begins within a sequence gets a header of its own, and letters behind its end are added until the last windows are
-//! complete; then needletail parses it as a small file.
+//! A range is read in blocks, so that a long chromosome is never in memory as a whole; behind its end letters are read
+//! until the last windows are complete.
 
 use std::fs::File;
-use std::io::Cursor;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use needletail::parser::{FastaReader, FastxReader};
-
 use crate::error::{Context, Error, Result};
+use crate::simd;
 
-/// Bytes parsed at a time.
-const BLOCK: u64 = 2 << 20;
+/// Bytes read at a time: they stay in the cache until they are cut.
+const BLOCK: u64 = 128 << 10;
 /// Bytes read at a time when looking around.
 const LOOK: usize = 4096;
+/// Stands between records, and at the end: a letter that breaks every k-mer.
+const SEPARATOR: u8 = b'-';
 
-/// Receives the letters of a record, or of a part of one.
+/// Receives letters. A sequence goes on with the next call.
 pub type Each<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// What surrounds a place in the file.
@@ -35,13 +34,27 @@ struct Fasta<'a> {
     path: &'a Path,
     file: File,
     size: u64,
-    k: usize,
 }
 
-/// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`.
+/// A range on the way through its blocks.
+struct Scan<'a> {
+    fasta: &'a Fasta<'a>,
+    line: Line,
+    /// The last byte was that of a header's end.
+    behind_header: bool,
+    /// A place in the present record, and where the header that is being read begins.
+    record: u64,
+    header: u64,
+    letters: Vec<u8>,
+    /// Letters of `letters` that have been checked.
+    checked: usize,
+}
+
+/// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`. A letter
+/// that is none of ACGT follows each record.
 pub fn read_range(
     path: &Path,
-    mut begin: u64,
+    begin: u64,
     end: u64,
     k: usize,
     each: &mut Each<'_>,
@@ -49,129 +62,136 @@ pub fn read_range(
 ) -> Result<()> {
     let file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
     let size = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
-    let fasta = Fasta { path, file, size, k };
+    let fasta = Fasta { path, file, size };
     if end > size {
         return Err(fasta.malformed(size, "the file shrank while it was read"));
     }
-    let mut line = fasta.line_at(begin)?;
-    while begin < end {
-        let next = (begin + BLOCK).min(end);
-        let bytes = fasta.read_at(begin, (next - begin) as usize)?;
-        let behind = line_behind(&bytes, line);
-        fasta.block(bytes, begin, line, each)?;
-        line = behind;
-        done(next - begin);
-        begin = next;
+    if begin >= end {
+        return Ok(());
     }
-    Ok(())
+    let mut scan = Scan::new(&fasta, begin)?;
+    let mut block = vec![0; BLOCK.min(end - begin) as usize];
+    let mut at = begin;
+    while at < end {
+        let bytes = &mut block[..BLOCK.min(end - at) as usize];
+        fasta.read_into(at, bytes)?;
+        scan.block(bytes, at)?;
+        each(&scan.letters)?;
+        scan.clear();
+        at += bytes.len() as u64;
+        done(bytes.len() as u64);
+    }
+    if end == size && (scan.line.header || scan.behind_header) {
+        return Err(fasta.malformed(scan.record, "the file ends within or directly behind a header"));
+    }
+    if !scan.line.header {
+        fasta.extend(end, scan.line.begins, k - 1, &mut scan.letters)?;
+    }
+    scan.letters.push(SEPARATOR);
+    each(&scan.letters)
 }
 
 /// Letters of any alphabet, gaps and stops break k-mers; anything else is no sequence.
 pub fn check_letters(letters: &[u8]) -> std::result::Result<(), String> {
-    let good = |b: &u8| b.is_ascii_alphabetic() || matches!(b, b'-' | b'*' | b'.');
-    match letters.iter().find(|b| !good(b)) {
+    let mut good = true;
+    simd::are_letters(simd::Level::widest(), letters, &mut good);
+    let bad = if good { None } else { letters.iter().find(|&&b| !simd::is_letter(b)) };
+    match bad {
         None => Ok(()),
         Some(bad) => Err(format!("unexpected byte '{}' in the sequence", bad.escape_ascii())),
     }
 }
 
-/// Where the last line of `bytes` begins, if it is there.
-fn last_line(bytes: &[u8], begins: bool) -> Option<usize> {
-    match bytes.iter().rposition(|&b| b == b'\n') {
-        Some(newline) => Some(newline + 1),
-        None => begins.then_some(0),
+impl<'a> Scan<'a> {
+    fn new(fasta: &'a Fasta<'a>, begin: u64) -> Result<Self> {
+        let line = fasta.line_at(begin)?;
+        let line = Line { begins: line.begins, header: line.header && !line.begins };
+        Ok(Self {
+            fasta,
+            line,
+            behind_header: false,
+            record: begin,
+            header: begin,
+            letters: Vec::new(),
+            checked: 0,
+        })
     }
-}
 
-/// Where the last line begins that is not blank, if it is a header.
-fn last_header(bytes: &[u8], begins: bool) -> Option<usize> {
-    let filled = bytes.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |at| at + 1);
-    last_line(&bytes[..filled], begins).filter(|&at| bytes.get(at) == Some(&b'>'))
-}
+    fn clear(&mut self) {
+        self.letters.clear();
+        self.checked = 0;
+    }
 
-/// What surrounds the place behind `bytes`.
-fn line_behind(bytes: &[u8], before: Line) -> Line {
-    match last_line(bytes, before.begins) {
-        Some(at) => Line { begins: at == bytes.len(), header: bytes.get(at) == Some(&b'>') },
-        None => Line { begins: false, header: before.header },
+    /// Append the letters of a block of the file.
+    fn block(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            if self.line.begins && rest[0] == b'>' {
+                self.check()?;
+                self.letters.push(SEPARATOR);
+                self.checked += 1;
+                self.line.header = true;
+                self.header = offset + at as u64;
+            }
+            let newline = memchr::memchr(b'\n', rest);
+            let text = newline.unwrap_or(rest.len());
+            self.behind_header = self.line.header && newline.is_some();
+            if !self.line.header {
+                self.letters.extend_from_slice(&rest[..text]);
+            } else if newline.is_some() {
+                self.record = self.header;
+            }
+            self.line = match newline {
+                Some(_) => Line { begins: true, header: false },
+                None => Line { begins: false, header: self.line.header },
+            };
+            at += text + 1;
+        }
+        self.check()
+    }
+
+    /// Check the letters that have come, all of one record, and take the carriage returns out of them.
+    fn check(&mut self) -> Result<()> {
+        let part = &self.letters[self.checked..];
+        if check_letters(part).is_err() {
+            let kept: Vec<u8> = part.iter().copied().filter(|&b| b != b'\r').collect();
+            check_letters(&kept).map_err(|what| self.fasta.malformed(self.record, &what))?;
+            self.letters.truncate(self.checked);
+            self.letters.extend_from_slice(&kept);
+        }
+        self.checked = self.letters.len();
+        Ok(())
     }
 }
 
 impl Fasta<'_> {
-    fn block(&self, mut bytes: Vec<u8>, begin: u64, line: Line, each: &mut Each<'_>) -> Result<()> {
-        let end = begin + bytes.len() as u64;
-        let truncated = || self.malformed(begin, "the file ends within or directly behind a header");
-        let mut begins = line.begins;
-        if !begins && line.header {
-            // The header belongs to the block before; the sequence begins behind it.
-            let Some(newline) = bytes.iter().position(|&b| b == b'\n') else {
-                return if end == self.size { Err(truncated()) } else { Ok(()) };
-            };
-            bytes.drain(..=newline);
-            begins = true;
-            if bytes.is_empty() && end == self.size {
-                return Err(truncated());
+    /// Append `missing` letters from `at` on, or what the record has of them. Who reads them as their own checks them.
+    fn extend(&self, mut at: u64, mut begins: bool, mut missing: usize, letters: &mut Vec<u8>) -> Result<()> {
+        while at < self.size {
+            let bytes = self.read_at(at, LOOK.min((self.size - at) as usize))?;
+            at += bytes.len() as u64;
+            for byte in bytes {
+                if missing == 0 || (begins && byte == b'>') {
+                    return Ok(());
+                }
+                begins = byte == b'\n';
+                if !matches!(byte, b'\n' | b'\r') {
+                    missing -= 1;
+                    letters.push(byte);
+                }
             }
-        }
-        // Complete the last windows, unless the block ends within a header.
-        let last = last_line(&bytes, begins);
-        let mut stop = end;
-        if last.is_none_or(|at| bytes.get(at) != Some(&b'>')) {
-            stop = self.extend(end, last == Some(bytes.len()), &mut bytes)?;
-        }
-        // Headers without letters behind them have no windows here; the next block skips them. At the end of the file
-        // they stay, and needletail reports the last.
-        if stop < self.size {
-            while let Some(at) = last_header(&bytes, begins) {
-                bytes.truncate(at);
-            }
-        }
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(());
-        }
-        let continued = !(begins && bytes[0] == b'>');
-        let header: &[u8] = if continued { b">\n" } else { b"" };
-        let mut reader = FastaReader::new(std::io::Read::chain(Cursor::new(header), Cursor::new(&bytes[..])));
-        let mut before = String::new();
-        while let Some(record) = reader.next() {
-            let record = record.map_err(|e| Error::Sequence {
-                file: self.path.to_path_buf(),
-                record: if before.is_empty() { self.record_at(begin) } else { format!("after {before}") },
-                what: e.to_string(),
-            })?;
-            let letters = record.seq();
-            let name = || String::from_utf8_lossy(record.id()).into_owned();
-            check_letters(&letters).map_err(|what| {
-                let record = if record.id().is_empty() { self.record_at(begin) } else { name() };
-                Error::Sequence { file: self.path.to_path_buf(), record, what }
-            })?;
-            each(&letters)?;
-            before = name();
         }
         Ok(())
     }
 
-    /// Append the k − 1 letters behind `end`, or what the record has of them. Where that stops.
-    fn extend(&self, end: u64, mut begins: bool, bytes: &mut Vec<u8>) -> Result<u64> {
-        let mut missing = self.k - 1;
-        let mut at = end;
-        while at < self.size {
-            for byte in self.read_at(at, LOOK.min((self.size - at) as usize))? {
-                if missing == 0 || (begins && byte == b'>') {
-                    return Ok(at);
-                }
-                begins = byte == b'\n';
-                missing -= usize::from(!matches!(byte, b'\n' | b'\r'));
-                bytes.push(byte);
-                at += 1;
-            }
-        }
-        Ok(at)
+    fn read_into(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(bytes, at).context(|| format!("cannot read {}", self.path.display()))
     }
 
     fn read_at(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, at).context(|| format!("cannot read {}", self.path.display()))?;
+        self.read_into(at, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -226,11 +246,11 @@ mod tests {
     fn windows(path: &Path, begin: u64, end: u64, k: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut each = |letters: &[u8]| {
-            all.extend(letters.windows(k).map(<[u8]>::to_vec));
+            all.extend_from_slice(letters);
             Ok(())
         };
         read_range(path, begin, end, k, &mut each, &mut |_| {}).expect("a well-formed file");
-        all
+        all.split(|&b| b == SEPARATOR).flat_map(|text| text.windows(k)).map(<[u8]>::to_vec).collect()
     }
 
     #[test]

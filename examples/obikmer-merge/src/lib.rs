@@ -9,8 +9,9 @@
 //! | module | answers |
 //! |---|---|
 //! | [`input`], [`read`], [`fasta`], [`records`] | what there is to read, who reads it, and how |
-//! | [`word`], [`kmer`], [`packed`], [`minimizer`], [`partitions`] | how sequences are words; which partition a word belongs to |
-//! | [`cut`], [`route`], [`store`] | super-k-mers: made, sent, kept |
+//! | [`word`], [`kmer`], [`packed`], [`minimizer`] | how sequences are words; which partition a word belongs to |
+//! | [`simd`] | loops for the instruction set that the processor has |
+//! | [`cut`], [`window`], [`route`], [`store`] | super-k-mers: made, gathered, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
 //! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
 //! | [`layer`], [`mphf`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
@@ -37,15 +38,16 @@ pub mod minimizer;
 pub mod mphf;
 pub mod old;
 pub mod packed;
-pub mod partitions;
 pub mod pieces;
 pub mod query;
 pub mod read;
 pub mod records;
 pub mod route;
 pub mod sets;
+pub mod simd;
 pub mod store;
 pub mod summary;
+pub mod window;
 pub mod word;
 
 pub use error::{Error, Result};

@@ -14,8 +14,8 @@ use crate::input::Inputs;
 use crate::join::Joined;
 use crate::kmer::Lengths;
 use crate::layer::{path, write_kmers, write_sources, write_unitigs};
+use crate::minimizer::Partitions;
 use crate::old::{self, Old};
-use crate::partitions::Partitions;
 use crate::pieces::{Assembly, Found, Pieces};
 use crate::route::{Router, window};
 use crate::sets::Sets;
@@ -377,15 +377,15 @@ impl<W: Texts> Job<'_, W> {
     /// only to this one.
     fn layer(&self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share) -> Result<Result<()>> {
         let (comm, lengths) = (self.comm, self.plan.lengths);
-        let partitions = Partitions::with_subs(comm.size(), 1);
         let mut clock = Clock::new(self.options.verbose && comm.rank() == 0);
 
-        let store = Store::new(lengths.k, inputs.sources.len());
-        let bytes = self.options.window.unwrap_or_else(|| window(comm.size(), self.options.budget));
-        let mut router = Router::new(comm, store, bytes);
+        let partitions = Partitions::new(comm.size());
+        let store = Store::new(lengths.k, inputs.sources.len(), partitions.subs());
+        let bytes = self.options.window.unwrap_or_else(|| window(self.options.budget));
+        let mut router = Router::new(comm, partitions, lengths.k, store, bytes);
         let units = inputs.share(comm.rank(), comm.size());
         let report = |done, total| (self.progress)("read", done, total);
-        let state = read::read(inputs, &units, lengths, comm.size(), &mut router, &report);
+        let state = read::read(inputs, &units, lengths, partitions, &mut router, &report);
         let (store, rounds) = router.finish(state)?;
         clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
 

@@ -13,12 +13,12 @@ use crate::format::{Kind, Place};
 use crate::graph::{Mixer, Record};
 use crate::kmer::{Lengths, Oriented};
 use crate::layer::{Layer, Runs, Unitigs, Written, path, write_sources};
-use crate::minimizer::owner;
+use crate::minimizer::{Partitions, owner};
 use crate::packed;
-use crate::partitions::Partitions;
 use crate::sets::Sets;
 use crate::store::{OWNED, Store, marked_kmers};
 use crate::summary::Share;
+use crate::window::{SECTION, Section};
 use crate::word::Word;
 
 /// The layers of one partition, with the sets of their k-mers opened up.
@@ -72,6 +72,7 @@ impl<W: Word> Old<W> {
         let mut result = Ok(());
         let mut new = store.like();
         for sub in 0..partitions.subs() {
+            let mut sections = Sections::new(sub);
             store.drain(sub, |source, record| {
                 let mut parts = Parts::default();
                 marked_kmers(record, k, |kmer: Oriented<W>, marks| {
@@ -81,9 +82,9 @@ impl<W: Word> Old<W> {
                     }
                     parts.next(!(owned && self.absorb(kmer.canonical(), source)));
                 });
-                let written = parts.write(record, k, |bytes| new.append(sub, source, bytes));
-                result = std::mem::replace(&mut result, Ok(())).and(written);
+                parts.write(source, record, k, &mut sections);
             });
+            result = result.and_then(|()| sections.give(&mut new));
         }
         drop(store);
         ghosts.sort_unstable();
@@ -92,14 +93,15 @@ impl<W: Word> Old<W> {
         let mut last = new.like();
         let mut result = Ok(());
         for sub in 0..partitions.subs() {
+            let mut sections = Sections::new(sub);
             new.drain(sub, |source, record| {
                 let mut parts = Parts::default();
                 marked_kmers(record, k, |kmer: Oriented<W>, marks| {
                     parts.next(marks & OWNED != 0 || !gone.contains(&kmer.canonical()));
                 });
-                let written = parts.write(record, k, |bytes| last.append(sub, source, bytes));
-                result = std::mem::replace(&mut result, Ok(())).and(written);
+                parts.write(source, record, k, &mut sections);
             });
+            result = result.and_then(|()| sections.give(&mut last));
         }
         Ok(result.map(|()| last))
     }
@@ -191,20 +193,55 @@ impl Parts {
         }
     }
 
-    /// Each stretch as a super-k-mer. At a cut it ends as at the end of a sequence: its junction is of this partition.
-    fn write(&self, record: Record<'_>, k: usize, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// Each stretch as a super-k-mer. At a cut it ends as at the end of a sequence: its junction is of this virtual
+    /// partition.
+    fn write(&self, source: u32, record: Record<'_>, k: usize, out: &mut Sections) {
         const LEFT: u16 = LEFT_FOREIGN | LEFT_OWNED;
         const RIGHT: u16 = RIGHT_FOREIGN | RIGHT_OWNED;
-        let mut bytes = Vec::new();
         for &(from, to) in &self.stays {
             let left = if from == 0 { record.flags & LEFT } else { 0 };
             let right = if to == record.kmers { record.flags & RIGHT } else { 0 };
-            bytes.clear();
+            let bytes = out.of(source);
             bytes.extend(((to - from) as u16 | left | right).to_le_bytes());
-            packed::copy(record.bases, from, to - from + k - 1, &mut bytes);
-            each(&bytes)?;
+            packed::copy(record.bases, from, to - from + k - 1, bytes);
         }
-        Ok(())
+    }
+}
+
+/// Sections of one virtual partition, as they would come in a message.
+struct Sections {
+    sub: u16,
+    bytes: Vec<u8>,
+    /// The open one: its source, and where it begins.
+    open: Option<(u32, usize)>,
+}
+
+impl Sections {
+    fn new(sub: usize) -> Self {
+        Self { sub: sub as u16, bytes: Vec::new(), open: None }
+    }
+
+    /// Where the next super-k-mer of a source goes.
+    fn of(&mut self, source: u32) -> &mut Vec<u8> {
+        if self.open.is_none_or(|(open, _)| open != source) {
+            self.close();
+            self.open = Some((source, self.bytes.len()));
+            self.bytes.extend([0; SECTION]);
+        }
+        &mut self.bytes
+    }
+
+    fn close(&mut self) {
+        if let Some((source, at)) = self.open.take() {
+            let len = (self.bytes.len() - at - SECTION) as u32;
+            self.bytes[at..at + SECTION].copy_from_slice(&Section { source, len, sub: self.sub }.to_bytes());
+        }
+    }
+
+    fn give(mut self, store: &mut Store) -> Result<()> {
+        self.close();
+        let len = self.bytes.len();
+        store.add(self.bytes, &[len], 0)
     }
 }
 

@@ -61,7 +61,7 @@ impl<W: Word> Query<W> {
     }
 
     /// The sources of a canonical k-mer whose minimizer has this hash; `None` if it is not in the index.
-    fn find(&self, kmer: W, hash: u64) -> Result<Option<&[u32]>> {
+    fn find(&self, kmer: W, hash: u32) -> Result<Option<&[u32]>> {
         for layer in self.layers(partition(hash, self.partitions.len()))? {
             if let Some(at) = layer.position(kmer) {
                 return layer.members(layer.set_at(at)?).map(Some);

@@ -11,6 +11,7 @@ use crate::fasta;
 use crate::input::{BUNDLED, Inputs, Unit};
 use crate::kmer::Lengths;
 use crate::layer::Layer;
+use crate::minimizer::Partitions;
 use crate::route::Router;
 
 /// Read `units`, cut them, and hand everything to the router. `report` is told bytes done.
@@ -18,7 +19,7 @@ pub fn read(
     inputs: &Inputs,
     units: &[Unit],
     lengths: Lengths,
-    partitions: usize,
+    partitions: Partitions,
     router: &mut Router<'_>,
     report: &dyn Fn(u64, u64),
 ) -> Result<()> {
@@ -30,18 +31,22 @@ pub fn read(
         match *unit {
             Unit::Fasta { file, source, begin, end } => {
                 router.set_source(source);
-                let mut each = |letters: &[u8]| cutter.letters(letters, router).map(|_| ());
+                let mut each = |letters: &[u8]| cutter.letters(letters, router);
                 let mut progress = |bytes| {
                     done += bytes;
                     report(done, total);
                 };
                 fasta::read_range(&inputs.files[file], begin, end, lengths.k, &mut each, &mut progress)?;
+                cutter.end(router)?;
             }
             Unit::Whole { file, source } => {
                 router.set_source(source);
                 let path = &inputs.files[file];
                 let reader = needletail::parse_fastx_file(path).map_err(|e| sequence_error(path, "1", &e))?;
-                records(path, reader, &mut |letters| cutter.letters(letters, router).map(|_| ()))?;
+                records(path, reader, &mut |letters| {
+                    cutter.letters(letters, router)?;
+                    cutter.end(router)
+                })?;
             }
             Unit::Bundled { which } => {
                 router.set_source(which as u32);
@@ -49,7 +54,10 @@ pub fn read(
                 let path = Path::new(name);
                 let reader = needletail::parse_fastx_reader(Cursor::new(bytes))
                     .map_err(|e| sequence_error(path, "1", &e))?;
-                records(path, reader, &mut |letters| cutter.letters(letters, router).map(|_| ()))?;
+                records(path, reader, &mut |letters| {
+                    cutter.letters(letters, router)?;
+                    cutter.end(router)
+                })?;
             }
             Unit::Layer { index, layer, partition } => {
                 let (index, first) = &inputs.indexes[index];
@@ -58,6 +66,7 @@ pub fn read(
                     for source in layer.members(set)? {
                         router.set_source(first + source);
                         cutter.codes(codes, router)?;
+                        cutter.end(router)?;
                     }
                     Ok(())
                 })?;

@@ -1,34 +1,35 @@
 //! The index phase's messages: super-k-mers to their partitions, in bounded rounds.
 //!
-//! Every rank gathers at most a window of bytes, then all exchange. A rank whose input is at an end takes part until
-//! nobody has more. Whether a rank has more, or has failed, travels with the data, so that no round is spent on it.
+//! Every rank gathers at most a [window](crate::window) of bytes, then all exchange. A rank whose input is at an end
+//! takes part until nobody has more. Whether a rank has more, or has failed, travels with the data, so that no round is
+//! spent on it.
 
 use bdrun_worker::Communicator;
 
 use crate::cut::Sink;
 use crate::error::{Error, Result, agree};
+use crate::minimizer::Partitions;
 use crate::store::Store;
+use crate::window::Window;
 
 const MORE: u8 = 0;
 const DONE: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Source, bytes.
-const SECTION: usize = 8;
+/// Most bytes gathered: places in a window are counted in 32 bits, in bases.
+const MOST: usize = 256 << 20;
 
-/// Bytes a rank gathers before it exchanges: a quarter of its share of the budget, within reason.
-pub fn window(ranks: usize, budget: Option<u64>) -> usize {
-    const LEAST: u64 = 64 << 10;
-    const MOST: u64 = 4 << 20;
-    budget.map_or(1 << 20, |b| (b / (4 * ranks as u64)).clamp(LEAST, MOST)) as usize
+/// Bytes a rank gathers before it exchanges: a part of the budget, of which several ranks' fit, within reason. Each
+/// exchange costs a message between any two ranks, so few large ones are better.
+pub fn window(budget: Option<u64>) -> usize {
+    budget.map_or(1 << 20, |b| (b / 64).clamp(256 << 10, 8 << 20)) as usize
 }
 
 /// Gathers super-k-mers for all partitions and keeps what comes for this one.
 pub struct Router<'a> {
     comm: &'a Communicator,
-    window: usize,
-    source: u32,
-    buffers: Vec<Buffer>,
+    most: usize,
+    window: Window,
     /// What has come.
     pub store: Store,
     /// Exchanges so far.
@@ -36,32 +37,22 @@ pub struct Router<'a> {
     over: bool,
 }
 
-/// What goes to one partition: sections of (source, length, super-k-mers), the last of which is open.
-#[derive(Default)]
-struct Buffer {
-    bytes: Vec<u8>,
-    section: Option<(u32, usize)>,
-}
-
-impl Buffer {
-    fn close(&mut self) {
-        if let Some((_, at)) = self.section.take() {
-            let len = (self.bytes.len() - at - SECTION) as u32;
-            self.bytes[at + 4..at + SECTION].copy_from_slice(&len.to_le_bytes());
-        }
-    }
-}
-
 impl<'a> Router<'a> {
     /// A router with windows of so many bytes.
-    pub fn new(comm: &'a Communicator, store: Store, window: usize) -> Self {
-        let buffers = std::iter::repeat_with(Buffer::default).take(comm.size()).collect();
-        Self { comm, window, source: 0, buffers, store, rounds: 0, over: false }
+    pub fn new(
+        comm: &'a Communicator,
+        partitions: Partitions,
+        k: usize,
+        store: Store,
+        window: usize,
+    ) -> Self {
+        let most = window.min(MOST);
+        Self { comm, most, window: Window::new(k, partitions), store, rounds: 0, over: false }
     }
 
     /// What follows is of this source.
     pub fn set_source(&mut self, source: u32) {
-        self.source = source;
+        self.window.set_source(source);
     }
 
     /// The end of this rank's input, or its failure: exchange until all ranks are done.
@@ -86,61 +77,39 @@ impl<'a> Router<'a> {
     }
 
     fn exchange_data(&mut self, status: u8, mine: Result<()>) -> Result<bool> {
-        let mut data = Vec::with_capacity(self.buffers.iter().map(|b| b.bytes.len() + 1).sum());
-        let mut counts = Vec::with_capacity(self.buffers.len());
-        for buffer in &mut self.buffers {
-            buffer.close();
-            data.push(status);
-            data.extend_from_slice(&buffer.bytes);
-            counts.push(1 + buffer.bytes.len());
-            buffer.bytes.clear();
-        }
-        let (data, counts) = self.comm.alltoallv(&data, &counts)?;
-        let mut rest = &data[..];
-        let mut parts = Vec::with_capacity(counts.len());
-        for count in counts {
-            let (part, more) = rest.split_at(count);
-            parts.push(part);
-            rest = more;
-        }
-        let statuses = || parts.iter().map(|p| p.first().copied().unwrap_or(FAILED));
+        let (data, counts) = self.window.take(status);
+        let (data, counts) = self.comm.alltoallv(data, counts)?;
+        let mut at = 0;
+        let starts = counts.iter().map(|&count| {
+            at += count;
+            (count > 0).then(|| at - count)
+        });
+        let starts: Vec<Option<usize>> = starts.collect();
+        let statuses = || starts.iter().map(|start| start.map_or(FAILED, |at| data[at]));
         if statuses().any(|s| s == FAILED) {
             agree(self.comm, mine)?;
             return Err(Error::Internal("a rank failed without an error".into()));
         }
-        for part in &parts {
-            let mut rest = &part[1..];
-            while !rest.is_empty() {
-                let malformed = || Error::Internal("a malformed section arrived".into());
-                let (header, body) = rest.split_at_checked(SECTION).ok_or_else(malformed)?;
-                let word =
-                    |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
-                let (body, next) = body.split_at_checked(word(4) as usize).ok_or_else(malformed)?;
-                self.store.append(0, word(0), body)?;
-                rest = next;
-            }
-        }
-        Ok(statuses().all(|s| s == DONE))
+        let done = statuses().all(|s| s == DONE);
+        self.store.add(data, &counts, 1)?;
+        Ok(done)
     }
 }
 
 impl Sink for Router<'_> {
     type Error = Error;
 
+    fn run(&mut self, codes: &[u8]) {
+        self.window.run(codes);
+    }
+
     #[inline]
-    fn buffer(&mut self, to: usize) -> &mut Vec<u8> {
-        let buffer = &mut self.buffers[to];
-        if buffer.section.is_none_or(|(source, _)| source != self.source) {
-            buffer.close();
-            buffer.section = Some((self.source, buffer.bytes.len()));
-            buffer.bytes.extend_from_slice(&self.source.to_le_bytes());
-            buffer.bytes.extend_from_slice(&[0; 4]);
-        }
-        &mut buffer.bytes
+    fn super_kmer(&mut self, virtual_partition: usize, first: usize, header: u16) {
+        self.window.super_kmer(virtual_partition, first, header);
     }
 
     fn slice_done(&mut self) -> Result<()> {
-        if self.buffers.iter().map(|b| b.bytes.len()).sum::<usize>() >= self.window {
+        if self.window.bytes() >= self.most {
             self.exchange(MORE, Ok(()))?;
         }
         Ok(())

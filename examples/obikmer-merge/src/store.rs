@@ -1,98 +1,175 @@
-//! What a partition received: super-k-mers, by source, in chunks of one size, so that the memory committed is about
-//! the memory used (a growing vector would commit up to three times that).
+//! What a partition received: super-k-mers by virtual partition and source, in the buffers they came in.
 
 use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
 use crate::error::{Error, Result};
 use crate::graph::Record;
 use crate::kmer::Oriented;
 use crate::packed;
+use crate::window::Section;
 use crate::word::Word;
 
-/// Largest chunk; with many sources they are smaller, so that the last ones, half empty, do not add up.
-const CHUNK: usize = 64 * 1024;
-
-/// The left junction, in the direction of the canonical text, lies in this partition.
+/// The left junction, in the direction of the canonical text, lies in this virtual partition.
 pub const LOCAL_LEFT: u8 = 1;
-/// The right junction lies in this partition.
+/// The right junction lies in this virtual partition.
 pub const LOCAL_RIGHT: u8 = 2;
-/// The k-mer is owned by this partition: counted and stored here.
+/// The k-mer is owned by this virtual partition: counted and stored here.
 pub const OWNED: u8 = 4;
 
-/// Super-k-mers by source.
+/// A section that came: its place in the buffers.
+#[derive(Clone, Copy)]
+struct Came {
+    sub: u32,
+    source: u32,
+    buffer: u32,
+    begin: u32,
+    len: u32,
+}
+
+/// A buffer, and how many of its sections have not been drained.
+struct Buffer {
+    bytes: Vec<u8>,
+    left: usize,
+}
+
+/// What a virtual partition has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Super-k-mers, repeats included.
+    pub super_kmers: u64,
+    /// K-mers, repeats included.
+    pub kmers: u64,
+}
+
+/// Super-k-mers by virtual partition.
 pub struct Store {
     k: usize,
-    chunk: usize,
-    sources: Vec<Vec<Vec<u8>>>,
-    kmers: u64,
+    sources: usize,
+    buffers: Vec<Buffer>,
+    sections: Vec<Came>,
+    sorted: bool,
+    totals: Vec<Totals>,
 }
 
 impl Store {
-    /// For so many sources.
-    pub fn new(k: usize, sources: usize) -> Self {
-        // A super-k-mer fits into the smallest chunk.
-        let chunk = (CHUNK * 16 / sources.max(16)).max(4 * 1024);
-        Self { k, chunk, sources: vec![Vec::new(); sources], kmers: 0 }
+    /// For k-mers of this length, so many sources and so many virtual partitions.
+    pub fn new(k: usize, sources: usize, subs: usize) -> Self {
+        let totals = vec![Totals::default(); subs];
+        Self { k, sources, buffers: Vec::new(), sections: Vec::new(), sorted: true, totals }
     }
 
     /// K-mers, repeats included.
     pub fn kmers(&self) -> u64 {
-        self.kmers
+        self.totals.iter().map(|t| t.kmers).sum()
     }
 
     /// An empty one of the same kind.
     pub fn like(&self) -> Self {
-        Self::new(self.k, self.sources.len())
+        Self::new(self.k, self.sources, self.subs())
     }
 
-    /// Append whole super-k-mers of one virtual partition and source.
-    pub fn append(&mut self, _sub: usize, source: u32, mut bytes: &[u8]) -> Result<()> {
-        let chunks = self
-            .sources
-            .get_mut(source as usize)
-            .ok_or_else(|| Error::Internal(format!("super-k-mers of an unknown source {source}")))?;
-        while !bytes.is_empty() {
-            let room = chunks.last().map_or(0, |c| self.chunk - c.len());
-            // As many whole super-k-mers as fit.
-            let mut fit = 0;
-            while let Some(header) = bytes.get(fit..fit + 2) {
-                let kmers = u16::from_le_bytes([header[0], header[1]]) as usize & MAX_KMERS;
-                let len = encoded_len(kmers, self.k);
-                if kmers == 0 || bytes.len() - fit < len {
-                    return Err(Error::Internal("a malformed super-k-mer arrived".into()));
+    /// Number of virtual partitions.
+    pub fn subs(&self) -> usize {
+        self.totals.len()
+    }
+
+    /// What one of them has, drained or not.
+    pub fn totals(&self, sub: usize) -> Totals {
+        self.totals[sub]
+    }
+
+    /// Keep what came: messages of so many bytes each, the first `skip` of each something else. Fails where a message
+    /// is malformed; what is kept then is undefined.
+    pub fn add(&mut self, bytes: Vec<u8>, messages: &[usize], skip: usize) -> Result<()> {
+        let malformed = || Error::Internal("a malformed section arrived".into());
+        let (mut at, before) = (0, self.sections.len());
+        for message in messages {
+            let end = at + message;
+            at += skip;
+            while at < end {
+                let (section, rest) = bytes.get(at..end).and_then(Section::split).ok_or_else(malformed)?;
+                let body = rest.get(..section.len as usize).ok_or_else(malformed)?;
+                if body.is_empty() {
+                    return Err(malformed());
                 }
-                if fit + len > room {
-                    break;
-                }
-                fit += len;
-                self.kmers += kmers as u64;
+                let begin = end - rest.len();
+                at = begin + body.len();
+                self.check(section, body)?;
+                let buffer = self.buffers.len() as u32;
+                let place = u32::try_from(begin).map_err(|_| malformed())?;
+                let Section { source, len, sub } = section;
+                self.sections.push(Came { sub: u32::from(sub), source, buffer, begin: place, len });
             }
-            match chunks.last_mut() {
-                Some(chunk) if fit > 0 => chunk.extend_from_slice(&bytes[..fit]),
-                _ => chunks.push(Vec::with_capacity(self.chunk)),
-            }
-            bytes = &bytes[fit..];
+        }
+        let left = self.sections.len() - before;
+        if left > 0 {
+            self.buffers.push(Buffer { bytes, left });
+            self.sorted = false;
         }
         Ok(())
     }
 
-    /// Every super-k-mer of a virtual partition, in ascending order of sources. The memory is freed on the way.
-    pub fn drain(&mut self, _sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
-        for (source, chunks) in self.sources.iter_mut().enumerate() {
-            for chunk in std::mem::take(chunks) {
-                let mut rest = &chunk[..];
-                while let [a, b, body @ ..] = rest {
-                    let header = u16::from_le_bytes([*a, *b]);
-                    let kmers = header as usize & MAX_KMERS;
-                    let (bases, more) = body.split_at(packed::bytes_for(kmers + self.k - 1));
-                    each(source as u32, Record { flags: header & !(MAX_KMERS as u16), kmers, bases });
-                    rest = more;
-                }
+    /// Whole super-k-mers, of a known source and virtual partition? They are counted.
+    fn check(&mut self, section: Section, body: &[u8]) -> Result<()> {
+        if section.source as usize >= self.sources {
+            let what = format!("super-k-mers of an unknown source {}", section.source);
+            return Err(Error::Internal(what));
+        }
+        let totals = self.totals.get_mut(usize::from(section.sub)).ok_or_else(|| {
+            Error::Internal(format!("super-k-mers of an unknown virtual partition {}", section.sub))
+        })?;
+        let (mut at, mut kmers, mut number) = (0, 0, 0);
+        while let Some(header) = body.get(at..at + 2) {
+            let here = usize::from(u16::from_le_bytes([header[0], header[1]])) & MAX_KMERS;
+            if here == 0 {
+                break;
+            }
+            at += encoded_len(here, self.k);
+            kmers += here as u64;
+            number += 1;
+        }
+        if at != body.len() {
+            return Err(Error::Internal("a malformed super-k-mer arrived".into()));
+        }
+        totals.kmers += kmers;
+        totals.super_kmers += number;
+        Ok(())
+    }
+
+    /// Every super-k-mer of a virtual partition with its source, in ascending order of source, and within one in the order
+    /// they came. Each can be drained once. A buffer is freed when nothing in it is
+    /// left.
+    pub fn drain(&mut self, sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
+        if !self.sorted {
+            // Stable: they stand in the order they came.
+            self.sections.sort_by_key(|s| (s.sub, s.source));
+            self.sorted = true;
+        }
+        let begin = self.sections.partition_point(|s| (s.sub as usize) < sub);
+        let end = self.sections.partition_point(|s| s.sub as usize <= sub);
+        for section in &mut self.sections[begin..end] {
+            // One that was drained has no bytes any more.
+            let len = std::mem::take(&mut section.len) as usize;
+            if len == 0 {
+                continue;
+            }
+            let buffer = &mut self.buffers[section.buffer as usize];
+            let mut rest = &buffer.bytes[section.begin as usize..][..len];
+            while let [a, b, body @ ..] = rest {
+                let header = u16::from_le_bytes([*a, *b]);
+                let kmers = usize::from(header) & MAX_KMERS;
+                let (bases, more) = body.split_at(packed::bytes_for(kmers + self.k - 1));
+                each(section.source, Record { flags: header & !(MAX_KMERS as u16), kmers, bases });
+                rest = more;
+            }
+            buffer.left -= 1;
+            if buffer.left == 0 {
+                buffer.bytes = Vec::new();
             }
         }
     }
 }
 
-/// The k-mers of a super-k-mer with their marks, which are for the canonical text.
+/// Every k-mer of a super-k-mer with its marks (those above, for its canonical text).
 #[inline]
 pub fn marked_kmers<W: Word>(record: Record<'_>, k: usize, mut each: impl FnMut(Oriented<W>, u8)) {
     const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;

@@ -10,7 +10,7 @@ pub use mixer::Mixer;
 
 use crate::error::Result;
 use crate::kmer::Lengths;
-use crate::partitions::Partitions;
+use crate::minimizer::Partitions;
 use crate::pieces::Assembly;
 use crate::sets::Sets;
 use crate::store::Store;

@@ -8,9 +8,8 @@ use super::Graph;
 use crate::cycle;
 use crate::error::Result;
 use crate::kmer::{Lengths, Oriented};
-use crate::minimizer::of_word;
+use crate::minimizer::{Partitions, of_word};
 use crate::packed::{self, Packed};
-use crate::partitions::Partitions;
 use crate::pieces::{Assembly, Stop};
 use crate::sets::Sets;
 use crate::store::{Store, marked_kmers};
@@ -65,7 +64,7 @@ impl<W: Word> Graph<W> for HashSetGraph<W> {
 }
 
 impl<W: Word> HashSetGraph<W> {
-    fn rank_of(&self, hash: u64) -> u32 {
+    fn rank_of(&self, hash: u32) -> u32 {
         self.partitions.rank_of(self.partitions.virtual_of(hash)) as u32
     }
 

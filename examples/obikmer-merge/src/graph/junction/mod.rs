@@ -11,7 +11,7 @@ pub use text::Texts;
 use super::Graph;
 use crate::error::Result;
 use crate::kmer::Lengths;
-use crate::partitions::Partitions;
+use crate::minimizer::Partitions;
 use crate::pieces::Assembly;
 use crate::sets::Sets;
 use crate::store::Store;

@@ -13,9 +13,8 @@ use super::text::{Text, Texts};
 use crate::cycle;
 use crate::graph::Mixer;
 use crate::kmer::Oriented;
-use crate::minimizer::{of_word, order};
+use crate::minimizer::{Partitions, of_mmer, of_word};
 use crate::packed;
-use crate::partitions::Partitions;
 use crate::pieces::{Assembly, Stop};
 use crate::sets::{EMPTY, Sets};
 
@@ -155,7 +154,7 @@ impl<W: Texts> Runs<W> {
         let m = self.m;
         let at = if right { kmers + self.k - 1 - m } else { 0 };
         let word = text.word(at, m);
-        let hash = order(word.min(word.revcomp(m)).low());
+        let hash = of_mmer(word.min(word.revcomp(m)).low());
         self.partitions.rank_of(self.partitions.virtual_of(hash)) as u32
     }
 
