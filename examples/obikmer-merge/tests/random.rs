@@ -133,7 +133,7 @@ fn compare(k: usize, m: usize, seed: u64, ranks: &[usize]) {
 
 /// Every k-mer is found with its sources; others are refused.
 fn query_all(index: &Path, k: usize, naive: &Naive, random: &mut Random) {
-    let query = Query::<u64>::open(index).expect("an index");
+    let query = Query::open(index).expect("an index");
     let absent: Vec<String> = (0..50).map(|_| random.text(k)).collect();
     let neighbours = naive.kmers.keys().take(50).map(|t| format!("{}A", &t[1..]));
     for text in naive.kmers.keys().cloned().chain(absent).chain(neighbours) {
