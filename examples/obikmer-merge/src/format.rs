@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0    8 bytes   "OBIKMER\0"
-//! 8    u32       version of the format (1)
+//! 8    u32       version of the format (2)
 //! 12   u32       kind of file
 //! 16   u32 × 4   k, m, partition, partitions
 //! 32   u32, u32  number of sections, 0
@@ -21,7 +21,7 @@ use crate::error::{Context, Error, Result};
 use crate::kmer::Lengths;
 
 const MAGIC: [u8; 8] = *b"OBIKMER\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 40;
 const ALIGN: u64 = 64;
 
@@ -29,7 +29,7 @@ const ALIGN: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Pieces, minimal perfect hash, evidence.
+    /// Pieces, and where each k-mer is in them.
     Kmers = 1,
     /// Which sources hold which k-mers.
     Sources = 2,

@@ -11,7 +11,7 @@ use crate::kmer::Lengths;
 /// The file in an index directory.
 pub const FILE: &str = "index.json";
 const FORMAT: &str = "obikmer-index";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// `index.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

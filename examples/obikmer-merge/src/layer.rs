@@ -3,16 +3,19 @@
 //! See `docs/format.md` for the sections.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::bounds::{self, Bounds};
 use crate::error::{Error, Result};
 use crate::format::{Kind, Mapped, Place, Writer};
 use crate::kmer::Oriented;
-use crate::mphf::Mphf;
-use crate::packed;
-use crate::pieces::{Pieces, for_each_kmer};
+use crate::lookup::{self, Lookup};
+use crate::pieces::Pieces;
 use crate::sets::{EMPTY, Sets};
+use crate::table::{self, Table};
 use crate::word::Word;
+use crate::{anchor, packed, runs};
 
 /// The path of a file of an index.
 pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {
@@ -68,46 +71,100 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
         }
         numbered.push(*slot);
     }
-    let mut writer = Writer::create(path, Kind::Sources, place, 4)?;
-    for section in [&offsets, &members, &runs.starts, &numbered] {
-        writer.section(bytemuck::cast_slice(section))?;
-    }
+    let mut writer = Writer::create(path, Kind::Sources, place, 5)?;
+    writer.section(bytemuck::cast_slice(&offsets))?;
+    writer.section(bytemuck::cast_slice(&members))?;
+    runs::write(&mut writer, &runs.starts, &numbered, offsets.len() - 1)?;
     writer.finish()
 }
 
-/// Write the k-mers of a layer: pieces, heads of their unitigs, evidence, perfect hash. Bytes written.
-pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, heads: &[u64]) -> Result<u64> {
+/// Write the k-mers of a layer: the texts of its pieces, where they begin, and where each k-mer is. Bytes written.
+pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces) -> Result<u64> {
     let k = place.lengths.k;
-    let mut kmers = Vec::with_capacity(pieces.bases.len().saturating_sub(pieces.len() * (k - 1)));
-    pieces.for_each_kmer::<W>(k, |_, kmer| kmers.push(kmer.canonical().fold()));
-    let mut evidence = vec![0u32; kmers.len()];
-    let mut hash = Vec::new();
-    if !kmers.is_empty() {
-        let mphf = Mphf::build(&kmers)?;
-        let mut index = 0;
-        pieces.for_each_kmer::<W>(k, |at, _| {
-            evidence[mphf.slot(kmers[index])] = at;
-            index += 1;
-        });
-        hash = mphf.to_bytes()?;
-    }
-    drop(kmers);
-    let mut writer = Writer::create(path, Kind::Kmers, place, 5)?;
-    writer.section(bytemuck::cast_slice(&pieces.starts))?;
-    writer.section(bytemuck::cast_slice(heads))?;
+    let (bases, count) = (pieces.bases.len(), pieces.len());
+    let tables = lookup::build::<W>(pieces, k);
+    let mut writer = Writer::create(path, Kind::Kmers, place, 7)?;
+    let numbers = [bases, count, bases - count * (k - 1)].map(|number| number as u64);
+    writer.section(bytemuck::cast_slice(&numbers))?;
+    writer.section(&bounds::encode(&pieces.starts, k))?;
     writer.section(pieces.bases.bytes())?;
-    writer.section(bytemuck::cast_slice(&evidence))?;
-    writer.section(&hash)?;
+    for table in [&tables.anchors, &tables.kmers] {
+        writer.section(bytemuck::cast_slice(&table.offsets))?;
+        writer.section(bytemuck::cast_slice(&table.entries))?;
+    }
     writer.finish()
 }
 
-/// A layer of a partition, open.
+/// A layer of a partition, open. Opening reads the headers only; what is damaged beyond them gives errors or wrong
+/// answers when it is met, but nothing worse.
 pub struct Layer<W> {
     k: usize,
     word: PhantomData<W>,
     kmers: Mapped,
     sources: Mapped,
-    mphf: Option<Mphf>,
+}
+
+/// What a layer's files hold, at hand for many questions.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    k: usize,
+    kmers: &'a Mapped,
+    sources: &'a Mapped,
+    text: &'a [u8],
+    bounds: Bounds<'a>,
+    /// Where k-mers are.
+    pub lookup: Lookup<'a>,
+    /// Which sets they have.
+    pub runs: runs::Runs<'a>,
+    offsets: &'a [u32],
+    members: &'a [u32],
+}
+
+impl<'a> View<'a> {
+    /// An error about a source that is beyond all.
+    pub fn no_source(&self, source: u32) -> Error {
+        self.sources.bad(format!("source {source} does not exist"))
+    }
+
+    fn no_sources(&self) -> Error {
+        self.sources.bad("a k-mer without sources")
+    }
+
+    /// The set of the k-mer at a position, and positions around it with the same.
+    #[inline]
+    pub fn set_at(&self, position: u32) -> Result<(u32, Range<u32>)> {
+        self.runs.at(position).ok_or_else(|| self.no_sources())
+    }
+
+    /// The members of a set, ascending.
+    #[inline]
+    pub fn members(&self, set: u32) -> Result<&'a [u32]> {
+        let bounds = self.offsets.get(set as usize..set as usize + 2);
+        let members = bounds.and_then(|b| self.members.get(b[0] as usize..b[1] as usize));
+        members.ok_or_else(|| self.sources.bad("a set that does not exist"))
+    }
+
+    /// Stretches of consecutive positions of one piece whose k-mers have one set, and the set.
+    fn for_each_stretch(&self, mut each: impl FnMut(Range<usize>, u32) -> Result<()>) -> Result<()> {
+        let mut runs = self.runs.iter().peekable();
+        let mut set = None;
+        for piece in self.bounds.pieces() {
+            if piece.len() < self.k {
+                return Err(self.kmers.bad("the pieces are not in order"));
+            }
+            let end = piece.end + 1 - self.k;
+            let mut at = piece.start;
+            while at < end {
+                while let Some((_, next)) = runs.next_if(|&(start, _)| start as usize <= at) {
+                    set = Some(next);
+                }
+                let until = runs.peek().map_or(end, |&(start, _)| end.min(start as usize));
+                each(at..until, set.ok_or_else(|| self.no_sources())?)?;
+                at = until;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<W: Word> Layer<W> {
@@ -115,126 +172,121 @@ impl<W: Word> Layer<W> {
     pub fn open(dir: &Path, layer: usize, place: Place) -> Result<Self> {
         let open = |kind| Mapped::open(&path(dir, layer, place.partition, kind), kind, place);
         let (kmers, sources) = (open(Kind::Kmers)?, open(Kind::Sources)?);
-        let mphf = match kmers.bytes(4) {
-            [] => None,
-            bytes => Some(Mphf::from_bytes(bytes).map_err(|e| kmers.bad(format!("perfect hash: {e}")))?),
-        };
-        let layer = Self { k: place.lengths.k, word: PhantomData, kmers, sources, mphf };
-        layer.check()?;
+        let layer = Self { k: place.lengths.k, word: PhantomData, kmers, sources };
+        layer.view()?;
         Ok(layer)
     }
 
-    /// What later accesses rely on.
-    fn check(&self) -> Result<()> {
-        let (starts, bases) = (self.starts()?, self.bases().len() * 4);
-        let ordered = starts.windows(2).all(|w| w[1] >= w[0] && (w[1] - w[0]) as usize >= self.k);
-        if !ordered || starts.first() != Some(&0) || starts.last().is_none_or(|&l| l as usize > bases) {
-            return Err(self.kmers.bad("the pieces are not in order"));
+    /// Numbers of bases, pieces and k-mers.
+    fn numbers(&self) -> Result<[u64; 3]> {
+        match self.kmers.slice::<u64>(0)? {
+            &[bases, pieces, kmers] => Ok([bases, pieces, kmers]),
+            _ => Err(self.kmers.bad("the numbers of bases, pieces and k-mers are missing")),
         }
-        let (offsets, members) = (self.sources.slice::<u32>(0)?, self.sources.slice::<u32>(1)?);
-        let sets = offsets.len().saturating_sub(1);
-        let (run_starts, run_sets) = (self.sources.slice::<u32>(2)?, self.sources.slice::<u32>(3)?);
-        let good = offsets.windows(2).all(|w| w[0] <= w[1])
-            && offsets.last().is_some_and(|&l| l as usize == members.len())
-            && run_starts.len() == run_sets.len()
-            && run_sets.iter().all(|&s| (s as usize) < sets);
-        if good { Ok(()) } else { Err(self.sources.bad("the sets are not in order")) }
     }
 
-    fn starts(&self) -> Result<&[u32]> {
-        self.kmers.slice(0)
-    }
-
-    fn bases(&self) -> &[u8] {
-        self.kmers.bytes(2)
+    /// What it holds, with the checks that need no look at all of it.
+    pub fn view(&self) -> Result<View<'_>> {
+        let [bases, pieces, kmers] = self.numbers()?;
+        let text = self.kmers.bytes(2);
+        let fits = bases <= u64::from(u32::MAX)
+            && text.len() == packed::bytes_for(bases as usize)
+            && pieces.checked_mul(self.k as u64 - 1).and_then(|n| n.checked_add(kmers)) == Some(bases);
+        let bounds = Bounds::new(self.kmers.bytes(1), self.k, bases as usize).filter(|_| fits);
+        let bounds = bounds.ok_or_else(|| self.kmers.bad("the text is not as long as it should be"))?;
+        let bits = table::position_bits(bases as usize);
+        let table =
+            |at| -> Result<_> { Ok(Table::new(self.kmers.slice(at)?, self.kmers.slice(at + 1)?, bits)) };
+        let offsets = self.sources.slice::<u32>(0)?;
+        Ok(View {
+            k: self.k,
+            kmers: &self.kmers,
+            sources: &self.sources,
+            text,
+            bounds,
+            lookup: Lookup::new(self.k, text, bounds, table(3)?, table(5)?),
+            runs: runs::Runs::new(&self.sources, 2, offsets.len().saturating_sub(1))?,
+            offsets,
+            members: self.sources.slice(1)?,
+        })
     }
 
     /// Number of its k-mers.
-    pub fn len(&self) -> u64 {
-        self.kmers.bytes(3).len() as u64 / 4
+    pub fn count(&self) -> Result<u64> {
+        self.numbers().map(|numbers| numbers[2])
     }
 
-    /// Has it none?
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Where a canonical k-mer lies, or `None` if it is not in this layer: the evidence is compared.
+    /// Where a canonical k-mer lies, or `None` if it is not in this layer.
     #[inline]
     pub fn position(&self, kmer: W) -> Option<u32> {
-        let slot = self.mphf.as_ref()?.slot(kmer.fold());
-        let evidence = self.kmers.bytes(3).get(4 * slot..4 * slot + 4)?;
-        let at = u32::from_le_bytes([evidence[0], evidence[1], evidence[2], evidence[3]]);
-        let there = Oriented::<W>::new(packed::word(self.bases(), at as usize, self.k), self.k);
-        (there.canonical() == kmer).then_some(at)
-    }
-
-    /// The number of the set of the k-mer at a position.
-    pub fn set_at(&self, position: u32) -> Result<u32> {
-        let starts = self.sources.slice::<u32>(2)?;
-        let run = starts.partition_point(|&s| s <= position);
-        let run = run.checked_sub(1).ok_or_else(|| self.sources.bad("a k-mer without sources"))?;
-        Ok(self.sources.slice::<u32>(3)?[run])
+        let kmer = Oriented::new(kmer, self.k);
+        let hit = self.view().ok()?.lookup.find(kmer, anchor::of_kmer(kmer, self.k))?;
+        Some(hit.at)
     }
 
     /// The members of a set, ascending.
     pub fn members(&self, set: u32) -> Result<&[u32]> {
-        let offsets = self.sources.slice::<u32>(0)?;
-        let bounds = offsets.get(set as usize..set as usize + 2);
-        let bounds = bounds.ok_or_else(|| self.sources.bad("a set that does not exist"))?;
-        Ok(&self.sources.slice::<u32>(1)?[bounds[0] as usize..bounds[1] as usize])
-    }
-
-    /// Number of sets.
-    pub fn sets(&self) -> Result<usize> {
-        Ok(self.sources.slice::<u32>(0)?.len() - 1)
+        self.view()?.members(set)
     }
 
     /// Every k-mer in order of position, with its set.
     pub fn for_each_kmer(&self, mut each: impl FnMut(u32, Oriented<W>, u32)) -> Result<()> {
-        let (starts, sets) = (self.sources.slice::<u32>(2)?, self.sources.slice::<u32>(3)?);
-        let mut run = 0;
-        for_each_kmer(self.starts()?, self.bases(), self.k, &mut |at, kmer| {
-            while run + 1 < starts.len() && starts[run + 1] <= at {
-                run += 1;
+        let (view, k) = (self.view()?, self.k);
+        view.for_each_stretch(|positions, set| {
+            let first = Oriented::<W>::new(packed::word(view.text, positions.start, k), k);
+            each(positions.start as u32, first, set);
+            let mut kmer = first;
+            for (at, base) in positions
+                .clone()
+                .skip(1)
+                .zip(packed::bases(view.text, positions.start + k..positions.end + k - 1))
+            {
+                kmer = kmer.right(base, k);
+                each(at as u32, kmer, set);
             }
-            each(at, kmer, sets.get(run).copied().unwrap_or(EMPTY));
-        });
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Stretches of consecutive k-mers of one piece with one set: the codes of their text, and the set.
     pub fn for_each_stretch(&self, mut each: impl FnMut(&[u8], u32) -> Result<()>) -> Result<()> {
-        let (starts, sets) = (self.sources.slice::<u32>(2)?, self.sources.slice::<u32>(3)?);
+        let view = self.view()?;
         let mut codes = Vec::new();
-        let mut run = 0;
-        for piece in self.starts()?.windows(2) {
-            let end = piece[1] - (self.k as u32 - 1);
-            let mut at = piece[0];
-            while at < end {
-                while run + 1 < starts.len() && starts[run + 1] <= at {
-                    run += 1;
-                }
-                let until = starts.get(run + 1).map_or(end, |&s| s.min(end));
-                codes.clear();
-                packed::unpack(self.bases(), at as usize, (until - at) as usize + self.k - 1, &mut codes);
-                let set = *sets.get(run).ok_or_else(|| self.sources.bad("a k-mer without sources"))?;
-                each(&codes, set)?;
-                at = until;
-            }
-        }
-        Ok(())
+        view.for_each_stretch(|positions, set| {
+            codes.clear();
+            packed::unpack(view.text, positions.start, positions.len() + self.k - 1, &mut codes);
+            each(&codes, set)
+        })
     }
 
     /// The sources of every position, as numbers in `sets`, for adding to them. Positions without a k-mer: empty.
     pub fn expand(&self, sets: &mut Sets) -> Result<Vec<u32>> {
-        let numbers = (0..self.sets()? as u32)
-            .map(|set| Ok(sets.of_members(self.members(set)?)))
+        let view = self.view()?;
+        let numbers = (0..view.offsets.len().saturating_sub(1) as u32)
+            .map(|set| Ok(sets.of_members(view.members(set)?)))
             .collect::<Result<Vec<u32>>>()?;
-        let bases = self.starts()?.last().copied().unwrap_or(0);
-        let mut by_position = vec![EMPTY; bases as usize];
-        self.for_each_kmer(|at, _, set| by_position[at as usize] = numbers[set as usize])?;
+        let mut by_position = vec![EMPTY; self.numbers()?[0] as usize];
+        view.for_each_stretch(|positions, set| {
+            by_position[positions].fill(*numbers.get(set as usize).ok_or_else(|| view.no_sources())?);
+            Ok(())
+        })?;
         Ok(by_position)
+    }
+
+    /// Bytes of each part of its files, by name.
+    pub fn parts(&self) -> [(&'static str, usize); 9] {
+        let (kmers, sources) = (|i| self.kmers.bytes(i).len(), |i| self.sources.bytes(i).len());
+        [
+            ("bounds of pieces", kmers(1)),
+            ("texts", kmers(2)),
+            ("anchors: offsets", kmers(3)),
+            ("anchors: entries", kmers(4)),
+            ("crowded k-mers", kmers(5) + kmers(6)),
+            ("sets", sources(0) + sources(1)),
+            ("runs: blocks", sources(2)),
+            ("runs: starts", sources(3)),
+            ("runs: sets", sources(4)),
+        ]
     }
 }
 

@@ -14,12 +14,15 @@
 //! | [`cut`], [`window`], [`route`], [`store`] | super-k-mers: made, gathered, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
 //! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
-//! | [`layer`], [`mphf`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
+//! | [`layer`], [`bounds`], [`runs`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
+//! | [`lookup`], [`anchor`], [`table`], [`prefetch`] | where a k-mer lies in them |
 //! | [`old`] | `--add`: layers that are there already |
 //! | [`merge()`], [`exchange`], [`error`] | the order of all that, and how ranks fail together |
-//! | [`summary`], [`query`], [`dump`] | what people see |
+//! | [`summary`], [`query`], [`search`], [`dump`] | what people see |
 
+pub mod anchor;
 pub mod border;
+pub mod bounds;
 pub mod cut;
 pub mod cycle;
 pub mod dump;
@@ -33,20 +36,24 @@ pub mod input;
 pub mod join;
 pub mod kmer;
 pub mod layer;
+pub mod lookup;
 pub mod merge;
 pub mod minimizer;
-pub mod mphf;
 pub mod old;
 pub mod packed;
 pub mod pieces;
+pub mod prefetch;
 pub mod query;
 pub mod read;
 pub mod records;
 pub mod route;
+pub mod runs;
+pub mod search;
 pub mod sets;
 pub mod simd;
 pub mod store;
 pub mod summary;
+pub mod table;
 pub mod window;
 pub mod word;
 

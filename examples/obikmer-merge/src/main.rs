@@ -9,7 +9,6 @@ use bdrun_worker::World;
 use clap::Parser;
 use cli::{Cli, Command, Merge};
 use obikmer_merge::graph::Kind;
-use obikmer_merge::index::Index;
 use obikmer_merge::query::Query;
 use obikmer_merge::{Error, MergeOptions, dump};
 
@@ -101,12 +100,7 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
         return Ok(());
     }
     let result = match command {
-        Command::Query { index, fasta } => {
-            print(|out| match Index::open(&index)?.meta.lengths()?.is_wide() {
-                false => Query::<u64>::open(&index)?.answer(&fasta, out),
-                true => Query::<u128>::open(&index)?.answer(&fasta, out),
-            })
-        }
+        Command::Query { index, fasta } => print(|out| Query::open(&index)?.answer(&fasta, out)),
         Command::Dump { what, index } if what.kmers => print(|out| dump::kmers(&index, out)),
         Command::Dump { index, .. } => print(|out| dump::unitigs(&index, out)),
     };

@@ -484,9 +484,8 @@ impl<W: Texts> Job<'_, W> {
         let steps = |done| (self.progress)("layer", done, 2);
         steps(0);
         share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
-        let heads = joined.heads;
         steps(1);
-        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), place, pieces, &heads)?);
+        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), place, pieces)?);
         steps(2);
         Ok(())
     }

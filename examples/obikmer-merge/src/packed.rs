@@ -1,5 +1,7 @@
 //! Sequences at two bits per base, four bases to a byte, the first in the highest bits.
 
+use std::ops::Range;
+
 use crate::word::Word;
 
 /// Bytes for `bases` bases.
@@ -78,6 +80,18 @@ pub fn unpack(packed: &[u8], at: usize, len: usize, out: &mut Vec<u8>) {
         out.extend((0..n).rev().map(|i| (w >> (2 * i)) as u8 & 3));
         done += n;
     }
+}
+
+/// The bases of a range, one after another.
+#[inline]
+pub fn bases(packed: &[u8], range: Range<usize>) -> impl Iterator<Item = u8> {
+    let chunks = range.len().div_ceil(32);
+    (0..chunks).flat_map(move |chunk| {
+        let begin = range.start + 32 * chunk;
+        let count = (range.end - begin).min(32);
+        let word = word::<u64>(packed, begin, count) << (64 - 2 * count);
+        (0..count).map(move |i| (word << (2 * i) >> 62) as u8)
+    })
 }
 
 /// Codes turned into those of the other strand, in place.
@@ -193,6 +207,7 @@ mod tests {
                 let mut out = Vec::new();
                 unpack(packed.bytes(), at, len, &mut out);
                 assert_eq!(out, codes[at..at + len]);
+                assert_eq!(bases(packed.bytes(), at..at + len).collect::<Vec<u8>>(), out);
                 if len <= 32 {
                     assert_eq!(word::<u64>(packed.bytes(), at, len), u64::from_codes(&out));
                 }

@@ -1,106 +1,133 @@
 //! `query`: for each record of a file, how many of its k-mers each source of an index holds.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
-use crate::kmer::{BREAK, CODE, Lengths, Oriented};
-use crate::layer::Layer;
-use crate::minimizer::{Windows, partition};
 use crate::read::{for_each_record, sequence_error};
+use crate::search::{Buffers, Partitions, Search};
 use crate::word::Word;
 
+pub use crate::search::Counts;
+
 /// Letters gathered before they are looked up together.
-const BATCH: usize = 4 << 20;
+const BATCH: usize = 16 << 20;
+/// K-mers of a record that are looked up by one thread; of longer records parts go to several.
+const PART: usize = 1 << 17;
 
-/// An index to be asked. Partitions are opened when first needed.
-pub struct Query<W> {
-    index: Index,
-    lengths: Lengths,
-    partitions: Vec<OnceLock<Result<Vec<Layer<W>>>>>,
+/// An index to be asked. Its files are mapped, a partition's when they are first needed.
+pub struct Query {
+    k: usize,
+    sources: Vec<String>,
+    partitions: Width,
 }
 
-/// What a record has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Its k-mers, repeats included.
-    pub kmers: u64,
-    /// Those that are in the index.
-    pub found: u64,
-    /// Those that each source holds.
-    pub by_source: Vec<u64>,
+/// K-mers of 64 or 128 bits.
+enum Width {
+    Narrow(Partitions<u64>),
+    Wide(Partitions<u128>),
 }
 
-impl<W: Word> Query<W> {
+/// The same for both widths.
+macro_rules! either {
+    ($width:expr, $partitions:ident => $body:expr) => {
+        match $width {
+            Width::Narrow($partitions) => $body,
+            Width::Wide($partitions) => $body,
+        }
+    };
+}
+
+impl Query {
     /// Open an index.
     pub fn open(dir: &Path) -> Result<Self> {
         let index = Index::open(dir)?;
-        let lengths = index.meta.lengths()?;
-        let partitions = std::iter::repeat_with(OnceLock::new).take(index.meta.partitions).collect();
-        Ok(Self { index, lengths, partitions })
+        let (k, sources) = (index.meta.k, index.meta.sources.clone());
+        let partitions = if index.meta.lengths()?.is_wide() {
+            Width::Wide(Partitions::new(index)?)
+        } else {
+            Width::Narrow(Partitions::new(index)?)
+        };
+        Ok(Self { k, sources, partitions })
+    }
+
+    /// Length of the k-mers.
+    pub fn k(&self) -> usize {
+        self.k
     }
 
     /// Names of the sources.
     pub fn sources(&self) -> &[String] {
-        &self.index.meta.sources
+        &self.sources
     }
 
-    fn layers(&self, partition: usize) -> Result<&[Layer<W>]> {
-        let opened = self.partitions[partition].get_or_init(|| {
-            let place = self.index.place(partition)?;
-            (0..self.index.meta.layers).map(|layer| Layer::open(&self.index.dir, layer, place)).collect()
-        });
-        match opened {
-            Ok(layers) => Ok(layers),
-            Err(error) => Err(Error::Index { path: self.index.dir.clone(), what: error.to_string() }),
+    /// Look up k-mers (two bits a base, the last in the lowest; either direction): calls `each` for each in the order
+    /// given, with its sources, ascending, or `None` if it is not in the index. Several are on their way at once, so
+    /// many should be given together; threads may do it at the same time.
+    ///
+    /// # Errors
+    /// A partition cannot be opened, or is damaged.
+    pub fn look_up(
+        &self,
+        kmers: impl IntoIterator<Item = u128>,
+        each: impl FnMut(Option<&[u32]>),
+    ) -> Result<()> {
+        fn narrow<W: Word>(kmer: u128, k: usize) -> W {
+            W::from_high(kmer << (128 - W::BITS)) & W::mask(k)
         }
-    }
-
-    /// The sources of a canonical k-mer whose minimizer has this hash; `None` if it is not in the index.
-    fn find(&self, kmer: W, hash: u32) -> Result<Option<&[u32]>> {
-        for layer in self.layers(partition(hash, self.partitions.len()))? {
-            if let Some(at) = layer.position(kmer) {
-                return layer.members(layer.set_at(at)?).map(Some);
-            }
-        }
-        Ok(None)
+        let (k, kmers) = (self.k, kmers.into_iter());
+        either!(&self.partitions, p => Search::new(p).find(kmers.map(|kmer| narrow(kmer, k)), each))
     }
 
     /// Count the k-mers of a sequence.
+    ///
+    /// # Errors
+    /// A partition cannot be opened, or is damaged.
     pub fn count(&self, letters: &[u8]) -> Result<Counts> {
-        let Lengths { k, m } = self.lengths;
-        let mut counts = Counts { by_source: vec![0; self.sources().len()], ..Counts::default() };
-        let codes: Vec<u8> = letters.iter().map(|&b| CODE[b as usize]).collect();
-        let mut windows = Windows::default();
-        for run in codes.split(|&c| c == BREAK).filter(|run| run.len() >= k) {
-            windows.fill(run, k, m);
-            let mut kmer = Oriented::new(W::from_codes(&run[..k - 1]), k);
-            for (&code, &hash) in run[k - 1..].iter().zip(&windows.lowest) {
-                kmer = kmer.right(code, k);
-                counts.kmers += 1;
-                if let Some(sources) = self.find(kmer.canonical(), hash)? {
-                    counts.found += 1;
-                    for &source in sources {
-                        let count = counts.by_source.get_mut(source as usize);
-                        *count.ok_or_else(|| Error::Index {
-                            path: self.index.dir.clone(),
-                            what: format!("source {source} does not exist"),
-                        })? += 1;
-                    }
-                }
-            }
+        Ok(self.count_all(&[letters])?.remove(0))
+    }
+
+    /// Count the k-mers of sequences.
+    fn count_all(&self, sequences: &[&[u8]]) -> Result<Vec<Counts>> {
+        either!(&self.partitions, p => self.count_in(&Search::new(p), sequences))
+    }
+
+    fn count_in<W: Word>(&self, search: &Search<'_, W>, sequences: &[&[u8]]) -> Result<Vec<Counts>> {
+        let none = Counts { by_source: vec![0; self.sources.len()], ..Counts::default() };
+        let parts: Vec<(usize, Range<usize>)> = (0..)
+            .zip(sequences)
+            .flat_map(|(number, letters)| {
+                (0..letters.len())
+                    .step_by(PART)
+                    .map(move |begin| (number, begin..letters.len().min(begin + PART + self.k - 1)))
+            })
+            .collect();
+        let counts = parts
+            .par_iter()
+            .map_init(Buffers::default, |buffers, (number, range)| {
+                let mut counts = none.clone();
+                search.count(&sequences[*number][range.clone()], buffers, &mut counts)?;
+                Ok(counts)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut sums = vec![none; sequences.len()];
+        for ((number, _), counts) in parts.iter().zip(&counts) {
+            sums[*number].add(counts);
         }
-        Ok(counts)
+        Ok(sums)
     }
 
     /// Answer for a file: a table with a line for each record.
+    ///
+    /// # Errors
+    /// The file cannot be read, the answer not written, or a partition not opened, or it is damaged.
     pub fn answer(&self, file: &Path, out: &mut impl Write) -> Result<()> {
         let written = |r: std::io::Result<()>| r.context(|| "cannot write the answer".into());
-        written(writeln!(out, "record\tkmers\tfound\t{}", self.sources().join("\t")))?;
+        written(writeln!(out, "record\tkmers\tfound\t{}", self.sources.join("\t")))?;
         let mut reader = needletail::parse_fastx_file(file).map_err(|e| sequence_error(file, "1", &e))?;
         let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut gathered = 0;
@@ -111,28 +138,24 @@ impl<W: Word> Query<W> {
                 return Ok(());
             }
             gathered = 0;
-            written(self.flush(&mut batch, out)?)
+            self.flush(&mut batch, out)
         })?;
-        written(self.flush(&mut batch, out)?)
+        self.flush(&mut batch, out)
     }
 
-    fn flush(
-        &self,
-        batch: &mut Vec<(Vec<u8>, Vec<u8>)>,
-        out: &mut impl Write,
-    ) -> Result<std::io::Result<()>> {
-        let counts = batch.par_iter().map(|(_, letters)| self.count(letters)).collect::<Result<Vec<_>>>()?;
+    fn flush(&self, batch: &mut Vec<(Vec<u8>, Vec<u8>)>, out: &mut impl Write) -> Result<()> {
+        let sequences: Vec<&[u8]> = batch.iter().map(|(_, letters)| &letters[..]).collect();
+        let counts = self.count_all(&sequences)?;
+        let mut text = String::new();
         for ((name, _), counts) in batch.drain(..).zip(counts) {
-            let mut line = format!("{}\t{}\t{}", String::from_utf8_lossy(&name), counts.kmers, counts.found);
+            text.push_str(&format!("{}\t{}\t{}", String::from_utf8_lossy(&name), counts.kmers, counts.found));
             for count in counts.by_source {
-                line.push('\t');
-                line.push_str(&count.to_string());
+                text.push('\t');
+                text.push_str(&count.to_string());
             }
-            line.push('\n');
-            if let Err(error) = out.write_all(line.as_bytes()) {
-                return Ok(Err(error));
-            }
+            text.push('\n');
         }
-        Ok(Ok(()))
+        out.write_all(text.as_bytes())
+            .map_err(|source| Error::Io { what: "cannot write the answer".into(), source })
     }
 }

@@ -11,7 +11,6 @@ use common::{Naive, canonical, kmers, merge, options, revcomp, unitigs};
 use obikmer_merge::MergeOptions;
 use obikmer_merge::graph::Kind;
 use obikmer_merge::query::Query;
-use obikmer_merge::word::Word;
 
 /// A small generator of numbers; the tests need nothing better.
 struct Random(u64);
@@ -152,14 +151,7 @@ fn files(index: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Every k-mer is found with its sources; others are refused.
 fn query_all(index: &Path, k: usize, naive: &Naive, random: &mut Random) {
-    if k > 31 {
-        query_all_of(&Query::<u128>::open(index).expect("an index"), k, naive, random);
-    } else {
-        query_all_of(&Query::<u64>::open(index).expect("an index"), k, naive, random);
-    }
-}
-
-fn query_all_of<W: Word>(query: &Query<W>, k: usize, naive: &Naive, random: &mut Random) {
+    let query = Query::open(index).expect("an index");
     let absent: Vec<String> = (0..50).map(|_| random.text(k)).collect();
     let neighbours = naive.kmers.keys().take(50).map(|t| format!("{}A", &t[1..]));
     for text in naive.kmers.keys().cloned().chain(absent).chain(neighbours) {
