@@ -13,7 +13,7 @@ use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
 use crate::join::Joined;
 use crate::kmer::Lengths;
-use crate::layer::{path, write_kmers, write_sources, write_unitigs};
+use crate::layer::{Runs, path, write_kmers, write_sources, write_unitigs};
 use crate::minimizer::Partitions;
 use crate::old::{self, Old};
 use crate::pieces::{Assembly, Found, Pieces};
@@ -393,8 +393,8 @@ impl<W: Texts> Job<'_, W> {
             Ok(old) => (old, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        // Made before anybody waits for the others: the graph ends here, for the join has many blocking points, and at each
-        // a rank would carry it out of memory and in again for nothing.
+        // From here to the files of k-mers and sources no rank waits for another: the join has many blocking points, and at
+        // each a rank would carry what it keeps out of memory and in again.
         let store = match (&mut old, state) {
             (Some(old), _) => old.filter(comm, lengths, partitions, store)?,
             // The others are in the exchange of the filter.
@@ -407,15 +407,20 @@ impl<W: Texts> Job<'_, W> {
             graph::Kind::Hashbrown => self.pieces::<HashSetGraph<W>>(store, partitions, &mut sets),
         });
         clock.tick(|| "pieces".into());
+        let found = found.and_then(|mut found| {
+            self.write_kmers(layer, &sets, &found.pieces, inputs.sources.len(), share)?;
+            found.pieces.runs = Runs::default();
+            Ok(found)
+        });
+        drop(sets);
+        clock.tick(|| "k-mers and sources written".into());
         let (pieces, links) = border::links(comm, found)?;
         clock.tick(|| "borders, 1 exchange".into());
-        let state = self.write_sources(layer, &sets, &pieces, inputs.sources.len(), share);
-        clock.tick(|| "sources".into());
         let report = |done, total| (self.progress)("join", done, total);
         let joined = join::join(comm, lengths.k, &pieces, links, &report)?;
         clock.tick(|| format!("join, {} exchanges", joined.rounds));
-        let written = state.and_then(|()| self.write_pieces(layer, &pieces, joined, share));
-        clock.tick(|| "layer".into());
+        let written = self.write_pieces(layer, &pieces, joined, share);
+        clock.tick(|| "unitigs".into());
         Ok(written.and_then(|()| match old {
             Some(old) => old.write(&self.plan.partial, inputs.sources.len(), share),
             None => Ok(()),
@@ -462,8 +467,8 @@ impl<W: Texts> Job<'_, W> {
         Ok(out.finish())
     }
 
-    /// What of a layer is made from the set of k-mers.
-    fn write_sources(
+    /// What of a layer is made before the pieces are joined.
+    fn write_kmers(
         &self,
         layer: usize,
         sets: &Sets,
@@ -471,9 +476,10 @@ impl<W: Texts> Job<'_, W> {
         sources: usize,
         share: &mut Share,
     ) -> Result<()> {
-        let path = path(&self.plan.partial, layer, self.place.partition, Kind::Sources);
-        share.add_bytes(write_sources(&path, self.place, &pieces.runs, sets)?);
+        let path = |kind| path(&self.plan.partial, layer, self.place.partition, kind);
+        share.add_bytes(write_sources(&path(Kind::Sources), self.place, &pieces.runs, sets)?);
         share.add_kmers(&pieces.runs, sets, sources);
+        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces)?);
         Ok(())
     }
 
@@ -481,12 +487,7 @@ impl<W: Texts> Job<'_, W> {
     fn write_pieces(&self, layer: usize, pieces: &Pieces, joined: Joined, share: &mut Share) -> Result<()> {
         let place = self.place;
         let path = |kind| path(&self.plan.partial, layer, place.partition, kind);
-        let steps = |done| (self.progress)("layer", done, 2);
-        steps(0);
         share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
-        steps(1);
-        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), place, pieces)?);
-        steps(2);
         Ok(())
     }
 }
