@@ -47,7 +47,7 @@ impl<'a> Router<'a> {
         window: usize,
     ) -> Self {
         let most = window.min(MOST);
-        Self { comm, most, window: Window::new(k, partitions), store, rounds: 0, over: false }
+        Self { comm, most, window: Window::new(k, partitions, comm.rank()), store, rounds: 0, over: false }
     }
 
     /// What follows is of this source.
@@ -77,8 +77,8 @@ impl<'a> Router<'a> {
     }
 
     fn exchange_data(&mut self, status: u8, mine: Result<()>) -> Result<bool> {
-        let (data, counts) = self.window.take(status);
-        let (data, counts) = self.comm.alltoallv(data, counts)?;
+        let messages = self.window.take(status);
+        let (data, counts) = self.comm.alltoallv(messages.data, messages.counts)?;
         let mut at = 0;
         let starts = counts.iter().map(|&count| {
             at += count;
@@ -91,6 +91,7 @@ impl<'a> Router<'a> {
             return Err(Error::Internal("a rank failed without an error".into()));
         }
         let done = statuses().all(|s| s == DONE);
+        self.store.add(messages.own.to_vec(), &[messages.own.len()], 0)?;
         self.store.add(data, &counts, 1)?;
         Ok(done)
     }

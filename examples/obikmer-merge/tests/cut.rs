@@ -52,17 +52,21 @@ impl Sink for Gather {
     }
 }
 
-/// Give what has gathered to the ranks' stores.
+/// Give what has gathered to the ranks' stores; what was kept by the rank itself, the last one.
 fn deliver(window: &mut Window, stores: &mut [Store]) -> Vec<u8> {
-    let (data, counts) = window.take(1);
+    let messages = window.take(1);
     let mut at = 0;
-    for (store, &count) in stores.iter_mut().zip(counts) {
-        assert_eq!(data[at], 1);
-        store.add(data[at..at + count].to_vec(), &[count], 1).expect("well-formed");
+    for (store, &count) in stores.iter_mut().zip(messages.counts) {
+        assert_eq!(messages.data[at], 1);
+        store.add(messages.data[at..at + count].to_vec(), &[count], 1).expect("well-formed");
         at += count;
     }
-    assert_eq!(at, data.len());
-    data.to_vec()
+    assert_eq!(at, messages.data.len());
+    assert_eq!(messages.counts.last(), Some(&1));
+    let own = messages.own.to_vec();
+    let last = stores.last_mut().expect("a store");
+    last.add(own.clone(), &[own.len()], 0).expect("well-formed");
+    own
 }
 
 /// Source, virtual partition, canonical k-mer, marks.
@@ -91,7 +95,7 @@ fn by_definition<W: Word>(text: &[u8], source: u32, lengths: Lengths, p: Partiti
 
 fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
     let mut random = Random(seed << 32);
-    let mut gather = Gather(Window::new(lengths.k, partitions));
+    let mut gather = Gather(Window::new(lengths.k, partitions, partitions.ranks() - 1));
     let mut cutter = Cutter::new(lengths, partitions);
     let mut stores: Vec<Store> =
         (0..partitions.ranks()).map(|_| Store::new(lengths.k, 3, partitions.subs())).collect();
@@ -158,7 +162,7 @@ fn every_virtual_partition_has_what_the_definition_says() {
 #[test]
 fn malformed_messages_are_refused() {
     let (lengths, partitions) = (Lengths { k: 31, m: 11 }, Partitions::with_subs(1, 5));
-    let mut gather = Gather(Window::new(lengths.k, partitions));
+    let mut gather = Gather(Window::new(lengths.k, partitions, partitions.ranks() - 1));
     let mut cutter = Cutter::new(lengths, partitions);
     let mut random = Random(1);
     let text: Vec<u8> = (0..100).map(|_| b"ACGT"[random.below(4)]).collect();
@@ -166,8 +170,8 @@ fn malformed_messages_are_refused() {
     let Ok(()) = cutter.end(&mut gather);
     let good = deliver(&mut gather.0, &mut [Store::new(31, 1, 5)]);
     let sections = good.len();
-    let add = |bytes: &[u8], subs| Store::new(31, 1, subs).add(bytes.to_vec(), &[bytes.len()], 1);
-    assert!(add(&good, 5).is_ok() && add(&good[..1], 5).is_ok() && add(&[], 5).is_ok());
+    let add = |bytes: &[u8], subs| Store::new(31, 1, subs).add(bytes.to_vec(), &[bytes.len()], 0);
+    assert!(add(&good, 5).is_ok() && add(&[], 5).is_ok());
     // Cut anywhere but between two sections.
     let whole: Vec<usize> = (1..sections).filter(|&n| add(&good[..n], 5).is_ok()).collect();
     assert!(whole.len() <= 5, "{whole:?}");
@@ -177,9 +181,9 @@ fn malformed_messages_are_refused() {
         data[at..at + bytes.len()].copy_from_slice(bytes);
         data
     };
-    assert!(add(&broken(1, &[1, 0, 0, 0]), 5).is_err());
-    assert!(add(&broken(9, &[5, 0]), 5).is_err());
-    assert!(add(&broken(5, &[0, 0, 0, 0]), 5).is_err());
-    assert!(add(&broken(5, &[255, 255, 255, 255]), 5).is_err());
-    assert!(add(&broken(11, &[0, 0]), 5).is_err());
+    assert!(add(&broken(0, &[1, 0, 0, 0]), 5).is_err());
+    assert!(add(&broken(8, &[5, 0]), 5).is_err());
+    assert!(add(&broken(4, &[0, 0, 0, 0]), 5).is_err());
+    assert!(add(&broken(4, &[255, 255, 255, 255]), 5).is_err());
+    assert!(add(&broken(10, &[0, 0]), 5).is_err());
 }
