@@ -19,10 +19,12 @@ const FAILED: u8 = 2;
 /// Most bytes gathered: places in a window are counted in 32 bits, in bases.
 const MOST: usize = 256 << 20;
 
-/// Bytes a rank gathers before it exchanges: a part of the budget, of which several ranks' fit, within reason. Each
-/// exchange costs a message between any two ranks, so few large ones are better.
-pub fn window(budget: Option<u64>) -> usize {
-    budget.map_or(1 << 20, |b| (b / 64).clamp(256 << 10, 8 << 20)) as usize
+/// Bytes a rank gathers before it exchanges. An exchange costs a message between any two ranks, so the more ranks the
+/// larger: up to 64 KiB for each, but at least what makes the sections' headers cheap, and at most what stays near the
+/// cache. A window's buffers take three to four times its bytes, and those of several ranks must fit into the budget.
+pub fn window(ranks: usize, budget: Option<u64>) -> usize {
+    let most = (ranks as u64 * (64 << 10)).clamp(2 << 20, 8 << 20);
+    budget.map_or(most, |b| (b / 128).clamp(256 << 10, most)) as usize
 }
 
 /// Gathers super-k-mers for all partitions and keeps what comes for this one.
