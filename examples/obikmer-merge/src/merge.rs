@@ -381,7 +381,7 @@ impl<W: Texts> Job<'_, W> {
 
         let partitions = Partitions::new(comm.size());
         let store = Store::new(lengths.k, inputs.sources.len(), partitions.subs());
-        let bytes = self.options.window.unwrap_or_else(|| window(self.options.budget));
+        let bytes = self.options.window.unwrap_or_else(|| window(comm.size(), self.options.budget));
         let mut router = Router::new(comm, partitions, lengths.k, store, bytes);
         let units = inputs.share(comm.rank(), comm.size());
         let report = |done, total| (self.progress)("read", done, total);

@@ -12,13 +12,11 @@ pub fn bytes_for(bases: usize) -> usize {
 
 /// Pack codes (all below 4), appended to `out` on a byte boundary.
 pub fn pack(codes: &[u8], out: &mut Vec<u8>) {
-    let mut fours = codes.chunks_exact(4);
-    out.extend(fours.by_ref().map(|c| {
-        let word = u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+    let (fours, rest) = codes.as_chunks::<4>();
+    out.extend(fours.iter().map(|c| {
         // Each code to its place in the highest byte: 24 + {6, 4, 2, 0}.
-        (word.wrapping_mul(0x4010_0401) >> 24) as u8
+        (u32::from_le_bytes(*c).wrapping_mul(0x4010_0401) >> 24) as u8
     }));
-    let rest = fours.remainder();
     if !rest.is_empty() {
         out.push(rest.iter().enumerate().fold(0, |byte, (i, &c)| byte | (c << (6 - 2 * i))));
     }

@@ -19,10 +19,12 @@ const FAILED: u8 = 2;
 /// Most bytes gathered: places in a window are counted in 32 bits, in bases.
 const MOST: usize = 256 << 20;
 
-/// Bytes a rank gathers before it exchanges: a part of the budget, of which several ranks' fit, within reason. Each
-/// exchange costs a message between any two ranks, so few large ones are better.
-pub fn window(budget: Option<u64>) -> usize {
-    budget.map_or(1 << 20, |b| (b / 64).clamp(256 << 10, 8 << 20)) as usize
+/// Bytes a rank gathers before it exchanges. An exchange costs a message between any two ranks, so the more ranks the
+/// larger: up to 64 KiB for each, but at least what makes the sections' headers cheap, and at most what stays near the
+/// cache. A window's buffers take three to four times its bytes, and those of several ranks must fit into the budget.
+pub fn window(ranks: usize, budget: Option<u64>) -> usize {
+    let most = (ranks as u64 * (64 << 10)).clamp(2 << 20, 8 << 20);
+    budget.map_or(most, |b| (b / 128).clamp(256 << 10, most)) as usize
 }
 
 /// Gathers super-k-mers for all partitions and keeps what comes for this one.
@@ -47,7 +49,7 @@ impl<'a> Router<'a> {
         window: usize,
     ) -> Self {
         let most = window.min(MOST);
-        Self { comm, most, window: Window::new(k, partitions), store, rounds: 0, over: false }
+        Self { comm, most, window: Window::new(k, partitions, comm.rank()), store, rounds: 0, over: false }
     }
 
     /// What follows is of this source.
@@ -77,8 +79,8 @@ impl<'a> Router<'a> {
     }
 
     fn exchange_data(&mut self, status: u8, mine: Result<()>) -> Result<bool> {
-        let (data, counts) = self.window.take(status);
-        let (data, counts) = self.comm.alltoallv(data, counts)?;
+        let messages = self.window.take(status);
+        let (data, counts) = self.comm.alltoallv(messages.data, messages.counts)?;
         let mut at = 0;
         let starts = counts.iter().map(|&count| {
             at += count;
@@ -91,6 +93,7 @@ impl<'a> Router<'a> {
             return Err(Error::Internal("a rank failed without an error".into()));
         }
         let done = statuses().all(|s| s == DONE);
+        self.store.add(messages.own.to_vec(), &[messages.own.len()], 0)?;
         self.store.add(data, &counts, 1)?;
         Ok(done)
     }

@@ -2,7 +2,8 @@
 //!
 //! A window keeps the sequences once, packed one after another, and for each super-k-mer only where it begins. The
 //! bytes that travel are cut out when the window is full, straight to their places in the messages: a counting sort
-//! by virtual partition and source, from and to two buffers that are used again for every window.
+//! by virtual partition and source, from and to two buffers that are used again for every window. What is for the rank
+//! itself is not sent.
 //!
 //! A message: a byte of status, then sections of one source and one virtual partition of the receiver, in ascending
 //! order of the latter: `u32` source, `u32` bytes, `u16` virtual partition, little-endian; then super-k-mers.
@@ -68,12 +69,23 @@ struct Cursor {
     source: u32,
 }
 
+/// A window's content, ready to go.
+pub struct Messages<'a> {
+    /// The messages to all ranks one after another; to this one only the status.
+    pub data: &'a [u8],
+    /// Bytes of each.
+    pub counts: &'a [usize],
+    /// The sections for this rank, which need not travel.
+    pub own: &'a [u8],
+}
+
 const NO_SOURCE: u32 = u32::MAX;
 
 /// See the module.
 pub struct Window {
     k: usize,
     partitions: Partitions,
+    rank: usize,
     source: u32,
     /// The sequences, each on a byte boundary.
     bases: Vec<u8>,
@@ -89,11 +101,12 @@ pub struct Window {
 }
 
 impl Window {
-    /// An empty one.
-    pub fn new(k: usize, partitions: Partitions) -> Self {
+    /// An empty one, of this rank.
+    pub fn new(k: usize, partitions: Partitions, rank: usize) -> Self {
         Self {
             k,
             partitions,
+            rank,
             source: 0,
             bases: Vec::new(),
             run: 0,
@@ -138,8 +151,8 @@ impl Window {
         self.entries.push(Entry { virtual_partition, at, header });
     }
 
-    /// The messages to all ranks one after another, and the bytes of each. The window is empty afterwards.
-    pub fn take(&mut self, status: u8) -> (&[u8], &[usize]) {
+    /// What is to be sent and what is to be kept. The window is empty afterwards.
+    pub fn take(&mut self, status: u8) -> Messages<'_> {
         self.close_stretch();
         self.stretches.sort_by_key(|s| s.source);
         let total = self.lay_out(status);
@@ -152,7 +165,8 @@ impl Window {
         self.entries.clear();
         self.stretches.clear();
         self.bytes = 0;
-        (&self.data[..total], &self.counts)
+        let (data, own) = self.data[..total].split_at(self.counts.iter().sum());
+        Messages { data, counts: &self.counts, own }
     }
 
     /// Where everything goes: every virtual partition's first byte into its cursor, and the bytes of all.
@@ -168,18 +182,16 @@ impl Window {
             }
         }
         self.counts.clear();
-        let mut total = 0;
-        for rank in self.cursors.chunks_mut(self.partitions.subs()) {
+        let (subs, mut total) = (self.partitions.subs(), 0);
+        for (rank, cursors) in self.cursors.chunks_mut(subs).enumerate() {
             let begin = total;
             total += size_of_val(&status);
-            for cursor in rank {
-                let len = cursor.at as usize;
-                *cursor = Cursor { at: total as u32, section: 0, source: NO_SOURCE };
-                total += len;
+            if rank != self.rank {
+                total = place(cursors, total);
             }
             self.counts.push(total - begin);
         }
-        total
+        place(&mut self.cursors[self.rank * subs..][..subs], total)
     }
 
     fn write(&mut self, status: u8) {
@@ -211,6 +223,16 @@ impl Window {
             close(data, cursor, self.partitions.sub_of(number));
         }
     }
+}
+
+/// One after another from `at` on; where they end.
+fn place(cursors: &mut [Cursor], mut at: usize) -> usize {
+    for cursor in cursors {
+        let len = cursor.at as usize;
+        *cursor = Cursor { at: at as u32, section: 0, source: NO_SOURCE };
+        at += len;
+    }
+    at
 }
 
 /// Write the header of the section that is open.
