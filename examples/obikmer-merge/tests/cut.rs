@@ -122,19 +122,19 @@ fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
         for sub in 0..partitions.subs() {
             let (mut last, mut kmers, mut super_kmers) = (0, 0, 0);
             let totals = store.totals(sub);
-            store.drain(sub, |source, header, count, bases| {
+            store.drain(sub, |source, record| {
                 assert!(source >= last, "ascending sources");
                 last = source;
-                (kmers, super_kmers) = (kmers + count as u64, super_kmers + 1);
+                (kmers, super_kmers) = (kmers + record.kmers as u64, super_kmers + 1);
                 let mut number = 0;
-                store::kmers::<W>(header, bases, lengths.k, |kmer, marks| {
+                store::marked_kmers::<W>(record, lengths.k, |kmer, marks| {
                     number += 1;
                     seen.push((source, rank * partitions.subs() + sub, kmer.canonical(), marks));
                 });
-                assert_eq!(number, count);
+                assert_eq!(number, record.kmers);
             });
             assert_eq!((totals.kmers, totals.super_kmers), (kmers, super_kmers));
-            store.drain(sub, |_, _, _, _| panic!("drained twice"));
+            store.drain(sub, |_, _| panic!("drained twice"));
         }
     }
     expected.sort_unstable();
