@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Kind, Mapped, Place, Writer};
 use crate::kmer::Oriented;
 use crate::mphf::Mphf;
@@ -75,8 +75,8 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
     writer.finish()
 }
 
-/// Write the k-mers of a layer: pieces, heads of their unitigs, evidence, perfect hash. Bytes written.
-pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, heads: &[u64]) -> Result<u64> {
+/// Write the k-mers of a layer: pieces, evidence, perfect hash. Bytes written.
+pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces) -> Result<u64> {
     let k = place.lengths.k;
     let mut kmers = Vec::with_capacity(pieces.bases.len().saturating_sub(pieces.len() * (k - 1)));
     pieces.for_each_kmer::<W>(k, |_, kmer| kmers.push(kmer.canonical().fold()));
@@ -94,7 +94,7 @@ pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, heads: &
     drop(kmers);
     let mut writer = Writer::create(path, Kind::Kmers, place, 5)?;
     writer.section(bytemuck::cast_slice(&pieces.starts))?;
-    writer.section(bytemuck::cast_slice(heads))?;
+    writer.section(&[])?;
     writer.section(pieces.bases.bytes())?;
     writer.section(bytemuck::cast_slice(&evidence))?;
     writer.section(&hash)?;
@@ -236,109 +236,4 @@ impl<W: Word> Layer<W> {
         self.for_each_kmer(|at, _, set| by_position[at as usize] = numbers[set as usize])?;
         Ok(by_position)
     }
-}
-
-/// Joined unitigs of one partition of one layer.
-pub struct Unitigs(Mapped);
-
-impl Unitigs {
-    /// Open them.
-    pub fn open(dir: &Path, layer: usize, place: Place) -> Result<Self> {
-        let mapped = Mapped::open(&path(dir, layer, place.partition, Kind::Unitigs), Kind::Unitigs, place)?;
-        let ends = mapped.slice::<u64>(1)?;
-        let bases = mapped.bytes(3).len() as u64 * 4;
-        if ends.windows(2).any(|w| w[0] > w[1]) || ends.last().is_some_and(|&e| e > bases) {
-            return Err(mapped.bad("the unitigs are not in order"));
-        }
-        Ok(Self(mapped))
-    }
-
-    /// Number of unitigs.
-    pub fn count(&self) -> Result<usize> {
-        Ok(self.0.slice::<u64>(1)?.len())
-    }
-
-    /// How many of them are cyclic.
-    pub fn cyclic(&self) -> usize {
-        self.0.bytes(2).len() / 4
-    }
-
-    /// The sum of their lengths.
-    pub fn bases(&self) -> Result<u64> {
-        Ok(self.0.slice::<u64>(1)?.last().copied().unwrap_or(0))
-    }
-
-    /// The codes of each.
-    pub fn for_each(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let (mut codes, mut begin) = (Vec::new(), 0);
-        for &end in self.0.slice::<u64>(1)? {
-            codes.clear();
-            packed::unpack(self.0.bytes(3), begin as usize, (end - begin) as usize, &mut codes);
-            each(&codes)?;
-            begin = end;
-        }
-        Ok(())
-    }
-}
-
-/// What [`write_unitigs`] wrote.
-#[derive(Default, Clone, Copy)]
-pub struct Written {
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// Unitigs.
-    pub unitigs: u64,
-    /// Cyclic ones among them.
-    pub cyclic: u64,
-    /// The sum of their lengths.
-    pub bases: u64,
-}
-
-/// Assemble this rank's unitigs, each in its canonical text, and write them in the order of their heads.
-pub fn write_unitigs(
-    path: &Path,
-    place: Place,
-    pieces: &Pieces,
-    joined: &crate::join::Joined,
-) -> Result<Written> {
-    let k = place.lengths.k;
-    let (mut heads, mut ends, mut cyclic) = (Vec::new(), Vec::new(), Vec::new());
-    let mut bases = packed::Packed::default();
-    let (mut codes, mut reverse) = (Vec::new(), Vec::new());
-    for parts in joined.parts.chunk_by(|a, b| a.head == b.head) {
-        codes.clear();
-        let is_cyclic = parts[0].cyclic();
-        let mut position = 0u64;
-        for part in parts {
-            // A cycle's positions count from behind its head.
-            let expected =
-                if is_cyclic { position.saturating_sub(u64::from(parts[0].kmers())) } else { position };
-            if u64::from(part.position) != expected || part.cyclic() != is_cyclic {
-                return Err(Error::Internal(format!("the unitig of piece {} has a gap", part.head)));
-            }
-            position += u64::from(part.kmers());
-            joined.codes(part, pieces, k, &mut codes);
-        }
-        if is_cyclic {
-            cyclic.push(heads.len() as u32);
-            codes = crate::cycle::canonical(&codes, k);
-        } else {
-            reverse.clear();
-            reverse.extend_from_slice(&codes);
-            packed::reverse_complement(&mut reverse);
-            if reverse < codes {
-                std::mem::swap(&mut codes, &mut reverse);
-            }
-        }
-        heads.push(parts[0].head);
-        bases.push(&codes);
-        ends.push(bases.len() as u64);
-    }
-    let mut writer = Writer::create(path, Kind::Unitigs, place, 4)?;
-    writer.section(bytemuck::cast_slice(&heads))?;
-    writer.section(bytemuck::cast_slice(&ends))?;
-    writer.section(bytemuck::cast_slice(&cyclic))?;
-    writer.section(bases.bytes())?;
-    let bytes = writer.finish()?;
-    Ok(Written { bytes, unitigs: heads.len() as u64, cyclic: cyclic.len() as u64, bases: bases.len() as u64 })
 }

@@ -13,7 +13,7 @@
 //! | [`cut`], [`route`], [`store`] | super-k-mers: made, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
 //! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
-//! | [`layer`], [`mphf`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
+//! | [`layer`], [`unitigs`], [`mphf`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
 //! | [`old`] | `--add`: layers that are there already |
 //! | [`merge()`], [`exchange`], [`error`] | the order of all that, and how ranks fail together |
 //! | [`summary`], [`query`], [`dump`] | what people see |
@@ -44,6 +44,7 @@ pub mod route;
 pub mod sets;
 pub mod store;
 pub mod summary;
+pub mod unitigs;
 pub mod word;
 
 pub use error::{Error, Result};

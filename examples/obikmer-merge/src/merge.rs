@@ -11,16 +11,15 @@ use crate::format::{Kind, Place};
 use crate::graph::{Graph, HashSetGraph};
 use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
-use crate::join::Joined;
 use crate::kmer::Lengths;
-use crate::layer::{path, write_kmers, write_sources, write_unitigs};
+use crate::layer::{path, write_kmers, write_sources};
 use crate::old::{self, Old};
 use crate::pieces::{self, Pieces};
 use crate::route::{Router, window};
 use crate::store::{OWNED, Store};
 use crate::summary::{Share, Summary};
 use crate::word::Word;
-use crate::{border, join, read};
+use crate::{border, join, read, unitigs};
 
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
@@ -390,18 +389,27 @@ impl<W: Word> Job<'_, W> {
         clock.tick(|| "pieces".into());
         let links = border::links(comm, lengths, state.map(|borders| (&pieces, borders)))?;
         clock.tick(|| "borders, 1 exchange".into());
-        // The set of k-mers ends here: the join has a dozen blocking points, and at each a rank would carry the set out
+        // All but the pieces ends here: the join has a score of blocking points, and at each a rank would carry it out
         // of memory and in again for nothing.
         let state = self.write_sources(layer, graph, &pieces, inputs.sources.len(), share);
-        clock.tick(|| "sources".into());
-        let report = |done, total| (self.progress)("join", done, total);
-        let joined = join::join(comm, lengths.k, &pieces, links, &report)?;
-        clock.tick(|| format!("join, {} exchanges", joined.rounds));
-        let written = state.and_then(|()| self.write_pieces(layer, &pieces, joined, share));
+        let state = state.and_then(|()| self.write_kmers(layer, &pieces, share));
         clock.tick(|| "layer".into());
-        Ok(written.and_then(|()| match old {
-            Some(old) => old.write(&self.plan.partial, inputs.sources.len(), share),
-            None => Ok(()),
+        let report = |done, total| (self.progress)("join", done, total);
+        let path = path(&self.plan.partial, layer, self.place.partition, Kind::Unitigs);
+        let mut unitigs = unitigs::Writer::new(&path, self.place);
+        let joined = join::join(
+            comm,
+            lengths.k,
+            pieces,
+            links,
+            &mut |text, cyclic| unitigs.push(text, cyclic),
+            &report,
+        )?;
+        clock.tick(|| format!("join, {} exchanges, {} bytes from here", joined.rounds, joined.bytes));
+        let written = state.and(joined.state).and_then(|()| unitigs.finish());
+        Ok(written.and_then(|written| {
+            share.add_unitigs(written);
+            old.map_or(Ok(()), |old| old.write(&self.plan.partial, inputs.sources.len(), share))
         }))
     }
 
@@ -453,17 +461,10 @@ impl<W: Word> Job<'_, W> {
         Ok(())
     }
 
-    /// What of a layer is made from the pieces and their joins.
-    fn write_pieces(&self, layer: usize, pieces: &Pieces, joined: Joined, share: &mut Share) -> Result<()> {
-        let place = self.place;
-        let path = |kind| path(&self.plan.partial, layer, place.partition, kind);
-        let steps = |done| (self.progress)("layer", done, 2);
-        steps(0);
-        share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
-        let heads = joined.heads;
-        steps(1);
-        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), place, pieces, &heads)?);
-        steps(2);
+    /// What of a layer is made from the pieces.
+    fn write_kmers(&self, layer: usize, pieces: &Pieces, share: &mut Share) -> Result<()> {
+        let path = path(&self.plan.partial, layer, self.place.partition, Kind::Kmers);
+        share.add_bytes(write_kmers::<W>(&path, self.place, pieces)?);
         Ok(())
     }
 }

@@ -10,10 +10,11 @@ use crate::exchange::{Outgoing, exchange};
 use crate::format::{Kind, Place};
 use crate::graph::Graph;
 use crate::kmer::Lengths;
-use crate::layer::{Layer, Runs, Unitigs, Written, path, write_sources};
+use crate::layer::{Layer, Runs, path, write_sources};
 use crate::minimizer::owner;
 use crate::sets::Sets;
 use crate::summary::Share;
+use crate::unitigs::{Unitigs, Written};
 use crate::word::Word;
 
 /// The layers of one partition, with the sets of their k-mers opened up.
