@@ -11,6 +11,9 @@
 //! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer, in the
 //! receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours, always.
 //!
+//! How many linked ends will be left after an exchange is known before it, from what stays and what the messages close,
+//! so that none is spent on learning that all is done.
+//!
 //! What a rank holds: 20 bytes and its bases (2 bits each) for each chain that is left, and two bits for each piece it
 //! began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of two rounds.
 
@@ -104,6 +107,11 @@ impl Left {
         self.bits[piece / 64] |= 1 << (piece % 64);
     }
 
+    fn has(&self, piece: usize) -> bool {
+        self.bits[piece / 64] >> (piece % 64) & 1 != 0
+    }
+
+    /// To be called before [`place`](Self::place).
     fn count(&mut self) {
         let mut sum = 0;
         for (before, bits) in self.before.iter_mut().zip(&self.bits) {
@@ -358,7 +366,7 @@ impl Chains {
                     to.append(behind.text());
                 }
             };
-            if plan.left.place(piece).is_some() {
+            if plan.left.has(piece) {
                 put_together(&mut texts);
                 self.links[2 * kept..2 * kept + 2].copy_from_slice(&links);
                 self.kmers[kept] = kmers;
