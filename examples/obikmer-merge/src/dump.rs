@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::error::{Context, Result};
 use crate::index::Index;
 use crate::kmer::{LETTER, push_text};
-use crate::layer::{Layer, Unitigs};
+use crate::layer::Layer;
+use crate::unitigs::Unitigs;
 use crate::word::Word;
 
 /// All k-mers.

@@ -1,382 +1,419 @@
-//! Joining pieces across partitions: pointer doubling over all ranks, in as many exchanges as the longest chain has
-//! bits.
+//! Joining pieces across partitions by contraction: chains of pieces hand themselves over to their neighbours until
+//! each is whole, in about log1.5(longest chain) exchanges of ever fewer messages.
 //!
-//! A piece knows, for each of its ends, the piece that lies 2^i pieces away in that direction. In a round it tells each
-//! of the two about the other, and so every piece learns what lies 2^(i+1) away: one message, no question. Distances
-//! are counted in k-mers. A direction is settled when it reaches the chain's outer end; a piece is settled when both
-//! are. Each direction also carries the piece of lowest hash that it passes: when both directions know the same one,
-//! they overlap, so the chain is a cycle, and that piece is its head.
+//! Each piece begins as a chain of one: a text and two links. In a round every chain compares a hash of its number with
+//! those of the chains that its links lead to. The one that is lower than its neighbours goes: it sends its text and its
+//! other link to one of them and the new link to the other. Neighbours of a chain that goes do not go in the same round,
+//! and nobody has to ask anybody, because links hold the numbers that are hashed. With fresh hashes in each round a third
+//! of what a long chain has left goes in each; all messages together are linear in the number of pieces.
+//! A chain that has no link left, or is linked to itself, is a unitig, and is given away.
 //!
-//! A chain's *head* is the one of its two outer ends (of a cycle's pieces) with the lower hash, and the rank that has it
-//! writes the unitig. A settled piece sends its bases there in the next round's messages.
+//! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer, in the
+//! receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours, always.
+//!
+//! How many linked ends will be left after an exchange is known before it, from what stays and what the messages close,
+//! so that none is spent on learning that all is done.
+//!
+//! What a rank holds: 20 bytes and its bases (2 bits each) for each chain that is left, and two bits for each piece it
+//! began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of two rounds.
 
 use bdrun_worker::Communicator;
 
 use crate::border::{CLOSED, EMPTY, Link};
 use crate::error::{Error, Result};
-use crate::exchange::{Outgoing, exchange};
+use crate::exchange::{Counted, Incoming, exchange};
 use crate::minimizer::order;
-use crate::packed;
+use crate::packed::{Packed, Text, words_for};
 use crate::pieces::Pieces;
 
-/// In a pointer: the chain's outer end is reached, and this is it.
-const OUTER: u64 = 1 << 63;
-/// No piece with text passed yet.
-const NOTHING: u64 = u64::MAX;
-/// In the length of a part: the unitig is cyclic.
-const CYCLIC: u32 = 1 << 31;
-/// Words of a message between pieces.
-const MESSAGE: usize = 7;
+/// Bits of a rank in a message; the k-mers are above it.
+const RANK_BITS: u32 = 20;
+/// So many k-mers or more: the number is a word of its own.
+const MANY: u32 = (1 << (32 - RANK_BITS)) - 1;
+/// Words at the beginning of each rank's messages: ends of chains kept that are linked, and how many of any rank's the
+/// messages close.
+const HEAD: usize = 2;
 
-/// What a piece knows of one direction.
-#[derive(Clone, Copy)]
-struct Reach {
-    /// The end at which the piece 2^i away is entered, or the outer end.
-    pointer: u64,
-    /// The piece of lowest hash passed, as the end at which it is entered.
-    lowest: u64,
-    /// K-mers strictly between here and the pointer's piece; up to the outer end all of them.
-    distance: u32,
-    /// K-mers strictly between here and `lowest`.
-    lowest_distance: u32,
-}
-
-/// Where a piece lies in its unitig.
-#[derive(Clone, Copy)]
-struct Place {
-    /// The head's end; for a cycle, its left one.
-    head: u64,
-    /// K-mers before this piece; in a cycle, those between the head and it.
-    position: u32,
-    forward: bool,
-    cyclic: bool,
-}
-
-/// A part of a unitig that this rank writes.
-#[derive(Clone, Copy)]
-pub struct Part {
-    /// The head: a piece of this rank.
-    pub head: u32,
-    /// Its order within the unitig.
-    pub position: u32,
-    kmers: u32,
-    /// Where its bases are: in the received texts, or, with the flags below, the piece here.
-    at: u64,
-}
-
-const HERE: u64 = 1 << 63;
-const BACKWARD: u64 = 1 << 62;
-
-/// All chains, joined.
+/// What [`join`] did.
 pub struct Joined {
-    /// The head of each piece's unitig: rank in the upper half, piece in the lower.
-    pub heads: Vec<u64>,
-    /// The parts of this rank's unitigs, sorted by head and position.
-    pub parts: Vec<Part>,
-    /// Bases that came from other ranks.
-    texts: Vec<u32>,
     /// Exchanges it took.
     pub rounds: usize,
+    /// Bytes this rank sent.
+    pub bytes: u64,
+    /// An error in the last step, which the other ranks do not know of.
+    pub state: Result<()>,
 }
 
-impl Part {
-    /// Is the unitig cyclic?
-    pub fn cyclic(&self) -> bool {
-        self.kmers & CYCLIC != 0
-    }
-
-    /// Number of k-mers.
-    pub fn kmers(&self) -> u32 {
-        self.kmers & !CYCLIC
-    }
-}
-
-impl Joined {
-    /// Append the codes of a part: its whole text if it comes first in a unitig that is not cyclic, otherwise one base
-    /// for each k-mer.
-    pub fn codes(&self, part: &Part, pieces: &Pieces, k: usize, out: &mut Vec<u8>) {
-        if part.at & HERE != 0 {
-            let piece = (part.at & 0xffff_ffff) as usize;
-            piece_codes(pieces, piece, part.at & BACKWARD == 0, part.takes_all(), k, out);
-        } else {
-            let len = part.bases(k);
-            let begin = part.at as usize;
-            let words = &self.texts[begin..begin + len.div_ceil(16)];
-            out.extend((0..len).map(|i| (words[i / 16] >> (30 - 2 * (i % 16))) as u8 & 3));
-        }
-    }
-}
-
-impl Part {
-    fn takes_all(&self) -> bool {
-        !self.cyclic() && self.position == 0
-    }
-
-    fn bases(&self, k: usize) -> usize {
-        self.kmers() as usize + if self.takes_all() { k - 1 } else { 0 }
-    }
-}
-
-/// The codes of a piece in one direction, all or without the first k − 1.
-fn piece_codes(pieces: &Pieces, piece: usize, forward: bool, all: bool, k: usize, out: &mut Vec<u8>) {
-    let (mut at, end) = (pieces.starts[piece] as usize, pieces.starts[piece + 1] as usize);
-    let mut len = end - at;
-    if !all {
-        len -= k - 1;
-        at += if forward { k - 1 } else { 0 };
-    }
-    let begin = out.len();
-    packed::unpack(pieces.bases.bytes(), at, len, out);
-    if !forward {
-        packed::reverse_complement(&mut out[begin..]);
-    }
-}
-
-/// The order of pieces: by a hash, so that heads are spread evenly.
-fn lower(a: u64, b: u64) -> bool {
-    order(a & !1) < order(b & !1)
-}
-
-struct Chains<'a> {
-    rank: usize,
-    k: usize,
-    pieces: &'a Pieces,
-    reach: Vec<[Reach; 2]>,
-    settled: Vec<bool>,
-    unsettled: usize,
-    /// Pieces that still have something to tell.
-    active: Vec<u32>,
-    /// Settled in the last round: their texts travel in the next.
-    fresh: Vec<(u32, Place)>,
-    joined: Joined,
-}
-
-/// Join all chains. `report` is told how many pieces are settled, of how many.
+/// Join all chains. `each` gets every unitig that ends up here, in either direction and if it is cyclic in any rotation,
+/// with n + k − 1 bases for n k-mers; `report` is told how many chains are done with, of how many.
+///
+/// # Errors
+/// A unitig of 2^32 k-mers or more, or more than 2^20 ranks.
 pub fn join(
     comm: &Communicator,
     k: usize,
-    pieces: &Pieces,
+    pieces: Pieces,
     links: Vec<Link>,
+    each: &mut dyn FnMut(Text<'_>, bool),
     report: &dyn Fn(u64, u64),
 ) -> Result<Joined> {
-    let mut chains = Chains::new(comm.rank(), k, pieces, links);
-    let total = chains.settled.len() as u64;
-    let mut state = chains.settle();
+    let size = comm.size();
+    if size > 1 << RANK_BITS {
+        return Err(Error::Limit(format!("{size} ranks: at most {} can join unitigs", 1 << RANK_BITS)));
+    }
+    let mut chains = Chains::new(comm.rank(), size, k, pieces, links);
+    let total = chains.kmers.len() as u64;
+    let mut joined = Joined { rounds: 0, bytes: 0, state: Ok(()) };
+    let mut incoming = Incoming::nothing(size);
     loop {
-        report(total - chains.unsettled as u64, total);
-        let outgoing = state.and_then(|()| chains.outgoing(comm.size()));
-        let incoming = exchange(comm, outgoing)?;
-        chains.joined.rounds += 1;
-        let mut unsettled = 0;
-        for rank in 0..comm.size() {
-            let malformed = || Error::Internal(format!("malformed messages of pieces from rank {rank}"));
-            let words = incoming.from(rank);
-            let ([left, messages], rest) = words.split_first_chunk::<2>().ok_or_else(malformed)?;
-            unsettled += u64::from(*left);
-            let (messages, texts) =
-                rest.split_at_checked(*messages as usize * MESSAGE).ok_or_else(malformed)?;
-            for message in messages.chunks_exact(MESSAGE) {
-                chains.receive(message).ok_or_else(malformed)?;
-            }
-            chains.receive_texts(texts).ok_or_else(malformed)?;
+        let outgoing = chains.round(incoming, each);
+        joined.bytes += outgoing.as_ref().map_or(0, |o| 4 * o.len() as u64);
+        joined.rounds += 1;
+        report(total - chains.kmers.len() as u64, total);
+        incoming = exchange(comm, outgoing)?;
+        let mut linked = 0u64;
+        for rank in 0..size {
+            let &[kept, closed, ..] = incoming.from(rank) else { return Err(malformed(rank)) };
+            linked = linked.wrapping_add(u64::from(kept)).wrapping_sub(u64::from(closed));
         }
-        if unsettled == 0 {
+        if linked == 0 {
             break;
         }
-        state = chains.settle();
     }
-    let mut joined = chains.joined;
-    joined.parts.sort_unstable_by_key(|p| (p.head, p.position, p.at));
-    // A cycle's head has no distance to itself: it comes first whatever lies at distance 0 from it.
-    let mut begin = 0;
-    while begin < joined.parts.len() {
-        let head = joined.parts[begin].head;
-        let group = joined.parts[begin..].partition_point(|p| p.head == head);
-        if joined.parts[begin].cyclic() {
-            let own = HERE | u64::from(head);
-            joined.parts[begin..begin + group].sort_by_key(|p| (p.at != own, p.position));
-        }
-        begin += group;
-    }
+    joined.state = chains.round(incoming, each).and_then(|_| match chains.kmers.len() {
+        0 => Ok(()),
+        left => Err(Error::Internal(format!("{left} chains are left after joining"))),
+    });
+    report(total, total);
     Ok(joined)
 }
 
-impl<'a> Chains<'a> {
-    fn new(rank: usize, k: usize, pieces: &'a Pieces, links: Vec<Link>) -> Self {
-        let here = (rank as u64) << 32;
-        let reach = links
-            .chunks_exact(2)
-            .enumerate()
-            .map(|(piece, pair)| {
-                [0, 1].map(|side| match pair[side] {
-                    CLOSED => Reach {
-                        pointer: OUTER | here | (2 * piece + side) as u64,
-                        lowest: NOTHING,
-                        distance: 0,
-                        lowest_distance: 0,
-                    },
-                    link => Reach {
-                        pointer: link & !EMPTY,
-                        // An empty piece cannot be a head.
-                        lowest: if link & EMPTY == 0 { link } else { NOTHING },
-                        distance: 0,
-                        lowest_distance: 0,
-                    },
-                })
+fn malformed(rank: usize) -> Error {
+    Error::Internal(format!("malformed messages of chains from rank {rank}"))
+}
+
+/// Which of the pieces are left, and how many of those are before each.
+struct Left {
+    bits: Vec<u64>,
+    before: Vec<u32>,
+}
+
+impl Left {
+    fn none(pieces: usize) -> Self {
+        Self { bits: vec![0; pieces.div_ceil(64)], before: vec![0; pieces.div_ceil(64)] }
+    }
+
+    fn insert(&mut self, piece: usize) {
+        self.bits[piece / 64] |= 1 << (piece % 64);
+    }
+
+    fn has(&self, piece: usize) -> bool {
+        self.bits[piece / 64] >> (piece % 64) & 1 != 0
+    }
+
+    /// To be called before [`place`](Self::place).
+    fn count(&mut self) {
+        let mut sum = 0;
+        for (before, bits) in self.before.iter_mut().zip(&self.bits) {
+            *before = sum;
+            sum += bits.count_ones();
+        }
+    }
+
+    /// The place of a piece among those that are left, if it is.
+    #[inline]
+    fn place(&self, piece: usize) -> Option<usize> {
+        let bits = *self.bits.get(piece / 64)?;
+        let bit = 1 << (piece % 64);
+        let before = self.before[piece / 64] + (bits & (bit - 1)).count_ones();
+        (bits & bit != 0).then_some(before as usize)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.bits.iter().enumerate().flat_map(|(i, &bits)| {
+            let mut bits = bits;
+            std::iter::from_fn(move || {
+                let lowest = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                (lowest < 64).then_some(64 * i + lowest)
             })
-            .collect::<Vec<_>>();
-        let joined = Joined { heads: vec![0; pieces.len()], parts: Vec::new(), texts: Vec::new(), rounds: 0 };
-        let count = reach.len();
-        Self {
-            rank,
-            k,
-            pieces,
-            reach,
-            settled: vec![false; count],
-            unsettled: count,
-            active: (0..count as u32).collect(),
-            fresh: Vec::new(),
-            joined,
-        }
+        })
+    }
+}
+
+/// What a chain hears from a neighbour that goes: where its end leads now, and the text that comes to that end.
+struct Message<'a> {
+    end: u32,
+    link: Link,
+    kmers: u32,
+    text: &'a [u32],
+}
+
+impl<'a> Message<'a> {
+    /// Its number of words, with so many k-mers of text.
+    fn words(kmers: u32) -> usize {
+        3 + usize::from(kmers >= MANY) + words_for(kmers as usize)
     }
 
-    fn kmers(&self, piece: usize) -> u32 {
-        if piece < self.pieces.len() { self.pieces.kmers(piece, self.k) } else { 0 }
+    fn read(words: &'a [u32]) -> Option<Self> {
+        let &[end, far, place, ..] = words else { return None };
+        let kmers = if place >> RANK_BITS == MANY { *words.get(3)? } else { place >> RANK_BITS };
+        let rank = place & ((1 << RANK_BITS) - 1);
+        let link = if far == u32::MAX { CLOSED } else { Link::from(rank) << 32 | Link::from(far) };
+        let len = Self::words(kmers);
+        Some(Self { end, link, kmers, text: words.get(len - words_for(kmers as usize)..len)? })
     }
 
-    /// The id of a piece here, as its left end.
-    fn id(&self, piece: usize) -> u64 {
-        (self.rank as u64) << 32 | (2 * piece) as u64
+    fn write(to: Link, link: Link, text: Text<'_>, words: &mut [u32]) {
+        let kmers = text.len() as u32;
+        words[0] = (to & !EMPTY) as u32;
+        words[1] = link as u32;
+        words[2] = (link >> 32) as u32 & ((1 << RANK_BITS) - 1) | kmers.min(MANY) << RANK_BITS;
+        if kmers >= MANY {
+            words[3] = kmers;
+        }
+        let head = words.len() - words_for(text.len());
+        text.write(&mut words[head..]);
     }
 
-    /// Find the pieces that now know their place.
-    fn settle(&mut self) -> Result<()> {
-        for &piece in &self.active {
-            let piece = piece as usize;
-            if self.settled[piece] {
-                continue;
-            }
-            let Some(place) = self.place(piece) else { continue };
-            self.settled[piece] = true;
-            self.unsettled -= 1;
-            if place.position == u32::MAX {
-                return Err(Error::Limit("a unitig has more than 4 G k-mers".into()));
-            }
-            if piece < self.pieces.len() {
-                self.joined.heads[piece] = (place.head & !0xffff_ffff) | ((place.head & 0xffff_ffff) / 2);
-                self.fresh.push((piece as u32, place));
-            }
-        }
-        // Those of a cycle go on telling until all of it is settled.
-        let reach = &self.reach;
-        self.active.retain(|&piece| reach[piece as usize].iter().any(|r| r.pointer & OUTER == 0));
-        Ok(())
+    fn text(&self) -> Text<'a> {
+        Text::new(bytemuck::cast_slice(self.text), 0, self.kmers as usize)
+    }
+}
+
+/// For each chain and end, where in the incoming words its message begins; 0: there is none.
+type Heard = Vec<[u32; 2]>;
+
+/// The message that begins there.
+#[inline]
+fn heard(incoming: &Incoming, at: u32) -> Option<Message<'_>> {
+    if at == 0 { None } else { Message::read(&incoming.words()[at as usize..]) }
+}
+
+/// What is known of a round before its messages are written.
+struct Plan {
+    left: Left,
+    /// Bases of those that are left.
+    bases: usize,
+    /// Words for each rank.
+    counts: Vec<usize>,
+    head: [u32; HEAD],
+}
+
+/// The chains of this rank that are left, in the order of their numbers; their texts follow one another.
+struct Chains {
+    rank: usize,
+    size: usize,
+    k: usize,
+    left: Left,
+    /// Two for each.
+    links: Vec<Link>,
+    kmers: Vec<u32>,
+    texts: Packed,
+    /// Pieces that were cyclic from the beginning.
+    cyclic: Vec<u32>,
+    seed: u64,
+}
+
+impl Chains {
+    fn new(rank: usize, size: usize, k: usize, pieces: Pieces, links: Vec<Link>) -> Self {
+        let count = links.len() / 2;
+        let kmers = (0..count).map(|piece| pieces.kmers(piece, k)).collect();
+        let mut left = Left::none(count);
+        (0..count).for_each(|piece| left.insert(piece));
+        left.count();
+        Self { rank, size, k, left, links, kmers, texts: pieces.bases, cyclic: pieces.cyclic, seed: 0 }
     }
 
-    fn place(&self, piece: usize) -> Option<Place> {
-        let [left, right] = self.reach[piece];
-        let me = self.id(piece);
-        if left.pointer & right.pointer & OUTER != 0 {
-            let heads = [left.pointer & !OUTER, right.pointer & !OUTER];
-            let side = usize::from(order(heads[1]) < order(heads[0]));
-            return Some(Place {
-                head: heads[side],
-                position: self.reach[piece][side].distance,
-                forward: side == 0,
-                cyclic: self.pieces.cyclic.binary_search(&(piece as u32)).is_ok(),
-            });
-        }
-        if left.lowest == NOTHING || left.lowest & !1 != right.lowest & !1 {
-            return None;
-        }
-        let head = left.lowest & !1;
-        if piece < self.pieces.len() && (me == head || lower(me, head)) {
-            return Some(Place { head: me, position: 0, forward: true, cyclic: true });
-        }
-        // Against the head's direction it is entered at its right end.
-        let side = usize::from(left.lowest & 1 == 0);
-        let back = self.reach[piece][side];
-        Some(Place { head, position: back.lowest_distance, forward: side == 0, cyclic: true })
-    }
-
-    /// Messages of this round: how many pieces are unsettled, what pieces tell each other, and fresh texts.
-    fn outgoing(&mut self, size: usize) -> Result<Outgoing> {
-        let mut outgoing = Outgoing::new(size);
-        for rank in 0..size {
-            outgoing.to(rank).extend([self.unsettled as u32, 0]);
-        }
-        for &piece in &self.active {
-            let piece = piece as usize;
-            let kmers = self.kmers(piece);
-            for side in 0..2 {
-                let (to, about) = (self.reach[piece][side], self.reach[piece][1 - side]);
-                if to.pointer & OUTER != 0 {
-                    continue;
-                }
-                let words = outgoing.to((to.pointer >> 32) as usize);
-                let own = to.distance.saturating_add(kmers);
-                words[2] += 1;
-                // The lowest of what the receiver did not pass yet: this piece it did.
-                words.extend([
-                    to.pointer as u32,
-                    about.pointer as u32,
-                    (about.pointer >> 32) as u32,
-                    own.saturating_add(about.distance),
-                    about.lowest as u32,
-                    (about.lowest >> 32) as u32,
-                    own.saturating_add(about.lowest_distance),
-                ]);
-            }
-        }
-        for (piece, place) in std::mem::take(&mut self.fresh) {
-            self.send_text(piece as usize, place, &mut outgoing);
-        }
+    /// One round: from the messages of the one before to those of the next.
+    fn round(&mut self, incoming: Incoming, each: &mut dyn FnMut(Text<'_>, bool)) -> Result<Counted> {
+        self.seed = order(self.seed);
+        let heard = self.listen(&incoming)?;
+        let plan = self.plan(&incoming, &heard)?;
+        let outgoing = self.carry_out(&incoming, &heard, plan, each);
+        self.cyclic = Vec::new();
         Ok(outgoing)
     }
 
-    fn receive(&mut self, message: &[u32]) -> Option<()> {
-        let wide = |i: usize| u64::from(message[i + 1]) << 32 | u64::from(message[i]);
-        let end = message[0] as usize;
-        let reach = &mut self.reach.get_mut(end / 2)?[end & 1];
-        reach.pointer = wide(1);
-        reach.distance = message[3];
-        let lowest = wide(4);
-        if lowest != NOTHING && (reach.lowest == NOTHING || lower(lowest, reach.lowest)) {
-            reach.lowest = lowest;
-            reach.lowest_distance = message[6];
+    /// Find the chain of each message.
+    fn listen(&self, incoming: &Incoming) -> Result<Heard> {
+        let words = incoming.words();
+        if words.len() > u32::MAX as usize {
+            return Err(Error::Limit(
+                "a rank's pieces are too many to join: run with more ranks (-np)".into(),
+            ));
         }
-        Some(())
+        let mut heard: Heard = vec![[0; 2]; self.kmers.len()];
+        for rank in 0..self.size {
+            let range = incoming.range(rank);
+            let mut at = range.start + HEAD;
+            while at < range.end {
+                let message = Message::read(&words[at..range.end]).ok_or_else(|| malformed(rank))?;
+                let place = self.left.place(message.end as usize / 2).ok_or_else(|| malformed(rank))?;
+                let slot = &mut heard[place][message.end as usize & 1];
+                if *slot != 0 || (message.kmers > 0 && self.kmers[place] == 0) {
+                    return Err(malformed(rank));
+                }
+                *slot = at as u32;
+                at += Message::words(message.kmers);
+            }
+        }
+        Ok(heard)
     }
 
-    fn send_text(&mut self, piece: usize, place: Place, outgoing: &mut Outgoing) {
-        let kmers = self.kmers(piece) | if place.cyclic { CYCLIC } else { 0 };
-        let head = (place.head as u32) / 2;
-        let to = (place.head >> 32) as usize;
-        let mut part = Part { head, position: place.position, kmers, at: HERE | piece as u64 };
-        if to == self.rank {
-            part.at |= if place.forward { 0 } else { BACKWARD };
-            self.joined.parts.push(part);
-            return;
-        }
-        let mut codes = Vec::with_capacity(part.bases(self.k));
-        piece_codes(self.pieces, piece, place.forward, part.takes_all(), self.k, &mut codes);
-        let words = outgoing.to(to);
-        words.extend([part.head, part.position, part.kmers]);
-        words.extend(codes.chunks(16).map(|chunk| {
-            chunk.iter().enumerate().fold(0, |word, (i, &c)| word | u32::from(c) << (30 - 2 * i))
-        }));
+    /// The number of a chain as a link to its left end.
+    fn id(&self, piece: usize, place: usize) -> Link {
+        let empty = if self.kmers[place] == 0 { EMPTY } else { 0 };
+        ((self.rank as Link) << 32) | (2 * piece as Link) | empty
     }
 
-    fn receive_texts(&mut self, mut words: &[u32]) -> Option<()> {
-        while !words.is_empty() {
-            let ([head, position, kmers], rest) = words.split_first_chunk::<3>()?;
-            let at = self.joined.texts.len() as u64;
-            let part = Part { head: *head, position: *position, kmers: *kmers, at };
-            let (text, rest) = rest.split_at_checked(part.bases(self.k).div_ceil(16))?;
-            self.joined.texts.extend_from_slice(text);
-            self.joined.parts.push(part);
-            words = rest;
-        }
-        Some(())
+    fn links(&self, place: usize) -> [Link; 2] {
+        [self.links[2 * place], self.links[2 * place + 1]]
     }
+
+    /// Its rank among its neighbours in this round: the lowest goes, and an empty one is lower than the others.
+    #[inline]
+    fn height(&self, link: Link) -> u64 {
+        let hash = order((link & !(EMPTY | 1)) ^ self.seed) >> 1;
+        if link & EMPTY == 0 { hash | 1 << 63 } else { hash }
+    }
+
+    /// Is it a unitig, and if so, a cyclic one?
+    #[inline]
+    fn whole(&self, id: Link, piece: usize, links: [Link; 2]) -> Option<bool> {
+        if links == [CLOSED; 2] {
+            return Some(self.cyclic.binary_search(&(piece as u32)).is_ok());
+        }
+        (links[0] == id | 1).then_some(true)
+    }
+
+    /// Does it go in this round?
+    #[inline]
+    fn goes(&self, id: Link, links: [Link; 2]) -> bool {
+        let height = self.height(id);
+        links.iter().all(|&link| link == CLOSED || height < self.height(link))
+    }
+
+    /// Take in what is said of links and lengths, decide each chain's fate, and count words and bases.
+    fn plan(&mut self, incoming: &Incoming, messages: &Heard) -> Result<Plan> {
+        let left = Left::none(64 * self.left.bits.len());
+        let mut plan = Plan { left, bases: 0, counts: vec![HEAD; self.size], head: [0; HEAD] };
+        for (place, piece) in self.left.iter().enumerate() {
+            for (side, at) in messages[place].into_iter().enumerate() {
+                if let Some(message) = heard(incoming, at) {
+                    self.links[2 * place + side] = message.link;
+                    let sum = self.kmers[place].checked_add(message.kmers);
+                    self.kmers[place] =
+                        sum.ok_or_else(|| Error::Limit("a unitig has more than 4 G k-mers".into()))?;
+                }
+            }
+            let (kmers, links, id) = (self.kmers[place], self.links(place), self.id(piece, place));
+            if self.whole(id, piece, links).is_some() {
+                if kmers == 0 {
+                    return Err(Error::Internal("a chain of nothing but empty pieces".into()));
+                }
+            } else if self.goes(id, links) {
+                for (side, text) in receivers(links) {
+                    let words = plan.counts.get_mut((links[side] >> 32) as usize);
+                    let words = words.ok_or_else(|| Error::Internal("a link to no rank".into()))?;
+                    *words += Message::words(if text { kmers } else { 0 });
+                    let far = links[1 - side];
+                    // The receiver's end is closed, or leads to the receiver itself.
+                    let closes = far == CLOSED || (far ^ links[side]) & !EMPTY == 1;
+                    plan.head[1] += u32::from(closes);
+                }
+            } else {
+                plan.left.insert(piece);
+                plan.bases += self.bases(kmers);
+                plan.head[0] += links.iter().filter(|&&l| l != CLOSED).count() as u32;
+            }
+        }
+        plan.left.count();
+        Ok(plan)
+    }
+
+    fn bases(&self, kmers: u32) -> usize {
+        if kmers == 0 { 0 } else { kmers as usize + self.k - 1 }
+    }
+
+    /// Move texts: to those that stay, into messages, to `each`.
+    fn carry_out(
+        &mut self,
+        incoming: &Incoming,
+        messages: &Heard,
+        plan: Plan,
+        each: &mut dyn FnMut(Text<'_>, bool),
+    ) -> Counted {
+        let mut outgoing = Counted::new(&plan.counts);
+        for rank in 0..self.size {
+            outgoing.room(rank, HEAD).copy_from_slice(&plan.head);
+        }
+        let mut texts = Packed::with_capacity(plan.bases);
+        let mut whole = Packed::default();
+        let (mut at, mut kept) = (0, 0);
+        for (place, piece) in self.left.iter().enumerate() {
+            let (links, kmers) = (self.links(place), self.kmers[place]);
+            let came = messages[place].map(|at| heard(incoming, at).filter(|message| message.kmers > 0));
+            let len = self.bases(kmers - came.iter().flatten().map(|m| m.kmers).sum::<u32>());
+            let own = Text::new(self.texts.bytes(), at, len);
+            at += len;
+            let put_together = |to: &mut Packed| {
+                if let Some(before) = &came[0] {
+                    to.append(before.text());
+                }
+                to.append(own);
+                if let Some(behind) = &came[1] {
+                    to.append(behind.text());
+                }
+            };
+            if plan.left.has(piece) {
+                put_together(&mut texts);
+                self.links[2 * kept..2 * kept + 2].copy_from_slice(&links);
+                self.kmers[kept] = kmers;
+                kept += 1;
+                continue;
+            }
+            let text = if came.iter().all(Option::is_none) {
+                own
+            } else {
+                whole.clear();
+                put_together(&mut whole);
+                whole.text()
+            };
+            match self.whole(self.id(piece, place), piece, links) {
+                Some(cyclic) => each(text, cyclic),
+                None => send(links, kmers, text, &mut outgoing),
+            }
+        }
+        self.links.truncate(2 * kept);
+        self.links.shrink_to_fit();
+        self.kmers.truncate(kept);
+        self.kmers.shrink_to_fit();
+        self.texts = texts;
+        self.left = plan.left;
+        outgoing
+    }
+}
+
+/// The messages of a chain that goes.
+fn send(links: [Link; 2], kmers: u32, text: Text<'_>, outgoing: &mut Counted) {
+    for (side, with_text) in receivers(links) {
+        let link = links[side];
+        // In the receiver's direction, and without what overlaps with it.
+        let towards = (link & 1) as usize;
+        let text = if side == towards { text.flipped() } else { text };
+        let text = match (with_text, towards) {
+            (false, _) => text.cut(0, 0),
+            (true, 0) => text.cut(0, kmers as usize),
+            (true, _) => text.cut(text.len() - kmers as usize, kmers as usize),
+        };
+        let words = outgoing.room((link >> 32) as usize, Message::words(text.len() as u32));
+        Message::write(link, links[1 - side], text, words);
+    }
+}
+
+/// The linked sides of a chain that goes, and to which of them its text goes.
+fn receivers(links: [Link; 2]) -> impl Iterator<Item = (usize, bool)> {
+    let first = usize::from(links[0] == CLOSED);
+    (0..2).filter(move |&side| links[side] != CLOSED).map(move |side| (side, side == first))
 }

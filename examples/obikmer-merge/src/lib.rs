@@ -14,7 +14,7 @@
 //! | [`cut`], [`window`], [`route`], [`store`] | super-k-mers: made, gathered, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
 //! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
-//! | [`layer`], [`bounds`], [`runs`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
+//! | [`layer`], [`unitigs`], [`bounds`], [`runs`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
 //! | [`lookup`], [`anchor`], [`table`], [`prefetch`] | where a k-mer lies in them |
 //! | [`old`] | `--add`: layers that are there already |
 //! | [`merge()`], [`exchange`], [`error`] | the order of all that, and how ranks fail together |
@@ -54,6 +54,7 @@ pub mod simd;
 pub mod store;
 pub mod summary;
 pub mod table;
+pub mod unitigs;
 pub mod window;
 pub mod word;
 

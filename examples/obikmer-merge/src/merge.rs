@@ -11,9 +11,8 @@ use crate::format::{Kind, Place};
 use crate::graph::{self, Graph, HashSetGraph, JunctionGraph, Texts};
 use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
-use crate::join::Joined;
 use crate::kmer::Lengths;
-use crate::layer::{Runs, path, write_kmers, write_sources, write_unitigs};
+use crate::layer::{Runs, path, write_kmers, write_sources};
 use crate::minimizer::Partitions;
 use crate::old::{self, Old};
 use crate::pieces::{Assembly, Found, Pieces};
@@ -21,7 +20,7 @@ use crate::route::{Router, window};
 use crate::sets::Sets;
 use crate::store::Store;
 use crate::summary::{Share, Summary};
-use crate::{border, exchange, join, read};
+use crate::{border, exchange, join, packed, read, unitigs};
 
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
@@ -417,13 +416,15 @@ impl<W: Texts> Job<'_, W> {
         let (pieces, links) = border::links(comm, found)?;
         clock.tick(|| "borders, 1 exchange".into());
         let report = |done, total| (self.progress)("join", done, total);
-        let joined = join::join(comm, lengths.k, &pieces, links, &report)?;
-        clock.tick(|| format!("join, {} exchanges", joined.rounds));
-        let written = self.write_pieces(layer, &pieces, joined, share);
-        clock.tick(|| "unitigs".into());
-        Ok(written.and_then(|()| match old {
-            Some(old) => old.write(&self.plan.partial, inputs.sources.len(), share),
-            None => Ok(()),
+        let path = path(&self.plan.partial, layer, self.place.partition, Kind::Unitigs);
+        let mut unitigs = unitigs::Writer::new(&path, self.place);
+        let mut push = |text: packed::Text<'_>, cyclic| unitigs.push(text, cyclic);
+        let joined = join::join(comm, lengths.k, pieces, links, &mut push, &report)?;
+        clock.tick(|| format!("join, {} exchanges, {} bytes from here", joined.rounds, joined.bytes));
+        let written = joined.state.and_then(|()| unitigs.finish());
+        Ok(written.and_then(|written| {
+            share.add_unitigs(written);
+            old.map_or(Ok(()), |old| old.write(&self.plan.partial, inputs.sources.len(), share))
         }))
     }
 
@@ -480,14 +481,6 @@ impl<W: Texts> Job<'_, W> {
         share.add_bytes(write_sources(&path(Kind::Sources), self.place, &pieces.runs, sets)?);
         share.add_kmers(&pieces.runs, sets, sources);
         share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces)?);
-        Ok(())
-    }
-
-    /// What of a layer is made from the pieces and their joins.
-    fn write_pieces(&self, layer: usize, pieces: &Pieces, joined: Joined, share: &mut Share) -> Result<()> {
-        let place = self.place;
-        let path = |kind| path(&self.plan.partial, layer, place.partition, kind);
-        share.add_unitigs(write_unitigs(&path(Kind::Unitigs), place, pieces, &joined)?);
         Ok(())
     }
 }

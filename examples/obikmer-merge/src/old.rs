@@ -12,12 +12,13 @@ use crate::exchange::{Outgoing, exchange};
 use crate::format::{Kind, Place};
 use crate::graph::{Mixer, Record};
 use crate::kmer::{Lengths, Oriented};
-use crate::layer::{Layer, Runs, Unitigs, Written, path, write_sources};
+use crate::layer::{Layer, Runs, path, write_sources};
 use crate::minimizer::{Partitions, owner};
 use crate::packed;
 use crate::sets::Sets;
 use crate::store::{OWNED, Store, marked_kmers};
 use crate::summary::Share;
+use crate::unitigs::{Unitigs, Written};
 use crate::window::{SECTION, Section};
 use crate::word::Word;
 

@@ -100,6 +100,97 @@ pub fn reverse_complement(codes: &mut [u8]) {
     }
 }
 
+/// A stretch of packed bases, read in one direction or the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    len: usize,
+    reverse: bool,
+}
+
+impl<'a> Text<'a> {
+    /// `len` bases from `at` on.
+    #[inline]
+    pub fn new(bytes: &'a [u8], at: usize, len: usize) -> Self {
+        Self { bytes, at, len, reverse: false }
+    }
+
+    /// Number of bases.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has it none?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The other strand.
+    #[inline]
+    pub fn flipped(self) -> Self {
+        Self { reverse: !self.reverse, ..self }
+    }
+
+    /// `len` bases of it from `from` on.
+    #[inline]
+    pub fn cut(self, from: usize, len: usize) -> Self {
+        let skip = if self.reverse { self.len - from - len } else { from };
+        Self { at: self.at + skip, len, ..self }
+    }
+
+    /// One to 32 bases from `from` on, right-aligned.
+    #[inline]
+    pub fn word(&self, from: usize, len: usize) -> u64 {
+        if self.reverse {
+            word::<u64>(self.bytes, self.at + self.len - from - len, len).revcomp(len)
+        } else {
+            word(self.bytes, self.at + from, len)
+        }
+    }
+
+    /// Is the other strand not smaller?
+    pub fn is_canonical(self) -> bool {
+        let other = self.flipped();
+        for from in (0..self.len).step_by(32) {
+            let n = (self.len - from).min(32);
+            match self.word(from, n).cmp(&other.word(from, n)) {
+                std::cmp::Ordering::Equal => {}
+                order => return order.is_lt(),
+            }
+        }
+        true
+    }
+
+    /// Its bases from the beginning of `out` on, which has [`words_for`] them.
+    #[inline]
+    pub fn write(self, out: &mut [u32]) {
+        for (two, from) in out.chunks_mut(2).zip((0..self.len).step_by(32)) {
+            let n = (self.len - from).min(32);
+            let bytes = (self.word(from, n) << (64 - 2 * n)).to_be_bytes();
+            let out: &mut [u8] = bytemuck::cast_slice_mut(two);
+            out.copy_from_slice(&bytes[..out.len()]);
+        }
+    }
+
+    /// Its codes, appended to `out`.
+    pub fn unpack(self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        unpack(self.bytes, self.at, self.len, out);
+        if self.reverse {
+            reverse_complement(&mut out[begin..]);
+        }
+    }
+}
+
+/// Words of 32 bits for `bases` bases.
+#[inline]
+pub fn words_for(bases: usize) -> usize {
+    bases.div_ceil(16)
+}
+
 /// A growing packed sequence without gaps.
 #[derive(Default, Clone)]
 pub struct Packed {
@@ -128,28 +219,56 @@ impl Packed {
         &self.bytes
     }
 
-    /// Append `len` packed bases that begin with the first byte. Bits behind them do not matter.
-    pub fn push_packed(&mut self, packed: &[u8], len: usize) {
-        let shift = 2 * (self.bases % 4);
-        self.bases += len;
-        let bytes = &packed[..bytes_for(len)];
-        if shift == 0 {
-            self.bytes.extend_from_slice(bytes);
-        } else {
-            let mut last = self.bytes.pop().unwrap_or(0);
-            for &byte in bytes {
-                self.bytes.push(last | byte >> shift);
-                last = byte << (8 - shift);
+    /// All of it.
+    #[inline]
+    pub fn text(&self) -> Text<'_> {
+        Text::new(&self.bytes, 0, self.bases)
+    }
+
+    /// Empty again, the room kept.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bases = 0;
+    }
+
+    /// Take whole bytes away, from the beginning: what is left are the bases of the last byte if it is not full.
+    pub fn take_full(&mut self, mut take: impl FnMut(&[u8])) {
+        let (full, rest) = self.bytes.split_at(self.bases / 4);
+        take(full);
+        let rest = rest.first().copied();
+        self.bytes.clear();
+        self.bytes.extend(rest);
+        self.bases %= 4;
+    }
+
+    /// Append a text, 32 bases at a time.
+    #[inline]
+    pub fn append(&mut self, text: Text<'_>) {
+        // Bases not yet in `bytes`, right-aligned, fewer than 32; bits above them are left over and shifted out.
+        let (mut pending, mut have) = (0u64, self.bases % 4);
+        if have > 0 {
+            pending = u64::from(self.bytes.pop().unwrap_or(0)) >> (8 - 2 * have);
+        }
+        let mut from = 0;
+        while from < text.len {
+            let n = (text.len - from).min(32);
+            let next = text.word(from, n);
+            if have + n < 32 {
+                pending = pending << (2 * n) | next;
+                have += n;
+            } else {
+                let (take, rest) = (32 - have, have + n - 32);
+                let full = (pending << take << take) | next >> (2 * rest);
+                self.bytes.extend_from_slice(&full.to_be_bytes());
+                (pending, have) = (next, rest);
             }
-            self.bytes.push(last);
-            self.bytes.truncate(bytes_for(self.bases));
+            from += n;
         }
-        // The bits behind the end are zero: the next bases are put there.
-        if let Some(last) = self.bytes.last_mut()
-            && !self.bases.is_multiple_of(4)
-        {
-            *last &= !0 << (8 - 2 * (self.bases % 4));
+        if have > 0 {
+            let last = (pending << (64 - 2 * have)).to_be_bytes();
+            self.bytes.extend_from_slice(&last[..bytes_for(have)]);
         }
+        self.bases += text.len;
     }
 
     /// Append codes.
@@ -179,21 +298,6 @@ mod tests {
             packed.push(part);
         }
         assert_eq!(packed.len(), 300);
-        let mut again = Packed::default();
-        let mut at = 0;
-        for len in [1, 2, 3, 4, 5, 17, 1, 1, 60, 2, 64, 128] {
-            let mut part = Vec::new();
-            pack(&codes[at..at + len], &mut part);
-            // What lies behind a part is not taken.
-            if let Some(last) = part.last_mut()
-                && len % 4 != 0
-            {
-                *last |= 0xff >> (2 * (len % 4));
-            }
-            again.push_packed(&part, len);
-            at += len;
-        }
-        assert_eq!((again.len(), again.bytes()), (at, &packed.bytes()[..bytes_for(at)]));
         for at in (0..100).chain(230..240) {
             let most = 300 - at;
             for len in [1, 3, 4, 31, 32, 33, 63, 64, 100, 200].map(|len| len.min(most)) {
@@ -215,5 +319,52 @@ mod tests {
                 assert_eq!(get(packed.bytes(), at), codes[at]);
             }
         }
+    }
+
+    #[test]
+    fn texts_are_cut_turned_appended_and_written() {
+        let codes: Vec<u8> = (0..300u64).map(|i| (crate::minimizer::order(i) & 3) as u8).collect();
+        let mut packed = Packed::default();
+        packed.push(&codes);
+        let (mut grown, mut expected, mut taken) = (Packed::default(), Vec::new(), Vec::new());
+        for i in 0..2000u64 {
+            let random = |j: u64, n: usize| (crate::minimizer::order(i * 8 + j) % n as u64) as usize;
+            let at = random(0, 150);
+            let len = [1, 9, 31, 32, 33, 70, 150][random(1, 7)] - random(2, 2);
+            let mut text = Text::new(packed.bytes(), at, len);
+            let mut naive = codes[at..at + len].to_vec();
+            for step in 3..5 {
+                if random(step, 2) == 0 {
+                    text = text.flipped();
+                    reverse_complement(&mut naive);
+                }
+                let from = random(step + 2, naive.len() + 1);
+                let rest = naive.len() - from;
+                text = text.cut(from, rest);
+                naive.drain(..from);
+            }
+            assert_eq!(text.len(), naive.len());
+            let mut other = naive.clone();
+            reverse_complement(&mut other);
+            assert_eq!(text.is_canonical(), naive <= other);
+            let mut out = Vec::new();
+            text.unpack(&mut out);
+            assert_eq!(out, naive);
+            let mut words = vec![u32::MAX; words_for(naive.len())];
+            text.write(&mut words);
+            let again = Text::new(bytemuck::cast_slice(&words), 0, naive.len());
+            out.clear();
+            again.unpack(&mut out);
+            assert_eq!(out, naive);
+            grown.append(again);
+            expected.extend(naive);
+            if random(7, 10) == 0 {
+                grown.take_full(|bytes| taken.extend_from_slice(bytes));
+            }
+        }
+        taken.extend_from_slice(grown.bytes());
+        let mut packed = Vec::new();
+        pack(&expected, &mut packed);
+        assert_eq!(taken, packed);
     }
 }

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::layer::{Runs, Written};
+use crate::layer::Runs;
 use crate::sets::Sets;
+use crate::unitigs::Written;
 
 /// A source and how many distinct k-mers it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

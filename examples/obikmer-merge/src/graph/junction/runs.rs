@@ -363,7 +363,7 @@ impl<W: Texts> Runs<W> {
         }
         out.begin()?;
         out.sets((to - from) as u32, set);
-        part.bytes(|bytes| out.bases().push_packed(bytes, len));
+        part.bytes(|bytes| out.bases().append(packed::Text::new(bytes, 0, len)));
         out.end(stops, false);
         Ok(())
     }
