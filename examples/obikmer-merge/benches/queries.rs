@@ -162,6 +162,10 @@ fn run(dir: &Path, fasta: Option<PathBuf>) -> Result<()> {
     }
     let sum: u64 = drawn.parts.iter().map(|part| part.1).sum();
     println!("{:28} {sum:12} bytes  {:.4} per k-mer", "together", sum as f64 / drawn.kmers as f64);
+    let seconds =
+        if index.meta.lengths()?.is_wide() { build::<u128>(&index)? } else { build::<u64>(&index)? };
+    let each = seconds * 1e9 / drawn.kmers as f64;
+    println!("building the tables: {seconds:.2} processor seconds, {each:.1} ns per k-mer");
     for threads in [1, 2] {
         let found =
             timed("present, random order", threads, drawn.present.len(), || look_up(&query, &drawn.present))?;
