@@ -148,7 +148,7 @@ fn query_all(index: &Path, k: usize, naive: &Naive, random: &mut Random) {
 
 #[test]
 fn random_genomes() {
-    for (k, m) in [(3, 1), (3, 2), (5, 2), (5, 4), (7, 3), (11, 5), (31, 11)] {
+    for (k, m) in [(3, 1), (3, 2), (5, 2), (5, 4), (7, 3), (11, 5), (31, 11), (45, 9)] {
         for seed in 0..12 {
             compare(k, m, seed, &[1, 2, 3, 7]);
         }
