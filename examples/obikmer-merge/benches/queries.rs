@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use obikmer_merge::index::Index;
 use obikmer_merge::layer::Layer;
+use obikmer_merge::lookup;
 use obikmer_merge::minimizer::order;
+use obikmer_merge::pieces::Pieces;
 use obikmer_merge::query::Query;
 use obikmer_merge::word::Word;
 use obikmer_merge::{Result, word};
@@ -50,7 +52,7 @@ fn draw<W: Word>(index: &Index, one_of: u64, asked: &HashSet<u128>) -> Result<Dr
             }
             layer.for_each_kmer(|_, kmer, _| {
                 let random = order(kmer.forward.fold());
-                if random % one_of == 0 {
+                if random.is_multiple_of(one_of) {
                     drawn.present.push(wide(if random >> 63 == 0 { kmer.forward } else { kmer.reverse }));
                 }
                 if !asked.is_empty() && asked.contains(&wide(kmer.canonical())) {
@@ -69,6 +71,39 @@ fn draw_from(index: &Index, one_of: u64, asked: &HashSet<u128>) -> Result<Drawn>
     } else {
         draw::<u64>(index, one_of, asked)
     }
+}
+
+/// Build the tables of every partition again; the processor seconds that took.
+fn build<W: Word>(index: &Index) -> Result<f64> {
+    let (k, mut seconds) = (index.meta.k, 0.0);
+    for partition in 0..index.meta.partitions {
+        for layer in 0..index.meta.layers {
+            let mut pieces = Pieces::default();
+            let (mut codes, mut next): (Vec<u8>, u32) = (Vec::new(), 0);
+            let mut add = |codes: &mut Vec<u8>| {
+                pieces.starts.push(pieces.bases.len() as u32);
+                pieces.bases.push(codes);
+                codes.clear();
+            };
+            let layer = Layer::<W>::open(&index.dir, layer, index.place(partition)?)?;
+            layer.for_each_kmer(|at, kmer, _| {
+                if at != next && !codes.is_empty() {
+                    add(&mut codes);
+                }
+                let new = if codes.is_empty() { k } else { 1 };
+                codes.extend((0..new).rev().map(|i| (kmer.forward >> (2 * i)).last()));
+                next = at + 1;
+            })?;
+            if !codes.is_empty() {
+                add(&mut codes);
+            }
+            pieces.starts.push(pieces.bases.len() as u32);
+            let begin = processor();
+            std::hint::black_box(lookup::build::<W>(&pieces, k));
+            seconds += processor() - begin;
+        }
+    }
+    Ok(seconds)
 }
 
 /// Look all up with the threads of the pool; those found.
@@ -127,6 +162,10 @@ fn run(dir: &Path, fasta: Option<PathBuf>) -> Result<()> {
     }
     let sum: u64 = drawn.parts.iter().map(|part| part.1).sum();
     println!("{:28} {sum:12} bytes  {:.4} per k-mer", "together", sum as f64 / drawn.kmers as f64);
+    let seconds =
+        if index.meta.lengths()?.is_wide() { build::<u128>(&index)? } else { build::<u64>(&index)? };
+    let each = seconds * 1e9 / drawn.kmers as f64;
+    println!("building the tables: {seconds:.2} processor seconds, {each:.1} ns per k-mer");
     for threads in [1, 2] {
         let found =
             timed("present, random order", threads, drawn.present.len(), || look_up(&query, &drawn.present))?;

@@ -71,7 +71,7 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
         }
         numbered.push(*slot);
     }
-    let mut writer = Writer::create(path, Kind::Sources, place, 5)?;
+    let mut writer = Writer::create(path, Kind::Sources, place, 4)?;
     writer.section(bytemuck::cast_slice(&offsets))?;
     writer.section(bytemuck::cast_slice(&members))?;
     runs::write(&mut writer, &runs.starts, &numbered, offsets.len() - 1)?;
@@ -274,7 +274,7 @@ impl<W: Word> Layer<W> {
     }
 
     /// Bytes of each part of its files, by name.
-    pub fn parts(&self) -> [(&'static str, usize); 9] {
+    pub fn parts(&self) -> [(&'static str, usize); 8] {
         let (kmers, sources) = (|i| self.kmers.bytes(i).len(), |i| self.sources.bytes(i).len());
         [
             ("bounds of pieces", kmers(1)),
@@ -284,8 +284,7 @@ impl<W: Word> Layer<W> {
             ("crowded k-mers", kmers(5) + kmers(6)),
             ("sets", sources(0) + sources(1)),
             ("runs: blocks", sources(2)),
-            ("runs: starts", sources(3)),
-            ("runs: sets", sources(4)),
+            ("runs: starts and sets", sources(3)),
         ]
     }
 }

@@ -20,6 +20,9 @@ use crate::word::Word;
 /// More entries than this are too many for a bucket; the mean is eight.
 const CROWDED: u32 = 64;
 
+/// Places at which the text is asked for in advance.
+const MOST: usize = 6;
+
 /// The hash of a canonical k-mer in the second table.
 #[inline]
 fn hash_of_kmer<W: Word>(kmer: W) -> u32 {
@@ -132,14 +135,15 @@ impl<'a> Lookup<'a> {
         self.anchors.prefetch_bucket(anchor.hash);
     }
 
-    /// The third; tells the first position at which the k-mer may be.
+    /// The third: the text at each place where the k-mer may be.
     #[inline]
-    pub fn prefetch_text(&self, anchor: Anchor) -> Option<u32> {
-        let first = self.anchors.positions(self.anchors.bucket(anchor.hash), anchor.hash).next()?;
-        let at = first.saturating_sub(anchor.offset) as usize;
-        crate::prefetch::read(self.text, at / 4);
-        self.bounds.prefetch(at);
-        Some(first)
+    pub fn prefetch_text(&self, anchor: Anchor) {
+        let bucket = self.anchors.bucket(anchor.hash);
+        for at in self.anchors.positions(bucket, anchor.hash).take(MOST) {
+            let at = at.saturating_sub(anchor.offset) as usize;
+            crate::prefetch::read(self.text, at / 4);
+            self.bounds.prefetch(at);
+        }
     }
 
     /// Find a k-mer by its anchor.

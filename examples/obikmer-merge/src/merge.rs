@@ -448,7 +448,7 @@ impl<W: Texts> Job<'_, W> {
         sets: &mut Sets,
     ) -> Result<Found<W>> {
         let mut graph = G::new(self.plan.lengths, partitions, self.comm.rank());
-        let mut out = Assembly::new(self.plan.lengths.k);
+        let mut out = Assembly::new(self.plan.lengths, partitions);
         let (mut done, total) = (0, store.kmers());
         let mut fill = |graph: &mut G, sub, sets: &mut Sets| {
             done += graph.fill(sub, &mut store, sets);

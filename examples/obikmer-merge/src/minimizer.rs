@@ -131,6 +131,21 @@ pub fn of_word<W: Word>(word: W, len: usize, m: usize) -> u32 {
         .unwrap_or(0)
 }
 
+/// [`of_word`] for many, all of the same length, into `out`.
+pub fn of_words<W: Word>(words: &[W], len: usize, m: usize, out: &mut Vec<u32>) {
+    of_words_at(Level::widest(), words, len, m, out);
+}
+
+fn of_words_at<W: Word>(level: Level, words: &[W], len: usize, m: usize, out: &mut Vec<u32>) {
+    out.clear();
+    if W::BITS == 64 && m <= 16 {
+        out.resize(words.len(), 0);
+        simd::lowest_of_words(level, bytemuck::cast_slice(words), len, m, out);
+    } else {
+        out.extend(words.iter().map(|&word| of_word(word, len, m)));
+    }
+}
+
 /// Minimizers of all words of `len` bases along a sequence; keeps its buffers between calls.
 pub struct Windows {
     level: Level,
@@ -289,5 +304,23 @@ mod tests {
         }
         let mean = windows.lowest.len() / 64;
         assert!(counts.iter().all(|&c| c > mean * 3 / 4 && c < mean * 5 / 4), "{counts:?}");
+    }
+
+    #[test]
+    fn many_words_have_the_minimizers_of_each() {
+        for (len, m) in [(2, 1), (30, 11), (30, 16), (30, 17), (31, 31), (16, 16)] {
+            let words: Vec<u64> = (0..70).map(|i| order(i * 7 + 5) & u64::mask(len)).collect();
+            for n in [0, 1, 15, 16, 17, 70] {
+                let expected: Vec<u32> = words[..n].iter().map(|&word| of_word(word, len, m)).collect();
+                for level in Level::available() {
+                    let mut found = vec![1];
+                    of_words_at(level, &words[..n], len, m, &mut found);
+                    assert_eq!(found, expected, "{level:?} {len} {m}");
+                    let wide: Vec<u128> = words[..n].iter().map(|&word| word.into()).collect();
+                    of_words_at(level, &wide, len, m, &mut found);
+                    assert_eq!(found, expected);
+                }
+            }
+        }
     }
 }

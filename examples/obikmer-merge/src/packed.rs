@@ -32,21 +32,17 @@ pub fn get(packed: &[u8], at: usize) -> u8 {
 #[inline]
 pub fn word<W: Word>(packed: &[u8], at: usize, len: usize) -> W {
     let (byte, shift) = (at / 4, 2 * (at % 4));
-    let mut bytes = [0u8; 16];
     // A 64-bit word touches nine bytes, a 128-bit word seventeen.
     let most = W::BITS / 8;
-    let next = match packed.get(byte..byte + most + 1) {
-        Some(all) => {
-            bytes[..most].copy_from_slice(&all[..most]);
-            all[most]
-        }
+    let (high, next) = match packed.get(byte..byte + most + 1) {
+        Some(all) => (W::from_be(&all[..most]), all[most]),
         None => {
+            let mut bytes = [0u8; 16];
             let have = packed.len().saturating_sub(byte).min(most);
             bytes[..have].copy_from_slice(&packed[byte..byte + have]);
-            0
+            (W::from_be(&bytes[..most]), 0)
         }
     };
-    let high = W::from_high(u128::from_be_bytes(bytes));
     let next = W::from(next) >> (8 - shift);
     ((high << shift) | next) >> (W::BITS - 2 * len)
 }

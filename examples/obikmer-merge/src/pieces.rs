@@ -8,9 +8,10 @@
 //! number after those of the others.
 
 use crate::error::{Error, Result};
-use crate::kmer::Oriented;
+use crate::kmer::Lengths;
 use crate::layer::Runs;
-use crate::packed::{self, Packed};
+use crate::minimizer::{Partitions, of_words, partition};
+use crate::packed::Packed;
 use crate::word::Word;
 
 /// An end of a piece: twice the piece's number, plus one for the right end.
@@ -49,27 +50,6 @@ impl Pieces {
             None => 0,
         }
     }
-
-    /// Every k-mer with its position in `bases`, in order.
-    pub fn for_each_kmer<W: Word>(&self, k: usize, mut each: impl FnMut(u32, Oriented<W>)) {
-        for_each_kmer(&self.starts, self.bases.bytes(), k, &mut each);
-    }
-}
-
-/// Every k-mer of packed pieces with its position.
-pub fn for_each_kmer<W: Word>(
-    starts: &[u32],
-    bases: &[u8],
-    k: usize,
-    each: &mut impl FnMut(u32, Oriented<W>),
-) {
-    for piece in starts.windows(2) {
-        let mut kmer = Oriented::new(packed::word(bases, piece[0] as usize, k - 1), k);
-        for at in piece[0] as usize + k - 1..piece[1] as usize {
-            kmer = kmer.right(packed::get(bases, at), k);
-            each((at + 1 - k) as u32, kmer);
-        }
-    }
 }
 
 /// Why a piece stops at one of its ends.
@@ -81,8 +61,8 @@ pub enum Stop<W> {
     Foreign {
         /// The k-mer at this end, canonical.
         kmer: W,
-        /// The junction's rank.
-        rank: u32,
+        /// The junction, in either direction.
+        junction: W,
     },
     /// A k-mer joins that another virtual partition owns.
     Ghost {
@@ -110,11 +90,18 @@ pub const NO_END: End = End::MAX;
 /// Most pieces: the two ends of each fit into an [`End`], with room for the empty ones.
 const MOST: usize = 1 << 30;
 
+/// Foreign junctions whose ranks are found together.
+const TOGETHER: usize = 512;
+
 /// Pieces as they are found, in order.
 pub struct Assembly<W> {
-    k: usize,
+    lengths: Lengths,
+    partitions: Partitions,
     pieces: Pieces,
     own: Vec<Border<W>>,
+    /// Junctions of the last of `own`, whose ranks are not known yet; and their hashes.
+    junctions: Vec<W>,
+    hashes: Vec<u32>,
     ghosts: Vec<Border<W>>,
     pairs: Vec<[(W, u32); 2]>,
     position: u32,
@@ -133,9 +120,19 @@ pub struct Found<W> {
 
 impl<W: Word> Assembly<W> {
     /// No pieces yet.
-    pub fn new(k: usize) -> Self {
+    pub fn new(lengths: Lengths, partitions: Partitions) -> Self {
         let pieces = Pieces { starts: vec![0], ..Pieces::default() };
-        Self { k, pieces, own: Vec::new(), ghosts: Vec::new(), pairs: Vec::new(), position: 0 }
+        Self {
+            lengths,
+            partitions,
+            pieces,
+            own: Vec::new(),
+            junctions: Vec::new(),
+            hashes: Vec::new(),
+            ghosts: Vec::new(),
+            pairs: Vec::new(),
+            position: 0,
+        }
     }
 
     /// The next piece begins.
@@ -171,14 +168,31 @@ impl<W: Word> Assembly<W> {
             let end = 2 * piece + side as u32;
             match stop {
                 Stop::End => {}
-                Stop::Foreign { kmer, rank } => self.own.push(Border { rank, kmer, end }),
+                Stop::Foreign { kmer, junction } => {
+                    self.own.push(Border { rank: 0, kmer, end });
+                    self.junctions.push(junction);
+                }
                 Stop::Ghost { kmer, rank } => self.ghosts.push(Border { rank, kmer, end }),
             }
+        }
+        if self.junctions.len() >= TOGETHER {
+            self.find_ranks();
         }
         if cyclic {
             self.pieces.cyclic.push(piece);
         }
         self.pieces.starts.push(self.pieces.bases.len() as u32);
+    }
+
+    /// The ranks of the last foreign junctions, many at a time.
+    fn find_ranks(&mut self) {
+        let Lengths { k, m } = self.lengths;
+        of_words(&self.junctions, k - 1, m, &mut self.hashes);
+        let first = self.own.len() - self.junctions.len();
+        for (border, &hash) in self.own[first..].iter_mut().zip(&self.hashes) {
+            border.rank = partition(hash, self.partitions.ranks()) as u32;
+        }
+        self.junctions.clear();
     }
 
     /// There is this ghost, whether a piece ends at it or not.
@@ -194,9 +208,10 @@ impl<W: Word> Assembly<W> {
     }
 
     /// All are found.
-    pub fn finish(self) -> Found<W> {
-        let Self { mut pieces, own, mut ghosts, mut pairs, .. } = self;
-        debug_assert!(pieces.bases.len() >= pieces.len() * self.k, "a piece has a k-mer at least");
+    pub fn finish(mut self) -> Found<W> {
+        self.find_ranks();
+        let Self { mut pieces, own, mut ghosts, mut pairs, lengths, .. } = self;
+        debug_assert!(pieces.bases.len() >= pieces.len() * lengths.k, "a piece has a k-mer at least");
         pairs.sort_unstable();
         pairs.dedup();
         pieces.empty = pairs.len();

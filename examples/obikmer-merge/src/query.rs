@@ -77,7 +77,7 @@ impl Query {
         each: impl FnMut(Option<&[u32]>),
     ) -> Result<()> {
         fn narrow<W: Word>(kmer: u128, k: usize) -> W {
-            W::from_high(kmer << (128 - W::BITS)) & W::mask(k)
+            W::from_be(&kmer.to_be_bytes()[16 - W::BITS / 8..]) & W::mask(k)
         }
         let (k, kmers) = (self.k, kmers.into_iter());
         either!(&self.partitions, p => Search::new(p).find(kmers.map(|kmer| narrow(kmer, k)), each))

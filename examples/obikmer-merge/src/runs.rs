@@ -1,8 +1,9 @@
 //! Which set of sources the k-mer at a position has: runs of positions with one set, as they lie in a file.
 //!
-//! A run is the lowest byte of where it begins, and the number of its set; for each block of 256 positions there is the
-//! number of the first run that begins in it or beyond it. So a position's run is found with one look at the blocks and one at the
-//! few runs of its block.
+//! A run is the lowest byte of where it begins, and the number of its set (`u16` while there are at most 2^16 sets, or
+//! `u32`). For each block of 256 positions there is the number of the first run that begins in it or beyond it; the runs of
+//! a block lie together, first their bytes, then their sets. So a position's run is found with one look at the blocks
+//! and one at the few runs of its block.
 //!
 //! Nothing in the arrays is trusted: what is damaged gives wrong sets or none.
 
@@ -11,71 +12,78 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::format::{Mapped, Writer};
 
-/// Numbers of sets are `u16` while they fit.
-const NARROW: usize = 1 << 16;
+/// Bytes of a set's number, if there are `count` sets.
+#[inline]
+fn width(count: usize) -> usize {
+    if count <= 1 << 16 { 2 } else { 4 }
+}
 
-/// Write runs: where they begin, strictly ascending, and their sets' numbers, all below `count`. Three sections.
+/// Write runs: where they begin, strictly ascending, and their sets' numbers, all below `count`. Two sections.
 pub fn write(writer: &mut Writer, starts: &[u32], sets: &[u32], count: usize) -> Result<()> {
-    let blocks = starts.last().map_or(0, |&last| last as usize / 256 + 1);
-    let mut firsts = Vec::with_capacity(blocks + 1);
+    let mut firsts = Vec::with_capacity(starts.last().map_or(0, |&last| last as usize / 256 + 1) + 1);
     for (run, &start) in starts.iter().enumerate() {
         firsts.resize(firsts.len().max(start as usize / 256 + 1), run as u32);
     }
     firsts.push(starts.len() as u32);
     writer.section(bytemuck::cast_slice(&firsts))?;
     writer.begin()?;
-    for chunk in starts.chunks(4096) {
-        writer.append(&chunk.iter().map(|&start| start as u8).collect::<Vec<_>>())?;
-    }
-    writer.begin()?;
-    for chunk in sets.chunks(4096) {
-        if count <= NARROW {
-            writer.append(bytemuck::cast_slice(&chunk.iter().map(|&set| set as u16).collect::<Vec<_>>()))?;
-        } else {
-            writer.append(bytemuck::cast_slice(chunk))?;
+    let mut bytes = Vec::new();
+    for bounds in firsts.windows(2) {
+        let runs = bounds[0] as usize..bounds[1] as usize;
+        bytes.extend(starts[runs.clone()].iter().map(|&start| start as u8));
+        for set in &sets[runs] {
+            bytes.extend_from_slice(&set.to_le_bytes()[..width(count)]);
+        }
+        if bytes.len() >= 1 << 16 {
+            writer.append(&bytes)?;
+            bytes.clear();
         }
     }
-    Ok(())
-}
-
-#[derive(Clone, Copy)]
-enum Numbers<'a> {
-    Narrow(&'a [u16]),
-    Wide(&'a [u32]),
+    writer.append(&bytes)
 }
 
 /// Runs as stored.
 #[derive(Clone, Copy)]
 pub struct Runs<'a> {
     firsts: &'a [u32],
+    bytes: &'a [u8],
+    width: usize,
+}
+
+/// The runs of a block.
+struct Block<'a> {
     lows: &'a [u8],
-    sets: Numbers<'a>,
+    sets: &'a [u8],
+    width: usize,
+}
+
+impl Block<'_> {
+    #[inline]
+    fn set(&self, run: usize) -> Option<u32> {
+        let bytes = self.sets.get(run * self.width..(run + 1) * self.width)?;
+        Some(bytes.iter().rev().fold(0, |set, &byte| set << 8 | u32::from(byte)))
+    }
 }
 
 impl<'a> Runs<'a> {
-    /// From three sections, the first of them this one; there are `count` sets.
+    /// From two sections, the first of them this one; there are `count` sets.
     pub fn new(mapped: &'a Mapped, section: usize, count: usize) -> Result<Self> {
-        let lows = mapped.bytes(section + 1);
-        let (sets, found) = if count <= NARROW {
-            let sets = mapped.slice::<u16>(section + 2)?;
-            (Numbers::Narrow(sets), sets.len())
-        } else {
-            let sets = mapped.slice::<u32>(section + 2)?;
-            (Numbers::Wide(sets), sets.len())
-        };
-        let firsts = mapped.slice::<u32>(section)?;
-        if found != lows.len() || firsts.last().is_none_or(|&end| end as usize != lows.len()) {
+        let (firsts, bytes) = (mapped.slice::<u32>(section)?, mapped.bytes(section + 1));
+        let width = width(count);
+        if firsts.last().is_none_or(|&end| end as usize * (1 + width) != bytes.len()) {
             return Err(mapped.bad("the runs of sets do not fit together"));
         }
-        Ok(Self { firsts, lows, sets })
+        Ok(Self { firsts, bytes, width })
     }
 
+    /// A block; `None` if there is none.
     #[inline]
-    fn set(&self, run: usize) -> Option<u32> {
-        match self.sets {
-            Numbers::Narrow(sets) => sets.get(run).map(|&set| set.into()),
-            Numbers::Wide(sets) => sets.get(run).copied(),
-        }
+    fn block(&self, block: usize) -> Option<Block<'a>> {
+        let (&first, &end) = (self.firsts.get(block)?, self.firsts.get(block + 1)?);
+        let each = 1 + self.width;
+        let bytes = self.bytes.get(first as usize * each..end as usize * each)?;
+        let (lows, sets) = bytes.split_at(bytes.len() / each);
+        Some(Block { lows, sets, width: self.width })
     }
 
     /// The set of the k-mer at a position, and positions around it that have the same.
@@ -83,20 +91,27 @@ impl<'a> Runs<'a> {
     pub fn at(&self, position: u32) -> Option<(u32, Range<u32>)> {
         // Beyond the last block there is its last run.
         let blocks = self.firsts.len() - 1;
-        let (block, low) = match position as usize / 256 {
-            block if block < blocks => (block, position as u8),
+        let (number, low) = match position as usize / 256 {
+            number if number < blocks => (number, position as u8),
             _ => (blocks.checked_sub(1)?, u8::MAX),
         };
-        let (first, end) = (self.firsts[block] as usize, self.firsts[block + 1] as usize);
-        let lows = self.lows.get(first..end)?;
-        let before = lows.iter().filter(|&&begin| begin <= low).count();
-        let set = self.set((first + before).checked_sub(1)?)?;
-        let base = (block as u32) << 8;
-        let begin = before.checked_sub(1).map_or(0, |last| u32::from(lows[last]));
-        let end = match lows.get(before) {
+        let block = self.block(number)?;
+        let before = block.lows.iter().filter(|&&begin| begin <= low).count();
+        let base = (number as u32) << 8;
+        let (set, begin) = match before.checked_sub(1) {
+            Some(run) => (block.set(run)?, u32::from(block.lows[run])),
+            // The last run before this block: it lies in the last block that has any.
+            None => {
+                let first = self.firsts[number];
+                let number = self.firsts[..number].iter().rposition(|&begin| begin < first)?;
+                let block = self.block(number)?;
+                (block.set(block.lows.len().checked_sub(1)?)?, 0)
+            }
+        };
+        let end = match block.lows.get(before) {
             Some(&next) => base + u32::from(next),
-            None if block + 1 == blocks => u32::MAX,
-            None => base + 256,
+            None if number + 1 == blocks => u32::MAX,
+            None => base.saturating_add(256),
         };
         Some((set, base + begin..end))
     }
@@ -107,26 +122,20 @@ impl<'a> Runs<'a> {
         crate::prefetch::read(self.firsts, position as usize / 256);
     }
 
-    /// Have the rest of it brought near; what [`prefetch`](Self::prefetch) asks for should be.
+    /// Have its run brought near; what [`prefetch`](Self::prefetch) asks for should be.
     #[inline]
     pub fn prefetch_run(&self, position: u32) {
-        let block = position as usize / 256;
-        if let Some(bounds) = self.firsts.get(block..block + 2) {
-            crate::prefetch::read(self.lows, bounds[0] as usize);
-            let middle = usize::midpoint(bounds[0] as usize, bounds[1] as usize);
-            match self.sets {
-                Numbers::Narrow(sets) => crate::prefetch::read(sets, middle),
-                Numbers::Wide(sets) => crate::prefetch::read(sets, middle),
-            }
+        if let Some(&first) = self.firsts.get(position as usize / 256) {
+            crate::prefetch::read(self.bytes, first as usize * (1 + self.width));
         }
     }
 
     /// Each run's beginning and set, in order.
     pub fn iter(self) -> impl Iterator<Item = (u32, u32)> + 'a {
-        self.firsts.windows(2).enumerate().flat_map(move |(block, bounds)| {
-            (bounds[0] as usize..bounds[1] as usize).map_while(move |run| {
-                Some(((block as u32) << 8 | u32::from(*self.lows.get(run)?), self.set(run)?))
-            })
+        let blocks = (0..self.firsts.len() - 1).filter_map(move |number| Some((number, self.block(number)?)));
+        blocks.flat_map(|(number, block)| {
+            let starts = block.lows.iter().map(move |&low| (number as u32) << 8 | u32::from(low));
+            starts.enumerate().filter_map(move |(run, start)| Some((start, block.set(run)?)))
         })
     }
 }
@@ -151,7 +160,7 @@ mod tests {
                 starts.push(starts[i - 1] + 1 + (order(i as u64) % step) as u32);
             }
             let sets: Vec<u32> = (0..runs as u64).map(|i| (order(i + 9) % count) as u32).collect();
-            let mut writer = Writer::create(&path, Kind::Sources, place, 3).expect("created");
+            let mut writer = Writer::create(&path, Kind::Sources, place, 2).expect("created");
             write(&mut writer, &starts, &sets, count as usize).expect("written");
             writer.finish().expect("finished");
             let mapped = Mapped::open(&path, Kind::Sources, place).expect("mapped");

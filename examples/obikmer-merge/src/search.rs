@@ -20,7 +20,9 @@ use crate::word::Word;
 /// Look-ups between two stages of one.
 const APART: usize = 8;
 /// Stages in which memory is asked for.
-const STAGES: usize = 4;
+const STAGES: usize = 5;
+/// Spans of k-mers found whose sets are looked at together.
+const SPANS: usize = 256;
 /// Look-ups on their way; a power of two.
 const RING: usize = 64;
 const _: () = assert!(RING > APART * STAGES && RING.is_power_of_two());
@@ -112,38 +114,39 @@ struct Probe<W> {
     found: Option<(u32, u32)>,
 }
 
-/// Adds up the k-mers of stretches with one set.
-struct Tally<'v, 'a> {
-    view: Option<&'v View<'a>>,
-    around: Range<u32>,
-    members: &'a [u32],
-    pending: u64,
+/// Consecutive positions of k-mers found.
+struct Span<'v, 'a> {
+    view: &'v View<'a>,
+    positions: Range<u32>,
 }
 
-impl<'v, 'a> Tally<'v, 'a> {
-    #[inline]
-    fn add(&mut self, view: &'v View<'a>, at: u32, counts: &mut Counts) -> Result<()> {
-        let same = self.view.is_some_and(|v| std::ptr::eq(v, view)) && self.around.contains(&at);
-        if !same {
-            self.flush(counts)?;
+/// Count the k-mers of these and forget them.
+fn tally(spans: &mut Vec<Span<'_, '_>>, counts: &mut Counts) -> Result<()> {
+    for ahead in 0..spans.len() + 2 * APART {
+        if let Some(span) = spans.get(ahead) {
+            span.view.runs.prefetch(span.positions.start);
+        }
+        if let Some(span) = ahead.checked_sub(APART).and_then(|i| spans.get(i)) {
+            span.view.runs.prefetch_run(span.positions.start);
+        }
+        let Some(Span { view, positions }) = ahead.checked_sub(2 * APART).and_then(|i| spans.get(i)) else {
+            continue;
+        };
+        counts.found += positions.len() as u64;
+        let mut at = positions.start;
+        while at < positions.end {
             let (set, around) = view.set_at(at)?;
-            self.members = view.members(set)?;
-            (self.view, self.around) = (Some(view), around);
+            // At least this position, whatever a damaged index says.
+            let until = around.end.min(positions.end).max(at + 1);
+            for &source in view.members(set)? {
+                let count = counts.by_source.get_mut(source as usize);
+                *count.ok_or_else(|| view.no_source(source))? += u64::from(until - at);
+            }
+            at = until;
         }
-        self.pending += 1;
-        Ok(())
     }
-
-    fn flush(&mut self, counts: &mut Counts) -> Result<()> {
-        let Some(view) = self.view else { return Ok(()) };
-        let pending = std::mem::take(&mut self.pending);
-        counts.found += pending;
-        for &source in self.members {
-            let count = counts.by_source.get_mut(source as usize);
-            *count.ok_or_else(|| view.no_source(source))? += pending;
-        }
-        Ok(())
-    }
+    spans.clear();
+    Ok(())
 }
 
 impl<'a, W: Word> Search<'a, W> {
@@ -178,11 +181,7 @@ impl<'a, W: Word> Search<'a, W> {
             match stage {
                 0 => view.lookup.prefetch(anchor),
                 1 => view.lookup.prefetch_entries(anchor),
-                _ => {
-                    if let Some(first) = view.lookup.prefetch_text(anchor) {
-                        view.runs.prefetch(first);
-                    }
-                }
+                _ => view.lookup.prefetch_text(anchor),
             }
         }
     }
@@ -221,13 +220,18 @@ impl<'a, W: Word> Search<'a, W> {
                         let kmer = Oriented::new(probe.kmer, k);
                         for (layer, view) in views.iter().enumerate() {
                             if let Some(hit) = view.lookup.find(kmer, probe.anchor) {
-                                view.runs.prefetch_run(hit.at);
+                                view.runs.prefetch(hit.at);
                                 probe.found = Some((layer as u32, hit.at));
                                 break;
                             }
                         }
                     }
-                    4 => match probe.found {
+                    4 => {
+                        if let Some((layer, at)) = probe.found {
+                            views[layer as usize].runs.prefetch_run(at);
+                        }
+                    }
+                    5 => match probe.found {
                         None => each(None),
                         Some((layer, at)) => {
                             let view = &views[layer as usize];
@@ -295,7 +299,7 @@ impl<'a, W: Word> Search<'a, W> {
     fn count_stretches(&self, run: &[u8], stretches: &[Stretch], counts: &mut Counts) -> Result<()> {
         let k = self.partitions.lengths.k;
         let mut kmer = Oriented::new(W::from_codes(&run[..k - 1]), k);
-        let mut tally = Tally { view: None, around: 0..0, members: &[], pending: 0 };
+        let mut spans = Vec::with_capacity(SPANS);
         let mut before: Option<(&View<'a>, Hit)> = None;
         for ahead in 0..stretches.len() + APART * 3 {
             for stage in 0..3 {
@@ -308,17 +312,29 @@ impl<'a, W: Word> Search<'a, W> {
                 let base = run[at as usize + k - 1];
                 kmer = kmer.right(base, k);
                 // Mostly the text in which the last k-mer was goes on with this one.
-                let next = before.and_then(|(view, hit)| Some((view, view.lookup.extend(hit, base)?)));
-                before = next.or_else(|| {
-                    let anchor = stretch.anchor(at);
-                    let mut views = self.views(stretch.partition).iter();
-                    views.find_map(|view| Some((view, view.lookup.find(kmer, anchor)?)))
-                });
+                if let Some((view, hit)) = &mut before
+                    && let Some(next) = view.lookup.extend(*hit, base)
+                    && let Some(Span { positions, .. }) = spans.last_mut()
+                {
+                    if next.forward {
+                        positions.end += 1
+                    } else {
+                        positions.start -= 1
+                    }
+                    *hit = next;
+                    continue;
+                }
+                if spans.len() == SPANS {
+                    tally(&mut spans, counts)?;
+                }
+                let anchor = stretch.anchor(at);
+                let mut views = self.views(stretch.partition).iter();
+                before = views.find_map(|view| Some((view, view.lookup.find(kmer, anchor)?)));
                 if let Some((view, hit)) = before {
-                    tally.add(view, hit.at, counts)?;
+                    spans.push(Span { view, positions: hit.at..hit.at + 1 });
                 }
             }
         }
-        tally.flush(counts)
+        tally(&mut spans, counts)
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use crate::kmer::BREAK;
+use crate::word::Word;
 
 /// An instruction set this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +166,26 @@ for_each_level! {
         let of = |i: usize| values[i * step..][..n].iter();
         for (low, ((&a, &b), (&c, &d))) in out.iter_mut().zip(of(0).zip(of(1)).zip(of(2).zip(of(3)))) {
             *low = a.min(b).min(c.min(d));
+        }
+    }
+
+    /// For each word of `len` bases the lowest hash of its canonical m-mers, m at most 16.
+    pub fn lowest_of_words(words: &[u64], len: usize, m: usize, out: &mut [u32]) {
+        const LANES: usize = 16;
+        let bits = u64::mask(m) as u32;
+        for (words, out) in words.chunks(LANES).zip(out.chunks_mut(LANES)) {
+            let (mut forward, mut reverse, mut lowest) = ([0u64; LANES], [0u64; LANES], [u32::MAX; LANES]);
+            for ((f, r), &word) in forward.iter_mut().zip(&mut reverse).zip(words) {
+                (*f, *r) = (word, word.revcomp(len));
+            }
+            for at in 0..=len - m {
+                let (left, right) = (2 * (len - m - at), 2 * at);
+                for ((low, f), r) in lowest.iter_mut().zip(&forward).zip(&reverse) {
+                    let canonical = ((f >> left) as u32 & bits).min((r >> right) as u32 & bits);
+                    *low = crate::minimizer::order32(canonical).min(*low);
+                }
+            }
+            out.copy_from_slice(&lowest[..out.len()]);
         }
     }
 

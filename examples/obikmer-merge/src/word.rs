@@ -34,8 +34,8 @@ pub trait Word:
     fn fold(self) -> u64;
     /// Reverse complement of a word of `len` bases, at least one.
     fn revcomp(self, len: usize) -> Self;
-    /// From 16 bytes, big-endian: the highest bits of them.
-    fn from_high(bytes: u128) -> Self;
+    /// From as many bytes as it has, big-endian.
+    fn from_be(bytes: &[u8]) -> Self;
 
     /// The bits of a word of `len` bases.
     #[inline]
@@ -92,8 +92,10 @@ impl Word for u64 {
     }
 
     #[inline]
-    fn from_high(bytes: u128) -> Self {
-        (bytes >> 64) as u64
+    fn from_be(bytes: &[u8]) -> Self {
+        let mut own = [0; 8];
+        own.copy_from_slice(bytes);
+        Self::from_be_bytes(own)
     }
 }
 
@@ -116,8 +118,10 @@ impl Word for u128 {
     }
 
     #[inline]
-    fn from_high(bytes: u128) -> Self {
-        bytes
+    fn from_be(bytes: &[u8]) -> Self {
+        let mut own = [0; 16];
+        own.copy_from_slice(bytes);
+        Self::from_be_bytes(own)
     }
 }
 

@@ -58,7 +58,7 @@ impl<W: Word> Graph<W> for HashSetGraph<W> {
         paths.order(out, |stop| match stop {
             walk::Stop::End => Stop::End,
             walk::Stop::Ghost(kmer) => Stop::Ghost { kmer, rank: self.owner(kmer) },
-            walk::Stop::Foreign(kmer) => Stop::Foreign { kmer, rank: self.other(kmer, home) },
+            walk::Stop::Foreign(kmer) => Stop::Foreign { kmer, junction: self.other(kmer, home) },
         })
     }
 }
@@ -72,14 +72,11 @@ impl<W: Word> HashSetGraph<W> {
         self.rank_of(of_word(kmer, self.lengths.k, self.lengths.m))
     }
 
-    /// The rank of that junction of a border k-mer that is not in virtual partition `home`.
-    fn other(&self, kmer: W, home: usize) -> u32 {
+    /// That junction of a border k-mer that is not in virtual partition `home`.
+    fn other(&self, kmer: W, home: usize) -> W {
         let Lengths { k, m } = self.lengths;
-        let left = of_word(kmer >> 2, k - 1, m);
-        if self.partitions.virtual_of(left) != home {
-            return self.rank_of(left);
-        }
-        self.rank_of(of_word(kmer & W::mask(k - 1), k - 1, m))
+        let (left, right) = (kmer >> 2, kmer & W::mask(k - 1));
+        if self.partitions.virtual_of(of_word(left, k - 1, m)) != home { left } else { right }
     }
 }
 

@@ -286,7 +286,10 @@ impl<W: Texts> Runs<W> {
         let mut kmer = Oriented::new(W::from_codes(&codes[codes.len() - k..]), k);
         loop {
             match table.behind(kmer.forward & W::mask(k - 1)) {
-                None => return Some(self.foreign(kmer.canonical(), kmer.forward & W::mask(k - 1))),
+                None => {
+                    let junction = kmer.forward & W::mask(k - 1);
+                    return Some(Stop::Foreign { kmer: kmer.canonical(), junction });
+                }
                 Some(Behind::End) => return Some(Stop::End),
                 Some(Behind::Base(base)) => {
                     let next = kmer.right(base, k);
@@ -301,12 +304,6 @@ impl<W: Texts> Runs<W> {
                 }
             }
         }
-    }
-
-    /// The stop of an owned k-mer whose junction lies in another partition.
-    fn foreign(&self, kmer: W, junction: W) -> Stop<W> {
-        let hash = of_word(junction, self.k - 1, self.m);
-        Stop::Foreign { kmer, rank: self.partitions.rank_of(self.partitions.virtual_of(hash)) as u32 }
     }
 
     /// The piece of these runs, which begin with the same k-mer.
@@ -355,7 +352,7 @@ impl<W: Texts> Runs<W> {
                 return Stop::End;
             }
             let junction = text.word(if right { to } else { 0 }, k - 1);
-            self.foreign(Oriented::new(text.word(at, k), k).canonical(), junction)
+            Stop::Foreign { kmer: Oriented::new(text.word(at, k), k).canonical(), junction }
         });
         if turn {
             part = part.revcomp(len);
