@@ -360,9 +360,16 @@ impl Comm {
         self.phase(segment, number).folded.len()
     }
 
-    /// Copy the folded result.
-    pub fn folded(self, segment: &Segment, mail: &Mail, number: u64, into: &mut [u8]) -> Result<()> {
-        self.phase(segment, number).folded.get(mail, 0, into)
+    /// Copy bytes of the folded result.
+    pub fn folded(
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        self.phase(segment, number).folded.get(mail, offset, into)
     }
 
     /// This rank has read what it needs. The last frees the parts; was it the last?

@@ -163,21 +163,31 @@ impl Mail {
     }
 }
 
+/// Many pieces in one system call each time.
 fn write_all(fd: &OwnedFd, pieces: &[&[u8]], mut at: u64) -> std::result::Result<(), Errno> {
-    let mut pieces = pieces.iter().filter(|p| !p.is_empty());
-    let mut rest: &[u8] = &[];
+    /// What one call takes: on the stack, because nothing may be allocated while a payload is paid for but not written.
+    const BATCH: usize = 64;
+    let mut pieces = pieces.iter().filter(|p| !p.is_empty()).peekable();
+    // Bytes of the next piece that are written.
+    let mut done = 0;
     loop {
-        if rest.is_empty() {
-            match pieces.next() {
-                Some(piece) => rest = piece,
-                None => return Ok(()),
-            }
+        let mut batch = [IoSlice::new(&[]); BATCH];
+        let mut count = 0;
+        for (slot, piece) in batch.iter_mut().zip(pieces.clone()) {
+            *slot = IoSlice::new(if count == 0 { &piece[done..] } else { piece });
+            count += 1;
         }
-        match pwritev(fd, &[IoSlice::new(rest)], at) {
+        if count == 0 {
+            return Ok(());
+        }
+        match pwritev(fd, &batch[..count], at) {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(n) => {
-                rest = &rest[n..];
                 at += n as u64;
+                done += n;
+                while let Some(piece) = pieces.next_if(|piece| done >= piece.len()) {
+                    done -= piece.len();
+                }
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),

@@ -11,8 +11,8 @@ pub trait Parts {
     fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()>;
     /// Bytes of the folded result; 0 when the collective has none.
     fn folded_len(&self) -> usize;
-    /// Copy the folded result, which has exactly `into.len()` bytes.
-    fn read_folded(&self, into: &mut [u8]) -> Result<()>;
+    /// Copy `into.len()` bytes of the folded result, from `offset` on.
+    fn read_folded(&self, offset: usize, into: &mut [u8]) -> Result<()>;
 }
 
 /// Computes the folded result from all parts; runs once, in the rank that arrives last.

@@ -179,7 +179,7 @@ impl Communicator {
                     let what = format!("{} bytes here, {} in the result", into.len(), parts.folded_len());
                     return Err(Error::Argument { call: "allreduce", what });
                 }
-                parts.read_folded(into)
+                parts.read_folded(0, into)
             },
         )?;
         Ok(total)
@@ -301,47 +301,6 @@ impl Communicator {
         Ok(mine)
     }
 
-    /// An equally long part from each rank to each rank: part `r` of `data` goes to rank `r`.
-    #[track_caller]
-    pub fn alltoall<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
-        let size = self.size();
-        if !data.len().is_multiple_of(size) {
-            let what = format!("{} elements cannot be cut for {size} ranks", data.len());
-            return Err(Error::Argument { call: "alltoall", what });
-        }
-        let (all, counts) = self.alltoallv(data, &vec![data.len() / size; size])?;
-        equal("alltoall", &counts)?;
-        Ok(all)
-    }
-
-    /// A part from each rank to each rank: the first `counts[0]` elements of `data` go to rank 0, and so on.
-    /// What came, in rank order, and how many elements from each.
-    #[track_caller]
-    pub fn alltoallv<T: Pod>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
-        let call = "alltoallv";
-        let (rank, size) = (self.rank(), self.size());
-        let offsets = cut_offsets(call, data, counts, size)?;
-        let mut got = Vec::new();
-        let mut got_counts = Vec::with_capacity(size);
-        self.waiting().collective(
-            call,
-            &[bytemuck::cast_slice(&offsets), bytemuck::cast_slice(data)],
-            None,
-            &mut |parts| {
-                let mut cuts = Vec::with_capacity(size);
-                for from in 0..size {
-                    cuts.push(cut_for(call, parts, from, rank, size)?);
-                }
-                got.reserve_exact(cuts.iter().map(|c| c.1).sum::<usize>() / size_of::<T>().max(1));
-                for (from, (offset, bytes)) in cuts.into_iter().enumerate() {
-                    got_counts.push(append(call, parts, from, offset, bytes, &mut got)?);
-                }
-                Ok(())
-            },
-        )?;
-        Ok((got, got_counts))
-    }
-
     fn everything<T: Pod>(&self, call: &'static str, parts: &dyn Parts) -> Result<(Vec<T>, Vec<usize>)> {
         let mut all = room_for_all(parts, self.size());
         let mut counts = Vec::with_capacity(self.size());
@@ -352,7 +311,7 @@ impl Communicator {
     }
 }
 
-fn equal(call: &'static str, counts: &[usize]) -> Result<()> {
+pub(crate) fn equal(call: &'static str, counts: &[usize]) -> Result<()> {
     match counts.iter().position(|&c| c != counts[0]) {
         None => Ok(()),
         Some(rank) => {

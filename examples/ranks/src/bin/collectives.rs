@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bdrun_worker::Communicator;
+use bdrun_worker::{Communicator, Received};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
@@ -41,28 +41,28 @@ fn exchanges(
     let (rank, size, words) = (comm.rank(), comm.size(), bytes.div_ceil(8));
     let (mut processors, mut clock) = ([0; 2], Duration::ZERO);
     let mut data: Vec<u64> = Vec::new();
+    let mut received = Received::new();
     for round in 0..rounds {
         data.clear();
-        let mut counts = Vec::with_capacity(size);
+        let mut ends = vec![0];
         for to in 0..size {
             let (key, count) = part(round, rank, to, words, empty);
             data.extend((0..count as u64).map(|i| key.wrapping_add(i)));
-            counts.push(count);
+            ends.push(data.len());
         }
+        let parts = ends.windows(2).map(|ends| &data[ends[0]..ends[1]]);
         let (begin, before) = (Instant::now(), processor_time());
-        let (got, got_counts) = comm.alltoallv(&data, &counts)?;
+        comm.alltoallv_into(parts, &mut received)?;
         let after = processor_time();
         clock += begin.elapsed();
         processors = [0, 1].map(|i| processors[i] + after[i] - before[i]);
-        let mut at = 0;
-        for (from, &count) in got_counts.iter().enumerate() {
-            let (key, expected) = part(round, from, rank, words, empty);
+        for (from, part_here) in received.parts().enumerate() {
+            let (key, count) = part(round, from, rank, words, empty);
             let good = |(i, &word): (usize, &u64)| word == key.wrapping_add(i as u64);
-            if count != expected || !got[at..at + count].iter().enumerate().all(good) {
+            if part_here.len() != count || !part_here.iter().enumerate().all(good) {
                 eprintln!("rank {rank}: the part of rank {from} is wrong in round {round}");
                 std::process::exit(3);
             }
-            at += count;
         }
     }
     Ok((processors, clock))
