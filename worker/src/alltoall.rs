@@ -309,7 +309,8 @@ impl Communicator {
         for part in parts {
             let bytes: &[u8] = bytemuck::cast_slice(part);
             if given >= 1 << (64 - LENGTH_BITS) || bytes.len() >= 1 << LENGTH_BITS {
-                let what = format!("{} bytes for rank {given} are more than an exchange can move", bytes.len());
+                let what =
+                    format!("{} bytes for rank {given} are more than an exchange can move", bytes.len());
                 return Err(Error::Argument { call: CALL, what });
             }
             if !bytes.is_empty() {
