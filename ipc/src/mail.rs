@@ -208,7 +208,7 @@ fn punch(fd: &OwnedFd, offset: u64, bytes: u64) {
 /// Many pieces in one system call each time.
 fn write_all(fd: &OwnedFd, pieces: &[&[u8]], mut at: u64) -> std::result::Result<(), Errno> {
     /// What one call takes: on the stack, because nothing may be allocated while a payload is paid for but not written.
-    const BATCH: usize = 64;
+    const BATCH: usize = 256;
     let mut pieces = pieces.iter().filter(|p| !p.is_empty()).peekable();
     // Bytes of the next piece that are written.
     let mut done = 0;

@@ -295,7 +295,7 @@ impl Communicator {
     }
 
     /// A part from each rank to each rank: `parts` are those for rank 0, rank 1, and so on. What came is in `into`, whose memory is
-    /// used again; after an error it holds nothing of use. What is sent and received is copied once each, and an empty part costs nothing.
+    /// used again where there is enough; after an error it holds nothing of use. What is sent and received is copied once each, and an empty part costs nothing.
     #[track_caller]
     pub fn alltoallv_into<'a, T: Pod>(
         &self,
@@ -326,6 +326,10 @@ impl Communicator {
         index[0] = index.len() as u64 - 1;
         if pieces.len() > 1 {
             pieces[0] = bytemuck::cast_slice(&index);
+        }
+        if self.backend.memory_is_wanted() {
+            // What it holds is of no use any more, and would be written to scratch.
+            *into = Received::new();
         }
         self.waiting().collective(CALL, &pieces, Some(&mut |parts| sorted(parts, size)), &mut |parts| {
             take(parts, rank, size, into)

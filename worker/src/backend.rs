@@ -53,6 +53,10 @@ pub trait Backend {
         fold: Option<&mut Fold<'_>>,
         read: &mut Read<'_>,
     ) -> Result<()>;
+    /// Is memory looked for, so that what a rank holds while it waits will be moved out?
+    fn memory_is_wanted(&self) -> bool {
+        false
+    }
     /// A communicator of the given ranks of this one (in this order; contains this rank; the same on all of them).
     /// Called by all ranks of this communicator at once, with `members` empty where a rank joins none.
     fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>>;

@@ -265,6 +265,10 @@ impl Backend for Shm {
         result
     }
 
+    fn memory_is_wanted(&self) -> bool {
+        self.runtime.segment.header().pool.wanted()
+    }
+
     fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>> {
         let nodes: Vec<u32> = members.iter().map(|&m| self.members[m]).collect();
         let mut made = Ok(None);
