@@ -317,11 +317,11 @@ impl Comm {
         let stored = match folded {
             None => Ok(()),
             Some(Ok(bytes)) => phase.folded.put(segment, mail, &[bytes]),
-            Some(Err(())) => {
-                phase.fold_failed.store(1, SeqCst);
-                Ok(())
-            }
+            Some(Err(())) => Ok(()),
         };
+        if stored.is_err() || folded == Some(Err(())) {
+            phase.fold_failed.store(1, SeqCst);
+        }
         phase.arrived.store(0, SeqCst);
         phase.complete.store(number + 1, SeqCst);
         stored

@@ -101,8 +101,8 @@ impl Mail {
             place.offset = offset;
             &self.ram
         } else {
-            spilled = !header.pool.take_mail(place.pages())
-                && !(self.give_spares_back(segment) && header.pool.take_mail(place.pages()));
+            let found = || header.pool.take_mail(place.pages());
+            spilled = !(found() || self.give_spares_back(segment) && found());
             let (fd, end) = if spilled {
                 place.kind = Kind::Scratch;
                 (&self.scratch, &header.spill_end)

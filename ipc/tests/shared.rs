@@ -190,3 +190,15 @@ fn pages_of_messages_are_used_again_while_memory_is_ample_and_given_back_when_it
     assert_eq!(pool.messages().1, 0, "written to scratch");
     mail.release(&segment, &place);
 }
+
+#[test]
+fn a_folded_result_that_finds_no_room_is_missed_by_everybody() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let (segment, mail) = (Segment::create(2, 1 << 20, 0, 2).unwrap(), Mail::create(full.into()).unwrap());
+    let world = Comm::WORLD;
+    assert!(!world.arrive(&segment, &mail, 0, 0, 1, &[b"small"]).unwrap().last);
+    assert!(world.arrive(&segment, &mail, 0, 1, 1, &[b"small"]).unwrap().last);
+    let stored = world.complete(&segment, &mail, 0, Some(Ok(&[0; 1000])));
+    assert!(matches!(stored, Err(bdrun_ipc::Error::ScratchFull { bytes: 1000 })));
+    assert!(world.is_complete(&segment, 0) && world.fold_failed(&segment, 0));
+}

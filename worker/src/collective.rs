@@ -35,6 +35,41 @@ fn room_for_all<T: Pod>(parts: &dyn Parts, size: usize) -> Vec<T> {
     Vec::with_capacity((0..size).map(|r| parts.len(r)).sum::<usize>() / size_of::<T>().max(1))
 }
 
+/// By the rank that arrives last: the parts of all ranks in one, if they are neither so short that they need no system call nor so
+/// long that one for each does not matter; else nothing.
+fn joined(parts: &dyn Parts, size: usize) -> Result<Vec<u8>> {
+    const SHORT: usize = 64;
+    const LONG: usize = 16 << 10;
+    let total: usize = (0..size).map(|r| parts.len(r)).sum();
+    if total <= SHORT * size || total > LONG * size {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::with_capacity(total);
+    for rank in 0..size {
+        append("allgather", parts, rank, 0, parts.len(rank), &mut all)?;
+    }
+    Ok(all)
+}
+
+/// What `joined` made, and how many elements of each rank.
+fn everything_joined<T: Pod>(
+    call: &'static str,
+    parts: &dyn Parts,
+    size: usize,
+) -> Result<(Vec<T>, Vec<usize>)> {
+    let element = size_of::<T>();
+    let counts: Result<Vec<usize>> = (0..size)
+        .map(|from| match parts.len(from) {
+            bytes if element > 0 && bytes.is_multiple_of(element) => Ok(bytes / element),
+            bytes => Err(Error::ElementSize { call, from, bytes, size: element }),
+        })
+        .collect();
+    let counts = counts?;
+    let mut all = vec![T::zeroed(); counts.iter().sum()];
+    parts.read_folded(0, bytemuck::cast_slice_mut(&mut all))?;
+    Ok((all, counts))
+}
+
 /// Parts combined element by element in rank order.
 fn fold_parts<T: Pod>(
     call: &'static str,
@@ -246,11 +281,21 @@ impl Communicator {
     /// Parts of all ranks, in rank order, and how many elements each has, for everybody.
     #[track_caller]
     pub fn allgatherv<T: Pod>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
+        let call = "allgather";
         let mut got = (Vec::new(), Vec::new());
-        self.waiting().collective("allgather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
-            got = self.everything("allgather", parts)?;
-            Ok(())
-        })?;
+        self.waiting().collective(
+            call,
+            &[bytemuck::cast_slice(data)],
+            Some(&mut |parts| joined(parts, self.size())),
+            &mut |parts| {
+                got = if parts.folded_len() > 0 {
+                    everything_joined(call, parts, self.size())?
+                } else {
+                    self.everything(call, parts)?
+                };
+                Ok(())
+            },
+        )?;
         Ok(got)
     }
 

@@ -132,7 +132,13 @@ fn collectives(comm: &Communicator) {
         assert_eq!(all, expected);
         assert_eq!(comm.gather(0, &pattern(rank, len % 977)).unwrap(), (rank == 0).then_some(expected));
     }
-    // Parts of different lengths, some empty.
+    // Parts of different lengths, some empty; longer and shorter ones than those that are joined for everybody.
+    for most in [1, 40, 3000, 30_000] {
+        let part = |r: usize| pattern(r, most * (r * 37 % 100) * (r % 3) / 200);
+        let (all, counts) = comm.allgatherv(&part(rank)).unwrap();
+        assert_eq!(counts, (0..size).map(|r| part(r).len()).collect::<Vec<_>>());
+        assert_eq!(all, (0..size).flat_map(part).collect::<Vec<_>>());
+    }
     let part = |r: usize| pattern(r, (r * 37) % 100 * (r % 3));
     let (all, counts) = comm.allgatherv(&part(rank)).unwrap();
     assert_eq!(counts, (0..size).map(|r| part(r).len()).collect::<Vec<_>>());
@@ -172,7 +178,7 @@ fn exchanges(comm: &Communicator) {
             let mixed = (from * 7919 + to * 104_729 + round * 31) % 1009;
             pattern(
                 from * 1000 + to + round,
-                if mixed % of == 0 { most * mixed / 1009 + most.min(1) } else { 0 },
+                if mixed.is_multiple_of(of) { most * mixed / 1009 + most.min(1) } else { 0 },
             )
         };
         let parts: Vec<Vec<u32>> = (0..size).map(|to| between(rank, to)).collect();
