@@ -317,11 +317,11 @@ impl Comm {
         let stored = match folded {
             None => Ok(()),
             Some(Ok(bytes)) => phase.folded.put(segment, mail, &[bytes]),
-            Some(Err(())) => {
-                phase.fold_failed.store(1, SeqCst);
-                Ok(())
-            }
+            Some(Err(())) => Ok(()),
         };
+        if stored.is_err() || folded == Some(Err(())) {
+            phase.fold_failed.store(1, SeqCst);
+        }
         phase.arrived.store(0, SeqCst);
         phase.complete.store(number + 1, SeqCst);
         stored
@@ -360,9 +360,16 @@ impl Comm {
         self.phase(segment, number).folded.len()
     }
 
-    /// Copy the folded result.
-    pub fn folded(self, segment: &Segment, mail: &Mail, number: u64, into: &mut [u8]) -> Result<()> {
-        self.phase(segment, number).folded.get(mail, 0, into)
+    /// Copy bytes of the folded result.
+    pub fn folded(
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        self.phase(segment, number).folded.get(mail, offset, into)
     }
 
     /// This rank has read what it needs. The last frees the parts; was it the last?

@@ -45,6 +45,7 @@ pub mod note;
 pub mod pool;
 #[cfg(not(loom))]
 pub mod segment;
+mod spares;
 #[cfg(not(loom))]
 pub mod tokens;
 #[cfg(not(loom))]

@@ -2,7 +2,7 @@
 //! for it, else in the *spill* file on scratch. Both are written and read by offset, never mapped, so a payload costs no
 //! page tables and no address space; the last reader punches it out.
 //!
-//! Offsets only grow (a sparse file does not care); the spill file starts again from 0 whenever it has become empty.
+//! Offsets only grow (a sparse file does not care), but for pages of the mail file that are used again (`spares`).
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +13,7 @@ use rustix::io::{Errno, pread, pwritev};
 
 use crate::error::system;
 use crate::segment::Segment;
+use crate::spares::Range;
 use crate::{Error, Result};
 
 /// Payloads lie at multiples of this, so that they can be punched out alone.
@@ -95,14 +96,22 @@ impl Mail {
         }
         let header = segment.header();
         let mut place = Place { kind: Kind::Ram, offset: 0, len };
-        let spilled = !header.pool.take_mail(place.pages());
-        let (fd, end) = if spilled {
-            place.kind = Kind::Scratch;
-            (&self.scratch, &header.spill_end)
+        let mut spilled = false;
+        let fd = if let Some(offset) = self.take_spare(segment, place.pages()) {
+            place.offset = offset;
+            &self.ram
         } else {
-            (&self.ram, &header.mail_end)
+            let found = || header.pool.take_mail(place.pages());
+            spilled = !(found() || self.give_spares_back(segment) && found());
+            let (fd, end) = if spilled {
+                place.kind = Kind::Scratch;
+                (&self.scratch, &header.spill_end)
+            } else {
+                (&self.ram, &header.mail_end)
+            };
+            place.offset = end.fetch_add(place.pages(), SeqCst);
+            fd
         };
-        place.offset = end.fetch_add(place.pages(), SeqCst);
         header.pool.demand_add(place.pages());
         header.pool.count_message(len, spilled);
         match write_all(fd, pieces, place.offset) {
@@ -143,41 +152,84 @@ impl Mail {
 
     /// By the last reader: free a payload. Rings nobody; see [`crate::pool::Pool::wanted`].
     pub fn release(&self, segment: &Segment, place: &Place) {
-        let pool = &segment.header().pool;
-        let fd = match place.kind {
+        match place.kind {
             Kind::None => return,
-            Kind::Ram => &self.ram,
-            Kind::Scratch => &self.scratch,
-        };
-        // A hole that cannot be punched costs room, not correctness: offsets are not used twice.
-        let _ = fallocate(
-            fd,
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            place.offset,
-            place.pages(),
-        );
-        if place.kind == Kind::Ram {
-            pool.give_mail(place.pages());
+            Kind::Ram => {
+                self.keep_or_free(segment, Range { first: place.offset / PAGE, pages: place.pages() / PAGE });
+            }
+            Kind::Scratch => punch(&self.scratch, place.offset, place.pages()),
         }
-        pool.demand_sub(place.pages());
+        segment.header().pool.demand_sub(place.pages());
+    }
+
+    /// Pages that are in RAM already, and paid for, for a payload of `bytes`; their offset.
+    fn take_spare(&self, segment: &Segment, bytes: u64) -> Option<u64> {
+        let range = segment.spares().take(bytes / PAGE)?;
+        let (first, pages) = (range.first + bytes / PAGE, range.pages - bytes / PAGE);
+        if pages > 0 {
+            self.keep_or_free(segment, Range { first, pages });
+        }
+        Some(range.first * PAGE)
+    }
+
+    fn keep_or_free(&self, segment: &Segment, range: Range) {
+        let (pool, spares) = (&segment.header().pool, segment.spares());
+        let kept = pool.may_keep((spares.pages() + range.pages) * PAGE) && spares.keep(range);
+        if !kept {
+            self.free(segment, range);
+        } else if pool.wanted() {
+            // The master began to look for memory meanwhile: it saw the range, or we do.
+            self.give_spares_back(segment);
+        }
+    }
+
+    fn free(&self, segment: &Segment, range: Range) {
+        punch(&self.ram, range.first * PAGE, range.pages * PAGE);
+        segment.header().pool.give_mail(range.pages * PAGE);
+    }
+
+    /// Give the pages back that were kept for messages to come; were there any? By whoever does not find memory, before it asks the
+    /// master, and by the master. Rings nobody.
+    pub fn give_spares_back(&self, segment: &Segment) -> bool {
+        let mut any = false;
+        for range in segment.spares().take_all() {
+            self.free(segment, range);
+            any = true;
+        }
+        any
     }
 }
 
+fn punch(fd: &OwnedFd, offset: u64, bytes: u64) {
+    // A hole that cannot be punched costs room, not correctness.
+    let _ = fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes);
+}
+
+/// Many pieces in one system call each time.
 fn write_all(fd: &OwnedFd, pieces: &[&[u8]], mut at: u64) -> std::result::Result<(), Errno> {
-    let mut pieces = pieces.iter().filter(|p| !p.is_empty());
-    let mut rest: &[u8] = &[];
+    /// What one call takes: on the stack, because nothing may be allocated while a payload is paid for but not written.
+    const BATCH: usize = 256;
+    let mut pieces = pieces.iter().filter(|p| !p.is_empty()).peekable();
+    // Bytes of the next piece that are written.
+    let mut done = 0;
     loop {
-        if rest.is_empty() {
-            match pieces.next() {
-                Some(piece) => rest = piece,
-                None => return Ok(()),
-            }
+        let mut batch = [IoSlice::new(&[]); BATCH];
+        let mut count = 0;
+        for (slot, piece) in batch.iter_mut().zip(pieces.clone()) {
+            *slot = IoSlice::new(if count == 0 { &piece[done..] } else { piece });
+            count += 1;
         }
-        match pwritev(fd, &[IoSlice::new(rest)], at) {
+        if count == 0 {
+            return Ok(());
+        }
+        match pwritev(fd, &batch[..count], at) {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(n) => {
-                rest = &rest[n..];
                 at += n as u64;
+                done += n;
+                while let Some(piece) = pieces.next_if(|piece| done >= piece.len()) {
+                    done -= piece.len();
+                }
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),

@@ -82,6 +82,17 @@ impl Pool {
         self.free.fetch_add(bytes as i64, SeqCst);
     }
 
+    /// Need `kept` bytes that nobody uses not be given back? They are few, and most of the budget is free.
+    pub(crate) fn may_keep(&self, kept: u64) -> bool {
+        let budget = self.budget();
+        kept <= budget / 16 && self.is_ample() && !self.wanted()
+    }
+
+    /// Is most of the budget free?
+    pub fn is_ample(&self) -> bool {
+        self.free() > (self.budget() / 2) as i64
+    }
+
     /// Is the master looking for memory?
     pub fn wanted(&self) -> bool {
         self.wants.load(SeqCst) != 0

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`Header`] | 4096 |
 //! | attention bitmap | np / 8 |
+//! | spare pages of the mail file (`spares`) | 8192 |
 //! | [`RankBlock`] × np | 512 each |
 //! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, two phases of deposits) |
 //! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
@@ -20,6 +21,7 @@ use crate::bell::{Attention, Bell};
 use crate::control::PROTOCOL;
 use crate::error::system;
 use crate::pool::Pool;
+use crate::spares::Spares;
 use crate::state::StateWord;
 use crate::tokens::Tokens;
 use crate::{Error, Result};
@@ -278,6 +280,7 @@ pub struct Segment {
 #[derive(Clone, Copy)]
 pub(crate) struct Offsets {
     attention: usize,
+    spares: usize,
     ranks: usize,
     pub(crate) comms: usize,
     pub(crate) comm_bytes: usize,
@@ -292,11 +295,20 @@ fn round_up(bytes: usize, to: usize) -> usize {
 impl Offsets {
     fn of(np: u32) -> Self {
         let attention = PAGE;
-        let ranks = attention + round_up((np as usize).div_ceil(64) * 8, PAGE);
+        let spares = attention + round_up((np as usize).div_ceil(64) * 8, PAGE);
+        let ranks = spares + size_of::<Spares>();
         let comms = ranks + round_up(np as usize * size_of::<RankBlock>(), PAGE);
         let comm_bytes = round_up(crate::collective::comm_bytes(np), PAGE);
         let nodes = comms + comm_bytes * MAX_COMMS as usize;
-        Self { attention, ranks, comms, comm_bytes, nodes, end: nodes + MAX_NODES as usize * NODE_BYTES }
+        Self {
+            attention,
+            spares,
+            ranks,
+            comms,
+            comm_bytes,
+            nodes,
+            end: nodes + MAX_NODES as usize * NODE_BYTES,
+        }
     }
 }
 
@@ -406,6 +418,10 @@ impl Segment {
         self.atomics(self.at.ranks + rank as usize * size_of::<RankBlock>())
     }
 
+    pub(crate) fn spares(&self) -> &Spares {
+        self.atomics(self.at.spares)
+    }
+
     /// Which ranks have something to tell the master.
     pub fn attention(&self) -> Attention<'_> {
         Attention(self.atomic_slice(self.at.attention, (self.np as usize).div_ceil(64)))
@@ -425,6 +441,8 @@ impl Segment {
 pub(crate) unsafe trait AtomicsOnly {}
 // SAFETY: all fields are atomics or structs of atomics.
 unsafe impl AtomicsOnly for Header {}
+// SAFETY: all fields are atomics.
+unsafe impl AtomicsOnly for Spares {}
 // SAFETY: all fields are atomics or structs of atomics.
 unsafe impl AtomicsOnly for RankBlock {}
 // SAFETY: an atomic.

@@ -88,7 +88,7 @@ fn collectives_one_after_the_other_never_mix() {
                     assert_eq!(comm.missing(segment, number), 0);
                     assert_eq!(comm.names_differ(segment, number), None);
                     let mut folded = [0; 8];
-                    comm.folded(segment, mail, number, &mut folded).unwrap();
+                    comm.folded(segment, mail, number, 0, &mut folded).unwrap();
                     assert_eq!(u64::from_le_bytes(folded), number);
                     let other = (rank + number as u32) % RANKS;
                     let mut theirs = vec![0; comm.part_len(segment, number, other)];
@@ -147,4 +147,58 @@ fn communicators_come_and_go() {
     let held: Vec<Comm> = std::iter::from_fn(|| Comm::create(&segment, &[0]).ok()).collect();
     assert_eq!(held.len(), MAX_COMMS as usize - 1, "the table's size is the limit");
     assert!(Comm::at(&segment, MAX_COMMS).is_err());
+}
+
+#[test]
+fn pages_of_messages_are_used_again_while_memory_is_ample_and_given_back_when_it_is_wanted() {
+    const LEN: usize = 300 << 10;
+    let (segment, mail) = job(1, 64 << 20, 32 << 20);
+    let pool = &segment.header().pool;
+    let data: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
+    let mut into = vec![0; LEN];
+    let mut pass = |bytes: usize| {
+        let place = mail.put(&segment, &[&data[..bytes / 3], &data[bytes / 3..bytes]]).unwrap();
+        let held = pool.mail();
+        mail.get(&place, 0, &mut into[..bytes]).unwrap();
+        assert_eq!(into[..bytes], data[..bytes]);
+        mail.release(&segment, &place);
+        held
+    };
+    let held = pass(LEN);
+    assert_eq!(pool.mail(), held, "given back at once");
+    // Smaller ones fit into it, in pieces; then they are too many.
+    for bytes in [LEN, LEN / 2, LEN / 3, LEN / 2] {
+        assert!(pass(bytes) <= 2 * held);
+    }
+    pool.wants.store(1, Ordering::SeqCst);
+    pass(LEN);
+    pool.wants.store(0, Ordering::SeqCst);
+    assert!(mail.give_spares_back(&segment));
+    assert!(!mail.give_spares_back(&segment));
+    assert_eq!((pool.mail(), pool.free()), (0, 64 << 20));
+    // Little of the budget is free: nothing is kept.
+    assert!(pool.take(40 << 20));
+    pass(LEN);
+    assert_eq!(pool.mail(), 0);
+    // What is kept is found for a message that has no other room.
+    pool.give(40 << 20);
+    pool.set_mail_limit(2 * LEN as u64);
+    pass(LEN);
+    assert!(pool.mail() > 0);
+    let large = vec![7u8; 2 * LEN];
+    let place = mail.put(&segment, &[&large]).unwrap();
+    assert_eq!(pool.messages().1, 0, "written to scratch");
+    mail.release(&segment, &place);
+}
+
+#[test]
+fn a_folded_result_that_finds_no_room_is_missed_by_everybody() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let (segment, mail) = (Segment::create(2, 1 << 20, 0, 2).unwrap(), Mail::create(full.into()).unwrap());
+    let world = Comm::WORLD;
+    assert!(!world.arrive(&segment, &mail, 0, 0, 1, &[b"small"]).unwrap().last);
+    assert!(world.arrive(&segment, &mail, 0, 1, 1, &[b"small"]).unwrap().last);
+    let stored = world.complete(&segment, &mail, 0, Some(Ok(&[0; 1000])));
+    assert!(matches!(stored, Err(bdrun_ipc::Error::ScratchFull { bytes: 1000 })));
+    assert!(world.is_complete(&segment, 0) && world.fold_failed(&segment, 0));
 }

@@ -11,8 +11,8 @@ pub trait Parts {
     fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()>;
     /// Bytes of the folded result; 0 when the collective has none.
     fn folded_len(&self) -> usize;
-    /// Copy the folded result, which has exactly `into.len()` bytes.
-    fn read_folded(&self, into: &mut [u8]) -> Result<()>;
+    /// Copy `into.len()` bytes of the folded result, from `offset` on.
+    fn read_folded(&self, offset: usize, into: &mut [u8]) -> Result<()>;
 }
 
 /// Computes the folded result from all parts; runs once, in the rank that arrives last.
@@ -53,6 +53,10 @@ pub trait Backend {
         fold: Option<&mut Fold<'_>>,
         read: &mut Read<'_>,
     ) -> Result<()>;
+    /// Is memory looked for, so that what a rank holds while it waits will be moved out?
+    fn memory_is_wanted(&self) -> bool {
+        false
+    }
     /// A communicator of the given ranks of this one (in this order; contains this rank; the same on all of them).
     /// Called by all ranks of this communicator at once, with `members` empty where a rank joins none.
     fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>>;

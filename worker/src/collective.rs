@@ -35,6 +35,41 @@ fn room_for_all<T: Pod>(parts: &dyn Parts, size: usize) -> Vec<T> {
     Vec::with_capacity((0..size).map(|r| parts.len(r)).sum::<usize>() / size_of::<T>().max(1))
 }
 
+/// By the rank that arrives last: the parts of all ranks in one, if they are neither so short that they need no system call nor so
+/// long that one for each does not matter; else nothing.
+fn joined(parts: &dyn Parts, size: usize) -> Result<Vec<u8>> {
+    const SHORT: usize = 64;
+    const LONG: usize = 16 << 10;
+    let total: usize = (0..size).map(|r| parts.len(r)).sum();
+    if total <= SHORT * size || total > LONG * size {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::with_capacity(total);
+    for rank in 0..size {
+        append("allgather", parts, rank, 0, parts.len(rank), &mut all)?;
+    }
+    Ok(all)
+}
+
+/// What `joined` made, and how many elements of each rank.
+fn everything_joined<T: Pod>(
+    call: &'static str,
+    parts: &dyn Parts,
+    size: usize,
+) -> Result<(Vec<T>, Vec<usize>)> {
+    let element = size_of::<T>();
+    let counts: Result<Vec<usize>> = (0..size)
+        .map(|from| match parts.len(from) {
+            bytes if element > 0 && bytes.is_multiple_of(element) => Ok(bytes / element),
+            bytes => Err(Error::ElementSize { call, from, bytes, size: element }),
+        })
+        .collect();
+    let counts = counts?;
+    let mut all = vec![T::zeroed(); counts.iter().sum()];
+    parts.read_folded(0, bytemuck::cast_slice_mut(&mut all))?;
+    Ok((all, counts))
+}
+
 /// Parts combined element by element in rank order.
 fn fold_parts<T: Pod>(
     call: &'static str,
@@ -179,7 +214,7 @@ impl Communicator {
                     let what = format!("{} bytes here, {} in the result", into.len(), parts.folded_len());
                     return Err(Error::Argument { call: "allreduce", what });
                 }
-                parts.read_folded(into)
+                parts.read_folded(0, into)
             },
         )?;
         Ok(total)
@@ -246,11 +281,21 @@ impl Communicator {
     /// Parts of all ranks, in rank order, and how many elements each has, for everybody.
     #[track_caller]
     pub fn allgatherv<T: Pod>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
+        let call = "allgather";
         let mut got = (Vec::new(), Vec::new());
-        self.waiting().collective("allgather", &[bytemuck::cast_slice(data)], None, &mut |parts| {
-            got = self.everything("allgather", parts)?;
-            Ok(())
-        })?;
+        self.waiting().collective(
+            call,
+            &[bytemuck::cast_slice(data)],
+            Some(&mut |parts| joined(parts, self.size())),
+            &mut |parts| {
+                got = if parts.folded_len() > 0 {
+                    everything_joined(call, parts, self.size())?
+                } else {
+                    self.everything(call, parts)?
+                };
+                Ok(())
+            },
+        )?;
         Ok(got)
     }
 
@@ -301,47 +346,6 @@ impl Communicator {
         Ok(mine)
     }
 
-    /// An equally long part from each rank to each rank: part `r` of `data` goes to rank `r`.
-    #[track_caller]
-    pub fn alltoall<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
-        let size = self.size();
-        if !data.len().is_multiple_of(size) {
-            let what = format!("{} elements cannot be cut for {size} ranks", data.len());
-            return Err(Error::Argument { call: "alltoall", what });
-        }
-        let (all, counts) = self.alltoallv(data, &vec![data.len() / size; size])?;
-        equal("alltoall", &counts)?;
-        Ok(all)
-    }
-
-    /// A part from each rank to each rank: the first `counts[0]` elements of `data` go to rank 0, and so on.
-    /// What came, in rank order, and how many elements from each.
-    #[track_caller]
-    pub fn alltoallv<T: Pod>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
-        let call = "alltoallv";
-        let (rank, size) = (self.rank(), self.size());
-        let offsets = cut_offsets(call, data, counts, size)?;
-        let mut got = Vec::new();
-        let mut got_counts = Vec::with_capacity(size);
-        self.waiting().collective(
-            call,
-            &[bytemuck::cast_slice(&offsets), bytemuck::cast_slice(data)],
-            None,
-            &mut |parts| {
-                let mut cuts = Vec::with_capacity(size);
-                for from in 0..size {
-                    cuts.push(cut_for(call, parts, from, rank, size)?);
-                }
-                got.reserve_exact(cuts.iter().map(|c| c.1).sum::<usize>() / size_of::<T>().max(1));
-                for (from, (offset, bytes)) in cuts.into_iter().enumerate() {
-                    got_counts.push(append(call, parts, from, offset, bytes, &mut got)?);
-                }
-                Ok(())
-            },
-        )?;
-        Ok((got, got_counts))
-    }
-
     fn everything<T: Pod>(&self, call: &'static str, parts: &dyn Parts) -> Result<(Vec<T>, Vec<usize>)> {
         let mut all = room_for_all(parts, self.size());
         let mut counts = Vec::with_capacity(self.size());
@@ -352,7 +356,7 @@ impl Communicator {
     }
 }
 
-fn equal(call: &'static str, counts: &[usize]) -> Result<()> {
+pub(crate) fn equal(call: &'static str, counts: &[usize]) -> Result<()> {
     match counts.iter().position(|&c| c != counts[0]) {
         None => Ok(()),
         Some(rank) => {

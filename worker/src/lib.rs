@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`Communicator`] (`communicator`) | the typed calls: send, receive, probe, split, duplicate |
 //! | `collective` | the typed collectives, each written once over one primitive of the back end |
+//! | `alltoall` | of these the exchange of all with all |
 //! | [`backend`] | what a back end must provide |
 //! | [`local`] | ranks as threads of one process; size 1 without a launcher |
 //! | `shm` | ranks as processes under `bdrun`, through the shared segment |
@@ -27,6 +28,7 @@
 //! | [`preload`] | programs not written for us, under `libsbmalloc.so` |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
+mod alltoall;
 pub mod backend;
 mod collective;
 mod communicator;
@@ -40,6 +42,7 @@ mod shm;
 mod site;
 mod world;
 
+pub use alltoall::Received;
 pub use communicator::{Communicator, RecvRequest, SendRequest, wait_any};
 pub use error::{Error, Result};
 pub use matching::{Source, Status, Tag, TagSel};

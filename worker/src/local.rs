@@ -104,29 +104,28 @@ struct Deposited<'a> {
     folded: &'a [u8],
 }
 
+/// Bytes of `all` from `offset` on; `None` if there are not as many.
+fn copy(all: &[u8], offset: usize, into: &mut [u8]) -> Option<()> {
+    into.copy_from_slice(all.get(offset..)?.get(..into.len())?);
+    Some(())
+}
+
 impl Parts for Deposited<'_> {
     fn len(&self, rank: usize) -> usize {
         self.parts[rank].as_ref().map_or(0, Vec::len)
     }
 
     fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
-        let part = self.parts[rank].as_deref().unwrap_or(&[]);
-        match part.get(offset..).and_then(|rest| rest.get(..into.len())) {
-            Some(bytes) => {
-                into.copy_from_slice(bytes);
-                Ok(())
-            }
-            None => Err(Error::Runtime(format!("read past the part of rank {rank}"))),
-        }
+        copy(self.parts[rank].as_deref().unwrap_or(&[]), offset, into)
+            .ok_or_else(|| Error::Runtime(format!("read past the part of rank {rank}")))
     }
 
     fn folded_len(&self) -> usize {
         self.folded.len()
     }
 
-    fn read_folded(&self, into: &mut [u8]) -> Result<()> {
-        into.copy_from_slice(self.folded);
-        Ok(())
+    fn read_folded(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        copy(self.folded, offset, into).ok_or_else(|| Error::Runtime("read past the folded result".into()))
     }
 }
 

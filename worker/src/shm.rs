@@ -121,11 +121,11 @@ impl Parts for Deposited<'_> {
         self.shm.comm.folded_len(&self.shm.runtime.segment, self.number)
     }
 
-    fn read_folded(&self, into: &mut [u8]) -> Result<()> {
+    fn read_folded(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let runtime = self.shm.runtime;
         self.shm
             .comm
-            .folded(&runtime.segment, &runtime.mail, self.number, into)
+            .folded(&runtime.segment, &runtime.mail, self.number, offset, into)
             .map_err(|e| runtime.failed(e))
     }
 }
@@ -263,6 +263,10 @@ impl Backend for Shm {
             runtime.gave_memory();
         }
         result
+    }
+
+    fn memory_is_wanted(&self) -> bool {
+        self.runtime.segment.header().pool.wanted()
     }
 
     fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>> {

@@ -255,6 +255,9 @@ impl<'a> Job<'a> {
         if self.scheduler.is_ended() || self.escalation.ending() || (!happened && self.alive > 0) {
             return happened;
         }
+        if self.scheduler.wants_room() || !pool.is_ample() {
+            self.setup.mail.give_spares_back(&self.setup.segment);
+        }
         batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
         for event in batch {
             self.scheduler.handle(event, &mut effects);

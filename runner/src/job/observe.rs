@@ -164,6 +164,7 @@ impl Job<'_> {
     pub(super) fn update_wants(&mut self) {
         let wants = u32::from(self.scheduler.wants_room());
         if self.setup.segment.header().pool.wants.swap(wants, SeqCst) == 0 && wants == 1 {
+            self.setup.mail.give_spares_back(&self.setup.segment);
             // Those that blocked before were not asked to ring.
             self.observe_all();
         }

@@ -27,7 +27,8 @@ impl Runtime {
         if rest == 0 {
             return true;
         }
-        if self.segment.header().pool.take(rest) {
+        let pool = &self.segment.header().pool;
+        if pool.take(rest) || (self.mail.give_spares_back(&self.segment) && pool.take(rest)) {
             block.granted.fetch_add(rest, SeqCst);
             return true;
         }

@@ -1,7 +1,7 @@
 //! What every back end of the communicator must do. Run by `tests/local.rs` on threads and, as the program
 //! `conformance` (in `examples/ranks`), on processes under `bdrun`, with and without memory for all of them.
 
-use bdrun_worker::{Communicator, Error, Source, TagSel, wait_any};
+use bdrun_worker::{Communicator, Error, Received, Source, TagSel, wait_any};
 
 /// Every check, one after the other; panics where one fails. Any number of ranks.
 pub fn all(comm: &Communicator) {
@@ -132,7 +132,13 @@ fn collectives(comm: &Communicator) {
         assert_eq!(all, expected);
         assert_eq!(comm.gather(0, &pattern(rank, len % 977)).unwrap(), (rank == 0).then_some(expected));
     }
-    // Parts of different lengths, some empty.
+    // Parts of different lengths, some empty; longer and shorter ones than those that are joined for everybody.
+    for most in [1, 40, 3000, 30_000] {
+        let part = |r: usize| pattern(r, most * (r * 37 % 100) * (r % 3) / 200);
+        let (all, counts) = comm.allgatherv(&part(rank)).unwrap();
+        assert_eq!(counts, (0..size).map(|r| part(r).len()).collect::<Vec<_>>());
+        assert_eq!(all, (0..size).flat_map(part).collect::<Vec<_>>());
+    }
     let part = |r: usize| pattern(r, (r * 37) % 100 * (r % 3));
     let (all, counts) = comm.allgatherv(&part(rank)).unwrap();
     assert_eq!(counts, (0..size).map(|r| part(r).len()).collect::<Vec<_>>());
@@ -146,6 +152,7 @@ fn collectives(comm: &Communicator) {
     let (got, got_counts) = comm.alltoallv(&data, &counts).unwrap();
     assert_eq!(got, (0..size).flat_map(|from| between(from, rank)).collect::<Vec<_>>());
     assert_eq!(got_counts, (0..size).map(|from| between(from, rank).len()).collect::<Vec<_>>());
+    exchanges(comm);
     let square = comm.alltoall(&(0..size).map(|to| (rank * size + to) as u64).collect::<Vec<_>>()).unwrap();
     assert_eq!(square, (0..size).map(|from| (from * size + rank) as u64).collect::<Vec<_>>());
 
@@ -155,6 +162,48 @@ fn collectives(comm: &Communicator) {
     assert_eq!(mine, part(rank));
     let even: Vec<u64> = (0..size as u64 * 2).collect();
     assert_eq!(comm.scatter(0, (rank == 0).then_some(&even[..])).unwrap(), even[2 * rank..2 * rank + 2]);
+}
+
+/// Exchanges one after the other into the same memory: long parts, short ones, few, none, and of each a mixture.
+fn exchanges(comm: &Communicator) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut received = Received::new();
+    // The longest part, in words, and one of how many is not empty.
+    for (round, (most, of)) in
+        [(3000, 1), (3000, 3), (12, 1), (12, 2), (1, 1), (1, 7), (0, 1), (200, 1), (2000, 11), (0, 1), (1, 4)]
+            .into_iter()
+            .enumerate()
+    {
+        let between = |from: usize, to: usize| {
+            let mixed = (from * 7919 + to * 104_729 + round * 31) % 1009;
+            pattern(
+                from * 1000 + to + round,
+                if mixed.is_multiple_of(of) { most * mixed / 1009 + most.min(1) } else { 0 },
+            )
+        };
+        let parts: Vec<Vec<u32>> = (0..size).map(|to| between(rank, to)).collect();
+        comm.alltoallv_into(parts.iter().map(Vec::as_slice), &mut received).unwrap();
+        for from in 0..size {
+            assert_eq!(received.from(from), between(from, rank), "round {round}, from {from}");
+        }
+        assert_eq!(received.data(), (0..size).flat_map(|from| between(from, rank)).collect::<Vec<_>>());
+        assert!(received.parts().eq((0..size).map(|from| received.from(from))));
+        let (data, counts) =
+            comm.alltoallv(&parts.concat(), &parts.iter().map(Vec::len).collect::<Vec<_>>()).unwrap();
+        assert_eq!((data, counts), received.clone().into_vec());
+    }
+    // A wrong number of parts is refused at once; parts that are no whole elements where they arrive, after the exchange.
+    assert!(comm.alltoallv_into(vec![&[1u32][..]; size + 1], &mut received).is_err());
+    assert!(comm.alltoallv_into(vec![&[1u32][..]; size - 1], &mut received).is_err());
+    if size > 1 {
+        let result = if rank == 0 {
+            comm.alltoallv(&vec![1u8; size], &vec![1; size]).map(|_| ())
+        } else {
+            comm.alltoallv(&vec![1u32; size], &vec![1; size]).map(|_| ())
+        };
+        let odd = matches!(result, Err(Error::ElementSize { call: "alltoallv", from: 0, bytes: 1, size: 4 }));
+        assert!(odd || rank == 0 && result.is_ok(), "{result:?}");
+    }
 }
 
 /// Composition of maps x → a·x + b does not commute, so the order of combining shows.
