@@ -17,6 +17,10 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
 
+/// Not a type parameter: the compiler would make other code of the workload itself for each allocator, and the difference
+/// is larger than that of the allocators.
+type Heap = dyn GlobalAlloc + Sync;
+
 const THREADS: u64 = 2;
 const WORKLOADS: [&str; 6] = ["larson", "xmalloc", "kmers", "strings", "buffers", "tree"];
 const ALLOCATORS: [&str; 3] = ["sbmalloc", "mimalloc", "glibc"];
@@ -120,7 +124,7 @@ fn resident_kib() -> f64 {
 }
 
 /// Resident KiB that 100 small blocks of different sizes in each of so many threads add, the threads included.
-fn idle<A: GlobalAlloc + Sync>(heap: &'static A, threads: usize) -> f64 {
+fn idle(heap: &'static Heap, threads: usize) -> f64 {
     let before = resident_kib();
     let wait = Barrier::new(threads + 1);
     std::thread::scope(|s| {
@@ -139,7 +143,7 @@ fn idle<A: GlobalAlloc + Sync>(heap: &'static A, threads: usize) -> f64 {
     })
 }
 
-fn run<A: GlobalAlloc + Sync>(workload: &str, heap: &'static A) {
+fn run(workload: &str, heap: &'static Heap) {
     match workload {
         "larson" => larson(heap),
         "xmalloc" => xmalloc(heap),
@@ -174,7 +178,7 @@ struct Block(*mut u8, Layout);
 unsafe impl Send for Block {}
 
 impl Block {
-    fn new<A: GlobalAlloc>(heap: &A, size: usize) -> Self {
+    fn new(heap: &Heap, size: usize) -> Self {
         let layout = Layout::from_size_align(size, 8).expect("layout");
         // SAFETY: not empty, and at least a word.
         unsafe {
@@ -184,7 +188,7 @@ impl Block {
         }
     }
 
-    fn free<A: GlobalAlloc>(self, heap: &A) {
+    fn free(self, heap: &Heap) {
         // SAFETY: allocated from this heap with this layout, and given away here.
         unsafe {
             assert_eq!(self.0.cast::<usize>().read(), self.1.size());
@@ -194,7 +198,7 @@ impl Block {
 }
 
 /// A server: threads that replace random blocks of theirs, end, and leave what they hold to their successors.
-fn larson<A: GlobalAlloc + Sync>(heap: &'static A) {
+fn larson(heap: &'static Heap) {
     let mut hands: Vec<Vec<Block>> = (0..THREADS).map(|_| vec![]).collect();
     for generation in 0..25 {
         let workers: Vec<_> = hands
@@ -222,7 +226,7 @@ fn larson<A: GlobalAlloc + Sync>(heap: &'static A) {
 }
 
 /// Producers allocate, consumers free: every free is of another thread's block.
-fn xmalloc<A: GlobalAlloc + Sync>(heap: &'static A) {
+fn xmalloc(heap: &'static Heap) {
     std::thread::scope(|s| {
         for t in 1..=THREADS {
             let (to, from) = sync_channel::<Vec<Block>>(64);
@@ -239,9 +243,9 @@ fn xmalloc<A: GlobalAlloc + Sync>(heap: &'static A) {
 }
 
 /// A heap as collections take it.
-struct In<A: 'static>(&'static A);
+struct In(&'static Heap);
 
-impl<A> Clone for In<A> {
+impl Clone for In {
     fn clone(&self) -> Self {
         Self(self.0)
     }
@@ -252,7 +256,7 @@ fn slice(at: *mut u8, len: usize) -> Result<NonNull<[u8]>, AllocError> {
 }
 
 // SAFETY: as the heap it refers to; no collection here asks for nothing.
-unsafe impl<A: GlobalAlloc> Allocator for In<A> {
+unsafe impl Allocator for In {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: not empty.
         slice(unsafe { self.0.alloc(layout) }, layout.size())
@@ -286,8 +290,8 @@ impl Hasher for Mix {
 }
 
 /// Counts k-mers of a random sequence in a table that grows to some 10^7 entries.
-fn kmers<A: GlobalAlloc>(heap: &'static A) {
-    let mut table: hashbrown::HashMap<u64, u32, BuildHasherDefault<Mix>, In<A>> =
+fn kmers(heap: &'static Heap) {
+    let mut table: hashbrown::HashMap<u64, u32, BuildHasherDefault<Mix>, In> =
         hashbrown::HashMap::with_hasher_in(BuildHasherDefault::default(), In(heap));
     let (mut random, mut kmer) = (Random(42), 0u64);
     for _ in 0..10_000_000 {
@@ -298,9 +302,9 @@ fn kmers<A: GlobalAlloc>(heap: &'static A) {
 }
 
 /// Text processing: many short strings, built byte run by byte run, replaced at random.
-fn strings<A: GlobalAlloc>(heap: &'static A) {
+fn strings(heap: &'static Heap) {
     let mut random = Random(7);
-    let mut live: Vec<AVec<u8, In<A>>> = (0..100_000).map(|_| AVec::new_in(In(heap))).collect();
+    let mut live: Vec<AVec<u8, In>> = (0..100_000).map(|_| AVec::new_in(In(heap))).collect();
     for _ in 0..3_000_000 {
         let len = 1 << random.below(9);
         let mut text = AVec::new_in(In(heap));
@@ -313,9 +317,9 @@ fn strings<A: GlobalAlloc>(heap: &'static A) {
 }
 
 /// Numerical work: buffers from 4 KiB to 4 MiB, filled, summed up and dropped, a few at a time.
-fn buffers<A: GlobalAlloc>(heap: &'static A) {
+fn buffers(heap: &'static Heap) {
     let mut random = Random(3);
-    let mut live: Vec<AVec<u64, In<A>>> = (0..8).map(|_| AVec::new_in(In(heap))).collect();
+    let mut live: Vec<AVec<u64, In>> = (0..8).map(|_| AVec::new_in(In(heap))).collect();
     let mut sum = 0;
     for _ in 0..12_000 {
         let len = (512 << random.below(11)) + random.below(512);
@@ -334,7 +338,7 @@ struct Node {
     links: [*mut Node; 2],
 }
 
-fn grow<A: GlobalAlloc>(heap: &A, depth: u32) -> *mut Node {
+fn grow(heap: &Heap, depth: u32) -> *mut Node {
     let links =
         if depth == 0 { [std::ptr::null_mut(); 2] } else { [grow(heap, depth - 1), grow(heap, depth - 1)] };
     // SAFETY: not empty; written before it is read.
@@ -345,7 +349,7 @@ fn grow<A: GlobalAlloc>(heap: &A, depth: u32) -> *mut Node {
     }
 }
 
-fn fell<A: GlobalAlloc>(heap: &A, node: *mut Node) {
+fn fell(heap: &Heap, node: *mut Node) {
     if !node.is_null() {
         // SAFETY: made by grow, and reached once.
         unsafe {
@@ -356,7 +360,7 @@ fn fell<A: GlobalAlloc>(heap: &A, node: *mut Node) {
 }
 
 /// Objects: binary trees made and dropped while a large one lives.
-fn tree<A: GlobalAlloc>(heap: &'static A) {
+fn tree(heap: &'static Heap) {
     let long_lived = grow(heap, 20);
     for depth in [4u32, 10, 16] {
         for _ in 0..1 << (22 - depth) {

@@ -187,6 +187,22 @@ impl Inner {
         }
     }
 
+    /// Small again after all: what is touched from now on is not taken in huge pages. Those that are there stay.
+    fn shrink_huge(&self, in_use: usize) {
+        let end = self.huge_end.load(Ordering::Relaxed);
+        if end > 0 && in_use < HUGE_FROM / 4 && self.huge == HugePolicy::Auto {
+            let _ = sys::advise(self.base, end, libc::MADV_NOHUGEPAGE);
+            self.huge_end.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether granule `g` is to come back as a huge page: where much of it is not in use, that would take RAM that
+    /// nobody has counted.
+    pub fn is_huge(&self, g: usize) -> bool {
+        const MOST: usize = GRANULE / 8 * 7;
+        (g + 1) * GRANULE <= self.huge_end.load(Ordering::Relaxed) && self.held(g) as usize * PAGE >= MOST
+    }
+
     /// Raises the high-water mark to `chunk`, before anything below it is touched. Under the lock of `space`.
     fn raise_top(&self, chunk: usize, in_use: usize) {
         if chunk > self.top.load(Ordering::Relaxed) {

@@ -45,9 +45,14 @@ impl Inner {
         let chunks = (pages.end * PAGE).div_ceil(CHUNK);
         self.mark(pages, true);
         let now = self.committed.load(Ordering::Relaxed);
-        if chunks > self.top.load(Ordering::Relaxed) {
+        let top = self.top.load(Ordering::Relaxed);
+        if chunks > top {
             let _space = self.space.lock();
             self.raise_top(chunks, now);
+        } else if now > HUGE_FROM && self.huge_end.load(Ordering::Relaxed) + GRANULE <= top * CHUNK {
+            // It has become worth it below the high-water mark.
+            let _space = self.space.lock();
+            self.grow_huge(self.top.load(Ordering::Relaxed) * CHUNK, now);
         }
         true
     }
@@ -60,6 +65,11 @@ impl Inner {
         if bytes > 0 {
             self.discard(start, len);
             self.mark(pages, false);
+            let now = self.committed.load(Ordering::Relaxed);
+            if now < HUGE_FROM / 4 && self.huge_end.load(Ordering::Relaxed) > 0 {
+                let _space = self.space.lock();
+                self.shrink_huge(now);
+            }
         }
         bytes
     }

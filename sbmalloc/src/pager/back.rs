@@ -99,12 +99,14 @@ pub(super) fn next_group(
 ) -> Group {
     let mut group = Group::EMPTY;
     let Some(first) = (*at..arena.granules()).find(|&g| want(g)) else { return group };
-    let huge_end = arena.huge_end.load(Ordering::Relaxed) / GRANULE;
-    let end = if first < huge_end { huge_end } else { arena.granules() };
+    let huge = arena.is_huge(first);
     let mut free = limit(ram).saturating_sub(ram);
     *at = first;
-    while *at < end && !group.is_full() {
+    while *at < arena.granules() && !group.is_full() {
         if want(*at) {
+            if arena.is_huge(*at) != huge {
+                break;
+            }
             let takes = arena.away(*at);
             if takes > free {
                 *ended = group.is_empty();
@@ -169,7 +171,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn stage(&mut self, group: Group) -> Result<(), PagerError> {
         let Some((_, bytes)) = group.stretch(0, 1) else { return Ok(()) };
-        let huge = bytes.start < self.arena.huge_end.load(Ordering::Relaxed);
+        let huge = self.arena.is_huge(bytes.start / GRANULE);
         let frames = self.arena.frames.source();
         let staged = frames
             .stage(group.len_bytes() / GRANULE, huge)
