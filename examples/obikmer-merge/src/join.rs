@@ -11,6 +11,8 @@
 //! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer, in the
 //! receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours, always.
 //!
+//! When few are left, the [remainder](crate::remainder) goes in three exchanges more.
+//!
 //! How many linked ends will be left after an exchange is known before it, from what stays and what the messages close,
 //! so that none is spent on learning that all is done.
 //!
@@ -25,6 +27,7 @@ use crate::exchange::{Counted, Incoming, exchange};
 use crate::minimizer::order;
 use crate::packed::{Packed, Text, words_for};
 use crate::pieces::Pieces;
+use crate::remainder::{self, Place};
 
 /// Bits of a rank in a message; the k-mers are above it.
 const RANK_BITS: u32 = 20;
@@ -33,6 +36,8 @@ const MANY: u32 = (1 << (32 - RANK_BITS)) - 1;
 /// Words at the beginning of each rank's messages: ends of chains kept that are linked, and how many of any rank's the
 /// messages close.
 const HEAD: usize = 2;
+/// The rank that puts the last chains in order.
+const SOLVER: usize = 0;
 
 /// What [`join`] did.
 pub struct Joined {
@@ -57,6 +62,19 @@ pub fn join(
     each: &mut dyn FnMut(Text<'_>, bool),
     report: &dyn Fn(u64, u64),
 ) -> Result<Joined> {
+    join_until(comm, k, pieces, links, remainder::LINKED, each, report)
+}
+
+/// As [`join`], with the number of linked ends from which on the rest is put in order by one rank.
+pub fn join_until(
+    comm: &Communicator,
+    k: usize,
+    pieces: Pieces,
+    links: Vec<Link>,
+    few: u64,
+    each: &mut dyn FnMut(Text<'_>, bool),
+    report: &dyn Fn(u64, u64),
+) -> Result<Joined> {
     let size = comm.size();
     if size > 1 << RANK_BITS {
         return Err(Error::Limit(format!("{size} ranks: at most {} can join unitigs", 1 << RANK_BITS)));
@@ -67,14 +85,26 @@ pub fn join(
     let mut incoming = Incoming::nothing(size);
     loop {
         let outgoing = chains.round(incoming, each);
-        joined.bytes += outgoing.as_ref().map_or(0, |o| 4 * o.len() as u64);
-        joined.rounds += 1;
+        incoming = joined.exchange(comm, outgoing)?;
         report(total - chains.kmers.len() as u64, total);
-        incoming = exchange(comm, outgoing)?;
         let mut linked = 0u64;
         for rank in 0..size {
             let &[kept, closed, ..] = incoming.from(rank) else { return Err(malformed(rank)) };
             linked = linked.wrapping_add(u64::from(kept)).wrapping_sub(u64::from(closed));
+        }
+        if linked <= few {
+            chains.few = true;
+        }
+        if chains.few && linked > 0 {
+            let outgoing = chains.round(incoming, each);
+            let told = joined.exchange(comm, outgoing)?;
+            let outgoing = chains.answer(&told);
+            let answers = joined.exchange(comm, outgoing)?;
+            let outgoing = chains.give_texts(answers.from(SOLVER));
+            incoming = joined.exchange(comm, outgoing)?;
+            joined.state = remainder::assemble((0..size).map(|rank| incoming.from(rank)), each);
+            report(total, total);
+            return Ok(joined);
         }
         if linked == 0 {
             break;
@@ -86,6 +116,14 @@ pub fn join(
     });
     report(total, total);
     Ok(joined)
+}
+
+impl Joined {
+    fn exchange(&mut self, comm: &Communicator, outgoing: Result<Counted>) -> Result<Incoming> {
+        self.bytes += outgoing.as_ref().map_or(0, |o| 4 * o.len() as u64);
+        self.rounds += 1;
+        exchange(comm, outgoing)
+    }
 }
 
 fn malformed(rank: usize) -> Error {
@@ -213,6 +251,8 @@ struct Chains {
     /// Pieces that were cyclic from the beginning.
     cyclic: Vec<u32>,
     seed: u64,
+    /// Nobody goes any more: those that are left are told of to one rank.
+    few: bool,
 }
 
 impl Chains {
@@ -222,7 +262,18 @@ impl Chains {
         let mut left = Left::none(count);
         (0..count).for_each(|piece| left.insert(piece));
         left.count();
-        Self { rank, size, k, left, links, kmers, texts: pieces.bases, cyclic: pieces.cyclic, seed: 0 }
+        Self {
+            rank,
+            size,
+            k,
+            left,
+            links,
+            kmers,
+            texts: pieces.bases,
+            cyclic: pieces.cyclic,
+            seed: 0,
+            few: false,
+        }
     }
 
     /// One round: from the messages of the one before to those of the next.
@@ -312,7 +363,7 @@ impl Chains {
                 if kmers == 0 {
                     return Err(Error::Internal("a chain of nothing but empty pieces".into()));
                 }
-            } else if self.goes(id, links) {
+            } else if !self.few && self.goes(id, links) {
                 for (side, text) in receivers(links) {
                     let words = plan.counts.get_mut((links[side] >> 32) as usize);
                     let words = words.ok_or_else(|| Error::Internal("a link to no rank".into()))?;
@@ -328,8 +379,57 @@ impl Chains {
                 plan.head[0] += links.iter().filter(|&&l| l != CLOSED).count() as u32;
             }
         }
+        if self.few {
+            plan.counts[SOLVER] += plan.left.iter().count() * remainder::TOLD;
+        }
         plan.left.count();
         Ok(plan)
+    }
+
+    /// The one rank's answer to what it was told.
+    fn answer(&self, told: &Incoming) -> Result<Counted> {
+        let mut counts = vec![0; self.size];
+        if self.rank != SOLVER {
+            return Ok(Counted::new(&counts));
+        }
+        let chains = |rank| told.from(rank).get(HEAD..).unwrap_or_default();
+        let places = remainder::order((0..self.size).map(|rank| (rank, chains(rank))))?;
+        for (rank, count) in counts.iter_mut().enumerate() {
+            *count = chains(rank).len() / remainder::TOLD * remainder::ANSWER;
+        }
+        let mut outgoing = Counted::new(&counts);
+        let mut places = places.into_iter();
+        for rank in 0..self.size {
+            for _ in 0..chains(rank).len() / remainder::TOLD {
+                let place = places.next().ok_or_else(|| malformed(rank))?;
+                place.write(outgoing.room(rank, remainder::ANSWER));
+            }
+        }
+        Ok(outgoing)
+    }
+
+    /// The texts of all that are left to where the answers say.
+    fn give_texts(&mut self, answers: &[u32]) -> Result<Counted> {
+        let places: Option<Vec<Place>> = answers.chunks(remainder::ANSWER).map(Place::read).collect();
+        let places = places.filter(|places| places.len() == self.kmers.len());
+        let places = places.ok_or_else(|| malformed(SOLVER))?;
+        let mut counts = vec![0; self.size];
+        for (place, &kmers) in places.iter().zip(&self.kmers).filter(|(place, _)| place.has_text()) {
+            let count = counts.get_mut(place.rank as usize).ok_or_else(|| malformed(SOLVER))?;
+            *count += place.words(kmers, self.k);
+        }
+        let mut outgoing = Counted::new(&counts);
+        let mut at = 0;
+        for (place, &kmers) in places.iter().zip(&self.kmers) {
+            let len = self.bases(kmers);
+            if place.has_text() {
+                let words = outgoing.room(place.rank as usize, place.words(kmers, self.k));
+                place.send(Text::new(self.texts.bytes(), at, len), kmers, words);
+            }
+            at += len;
+        }
+        (self.texts, self.links, self.kmers) = (Packed::default(), Vec::new(), Vec::new());
+        Ok(outgoing)
     }
 
     fn bases(&self, kmers: u32) -> usize {
@@ -368,6 +468,10 @@ impl Chains {
             };
             if plan.left.has(piece) {
                 put_together(&mut texts);
+                if self.few {
+                    let words = outgoing.room(SOLVER, remainder::TOLD);
+                    remainder::tell(piece as u32, kmers, links, words);
+                }
                 self.links[2 * kept..2 * kept + 2].copy_from_slice(&links);
                 self.kmers[kept] = kmers;
                 kept += 1;

@@ -13,7 +13,7 @@
 //! | [`simd`] | loops for the instruction set that the processor has |
 //! | [`cut`], [`window`], [`route`], [`store`] | super-k-mers: made, gathered, sent, kept |
 //! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
-//! | [`pieces`], [`border`], [`join`], [`cycle`] | unitigs: within a partition, across, and as text |
+//! | [`pieces`], [`border`], [`join`], [`remainder`], [`cycle`] | unitigs: within a partition, across, and as text |
 //! | [`layer`], [`unitigs`], [`bounds`], [`runs`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
 //! | [`lookup`], [`anchor`], [`table`], [`prefetch`] | where a k-mer lies in them |
 //! | [`old`] | `--add`: layers that are there already |
@@ -46,6 +46,7 @@ pub mod prefetch;
 pub mod query;
 pub mod read;
 pub mod records;
+pub mod remainder;
 pub mod route;
 pub mod runs;
 pub mod search;

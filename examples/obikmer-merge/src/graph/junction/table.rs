@@ -6,6 +6,7 @@
 use super::distinct::{Distinct, FOREIGN, RIGHT};
 use super::text::{Text, Texts};
 use crate::graph::mixer::mix;
+use crate::prefetch;
 
 /// All bases on both sides: of a junction that is its own reverse complement, at which nothing joins.
 const PALINDROME: u8 = 0xff;
@@ -20,6 +21,14 @@ static JOINS: [bool; 256] = {
     }
     table
 };
+
+/// A junction on its way into the table.
+#[derive(Clone, Copy)]
+struct Junction<W> {
+    key: W,
+    home: usize,
+    sides: u8,
+}
 
 /// See the module.
 pub struct Table<W> {
@@ -51,6 +60,7 @@ impl<W: Texts> Table<W> {
         self.slots.clear();
         self.slots.reserve(junctions);
         let len = self.len;
+        let mut line: Vec<Junction<W>> = Vec::new();
         for (&text, meta) in distinct.texts.iter().zip(&distinct.metas) {
             let kmers = meta.kmers as usize;
             let mut forward = text.word(0, len);
@@ -63,13 +73,20 @@ impl<W: Texts> Table<W> {
                 self.slots.push(room as u32);
                 (forward, reverse) = self.next(forward, reverse, text.base(len));
             }
+            // First all junctions of the super-k-mer, so that their places are on the way when they are looked at.
+            line.clear();
             for at in from..=to {
                 let before = if at > 0 { 1u8 << text.base(at - 1) } else { 0 };
                 let next = if at < kmers { text.base(at + len) } else { 0 };
                 let behind = if at < kmers { 16u8 << next } else { 0 };
-                let slot = self.insert(forward, reverse, before | behind);
-                self.slots.push(slot as u32);
+                let junction = self.junction(forward, reverse, before | behind);
+                prefetch::read(&self.keys, junction.home);
+                line.push(junction);
                 (forward, reverse) = self.next(forward, reverse, next);
+            }
+            for &junction in &line {
+                let slot = self.insert(junction);
+                self.slots.push(slot as u32);
             }
             if to < kmers {
                 self.slots.push(room as u32);
@@ -88,16 +105,21 @@ impl<W: Texts> Table<W> {
         ((u128::from(mix(key.fold())) * self.keys.len() as u128) >> 64) as usize
     }
 
-    /// Add bases to a junction; its slot.
     #[inline]
-    fn insert(&mut self, forward: W, reverse: W, sides: u8) -> usize {
+    fn junction(&self, forward: W, reverse: W, sides: u8) -> Junction<W> {
         let key = forward.min(reverse);
         let sides = match forward.cmp(&reverse) {
             std::cmp::Ordering::Less => sides,
             std::cmp::Ordering::Greater => other_strand(sides),
             std::cmp::Ordering::Equal => PALINDROME,
         };
-        let mut slot = self.home(key);
+        Junction { key, home: self.home(key), sides }
+    }
+
+    /// Add bases to a junction; its slot.
+    #[inline]
+    fn insert(&mut self, Junction { key, home, sides }: Junction<W>) -> usize {
+        let mut slot = home;
         loop {
             let there = self.keys[slot];
             if there == key {
