@@ -18,6 +18,7 @@
 //! | [`lookup`], [`anchor`], [`table`], [`prefetch`] | where a k-mer lies in them |
 //! | [`old`] | `--add`: layers that are there already |
 //! | [`merge()`], [`exchange`], [`error`] | the order of all that, and how ranks fail together |
+//! | [`threads`] | several threads of one rank |
 //! | [`summary`], [`query`], [`search`], [`dump`] | what people see |
 
 pub mod anchor;
@@ -54,6 +55,7 @@ pub mod simd;
 pub mod store;
 pub mod summary;
 pub mod table;
+pub mod threads;
 pub mod unitigs;
 pub mod window;
 pub mod word;

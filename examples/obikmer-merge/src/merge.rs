@@ -8,22 +8,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result, agree};
 use crate::format::{Kind, Place};
-use crate::graph::{self, Graph, HashSetGraph, JunctionGraph, Texts};
+use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
 use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
 use crate::kmer::Lengths;
 use crate::layer::{Runs, path, write_kmers, write_sources};
 use crate::minimizer::Partitions;
 use crate::old::{self, Old};
-use crate::pieces::{Assembly, Found, Pieces};
+use crate::pieces::Pieces;
 use crate::route::{Router, window};
 use crate::sets::Sets;
 use crate::store::Store;
 use crate::summary::{Share, Summary};
+use crate::threads::Threads;
 use crate::{border, exchange, join, packed, read, unitigs};
 
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
+
+/// No more memory is held for each k-mer that a rank is given, repeats included, in the phases that threads take part in.
+const BYTES_PER_KMER: u64 = 16;
 
 /// Tells whoever watches: label, done, total.
 pub type Progress<'a> = dyn Fn(&str, u64, u64) + 'a;
@@ -53,6 +57,9 @@ pub struct MergeOptions {
     pub graph: graph::Kind,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
+    /// Threads of each rank; by default as many as there are processors for it, if the budget has room.
+    #[doc(hidden)]
+    pub threads: Option<usize>,
 }
 
 /// What rank 0 decides and all others learn.
@@ -260,7 +267,7 @@ impl Clock {
     }
 
     fn now() -> f64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
     }
 
@@ -401,19 +408,30 @@ impl<W: Texts> Job<'_, W> {
             (None, Ok(())) => Ok(store),
         };
         let mut sets = Sets::default();
-        let found = store.and_then(|store| match self.options.graph {
-            graph::Kind::Junction => self.pieces::<JunctionGraph<W>>(store, partitions, &mut sets),
-            graph::Kind::Hashbrown => self.pieces::<HashSetGraph<W>>(store, partitions, &mut sets),
+        let mut threads = Threads::ONE;
+        let found = store.and_then(|store| {
+            let store = store.sorted();
+            let (mut done, total) = (0, store.kmers());
+            threads = self.threads(total);
+            let mut report = |kmers| {
+                done += kmers;
+                (self.progress)("merge", done, total);
+            };
+            let task = graph::Task { lengths, partitions, rank: comm.rank(), store: &store, threads };
+            match self.options.graph {
+                graph::Kind::Junction => task.pieces::<W, JunctionGraph<W>>(&mut sets, &mut report),
+                graph::Kind::Hashbrown => task.pieces::<W, HashSetGraph<W>>(&mut sets, &mut report),
+            }
         });
         clock.tick(|| "pieces".into());
         let found = found.and_then(|mut found| {
-            self.write_kmers(layer, &sets, &found.pieces, inputs.sources.len(), share)?;
+            self.write_kmers(layer, &sets, &found.pieces, inputs.sources.len(), threads, share)?;
             found.pieces.runs = Runs::default();
             Ok(found)
         });
         drop(sets);
         clock.tick(|| "k-mers and sources written".into());
-        let (pieces, links) = border::links(comm, found)?;
+        let (pieces, links) = border::links(comm, found, threads)?;
         clock.tick(|| "borders, 1 exchange".into());
         let report = |done, total| (self.progress)("join", done, total);
         let path = path(&self.plan.partial, layer, self.place.partition, Kind::Unitigs);
@@ -440,32 +458,15 @@ impl<W: Texts> Job<'_, W> {
         Old::open(dir, layer, self.place).map(Some)
     }
 
-    /// All k-mers into a graph, and the pieces out of it.
-    fn pieces<G: Graph<W>>(
-        &self,
-        mut store: Store,
-        partitions: Partitions,
-        sets: &mut Sets,
-    ) -> Result<Found<W>> {
-        let mut graph = G::new(self.plan.lengths, partitions, self.comm.rank());
-        let mut out = Assembly::new(self.plan.lengths, partitions);
-        let (mut done, total) = (0, store.kmers());
-        let mut fill = |graph: &mut G, sub, sets: &mut Sets| {
-            done += graph.fill(sub, &mut store, sets);
-            (self.progress)("merge", done, total);
-        };
-        if G::WHOLE {
-            for sub in 0..partitions.subs() {
-                fill(&mut graph, sub, sets);
-            }
+    /// How many threads for k-mers like these, repeats included: more than one only if the budget has room for all ranks at
+    /// once. A thread beside the one that communicates cannot give its rank's place up to another.
+    fn threads(&self, kmers: u64) -> Threads {
+        let needed = (kmers * BYTES_PER_KMER).saturating_mul(self.comm.size() as u64);
+        match self.options.threads {
+            Some(threads) => Threads::new(threads),
+            None if self.options.budget.is_some_and(|budget| budget < needed) => Threads::ONE,
+            None => Threads::of_rank(self.comm.size()),
         }
-        for sub in 0..partitions.subs() {
-            if !G::WHOLE {
-                fill(&mut graph, sub, sets);
-            }
-            graph.pieces(sub, sets, &mut out)?;
-        }
-        Ok(out.finish())
     }
 
     /// What of a layer is made before the pieces are joined.
@@ -475,12 +476,13 @@ impl<W: Texts> Job<'_, W> {
         sets: &Sets,
         pieces: &Pieces,
         sources: usize,
+        threads: Threads,
         share: &mut Share,
     ) -> Result<()> {
         let path = |kind| path(&self.plan.partial, layer, self.place.partition, kind);
         share.add_bytes(write_sources(&path(Kind::Sources), self.place, &pieces.runs, sets)?);
         share.add_kmers(&pieces.runs, sets, sources);
-        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces)?);
+        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces, threads)?);
         Ok(())
     }
 }

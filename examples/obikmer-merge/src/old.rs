@@ -66,12 +66,13 @@ impl<W: Word> Old<W> {
         comm: &Communicator,
         lengths: Lengths,
         partitions: Partitions,
-        mut store: Store,
+        store: Store,
     ) -> Result<Result<Store>> {
         let (size, k) = (comm.size(), lengths.k);
         let mut ghosts: Vec<(u32, W)> = Vec::new();
         let mut result = Ok(());
         let mut new = store.like();
+        let store = store.sorted();
         for sub in 0..partitions.subs() {
             let mut sections = Sections::new(sub);
             store.drain(sub, |source, record| {
@@ -92,6 +93,7 @@ impl<W: Word> Old<W> {
         ghosts.dedup();
         let gone = self.ghosts_gone(comm, &ghosts, result)?;
         let mut last = new.like();
+        let new = new.sorted();
         let mut result = Ok(());
         for sub in 0..partitions.subs() {
             let mut sections = Sections::new(sub);

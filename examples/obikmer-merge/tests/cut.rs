@@ -118,7 +118,7 @@ fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
     }
     deliver(&mut gather.0, &mut stores);
     let mut seen = Vec::new();
-    for (rank, store) in stores.iter_mut().enumerate() {
+    for (rank, store) in stores.into_iter().map(Store::sorted).enumerate() {
         for sub in 0..partitions.subs() {
             let (mut last, mut kmers, mut super_kmers) = (0, 0, 0);
             let totals = store.totals(sub);

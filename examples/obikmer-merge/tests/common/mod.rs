@@ -52,6 +52,19 @@ pub fn unitigs(index: &Path) -> Vec<String> {
     lines(|out| dump::unitigs(index, out))
 }
 
+/// The bytes of all files of an index.
+pub fn files(index: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<PathBuf> = [index.to_path_buf(), index.join("layer-000")]
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).expect("a directory"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    let name = |path: &Path| path.strip_prefix(index).expect("inside").to_path_buf();
+    files.iter().map(|path| (name(path), std::fs::read(path).expect("read"))).collect()
+}
+
 fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -12,7 +12,7 @@ use crate::minimizer::{Partitions, of_word};
 use crate::packed::{self, Packed};
 use crate::pieces::{Assembly, Stop};
 use crate::sets::Sets;
-use crate::store::{Store, marked_kmers};
+use crate::store::{Sorted, marked_kmers};
 use crate::word::Word;
 use table::KmerSet;
 use walk::Path;
@@ -33,7 +33,7 @@ impl<W: Word> Graph<W> for HashSetGraph<W> {
         Self { lengths, partitions, rank, sets }
     }
 
-    fn fill(&mut self, sub: usize, store: &mut Store, sets: &mut Sets) -> u64 {
+    fn fill(&mut self, sub: usize, store: &Sorted, sets: &mut Sets) -> u64 {
         let k = self.lengths.k;
         let mut table = KmerSet::new(k);
         let mut kmers = 0;

@@ -12,7 +12,7 @@ pub trait Texts: Word {
 }
 
 /// A short text. Bits behind its end are zero.
-pub trait Text<W: Word>: Copy + Ord + Debug {
+pub trait Text<W: Word>: Copy + Ord + Debug + Send {
     /// Most bases.
     const CAPACITY: usize;
     /// `len` bases of a packed sequence from `at` on; at least one, at most [`CAPACITY`](Self::CAPACITY).
