@@ -7,15 +7,16 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use obikmer_merge::Result;
 use obikmer_merge::index::Index;
 use obikmer_merge::layer::Layer;
 use obikmer_merge::lookup;
-use obikmer_merge::minimizer::order;
 use obikmer_merge::pieces::Pieces;
 use obikmer_merge::query::Query;
+use obikmer_merge::sequence::minimizer::order;
+use obikmer_merge::sequence::word;
+use obikmer_merge::sequence::word::Word;
 use obikmer_merge::threads::Threads;
-use obikmer_merge::word::Word;
-use obikmer_merge::{Result, word};
 use rayon::prelude::*;
 
 /// K-mers of each kind.

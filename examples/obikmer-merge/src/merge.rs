@@ -7,21 +7,25 @@ use bdrun_worker::Communicator;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result, agree};
-use crate::format::{Kind, Place};
+use crate::exchange;
 use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
 use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
-use crate::kmer::Lengths;
+use crate::input::read;
+use crate::join::{self, border};
+use crate::layer::format::{Kind, Place};
+use crate::layer::unitigs;
 use crate::layer::{Runs, path, write_kmers, write_sources};
-use crate::minimizer::Partitions;
 use crate::old::{self, Old};
 use crate::pieces::Pieces;
-use crate::route::{Router, window};
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
+use crate::sequence::packed;
 use crate::sets::Sets;
-use crate::store::Store;
 use crate::summary::{Share, Summary};
+use crate::superkmer::route::{Router, window};
+use crate::superkmer::store::Store;
 use crate::threads::Threads;
-use crate::{border, exchange, join, packed, read, unitigs};
 
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };

@@ -8,11 +8,11 @@
 //! number after those of the others.
 
 use crate::error::{Error, Result};
-use crate::kmer::Lengths;
 use crate::layer::Runs;
-use crate::minimizer::{Partitions, of_words, partition};
-use crate::packed::Packed;
-use crate::word::Word;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::{Partitions, of_words, partition};
+use crate::sequence::packed::Packed;
+use crate::sequence::word::Word;
 
 /// An end of a piece: twice the piece's number, plus one for the right end.
 pub type End = u32;

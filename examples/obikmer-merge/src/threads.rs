@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn sorted_as_by_one() {
         for count in [1, 3] {
-            let mut numbers: Vec<u64> = (0..50_000).map(|i| crate::minimizer::order(i) % 1000).collect();
+            let mut numbers: Vec<u64> =
+                (0..50_000).map(|i| crate::sequence::minimizer::order(i) % 1000).collect();
             Threads::new(count).sort_unstable_by_key(&mut numbers, |&n| n).expect("sorted");
             assert!(numbers.is_sorted());
             assert_eq!(numbers.len(), 50_000);

@@ -18,7 +18,7 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(1);
-        (obikmer_merge::minimizer::order(self.0) % n as u64) as usize
+        (obikmer_merge::sequence::minimizer::order(self.0) % n as u64) as usize
     }
 
     fn text(&mut self, len: usize) -> String {

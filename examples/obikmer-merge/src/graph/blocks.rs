@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Graph;
 use crate::error::Result;
-use crate::kmer::Lengths;
-use crate::minimizer::Partitions;
 use crate::pieces::{Assembly, Found};
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
+use crate::sequence::word::Word;
 use crate::sets::Sets;
-use crate::store::Sorted;
+use crate::superkmer::store::Sorted;
 use crate::threads::Threads;
-use crate::word::Word;
 
 /// Virtual partitions of a block: some half a million k-mers.
 const BLOCK: usize = 8;

@@ -11,17 +11,17 @@ pub use junction::{JunctionGraph, Texts};
 pub use mixer::Mixer;
 
 use crate::error::Result;
-use crate::kmer::Lengths;
-use crate::minimizer::Partitions;
 use crate::pieces::Assembly;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
+use crate::sequence::word::Word;
 use crate::sets::Sets;
-use crate::store::Sorted;
-use crate::word::Word;
+use crate::superkmer::store::Sorted;
 
 /// A super-k-mer.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    /// The flags of [`cut`](crate::cut).
+    /// The flags of [`cut`](crate::superkmer::cut).
     pub flags: u16,
     /// Its k-mers.
     pub kmers: usize,

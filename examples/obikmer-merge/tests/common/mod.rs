@@ -79,7 +79,7 @@ pub fn digest_of_kmers(index: &Path, k: usize) -> String {
                     b'\n' => self.0.push(0),
                     _ => {
                         let last = self.0.last_mut().expect("a word");
-                        *last = (*last << 2) | u64::from(obikmer_merge::kmer::CODE[byte as usize]);
+                        *last = (*last << 2) | u64::from(obikmer_merge::sequence::kmer::CODE[byte as usize]);
                     }
                 }
             }
@@ -96,7 +96,7 @@ pub fn digest_of_kmers(index: &Path, k: usize) -> String {
     let mut hash = Sha256::new();
     let mut text = Vec::new();
     for word in words.0 {
-        obikmer_merge::kmer::push_text(word, k, &mut text);
+        obikmer_merge::sequence::kmer::push_text(word, k, &mut text);
         text.push(b'\n');
         if text.len() > 1 << 16 {
             hash.update(&text);

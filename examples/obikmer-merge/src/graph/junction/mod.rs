@@ -10,11 +10,11 @@ pub use text::Texts;
 
 use super::Graph;
 use crate::error::Result;
-use crate::kmer::Lengths;
-use crate::minimizer::Partitions;
 use crate::pieces::Assembly;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
 use crate::sets::Sets;
-use crate::store::Sorted;
+use crate::superkmer::store::Sorted;
 use distinct::Distinct;
 use runs::Runs;
 use table::Table;

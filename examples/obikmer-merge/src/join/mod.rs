@@ -17,14 +17,16 @@
 //! What a rank holds: 20 bytes and its bases (2 bits each) for each chain that is left, and two bits for each piece it
 //! began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of two rounds.
 
+pub mod border;
+
 use bdrun_worker::Communicator;
 
-use crate::border::{CLOSED, EMPTY, Link};
 use crate::error::{Error, Result};
 use crate::exchange::{Counted, Incoming, exchange};
-use crate::minimizer::order;
-use crate::packed::{Packed, Text, words_for};
+use crate::join::border::{CLOSED, EMPTY, Link};
 use crate::pieces::Pieces;
+use crate::sequence::minimizer::order;
+use crate::sequence::packed::{Packed, Text, words_for};
 
 /// Bits of a rank in a message; the k-mers are above it.
 const RANK_BITS: u32 = 20;

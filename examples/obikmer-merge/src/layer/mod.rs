@@ -2,21 +2,27 @@
 //!
 //! See `docs/format.md` for the sections.
 
+pub mod bounds;
+pub mod format;
+pub mod runs;
+pub mod unitigs;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::bounds::{self, Bounds};
 use crate::error::{Error, Result};
-use crate::format::{Kind, Mapped, Place, Writer};
-use crate::kmer::Oriented;
+use crate::layer::format::{Kind, Mapped, Place, Writer};
+use crate::lookup::anchor;
+use crate::lookup::table::{self, Table};
 use crate::lookup::{self, Lookup};
 use crate::pieces::Pieces;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
 use crate::sets::{EMPTY, Sets};
-use crate::table::{self, Table};
 use crate::threads::Threads;
-use crate::word::Word;
-use crate::{anchor, packed, runs};
+use bounds::Bounds;
 
 /// The path of a file of an index.
 pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {

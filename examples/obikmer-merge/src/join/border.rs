@@ -8,8 +8,8 @@ use bdrun_worker::Communicator;
 use crate::error::{Error, Result};
 use crate::exchange::{Outgoing, exchange};
 use crate::pieces::{Border, Found, NO_END, Pieces};
+use crate::sequence::word::Word;
 use crate::threads::Threads;
-use crate::word::Word;
 
 /// Where an end leads: rank in the upper half, end in the lower.
 pub type Link = u64;

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
 use crate::error::{Error, Result};
 use crate::graph::Record;
-use crate::kmer::Oriented;
-use crate::packed;
-use crate::window::Section;
-use crate::word::Word;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
+use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
+use crate::superkmer::window::Section;
 
 /// The left junction, in the direction of the canonical text, lies in this virtual partition.
 pub const LOCAL_LEFT: u8 = 1;

@@ -2,7 +2,7 @@
 //!
 //! Two arrays: where each bucket's entries begin, and the entries. An entry is a `u32`: in its lower bits, as many as any
 //! position needs, the position; in the others the lowest bits of the mixed hash, which keep nearly all foreign
-//! entries of a bucket from being followed. With [`LOAD`] entries to a bucket both together are 4.5 bytes an entry.
+//! entries of a bucket from being followed. With `LOAD` entries to a bucket both together are 4.5 bytes an entry.
 //!
 //! Nothing in the arrays is trusted: what is damaged gives wrong candidates or none.
 
@@ -187,7 +187,7 @@ impl<'a> Table<'a> {
     /// Have the bounds of a hash's bucket brought near.
     #[inline]
     pub fn prefetch_bounds(&self, hash: u32) {
-        crate::prefetch::read(self.offsets, self.at(hash));
+        crate::lookup::prefetch::read(self.offsets, self.at(hash));
     }
 
     /// Have a bucket's entries brought near; its bounds should be.
@@ -195,8 +195,8 @@ impl<'a> Table<'a> {
     pub fn prefetch_bucket(&self, hash: u32) {
         let at = self.at(hash);
         if let Some(bounds) = self.offsets.get(at..at + 2) {
-            crate::prefetch::read(self.entries, bounds[0] as usize);
-            crate::prefetch::read(self.entries, (bounds[1] as usize).wrapping_sub(1));
+            crate::lookup::prefetch::read(self.entries, bounds[0] as usize);
+            crate::lookup::prefetch::read(self.entries, (bounds[1] as usize).wrapping_sub(1));
         }
     }
 }
@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::minimizer::order;
+    use crate::sequence::minimizer::order;
 
     #[test]
     fn every_item_is_found_or_refused() {

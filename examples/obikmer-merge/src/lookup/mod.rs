@@ -1,25 +1,30 @@
 //! Where a k-mer lies in the texts of a partition's pieces, or that it does not.
 //!
-//! A table of the [anchors](crate::anchor) of all k-mers: for each run of consecutive k-mers with the same occurrence of
+//! A table of the [anchors](crate::lookup::anchor) of all k-mers: for each run of consecutive k-mers with the same occurrence of
 //! their anchor, the position of that occurrence. A k-mer is looked up by the hash of its own anchor: at each
 //! position found, the text is compared with the k-mer, in both directions, and must lie within one piece. So the
 //! answer is exact, and no k-mer is stored but in the texts.
 //!
-//! An anchor that occurs at very many places would make its k-mers slow to find: buckets of more than [`CROWDED`] entries
+//! An anchor that occurs at very many places would make its k-mers slow to find: buckets of more than `CROWDED` entries
 //! are left empty, and their k-mers go, one by one, into a second table by the hash of the k-mer itself.
+
+pub mod anchor;
+pub mod prefetch;
+pub mod search;
+pub mod table;
 
 use std::ops::Range;
 
-use crate::anchor::{self, Anchor};
-use crate::bounds::Bounds;
 use crate::error::Result;
-use crate::kmer::Oriented;
-use crate::minimizer::order;
-use crate::packed;
+use crate::layer::bounds::Bounds;
 use crate::pieces::Pieces;
-use crate::table::{self, Built, Table};
+use crate::sequence::kmer::Oriented;
+use crate::sequence::minimizer::order;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
 use crate::threads::Threads;
-use crate::word::Word;
+use anchor::Anchor;
+use table::{Built, Table};
 
 /// More entries than this are too many for a bucket; the mean is eight.
 const CROWDED: u32 = 64;
@@ -169,7 +174,7 @@ impl<'a> Lookup<'a> {
         let bucket = self.anchors.bucket(anchor.hash);
         for at in self.anchors.positions(bucket, anchor.hash).take(MOST) {
             let at = at.saturating_sub(anchor.offset) as usize;
-            crate::prefetch::read(self.text, at / 4);
+            crate::lookup::prefetch::read(self.text, at / 4);
             self.bounds.prefetch(at);
         }
     }
@@ -229,7 +234,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::bounds;
+    use crate::layer::bounds;
 
     /// Codes with much or little repetition in them.
     fn codes(seed: u64, len: usize) -> Vec<u8> {
