@@ -262,23 +262,27 @@ fn make_directories(plan: &mut Plan) -> Result<()> {
     Ok(())
 }
 
-/// Phases with the processor time they take, waiting excluded.
-struct Clock(Option<f64>);
+/// Phases with the processor time of all threads and the time that passes.
+struct Clock(Option<(f64, f64)>);
 
 impl Clock {
     fn new(on: bool) -> Self {
         Self(on.then(Self::now))
     }
 
-    fn now() -> f64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    fn now() -> (f64, f64) {
+        use rustix::time::{ClockId, clock_gettime};
+        let seconds = |clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+        };
+        (seconds(ClockId::ProcessCPUTime), seconds(ClockId::Monotonic))
     }
 
     fn tick(&mut self, what: impl FnOnce() -> String) {
         if let Some(begin) = &mut self.0 {
             let now = Self::now();
-            eprintln!("{:8.3} s  {}", now - *begin, what());
+            eprintln!("{:8.3} s CPU, {:8.3} s  {}", now.0 - begin.0, now.1 - begin.1, what());
             *begin = now;
         }
     }
