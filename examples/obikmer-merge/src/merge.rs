@@ -466,15 +466,10 @@ impl<W: Texts> Job<'_, W> {
         Old::open(dir, layer, self.place).map(Some)
     }
 
-    /// How many threads for k-mers like these, repeats included: more than one only if the budget has room for all ranks at
-    /// once. A thread beside the one that communicates cannot give its rank's place up to another.
+    /// How many threads for so many k-mers, repeats included.
     fn threads(&self, kmers: u64) -> Threads {
-        let needed = (kmers * BYTES_PER_KMER).saturating_mul(self.comm.size() as u64);
-        match self.options.threads {
-            Some(threads) => Threads::new(threads),
-            None if self.options.budget.is_some_and(|budget| budget < needed) => Threads::ONE,
-            None => Threads::of_rank(self.comm.size()),
-        }
+        let default = || Threads::of_rank(self.comm.size(), kmers * BYTES_PER_KMER, self.options.budget);
+        self.options.threads.map_or_else(default, Threads::new)
     }
 
     /// What of a layer is made before the pieces are joined.

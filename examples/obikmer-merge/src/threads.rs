@@ -26,8 +26,12 @@ impl Threads {
         Self(count.max(1))
     }
 
-    /// As many as there are processors for each of so many ranks.
-    pub fn of_rank(ranks: usize) -> Self {
+    /// As many as there are processors for each of so many ranks, or one if the budget has no room for all ranks at once,
+    /// each with so many bytes: a thread beside the one that communicates cannot give its rank's place up to another.
+    pub fn of_rank(ranks: usize, bytes: u64, budget: Option<u64>) -> Self {
+        if budget.is_some_and(|budget| budget / (ranks as u64) < bytes) {
+            return Self::ONE;
+        }
         Self::new(available_parallelism().map_or(1, usize::from) / ranks)
     }
 
@@ -114,6 +118,22 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
+
+    #[test]
+    fn a_rank_has_the_processors_that_others_do_not_need_and_the_budget_permits() {
+        let processors = available_parallelism().map_or(1, usize::from);
+        for (ranks, budget, expected) in [
+            (1, None, processors),
+            (1, Some(1000), processors),
+            (1, Some(999), 1),
+            (processors, Some(u64::MAX), 1),
+            (2, Some(2000), (processors / 2).max(1)),
+            (2, Some(1999), 1),
+            (1000 * processors, None, 1),
+        ] {
+            assert_eq!(Threads::of_rank(ranks, 1000, budget).count(), expected, "{ranks} {budget:?}");
+        }
+    }
 
     #[test]
     fn results_come_in_order_and_few_are_in_flight() {
