@@ -7,14 +7,16 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use obikmer_merge::Result;
 use obikmer_merge::index::Index;
 use obikmer_merge::layer::Layer;
 use obikmer_merge::lookup;
-use obikmer_merge::minimizer::order;
 use obikmer_merge::pieces::Pieces;
 use obikmer_merge::query::Query;
-use obikmer_merge::word::Word;
-use obikmer_merge::{Result, word};
+use obikmer_merge::sequence::minimizer::order;
+use obikmer_merge::sequence::word;
+use obikmer_merge::sequence::word::Word;
+use obikmer_merge::threads::Threads;
 use rayon::prelude::*;
 
 /// K-mers of each kind.
@@ -99,7 +101,7 @@ fn build<W: Word>(index: &Index) -> Result<f64> {
             }
             pieces.starts.push(pieces.bases.len() as u32);
             let begin = processor();
-            std::hint::black_box(lookup::build::<W>(&pieces, k));
+            std::hint::black_box(lookup::build::<W>(&pieces, k, Threads::ONE)?);
             seconds += processor() - begin;
         }
     }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::error::{Context, Result};
 use crate::index::Index;
-use crate::kmer::{LETTER, push_text};
 use crate::layer::Layer;
-use crate::unitigs::Unitigs;
-use crate::word::Word;
+use crate::layer::unitigs::Unitigs;
+use crate::sequence::kmer::{LETTER, push_text};
+use crate::sequence::word::Word;
 
 /// All k-mers.
 pub fn kmers(dir: &Path, out: &mut impl Write) -> Result<()> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
-use crate::format::Place;
-use crate::kmer::Lengths;
+use crate::layer::format::Place;
+use crate::sequence::kmer::Lengths;
 
 /// The file in an index directory.
 pub const FILE: &str = "index.json";

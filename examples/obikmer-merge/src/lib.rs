@@ -8,56 +8,35 @@
 //!
 //! | module | answers |
 //! |---|---|
-//! | [`input`], [`read`], [`fasta`], [`records`] | what there is to read, who reads it, and how |
-//! | [`word`], [`kmer`], [`packed`], [`minimizer`] | how sequences are words; which partition a word belongs to |
-//! | [`simd`] | loops for the instruction set that the processor has |
-//! | [`cut`], [`window`], [`route`], [`store`] | super-k-mers: made, gathered, sent, kept |
-//! | [`graph`], [`sets`] | the k-mers of a partition, their neighbours and sources |
-//! | [`pieces`], [`border`], [`join`], [`remainder`], [`cycle`] | unitigs: within a partition, across, and as text |
-//! | [`layer`], [`unitigs`], [`bounds`], [`runs`], [`format`](mod@format), [`index`] | the files (see `docs/format.md`) |
-//! | [`lookup`], [`anchor`], [`table`], [`prefetch`] | where a k-mer lies in them |
+//! | [`input`] | what there is to read, who reads it, and how: [`read`](input::read), [`fasta`](input::fasta), [`records`](input::records) |
+//! | [`sequence`] | how sequences are words: [`word`](sequence::word), [`kmer`](sequence::kmer), [`packed`](sequence::packed), [`cycle`](sequence::cycle); which partition a word belongs to: [`minimizer`](sequence::minimizer), with loops for the instruction set that the processor has: [`simd`](sequence::simd) |
+//! | [`superkmer`] | super-k-mers: [cut](superkmer::cut), [gathered](superkmer::window), [sent](superkmer::route), [stored](superkmer::store) |
+//! | [`graph`], [`sets`], [`pieces`] | the k-mers of a partition, their neighbours and sources; its part of the unitigs |
+//! | [`join`] | unitigs across partitions, where they cross: [`border`](join::border), and the last of them: [`remainder`](join::remainder) |
+//! | [`layer`], [`index`] | the files (see `docs/format.md`), each by its [`format`](layer::format): texts and their [`bounds`](layer::bounds), [`runs`](layer::runs) of sources, [`unitigs`](layer::unitigs) |
+//! | [`lookup`] | where a k-mer lies in them: its [`anchor`](lookup::anchor) in a [`table`](lookup::table); many at once: [`search`](lookup::search), [`prefetch`](lookup::prefetch) |
 //! | [`old`] | `--add`: layers that are there already |
-//! | [`merge()`], [`exchange`], [`error`] | the order of all that, and how ranks fail together |
-//! | [`summary`], [`query`], [`search`], [`dump`] | what people see |
+//! | [`merge()`], [`exchange`], [`threads`], [`error`] | the order of all that, how ranks fail together, and several threads of one |
+//! | [`summary`], [`query`], [`dump`] | what people see |
 
-pub mod anchor;
-pub mod border;
-pub mod bounds;
-pub mod cut;
-pub mod cycle;
 pub mod dump;
 pub mod error;
 pub mod exchange;
-pub mod fasta;
-pub mod format;
 pub mod graph;
 pub mod index;
 pub mod input;
 pub mod join;
-pub mod kmer;
 pub mod layer;
 pub mod lookup;
 pub mod merge;
-pub mod minimizer;
 pub mod old;
-pub mod packed;
 pub mod pieces;
-pub mod prefetch;
 pub mod query;
-pub mod read;
-pub mod records;
-pub mod remainder;
-pub mod route;
-pub mod runs;
-pub mod search;
+pub mod sequence;
 pub mod sets;
-pub mod simd;
-pub mod store;
 pub mod summary;
-pub mod table;
-pub mod unitigs;
-pub mod window;
-pub mod word;
+pub mod superkmer;
+pub mod threads;
 
 pub use error::{Error, Result};
 pub use merge::{MergeOptions, merge};

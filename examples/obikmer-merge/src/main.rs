@@ -118,7 +118,20 @@ fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    Ok(MergeOptions { k, m, out, force, add, inputs, budget, each_record, window: None, graph, verbose })
+    let options = MergeOptions {
+        k,
+        m,
+        out,
+        force,
+        add,
+        inputs,
+        budget,
+        each_record,
+        graph,
+        verbose,
+        ..Default::default()
+    };
+    Ok(options)
 }
 
 fn writing(source: std::io::Error) -> Error {

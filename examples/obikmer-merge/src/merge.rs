@@ -7,23 +7,31 @@ use bdrun_worker::Communicator;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result, agree};
-use crate::format::{Kind, Place};
-use crate::graph::{self, Graph, HashSetGraph, JunctionGraph, Texts};
+use crate::exchange;
+use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
 use crate::index::{self, Index, Meta};
 use crate::input::Inputs;
-use crate::kmer::Lengths;
+use crate::input::read;
+use crate::join::{self, border};
+use crate::layer::format::{Kind, Place};
+use crate::layer::unitigs;
 use crate::layer::{Runs, path, write_kmers, write_sources};
-use crate::minimizer::Partitions;
 use crate::old::{self, Old};
-use crate::pieces::{Assembly, Found, Pieces};
-use crate::route::{Router, window};
+use crate::pieces::Pieces;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
+use crate::sequence::packed;
 use crate::sets::Sets;
-use crate::store::Store;
 use crate::summary::{Share, Summary};
-use crate::{border, exchange, join, packed, read, unitigs};
+use crate::superkmer::route::{Router, window};
+use crate::superkmer::store::Store;
+use crate::threads::Threads;
 
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
+
+/// No more memory is held for each k-mer that a rank is given, repeats included, in the phases that threads take part in.
+const BYTES_PER_KMER: u64 = 16;
 
 /// Tells whoever watches: label, done, total.
 pub type Progress<'a> = dyn Fn(&str, u64, u64) + 'a;
@@ -53,6 +61,9 @@ pub struct MergeOptions {
     pub graph: graph::Kind,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
+    /// Threads of each rank; by default as many as there are processors for it, if the budget has room.
+    #[doc(hidden)]
+    pub threads: Option<usize>,
 }
 
 /// What rank 0 decides and all others learn.
@@ -251,23 +262,27 @@ fn make_directories(plan: &mut Plan) -> Result<()> {
     Ok(())
 }
 
-/// Phases with the processor time they take, waiting excluded.
-struct Clock(Option<f64>);
+/// Phases with the processor time of all threads and the time that passes.
+struct Clock(Option<(f64, f64)>);
 
 impl Clock {
     fn new(on: bool) -> Self {
         Self(on.then(Self::now))
     }
 
-    fn now() -> f64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    fn now() -> (f64, f64) {
+        use rustix::time::{ClockId, clock_gettime};
+        let seconds = |clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+        };
+        (seconds(ClockId::ProcessCPUTime), seconds(ClockId::Monotonic))
     }
 
     fn tick(&mut self, what: impl FnOnce() -> String) {
         if let Some(begin) = &mut self.0 {
             let now = Self::now();
-            eprintln!("{:8.3} s  {}", now - *begin, what());
+            eprintln!("{:8.3} s CPU, {:8.3} s  {}", now.0 - begin.0, now.1 - begin.1, what());
             *begin = now;
         }
     }
@@ -401,19 +416,30 @@ impl<W: Texts> Job<'_, W> {
             (None, Ok(())) => Ok(store),
         };
         let mut sets = Sets::default();
-        let found = store.and_then(|store| match self.options.graph {
-            graph::Kind::Junction => self.pieces::<JunctionGraph<W>>(store, partitions, &mut sets),
-            graph::Kind::Hashbrown => self.pieces::<HashSetGraph<W>>(store, partitions, &mut sets),
+        let mut threads = Threads::ONE;
+        let found = store.and_then(|store| {
+            let store = store.sorted();
+            let (mut done, total) = (0, store.kmers());
+            threads = self.threads(total);
+            let mut report = |kmers| {
+                done += kmers;
+                (self.progress)("merge", done, total);
+            };
+            let task = graph::Task { lengths, partitions, rank: comm.rank(), store: &store, threads };
+            match self.options.graph {
+                graph::Kind::Junction => task.pieces::<W, JunctionGraph<W>>(&mut sets, &mut report),
+                graph::Kind::Hashbrown => task.pieces::<W, HashSetGraph<W>>(&mut sets, &mut report),
+            }
         });
         clock.tick(|| "pieces".into());
         let found = found.and_then(|mut found| {
-            self.write_kmers(layer, &sets, &found.pieces, inputs.sources.len(), share)?;
+            self.write_kmers(layer, &sets, &found.pieces, inputs.sources.len(), threads, share)?;
             found.pieces.runs = Runs::default();
             Ok(found)
         });
         drop(sets);
         clock.tick(|| "k-mers and sources written".into());
-        let (pieces, links) = border::links(comm, found)?;
+        let (pieces, links) = border::links(comm, found, threads)?;
         clock.tick(|| "borders, 1 exchange".into());
         let report = |done, total| (self.progress)("join", done, total);
         let path = path(&self.plan.partial, layer, self.place.partition, Kind::Unitigs);
@@ -440,32 +466,10 @@ impl<W: Texts> Job<'_, W> {
         Old::open(dir, layer, self.place).map(Some)
     }
 
-    /// All k-mers into a graph, and the pieces out of it.
-    fn pieces<G: Graph<W>>(
-        &self,
-        mut store: Store,
-        partitions: Partitions,
-        sets: &mut Sets,
-    ) -> Result<Found<W>> {
-        let mut graph = G::new(self.plan.lengths, partitions, self.comm.rank());
-        let mut out = Assembly::new(self.plan.lengths, partitions);
-        let (mut done, total) = (0, store.kmers());
-        let mut fill = |graph: &mut G, sub, sets: &mut Sets| {
-            done += graph.fill(sub, &mut store, sets);
-            (self.progress)("merge", done, total);
-        };
-        if G::WHOLE {
-            for sub in 0..partitions.subs() {
-                fill(&mut graph, sub, sets);
-            }
-        }
-        for sub in 0..partitions.subs() {
-            if !G::WHOLE {
-                fill(&mut graph, sub, sets);
-            }
-            graph.pieces(sub, sets, &mut out)?;
-        }
-        Ok(out.finish())
+    /// How many threads for so many k-mers, repeats included.
+    fn threads(&self, kmers: u64) -> Threads {
+        let default = || Threads::of_rank(self.comm.size(), kmers * BYTES_PER_KMER, self.options.budget);
+        self.options.threads.map_or_else(default, Threads::new)
     }
 
     /// What of a layer is made before the pieces are joined.
@@ -475,12 +479,13 @@ impl<W: Texts> Job<'_, W> {
         sets: &Sets,
         pieces: &Pieces,
         sources: usize,
+        threads: Threads,
         share: &mut Share,
     ) -> Result<()> {
         let path = |kind| path(&self.plan.partial, layer, self.place.partition, kind);
         share.add_bytes(write_sources(&path(Kind::Sources), self.place, &pieces.runs, sets)?);
         share.add_kmers(&pieces.runs, sets, sources);
-        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces)?);
+        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces, threads)?);
         Ok(())
     }
 }

@@ -6,21 +6,21 @@ use std::path::Path;
 use bdrun_worker::Communicator;
 use hashbrown::HashSet;
 
-use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
 use crate::error::{Context, Error, Result};
 use crate::exchange::{Outgoing, exchange};
-use crate::format::{Kind, Place};
 use crate::graph::{Mixer, Record};
-use crate::kmer::{Lengths, Oriented};
+use crate::layer::format::{Kind, Place};
+use crate::layer::unitigs::{Unitigs, Written};
 use crate::layer::{Layer, Runs, path, write_sources};
-use crate::minimizer::{Partitions, owner};
-use crate::packed;
+use crate::sequence::kmer::{Lengths, Oriented};
+use crate::sequence::minimizer::{Partitions, owner};
+use crate::sequence::packed;
+use crate::sequence::word::Word;
 use crate::sets::Sets;
-use crate::store::{OWNED, Store, marked_kmers};
 use crate::summary::Share;
-use crate::unitigs::{Unitigs, Written};
-use crate::window::{SECTION, Section};
-use crate::word::Word;
+use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
+use crate::superkmer::store::{OWNED, Store, marked_kmers};
+use crate::superkmer::window::{SECTION, Section};
 
 /// The layers of one partition, with the sets of their k-mers opened up.
 pub struct Old<W> {
@@ -66,12 +66,13 @@ impl<W: Word> Old<W> {
         comm: &Communicator,
         lengths: Lengths,
         partitions: Partitions,
-        mut store: Store,
+        store: Store,
     ) -> Result<Result<Store>> {
         let (size, k) = (comm.size(), lengths.k);
         let mut ghosts: Vec<(u32, W)> = Vec::new();
         let mut result = Ok(());
         let mut new = store.like();
+        let store = store.sorted();
         for sub in 0..partitions.subs() {
             let mut sections = Sections::new(sub);
             store.drain(sub, |source, record| {
@@ -92,6 +93,7 @@ impl<W: Word> Old<W> {
         ghosts.dedup();
         let gone = self.ghosts_gone(comm, &ghosts, result)?;
         let mut last = new.like();
+        let new = new.sorted();
         let mut result = Ok(());
         for sub in 0..partitions.subs() {
             let mut sections = Sections::new(sub);

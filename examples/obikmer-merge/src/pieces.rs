@@ -8,11 +8,11 @@
 //! number after those of the others.
 
 use crate::error::{Error, Result};
-use crate::kmer::Lengths;
 use crate::layer::Runs;
-use crate::minimizer::{Partitions, of_words, partition};
-use crate::packed::Packed;
-use crate::word::Word;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::{Partitions, of_words, partition};
+use crate::sequence::packed::Packed;
+use crate::sequence::word::Word;
 
 /// An end of a piece: twice the piece's number, plus one for the right end.
 pub type End = u32;
@@ -118,6 +118,15 @@ pub struct Found<W> {
     pub ghosts: Vec<Border<W>>,
 }
 
+/// Is there room for a piece behind so many bases, there being so many places where one begins or the last one ends?
+fn check_room(bases: usize, starts: usize) -> Result<()> {
+    // No piece is longer than the room that is left for one.
+    if bases > u32::MAX as usize / 2 || starts >= MOST {
+        return Err(Error::Limit("a partition has more than 4 G bases: run with more ranks (-np)".into()));
+    }
+    Ok(())
+}
+
 impl<W: Word> Assembly<W> {
     /// No pieces yet.
     pub fn new(lengths: Lengths, partitions: Partitions) -> Self {
@@ -137,12 +146,7 @@ impl<W: Word> Assembly<W> {
 
     /// The next piece begins.
     pub fn begin(&mut self) -> Result<()> {
-        // No piece is longer than the room that is left for one.
-        if self.pieces.bases.len() > u32::MAX as usize / 2 || self.pieces.starts.len() >= MOST {
-            return Err(Error::Limit(
-                "a partition has more than 4 G bases: run with more ranks (-np)".into(),
-            ));
-        }
+        check_room(self.pieces.bases.len(), self.pieces.starts.len())?;
         self.position = self.pieces.bases.len() as u32;
         Ok(())
     }
@@ -205,6 +209,34 @@ impl<W: Word> Assembly<W> {
     pub fn pair(&mut self, mut pair: [(W, u32); 2]) {
         pair.sort_unstable();
         self.pairs.push(pair);
+    }
+
+    /// Nothing comes after; the sets get these numbers.
+    pub fn complete(&mut self, numbers: &[u32]) {
+        self.find_ranks();
+        self.pieces.runs.renumber(numbers);
+    }
+
+    /// The pieces of another that is [complete](Self::complete) come next.
+    pub fn append(&mut self, mut other: Self) -> Result<()> {
+        debug_assert!(self.junctions.is_empty() && other.junctions.is_empty(), "all ranks are known");
+        let (first, position) = (self.pieces.len(), self.pieces.bases.len());
+        if let Some(last) = other.pieces.len().checked_sub(1) {
+            check_room(position + other.pieces.starts[last] as usize, self.pieces.starts.len() + last)?;
+        }
+        for (all, borders) in [(&mut self.own, &mut other.own), (&mut self.ghosts, &mut other.ghosts)] {
+            all.extend(borders.drain(..).map(|border| match border.end {
+                NO_END => border,
+                end => Border { end: end + 2 * first as u32, ..border },
+            }));
+        }
+        self.pairs.append(&mut other.pairs);
+        let Pieces { starts, bases, cyclic, runs, .. } = other.pieces;
+        self.pieces.starts.extend(starts[1..].iter().map(|start| start + position as u32));
+        self.pieces.bases.append(bases.text());
+        self.pieces.cyclic.extend(cyclic.iter().map(|piece| piece + first as u32));
+        self.pieces.runs.append(&runs, position as u32);
+        Ok(())
     }
 
     /// All are found.

@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
-use crate::read::{for_each_record, sequence_error};
-use crate::search::{Buffers, Partitions, Search};
-use crate::word::Word;
+use crate::input::read::{for_each_record, sequence_error};
+use crate::lookup::search::{Buffers, Partitions, Search};
+use crate::sequence::word::Word;
 
-pub use crate::search::Counts;
+pub use crate::lookup::search::Counts;
 
 /// Letters gathered before they are looked up together.
 const BATCH: usize = 16 << 20;

@@ -115,6 +115,15 @@ impl Sets {
         members.iter().fold(EMPTY, |set, &source| self.with(set, source))
     }
 
+    /// Take in all sets of another that have no number here yet: `numbers` is of its first ones, and then of all.
+    pub fn adopt(&mut self, other: &Self, numbers: &mut Vec<u32>) {
+        for &(rest, source) in &other.nodes[numbers.len()..] {
+            // A set comes after the one without its largest member; the first one is the empty one.
+            let number = numbers.get(rest as usize).map_or(EMPTY, |&rest| self.with(rest, source));
+            numbers.push(number);
+        }
+    }
+
     /// The members of a set, ascending.
     pub fn members(&self, mut set: u32) -> Vec<u32> {
         let mut members = Vec::new();
@@ -156,6 +165,17 @@ mod tests {
         let all = sets.union(c, a);
         assert_eq!(sets.members(all), [0, 1, 3, 200]);
         assert_eq!(sets.union(a, c), all);
+        let (mut others, mut numbers) = (Sets::default(), Vec::new());
+        for members in [&[3, 200][..], &[0, 3], &[0, 3, 200, 201]] {
+            let set = others.of_members(members);
+            sets.adopt(&others, &mut numbers);
+            assert_eq!(numbers.len(), others.len());
+            assert_eq!(sets.members(numbers[set as usize]), members);
+            assert_eq!(numbers[set as usize], sets.of_members(members));
+        }
+        for set in 0..others.len() as u32 {
+            assert_eq!(sets.members(numbers[set as usize]), others.members(set));
+        }
         assert_eq!([sets.union(a, EMPTY), sets.union(EMPTY, a), sets.union(all, c)], [a, a, all]);
     }
 }

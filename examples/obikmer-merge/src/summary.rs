@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::layer::Runs;
+use crate::layer::unitigs::Written;
 use crate::sets::Sets;
-use crate::unitigs::Written;
 
 /// A source and how many distinct k-mers it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

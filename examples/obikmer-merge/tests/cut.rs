@@ -3,12 +3,12 @@
 
 use std::convert::Infallible;
 
-use obikmer_merge::cut::{Cutter, Sink};
-use obikmer_merge::kmer::{CODE, Lengths, Oriented};
-use obikmer_merge::minimizer::{Partitions, of_word, order, partition};
-use obikmer_merge::store::{self, LOCAL_LEFT, LOCAL_RIGHT, OWNED, Store};
-use obikmer_merge::window::Window;
-use obikmer_merge::word::Word;
+use obikmer_merge::sequence::kmer::{CODE, Lengths, Oriented};
+use obikmer_merge::sequence::minimizer::{Partitions, of_word, order, partition};
+use obikmer_merge::sequence::word::Word;
+use obikmer_merge::superkmer::cut::{Cutter, Sink};
+use obikmer_merge::superkmer::store::{self, LOCAL_LEFT, LOCAL_RIGHT, OWNED, Store};
+use obikmer_merge::superkmer::window::Window;
 
 struct Random(u64);
 
@@ -118,7 +118,7 @@ fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
     }
     deliver(&mut gather.0, &mut stores);
     let mut seen = Vec::new();
-    for (rank, store) in stores.iter_mut().enumerate() {
+    for (rank, store) in stores.into_iter().map(Store::sorted).enumerate() {
         for sub in 0..partitions.subs() {
             let (mut last, mut kmers, mut super_kmers) = (0, 0, 0);
             let totals = store.totals(sub);

@@ -5,8 +5,8 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{merge, options};
-use obikmer_merge::minimizer::order;
 use obikmer_merge::query::Query;
+use obikmer_merge::sequence::minimizer::order;
 use obikmer_merge::{Error, dump};
 
 /// Everything that reads an index; the first error.

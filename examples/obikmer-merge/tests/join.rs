@@ -2,18 +2,19 @@
 //! pieces between, against the texts they were cut from.
 
 use bdrun_worker::local;
-use obikmer_merge::border::{CLOSED, EMPTY, Link};
+use obikmer_merge::Error;
+use obikmer_merge::join::border::{CLOSED, EMPTY, Link};
 use obikmer_merge::join::join_until;
-use obikmer_merge::packed::reverse_complement;
 use obikmer_merge::pieces::Pieces;
-use obikmer_merge::{Error, cycle};
+use obikmer_merge::sequence::cycle;
+use obikmer_merge::sequence::packed::reverse_complement;
 
 struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(1);
-        (obikmer_merge::minimizer::order(self.0) % n as u64) as usize
+        (obikmer_merge::sequence::minimizer::order(self.0) % n as u64) as usize
     }
 
     fn codes(&mut self, n: usize) -> Vec<u8> {
@@ -152,7 +153,7 @@ impl World {
                     ..Pieces::default()
                 };
                 let mut unitigs = Vec::new();
-                let mut each = |text: obikmer_merge::packed::Text<'_>, cyclic: bool| {
+                let mut each = |text: obikmer_merge::sequence::packed::Text<'_>, cyclic: bool| {
                     let mut codes = Vec::new();
                     text.unpack(&mut codes);
                     unitigs.push((canonical(&codes, cyclic, k), cyclic));

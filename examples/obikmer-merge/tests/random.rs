@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use common::{Naive, canonical, kmers, merge, options, revcomp, unitigs};
+use common::{Naive, canonical, files, kmers, merge, options, revcomp, unitigs};
 use obikmer_merge::MergeOptions;
 use obikmer_merge::graph::Kind;
 use obikmer_merge::query::Query;
@@ -18,7 +18,7 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(1);
-        (obikmer_merge::minimizer::order(self.0) % n as u64) as usize
+        (obikmer_merge::sequence::minimizer::order(self.0) % n as u64) as usize
     }
 
     fn text(&mut self, len: usize) -> String {
@@ -116,7 +116,8 @@ fn compare(k: usize, m: usize, seed: u64, ranks: &[usize]) {
     for &ranks in ranks {
         let what = format!("k {k} m {m} seed {seed} ranks {ranks}");
         let out = dir.path().join(format!("index{ranks}"));
-        let summary = merge(ranks, &options(k, m, &out, &inputs));
+        let one = MergeOptions { threads: Some(1), ..options(k, m, &out, &inputs) };
+        let summary = merge(ranks, &one);
         assert_eq!(kmers(&out), texts, "k-mers, {what}");
         assert_eq!(unitigs(&out), naive.unitigs, "unitigs, {what}");
         assert_eq!(summary.distinct_kmers as usize, texts.len(), "{what}");
@@ -130,23 +131,13 @@ fn compare(k: usize, m: usize, seed: u64, ranks: &[usize]) {
         let in_all = naive.kmers.values().filter(|s| s.len() == 3).count();
         assert_eq!(summary.in_all_sources as usize, in_all, "{what}");
         query_all(&out, k, &naive, &mut random);
+        let by_three = dir.path().join(format!("by_three{ranks}"));
+        assert_eq!(merge(ranks, &MergeOptions { threads: Some(3), out: by_three.clone(), ..one }), summary);
+        assert_eq!(files(&out), files(&by_three), "one thread and three, {what}");
         let reference = dir.path().join(format!("reference{ranks}"));
         merge(ranks, &MergeOptions { graph: Kind::Hashbrown, ..options(k, m, &reference, &inputs) });
         assert_eq!(files(&out), files(&reference), "the two graphs, {what}");
     }
-}
-
-/// The bytes of all files of an index.
-fn files(index: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files: Vec<PathBuf> = [index.to_path_buf(), index.join("layer-000")]
-        .iter()
-        .flat_map(|dir| std::fs::read_dir(dir).expect("a directory"))
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_file())
-        .collect();
-    files.sort();
-    let name = |path: &Path| path.strip_prefix(index).expect("inside").to_path_buf();
-    files.iter().map(|path| (name(path), std::fs::read(path).expect("read"))).collect()
 }
 
 /// Every k-mer is found with its sources; others are refused.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{check, merge, truth};
+use common::{check, files, merge, truth};
 use obikmer_merge::MergeOptions;
 
 fn bundled(k: usize, ranks: usize) {
@@ -32,4 +32,15 @@ fn hpylori6_k21_one_rank() {
 #[test]
 fn hpylori6_k21_seven_ranks() {
     bundled(21, 7);
+}
+
+#[test]
+fn threads_do_not_change_a_byte() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = [Some(1), Some(3), None].map(|threads| {
+        let out = dir.path().join(format!("{threads:?}"));
+        let summary = merge(1, &MergeOptions { out: out.clone(), threads, ..MergeOptions::default() });
+        (summary, files(&out))
+    });
+    assert!(made[0].1.len() == 3 + 2 && made.iter().all(|each| *each == made[0]));
 }

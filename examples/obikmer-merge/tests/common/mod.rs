@@ -52,6 +52,19 @@ pub fn unitigs(index: &Path) -> Vec<String> {
     lines(|out| dump::unitigs(index, out))
 }
 
+/// The bytes of all files of an index.
+pub fn files(index: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<PathBuf> = [index.to_path_buf(), index.join("layer-000")]
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).expect("a directory"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    let name = |path: &Path| path.strip_prefix(index).expect("inside").to_path_buf();
+    files.iter().map(|path| (name(path), std::fs::read(path).expect("read"))).collect()
+}
+
 fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -66,7 +79,7 @@ pub fn digest_of_kmers(index: &Path, k: usize) -> String {
                     b'\n' => self.0.push(0),
                     _ => {
                         let last = self.0.last_mut().expect("a word");
-                        *last = (*last << 2) | u64::from(obikmer_merge::kmer::CODE[byte as usize]);
+                        *last = (*last << 2) | u64::from(obikmer_merge::sequence::kmer::CODE[byte as usize]);
                     }
                 }
             }
@@ -83,7 +96,7 @@ pub fn digest_of_kmers(index: &Path, k: usize) -> String {
     let mut hash = Sha256::new();
     let mut text = Vec::new();
     for word in words.0 {
-        obikmer_merge::kmer::push_text(word, k, &mut text);
+        obikmer_merge::sequence::kmer::push_text(word, k, &mut text);
         text.push(b'\n');
         if text.len() > 1 << 16 {
             hash.update(&text);

@@ -5,15 +5,15 @@ mod table;
 mod walk;
 
 use super::Graph;
-use crate::cycle;
 use crate::error::Result;
-use crate::kmer::{Lengths, Oriented};
-use crate::minimizer::{Partitions, of_word};
-use crate::packed::{self, Packed};
 use crate::pieces::{Assembly, Stop};
+use crate::sequence::cycle;
+use crate::sequence::kmer::{Lengths, Oriented};
+use crate::sequence::minimizer::{Partitions, of_word};
+use crate::sequence::packed::{self, Packed};
+use crate::sequence::word::Word;
 use crate::sets::Sets;
-use crate::store::{Store, marked_kmers};
-use crate::word::Word;
+use crate::superkmer::store::{Sorted, marked_kmers};
 use table::KmerSet;
 use walk::Path;
 
@@ -33,7 +33,7 @@ impl<W: Word> Graph<W> for HashSetGraph<W> {
         Self { lengths, partitions, rank, sets }
     }
 
-    fn fill(&mut self, sub: usize, store: &mut Store, sets: &mut Sets) -> u64 {
+    fn fill(&mut self, sub: usize, store: &Sorted, sets: &mut Sets) -> u64 {
         let k = self.lengths.k;
         let mut table = KmerSet::new(k);
         let mut kmers = 0;

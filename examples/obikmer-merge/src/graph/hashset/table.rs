@@ -15,10 +15,10 @@ use hashbrown::HashTable;
 
 use super::walk::{Path, Walkers};
 use crate::graph::mixer::mix;
-use crate::kmer::Oriented;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::word::Word;
 use crate::sets::{EMPTY, Sets};
-use crate::store::{LOCAL_LEFT, LOCAL_RIGHT, OWNED};
-use crate::word::Word;
+use crate::superkmer::store::{LOCAL_LEFT, LOCAL_RIGHT, OWNED};
 
 /// In a path already.
 pub(super) const VISITED: u8 = 8;
@@ -193,7 +193,7 @@ impl<W: Word> KmerSet<W> {
 }
 
 impl<W: Word> KmerSet<W> {
-    /// Add a k-mer of a source; marks are those of [`store`](crate::store), for its canonical text. Sources come in
+    /// Add a k-mer of a source; marks are those of [`store`](crate::superkmer::store), for its canonical text. Sources come in
     /// ascending order.
     #[inline]
     pub fn add(&mut self, kmer: Oriented<W>, marks: u8, source: u32, sets: &mut Sets) {

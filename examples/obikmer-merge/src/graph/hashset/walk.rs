@@ -5,9 +5,9 @@
 //! the path. A k-mer that no walker has visited in the end lies in a circle.
 
 use super::table::{KmerSet, Node, Side, VISITED};
-use crate::kmer::Oriented;
-use crate::store::OWNED;
-use crate::word::Word;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::word::Word;
+use crate::superkmer::store::OWNED;
 
 /// Why a path of owned k-mers stops at one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

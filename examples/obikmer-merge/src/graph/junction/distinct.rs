@@ -2,9 +2,9 @@
 //! sources that have it. Six of ten are repeats where genomes are related.
 
 use super::text::{Text, Texts};
-use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
 use crate::graph::Record;
 use crate::sets::{EMPTY, Sets};
+use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
 
 /// The first k-mer's left junction lies in another partition.
 pub const FOREIGN: u8 = 1;

@@ -10,11 +10,11 @@ pub use text::Texts;
 
 use super::Graph;
 use crate::error::Result;
-use crate::kmer::Lengths;
-use crate::minimizer::Partitions;
 use crate::pieces::Assembly;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
 use crate::sets::Sets;
-use crate::store::Store;
+use crate::superkmer::store::Sorted;
 use distinct::Distinct;
 use runs::Runs;
 use table::Table;
@@ -36,7 +36,7 @@ impl<W: Texts> Graph<W> for JunctionGraph<W> {
         Self { distinct: Distinct::new(k), table: Table::new(k), runs, first: rank * partitions.subs() }
     }
 
-    fn fill(&mut self, sub: usize, store: &mut Store, sets: &mut Sets) -> u64 {
+    fn fill(&mut self, sub: usize, store: &Sorted, sets: &mut Sets) -> u64 {
         self.distinct.clear();
         let mut kmers = 0;
         store.drain(sub, |source, record| {

@@ -10,12 +10,12 @@ use hashbrown::HashMap;
 use super::distinct::{Distinct, FOREIGN, Meta};
 use super::table::{Behind, Table};
 use super::text::{Text, Texts};
-use crate::cycle;
 use crate::graph::Mixer;
-use crate::kmer::Oriented;
-use crate::minimizer::{Partitions, of_mmer, of_word};
-use crate::packed;
 use crate::pieces::{Assembly, Stop};
+use crate::sequence::cycle;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::minimizer::{Partitions, of_mmer, of_word};
+use crate::sequence::packed;
 use crate::sets::{EMPTY, Sets};
 
 /// In the number of a run's record: it is that of a walk.

@@ -6,7 +6,7 @@
 use super::distinct::{Distinct, FOREIGN, RIGHT};
 use super::text::{Text, Texts};
 use crate::graph::mixer::mix;
-use crate::prefetch;
+use crate::lookup::prefetch;
 
 /// All bases on both sides: of a junction that is its own reverse complement, at which nothing joins.
 const PALINDROME: u8 = 0xff;

@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-use crate::packed;
-use crate::word::Word;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
 
 /// A word with the texts that go with it: twice as many bases as the word has, so that a text holds several k-mers.
 pub trait Texts: Word {
@@ -12,7 +12,7 @@ pub trait Texts: Word {
 }
 
 /// A short text. Bits behind its end are zero.
-pub trait Text<W: Word>: Copy + Ord + Debug {
+pub trait Text<W: Word>: Copy + Ord + Debug + Send {
     /// Most bases.
     const CAPACITY: usize;
     /// `len` bases of a packed sequence from `at` on; at least one, at most [`CAPACITY`](Self::CAPACITY).
@@ -148,7 +148,8 @@ mod tests {
     use super::*;
 
     fn agrees<W: Texts>() {
-        let codes: Vec<u8> = (0..300u64).map(|i| crate::minimizer::order(i * 3 + 1) as u8 & 3).collect();
+        let codes: Vec<u8> =
+            (0..300u64).map(|i| crate::sequence::minimizer::order(i * 3 + 1) as u8 & 3).collect();
         let mut packed = Vec::new();
         packed::pack(&codes, &mut packed);
         let most = W::Text::CAPACITY;

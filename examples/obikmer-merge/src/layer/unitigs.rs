@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use crate::cycle;
 use crate::error::Result;
-use crate::format::{self, Kind, Mapped, Place};
+use crate::layer::format::{self, Kind, Mapped, Place};
 use crate::layer::path;
-use crate::packed::{Packed, Text, unpack};
+use crate::sequence::cycle;
+use crate::sequence::packed::{Packed, Text, unpack};
 
 /// Bases gathered before they are written.
 const GATHERED: usize = 1 << 16;

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use needletail::parser::FastxReader;
 
-use crate::cut::Cutter;
 use crate::error::{Error, Result};
-use crate::fasta;
+use crate::input::fasta;
 use crate::input::{BUNDLED, Inputs, Unit};
-use crate::kmer::Lengths;
 use crate::layer::Layer;
-use crate::minimizer::Partitions;
-use crate::route::Router;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::minimizer::Partitions;
+use crate::superkmer::cut::Cutter;
+use crate::superkmer::route::Router;
 
 /// Read `units`, cut them, and hand everything to the router. `report` is told bytes done.
 pub fn read(

@@ -2,20 +2,27 @@
 //!
 //! See `docs/format.md` for the sections.
 
+pub mod bounds;
+pub mod format;
+pub mod runs;
+pub mod unitigs;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::bounds::{self, Bounds};
 use crate::error::{Error, Result};
-use crate::format::{Kind, Mapped, Place, Writer};
-use crate::kmer::Oriented;
+use crate::layer::format::{Kind, Mapped, Place, Writer};
+use crate::lookup::anchor;
+use crate::lookup::table::{self, Table};
 use crate::lookup::{self, Lookup};
 use crate::pieces::Pieces;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
 use crate::sets::{EMPTY, Sets};
-use crate::table::{self, Table};
-use crate::word::Word;
-use crate::{anchor, packed, runs};
+use crate::threads::Threads;
+use bounds::Bounds;
 
 /// The path of a file of an index.
 pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {
@@ -55,6 +62,35 @@ impl Runs {
         }
         self.counts[set as usize] += u64::from(kmers);
     }
+
+    /// Give the sets other numbers.
+    pub fn renumber(&mut self, numbers: &[u32]) {
+        for set in &mut self.sets {
+            *set = numbers[*set as usize];
+        }
+        let counts = std::mem::take(&mut self.counts);
+        for (set, kmers) in counts.into_iter().enumerate() {
+            self.count(numbers[set], kmers);
+        }
+    }
+
+    /// Append others, with positions that are so many higher here, all beyond those before.
+    pub fn append(&mut self, other: &Self, position: u32) {
+        let same = !other.sets.is_empty() && self.sets.last() == other.sets.first();
+        self.starts.extend(other.starts[usize::from(same)..].iter().map(|start| start + position));
+        self.sets.extend_from_slice(&other.sets[usize::from(same)..]);
+        for (set, &kmers) in other.counts.iter().enumerate() {
+            self.count(set as u32, kmers);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, set: u32, kmers: u64) {
+        if self.counts.len() <= set as usize {
+            self.counts.resize(set as usize + 1, 0);
+        }
+        self.counts[set as usize] += kmers;
+    }
 }
 
 /// Write the sources of a layer, its sets numbered by first appearance. Bytes written.
@@ -79,10 +115,10 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
 }
 
 /// Write the k-mers of a layer: the texts of its pieces, where they begin, and where each k-mer is. Bytes written.
-pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces) -> Result<u64> {
+pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, threads: Threads) -> Result<u64> {
     let k = place.lengths.k;
     let (bases, count) = (pieces.bases.len(), pieces.len());
-    let tables = lookup::build::<W>(pieces, k);
+    let tables = lookup::build::<W>(pieces, k, threads)?;
     let mut writer = Writer::create(path, Kind::Kmers, place, 7)?;
     let numbers = [bases, count, bases - count * (k - 1)].map(|number| number as u64);
     writer.section(bytemuck::cast_slice(&numbers))?;

@@ -8,7 +8,8 @@ use bdrun_worker::Communicator;
 use crate::error::{Error, Result};
 use crate::exchange::{Outgoing, exchange};
 use crate::pieces::{Border, Found, NO_END, Pieces};
-use crate::word::Word;
+use crate::sequence::word::Word;
+use crate::threads::Threads;
 
 /// Where an end leads: rank in the upper half, end in the lower.
 pub type Link = u64;
@@ -20,12 +21,16 @@ pub const EMPTY: Link = 1 << 31;
 pub const CLOSED: Link = u64::MAX;
 
 /// The pieces, and the link of every end.
-pub fn links<W: Word>(comm: &Communicator, found: Result<Found<W>>) -> Result<(Pieces, Vec<Link>)> {
+pub fn links<W: Word>(
+    comm: &Communicator,
+    found: Result<Found<W>>,
+    threads: Threads,
+) -> Result<(Pieces, Vec<Link>)> {
     let size = comm.size();
     let mut kept = None;
-    let outgoing = found.map(|Found { pieces, own, ghosts }| {
+    let outgoing = found.and_then(|Found { pieces, own, ghosts }| {
         let with_text = 2 * pieces.len() as u32;
-        let (own, ghosts) = (sorted(own, size), sorted(ghosts, size));
+        let (own, ghosts) = (sorted(own, size, threads)?, sorted(ghosts, size, threads)?);
         let mut outgoing = Outgoing::new(size);
         for list in [&ghosts, &own] {
             // The length of each list, so that both sides can check that they agree.
@@ -40,7 +45,7 @@ pub fn links<W: Word>(comm: &Communicator, found: Result<Found<W>>) -> Result<(P
             }
         }
         kept = Some((own, ghosts, pieces));
-        outgoing
+        Ok(outgoing)
     });
     let incoming = exchange(comm, outgoing)?;
     let (own, ghosts, pieces) = kept.ok_or_else(|| Error::Internal("no list of borders".into()))?;
@@ -71,7 +76,7 @@ fn take_list(words: &[u32]) -> Result<(&[u32], &[u32])> {
 }
 
 /// Sorted by rank and k-mer, each k-mer once: with its end, if it has one.
-fn sorted<W: Word>(borders: Vec<Border<W>>, size: usize) -> Vec<Border<W>> {
+fn sorted<W: Word>(borders: Vec<Border<W>>, size: usize, threads: Threads) -> Result<Vec<Border<W>>> {
     // By rank first, with counters: what is left to sort are lists of a few hundred.
     let mut ends = vec![0usize; size + 1];
     for border in &borders {
@@ -80,7 +85,7 @@ fn sorted<W: Word>(borders: Vec<Border<W>>, size: usize) -> Vec<Border<W>> {
     for rank in 0..size {
         ends[rank + 1] += ends[rank];
     }
-    let Some(&any) = borders.first() else { return borders };
+    let Some(&any) = borders.first() else { return Ok(borders) };
     let mut ordered = vec![any; borders.len()];
     let mut next = ends.clone();
     for border in borders {
@@ -89,10 +94,11 @@ fn sorted<W: Word>(borders: Vec<Border<W>>, size: usize) -> Vec<Border<W>> {
         *at += 1;
     }
     for rank in 0..size {
-        ordered[ends[rank]..ends[rank + 1]].sort_unstable_by_key(|border| (border.kmer, border.end));
+        let list = &mut ordered[ends[rank]..ends[rank + 1]];
+        threads.sort_unstable_by_key(list, |border| (border.kmer, border.end))?;
     }
     ordered.dedup_by_key(|border| (border.rank, border.kmer));
-    ordered
+    Ok(ordered)
 }
 
 /// The part of each rank.

@@ -1,16 +1,16 @@
 //! The index phase's messages: super-k-mers to their partitions, in bounded rounds.
 //!
-//! Every rank gathers at most a [window](crate::window) of bytes, then all exchange. A rank whose input is at an end
+//! Every rank gathers at most a [window](crate::superkmer::window) of bytes, then all exchange. A rank whose input is at an end
 //! takes part until nobody has more. Whether a rank has more, or has failed, travels with the data, so that no round is
 //! spent on it.
 
 use bdrun_worker::Communicator;
 
-use crate::cut::Sink;
 use crate::error::{Error, Result, agree};
-use crate::minimizer::Partitions;
-use crate::store::Store;
-use crate::window::Window;
+use crate::sequence::minimizer::Partitions;
+use crate::superkmer::cut::Sink;
+use crate::superkmer::store::Store;
+use crate::superkmer::window::Window;
 
 const MORE: u8 = 0;
 const DONE: u8 = 1;

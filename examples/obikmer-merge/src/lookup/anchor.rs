@@ -10,8 +10,8 @@
 
 use std::ops::Range;
 
-use crate::kmer::Oriented;
-use crate::word::Word;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::word::Word;
 
 /// Length of the anchors: odd, so that none is its own reverse complement, and no longer than makes them rare in large
 /// genomes, since shorter ones are shared by more k-mers.
@@ -110,7 +110,7 @@ pub fn for_each_run(hashes: &[u32], width: usize, mut each: impl FnMut(usize, Ra
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::minimizer::order;
+    use crate::sequence::minimizer::order;
 
     #[test]
     fn lengths_are_odd_and_fit() {

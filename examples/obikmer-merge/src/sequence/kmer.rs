@@ -1,7 +1,7 @@
-//! k-mers as [words](crate::word): two bits per base (A = 0, C = 1, G = 2, T = 3).
+//! k-mers as [words](crate::sequence::word): two bits per base (A = 0, C = 1, G = 2, T = 3).
 
 use crate::error::{Error, Result};
-use crate::word::Word;
+use crate::sequence::word::Word;
 
 /// The code of a letter that breaks every k-mer.
 pub const BREAK: u8 = 4;

@@ -7,10 +7,10 @@
 //! A super-k-mer on the wire: a little-endian `u16` (low 12 bits: number of k-mers; then the four bits below), and
 //! its bases, packed.
 
-use crate::kmer::{BREAK, Lengths};
-use crate::minimizer::{Partitions, Windows};
-use crate::packed;
-use crate::simd::{self, Level};
+use crate::sequence::kmer::{BREAK, Lengths};
+use crate::sequence::minimizer::{Partitions, Windows};
+use crate::sequence::packed;
+use crate::sequence::simd::{self, Level};
 
 /// The first k-mer's left junction lies in another partition.
 pub const LEFT_FOREIGN: u16 = 1 << 12;

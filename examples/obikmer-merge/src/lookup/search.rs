@@ -2,20 +2,20 @@
 //!
 //! A look-up touches memory at five places that depend on one another: the bounds of a bucket, its entries, the text
 //! and the bounds of pieces there, the runs of sets there, their numbers. Done one after another that is five cache
-//! misses. So each k-mer (or, along a sequence, each run of k-mers with one anchor) goes through stages, [`APART`] others
+//! misses. So each k-mer (or, along a sequence, each run of k-mers with one anchor) goes through stages, `APART` others
 //! between each two.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::anchor::{self, Anchor};
 use crate::error::{Error, Result};
 use crate::index::Index;
-use crate::kmer::{BREAK, CODE, Lengths, Oriented};
 use crate::layer::{Layer, View};
 use crate::lookup::Hit;
-use crate::minimizer::{self, Windows, partition};
-use crate::word::Word;
+use crate::lookup::anchor::{self, Anchor};
+use crate::sequence::kmer::{BREAK, CODE, Lengths, Oriented};
+use crate::sequence::minimizer::{self, Windows, partition};
+use crate::sequence::word::Word;
 
 /// Look-ups between two stages of one.
 const APART: usize = 8;

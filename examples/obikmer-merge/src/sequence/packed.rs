@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::word::Word;
+use crate::sequence::word::Word;
 
 /// Bytes for `bases` bases.
 #[inline]
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn packs_and_reads_at_every_offset() {
-        let codes: Vec<u8> = (0..300u64).map(|i| (crate::minimizer::order(i) & 3) as u8).collect();
+        let codes: Vec<u8> = (0..300u64).map(|i| (crate::sequence::minimizer::order(i) & 3) as u8).collect();
         let mut packed = Packed::default();
         for part in codes.chunks(7) {
             packed.push(part);
@@ -319,12 +319,13 @@ mod tests {
 
     #[test]
     fn texts_are_cut_turned_appended_and_written() {
-        let codes: Vec<u8> = (0..300u64).map(|i| (crate::minimizer::order(i) & 3) as u8).collect();
+        let codes: Vec<u8> = (0..300u64).map(|i| (crate::sequence::minimizer::order(i) & 3) as u8).collect();
         let mut packed = Packed::default();
         packed.push(&codes);
         let (mut grown, mut expected, mut taken) = (Packed::default(), Vec::new(), Vec::new());
         for i in 0..2000u64 {
-            let random = |j: u64, n: usize| (crate::minimizer::order(i * 8 + j) % n as u64) as usize;
+            let random =
+                |j: u64, n: usize| (crate::sequence::minimizer::order(i * 8 + j) % n as u64) as usize;
             let at = random(0, 150);
             let len = [1, 9, 31, 32, 33, 70, 150][random(1, 7)] - random(2, 2);
             let mut text = Text::new(packed.bytes(), at, len);

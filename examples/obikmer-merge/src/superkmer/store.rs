@@ -1,12 +1,15 @@
 //! What a partition received: super-k-mers by virtual partition and source, in the buffers they came in.
 
-use crate::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+
 use crate::error::{Error, Result};
 use crate::graph::Record;
-use crate::kmer::Oriented;
-use crate::packed;
-use crate::window::Section;
-use crate::word::Word;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
+use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
+use crate::superkmer::window::Section;
 
 /// The left junction, in the direction of the canonical text, lies in this virtual partition.
 pub const LOCAL_LEFT: u8 = 1;
@@ -27,8 +30,8 @@ struct Came {
 
 /// A buffer, and how many of its sections have not been drained.
 struct Buffer {
-    bytes: Vec<u8>,
-    left: usize,
+    bytes: RwLock<Vec<u8>>,
+    left: AtomicUsize,
 }
 
 /// What a virtual partition has.
@@ -40,13 +43,12 @@ pub struct Totals {
     pub kmers: u64,
 }
 
-/// Super-k-mers by virtual partition.
+/// Super-k-mers as they come.
 pub struct Store {
     k: usize,
     sources: usize,
     buffers: Vec<Buffer>,
     sections: Vec<Came>,
-    sorted: bool,
     totals: Vec<Totals>,
 }
 
@@ -54,7 +56,7 @@ impl Store {
     /// For k-mers of this length, so many sources and so many virtual partitions.
     pub fn new(k: usize, sources: usize, subs: usize) -> Self {
         let totals = vec![Totals::default(); subs];
-        Self { k, sources, buffers: Vec::new(), sections: Vec::new(), sorted: true, totals }
+        Self { k, sources, buffers: Vec::new(), sections: Vec::new(), totals }
     }
 
     /// K-mers, repeats included.
@@ -70,11 +72,6 @@ impl Store {
     /// Number of virtual partitions.
     pub fn subs(&self) -> usize {
         self.totals.len()
-    }
-
-    /// What one of them has, drained or not.
-    pub fn totals(&self, sub: usize) -> Totals {
-        self.totals[sub]
     }
 
     /// Keep what came: messages of so many bytes each, the first `skip` of each something else. Fails where a message
@@ -102,8 +99,7 @@ impl Store {
         }
         let left = self.sections.len() - before;
         if left > 0 {
-            self.buffers.push(Buffer { bytes, left });
-            self.sorted = false;
+            self.buffers.push(Buffer { bytes: RwLock::new(bytes), left: AtomicUsize::new(left) });
         }
         Ok(())
     }
@@ -135,25 +131,49 @@ impl Store {
         Ok(())
     }
 
+    /// All have come.
+    pub fn sorted(self) -> Sorted {
+        let Self { k, buffers, mut sections, totals, .. } = self;
+        // Stable: they stand in the order they came.
+        sections.sort_by_key(|s| (s.sub, s.source));
+        let drained = totals.iter().map(|_| AtomicBool::new(false)).collect();
+        Sorted { k, buffers, sections, totals, drained }
+    }
+}
+
+/// Super-k-mers by virtual partition, to be drained by one thread or several.
+pub struct Sorted {
+    k: usize,
+    buffers: Vec<Buffer>,
+    sections: Vec<Came>,
+    totals: Vec<Totals>,
+    drained: Vec<AtomicBool>,
+}
+
+impl Sorted {
+    /// K-mers, repeats included, drained or not.
+    pub fn kmers(&self) -> u64 {
+        self.totals.iter().map(|t| t.kmers).sum()
+    }
+
+    /// What a virtual partition has, drained or not.
+    pub fn totals(&self, sub: usize) -> Totals {
+        self.totals[sub]
+    }
+
     /// Every super-k-mer of a virtual partition with its source, in ascending order of source, and within one in the order
     /// they came. Each can be drained once. A buffer is freed when nothing in it is
     /// left.
-    pub fn drain(&mut self, sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
-        if !self.sorted {
-            // Stable: they stand in the order they came.
-            self.sections.sort_by_key(|s| (s.sub, s.source));
-            self.sorted = true;
+    pub fn drain(&self, sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
+        if self.drained[sub].swap(true, Ordering::Relaxed) {
+            return;
         }
         let begin = self.sections.partition_point(|s| (s.sub as usize) < sub);
         let end = self.sections.partition_point(|s| s.sub as usize <= sub);
-        for section in &mut self.sections[begin..end] {
-            // One that was drained has no bytes any more.
-            let len = std::mem::take(&mut section.len) as usize;
-            if len == 0 {
-                continue;
-            }
-            let buffer = &mut self.buffers[section.buffer as usize];
-            let mut rest = &buffer.bytes[section.begin as usize..][..len];
+        for section in &self.sections[begin..end] {
+            let buffer = &self.buffers[section.buffer as usize];
+            let bytes = buffer.bytes.read().unwrap_or_else(PoisonError::into_inner);
+            let mut rest = &bytes[section.begin as usize..][..section.len as usize];
             while let [a, b, body @ ..] = rest {
                 let header = u16::from_le_bytes([*a, *b]);
                 let kmers = usize::from(header) & MAX_KMERS;
@@ -161,9 +181,9 @@ impl Store {
                 each(section.source, Record { flags: header & !(MAX_KMERS as u16), kmers, bases });
                 rest = more;
             }
-            buffer.left -= 1;
-            if buffer.left == 0 {
-                buffer.bytes = Vec::new();
+            drop(bytes);
+            if buffer.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                *buffer.bytes.write().unwrap_or_else(PoisonError::into_inner) = Vec::new();
             }
         }
     }

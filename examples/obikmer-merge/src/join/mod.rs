@@ -11,7 +11,7 @@
 //! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer, in the
 //! receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours, always.
 //!
-//! When few are left, the [remainder](crate::remainder) goes in three exchanges more.
+//! When few are left, the [remainder](remainder) goes in three exchanges more.
 //!
 //! How many linked ends will be left after an exchange is known before it, from what stays and what the messages close,
 //! so that none is spent on learning that all is done.
@@ -19,15 +19,18 @@
 //! What a rank holds: 20 bytes and its bases (2 bits each) for each chain that is left, and two bits for each piece it
 //! began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of two rounds.
 
+pub mod border;
+pub mod remainder;
+
 use bdrun_worker::Communicator;
 
-use crate::border::{CLOSED, EMPTY, Link};
 use crate::error::{Error, Result};
 use crate::exchange::{Counted, Incoming, exchange};
-use crate::minimizer::order;
-use crate::packed::{Packed, Text, words_for};
+use crate::join::border::{CLOSED, EMPTY, Link};
 use crate::pieces::Pieces;
-use crate::remainder::{self, Place};
+use crate::sequence::minimizer::order;
+use crate::sequence::packed::{Packed, Text, words_for};
+use remainder::Place;
 
 /// Bits of a rank in a message; the k-mers are above it.
 const RANK_BITS: u32 = 20;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::{Context, Error, Result};
-use crate::simd;
+use crate::sequence::simd;
 
 /// Bytes read at a time: they stay in the cache until they are cut.
 const BLOCK: u64 = 128 << 10;

@@ -2,9 +2,12 @@
 //!
 //! Two arrays: where each bucket's entries begin, and the entries. An entry is a `u32`: in its lower bits, as many as any
 //! position needs, the position; in the others the lowest bits of the mixed hash, which keep nearly all foreign
-//! entries of a bucket from being followed. With [`LOAD`] entries to a bucket both together are 4.5 bytes an entry.
+//! entries of a bucket from being followed. With `LOAD` entries to a bucket both together are 4.5 bytes an entry.
 //!
 //! Nothing in the arrays is trusted: what is damaged gives wrong candidates or none.
+
+use crate::error::Result;
+use crate::threads::Threads;
 
 /// Mean entries of a bucket: eight of them lie in one or two cache lines.
 const LOAD: usize = 8;
@@ -35,7 +38,7 @@ pub fn item(hash: u32, position: u32) -> u64 {
 }
 
 /// What [`build`] made.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Built {
     /// Where each bucket's entries begin; one more for the end.
     pub offsets: Vec<u32>,
@@ -45,33 +48,75 @@ pub struct Built {
     pub refused: Vec<u64>,
 }
 
+/// The buckets of one thread: it goes through all items, and does with its own what would otherwise be done with all.
+struct Part<'a> {
+    /// The number of its first bucket.
+    first: usize,
+    /// Of each of its buckets: a count, and later where the next entry goes.
+    offsets: &'a mut [u32],
+    /// Where its entries begin, and they themselves.
+    begin: u32,
+    entries: &'a mut [u32],
+}
+
 /// A table of [`item`]s, fewer than 2^32, those of a bucket in the order given. Buckets with more than `limit` are left empty.
-pub fn build(items: &[u64], position_bits: u32, limit: u32) -> Built {
+///
+/// # Errors
+/// Threads cannot be started.
+pub fn build(items: &[u64], position_bits: u32, limit: u32, threads: Threads) -> Result<Built> {
     let buckets = items.len().div_ceil(LOAD);
     let mut offsets = vec![0u32; buckets + 1];
     let of = |item: u64| bucket(mix((item >> 32) as u32), buckets);
-    for &item in items {
-        offsets[of(item)] += 1;
-    }
+    let parts = split(&mut offsets, threads).into_iter();
+    let count = |part: Part<'_>| {
+        for &item in items {
+            if let Some(count) = part.offsets.get_mut(of(item).wrapping_sub(part.first)) {
+                *count += 1;
+            }
+        }
+    };
+    threads.in_order(parts, count, |()| Ok(()))?;
     let (mut end, mut any) = (0, false);
-    for count in &mut offsets {
-        let refused = *count > limit;
-        any |= refused;
-        // Entries are put in from the end of their bucket on; a refused one is marked by an end beyond all.
-        end += if refused { 0 } else { *count };
-        *count = if refused { u32::MAX } else { end };
+    let mut parts = split(&mut offsets, threads);
+    for part in &mut parts {
+        part.begin = end;
+        for count in &mut *part.offsets {
+            let refused = *count > limit;
+            any |= refused;
+            // Entries are put in from the end of their bucket on; a refused one is marked by an end beyond all.
+            end += if refused { 0 } else { *count };
+            *count = if refused { u32::MAX } else { end };
+        }
     }
     let mut built = Built { entries: vec![0u32; end as usize], ..Built::default() };
-    if any {
-        built.refused = items.iter().copied().filter(|&item| offsets[of(item)] == u32::MAX).collect();
+    let mut rest = &mut built.entries[..];
+    for part in parts.iter_mut().rev() {
+        (rest, part.entries) = rest.split_at_mut(part.begin as usize);
     }
-    for &item in items.iter().rev() {
-        let mixed = mix((item >> 32) as u32);
-        let place = &mut offsets[bucket(mixed, buckets)];
-        if *place != u32::MAX {
-            *place -= 1;
-            built.entries[*place as usize] = item as u32 | mixed.checked_shl(position_bits).unwrap_or(0);
+    let put = |part: Part<'_>| {
+        let mut refused = Vec::new();
+        for (number, &item) in items.iter().enumerate().rev() {
+            let mixed = mix((item >> 32) as u32);
+            match part.offsets.get_mut(bucket(mixed, buckets).wrapping_sub(part.first)) {
+                None => {}
+                Some(&mut u32::MAX) => refused.push(number as u32),
+                Some(place) => {
+                    *place -= 1;
+                    part.entries[(*place - part.begin) as usize] =
+                        item as u32 | mixed.checked_shl(position_bits).unwrap_or(0);
+                }
+            }
         }
+        refused
+    };
+    let mut refused = Vec::new();
+    threads.in_order(parts, put, |numbers| {
+        refused.extend(numbers);
+        Ok(())
+    })?;
+    if any {
+        refused.sort_unstable();
+        built.refused = refused.into_iter().map(|number| items[number as usize]).collect();
     }
     // A refused bucket begins where the next one does.
     let mut next = end;
@@ -82,7 +127,19 @@ pub fn build(items: &[u64], position_bits: u32, limit: u32) -> Built {
         next = *offset;
     }
     built.offsets = offsets;
-    built
+    Ok(built)
+}
+
+/// A part for each thread.
+fn split(mut offsets: &mut [u32], threads: Threads) -> Vec<Part<'_>> {
+    let ranges = threads.ranges(offsets.len());
+    ranges
+        .map(|range| {
+            let (mine, rest) = std::mem::take(&mut offsets).split_at_mut(range.len());
+            offsets = rest;
+            Part { first: range.start, offsets: mine, begin: 0, entries: &mut [] }
+        })
+        .collect()
 }
 
 /// A table as stored.
@@ -130,7 +187,7 @@ impl<'a> Table<'a> {
     /// Have the bounds of a hash's bucket brought near.
     #[inline]
     pub fn prefetch_bounds(&self, hash: u32) {
-        crate::prefetch::read(self.offsets, self.at(hash));
+        crate::lookup::prefetch::read(self.offsets, self.at(hash));
     }
 
     /// Have a bucket's entries brought near; its bounds should be.
@@ -138,8 +195,8 @@ impl<'a> Table<'a> {
     pub fn prefetch_bucket(&self, hash: u32) {
         let at = self.at(hash);
         if let Some(bounds) = self.offsets.get(at..at + 2) {
-            crate::prefetch::read(self.entries, bounds[0] as usize);
-            crate::prefetch::read(self.entries, (bounds[1] as usize).wrapping_sub(1));
+            crate::lookup::prefetch::read(self.entries, bounds[0] as usize);
+            crate::lookup::prefetch::read(self.entries, (bounds[1] as usize).wrapping_sub(1));
         }
     }
 }
@@ -147,7 +204,7 @@ impl<'a> Table<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::minimizer::order;
+    use crate::sequence::minimizer::order;
 
     #[test]
     fn every_item_is_found_or_refused() {
@@ -161,7 +218,11 @@ mod tests {
         ] {
             let items: Vec<u64> =
                 (0..count).map(|i| item((order(order(i) % values) >> 32) as u32, i as u32)).collect();
-            let built = build(&items, bits, limit);
+            let built = build(&items, bits, limit, Threads::ONE).expect("built");
+            for threads in [2, 3, 8] {
+                let same = build(&items, bits, limit, Threads::new(threads)).expect("built");
+                assert_eq!(same, built, "{count} items by {threads} threads");
+            }
             assert_eq!(built.entries.len() + built.refused.len(), items.len());
             assert!(built.refused.is_sorted_by_key(|&item| item as u32));
             assert!(values < 5000 || built.refused.is_empty());

@@ -1,4 +1,4 @@
-//! Where pieces begin in a text of pieces back to back: half a byte for every [`span`] bases.
+//! Where pieces begin in a text of pieces back to back: half a byte for every `span` bases.
 //!
 //! A span is no longer than the shortest piece, so that at most one piece begins in it: half a byte holds where, or that
 //! none does. That costs 0.27 bits per base (a bit per base would cost one, a `u32` per piece of 39 bases 0.82), can be
@@ -73,7 +73,7 @@ impl<'a> Bounds<'a> {
     /// Have the bytes for a base brought near.
     #[inline]
     pub fn prefetch(&self, at: usize) {
-        crate::prefetch::read(self.bytes, split(at, self.k).0 / 2);
+        crate::lookup::prefetch::read(self.bytes, split(at, self.k).0 / 2);
     }
 
     /// Every piece as its range of bases, in order.
@@ -92,7 +92,7 @@ impl<'a> Bounds<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::minimizer::order;
+    use crate::sequence::minimizer::order;
 
     #[test]
     fn bounds_are_those_of_the_pieces() {

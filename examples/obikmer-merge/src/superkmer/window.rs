@@ -8,9 +8,9 @@
 //! A message: a byte of status, then sections of one source and one virtual partition of the receiver, in ascending
 //! order of the latter: `u32` source, `u32` bytes, `u16` virtual partition, little-endian; then super-k-mers.
 
-use crate::cut::{MAX_KMERS, encoded_len};
-use crate::minimizer::Partitions;
-use crate::packed;
+use crate::sequence::minimizer::Partitions;
+use crate::sequence::packed;
+use crate::superkmer::cut::{MAX_KMERS, encoded_len};
 
 /// Bytes of a section's header.
 pub const SECTION: usize = 10;

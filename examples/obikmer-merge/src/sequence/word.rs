@@ -136,7 +136,8 @@ mod tests {
 
     fn reverse_complement_by_definition<W: Word>() {
         for len in 1..=W::BITS / 2 {
-            let text: Vec<u8> = (0..len as u64).map(|i| crate::minimizer::order(i + 7) as u8 & 3).collect();
+            let text: Vec<u8> =
+                (0..len as u64).map(|i| crate::sequence::minimizer::order(i + 7) as u8 & 3).collect();
             let word = W::from_codes(&text);
             assert_eq!(codes(word, len), text);
             assert_eq!(word & W::mask(len), word);

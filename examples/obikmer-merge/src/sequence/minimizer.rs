@@ -16,9 +16,9 @@
 //! those of its two junctions, so that a k-mer whose junctions lie in different partitions is owned by one of the two:
 //! the partition follows from the hash, so their hashes differ.
 
-use crate::kmer::Lengths;
-use crate::simd::{self, Level};
-use crate::word::Word;
+use crate::sequence::kmer::Lengths;
+use crate::sequence::simd::{self, Level};
+use crate::sequence::word::Word;
 
 /// Virtual partitions of a job, at least: so that each has few enough k-mers for its tables to fit into the cache.
 const VIRTUAL: usize = 2048;

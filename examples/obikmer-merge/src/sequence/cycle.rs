@@ -33,7 +33,7 @@ pub fn canonical(circle: &[u8], k: usize) -> Vec<u8> {
         text[begin..].iter().chain(text).copied().take(n).collect()
     };
     let mut reverse = circle.to_vec();
-    crate::packed::reverse_complement(&mut reverse);
+    crate::sequence::packed::reverse_complement(&mut reverse);
     let smaller = rotated(circle).min(rotated(&reverse));
     smaller.iter().cycle().copied().take(n + k - 1).collect()
 }
@@ -47,9 +47,9 @@ mod tests {
         for seed in 0..3000u64 {
             let n = 1 + (seed % 9) as usize;
             let text: Vec<u8> =
-                (0..n as u64).map(|i| (crate::minimizer::order(seed * 64 + i) % 3) as u8).collect();
+                (0..n as u64).map(|i| (crate::sequence::minimizer::order(seed * 64 + i) % 3) as u8).collect();
             let mut reverse = text.clone();
-            crate::packed::reverse_complement(&mut reverse);
+            crate::sequence::packed::reverse_complement(&mut reverse);
             let naive = [&text, &reverse]
                 .iter()
                 .flat_map(|t| (0..n).map(|r| [&t[r..], &t[..r]].concat()))

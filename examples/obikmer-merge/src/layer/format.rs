@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::error::{Context, Error, Result};
-use crate::kmer::Lengths;
+use crate::sequence::kmer::Lengths;
 
 const MAGIC: [u8; 8] = *b"OBIKMER\0";
 const VERSION: u32 = 2;

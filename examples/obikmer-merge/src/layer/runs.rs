@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{Mapped, Writer};
+use crate::layer::format::{Mapped, Writer};
 
 /// Bytes of a set's number, if there are `count` sets.
 #[inline]
@@ -119,14 +119,14 @@ impl<'a> Runs<'a> {
     /// Have what tells a position's run brought near.
     #[inline]
     pub fn prefetch(&self, position: u32) {
-        crate::prefetch::read(self.firsts, position as usize / 256);
+        crate::lookup::prefetch::read(self.firsts, position as usize / 256);
     }
 
     /// Have its run brought near; what [`prefetch`](Self::prefetch) asks for should be.
     #[inline]
     pub fn prefetch_run(&self, position: u32) {
         if let Some(&first) = self.firsts.get(position as usize / 256) {
-            crate::prefetch::read(self.bytes, first as usize * (1 + self.width));
+            crate::lookup::prefetch::read(self.bytes, first as usize * (1 + self.width));
         }
     }
 
@@ -143,9 +143,9 @@ impl<'a> Runs<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{Kind, Place};
-    use crate::kmer::Lengths;
-    use crate::minimizer::order;
+    use crate::layer::format::{Kind, Place};
+    use crate::sequence::kmer::Lengths;
+    use crate::sequence::minimizer::order;
 
     #[test]
     fn every_position_has_the_set_of_its_run() {

@@ -1,5 +1,9 @@
 //! What there is to read, and who reads it: rank 0 looks at the inputs and shares the work out by bytes.
 
+pub mod fasta;
+pub mod read;
+pub mod records;
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
@@ -9,17 +13,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
-use crate::kmer::Lengths;
-use crate::{layer, records};
+use crate::layer;
+use crate::sequence::kmer::Lengths;
 
 /// The genomes bundled with this crate.
 pub static BUNDLED: [(&str, &[u8]); 6] = [
-    ("ELS37.fa.gz", include_bytes!("../data/hpylori6/ELS37.fa.gz")),
-    ("G27.fa.gz", include_bytes!("../data/hpylori6/G27.fa.gz")),
-    ("Gambia94_24.fa.gz", include_bytes!("../data/hpylori6/Gambia94_24.fa.gz")),
-    ("Puno120.fa.gz", include_bytes!("../data/hpylori6/Puno120.fa.gz")),
-    ("SJM180.fa.gz", include_bytes!("../data/hpylori6/SJM180.fa.gz")),
-    ("SJM180_contigs.fa.gz", include_bytes!("../data/hpylori6/SJM180_contigs.fa.gz")),
+    ("ELS37.fa.gz", include_bytes!("../../data/hpylori6/ELS37.fa.gz")),
+    ("G27.fa.gz", include_bytes!("../../data/hpylori6/G27.fa.gz")),
+    ("Gambia94_24.fa.gz", include_bytes!("../../data/hpylori6/Gambia94_24.fa.gz")),
+    ("Puno120.fa.gz", include_bytes!("../../data/hpylori6/Puno120.fa.gz")),
+    ("SJM180.fa.gz", include_bytes!("../../data/hpylori6/SJM180.fa.gz")),
+    ("SJM180_contigs.fa.gz", include_bytes!("../../data/hpylori6/SJM180_contigs.fa.gz")),
 ];
 
 /// Something one rank reads from beginning to end.
@@ -193,7 +197,7 @@ impl Inputs {
     pub fn add_layers(&mut self, index: Index, first: u32, layers: std::ops::Range<usize>) -> Result<()> {
         for layer in layers {
             for partition in 0..index.meta.partitions {
-                let path = layer::path(&index.dir, layer, partition, crate::format::Kind::Kmers);
+                let path = layer::path(&index.dir, layer, partition, crate::layer::format::Kind::Kmers);
                 let bytes =
                     std::fs::metadata(&path).context(|| format!("cannot open {}", path.display()))?.len();
                 self.units.push((Unit::Layer { index: self.indexes.len(), layer, partition }, bytes));
@@ -250,8 +254,12 @@ impl Inputs {
             Unit::Bundled { which } => BUNDLED[*which].1.len() as u64,
             Unit::Whole { file, .. } => std::fs::metadata(&self.files[*file]).map_or(0, |m| m.len()),
             Unit::Layer { index, layer, partition } => {
-                let path =
-                    layer::path(&self.indexes[*index].0.dir, *layer, *partition, crate::format::Kind::Kmers);
+                let path = layer::path(
+                    &self.indexes[*index].0.dir,
+                    *layer,
+                    *partition,
+                    crate::layer::format::Kind::Kmers,
+                );
                 std::fs::metadata(path).map_or(0, |m| m.len())
             }
         }

@@ -1,21 +1,30 @@
 //! Where a k-mer lies in the texts of a partition's pieces, or that it does not.
 //!
-//! A table of the [anchors](crate::anchor) of all k-mers: for each run of consecutive k-mers with the same occurrence of
+//! A table of the [anchors](crate::lookup::anchor) of all k-mers: for each run of consecutive k-mers with the same occurrence of
 //! their anchor, the position of that occurrence. A k-mer is looked up by the hash of its own anchor: at each
 //! position found, the text is compared with the k-mer, in both directions, and must lie within one piece. So the
 //! answer is exact, and no k-mer is stored but in the texts.
 //!
-//! An anchor that occurs at very many places would make its k-mers slow to find: buckets of more than [`CROWDED`] entries
+//! An anchor that occurs at very many places would make its k-mers slow to find: buckets of more than `CROWDED` entries
 //! are left empty, and their k-mers go, one by one, into a second table by the hash of the k-mer itself.
 
-use crate::anchor::{self, Anchor};
-use crate::bounds::Bounds;
-use crate::kmer::Oriented;
-use crate::minimizer::order;
-use crate::packed;
+pub mod anchor;
+pub mod prefetch;
+pub mod search;
+pub mod table;
+
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::layer::bounds::Bounds;
 use crate::pieces::Pieces;
-use crate::table::{self, Built, Table};
-use crate::word::Word;
+use crate::sequence::kmer::Oriented;
+use crate::sequence::minimizer::order;
+use crate::sequence::packed;
+use crate::sequence::word::Word;
+use crate::threads::Threads;
+use anchor::Anchor;
+use table::{Built, Table};
 
 /// More entries than this are too many for a bucket; the mean is eight.
 const CROWDED: u32 = 64;
@@ -37,15 +46,44 @@ pub struct Tables {
     pub kmers: Built,
 }
 
+/// Pieces whose anchors one thread finds at a time, if there are several threads.
+const TOGETHER: usize = 1 << 14;
+
 /// Build the tables of these pieces.
-pub fn build<W: Word>(pieces: &Pieces, k: usize) -> Tables {
-    let (m, bases) = (anchor::len(k), pieces.bases.bytes());
+///
+/// # Errors
+/// Threads cannot be started.
+pub fn build<W: Word>(pieces: &Pieces, k: usize, threads: Threads) -> Result<Tables> {
     let bits = table::position_bits(pieces.bases.len());
     // About two entries for a piece of zymo13's length, and one for every (k − m) / 2 k-mers of longer ones.
     let kmers = pieces.bases.len().saturating_sub(pieces.len() * (k - 1));
-    let mut items = Vec::with_capacity(pieces.len() + 2 * kmers / (k - m + 1));
+    let mut items = Vec::with_capacity(pieces.len() + 2 * kmers / (k - anchor::len(k) + 1));
+    if threads == Threads::ONE {
+        anchors(pieces, k, 0..pieces.len(), &mut items);
+    } else {
+        let parts = (0..pieces.len()).step_by(TOGETHER);
+        let work = |first: usize| {
+            let mut items = Vec::new();
+            anchors(pieces, k, first..(first + TOGETHER).min(pieces.len()), &mut items);
+            items
+        };
+        threads.in_order(parts, work, |part| {
+            items.extend(part);
+            Ok(())
+        })?;
+    }
+    let mut anchors = table::build(&items, bits, CROWDED, threads)?;
+    drop(items);
+    let crowded = std::mem::take(&mut anchors.refused);
+    let kmers = table::build(&kmers_at::<W>(pieces, k, &crowded), bits, u32::MAX, Threads::ONE)?;
+    Ok(Tables { anchors, kmers })
+}
+
+/// Append the anchors of some pieces, as items.
+fn anchors(pieces: &Pieces, k: usize, range: Range<usize>, items: &mut Vec<u64>) {
+    let (m, bases) = (anchor::len(k), pieces.bases.bytes());
     let mut hashes = Vec::new();
-    for piece in pieces.starts.windows(2) {
+    for piece in pieces.starts[range.start..=range.end].windows(2) {
         hashes.clear();
         let (start, rest) = (piece[0] as usize, piece[0] as usize + m - 1);
         let first = if m > 1 { packed::word(bases, start, m - 1) } else { 0 };
@@ -73,11 +111,6 @@ pub fn build<W: Word>(pieces: &Pieces, k: usize) -> Tables {
             items.truncate(kept);
         }
     }
-    let mut anchors = table::build(&items, bits, CROWDED);
-    drop(items);
-    let crowded = std::mem::take(&mut anchors.refused);
-    let kmers = table::build(&kmers_at::<W>(pieces, k, &crowded), bits, u32::MAX);
-    Tables { anchors, kmers }
 }
 
 /// The k-mers whose first anchor, in the direction of the text, lies at one of these places; as items.
@@ -141,7 +174,7 @@ impl<'a> Lookup<'a> {
         let bucket = self.anchors.bucket(anchor.hash);
         for at in self.anchors.positions(bucket, anchor.hash).take(MOST) {
             let at = at.saturating_sub(anchor.offset) as usize;
-            crate::prefetch::read(self.text, at / 4);
+            crate::lookup::prefetch::read(self.text, at / 4);
             self.bounds.prefetch(at);
         }
     }
@@ -201,7 +234,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::bounds;
+    use crate::layer::bounds;
 
     /// Codes with much or little repetition in them.
     fn codes(seed: u64, len: usize) -> Vec<u8> {
@@ -252,7 +285,8 @@ mod tests {
     /// Every k-mer is found where it is; its neighbours, those across two pieces, and random ones only if they are there.
     /// Tells whether there were crowded anchors.
     fn check<W: Word>(seed: u64, k: usize, (pieces, kmers): (Pieces, Vec<W>)) -> bool {
-        let Tables { anchors, kmers: crowded } = build::<W>(&pieces, k);
+        let threads = Threads::new(1 + seed as usize % 3);
+        let Tables { anchors, kmers: crowded } = build::<W>(&pieces, k, threads).expect("built");
         let bits = table::position_bits(pieces.bases.len());
         let encoded = bounds::encode(&pieces.starts, k);
         let lookup = Lookup::new(

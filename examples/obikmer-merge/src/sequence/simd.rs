@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-use crate::kmer::BREAK;
-use crate::word::Word;
+use crate::sequence::kmer::BREAK;
+use crate::sequence::word::Word;
 
 /// An instruction set this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ for_each_level! {
         for (hash, ((&f, &g), (&q, &r))) in out.iter_mut().zip(places) {
             let forward = u32::from(f) << (2 * more) | u32::from(g);
             let reverse = u32::from(r) << (2 * more) | u32::from(q);
-            *hash = crate::minimizer::order32(forward.min(reverse));
+            *hash = crate::sequence::minimizer::order32(forward.min(reverse));
         }
     }
 
@@ -141,14 +141,14 @@ for_each_level! {
         for (hash, ((&f, &g), (&q, &r))) in out.iter_mut().zip(places) {
             let forward = u32::from(f) << (2 * more) | u32::from(g);
             let reverse = u32::from(r) << (2 * more) | u32::from(q);
-            *hash = crate::minimizer::order32(forward.min(reverse));
+            *hash = crate::sequence::minimizer::order32(forward.min(reverse));
         }
     }
 
     /// Words to their hashes.
     pub fn hashes(words: &mut [u32]) {
         for word in words {
-            *word = crate::minimizer::order32(*word);
+            *word = crate::sequence::minimizer::order32(*word);
         }
     }
 
@@ -182,7 +182,7 @@ for_each_level! {
                 let (left, right) = (2 * (len - m - at), 2 * at);
                 for ((low, f), r) in lowest.iter_mut().zip(&forward).zip(&reverse) {
                     let canonical = ((f >> left) as u32 & bits).min((r >> right) as u32 & bits);
-                    *low = crate::minimizer::order32(canonical).min(*low);
+                    *low = crate::sequence::minimizer::order32(canonical).min(*low);
                 }
             }
             out.copy_from_slice(&lowest[..out.len()]);
@@ -216,7 +216,7 @@ for_each_level! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kmer::CODE;
+    use crate::sequence::kmer::CODE;
 
     #[test]
     fn letters_and_changes_by_definition() {
@@ -233,7 +233,7 @@ mod tests {
                 are_letters(level, &text, &mut good);
                 assert_eq!(good, text.iter().all(|&b| some(b)), "{n}");
                 let values: Vec<u32> =
-                    (0..n as u64).map(|i| crate::minimizer::order(i) as u32 >> 30).collect();
+                    (0..n as u64).map(|i| crate::sequence::minimizer::order(i) as u32 >> 30).collect();
                 let mut bits = vec![7];
                 changes(level, &values, &mut bits);
                 assert_eq!(bits.len(), n.div_ceil(64));

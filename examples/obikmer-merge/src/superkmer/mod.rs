@@ -1,0 +1,6 @@
+//! Super-k-mers on their way: cut out of sequences, gathered in a window, routed to their partition, stored there.
+
+pub mod cut;
+pub mod route;
+pub mod store;
+pub mod window;
