@@ -11,7 +11,7 @@
 //! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer, in the
 //! receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours, always.
 //!
-//! When few are left, the [remainder](remainder) goes in three exchanges more.
+//! When few are left, the [remainder] goes in three exchanges more.
 //!
 //! How many linked ends will be left after an exchange is known before it, from what stays and what the messages close,
 //! so that none is spent on learning that all is done.
