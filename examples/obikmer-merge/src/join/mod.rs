@@ -20,6 +20,7 @@
 //! began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of two rounds.
 
 pub mod border;
+mod left;
 pub mod remainder;
 
 use bdrun_worker::Communicator;
@@ -30,6 +31,7 @@ use crate::join::border::{CLOSED, EMPTY, Link};
 use crate::pieces::Pieces;
 use crate::sequence::minimizer::order;
 use crate::sequence::packed::{Packed, Text, words_for};
+use left::Left;
 use remainder::Place;
 
 /// Bits of a rank in a message; the k-mers are above it.
@@ -131,55 +133,6 @@ impl Joined {
 
 fn malformed(rank: usize) -> Error {
     Error::Internal(format!("malformed messages of chains from rank {rank}"))
-}
-
-/// Which of the pieces are left, and how many of those are before each.
-struct Left {
-    bits: Vec<u64>,
-    before: Vec<u32>,
-}
-
-impl Left {
-    fn none(pieces: usize) -> Self {
-        Self { bits: vec![0; pieces.div_ceil(64)], before: vec![0; pieces.div_ceil(64)] }
-    }
-
-    fn insert(&mut self, piece: usize) {
-        self.bits[piece / 64] |= 1 << (piece % 64);
-    }
-
-    fn has(&self, piece: usize) -> bool {
-        self.bits[piece / 64] >> (piece % 64) & 1 != 0
-    }
-
-    /// To be called before [`place`](Self::place).
-    fn count(&mut self) {
-        let mut sum = 0;
-        for (before, bits) in self.before.iter_mut().zip(&self.bits) {
-            *before = sum;
-            sum += bits.count_ones();
-        }
-    }
-
-    /// The place of a piece among those that are left, if it is.
-    #[inline]
-    fn place(&self, piece: usize) -> Option<usize> {
-        let bits = *self.bits.get(piece / 64)?;
-        let bit = 1 << (piece % 64);
-        let before = self.before[piece / 64] + (bits & (bit - 1)).count_ones();
-        (bits & bit != 0).then_some(before as usize)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        self.bits.iter().enumerate().flat_map(|(i, &bits)| {
-            let mut bits = bits;
-            std::iter::from_fn(move || {
-                let lowest = bits.trailing_zeros() as usize;
-                bits &= bits.wrapping_sub(1);
-                (lowest < 64).then_some(64 * i + lowest)
-            })
-        })
-    }
 }
 
 /// What a chain hears from a neighbour that goes: where its end leads now, and the text that comes to that end.
@@ -350,7 +303,7 @@ impl Chains {
 
     /// Take in what is said of links and lengths, decide each chain's fate, and count words and bases.
     fn plan(&mut self, incoming: &Incoming, messages: &Heard) -> Result<Plan> {
-        let left = Left::none(64 * self.left.bits.len());
+        let left = Left::none_of(&self.left);
         let mut plan = Plan { left, bases: 0, counts: vec![HEAD; self.size], head: [0; HEAD] };
         for (place, piece) in self.left.iter().enumerate() {
             for (side, at) in messages[place].into_iter().enumerate() {
