@@ -58,15 +58,20 @@ pub fn available() -> Result<Available, BudgetError> {
     available_under(Path::new("/"))
 }
 
-/// The budget that was asked for. An amount named by the user is taken as it is, even if it is not there.
+/// The share that is used of the memory there is, where only what the runtime manages is counted.
+const MANAGED: f64 = 0.5;
+/// Where all that ranks hold is measured: what is left is for the page cache, the kernel, and the time between two looks.
+const MEASURED: f64 = 0.8;
+
+/// The budget that was asked for, of a job of `independent` ranks or not. An amount named by the user is taken as it is, even if it is not there.
 ///
 /// # Errors
 /// [`BudgetError::NoneLeft`] for a share of nothing.
-pub fn budget(options: &Options, available: &Available) -> Result<Budget, BudgetError> {
+pub fn budget(options: &Options, available: &Available, independent: bool) -> Result<Budget, BudgetError> {
     let share = match options.memory {
         Some(Memory::Bytes(bytes)) => return Ok(Budget { bytes, source: "--memory".into() }),
         Some(Memory::Share(share)) => share,
-        None => options.budget_fraction,
+        None => options.budget_fraction.unwrap_or(if independent { MEASURED } else { MANAGED }),
     };
     #[expect(
         clippy::cast_possible_truncation,
@@ -373,7 +378,7 @@ mod tests {
         let there = Available { bytes: 10 * GIB, source: "MemAvailable".into() };
         let choose = |line: &str| {
             let options = Options::from_args(line.split(' ')).unwrap();
-            budget(&options, &there).unwrap()
+            budget(&options, &there, false).unwrap()
         };
         assert_eq!(choose("bdrun p").bytes, 5 * GIB);
         assert_eq!(choose("bdrun p").source, "50% of what MemAvailable allows");
@@ -381,7 +386,7 @@ mod tests {
         assert_eq!(choose("bdrun --memory 10% p").bytes, GIB);
         assert_eq!(choose("bdrun --memory 64G p").bytes, 64 * GIB, "even if it is not there");
         let nothing = Available { bytes: 0, ..there.clone() };
-        assert!(budget(&Options::from_args(["bdrun", "p"]).unwrap(), &nothing).is_err());
+        assert!(budget(&Options::from_args(["bdrun", "p"]).unwrap(), &nothing, false).is_err());
     }
 
     #[test]

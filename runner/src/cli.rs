@@ -12,6 +12,13 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 use crate::exit;
 
+mod launch;
+mod parse;
+
+pub use launch::{Column, LaunchOptions};
+pub use parse::parse_size;
+use parse::{parse_duration, parse_env, parse_fraction, parse_memory};
+
 /// The most ranks a job may have.
 pub const MAX_RANKS: u32 = 65_536;
 
@@ -26,12 +33,17 @@ pub const MAX_RANKS: u32 = 65_536;
     max_term_width = 100
 )]
 pub struct Options {
-    /// Number of ranks (processes) to run
+    /// Number of ranks (processes) to run [default: 1, or as many as --parts or --glob has]
     #[arg(
-        short = 'n', long = "np", value_name = "N", default_value_t = 1,
+        short = 'n', long = "np", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)),
-        long_help = "Number of ranks (processes) to run. Written -n N, -np N or --np N"
+        long_help = "Number of ranks (processes) to run. Written -n N, -np N or --np N. Default: 1, or as many as --parts or \
+                     --glob has"
     )]
+    pub given_np: Option<u32>,
+
+    /// Number of ranks: what was given, else 1, until [`crate::launch::Launch::new`] has counted the parts.
+    #[arg(skip)]
     pub np: u32,
 
     /// At most N ranks in memory at once [default: as many as fit]
@@ -45,9 +57,11 @@ pub struct Options {
     #[arg(long, value_name = "SIZE|PCT", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
-    /// The share of the available memory to use when --memory is not given
-    #[arg(long, value_name = "F", default_value_t = 0.5, value_parser = parse_fraction)]
-    pub budget_fraction: f64,
+    /// The share of the available memory to use when --memory is not given [default: 0.5, or 0.8]
+    ///
+    /// Ranks that bring bdrun's runtime hold memory besides what it manages: 0.5. Of independent ranks everything is measured: 0.8.
+    #[arg(long, value_name = "F", value_parser = parse_fraction)]
+    pub budget_fraction: Option<f64>,
 
     /// Memory set aside when a rank is admitted, and the most it may hold
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -132,8 +146,12 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub processors: Option<u32>,
 
+    /// What each rank is given.
+    #[command(flatten)]
+    pub launch: LaunchOptions,
+
     /// The program, then its arguments
-    #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
+    #[arg(help_heading = None, required = true, num_args = 1.., trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     command: Vec<OsString>,
 }
 
@@ -249,7 +267,9 @@ impl Options {
         I::Item: Into<OsString>,
     {
         let argv = argv.into_iter().map(Into::into).collect();
-        Self::try_parse_from(mark_program(argv)).map_err(CliError)
+        let mut options = Self::try_parse_from(mark_program(argv)).map_err(CliError)?;
+        options.np = options.given_np.unwrap_or(1);
+        Ok(options)
     }
 
     /// The program as it was named.
@@ -311,101 +331,6 @@ fn mark_program(mut argv: Vec<OsString>) -> Vec<OsString> {
         argv.insert(at, "--".into());
     }
     argv
-}
-
-/// Reads a size: a number, possibly with a fraction, and B, K, M, G or T (also KB, KiB, …), powers of 1024.
-///
-/// # Errors
-/// A sentence saying what a size looks like.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not a size such as 4096, 700M or 1.5GiB");
-    let trimmed = text.trim();
-    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(split);
-    let unit = unit.trim_start().to_ascii_lowercase();
-    let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
-        // "ib" alone is no unit.
-        "" if unit != "ib" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
-        "p" => 50,
-        _ => return Err(wrong()),
-    };
-    let bytes = match number.parse::<u64>() {
-        Ok(whole) => whole.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is more than 16 EiB"))?,
-        Err(_) => scale(number.parse().map_err(|_| wrong())?, shift).ok_or_else(wrong)?,
-    };
-    if bytes == 0 { Err(format!("'{text}' is no memory at all")) } else { Ok(bytes) }
-}
-
-/// `number` × 2^`shift`, rounded, if that is a number of bytes.
-fn scale(number: f64, shift: u32) -> Option<u64> {
-    let bytes = (number * f64::from(shift).exp2()).round();
-    // 2^64 as the first value that does not fit.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
-    (bytes.is_finite() && (0.0..18_446_744_073_709_551_616.0).contains(&bytes)).then_some(bytes as u64)
-}
-
-/// Reads `--memory`: a size, or a share of what is available.
-fn parse_memory(text: &str) -> Result<Memory, String> {
-    let Some(number) = text.trim().strip_suffix('%') else {
-        return parse_size(text).map(Memory::Bytes);
-    };
-    match number.trim_end().parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Memory::Share(percent / 100.0)),
-        _ => Err(format!("'{text}' is not a percentage above 0 and up to 100")),
-    }
-}
-
-/// Reads a fraction in (0, 1].
-fn parse_fraction(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(fraction) if fraction > 0.0 && fraction <= 1.0 => Ok(fraction),
-        _ => Err(format!("'{text}' is not a fraction above 0 and up to 1")),
-    }
-}
-
-/// Reads a duration above 0: seconds, or parts with d, h, m, s or ms.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time such as 90, 2.5 or 1h30m");
-    let mut total = 0.0;
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, behind) = rest.split_at(digits);
-        let letters = behind.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(behind.len());
-        let (unit, next) = behind.split_at(letters);
-        let seconds = match unit {
-            "d" => 86_400.0,
-            "h" => 3_600.0,
-            "m" | "min" => 60.0,
-            "s" | "" => 1.0,
-            "ms" => 0.001,
-            _ => return Err(wrong()),
-        };
-        total += number.parse::<f64>().map_err(|_| wrong())? * seconds;
-        rest = next;
-    }
-    match Duration::try_from_secs_f64(total) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(wrong()),
-    }
-}
-
-/// Reads `NAME` or `NAME=VALUE`; the value may be anything, also not UTF-8.
-fn parse_env(text: &OsStr) -> Result<EnvSetting, String> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = text.as_bytes();
-    let (name, value) = match bytes.iter().position(|&byte| byte == b'=') {
-        Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
-        None => (bytes, None),
-    };
-    if name.is_empty() {
-        return Err("a variable needs a name".into());
-    }
-    Ok(EnvSetting { name: OsStr::from_bytes(name).to_owned(), value })
 }
 
 #[cfg(test)]

@@ -8,7 +8,11 @@
 //! | [`cli`] | one definition of every flag |
 //! | [`budget`] | what memory is really there |
 //! | [`scheduler`] | pure: who is admitted, evicted, restored next |
+//! | [`overdraft`] | pure: the same of independent programs, which ask for nothing and are measured |
+//! | [`launch`] | what each rank is given: its part, its command line, its files |
 //! | [`supervisor`] | processes: spawned, tied to our life, heard, ended |
+//! | [`measure`] | what ranks hold, told by the kernel |
+//! | [`outside`] | the threads that hold and move independent ranks |
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`exit`] | every exit code |
@@ -18,6 +22,10 @@ pub mod cli;
 pub mod display;
 pub mod exit;
 pub mod job;
+pub mod launch;
+pub mod measure;
+pub mod outside;
+pub mod overdraft;
 pub mod scheduler;
 pub mod stats;
 pub mod supervisor;

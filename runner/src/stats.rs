@@ -72,10 +72,41 @@ pub struct Stats {
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,
+    /// What was measured from outside, of a job whose ranks were paged from outside.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<JobMeasured>,
+}
+
+/// What the kernel told of all ranks of a job together. The peaks are of sums over the ranks, each at one moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JobMeasured {
+    /// The most that was seen in RAM: private and shared memory and page tables. Measured, hence between two looks
+    /// it may have been more.
+    pub measured_peak_bytes: u64,
+    /// The most private (anonymous) memory seen in RAM: what paging can take out.
+    pub private_bytes: u64,
+    /// The most shared memory seen in RAM, a segment once for each rank that maps it.
+    pub shared_bytes: u64,
+    /// The most seen in RAM of what is not managed, so that paging cannot take it out: shared memory, page tables.
+    pub unmanaged_bytes: u64,
+    /// The most memory that was paged out at one moment.
+    pub out_bytes: u64,
+    /// Seconds of processor time, user and kernel, of all processes, those of tries that were stopped included.
+    pub cpu_s: f64,
+    /// The longest time from one look at the ranks to the next, seconds.
+    pub longest_gap_s: f64,
+    /// Why ranks could not be paged out, if that is so: then they were only admitted, frozen, and if need be stopped
+    /// and tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paging_refused: Option<String>,
 }
 
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+fn is_nothing(n: &f64) -> bool {
+    *n == 0.0
 }
 
 /// What one rank did.
@@ -100,6 +131,34 @@ pub struct RankStats {
     /// How many times it was evicted.
     #[serde(default)]
     pub evictions: u64,
+    /// What was measured from outside.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<RankMeasured>,
+}
+
+/// What the kernel told of one rank, children included. Each the most at one moment, where nothing else is said.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RankMeasured {
+    /// Private (anonymous) memory in RAM; pages that its processes share after a `fork` once.
+    pub private_bytes: u64,
+    /// Shared memory in RAM.
+    pub shared_bytes: u64,
+    /// Memory in RAM that paging cannot take out: shared memory, page tables.
+    pub unmanaged_bytes: u64,
+    /// Memory that was paged out.
+    pub out_bytes: u64,
+    /// Processes.
+    pub processes: u32,
+    /// Seconds of processor time, user and kernel.
+    pub cpu_s: f64,
+    /// Seconds it was held: stopped or out, with no say in it.
+    pub held_s: f64,
+    /// Seconds it ran in parts, larger than the budget all by itself.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub parts_s: f64,
+    /// Times it waited for a page meanwhile.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub parts_faults: u64,
 }
 
 /// Why the `--stats` file could not be written.
@@ -197,6 +256,28 @@ mod tests {
         assert_eq!(object.len(), NAMES.len(), "no extra field unless there is something to say");
         assert_in_order(&text, NAMES);
         assert_in_order(&serde_json::to_string(&stats.ranks[0]).unwrap(), RANK_NAMES);
+    }
+
+    /// Behind the others, and only for jobs that were measured.
+    #[test]
+    fn measured_fields_are_on_the_same_level() {
+        let measured = JobMeasured { cpu_s: 1.5, private_bytes: 7, ..JobMeasured::default() };
+        let rank = RankStats {
+            measured: Some(RankMeasured { processes: 3, ..RankMeasured::default() }),
+            ..RankStats::default()
+        };
+        let stats = Stats { ranks: vec![rank], measured: Some(measured), ..Stats::default() };
+        let value = serde_json::to_value(&stats).unwrap();
+        for name in ["measured_peak_bytes", "shared_bytes", "unmanaged_bytes", "out_bytes", "longest_gap_s"] {
+            assert_eq!(value[name].as_f64(), Some(0.0), "{name}");
+        }
+        assert_eq!((value["cpu_s"].as_f64(), value["private_bytes"].as_u64()), (Some(1.5), Some(7)));
+        assert_eq!(value["ranks"][0]["processes"].as_u64(), Some(3));
+        assert_eq!(value["ranks"][0]["held_s"].as_f64(), Some(0.0));
+        assert_eq!(serde_json::from_value::<Stats>(value).unwrap(), stats);
+        let unmeasured = Stats { ranks: vec![RankStats::default()], ..Stats::default() };
+        let text = serde_json::to_string(&unmeasured).unwrap();
+        assert_eq!(serde_json::from_str::<Stats>(&text).unwrap(), unmeasured);
     }
 
     #[test]

@@ -50,6 +50,7 @@
 //! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
 //! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
+//! | [`other`] | the memory of other processes, moved from outside |
 //! | `tracker` | which blocks may be dirty: `hash`, `mprotect`, `uffd`, `cow`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
 //! | `frames` | where restored memory comes from: `anon`; `pool`, `shared`: frames shared by the processes of a job |
@@ -101,6 +102,7 @@ pub use collections::{OutOfMemory, SbVec};
 pub use config::{Compression, Config, ConfigError, configure};
 pub use frames::{FrameKind, FramePool, trim_frames};
 pub use heap::{SbHeap, trim};
+pub use pager::other;
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};
 pub use store::{Store, StoreKind};
 pub use sys::{CHUNK, Errno, GRANULE, PAGE};

@@ -60,6 +60,22 @@ fn a_full_scratch_directory_is_named_with_need_and_remedy() {
     }
 }
 
+/// Output that waits for its turn and finds no room is an error that says so, not a job that stands still.
+#[test]
+fn output_that_waits_for_its_turn_fits_nowhere() {
+    let _machine = alone();
+    let disk = match SmallDisk::new(4) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(&why),
+    };
+    let script = "if [ $0 = 0 ]; then sleep 60; else head -c 20000000 /dev/zero; fi";
+    let outcome =
+        bdrun_on(disk.path(), ["-np", "2", "--keep-order", "--memory", "64M", "sh", "-c", script, "{rank}"])
+            .run();
+    outcome.failed_with(122, &["--keep-order", "No space left", "--scratch"]);
+    assert_eq!(disk.used(), 0);
+}
+
 /// Of two directories it is the full one that is named.
 #[test]
 fn of_two_directories_the_full_one_is_named() {

@@ -5,12 +5,14 @@
 //! (`benches/preload`), which takes minutes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::common::{
-    Bdrun, Directory, LIMIT, Outcome, alone, bdrun, bdrun_args, beside_others, limited, program, skipped,
+use crate::common::chaos::{
+    Chaos, PYTHON, args, compiled, lines, plainly, python_with, source, text, text_file,
 };
+use crate::common::{Bdrun, Directory, LIMIT, Outcome, alone, bdrun, bdrun_args, beside_others, limited};
+use crate::common::{program, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,105 +37,23 @@ fn library() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/preload").join(name)
+fn scale() -> Chaos {
+    let (np, every, least, work) = match std::env::var_os("BDRUN_PRELOAD_FULL") {
+        Some(_) => (4, 20, 50, 6),
+        None => (2, 10, 5, 1),
+    };
+    Chaos { np, every, least, work, preload: "always", nobody: false, limit: LIMIT }
 }
 
-/// Compiles a source; `None`, said, where there is no compiler.
-fn compiled(dir: &Directory, name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let cxx = name.ends_with(".cc");
-    let to = dir.path().join(name.replace('.', "-"));
-    let mut command = Command::new(if cxx { "g++" } else { "gcc" });
-    command.args(["-O1", "-pthread"]).args(cxx.then_some("-std=c++17"));
-    command.arg(source(name)).arg("-o").arg(&to).args(flags);
-    match command.output() {
-        Err(error) => {
-            skipped(&format!("no compiler for {name}: {error}"));
-            None
-        }
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(to)
-        }
-    }
-}
-
-/// How much is done, and how often each rank must have been moved.
-struct Scale {
-    np: usize,
-    chaos: u32,
-    least: u64,
-    /// Work, as a multiple of a second or so.
-    work: usize,
-}
-
-fn scale() -> Scale {
-    match std::env::var_os("BDRUN_PRELOAD_FULL") {
-        Some(_) => Scale { np: 4, chaos: 20, least: 50, work: 6 },
-        None => Scale { np: 2, chaos: 10, least: 5, work: 1 },
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn plainly(args: &[String]) -> Output {
-    let output = limited(Command::new(&args[0]).args(&args[1..]), LIMIT);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    output
-}
-
-/// The lines of a job whose ranks print the same; sorted, as they come in any order.
-fn lines(stdout: &str, times: usize) -> Vec<&str> {
-    let mut lines: Vec<&str> = stdout.lines().flat_map(|line| std::iter::repeat_n(line, times)).collect();
-    lines.sort_unstable();
-    lines
-}
-
-/// Runs a program plainly and as a job under chaos: the output must be the same, and each rank moved often. How long a
-/// program takes depends on the machine: if it ends too soon it is given more to do.
 fn same_under_chaos(command: impl Fn(usize) -> Vec<String>) {
     library();
-    let _machine = alone();
-    let Scale { np, chaos, least, mut work } = scale();
-    for attempt in 0.. {
-        let args = command(work);
-        let expected = text(&plainly(&args).stdout);
-        assert!(!expected.is_empty());
-        let options = format!("-np {np} --chaos {chaos} --preload always");
-        let outcome = bdrun_args(options.split(' ').map(String::from).chain(args.clone())).succeed();
-        assert_eq!(lines(&outcome.stdout, 1), lines(&expected, np), "{args:?}");
-        let moved: Vec<u64> = outcome.stats().ranks.iter().map(|rank| rank.evictions).collect();
-        eprintln!("{args:?}: {:.1} s, moved {moved:?} times", outcome.wall.as_secs_f64());
-        if moved.iter().all(|&count| count >= least) {
-            return;
-        }
-        assert!(attempt < 3, "{args:?}: moved only {moved:?} times");
-        work *= 3;
-    }
-}
-
-fn args<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> {
-    words.iter().map(ToString::to_string).collect()
-}
-
-/// Debian's, which has numpy; others may be scripts around it.
-const PYTHON: &str = "/usr/bin/python3";
-
-fn python_with(module: &str) -> bool {
-    let found = Command::new(PYTHON).args(["-c", &format!("import {module}")]).output();
-    let there = found.is_ok_and(|output| output.status.success());
-    if !there {
-        skipped(&format!("no {PYTHON} with {module}"));
-    }
-    there
+    scale().same_output(command);
 }
 
 #[test]
 fn numpy_arrays() {
     if python_with("numpy") {
-        let script = source("arrays.py");
+        let script = source("preload/arrays.py");
         let mib = if scale().work > 1 { 512 } else { 32 };
         same_under_chaos(|work| {
             args([&PYTHON, &script.display(), &mib, &(if mib > 32 { 20 * work } else { 25 * work })])
@@ -144,36 +64,23 @@ fn numpy_arrays() {
 #[test]
 fn python_objects() {
     if python_with("hashlib") {
-        let script = source("objects.py");
+        let script = source("preload/objects.py");
         same_under_chaos(|work| args([&PYTHON, &script.display(), &(4 * work)]));
     }
 }
 
 #[test]
 fn perl() {
-    let script = source("words.pl");
+    let script = source("preload/words.pl");
     same_under_chaos(|work| args([&"/usr/bin/perl", &script.display(), &(5 * work)]));
 }
 
 #[test]
 fn threads_of_cpp() {
     let dir = Directory::new("preload");
-    if let Some(program) = compiled(&dir, "threads.cc", &["-O2"]) {
+    if let Some(program) = compiled(&dir, "preload/threads.cc", &["-O2"]) {
         same_under_chaos(|work| args([&program.display(), &(60 * work)]));
     }
-}
-
-/// A file of so many pseudo-random lines.
-fn text_file(dir: &Directory, lines: usize) -> PathBuf {
-    let path = dir.path().join(format!("lines-{lines}"));
-    let mut state = 1u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state >> 33
-    };
-    let lines: String = (0..lines).map(|i| format!("{} line {i} {}\n", next(), next() % 100)).collect();
-    std::fs::write(&path, lines).expect("write a file");
-    path
 }
 
 /// A script that becomes a program which writes to `$out`, a file for each rank and one without bdrun; all must be equal.
@@ -207,7 +114,7 @@ fn gzip() {
 
 #[test]
 fn bash_with_children() {
-    let script = source("children.sh");
+    let script = source("preload/children.sh");
     same_under_chaos(|work| args([&"/bin/bash", &script.display(), &(60 * work)]));
 }
 
@@ -217,7 +124,7 @@ fn a_rank_that_executes_other_programs() {
     if python_with("hashlib") {
         let dir = Directory::new("preload");
         let text = format!("#!/bin/bash\nx=$(echo yes)\nexec env FOUND=$x {PYTHON} \"$@\"\n");
-        let (shim, script) = (dir.script("python", &text), source("objects.py"));
+        let (shim, script) = (dir.script("python", &text), source("preload/objects.py"));
         same_under_chaos(|work| args([&shim.display(), &script.display(), &(4 * work)]));
     }
 }
@@ -248,7 +155,7 @@ fn the_account_of_a_program_ends_with_it() {
 fn more_memory_than_there_is() {
     library();
     let _machine = alone();
-    let script = source("objects.py");
+    let script = source("preload/objects.py");
     if !python_with("hashlib") {
         return;
     }
@@ -265,7 +172,7 @@ fn c_program_is_ok(name: &str, flags: &[&str], seconds: u32) {
     let library = library();
     let _machine = alone();
     let dir = Directory::new("preload");
-    let Some(program) = compiled(&dir, name, flags) else { return };
+    let Some(program) = compiled(&dir, &format!("preload/{name}"), flags) else { return };
     assert_eq!(text(&plainly(&args([&program.display(), &0])).stdout), "ok\n", "without the library");
     let mut alone = Command::new(&program);
     let alone = limited(alone.arg("0").env("LD_PRELOAD", &library), LIMIT);
@@ -321,10 +228,13 @@ fn when_it_is_preloaded() {
     let _machine = beside_others();
     let shell = |when: &str| {
         let args = ["-np", "1", "--preload", when, "sh", "-c", "echo $LD_PRELOAD"];
-        shows_preload(bdrun_args(args.into_iter().filter(|arg| !arg.is_empty()))).stdout
+        shows_preload(bdrun_args(args))
     };
-    let both = format!("{}:libm.so.6\n", library.display());
-    assert_eq!((shell("auto"), shell("always"), shell("never")), (both.clone(), both, "libm.so.6\n".into()));
+    let (both, alone) = (format!("{}:libm.so.6\n", library.display()), "libm.so.6\n".to_owned());
+    assert_eq!((&shell("always").stdout, &shell("never").stdout), (&both, &alone));
+    // Where ranks can be paged from outside, nothing is put in front of them; where they cannot, that is said.
+    let auto = shell("auto");
+    assert_eq!(auto.stdout, if auto.stderr.contains("using --preload") { both } else { alone });
 
     // Where the library is not found.
     let dir = Directory::new("preload");

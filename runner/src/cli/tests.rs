@@ -1,5 +1,6 @@
 //! Command lines, good and bad.
 
+use super::parse::*;
 use super::*;
 
 fn parse(line: &str) -> Result<Options, CliError> {
@@ -52,7 +53,7 @@ fn all_options() {
     let options = parse(line).unwrap();
     assert_eq!(options.resident_limit(), 16);
     assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
-    assert_eq!(options.budget_fraction, 0.25);
+    assert_eq!(options.budget_fraction, Some(0.25));
     assert_eq!(options.rank_memory, Some(8 << 20));
     assert_eq!(options.scratch, ["/s", "/t"].map(PathBuf::from));
     assert_eq!(options.output, OutputKind::Json);
@@ -68,6 +69,40 @@ fn all_options() {
     assert_eq!(options.env, [setting("A", Some("1=2")), setting("B", None), setting("C", Some(""))]);
     assert_eq!(parse("-np 4 --resident 16 prog").unwrap().resident_limit(), 4);
     assert!(parse("prog").unwrap().processor_count() >= 1);
+}
+
+#[test]
+fn what_ranks_are_given() {
+    let plain = parse("prog").unwrap();
+    assert_eq!((plain.given_np, plain.launch.colsep.as_str()), (None, "\t"));
+    let line = "--parts list --header --colsep , --size-column bytes --chdir d{rank} --stdin {1} --output-files o/{rank} \
+                --error-files e --keep-order --keep-going --literal --dry-run prog {}";
+    let given = parse(line).unwrap().launch;
+    let expected = LaunchOptions {
+        parts: Some("list".into()),
+        glob: Vec::new(),
+        colsep: ",".into(),
+        header: true,
+        size_column: Some(Column::Name("bytes".into())),
+        literal: true,
+        chdir: Some("d{rank}".into()),
+        stdin: Some("{1}".into()),
+        output_files: Some("o/{rank}".into()),
+        error_files: Some("e".into()),
+        keep_order: true,
+        keep_going: true,
+        dry_run: true,
+    };
+    assert_eq!(given, expected);
+    assert_eq!(parse("--parts - --size-column 3 p").unwrap().launch.size_column, Some(Column::Number(3)));
+    assert_eq!(parse("--glob a --glob b* p").unwrap().launch.glob, ["a", "b*"]);
+    assert_eq!(parse("--parts x --colsep \\t p").unwrap().launch.colsep, "\t");
+    assert!(error("--parts x --glob y p").contains("--glob"));
+    for line in ["--header p", "--colsep , p", "--size-column 1 p"] {
+        assert!(error(line).contains("--parts"), "{line}");
+    }
+    assert!(error("--parts x --size-column 0 p").contains("counted from 1"));
+    assert!(error("--parts x --colsep= p").contains("something between"));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::units::{Bytes, Span};
-use crate::stats::{RankStats, Stats};
+use super::units::{Bytes, Count, Span};
+use crate::stats::{JobMeasured, RankMeasured, RankStats, Stats};
 
 /// How many ranks are shown.
 const SHOWN: usize = 5;
@@ -13,17 +13,46 @@ const SHOWN: usize = 5;
 /// A measure of a rank, whose largest value makes it notable.
 type Measure = fn(&RankStats) -> f64;
 
+/// The columns of numbers, from that of the peak on.
+type Column = (&'static str, fn(&RankStats) -> Cell);
+
+/// Of a job whose ranks work with us.
+const COOPERATIVE: &[Column] = &[
+    ("peak", |rank| Cell::new(Bytes(rank.peak_bytes))),
+    ("evicted", |rank| Cell::new(Bytes(rank.evicted_bytes))),
+    ("restored", |rank| Cell::new(Bytes(rank.restored_bytes))),
+    ("running", |rank| Cell::new(Span(rank.running_s))),
+    ("waiting", |rank| Cell::new(Span(rank.waiting_s))),
+    ("paging", |rank| Cell::new(Span(rank.paging_s))),
+];
+
+/// Of one whose ranks know nothing of us: they do not tell when they wait, but we know when they stood still.
+const INDEPENDENT: &[Column] = &[
+    ("peak", |rank| Cell::new(Bytes(rank.peak_bytes))),
+    ("paged out", |rank| Cell::new(Bytes(rank.evicted_bytes))),
+    ("back in", |rank| Cell::new(Bytes(rank.restored_bytes))),
+    ("times", |rank| Cell::new(Count(rank.evictions))),
+    ("running", |rank| Cell::new(Span(rank.running_s))),
+    ("held", |rank| Cell::new(Span(measured(rank, |measured| measured.held_s)))),
+    ("processor", |rank| Cell::new(Span(measured(rank, |measured| measured.cpu_s)))),
+];
+
+fn measured(rank: &RankStats, of: fn(&RankMeasured) -> f64) -> f64 {
+    rank.measured.as_ref().map_or(0.0, of)
+}
+
 /// The measures, and what is said of the rank with the largest.
 #[expect(
     clippy::cast_precision_loss,
     reason = "only compared; ranks that differ by a few bytes are the same"
 )]
-const EXTREMES: [(Measure, &str); 5] = [
+const EXTREMES: [(Measure, &str); 6] = [
     (|rank| rank.peak_bytes as f64, "largest peak"),
     (|rank| (rank.evicted_bytes + rank.restored_bytes) as f64, "most paged"),
     (|rank| rank.running_s, "ran longest"),
     (|rank| rank.waiting_s, "waited longest"),
     (|rank| rank.paging_s, "longest paging"),
+    (|rank| measured(rank, |measured| measured.held_s), "held longest"),
 ];
 
 /// What happened, as people read it: a sentence, and the table.
@@ -32,22 +61,21 @@ pub fn summary(stats: &Stats) -> String {
     let mut text = headline(stats);
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["", "peak", "evicted", "restored", "running", "waiting", "paging", ""]);
-    let sum = |time: fn(&RankStats) -> f64| stats.ranks.iter().map(time).sum::<f64>();
-    let job = RankStats {
-        peak_bytes: stats.peak_resident_bytes,
-        evicted_bytes: stats.evicted_bytes,
-        restored_bytes: stats.restored_bytes,
-        running_s: sum(|rank| rank.running_s),
-        waiting_s: sum(|rank| rank.waiting_s),
-        paging_s: sum(|rank| rank.paging_s),
-        ..RankStats::default()
+    let columns = if stats.measured.is_some() { INDEPENDENT } else { COOPERATIVE };
+    let titles = columns.iter().map(|(title, _)| *title);
+    table.set_header(std::iter::once("").chain(titles).chain(std::iter::once("")));
+    let row = |name: String, rank: &RankStats, why: &str| {
+        let numbers = columns.iter().map(|(_, cell)| cell(rank));
+        std::iter::once(Cell::new(name))
+            .chain(numbers)
+            .chain(std::iter::once(Cell::new(why)))
+            .collect::<Vec<_>>()
     };
-    table.add_row(row("job".into(), &job, "all ranks; peak in RAM"));
+    table.add_row(row("job".into(), &of_job(stats), "all ranks; peak in RAM"));
     for (rank, why) in notable(stats) {
         table.add_row(row(format!("rank {}", rank.rank), rank, &why));
     }
-    for column in table.column_iter_mut().skip(1).take(6) {
+    for column in table.column_iter_mut().skip(1).take(columns.len()) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for line in table.lines() {
@@ -73,32 +101,62 @@ fn headline(stats: &Stats) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, " ({times:.2} x)");
     }
-    let _ = writeln!(
-        text,
-        "\nbdrun: at most {} of {} resident, {} running; messages {}, of them {} through scratch",
-        stats.max_resident,
-        stats.resident_limit,
-        stats.max_running,
-        Bytes(stats.message_bytes),
-        Bytes(stats.spilled_message_bytes)
-    );
+    text.push('\n');
+    match &stats.measured {
+        None => cooperative_line(&mut text, stats),
+        Some(measured) => independent_lines(&mut text, stats, measured),
+    }
     if let Some(rank) = stats.overdraft_rank {
         let _ = writeln!(text, "bdrun: rank {rank} alone needed more than the budget and ran alone");
     }
     text
 }
 
-fn row(name: String, rank: &RankStats, why: &str) -> Vec<Cell> {
-    vec![
-        Cell::new(name),
-        Cell::new(Bytes(rank.peak_bytes)),
-        Cell::new(Bytes(rank.evicted_bytes)),
-        Cell::new(Bytes(rank.restored_bytes)),
-        Cell::new(Span(rank.running_s)),
-        Cell::new(Span(rank.waiting_s)),
-        Cell::new(Span(rank.paging_s)),
-        Cell::new(why),
-    ]
+fn cooperative_line(text: &mut String, stats: &Stats) {
+    let _ = writeln!(
+        text,
+        "bdrun: at most {} of {} resident, {} running; messages {}, of them {} through scratch",
+        stats.max_resident,
+        stats.resident_limit,
+        stats.max_running,
+        Bytes(stats.message_bytes),
+        Bytes(stats.spilled_message_bytes)
+    );
+}
+
+fn independent_lines(text: &mut String, stats: &Stats, measured: &JobMeasured) {
+    let _ = writeln!(
+        text,
+        "bdrun: at most {} running; most in RAM {} private, {} shared; most paged out {}; measured at least every {}",
+        stats.max_running,
+        Bytes(measured.private_bytes),
+        Bytes(measured.shared_bytes),
+        Bytes(measured.out_bytes),
+        Span(measured.longest_gap_s)
+    );
+    if let Some(why) = &measured.paging_refused {
+        let _ = writeln!(text, "bdrun: ranks could not be paged out, only held: {why}");
+    }
+}
+
+/// The row of all ranks together.
+fn of_job(stats: &Stats) -> RankStats {
+    let sum = |time: fn(&RankStats) -> f64| stats.ranks.iter().map(time).sum::<f64>();
+    RankStats {
+        peak_bytes: stats.measured.as_ref().map_or(stats.peak_resident_bytes, |m| m.measured_peak_bytes),
+        evicted_bytes: stats.evicted_bytes,
+        restored_bytes: stats.restored_bytes,
+        evictions: stats.evictions,
+        running_s: sum(|rank| rank.running_s),
+        waiting_s: sum(|rank| rank.waiting_s),
+        paging_s: sum(|rank| rank.paging_s),
+        measured: stats.measured.as_ref().map(|measured| RankMeasured {
+            cpu_s: measured.cpu_s,
+            held_s: sum(|rank| self::measured(rank, |measured| measured.held_s)),
+            ..RankMeasured::default()
+        }),
+        ..RankStats::default()
+    }
 }
 
 /// The ranks worth a look, each with the reasons: those that failed, the one that overdrew, and the extremes; then the
@@ -153,6 +211,7 @@ mod tests {
                 waiting_s: f64::from(10 - rank),
                 paging_s: 0.25,
                 evictions: 2,
+                measured: None,
             })
             .collect();
         Stats {
@@ -187,6 +246,41 @@ bdrun: at most 2 of 2 resident, 2 running; messages 3.0 MiB, of them 0 B through
  rank 0  20.0 MiB   40.0 MiB   40.0 MiB    2.0 s   10.0 s   0.2 s  waited longest
  rank 6  26.0 MiB   40.0 MiB   40.0 MiB    2.0 s    4.0 s   0.2 s
  rank 5  25.0 MiB   40.0 MiB   40.0 MiB    2.0 s    5.0 s   0.2 s
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn the_whole_text_of_an_independent_job() {
+        let mut stats = stats();
+        stats.evictions = 16;
+        stats.measured = Some(JobMeasured {
+            measured_peak_bytes: 48 << 20,
+            private_bytes: 45 << 20,
+            shared_bytes: 2 << 20,
+            out_bytes: 150 << 20,
+            cpu_s: 17.5,
+            longest_gap_s: 0.012,
+            paging_refused: Some("PTRACE_SEIZE of a child: Operation not permitted".into()),
+            ..JobMeasured::default()
+        });
+        for rank in &mut stats.ranks {
+            let held_s = f64::from(rank.rank % 4);
+            rank.waiting_s = 0.0;
+            rank.measured = Some(RankMeasured { cpu_s: 2.1, held_s, ..RankMeasured::default() });
+        }
+        let text = summary(&stats);
+        let expected = "\
+bdrun: 8 ranks, ok after 1m02s; budget 50.0 MiB, demand 200.0 MiB (4.00 x)
+bdrun: at most 2 running; most in RAM 45.0 MiB private, 2.0 MiB shared; most paged out 150.0 MiB; measured at least every 0.012 s
+bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operation not permitted
+             peak  paged out    back in  times  running    held  processor
+ job     48.0 MiB  370.0 MiB  320.0 MiB     16   16.0 s  12.0 s     17.5 s  all ranks; peak in RAM
+ rank 7  27.0 MiB   40.0 MiB   40.0 MiB      2    2.0 s   3.0 s      2.1 s  largest peak
+ rank 3  23.0 MiB   90.0 MiB   40.0 MiB      2    2.0 s   3.0 s      2.1 s  most paged, held longest
+ rank 6  26.0 MiB   40.0 MiB   40.0 MiB      2    2.0 s   2.0 s      2.1 s
+ rank 5  25.0 MiB   40.0 MiB   40.0 MiB      2    2.0 s   1.0 s      2.1 s
+ rank 4  24.0 MiB   40.0 MiB   40.0 MiB      2    2.0 s     0 s      2.1 s
 ";
         assert_eq!(text, expected, "\n{text}");
     }

@@ -43,6 +43,9 @@ impl Job<'_> {
         let segment = self.setup.segment.clone();
         let np = segment.np();
         self.chaos.at = (self.chaos.at + 7919) % np;
+        if self.chaos_outside(self.chaos.at) {
+            return;
+        }
         let ranks = || (0..np).map(|i| (self.chaos.at + i) % np);
         let is = |rank: u32, state: State| segment.rank(rank).word.load().state() == state;
         if let Some(rank) = ranks().find(|&rank| is(rank, State::Blocked)) {

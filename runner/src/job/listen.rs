@@ -11,6 +11,8 @@ use crossbeam_channel::Sender;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::measure::Measured;
+use crate::outside::Report;
 use crate::supervisor::Happening;
 
 /// How often the bell's thread looks whether it is still needed, should a ring be missed.
@@ -25,6 +27,10 @@ pub(super) enum Message {
     Bell,
     /// A rank's control socket has something to read.
     Control(u32),
+    /// What independent ranks hold.
+    Measured(Measured),
+    /// What became of an order to an independent rank.
+    Mover(u32, Report),
     /// Something happened to a process.
     Supervisor(Happening),
 }
@@ -32,6 +38,12 @@ pub(super) enum Message {
 impl From<Happening> for Message {
     fn from(happening: Happening) -> Self {
         Self::Supervisor(happening)
+    }
+}
+
+impl From<Measured> for Message {
+    fn from(measured: Measured) -> Self {
+        Self::Measured(measured)
     }
 }
 

@@ -8,8 +8,10 @@
 //! |---|---|
 //! | `setup.rs` | what must be there before the first rank: program, budget, segment |
 //! | `scratch.rs` | the scratch directories |
+//! | `happenings.rs` | what happens to processes |
 //! | `listen.rs` | the two listening threads |
 //! | `observe.rs` | from state words to scheduler events |
+//! | `outside.rs`, `independent.rs` | independent ranks: measured, paged from outside; what is kept of them |
 //! | `orders.rs` | from scheduler effects to state words and processes |
 //! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
@@ -18,33 +20,34 @@
 
 mod chaos;
 mod describe;
+mod happenings;
+mod independent;
 mod listen;
 mod observe;
 mod orders;
+mod outside;
 mod preload;
 mod report;
 mod scratch;
 mod setup;
+mod shrink;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bdrun_ipc::control::{self, FailureKind, Frame};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
 use crate::cli::Options;
 use crate::display::{self, Output};
 use crate::exit::Ending;
+use crate::launch::Launch;
 use crate::scheduler::{Effect, Event, Scheduler};
-use crate::supervisor::{
-    self, Escalation, EscalationEffect, EscalationEvent, Happening, OomKill, Supervisor,
-};
+use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
-use describe::doing;
+use independent::Outside;
 use listen::{Listeners, Message};
 use observe::Seen;
-use orders::frames_owner;
 use setup::Setup;
 
 /// What ranks get to end after a signal or a time limit.
@@ -94,6 +97,11 @@ struct Job<'a> {
     most_alive: u32,
     most_resident: u32,
     largest_rank: u64,
+    /// Ranks that failed while the others go on (`--keep-going`), and how the first of them did.
+    failures: u32,
+    first_failure: Option<Ending>,
+    /// Of a job of independent ranks.
+    outside: Option<Outside>,
     /// The last rank that was given more than there was.
     overdraft: Option<u32>,
     chaos: Chaos,
@@ -102,10 +110,17 @@ struct Job<'a> {
 }
 
 /// Run a job; the exit code.
-pub fn run(options: &Options) -> u8 {
+pub fn run(mut options: Options) -> u8 {
     let begin = Instant::now();
     let output: SharedOutput = Arc::new(Mutex::new(display::new(options.output)));
-    let (stats, ending) = match Job::start(options, output.clone(), begin) {
+    let launch = Launch::new(&mut options);
+    let options = &options;
+    let launch = if options.launch.dry_run { launch.and_then(report::dry_run) } else { launch };
+    if options.launch.dry_run && launch.is_ok() {
+        return Ending::Success.code();
+    }
+    let started = launch.and_then(|launch| Job::start(options, launch, output.clone(), begin));
+    let (stats, ending) = match started {
         Ok(mut job) => {
             job.drive();
             job.finish()
@@ -128,8 +143,13 @@ fn lock(output: &SharedOutput) -> std::sync::MutexGuard<'_, Box<dyn Output>> {
 }
 
 impl<'a> Job<'a> {
-    fn start(options: &'a Options, output: SharedOutput, begin: Instant) -> Result<Self, Ending> {
-        let setup = Setup::new(options)?;
+    fn start(
+        options: &'a Options,
+        launch: Launch,
+        output: SharedOutput,
+        begin: Instant,
+    ) -> Result<Self, Ending> {
+        let mut setup = Setup::new(options, launch)?;
         for note in &setup.notes {
             lock(&output).note(note);
         }
@@ -138,8 +158,14 @@ impl<'a> Job<'a> {
         let config = supervisor::Config {
             tag_output: options.tag_output,
             pass_through: options.np == 1,
+            keep_order: options
+                .launch
+                .keep_order
+                .then(|| scratch::file_for_output(&setup.scratch_dirs))
+                .transpose()?,
             use_pid_namespace: true,
             cgroup_limit: options.enforce.then_some(setup.cgroup_limit),
+            rank_groups: setup.independent,
             catch_signals: true,
             outputs: None,
             around_write: std::io::IsTerminal::is_terminal(&std::io::stderr()).then(|| {
@@ -155,6 +181,7 @@ impl<'a> Job<'a> {
         };
         let supervisor =
             Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
+        let outside = Outside::start(options, &mut setup, &supervisor, &sender, &output)?;
         let listeners = Listeners::start(setup.segment.clone(), sender)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
         let ranks = (0..options.np)
@@ -162,7 +189,13 @@ impl<'a> Job<'a> {
             .collect();
         Ok(Self {
             options,
-            scheduler: Scheduler::new(options.np, setup.limits),
+            scheduler: match outside {
+                None => Scheduler::new(options.np, setup.limits),
+                Some(_) => Scheduler::of_independent_ranks(options.np, setup.limits),
+            },
+            failures: 0,
+            first_failure: None,
+            outside,
             setup,
             supervisor,
             escalation: Escalation::new(GRACE, FAILURE_GRACE),
@@ -187,6 +220,7 @@ impl<'a> Job<'a> {
 
     /// Until every process has ended, or nothing more can be hoped for.
     fn drive(&mut self) {
+        self.begin_outside();
         let mut next_tick = Instant::now();
         let mut quiet_since: Option<Instant> = None;
         loop {
@@ -282,7 +316,13 @@ impl<'a> Job<'a> {
         }
         match effect {
             Effect::Finish => {
-                self.ending.get_or_insert(Ending::Success);
+                let ending = self.first_failure.take().unwrap_or(Ending::Success);
+                if self.failures > 1 {
+                    let text =
+                        format!("{} of {} ranks failed; the first of them:", self.failures, self.options.np);
+                    lock(&self.output).note(&text);
+                }
+                self.ending.get_or_insert(ending);
             }
             Effect::Fail(failure) => {
                 let mut ending = Ending::from(failure);
@@ -312,6 +352,7 @@ impl<'a> Job<'a> {
                     self.supervisor.cancel_pending();
                 }
                 self.supervisor.signal_all(signal);
+                self.kill_those_held();
             }
             Some(EscalationEffect::KillAll) => self.supervisor.kill_all(),
             Some(EscalationEffect::Pause) => self.supervisor.pause(),
@@ -341,129 +382,8 @@ impl<'a> Job<'a> {
             Message::Bell => self.observe_rung(),
             Message::Control(rank) => self.read_control(rank),
             Message::Supervisor(happening) => self.take_happening(happening),
-        }
-    }
-
-    fn take_happening(&mut self, happening: Happening) {
-        match happening {
-            Happening::Spawned { rank, pid } => {
-                self.ranks[rank as usize].pid = Some(pid);
-                self.events.push(Event::Spawned { rank });
-            }
-            Happening::SpawnFailed { rank, error } => {
-                self.gone(rank);
-                self.ranks[rank as usize].status = Some("unborn".into());
-                if !matches!(error, supervisor::SpawnError::Cancelled) {
-                    self.end(setup::cannot_start(&self.setup.program, rank, &error));
-                }
-            }
-            Happening::Exited { rank, ending, oom, .. } => {
-                self.setup.frames.iter().for_each(|frames| _ = frames.free_all_of(frames_owner(rank)));
-                self.read_control(rank);
-                let doing = doing(&self.setup.segment, rank);
-                self.gone(rank);
-                let stopped = self.ending.is_some() && !ending.success();
-                self.ranks[rank as usize].status = Some(match ending {
-                    _ if stopped => "stopped".into(),
-                    supervisor::Ending::Code(0) => "ok".into(),
-                    supervisor::Ending::Code(code) => format!("exit {code}"),
-                    supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
-                });
-                if !ending.success() && self.ending.is_none() {
-                    self.ending = Some(self.rank_failed(rank, ending, oom, doing));
-                    self.silence = Some(Instant::now() + LAST_WORDS);
-                }
-                self.events.push(Event::Exited { rank, ok: ending.success() || self.ending.is_some() });
-            }
-            Happening::Signal(signal) => {
-                if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
-                    let signal = u8::try_from(signal).unwrap_or(15);
-                    self.ending.get_or_insert(Ending::Interrupted { signal });
-                }
-                self.escalate(EscalationEvent::Signal(signal));
-            }
-            Happening::OutputFailed { error, .. } => {
-                if error.kind() == std::io::ErrorKind::BrokenPipe {
-                    self.end(Ending::Interrupted { signal: 13 });
-                } else {
-                    self.end(Ending::Internal(format!("cannot write the ranks' output: {error}")));
-                }
-            }
-            Happening::KeeperLost => {
-                self.end(Ending::Internal("the keeper of the job's processes was killed".into()));
-            }
-        }
-    }
-
-    fn rank_failed(
-        &self,
-        rank: u32,
-        ending: supervisor::Ending,
-        oom: OomKill,
-        doing: Option<String>,
-    ) -> Ending {
-        match (ending, oom) {
-            (_, OomKill::JobLimit) => Ending::Memory(format!(
-                "rank {rank} was killed by the kernel: the job exceeded its limit (--enforce)"
-            )),
-            (_, OomKill::Outside) => Ending::RankKilled {
-                rank,
-                signal: 9,
-                doing: Some(match doing {
-                    Some(doing) => format!("{doing} (by the kernel: memory is exhausted)"),
-                    None => "computing (by the kernel: memory is exhausted)".into(),
-                }),
-            },
-            (supervisor::Ending::Code(code), _) => {
-                Ending::RankExited { rank, code: u8::try_from(code).unwrap_or(255), doing }
-            }
-            (supervisor::Ending::Signal { signal, .. }, _) => {
-                Ending::RankKilled { rank, signal: u8::try_from(signal).unwrap_or(0), doing }
-            }
-        }
-    }
-
-    /// A rank's process is no more.
-    fn gone(&mut self, rank: u32) {
-        self.alive = self.alive.saturating_sub(1);
-        self.release_memory_of(rank);
-        self.ranks[rank as usize].control = None;
-    }
-
-    fn read_control(&mut self, rank: u32) {
-        loop {
-            let Some(socket) = self.ranks.get(rank as usize).and_then(|r| r.control.as_ref()) else { return };
-            match control::recv_frame(socket.as_fd()) {
-                Ok(None) => return,
-                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
-                    self.events.push(Event::Attached { rank });
-                }
-                Ok(Some(Frame::Hello { protocol })) => {
-                    self.end(Ending::Internal(format!(
-                        "rank {rank} speaks version {protocol} of the protocol, bdrun {}: build both from one release",
-                        control::PROTOCOL
-                    )));
-                    return;
-                }
-                Ok(Some(Frame::Failed { kind, bytes, text })) => {
-                    let text = format!("rank {rank}: {text}");
-                    self.end(match kind {
-                        FailureKind::ScratchFull => Ending::ScratchFull {
-                            rank,
-                            need: bytes,
-                            // Only messages are reported so.
-                            directory: self.setup.scratch_dirs.first().map(|dir| dir.display().to_string()),
-                        },
-                        FailureKind::Scratch => Ending::ScratchBroken(text),
-                        FailureKind::MemoryLimit => Ending::Memory(text),
-                        FailureKind::Runtime => Ending::Internal(text),
-                    });
-                }
-                Err(error) => {
-                    self.end(Ending::Internal(format!("rank {rank}: {error}")));
-                    return;
-                }
-            }
+            Message::Measured(measured) => self.measured(&measured),
+            Message::Mover(rank, report) => self.moved(rank, report),
         }
     }
 }

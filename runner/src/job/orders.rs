@@ -79,19 +79,16 @@ impl Job<'_> {
         }
     }
 
-    fn spawn_spec(&mut self, rank: u32) -> std::io::Result<SpawnSpec> {
+    pub(super) fn spawn_spec(&mut self, rank: u32) -> std::io::Result<SpawnSpec> {
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         self.listeners.add(rank, ours.as_fd())?;
         self.ranks[rank as usize].control = Some(ours);
         let [mail, spill] = self.setup.mail.fds();
         let shared = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
-        let mut env: Vec<(OsString, OsString)> = Vec::new();
-        for setting in &self.options.env {
-            if let Some(value) = setting.value.clone().or_else(|| std::env::var_os(&setting.name)) {
-                env.push((setting.name.clone(), value));
-            }
-        }
+        let given = self.setup.launch.given(rank);
+        let mut env = given.env;
+        env.extend(given.part.map(|part| ("BDRUN_PART".into(), part)));
         let fds = FDS.map(|fd| fd.to_string()).join(",");
         for (name, value) in [
             ("BDRUN_RANK", rank.to_string().into()),
@@ -125,11 +122,18 @@ impl Job<'_> {
         }
         Ok(SpawnSpec {
             rank,
-            program: self.setup.program.clone(),
-            args: self.options.args().to_vec(),
+            program: self.setup.program_of(rank)?,
+            args: given.args,
             env,
             fds: handed,
-            stdin: if rank == 0 { Stdin::Inherit } else { Stdin::Null },
+            stdin: match given.stdin {
+                Some(path) => Stdin::File(path),
+                None if rank == 0 && self.setup.launch.stdin_is_free() => Stdin::Inherit,
+                None => Stdin::Null,
+            },
+            stdout: given.stdout,
+            stderr: given.stderr,
+            directory: given.directory,
         })
     }
 
@@ -215,7 +219,7 @@ impl Job<'_> {
         }
     }
 
-    fn note_overdraft(&mut self, rank: u32, bytes: u64) {
+    pub(super) fn note_overdraft(&mut self, rank: u32, bytes: u64) {
         if self.overdraft.replace(rank).is_some() {
             return;
         }

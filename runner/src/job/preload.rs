@@ -26,19 +26,33 @@ enum Kind {
     Ours,
 }
 
-/// The library to preload into `program`, if any.
-pub(super) fn library(when: Preload, program: &Path) -> Result<Option<PathBuf>, Ending> {
+/// How the ranks of a job are paged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By their own runtime.
+    Own,
+    /// By this library, put in front of them.
+    Preloaded(PathBuf),
+    /// From outside; by this library, if there is one, where that cannot be.
+    Outside(Option<PathBuf>),
+}
+
+/// How ranks that run `program` are paged.
+pub(super) fn way(when: Preload, program: &Path) -> Result<Way, Ending> {
     let found = || std::env::current_exe().ok().and_then(|exe| beside(&exe));
     match when {
-        Preload::Never => Ok(None),
-        Preload::Auto => Ok(if kind(program) == Kind::Open { found() } else { None }),
+        Preload::Never | Preload::Auto => Ok(match kind(program) {
+            Kind::Ours => Way::Own,
+            Kind::Open if when == Preload::Auto => Way::Outside(found()),
+            Kind::Open | Kind::Closed => Way::Outside(None),
+        }),
         Preload::Always => match (kind(program), found()) {
             (Kind::Closed, _) => Err(Ending::Setup(format!(
                 "--preload always: {} is linked statically, so nothing can be preloaded into it; link it dynamically, or \
                  use --preload never and do without paging",
                 program.display()
             ))),
-            (_, Some(library)) => Ok(Some(library)),
+            (_, Some(library)) => Ok(Way::Preloaded(library)),
             (_, None) => Err(Ending::Setup(format!(
                 "--preload always: {LIBRARY} is neither beside bdrun nor in ../lib; put it there (cargo build -p \
                  sbmalloc-preload), or use --preload never"

@@ -1,6 +1,7 @@
 //! Progress while the job runs, and the account at its end.
 
 use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use super::{Job, KILLED_PATIENCE, OUTPUT_PATIENCE};
 use crate::cli::Options;
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
+use crate::launch::Launch;
 use crate::stats::{RankStats, Stats, VERSION};
 
 /// Measures the disk rate between two snapshots.
@@ -76,6 +78,17 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
+/// `--dry-run`: prints what would be run. Whoever closes the pipe has seen enough.
+pub(super) fn dry_run(launch: Launch) -> Result<Launch, Ending> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match launch.show(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Ending::Setup(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(launch),
+    }
+}
+
 /// The account of a job that never came to run a rank.
 pub(super) fn without_ranks(options: &Options, ending: &Ending, begin: Instant) -> Stats {
     Stats {
@@ -104,12 +117,13 @@ impl Job<'_> {
             }
         }
         let budget = header.pool.budget();
+        let outside = self.outside.as_ref().map(super::Outside::counts).unwrap_or_default();
         Snapshot {
             elapsed_s: self.begin.elapsed().as_secs_f64(),
             np: segment.np(),
-            running: header.tokens.running(),
-            resident: counts.resident,
-            evicted: counts.evicted,
+            running: header.tokens.running() + outside.running,
+            resident: counts.resident - outside.out,
+            evicted: counts.evicted + outside.out,
             done: counts.exited,
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
@@ -121,6 +135,8 @@ impl Job<'_> {
     /// End everything that still runs and give account.
     pub(super) fn finish(self) -> (Stats, Ending) {
         let ending = self.ending.unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
+        // Those that are held die with the threads that hold them.
+        let outside = self.outside;
         let wall_s = self.begin.elapsed().as_secs_f64();
         let patience = if ending.is_success() { OUTPUT_PATIENCE } else { KILLED_PATIENCE };
         let farewell = self.supervisor.finish(patience);
@@ -145,6 +161,7 @@ impl Job<'_> {
                     waiting_s: seconds(block.waiting_ns.load(SeqCst)),
                     paging_s: seconds(block.paging_ns.load(SeqCst)),
                     evictions: block.evictions.load(SeqCst).into(),
+                    measured: outside.as_ref().and_then(|outside| outside.account(rank)),
                 }
             })
             .collect();
@@ -179,6 +196,7 @@ impl Job<'_> {
             chaos_evictions: self.chaos.evictions,
             frames_taken: self.setup.frames.as_ref().map_or(0, sbmalloc::FramePool::taken),
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
+            measured: outside.as_ref().map(super::Outside::job_account),
         };
         (stats, ending)
     }

@@ -1,6 +1,7 @@
 //! The scratch directories of a job: which they are, and whether they can be used.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -92,6 +93,11 @@ pub(super) fn fullest(dirs: &[PathBuf]) -> Option<String> {
         statvfs(dir.as_path()).map_or(u64::MAX, |fs| fs.blocks_available().saturating_mul(fs.fragment_size()))
     };
     dirs.iter().min_by_key(room).map(|dir| dir.display().to_string())
+}
+
+/// A file to hold back in what ranks print too early (`--keep-order`).
+pub(super) fn file_for_output(dirs: &[PathBuf]) -> Result<File, Ending> {
+    make_file_in_each(&dirs[..1]).map(File::from)
 }
 
 /// A file without a name, so that nothing is left of it whatever happens.

@@ -1,5 +1,6 @@
 //! What must be there before the first rank starts.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,13 @@ use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use sbmalloc::{Compression, FramePool, TrackerChoice};
 
-use super::{preload, scratch};
+use super::preload::{self, Way};
+use super::scratch;
 use crate::budget;
 use crate::cli::{Compress, Frames, Options, Tracker};
 use crate::display::units::Bytes;
 use crate::exit::Ending;
+use crate::launch::Launch;
 use crate::scheduler::Limits;
 use crate::supervisor::SpawnError;
 
@@ -23,9 +26,16 @@ const FIXED_PER_JOB: u64 = 4 << 20;
 
 /// Everything a job is made of but processes.
 pub(super) struct Setup {
+    /// What each rank is given.
+    pub launch: Launch,
+    /// That of rank 0.
     pub program: PathBuf,
+    /// Its ranks know nothing of bdrun, and are paged from outside.
+    pub independent: bool,
     /// The library put in front of it.
     pub preload: Option<PathBuf>,
+    /// The one to put there if ranks cannot be paged from outside.
+    pub fallback: Option<PathBuf>,
     /// At least one; the first also takes messages that do not fit.
     pub scratch_dirs: Vec<PathBuf>,
     pub segment: Arc<Segment>,
@@ -43,14 +53,18 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    pub fn new(options: &Options) -> Result<Self, Ending> {
-        let program = find_program(options.program())?;
-        let preload = preload::library(options.preload, &program)?;
+    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
+        let program = find_programs(&launch)?;
+        let (independent, preload, fallback) = match preload::way(options.preload, &program)? {
+            Way::Own => (false, None, None),
+            Way::Preloaded(library) => (false, Some(library), None),
+            Way::Outside(fallback) => (true, None, fallback),
+        };
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
         let total = budget::available()
-            .and_then(|available| budget::budget(options, &available))
+            .and_then(|available| budget::budget(options, &available, independent))
             .map_err(|error| Ending::Setup(error.to_string()))?
             .bytes;
         let mut managed = total;
@@ -95,8 +109,11 @@ impl Setup {
         let frames = choose_frames(options.frames, managed)?;
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
+            launch,
             program,
+            independent,
             preload,
+            fallback,
             scratch_dirs,
             segment: Arc::new(segment),
             mail,
@@ -108,6 +125,39 @@ impl Setup {
             notes,
         })
     }
+
+    /// The program of a rank, found anew where each may have its own.
+    pub fn program_of(&self, rank: u32) -> std::io::Result<PathBuf> {
+        if !self.launch.programs_differ() {
+            return Ok(self.program.clone());
+        }
+        find_program_of(&self.launch, rank).map_err(|ending| std::io::Error::other(ending.to_string()))
+    }
+}
+
+/// Sees that the programs of all ranks are there; returns that of rank 0.
+fn find_programs(launch: &Launch) -> Result<PathBuf, Ending> {
+    let first = find_program_of(launch, 0)?;
+    if launch.programs_differ() {
+        let mut seen = HashSet::new();
+        for rank in 1..launch.np() {
+            if seen.insert(launch.program(rank)) {
+                find_program_of(launch, rank)?;
+            }
+        }
+    }
+    Ok(first)
+}
+
+/// Looked for from where `bdrun` is, also if the rank runs elsewhere.
+fn find_program_of(launch: &Launch, rank: u32) -> Result<PathBuf, Ending> {
+    let found = find_program(&launch.program(rank))?;
+    if launch.changes_directory() { absolute(&found) } else { Ok(found) }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Ending> {
+    std::path::absolute(path)
+        .map_err(|error| Ending::Setup(format!("where {} is cannot be said: {error}", path.display())))
 }
 
 /// Bytes of the budget for each rank from which on ranks leave out what they are not known to use.
@@ -189,13 +239,13 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
 }
 
 /// Why the first rank could not be started, as an ending.
-pub(super) fn cannot_start(program: &Path, rank: u32, error: &SpawnError) -> Ending {
+pub(super) fn cannot_start(rank: u32, error: &SpawnError) -> Ending {
     match error {
-        SpawnError::Exec { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+        SpawnError::Exec { program, source } if source.kind() == std::io::ErrorKind::NotFound => {
             // The file is there, so what is missing is its interpreter.
             Ending::NotExecutable(program.display().to_string(), "its interpreter is not found".into())
         }
-        SpawnError::Exec { source, .. } => {
+        SpawnError::Exec { program, source } => {
             Ending::NotExecutable(program.display().to_string(), source.to_string())
         }
         other => Ending::Setup(format!("rank {rank} cannot be started: {other}")),

@@ -28,6 +28,16 @@ pub enum Event {
         /// The rank.
         rank: Rank,
     },
+    /// Somebody else has decided that the rank is started ([`super::Scheduler::of_independent_ranks`]).
+    Admitted {
+        /// The rank.
+        rank: Rank,
+    },
+    /// The rank was ended to make room, and is to be admitted again some time.
+    Returned {
+        /// The rank.
+        rank: Rank,
+    },
     /// The process could not be started.
     SpawnFailed {
         /// The rank.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rank::{Doing, Life, RankState};
 use super::victim::Key;
+use super::way::{Enter, Leave, Way};
 use super::{Counts, Rank, Wait};
 
 /// The sets. Each rank is in those that its state says, and in no other: `insert` after every change, `remove` before.
@@ -132,44 +133,5 @@ impl Index {
             ready: len(self.ready.len()),
             exited: self.exited,
         }
-    }
-}
-
-/// Entering or leaving.
-trait Way {
-    fn set<T: Ord>(&mut self, set: &mut BTreeSet<T>, item: T, belongs: bool);
-    fn count(&mut self, count: &mut u32, belongs: bool);
-    fn sum(&mut self, sum: &mut u64, bytes: u64);
-}
-
-struct Enter;
-struct Leave;
-
-impl Way for Enter {
-    fn set<T: Ord>(&mut self, set: &mut BTreeSet<T>, item: T, belongs: bool) {
-        if belongs {
-            set.insert(item);
-        }
-    }
-    fn count(&mut self, count: &mut u32, belongs: bool) {
-        *count += u32::from(belongs);
-    }
-    fn sum(&mut self, sum: &mut u64, bytes: u64) {
-        // Wraps, so that leaving undoes entering exactly even for absurd numbers.
-        *sum = sum.wrapping_add(bytes);
-    }
-}
-
-impl Way for Leave {
-    fn set<T: Ord>(&mut self, set: &mut BTreeSet<T>, item: T, belongs: bool) {
-        if belongs {
-            set.remove(&item);
-        }
-    }
-    fn count(&mut self, count: &mut u32, belongs: bool) {
-        *count -= u32::from(belongs);
-    }
-    fn sum(&mut self, sum: &mut u64, bytes: u64) {
-        *sum = sum.wrapping_sub(bytes);
     }
 }

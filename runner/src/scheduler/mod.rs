@@ -24,6 +24,7 @@ pub mod sim;
 #[cfg(test)]
 mod tests;
 mod victim;
+pub(crate) mod way;
 
 pub use effect::{Effect, Failure};
 pub use event::{Event, Wait};
@@ -105,6 +106,8 @@ pub struct Scheduler {
     last_call: bool,
     /// The last rank given more than there was.
     overdraft: Option<Rank>,
+    /// Unborn ranks are admitted by somebody else ([`Event::Admitted`]).
+    lazy: bool,
     ended: bool,
 }
 
@@ -131,8 +134,23 @@ impl Scheduler {
             disk_full: None,
             last_call: false,
             overdraft: None,
+            lazy: false,
             ended: false,
         }
+    }
+
+    /// A job whose ranks need not know of each other, and are not paged by themselves: who of them is started is not decided
+    /// here but by [`crate::overdraft`], until the first of them joins the co-operative runtime ([`Event::Attached`]). From
+    /// then on ranks may wait for each other, and all of them must be started some time.
+    #[must_use]
+    pub fn of_independent_ranks(np: u32, limits: Limits) -> Self {
+        Self { lazy: true, ..Self::new(np, limits) }
+    }
+
+    /// Whether unborn ranks are admitted here.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        !self.lazy
     }
 
     /// Takes in one event and adds what is to be done to `effects`, in the order in which to do it.
@@ -219,7 +237,9 @@ impl Scheduler {
                 return Ok(());
             }
             Event::Settled | Event::Chaos { .. } => return Ok(()),
-            Event::Spawned { rank }
+            Event::Admitted { rank }
+            | Event::Returned { rank }
+            | Event::Spawned { rank }
             | Event::SpawnFailed { rank }
             | Event::Attached { rank }
             | Event::Granted { rank, .. }
@@ -244,6 +264,12 @@ impl Scheduler {
         }
         match event {
             Event::Pool { .. } | Event::LimitChanged { .. } | Event::Settled | Event::Chaos { .. } => {}
+            Event::Admitted { .. } if life == Life::Unborn => {
+                self.update(rank, |state| state.life = Life::Spawning);
+            }
+            Event::Returned { .. } if !self.ranks[rank as usize].attached => {
+                self.update(rank, |state| *state = RankState::UNBORN);
+            }
             Event::Spawned { .. } if life == Life::Spawning => self.arrived(rank),
             Event::SpawnFailed { .. } => return Err(Failure::SpawnFailed { rank }),
             Event::Attached { .. } => {
@@ -251,6 +277,7 @@ impl Scheduler {
                     self.arrived(rank);
                 }
                 self.update(rank, |state| state.attached = true);
+                self.lazy = false;
             }
             Event::Granted { bytes, .. } => return self.granted(rank, bytes),
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
@@ -304,7 +331,9 @@ impl Scheduler {
                 });
             }
             // Overtaken.
-            Event::Spawned { .. }
+            Event::Admitted { .. }
+            | Event::Returned { .. }
+            | Event::Spawned { .. }
             | Event::Left { .. }
             | Event::Running { .. }
             | Event::Evicted { .. }

@@ -1,6 +1,8 @@
 //! What follows from the state after an event: who is given memory, who comes in, who has to go, and what is done when
 //! nobody can go on.
 
+use std::collections::BTreeSet;
+
 use super::order::{self, Claim};
 use super::rank::{Life, Pending, RankState};
 use super::{Effect, Failure, Rank, Scheduler, admission, signed};
@@ -234,7 +236,7 @@ impl Scheduler {
         }
         // Where nobody holds anything and the head needs an overdraft, starting another would only be in its way.
         let alone = self.index.holders == 0 && !self.index.ready.is_empty();
-        if let Some(&rank) = self.index.unborn.first().filter(|_| !alone) {
+        if let Some(&rank) = self.to_admit().first().filter(|_| !alone) {
             let left = u64::try_from(self.free).unwrap_or(0);
             if left > 0 || self.index.holders == 0 {
                 self.spawn(rank, admission::first_reserve(&self.limits).min(left), effects);
@@ -299,7 +301,20 @@ impl Scheduler {
 
     /// Whether anybody would run if there were memory or a place.
     pub(super) fn has_claims(&self) -> bool {
-        !(self.index.needs.is_empty() && self.index.ready.is_empty() && self.index.unborn.is_empty())
+        !(self.index.needs.is_empty() && self.index.ready.is_empty() && self.to_admit().is_empty())
+    }
+
+    /// Those not started yet, as far as that is decided here.
+    fn to_admit(&self) -> &BTreeSet<Rank> {
+        static NOBODY: BTreeSet<Rank> = BTreeSet::new();
+        if self.lazy { &NOBODY } else { &self.index.unborn }
+    }
+
+    /// Bytes that somebody waits for: those who need memory, and who comes in next.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        let next = self.next_claim().map_or(0, |claim| self.claimed(claim));
+        self.index.needs_bytes.saturating_add(next)
     }
 
     /// Those who want to come in, next first.
@@ -312,7 +327,7 @@ impl Scheduler {
             &self.index.ready,
             &self.index.begun,
             is_begun,
-            &self.index.unborn,
+            self.to_admit(),
             overdue,
             self.passed >= alive,
         )

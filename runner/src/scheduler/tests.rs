@@ -372,3 +372,37 @@ fn a_denial_that_the_pool_has_overtaken_gives_nothing_back_twice() {
     bench.free += signed(15 * MIB);
     assert_eq!(bench.tell(&[Event::Denied { rank: 0, bytes: 15 * MIB }]), [grant(0)]);
 }
+
+#[test]
+fn of_independent_ranks_nobody_is_started_here_until_one_attaches() {
+    let mut scheduler = Scheduler::of_independent_ranks(4, limits(100 * MIB, 4));
+    let mut effects = Vec::new();
+    let mut tell = |scheduler: &mut Scheduler, event| {
+        effects.clear();
+        scheduler.handle(Event::Pool { free: signed(100 * MIB), messages: 0 }, &mut effects);
+        scheduler.handle(event, &mut effects);
+        scheduler.sanity_check();
+        effects.clone()
+    };
+    assert_eq!(tell(&mut scheduler, Event::Settled), []);
+    assert!(!scheduler.wants_room() && !scheduler.admits());
+    assert_eq!(tell(&mut scheduler, Event::Admitted { rank: 2 }), []);
+    assert_eq!(tell(&mut scheduler, Event::Spawned { rank: 2 }), []);
+    assert_eq!(scheduler.counts().running, 1);
+    // It was stopped to make room, and begins anew.
+    assert_eq!(tell(&mut scheduler, Event::Returned { rank: 2 }), []);
+    assert_eq!(scheduler.counts().unborn, 4);
+    tell(&mut scheduler, Event::Admitted { rank: 2 });
+    tell(&mut scheduler, Event::Spawned { rank: 2 });
+    // Others may have to be there for it to go on.
+    let started = tell(&mut scheduler, Event::Attached { rank: 2 });
+    let ranks: Vec<_> = started
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Spawn { rank, .. } => Some(*rank),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ranks, [0, 1, 3]);
+    assert!(scheduler.admits());
+}

@@ -62,12 +62,8 @@ impl MemoryCgroup {
     /// Makes the group with a limit in bytes and no swap beyond it.
     pub fn create(limit: u64) -> Result<Self, CgroupError> {
         let unavailable = |detail: String| CgroupError::Unavailable { detail };
-        let read = |path: &str| {
-            fs::read_to_string(path)
-                .map_err(|error| CgroupError::Unavailable { detail: format!("{path}: {error}") })
-        };
-        let (version, own) =
-            locate(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?).map_err(unavailable)?;
+        let (cgroups, mounts) = hierarchies().map_err(unavailable)?;
+        let (version, own) = memory_group(&cgroups, &mounts).map_err(unavailable)?;
         remove_stale(&own);
         Self::create_below(version, own, limit)
     }
@@ -114,6 +110,11 @@ impl MemoryCgroup {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it is in the one hierarchy of version 2, so that groups below it are under its limit.
+    pub(crate) fn is_v2(&self) -> bool {
+        self.version == Version::V2
     }
 
     /// Its limit in bytes.
@@ -272,31 +273,76 @@ fn write_if_there(path: &Path, value: &str) -> Result<(), CgroupError> {
     if path.exists() { write(path, value) } else { Ok(()) }
 }
 
-/// Removes groups of masters that are gone.
-fn remove_stale(own: &Path) {
+/// Removes groups of masters that are gone, below the group `own`.
+pub(crate) fn remove_stale(own: &Path) {
     for entry in fs::read_dir(own).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(rest) = name.to_str().and_then(|name| name.strip_prefix("bdrun-")) else { continue };
-        let Ok(pid) = rest.strip_suffix(".master").unwrap_or(rest).parse::<u32>() else { continue };
+        // `.master`, or the number of a job of this process.
+        let Some(Ok(pid)) = rest.split('.').next().map(str::parse::<u32>) else { continue };
         let gone = !Path::new(&format!("/proc/{pid}")).exists();
         let unlocked = File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
         if gone && unlocked {
-            // Fails, as it should, if a process is left in it.
+            // Each fails, as it should, if a process is left in it.
+            for rank in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                let _ = fs::remove_dir(rank.path());
+            }
             let _ = fs::remove_dir(entry.path());
         }
     }
 }
 
-/// Where the memory controller has our process, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
-fn locate(cgroups: &str, mounts: &str) -> Result<(Version, PathBuf), String> {
-    let mut lines = cgroups.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());
-    let v1 = lines.clone().find(|line| line.len() == 3 && line[1].split(',').any(|name| name == "memory"));
-    let v2 = lines.find(|line| line.len() == 3 && line[0] == "0" && line[1].is_empty());
-    let (version, group) = match (v1, v2) {
-        (Some(line), _) => (Version::V1, line[2]),
-        (None, Some(line)) => (Version::V2, line[2]),
-        (None, None) => return Err("/proc/self/cgroup names no memory controller".to_owned()),
+/// A tree of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hierarchy {
+    /// That of a controller of version 1.
+    V1(&'static str),
+    /// The unified one, of version 2.
+    V2,
+}
+
+/// The texts of `/proc/self/cgroup` and `/proc/self/mountinfo`. The error says which could not be read.
+pub(crate) fn hierarchies() -> Result<(String, String), String> {
+    let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+    Ok((read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?))
+}
+
+/// Where the memory controller has our process, from these texts.
+fn memory_group(cgroups: &str, mounts: &str) -> Result<(Version, PathBuf), String> {
+    const V1: Hierarchy = Hierarchy::V1("memory");
+    if group_in(V1, cgroups).is_some() {
+        return Ok((Version::V1, locate(V1, cgroups, mounts)?));
+    }
+    match locate(Hierarchy::V2, cgroups, mounts) {
+        Ok(path) => Ok((Version::V2, path)),
+        Err(_) if group_in(Hierarchy::V2, cgroups).is_none() => {
+            Err("/proc/self/cgroup names no memory controller".to_owned())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What a hierarchy calls the group our process is in.
+fn group_in(hierarchy: Hierarchy, cgroups: &str) -> Option<&str> {
+    cgroups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let fits = match hierarchy {
+            Hierarchy::V1(wanted) => controllers.split(',').any(|name| name == wanted),
+            Hierarchy::V2 => number == "0" && controllers.is_empty(),
+        };
+        fits.then_some(group)
+    })
+}
+
+/// The directory of the group our process is in, from the texts of [`hierarchies`].
+pub(crate) fn locate(hierarchy: Hierarchy, cgroups: &str, mounts: &str) -> Result<PathBuf, String> {
+    let name = || match hierarchy {
+        Hierarchy::V1(controller) => format!("v1 {controller}"),
+        Hierarchy::V2 => "cgroup2".to_owned(),
     };
+    let group = group_in(hierarchy, cgroups)
+        .ok_or_else(|| format!("/proc/self/cgroup does not name the {} hierarchy", name()))?;
     for mount in mounts.lines() {
         let Some((before, after)) = mount.split_once(" - ") else { continue };
         let before: Vec<&str> = before.split(' ').collect();
@@ -304,25 +350,22 @@ fn locate(cgroups: &str, mounts: &str) -> Result<(Version, PathBuf), String> {
         let (Some(root), Some(point), Some(kind)) = (before.get(3), before.get(4), after.first()) else {
             continue;
         };
-        let fits = match version {
-            Version::V1 => {
+        let fits = match hierarchy {
+            Hierarchy::V1(controller) => {
                 *kind == "cgroup"
-                    && after.get(2).is_some_and(|options| options.split(',').any(|o| o == "memory"))
+                    && after.get(2).is_some_and(|options| options.split(',').any(|o| o == controller))
             }
-            Version::V2 => *kind == "cgroup2",
+            Hierarchy::V2 => *kind == "cgroup2",
         };
         if fits {
             // A container may see only a part of the hierarchy: then the paths are relative to that part, or the
             // mount is the container's own group.
             let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
             let below = below.strip_prefix("/").unwrap_or(below);
-            return Ok((version, Path::new(&unescape(point)).join(below)));
+            return Ok(Path::new(&unescape(point)).join(below));
         }
     }
-    Err(format!(
-        "the {} hierarchy is not mounted",
-        if version == Version::V1 { "v1 memory" } else { "cgroup2" }
-    ))
+    Err(format!("the {} hierarchy is not mounted", name()))
 }
 
 /// `\040` and the like in mountinfo.
@@ -343,7 +386,7 @@ mod tests {
     const V2_MOUNT: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
 
     fn located(cgroups: &str, mounts: &str) -> Result<(Version, PathBuf), String> {
-        locate(cgroups, mounts)
+        memory_group(cgroups, mounts)
     }
 
     #[test]

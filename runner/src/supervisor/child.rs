@@ -25,8 +25,12 @@ pub(super) enum Step {
     Limits = 4,
     /// Moving a descriptor to its number.
     Descriptors = 5,
+    /// The working directory.
+    Directory = 6,
     /// `exec`.
-    Exec = 6,
+    Exec = 7,
+    /// Joining a cgroup of its own.
+    RankCgroup = 8,
 }
 
 impl Step {
@@ -38,6 +42,8 @@ impl Step {
             3 => Self::Cgroup,
             4 => Self::Limits,
             5 => Self::Descriptors,
+            6 => Self::Directory,
+            8 => Self::RankCgroup,
             _ => Self::Exec,
         }
     }
@@ -49,8 +55,10 @@ impl Step {
             Self::Group => "make a process group (setpgid)",
             Self::Tie => "tie it to the life of the master (prctl PR_SET_PDEATHSIG)",
             Self::Cgroup => "move it into the job's memory cgroup",
+            Self::RankCgroup => "move it into a cgroup of its own",
             Self::Limits => "set its limit of open files (setrlimit)",
             Self::Descriptors => "hand it its descriptors (dup2)",
+            Self::Directory => "enter its directory (chdir)",
             Self::Exec => "execute the program",
         }
     }
@@ -92,12 +100,16 @@ pub(super) struct Plan {
     digits: *mut u8,
     /// `(source, target)`; no source is a target of this list, so the order does not matter.
     pub(super) descriptors: Vec<(RawFd, RawFd)>,
-    /// An open `cgroup.procs` to write `0` into, or -1.
+    /// An open `cgroup.procs` to write `0` into, or -1: of the job's memory group.
     pub(super) cgroup: RawFd,
+    /// The same of the rank's own group.
+    pub(super) rank_cgroup: RawFd,
     /// The master's pid as the child must see it with `getppid`, or 0 where that says nothing (PID namespace).
     pub(super) master: libc::pid_t,
     /// The limit of open files to give back.
     pub(super) nofile: libc::rlimit,
+    /// Where to run, if not where the master does.
+    pub(super) directory: Option<CString>,
 }
 
 impl Plan {
@@ -128,8 +140,10 @@ impl Plan {
             digits: line.wrapping_add(PROCESS.len() - 1 - DIGITS),
             descriptors: Vec::new(),
             cgroup: -1,
+            rank_cgroup: -1,
             master: 0,
             nofile: libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY },
+            directory: None,
         }
     }
 }
@@ -186,13 +200,20 @@ fn prepare(plan: &Plan) -> (Step, i32) {
         if plan.master != 0 && libc::getppid() != plan.master {
             libc::_exit(127);
         }
-        if plan.cgroup >= 0 && libc::write(plan.cgroup, c"0".as_ptr().cast(), 1) != 1 {
-            return (Step::Cgroup, errno());
+        for (procs, step) in [(plan.cgroup, Step::Cgroup), (plan.rank_cgroup, Step::RankCgroup)] {
+            if procs >= 0 && libc::write(procs, c"0".as_ptr().cast(), 1) != 1 {
+                return (step, errno());
+            }
         }
         for &(source, target) in &plan.descriptors {
             if libc::dup2(source, target) < 0 {
                 return (Step::Descriptors, errno());
             }
+        }
+        if let Some(directory) = &plan.directory
+            && libc::chdir(directory.as_ptr()) != 0
+        {
+            return (Step::Directory, errno());
         }
         // After the descriptors: a target may lie above the limit given back.
         if libc::setrlimit(libc::RLIMIT_NOFILE, &plan.nofile) != 0 {

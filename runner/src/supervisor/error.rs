@@ -102,6 +102,32 @@ pub enum SpawnError {
         /// Why.
         source: io::Error,
     },
+    /// Its cgroup could not be made.
+    #[error(
+        "cannot make a cgroup for it: {source} (`cgroup.max.descendants` of a group above may be reached)"
+    )]
+    Group {
+        /// Why.
+        source: io::Error,
+    },
+    /// Its directory could not be entered.
+    #[error("cannot run in {}: {source} (--chdir)", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file of one of its streams could not be opened.
+    #[error("cannot open {} as its {what}: {source}", path.display())]
+    File {
+        /// Which stream.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// No process could be made.
     #[error("cannot make a process: {source}{}", if source.raw_os_error() == Some(libc::EAGAIN) {
         " (the limit of processes, `ulimit -u`, or the pids cgroup is reached)"

@@ -6,16 +6,21 @@
 //! between `fork` and `prctl` is unguarded. Orphans of the namespace become its children; it ignores SIGCHLD, so
 //! the kernel reaps them.
 //!
-//! The *janitor* exists only with `--enforce`: after a SIGKILL of the master it waits, outside the namespace, until
-//! the job's cgroups are empty, removes them and ends. It gives up after ten seconds.
+//! The *janitor* exists where there is no namespace, or where there are cgroups: after a SIGKILL of the master it kills what is
+//! left of the ranks' process groups and in their cgroups (which hold also what has left its process group; a frozen
+//! process is thawed when its death is certain), waits until the job's cgroups are empty, removes them and ends. It
+//! gives up after ten seconds.
 //!
 //! Both are plain forks of the multi-threaded master and so only make system calls. They share the master's pages,
 //! hold no descriptor but the pipe, and sleep all their life.
 
 use super::SuperviseError;
+use super::roster::Roster;
 use super::sys;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// A helper process, the pipe that keeps it alive, and a descriptor that becomes readable when it ends.
 pub(super) struct Helper {
@@ -37,9 +42,28 @@ pub(super) fn start_keeper() -> Result<Helper, SuperviseError> {
     start("the keeper of the job's PID namespace", keeper)
 }
 
-/// Starts the janitor for these cgroup directories (innermost first).
-pub(super) fn start_janitor(directories: &[CString]) -> Result<Helper, SuperviseError> {
-    start("the janitor of the job's cgroup", |pipe| janitor(pipe, directories))
+/// A cgroup that the janitor removes.
+pub(super) struct Room {
+    path: CString,
+    /// The groups directly below it are of ranks: what lives in them is killed, and they are removed first.
+    ranks: bool,
+}
+
+impl Room {
+    /// One without groups of ours below it.
+    pub(super) fn bare(path: CString) -> Self {
+        Self { path, ranks: false }
+    }
+
+    /// The one that holds the ranks' groups. An existing directory, so its path has no zero byte.
+    pub(super) fn of_ranks(path: &Path) -> Self {
+        Self { path: CString::new(path.as_os_str().as_bytes()).unwrap_or_default(), ranks: true }
+    }
+}
+
+/// Starts the janitor for these cgroups (innermost first).
+pub(super) fn start_janitor(rooms: &[Room], roster: &Roster) -> Result<Helper, SuperviseError> {
+    start("the janitor of the job's cgroup", |pipe| janitor(pipe, rooms, roster))
 }
 
 fn start(what: &'static str, body: impl Fn(RawFd) -> u8) -> Result<Helper, SuperviseError> {
@@ -113,16 +137,21 @@ fn keeper(pipe: RawFd) -> u8 {
     0
 }
 
-fn janitor(pipe: RawFd, directories: &[CString]) -> u8 {
+fn janitor(pipe: RawFd, rooms: &[Room], roster: &Roster) -> u8 {
     // SAFETY: a system call on a constant.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"bdrun-janitor".as_ptr(), 0, 0, 0) };
     sleep_until_closed(pipe);
+    // The ranks themselves die by their parent-death signal.
+    roster.kill_groups();
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     for _ in 0..2_000 {
         let mut left = false;
-        for directory in directories {
+        for room in rooms {
+            if room.ranks {
+                empty(&room.path);
+            }
             // SAFETY: removes an empty directory; the path is a valid C string of the copied address space.
-            let removed = unsafe { libc::rmdir(directory.as_ptr()) } == 0;
+            let removed = unsafe { libc::rmdir(room.path.as_ptr()) } == 0;
             // SAFETY: errno of this thread.
             left |= !removed && unsafe { *libc::__errno_location() } != libc::ENOENT;
         }
@@ -133,4 +162,95 @@ fn janitor(pipe: RawFd, directories: &[CString]) -> u8 {
         unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
     }
     1
+}
+
+/// Kills whatever lives in the groups directly below this one, and removes those that are empty. By bare system calls
+/// on buffers of the stack, as everything here.
+fn empty(room: &CStr) {
+    // Aligned as the kernel's records are.
+    let mut buffer = [0_u64; 512];
+    // SAFETY: system calls on valid strings and on a buffer of which its own size is told.
+    unsafe {
+        let directory = libc::open(room.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        if directory < 0 {
+            return;
+        }
+        loop {
+            let start = buffer.as_mut_ptr().cast::<u8>();
+            let got = libc::syscall(libc::SYS_getdents64, directory, start, size_of_val(&buffer));
+            let Some(end) = usize::try_from(got).ok().filter(|&end| end > 0) else { break };
+            let mut at = 0;
+            while at < end {
+                // A record: number (8), offset (8), length (2), kind (1), name.
+                let record = start.add(at);
+                let length = usize::from(record.add(16).cast::<u16>().read_unaligned());
+                let name = record.add(19).cast::<libc::c_char>();
+                if record.add(18).read() == libc::DT_DIR && name.cast::<u8>().read() != b'.' {
+                    empty_group(directory, name);
+                }
+                at += length.max(1);
+            }
+        }
+        libc::close(directory);
+    }
+}
+
+/// # Safety
+/// `directory` must be open and `name` a valid C string.
+unsafe fn empty_group(directory: RawFd, name: *const libc::c_char) {
+    // SAFETY: as above; the constants are valid strings.
+    unsafe {
+        let group = libc::openat(directory, name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        if group >= 0 {
+            if !put(group, c"cgroup.kill", c"1") {
+                kill_listed(group);
+                // Only now: nothing of it runs again.
+                put(group, c"freezer.state", c"THAWED");
+                put(group, c"cgroup.freeze", c"0");
+            }
+            libc::close(group);
+        }
+        libc::unlinkat(directory, name, libc::AT_REMOVEDIR);
+    }
+}
+
+/// Writes a word into a file of a group, if there is such a file.
+fn put(group: RawFd, file: &CStr, word: &CStr) -> bool {
+    // SAFETY: system calls on valid strings.
+    unsafe {
+        let file = libc::openat(group, file.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return false;
+        }
+        let length = word.count_bytes();
+        let written = libc::write(file, word.as_ptr().cast(), length);
+        libc::close(file);
+        usize::try_from(written) == Ok(length)
+    }
+}
+
+/// Kills the first few hundred processes of a group; the next turn kills the next.
+fn kill_listed(group: RawFd) {
+    let mut text = [0_u8; 4096];
+    // SAFETY: system calls on a valid string and on a buffer of which its own size is told; the numbers are positive.
+    unsafe {
+        let list = libc::openat(group, c"cgroup.procs".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if list < 0 {
+            return;
+        }
+        let got = libc::read(list, text.as_mut_ptr().cast(), text.len());
+        libc::close(list);
+        let mut pid: libc::pid_t = 0;
+        // A number that is cut off at the end has no line end and is not used.
+        for &byte in text.iter().take(usize::try_from(got).unwrap_or(0)) {
+            if byte.is_ascii_digit() {
+                pid = pid.saturating_mul(10).saturating_add(libc::pid_t::from(byte - b'0'));
+            } else {
+                if pid > 1 {
+                    libc::kill(pid, libc::SIGKILL);
+                }
+                pid = 0;
+            }
+        }
+    }
 }

@@ -10,7 +10,8 @@
 //!   threads.
 //! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process group,
 //!   reaps it, and reports it once its last output has been forwarded.
-//! - *output* (`output.rs`): reads all pipes, writes whole lines. If the master's stdout blocks, this thread blocks,
+//! - *output* (`output.rs`): reads all pipes, writes whole lines, with `--keep-order` those of one rank after another
+//!   (`order.rs`). If the master's stdout blocks, this thread blocks,
 //!   and with it, once their pipes are full, the ranks: nothing is buffered without bound.
 //! - *signals* (`signals.rs`): turns SIGINT, SIGTERM … into happenings.
 //!
@@ -18,9 +19,9 @@
 //! | what dies | what guards |
 //! |---|---|
 //! | the master, root or `CAP_SYS_ADMIN` | the *keeper*, process 1 of the job's PID namespace, dies with it, and the kernel kills everything in the namespace, daemons included |
-//! | the master, otherwise | each rank has `PR_SET_PDEATHSIG` and checks `getppid` after setting it. A grandchild that the rank does not take along survives a SIGKILL of the master; this is the limit of the fallback. [`Supervisor::isolation`] tells which one is in force |
+//! | the master, otherwise | each rank has `PR_SET_PDEATHSIG` and checks `getppid` after setting it, and the janitor kills its process group. A grandchild that has left the group survives a SIGKILL of the master where there is no cgroup per rank; this is the limit of the fallback. [`Supervisor::isolation`] tells which one is in force |
 //! | a rank | what is left of its process group is killed at its end; what left the group, at the end of the job (namespace or cgroup) |
-//! | the master, under `--enforce` | the *janitor* removes the empty cgroup; should that be killed too, the next start removes it |
+//! | the master, without a namespace or with cgroups | the *janitor* kills what is left in the ranks' process groups, and in their cgroups, frozen or not, and removes the cgroups; should that be killed too, the next start removes it |
 //!
 //! # Terminal
 //! Each rank leads a process group of its own, so ^C reaches only the master. A background group that reads the
@@ -38,8 +39,10 @@ mod ending;
 mod error;
 mod escalate;
 mod keeper;
+mod order;
 mod output;
 mod reaper;
+mod roster;
 mod signals;
 mod sink;
 mod spawner;
@@ -49,11 +52,14 @@ mod table;
 mod tests;
 
 pub use cgroup::{CgroupUsage, MemoryCgroup};
+pub(crate) use cgroup::{Hierarchy, hierarchies, locate, remove_stale};
 pub use ending::{Ending, OomKill, Usage, signal_name};
 pub use error::{CgroupError, SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
 
+use crate::measure::{Group, Permits, RankGroups};
 use crossbeam_channel::Sender;
+use roster::Roster;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -64,13 +70,15 @@ use std::time::{Duration, Instant};
 use table::Table;
 
 /// Where a rank's standard input comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stdin {
     /// `/dev/null`.
     #[default]
     Null,
     /// The master's own, unless that is a terminal; then `/dev/null`. For one rank only, usually rank 0.
     Inherit,
+    /// This file.
+    File(PathBuf),
 }
 
 /// A descriptor to hand to a rank.
@@ -118,6 +126,12 @@ pub struct SpawnSpec {
     pub fds: Vec<(FdSource, RawFd)>,
     /// Standard input.
     pub stdin: Stdin,
+    /// A file for standard output, which the rank writes itself; it is made, or emptied. Without, the master forwards it.
+    pub stdout: Option<PathBuf>,
+    /// The same for standard error. If it is the same file, both streams share one place in it.
+    pub stderr: Option<PathBuf>,
+    /// Where it runs, if not where the master does. The files above are found from where the master is.
+    pub directory: Option<PathBuf>,
 }
 
 /// One of the two output streams.
@@ -138,6 +152,8 @@ pub enum Happening {
         rank: u32,
         /// Its process id as the master sees it.
         pid: i32,
+        /// All its processes.
+        group: Group,
     },
     /// A rank could not be started.
     SpawnFailed {
@@ -170,6 +186,8 @@ pub enum Happening {
         /// Why.
         error: io::Error,
     },
+    /// What ranks have written too early cannot be held back ([`Config::keep_order`]): from now on it is discarded.
+    HoldFailed(io::Error),
     /// Somebody killed the keeper of the PID namespace: all ranks die with it, no further one can be started.
     KeeperLost,
 }
@@ -186,10 +204,17 @@ pub struct Config {
     /// Forward bytes as they come, without waiting for whole lines and without adding a last newline: for a
     /// single rank, whose output need not be kept apart from others'. Not together with `tag_output`.
     pub pass_through: bool,
+    /// Forward what ranks write in the order of their numbers, each rank's as a whole, and keep what comes too early in this
+    /// file, which nobody else uses. Every rank from 0 on must be started (or fail to) some time, else those behind it are
+    /// heard only at the end.
+    pub keep_order: Option<std::fs::File>,
     /// Keep the ranks in a PID namespace where that is permitted.
     pub use_pid_namespace: bool,
     /// Make a memory cgroup with this limit in bytes for the ranks (`--enforce`).
     pub cgroup_limit: Option<u64>,
+    /// Make a cgroup for each rank where that is permitted, so that all its processes are known. At the end of a rank
+    /// all that is left in it is killed, daemons included.
+    pub rank_groups: bool,
     /// Report signals to the master as [`Happening::Signal`] (else their handling is left alone).
     pub catch_signals: bool,
     /// Where stdout and stderr go instead of descriptors 1 and 2.
@@ -217,7 +242,7 @@ pub struct Farewell {
     pub output_complete: bool,
     /// The memory cgroup's figures, if there was one.
     pub cgroup: Option<CgroupUsage>,
-    /// The cgroup's directory, if it could not be removed in time (the janitor goes on trying).
+    /// The directory of a cgroup that could not be removed in time (the janitor goes on trying).
     pub cgroup_left: Option<PathBuf>,
 }
 
@@ -227,7 +252,10 @@ type Report = Arc<dyn Fn(Happening) + Send + Sync>;
 struct Shared {
     report: Report,
     table: Table,
+    /// Before the memory cgroup, below which they may lie: they must be removed first.
+    groups: Result<RankGroups, String>,
     cgroup: Option<MemoryCgroup>,
+    roster: Roster,
     nofile: libc::rlimit,
 }
 
@@ -269,27 +297,36 @@ impl Supervisor {
             // A receiver that is gone no longer wants to know.
             let _ = events.send(E::from(happening));
         });
-        let janitor = match &cgroup {
-            Some(group) => Some(keeper::start_janitor(&group.directories())?),
-            None => None,
+        let groups = if config.rank_groups {
+            RankGroups::create(cgroup.as_ref())
+        } else {
+            Err("not asked for".to_owned())
         };
-        let shared =
-            Arc::new(Shared { report, table: Table::default(), cgroup, nofile: sys::raise_open_files() });
+        let rooms = groups.iter().map(|groups| keeper::Room::of_ranks(groups.path()));
+        let rooms: Vec<_> =
+            rooms.chain(cgroup.iter().flat_map(MemoryCgroup::directories).map(keeper::Room::bare)).collect();
+        let roster = Roster::new().map_err(setup("list of process groups"))?;
+        let (table, nofile) = (Table::default(), sys::raise_open_files());
+        let shared = Arc::new(Shared { report, table, groups, cgroup, roster, nofile });
         let output = output::start(
             output::Style {
                 tag: config.tag_output,
                 pass_through: config.pass_through && !config.tag_output,
                 around_write: config.around_write,
             },
+            config.keep_order,
             config.outputs,
             Arc::clone(&shared.report),
         )?;
         let reaper = reaper::start(Arc::clone(&shared), &output)?;
         let started = spawner::start(Arc::clone(&shared), config.use_pid_namespace, &output, &reaper);
         let signals = config.catch_signals.then(|| signals::start(Arc::clone(&shared.report))).transpose();
-        let ((spawner, isolation), signals) = match (started, signals) {
-            (Ok(started), Ok(signals)) => (started, signals),
-            (Err(error), _) | (_, Err(error)) => {
+        let namespace = matches!(started, Ok((_, Isolation::PidNamespace)));
+        let is_needed = !namespace || !rooms.is_empty();
+        let janitor = is_needed.then(|| keeper::start_janitor(&rooms, &shared.roster)).transpose();
+        let ((spawner, isolation), signals, janitor) = match (started, signals, janitor) {
+            (Ok(started), Ok(signals), Ok(janitor)) => (started, signals, janitor),
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
                 reaper.stop();
                 output.finish(Duration::from_secs(1));
                 return Err(error);
@@ -309,6 +346,11 @@ impl Supervisor {
         self.shared.cgroup.as_ref()
     }
 
+    /// What the machine permits us to do to ranks. Finds it out anew at each call, with a child that is stopped.
+    pub fn permits(&self) -> Permits {
+        Permits::probe(self.shared.groups.as_ref().map_err(Clone::clone))
+    }
+
     /// Starts a rank. Returns at once; [`Happening::Spawned`] or [`Happening::SpawnFailed`] follows.
     pub fn spawn(&self, spec: SpawnSpec) {
         if let Some(threads) = &self.threads {
@@ -320,6 +362,14 @@ impl Supervisor {
     /// To be called before `signal_all` when a signal asks the job to end. Later spawns are carried out.
     pub fn cancel_pending(&self) {
         self.shared.table.cancel_pending();
+    }
+
+    /// To be called before a rank is killed that is to be started again: with [`Config::keep_order`] the ranks behind it go on
+    /// waiting for it, and what was held back of it is forgotten. What was already forwarded comes twice.
+    pub fn will_retry(&self, rank: u32) {
+        if let Some(threads) = &self.threads {
+            threads.output.will_retry(rank);
+        }
     }
 
     /// Sends a signal to the process groups of all ranks that run.
@@ -338,6 +388,13 @@ impl Supervisor {
         self.shared.table.kill_all();
         if let Some(threads) = &self.threads {
             threads.spawner.kill_namespace();
+        }
+        self.kill_cgroups();
+    }
+
+    fn kill_cgroups(&self) {
+        if let Ok(groups) = &self.shared.groups {
+            groups.kill_all();
         }
         if let Some(group) = &self.shared.cgroup {
             group.kill_all();
@@ -366,9 +423,7 @@ impl Supervisor {
             |least: u64| deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(least));
         self.shared.table.kill_all();
         threads.spawner.kill_namespace();
-        if let Some(group) = &self.shared.cgroup {
-            group.kill_all();
-        }
+        self.kill_cgroups();
         let spawner_ended = threads.spawner.stop(left(100));
         let stuck = self.shared.table.wait_empty(left(100));
         threads.spawner.end_keeper(left(100).min(Duration::from_secs(10)), spawner_ended);
@@ -379,7 +434,9 @@ impl Supervisor {
             signals.stop();
         }
         let usage = self.shared.cgroup.as_ref().map(MemoryCgroup::usage);
-        let cgroup_left = self.shared.cgroup.as_ref().and_then(|group| group.remove(left(200)).err());
+        let groups_left = self.shared.groups.as_ref().ok().and_then(|groups| groups.remove(left(200)).err());
+        let memory_left = self.shared.cgroup.as_ref().and_then(|group| group.remove(left(200)).err());
+        let cgroup_left = groups_left.or(memory_left);
         if let Some(janitor) = &threads.janitor
             && cgroup_left.is_none()
         {

@@ -3,14 +3,16 @@
 //! Per wake-up it reads once from every pipe that has something, then writes each of the two streams with one call.
 //! Lines of one stream of one rank keep their order; of a rank's two streams, lines that arrive within one wake-up
 //! may change places with each other. When a rank has ended, what its pipes hold is forwarded at once; they stay
-//! open for children that it has left behind.
+//! open for children that it has left behind. With an [`Order`], what ranks write before their turn waits there.
 
+use super::order::Order;
 use super::reaper::Drained;
-use super::sink::{Got, Line, Sink};
+use super::sink::{Got, Line, READ, Sink};
 use super::sys::{self, BELL, Poller};
-use super::{AroundWrite, Happening, Report, Stream, SuperviseError, setup, thread};
+use super::{AroundWrite, Happening, Report, Stream, SuperviseError, setup, sink, thread};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,8 +27,10 @@ pub(super) struct Style {
 }
 
 enum Command {
-    Add { serial: u64, rank: u32, stdout: OwnedFd, stderr: OwnedFd },
-    Ended(u64),
+    Add { serial: u64, rank: u32, pipes: [Option<OwnedFd>; 2] },
+    Ended { serial: u64, rank: u32 },
+    NeverWas(u32),
+    WillRetry(u32),
     Report(Drained),
     Finish,
 }
@@ -44,14 +48,19 @@ impl Feed {
         self.poller.ring();
     }
 
-    /// The pipes of a new process.
-    pub(super) fn add(&self, serial: u64, rank: u32, stdout: OwnedFd, stderr: OwnedFd) {
-        self.send(Command::Add { serial, rank, stdout, stderr });
+    /// The pipes of a new process: standard output and standard error, as far as they are to be forwarded.
+    pub(super) fn add(&self, serial: u64, rank: u32, pipes: [Option<OwnedFd>; 2]) {
+        self.send(Command::Add { serial, rank, pipes });
     }
 
     /// The process has ended: forward what it left.
-    pub(super) fn ended(&self, serial: u64) {
-        self.send(Command::Ended(serial));
+    pub(super) fn ended(&self, serial: u64, rank: u32) {
+        self.send(Command::Ended { serial, rank });
+    }
+
+    /// The rank could not be started: nobody need wait for its output.
+    pub(super) fn never_was(&self, rank: u32) {
+        self.send(Command::NeverWas(rank));
     }
 }
 
@@ -65,6 +74,10 @@ pub(super) struct Handle {
 impl Handle {
     pub(super) fn feed(&self) -> Feed {
         self.feed.clone()
+    }
+
+    pub(super) fn will_retry(&self, rank: u32) {
+        self.feed.send(Command::WillRetry(rank));
     }
 
     pub(super) fn report_drained(&self, drained: Drained) {
@@ -87,6 +100,7 @@ impl Handle {
 
 /// One pipe of one rank.
 struct Source {
+    rank: u32,
     pipe: OwnedFd,
     line: Line,
 }
@@ -99,12 +113,16 @@ struct Output {
     /// By key: twice the serial, plus one for stderr.
     sources: HashMap<u64, Source>,
     sinks: [Sink; 2],
+    order: Option<Order>,
+    /// What is read of those whose turn it is not.
+    early: Vec<u8>,
     report: Report,
 }
 
 /// Starts the thread.
 pub(super) fn start(
     style: Style,
+    keep_order: Option<File>,
     outputs: Option<(OwnedFd, OwnedFd)>,
     report: Report,
 ) -> Result<Handle, SuperviseError> {
@@ -113,14 +131,17 @@ pub(super) fn start(
         Some(pair) => pair,
         None => (own(io::stdout().as_fd())?, own(io::stderr().as_fd())?),
     };
-    let sink = |fd, stream| Sink::new(fd, stream, style.pass_through, style.around_write.clone());
+    let writer = |fd, stream| Sink::new(fd, stream, style.pass_through, style.around_write.clone());
     let (sender, commands) = unbounded();
     let mut output = Output {
         poller: Arc::clone(&poller),
         commands,
         drained: None,
         sources: HashMap::new(),
-        sinks: [sink(stdout, Stream::Stdout), sink(stderr, Stream::Stderr)],
+        sinks: [writer(stdout, Stream::Stdout), writer(stderr, Stream::Stderr)],
+        // A single rank, whose output is passed through, is in order.
+        order: keep_order.filter(|_| !style.pass_through).map(Order::new),
+        early: Vec::new(),
         style,
         report,
     };
@@ -154,6 +175,8 @@ impl Output {
             let mut keys: Vec<u64> = self.sources.keys().copied().collect();
             keys.sort_unstable();
             keys.into_iter().for_each(|key| self.drain(key));
+            let held = self.order.as_mut().map(Order::all_due).unwrap_or_default();
+            held.into_iter().for_each(|rank| self.forward_held(rank, true));
         }
         self.flush();
         if let Some(drained) = &self.drained {
@@ -165,14 +188,24 @@ impl Output {
     fn commands(&mut self, ended: &mut Vec<u64>) -> bool {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Add { serial, rank, stdout, stderr } => {
-                    self.add(serial * 2, rank, stdout);
-                    self.add(serial * 2 + 1, rank, stderr);
+                Command::Add { serial, rank, pipes } => {
+                    for (key, pipe) in (serial * 2..).zip(pipes) {
+                        if let Some(pipe) = pipe {
+                            self.add(key, rank, pipe);
+                        }
+                    }
                 }
-                Command::Ended(serial) => {
+                Command::Ended { serial, rank } => {
                     self.drain(serial * 2);
                     self.drain(serial * 2 + 1);
+                    self.over(rank);
                     ended.push(serial);
+                }
+                Command::NeverWas(rank) => self.over(rank),
+                Command::WillRetry(rank) => {
+                    if let Some(order) = &mut self.order {
+                        order.will_retry(rank);
+                    }
                 }
                 Command::Report(drained) => self.drained = Some(drained),
                 Command::Finish => return true,
@@ -182,10 +215,51 @@ impl Output {
     }
 
     fn add(&mut self, key: u64, rank: u32, pipe: OwnedFd) {
-        let prefix = if self.style.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() };
+        let line = self.line(key, rank);
         // On failure (no memory) the source is still drained at the rank's end.
         let _ = self.poller.add(&pipe, key);
-        self.sources.insert(key, Source { pipe, line: Line::new(key, prefix) });
+        self.sources.insert(key, Source { rank, pipe, line });
+    }
+
+    fn line(&self, key: u64, rank: u32) -> Line {
+        Line::new(key, if self.style.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() })
+    }
+
+    /// A rank has ended, or could not be started: it may be the turn of the next ones.
+    fn over(&mut self, rank: u32) {
+        let Some(order) = &mut self.order else { return };
+        match order.ended(rank) {
+            Ok(due) => due.into_iter().for_each(|(rank, over)| self.forward_held(rank, over)),
+            Err(error) => (self.report)(Happening::HoldFailed(error)),
+        }
+    }
+
+    /// It is the turn of this rank: forwards what was held back of it. If it has ended, its last line ends too.
+    fn forward_held(&mut self, rank: u32, over: bool) {
+        let held = self.order.as_mut().map(|order| order.take(rank));
+        for (stream, held) in held.into_iter().flatten() {
+            let key = held.key;
+            let mut line = match self.sources.get_mut(&key) {
+                Some(source) => std::mem::replace(&mut source.line, Line::new(key, Vec::new())),
+                None => self.line(key, rank),
+            };
+            let sink = &mut self.sinks[stream as usize];
+            let played = self
+                .order
+                .as_mut()
+                .map_or(Ok(()), |order| order.play(held, |bytes| sink.feed(bytes, &mut line)));
+            match self.sources.get_mut(&key) {
+                Some(source) if !over => source.line = line,
+                Some(source) => {
+                    sink.end(&mut line);
+                    source.line = line;
+                }
+                None => sink.end(&mut line),
+            }
+            if let Err(error) = played {
+                (self.report)(Happening::HoldFailed(error));
+            }
+        }
     }
 
     fn sink(sinks: &mut [Sink; 2], key: u64) -> &mut Sink {
@@ -196,7 +270,20 @@ impl Output {
     fn read(&mut self, key: u64) -> Option<usize> {
         let source = self.sources.get_mut(&key)?;
         let sink = Self::sink(&mut self.sinks, key);
-        match sink.read_from(&source.pipe, &mut source.line) {
+        let got = match &mut self.order {
+            Some(order) if !order.is_due(source.rank) => {
+                self.early.resize(READ, 0);
+                let got = sink::read(&source.pipe, &mut self.early);
+                if let Got::Bytes(n) = got
+                    && let Err(error) = order.keep(source.rank, sink.stream, key, &self.early[..n])
+                {
+                    (self.report)(Happening::HoldFailed(error));
+                }
+                got
+            }
+            _ => sink.read_from(&source.pipe, &mut source.line),
+        };
+        match got {
             Got::Bytes(n) => Some(n),
             Got::Nothing => Some(0),
             Got::End => {

@@ -149,10 +149,14 @@ impl Reaper {
     fn ended(&mut self, serial: u64) {
         let Some((process, ending, usage)) = self.shared.table.reap(serial) else { return };
         self.poller.remove(&process.pidfd);
+        self.shared.roster.leave(process.rank, process.pid);
+        if let (Ok(groups), Some(cgroup)) = (&self.shared.groups, process.group.cgroup()) {
+            groups.retire(cgroup);
+        }
         let oom = self.oom.blame(&self.shared, ending, process.killed);
         let happening = Happening::Exited { rank: process.rank, pid: process.pid, ending, usage, oom };
         self.pending.push(Pending { serial, deadline: Instant::now() + OUTPUT_GRACE, happening });
-        self.output.ended(serial);
+        self.output.ended(serial, process.rank);
     }
 
     fn tell(&self, happening: Happening) {

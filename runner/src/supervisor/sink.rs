@@ -137,6 +137,14 @@ impl Sink {
         got
     }
 
+    /// Takes over bytes that were read before. Not together with `pass_through`.
+    pub(super) fn feed(&mut self, bytes: &[u8], line: &mut Line) {
+        let mut joined = std::mem::take(&mut line.start);
+        let old = joined.len();
+        joined.extend_from_slice(bytes);
+        self.take(joined, old, line);
+    }
+
     /// Takes over the whole lines of `bytes`, of which the first `old` are known to hold no newline.
     fn take(&mut self, bytes: Vec<u8>, old: usize, line: &mut Line) {
         let mut rest = &bytes[..];
@@ -246,7 +254,7 @@ impl Sink {
     }
 }
 
-fn read(pipe: &OwnedFd, into: &mut [u8]) -> Got {
+pub(super) fn read(pipe: &OwnedFd, into: &mut [u8]) -> Got {
     loop {
         return match nix::unistd::read(pipe, into) {
             Ok(0) => Got::End,

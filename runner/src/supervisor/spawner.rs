@@ -6,7 +6,8 @@
 //!
 //! A rank is born in its memory cgroup, because moving a process there costs milliseconds: in v1 this thread itself
 //! is in the group (charges of the master's memory follow its first thread, so they are not affected), in v2
-//! `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves itself.
+//! `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves itself. Into a cgroup of its
+//! own (`measure/cgroup.rs`), where nothing has to be charged anew, the child always moves itself.
 
 use super::cgroup::Entry;
 use super::child::{self, Plan, Start, Step};
@@ -14,6 +15,7 @@ use super::keeper::{self, Helper};
 use super::table::Process;
 use super::{Happening, Isolation, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
+use crate::measure::{Group, RankCgroup};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -23,6 +25,8 @@ use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -220,6 +224,7 @@ impl Spawner {
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
         let rank = spec.rank;
         if let Err(error) = self.try_spawn(spec, generation) {
+            self.output.never_was(rank);
             (self.shared.report)(Happening::SpawnFailed { rank, error });
         }
     }
@@ -230,22 +235,27 @@ impl Spawner {
             return Err(SpawnError::Cancelled);
         }
         let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };
-        let (stdout, stdout_write) = sys::pipe().map_err(no_pipe)?;
-        let (stderr, stderr_write) = sys::pipe().map_err(no_pipe)?;
-        sys::set_nonblocking(&stdout).map_err(no_pipe)?;
-        sys::set_nonblocking(&stderr).map_err(no_pipe)?;
+        let stdout = Target::open(spec.stdout.as_deref(), "standard output", None)?;
+        let same = spec.stdout.is_some() && spec.stdout == spec.stderr;
+        let stderr = Target::open(spec.stderr.as_deref(), "standard error", same.then_some(&stdout))?;
         let program = text(spec.program.as_os_str())?;
         let args = spec.args.iter().map(|arg| text(arg)).collect::<Result<_, _>>()?;
         let mut plan = Plan::new(program, args, environment(&spec.env)?);
+        plan.directory = spec.directory.as_ref().map(|path| text(path.as_os_str())).transpose()?;
         let stdin = io::stdin();
-        let stdin = match spec.stdin {
+        let file;
+        let stdin = match &spec.stdin {
             Stdin::Inherit if !stdin.is_terminal() => stdin.as_fd(),
-            _ => self.null.as_fd(),
+            Stdin::Inherit | Stdin::Null => self.null.as_fd(),
+            Stdin::File(path) => {
+                file = open(File::options().read(true), path, "standard input")?;
+                file.as_fd()
+            }
         };
         let targets = spec.fds.iter().map(|(_, target)| *target);
         let lowest = targets.max().unwrap_or(2).max(2) + 1;
         let mut moved = Vec::new();
-        let standard = [(stdin, 0), (stdout_write.as_fd(), 1), (stderr_write.as_fd(), 2)];
+        let standard = [(stdin, 0), (stdout.theirs.as_fd(), 1), (stderr.theirs.as_fd(), 2)];
         let given = spec.fds.iter().map(|(source, target)| (source.as_fd(), *target));
         for (source, target) in standard.into_iter().chain(given) {
             let mut number: RawFd = source.as_raw_fd();
@@ -260,27 +270,55 @@ impl Spawner {
         if !self.namespace {
             plan.master = nix::unistd::getpid().as_raw();
         }
-        let (pid, pidfd) = self.clone(&mut plan)?;
-        let (step, errno) = self.report.get().read();
-        if step != Step::None {
-            sys::reap_blocking(pid);
-            let source = io::Error::from_raw_os_error(errno);
-            return Err(match step {
-                Step::Exec => SpawnError::Exec { program: spec.program, source },
-                step => SpawnError::Prepare { what: step.what(), source },
-            });
-        }
+        let group = match &self.shared.groups {
+            Ok(groups) => Some(groups.create_rank(rank).map_err(|source| SpawnError::Group { source })?),
+            Err(_) => None,
+        };
+        let entrance = group.as_ref().map(RankCgroup::entrance).transpose();
+        let entrance = entrance.map_err(|source| SpawnError::Group { source })?;
+        plan.rank_cgroup = entrance.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let spawned = self.clone(&mut plan);
+        drop(entrance);
+        let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
+        let (pid, pidfd) = made.inspect_err(|_| self.retire(group.as_ref()))?;
+        self.shared.roster.enter(rank, pid);
+        let group = Group::new(pid, group);
         let serial = self.next;
         self.next += 1;
-        self.output.add(serial, rank, stdout, stderr);
-        let process = Process { rank, pid, pidfd, killed: false };
+        self.output.add(serial, rank, [stdout.ours, stderr.ours]);
+        let process = Process { rank, pid, pidfd, group: group.clone(), killed: false };
         let watch = |pidfd: &OwnedFd| self.watch.rank(pidfd, serial);
         self.shared
             .table
             .insert(serial, generation, process, watch, || {
-                (self.shared.report)(Happening::Spawned { rank, pid })
+                (self.shared.report)(Happening::Spawned { rank, pid, group: group.clone() })
             })
             .map_err(no_pipe)
+            .inspect_err(|_| self.retire(group.cgroup()))
+    }
+
+    /// Whether the child got as far as its program; else it is reaped, and the error says how far it got.
+    fn has_execed(&self, spec: &SpawnSpec, pid: libc::pid_t) -> Result<(), SpawnError> {
+        let (step, errno) = self.report.get().read();
+        if step == Step::None {
+            return Ok(());
+        }
+        sys::reap_blocking(pid);
+        let source = io::Error::from_raw_os_error(errno);
+        Err(match step {
+            Step::Exec => SpawnError::Exec { program: spec.program.clone(), source },
+            Step::Directory => {
+                SpawnError::Directory { path: spec.directory.clone().unwrap_or_default(), source }
+            }
+            step => SpawnError::Prepare { what: step.what(), source },
+        })
+    }
+
+    /// The group of a rank that came to nothing.
+    fn retire(&self, group: Option<&RankCgroup>) {
+        if let (Ok(groups), Some(group)) = (&self.shared.groups, group) {
+            groups.retire(group);
+        }
     }
 
     /// Makes the child; returns when it has execed or ended.
@@ -340,6 +378,42 @@ fn clone_into(
         // SAFETY: CLONE_PIDFD has stored a new descriptor that nobody else owns.
         pid => Ok((pid as libc::pid_t, unsafe { OwnedFd::from_raw_fd(pidfd) })),
     }
+}
+
+/// Where one of a rank's output streams goes.
+struct Target {
+    /// What the rank writes to.
+    theirs: OwnedFd,
+    /// The other end, if it is a pipe.
+    ours: Option<OwnedFd>,
+}
+
+impl Target {
+    /// A file, or that of `same`; else a pipe.
+    fn open(path: Option<&Path>, what: &'static str, same: Option<&Self>) -> Result<Self, SpawnError> {
+        let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };
+        if let Some(other) = same {
+            // One description, so that neither stream writes over the other.
+            let theirs = other.theirs.try_clone().map_err(|source| SpawnError::Descriptors { source })?;
+            return Ok(Self { theirs, ours: None });
+        }
+        let Some(path) = path else {
+            let (ours, theirs) = sys::pipe().map_err(no_pipe)?;
+            sys::set_nonblocking(&ours).map_err(no_pipe)?;
+            return Ok(Self { theirs, ours: Some(ours) });
+        };
+        let file = open(File::options().write(true).create(true).truncate(true), path, what)?;
+        Ok(Self { theirs: file, ours: None })
+    }
+}
+
+/// Opens a file for a rank. To open a named pipe must not wait for somebody at its other end and hold up all other ranks:
+/// without a writer it is at its end, without a reader it is an error.
+fn open(options: &mut std::fs::OpenOptions, path: &Path, what: &'static str) -> Result<OwnedFd, SpawnError> {
+    let failed = |source: io::Error| SpawnError::File { what, path: path.to_owned(), source };
+    let file = OwnedFd::from(options.custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?);
+    sys::set_blocking(&file).map_err(|error| failed(error.into()))?;
+    Ok(file)
 }
 
 fn text(text: &OsStr) -> Result<CString, SpawnError> {

@@ -19,6 +19,12 @@ pub(super) fn set_nonblocking(fd: &OwnedFd) -> nix::Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
 }
 
+/// The reverse.
+pub(super) fn set_blocking(fd: &OwnedFd) -> nix::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)).map(drop)
+}
+
 /// A duplicate with a number of at least `lowest`, closed on exec.
 pub(super) fn duplicate_above(fd: BorrowedFd<'_>, lowest: RawFd) -> nix::Result<OwnedFd> {
     let number = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(lowest))?;

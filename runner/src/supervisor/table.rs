@@ -3,6 +3,7 @@
 
 use super::ending::{Ending, Usage};
 use super::sys;
+use crate::measure::Group;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,8 @@ pub(super) struct Process {
     pub(super) rank: u32,
     pub(super) pid: libc::pid_t,
     pub(super) pidfd: OwnedFd,
+    /// It and all its descendants.
+    pub(super) group: Group,
     /// We sent it SIGKILL ourselves.
     pub(super) killed: bool,
 }
@@ -106,6 +109,7 @@ impl Table {
         // While the leader is not reaped its number, and with it the group's, belongs to nobody else. The signal
         // is harmless to the leader: the pidfd has said that it has ended.
         sys::kill(-pid, libc::SIGKILL);
+        inner.processes.get(&serial)?.group.kill();
         let (ending, usage) = sys::reap(pid)?;
         let process = inner.processes.remove(&serial)?;
         if inner.by_rank.get(&process.rank) == Some(&serial) {

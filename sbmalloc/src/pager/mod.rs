@@ -20,6 +20,7 @@ mod images;
 mod judge;
 mod look;
 mod lz4;
+pub mod other;
 mod out;
 mod own;
 mod pack;

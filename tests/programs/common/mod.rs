@@ -1,6 +1,7 @@
 //! Running `bdrun`, and seeing what it leaves behind.
 
 pub mod cap;
+pub mod chaos;
 pub mod proc;
 
 use std::ffi::OsStr;
@@ -23,6 +24,9 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 pub const SOON: Duration = Duration::from_secs(20);
 /// How long what is killed may take to disappear.
 const GONE: Duration = Duration::from_secs(10);
+
+/// The user and group "nobody".
+const NOBODY: u32 = 65534;
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
@@ -78,6 +82,13 @@ impl Directory {
         &self.0
     }
 
+    /// Let any user write here.
+    pub fn open_to_all(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        let all = std::fs::Permissions::from_mode(0o1777);
+        std::fs::set_permissions(&self.0, all).expect("open a directory");
+    }
+
     /// Make an executable script in it.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
@@ -120,6 +131,7 @@ pub struct Bdrun {
     own: Option<Directory>,
     stats: Directory,
     mark: String,
+    limit: Duration,
 }
 
 /// `bdrun` with these arguments, separated by spaces.
@@ -145,7 +157,7 @@ pub fn bdrun_on<S: AsRef<OsStr>>(scratch: &Path, args: impl IntoIterator<Item = 
     command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // What failing programs print is compared.
     command.env_remove("RUST_BACKTRACE");
-    Bdrun { command, scratch: scratch.to_owned(), own: None, stats, mark }
+    Bdrun { command, scratch: scratch.to_owned(), own: None, stats, mark, limit: LIMIT }
 }
 
 impl Bdrun {
@@ -160,14 +172,28 @@ impl Bdrun {
         self.with(|command| cap.confine(command))
     }
 
+    /// With another limit than [`LIMIT`].
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// As the user "nobody"; takes root.
+    pub fn by_nobody(self) -> Self {
+        use std::os::unix::process::CommandExt;
+        for directory in [self.scratch.as_path(), self.stats.path()] {
+            std::os::unix::fs::chown(directory, Some(NOBODY), Some(NOBODY)).expect("give a directory away");
+        }
+        self.with(|command| command.uid(NOBODY).gid(NOBODY).env("HOME", "/nonexistent"))
+    }
+
     /// Start it.
     pub fn start(mut self) -> Job {
         let mut child = self.command.spawn().expect("start bdrun");
         // No pipe where the test has redirected it.
         let out = Collector::new(child.stdout.take());
         let err = Collector::new(child.stderr.take());
-        let Self { scratch, own, stats, mark, .. } = self;
-        Job { child, out, err, scratch, _own: own, stats, mark, begin: Instant::now() }
+        let Self { scratch, own, stats, mark, limit, .. } = self;
+        Job { child, out, err, scratch, _own: own, stats, mark, limit, begin: Instant::now() }
     }
 
     /// Start it and wait for its end.
@@ -217,6 +243,7 @@ pub struct Job {
     _own: Option<Directory>,
     stats: Directory,
     mark: String,
+    limit: Duration,
     begin: Instant,
 }
 
@@ -229,6 +256,11 @@ impl Job {
     /// Processes of ranks, by rank, as far as there are any now.
     pub fn ranks(&self) -> Vec<(u32, i32)> {
         proc::ranks(&self.mark)
+    }
+
+    /// Every process of it, whoever its parent is: number and name. Without the master once that has ended.
+    pub fn processes(&self) -> Vec<(i32, String)> {
+        proc::marked(&self.mark)
     }
 
     /// Wait until so many ranks have a process, or the job has ended.
@@ -253,9 +285,9 @@ impl Job {
 
     /// Wait for its end, and see that nothing of it is left.
     pub fn wait(mut self) -> Outcome {
-        let status = poll(LIMIT, || self.child.try_wait().expect("wait for bdrun"));
+        let status = poll(self.limit, || self.child.try_wait().expect("wait for bdrun"));
         let Some(status) = status else {
-            panic!("no end within {LIMIT:?}: {} {}", self.out.text(), self.err.text());
+            panic!("no end within {:?}: {} {}", self.limit, self.out.text(), self.err.text());
         };
         let wall = self.begin.elapsed();
         self.leaves_nothing();

@@ -130,7 +130,7 @@ pub struct Outcome {
 
 /// A small generator (xorshift64*): the simulator needs speed and repeatability, not quality.
 #[derive(Debug)]
-pub(super) struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
     pub fn new(seed: u64) -> Self {

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 pub use job::{Chaos, Exchange, Job, Outcome};
 
 use super::{Effect, Event, Limits, Rank, Scheduler, Wait};
-use job::Draw;
+pub(crate) use job::Draw;
 
 /// Where a simulated rank really is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

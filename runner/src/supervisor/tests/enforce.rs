@@ -88,7 +88,7 @@ fn a_child_can_be_born_in_a_v2_group() {
         println!("skipped: {}: {error}", directory.display());
         return;
     }
-    let rig = rig_in_v2(&directory);
+    let rig = rig_in_v2(&directory, false);
     rig.shell(0, "grep ^0: /proc/self/cgroup");
     assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
     let start = Instant::now();
@@ -102,6 +102,30 @@ fn a_child_can_be_born_in_a_v2_group() {
     assert!(!directory.exists());
 }
 
-fn rig_in_v2(directory: &std::path::Path) -> Rig {
-    rig_in(namespaced(), Some(MemoryCgroup::existing_v2(directory.to_owned())))
+/// Under its limit, were there one: below it.
+#[test]
+fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let Some(mount) = mounts.lines().find(|line| line.contains(" - cgroup2 ")) else {
+        println!("skipped: no cgroup2 mounted");
+        return;
+    };
+    let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join("bdrun-test-v2-ranks");
+    if let Err(error) = std::fs::create_dir(&directory) {
+        println!("skipped: {}: {error}", directory.display());
+        return;
+    }
+    let rig = rig_in_v2(&directory, true);
+    rig.shell(5, "grep ^0: /proc/self/cgroup");
+    assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
+    let (out, _, farewell) = rig.finish();
+    let below = out.trim_end().split_once("/bdrun-test-v2-ranks/rank-5.");
+    assert!(below.is_some_and(|(_, serial)| serial.parse::<u64>().is_ok()), "{out}");
+    assert_eq!(farewell.cgroup_left, None);
+    assert!(!directory.exists());
+}
+
+fn rig_in_v2(directory: &std::path::Path, rank_groups: bool) -> Rig {
+    let config = Config { rank_groups, ..namespaced() };
+    rig_in(config, Some(MemoryCgroup::existing_v2(directory.to_owned())))
 }

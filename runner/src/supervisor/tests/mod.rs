@@ -2,6 +2,7 @@
 
 mod basics;
 mod enforce;
+mod order;
 mod orphans;
 mod volume;
 
@@ -78,6 +79,9 @@ fn shell(rank: u32, script: &str) -> SpawnSpec {
         env: vec![("RANK".into(), rank.to_string().into())],
         fds: Vec::new(),
         stdin: Stdin::Null,
+        stdout: None,
+        stderr: None,
+        directory: None,
     }
 }
 

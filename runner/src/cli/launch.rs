@@ -1,0 +1,105 @@
+//! The options that say what each rank is given: its part, its files, its directory.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// What each rank is given. PROGRAM, ARGS and the values marked "template" may hold placeholders, see [`crate::launch`].
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Partitions")]
+pub struct LaunchOptions {
+    /// Run one rank for each line of FILE that is not empty (-: standard input)
+    ///
+    /// In PROGRAM, ARGS and the templates below {} is the line, {1} {2} … are its columns, {NAME} that of --header; {.} is the
+    /// line without extension, {/} its basename, {//} its directory, {/.} its basename without extension ({1/.} and so on for
+    /// columns), {#} the rank counted from 1. If no placeholder is used, the line becomes the last argument. {rank} and {size}
+    /// work without --parts too. Other braces stay as they are; {{}} stands for {}.
+    #[arg(long, value_name = "FILE", conflicts_with = "glob")]
+    pub parts: Option<PathBuf>,
+
+    /// Run one rank for each path that matches PATTERN (*, ?, [a-z], **); may be repeated
+    ///
+    /// Sorted, each path once; {} is the path. The size of the file is the memory that is expected of its rank.
+    #[arg(long, value_name = "PATTERN", action = clap::ArgAction::Append)]
+    pub glob: Vec<String>,
+
+    /// What stands between the columns of --parts: a text, not an expression; \t is a tab
+    #[arg(long, value_name = "SEP", default_value = "\\t", requires = "parts", value_parser = parse_separator)]
+    pub colsep: String,
+
+    /// The first line of --parts names the columns
+    #[arg(long, requires = "parts")]
+    pub header: bool,
+
+    /// The column of --parts with the memory that is expected of the rank: 4096, 700M, 1.5GiB
+    #[arg(long, value_name = "N|NAME", requires = "parts", value_parser = parse_column)]
+    pub size_column: Option<Column>,
+
+    /// Pass PROGRAM and ARGS on as they are: no placeholder is replaced in them, and no line is appended
+    #[arg(long)]
+    pub literal: bool,
+
+    /// Run each rank in DIR (a template); PROGRAM and the files below are found from where bdrun was started
+    #[arg(long, value_name = "DIR")]
+    pub chdir: Option<OsString>,
+
+    /// Standard input of each rank (a template) [default: rank 0 has bdrun's own, the others nothing]
+    #[arg(long, value_name = "FILE")]
+    pub stdin: Option<OsString>,
+
+    /// Write the standard output of each rank to a file of its own (a template), such as out/{rank}.txt
+    ///
+    /// Made, or emptied, when the rank starts; its directory must be there.
+    #[arg(long, value_name = "FILE")]
+    pub output_files: Option<OsString>,
+
+    /// The same for standard error; one file for both if both templates give the same name
+    #[arg(long, value_name = "FILE")]
+    pub error_files: Option<OsString>,
+
+    /// Print what ranks write in the order of the ranks, each rank's as a whole
+    ///
+    /// What comes too early is held back, beyond a few megabytes in a file without a name on scratch.
+    #[arg(long)]
+    pub keep_order: bool,
+
+    /// Go on with the other ranks when one fails
+    ///
+    /// The exit code is that of the first that failed; the summary says how many failed.
+    #[arg(long)]
+    pub keep_going: bool,
+
+    /// Print the command line of each rank, as a line for the shell, with its files and the memory expected of it, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// A column of `--parts`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Column {
+    /// By its place, the first is 1.
+    Number(usize),
+    /// By its name in the header.
+    Name(String),
+}
+
+fn parse_separator(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("columns need something between them".into()),
+        "\\t" => Ok("\t".into()),
+        other if other.contains('\n') => {
+            Err("a line ends at its end: columns cannot be separated by it".into())
+        }
+        other => Ok(other.into()),
+    }
+}
+
+fn parse_column(text: &str) -> Result<Column, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("columns are counted from 1".into()),
+        Ok(number) => Ok(Column::Number(number)),
+        Err(_) if text.is_empty() => Err("which column?".into()),
+        Err(_) => Ok(Column::Name(text.into())),
+    }
+}

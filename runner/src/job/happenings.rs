@@ -1,0 +1,175 @@
+//! What happens to processes, and what they say: started, failed, ended.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use bdrun_ipc::control::{self, FailureKind, Frame};
+
+use super::describe::doing;
+use super::orders::frames_owner;
+use super::{Job, LAST_WORDS, lock, setup};
+use crate::exit::Ending;
+use crate::overdraft;
+use crate::scheduler::Event;
+use crate::supervisor::{self, EscalationEvent, Happening, OomKill};
+
+impl Job<'_> {
+    /// A rank could not be started.
+    fn not_started(&mut self, rank: u32, error: &supervisor::SpawnError) {
+        let ending = setup::cannot_start(rank, error);
+        self.tell_outside(overdraft::Event::SpawnFailed { rank });
+        if self.options.launch.keep_going && self.is_outside(rank) {
+            self.fail_rank(rank, ending);
+            self.events.push(Event::Exited { rank, ok: true });
+        } else {
+            self.end(ending);
+        }
+    }
+
+    /// A rank has failed: so does the job, unless the others are to go on.
+    pub(super) fn fail_rank(&mut self, rank: u32, ending: Ending) {
+        if self.options.launch.keep_going && self.is_outside(rank) {
+            lock(&self.output).note(&ending.to_string());
+            self.failures += 1;
+            self.first_failure.get_or_insert(ending);
+        } else {
+            self.ending.get_or_insert(ending);
+            self.silence = Some(Instant::now() + LAST_WORDS);
+        }
+    }
+
+    pub(super) fn take_happening(&mut self, happening: Happening) {
+        match happening {
+            Happening::Spawned { rank, pid, group } => {
+                self.ranks[rank as usize].pid = Some(pid);
+                self.events.push(Event::Spawned { rank });
+                self.outside_spawned(rank, group);
+            }
+            Happening::SpawnFailed { rank, error } => {
+                self.gone(rank);
+                self.ranks[rank as usize].status = Some("unborn".into());
+                if !matches!(error, supervisor::SpawnError::Cancelled) {
+                    self.not_started(rank, &error);
+                }
+            }
+            Happening::Exited { rank, ending, oom, usage, .. } => {
+                self.setup.frames.iter().for_each(|frames| _ = frames.free_all_of(frames_owner(rank)));
+                self.read_control(rank);
+                let doing = doing(&self.setup.segment, rank);
+                let again = self.outside_exited(rank, &usage, ending.success());
+                self.gone(rank);
+                if again && self.ending.is_none() {
+                    self.ranks[rank as usize].pid = None;
+                    self.events.push(Event::Returned { rank });
+                    return;
+                }
+                let stopped = self.ending.is_some() && !ending.success();
+                self.ranks[rank as usize].status = Some(match ending {
+                    _ if stopped => "stopped".into(),
+                    supervisor::Ending::Code(0) => "ok".into(),
+                    supervisor::Ending::Code(code) => format!("exit {code}"),
+                    supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
+                });
+                if !ending.success() && self.ending.is_none() {
+                    let failed = self.rank_failed(rank, ending, oom, doing);
+                    self.fail_rank(rank, failed);
+                }
+                let ok = ending.success() || self.ending.is_some() || self.failures > 0;
+                self.events.push(Event::Exited { rank, ok });
+            }
+            Happening::Signal(signal) => {
+                if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
+                    let signal = u8::try_from(signal).unwrap_or(15);
+                    self.ending.get_or_insert(Ending::Interrupted { signal });
+                }
+                self.escalate(EscalationEvent::Signal(signal));
+            }
+            Happening::OutputFailed { error, .. } => {
+                if error.kind() == std::io::ErrorKind::BrokenPipe {
+                    self.end(Ending::Interrupted { signal: 13 });
+                } else {
+                    self.end(Ending::Internal(format!("cannot write the ranks' output: {error}")));
+                }
+            }
+            Happening::HoldFailed(error) => {
+                self.end(Ending::ScratchBroken(format!("--keep-order: output cannot be held back: {error}")));
+            }
+            Happening::KeeperLost => {
+                self.end(Ending::Internal("the keeper of the job's processes was killed".into()));
+            }
+        }
+    }
+
+    fn rank_failed(
+        &self,
+        rank: u32,
+        ending: supervisor::Ending,
+        oom: OomKill,
+        doing: Option<String>,
+    ) -> Ending {
+        match (ending, oom) {
+            (_, OomKill::JobLimit) => Ending::Memory(format!(
+                "rank {rank} was killed by the kernel: the job exceeded its limit (--enforce)"
+            )),
+            (_, OomKill::Outside) => Ending::RankKilled {
+                rank,
+                signal: 9,
+                doing: Some(match doing {
+                    Some(doing) => format!("{doing} (by the kernel: memory is exhausted)"),
+                    None => "computing (by the kernel: memory is exhausted)".into(),
+                }),
+            },
+            (supervisor::Ending::Code(code), _) => {
+                Ending::RankExited { rank, code: u8::try_from(code).unwrap_or(255), doing }
+            }
+            (supervisor::Ending::Signal { signal, .. }, _) => {
+                Ending::RankKilled { rank, signal: u8::try_from(signal).unwrap_or(0), doing }
+            }
+        }
+    }
+
+    /// A rank's process is no more.
+    fn gone(&mut self, rank: u32) {
+        self.alive = self.alive.saturating_sub(1);
+        self.release_memory_of(rank);
+        self.ranks[rank as usize].control = None;
+    }
+
+    pub(super) fn read_control(&mut self, rank: u32) {
+        loop {
+            let Some(socket) = self.ranks.get(rank as usize).and_then(|r| r.control.as_ref()) else { return };
+            match control::recv_frame(socket.as_fd()) {
+                Ok(None) => return,
+                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
+                    self.outside_attached(rank);
+                    self.events.push(Event::Attached { rank });
+                }
+                Ok(Some(Frame::Hello { protocol })) => {
+                    self.end(Ending::Internal(format!(
+                        "rank {rank} speaks version {protocol} of the protocol, bdrun {}: build both from one release",
+                        control::PROTOCOL
+                    )));
+                    return;
+                }
+                Ok(Some(Frame::Failed { kind, bytes, text })) => {
+                    let text = format!("rank {rank}: {text}");
+                    self.end(match kind {
+                        FailureKind::ScratchFull => Ending::ScratchFull {
+                            rank,
+                            need: bytes,
+                            // Only messages are reported so.
+                            directory: self.setup.scratch_dirs.first().map(|dir| dir.display().to_string()),
+                        },
+                        FailureKind::Scratch => Ending::ScratchBroken(text),
+                        FailureKind::MemoryLimit => Ending::Memory(text),
+                        FailureKind::Runtime => Ending::Internal(text),
+                    });
+                }
+                Err(error) => {
+                    self.end(Ending::Internal(format!("rank {rank}: {error}")));
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What must be there before anything starts, and what must not be there twice: a job should not end after hours because the
+//! input of its last rank was never there.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::Launch;
+use super::parts::Parts;
+use super::template::Template;
+use crate::exit::Ending;
+
+/// The sizes of the files that the parts are, in bytes; of what is no file, nothing.
+pub(super) fn file_sizes(parts: &Parts) -> Vec<Option<u64>> {
+    let size = |rank| {
+        let path = Path::new(OsStr::from_bytes(parts.part(rank).whole()));
+        path.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+    };
+    (0..parts.count()).map(size).collect()
+}
+
+impl Launch {
+    /// All ranks' directories and files. A few system calls for each rank that has a directory or a file of its own.
+    pub(super) fn check(&self) -> Result<(), Ending> {
+        self.each(self.directory.as_ref(), |rank, path| {
+            let why = match path.metadata() {
+                Ok(metadata) if metadata.is_dir() => return Ok(()),
+                Ok(_) => "it is no directory".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            Err(Ending::Setup(format!("--chdir: rank {rank} cannot run in {}: {why}", path.display())))
+        })?;
+        self.each(self.stdin.as_ref(), |rank, path| {
+            let why = match path.metadata() {
+                Ok(metadata) if !metadata.is_dir() => return Ok(()),
+                Ok(_) => "it is a directory".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            Err(Ending::Setup(format!("--stdin: rank {rank} cannot read {}: {why}", path.display())))
+        })?;
+        self.check_outputs()
+    }
+
+    /// Once for each rank, or once for all where they do not differ.
+    fn each(
+        &self,
+        template: Option<&Template>,
+        look: impl Fn(u32, &Path) -> Result<(), Ending>,
+    ) -> Result<(), Ending> {
+        let Some(template) = template else { return Ok(()) };
+        let ranks = if template.depends_on_rank() { self.np } else { 1 };
+        (0..ranks).try_for_each(|rank| look(rank, Path::new(&self.render(template, rank))))
+    }
+
+    /// No two ranks write one file, nobody writes what another reads, and the directories are there.
+    fn check_outputs(&self) -> Result<(), Ending> {
+        let files = [("--output-files", &self.stdout), ("--error-files", &self.stderr)];
+        if files.iter().all(|(_, template)| template.is_none()) {
+            return Ok(());
+        }
+        let mut writers: HashMap<PathBuf, u32> = HashMap::new();
+        let mut seen: Option<PathBuf> = None;
+        for rank in 0..self.np {
+            for (option, template) in files {
+                let Some(path) = self.path(template.as_ref(), rank) else { continue };
+                let path = plain(&path).map_err(|error| {
+                    Ending::Usage(format!("{option}: rank {rank} cannot write '{}': {error}", path.display()))
+                })?;
+                let directory = path.parent().unwrap_or(&path);
+                if seen.as_deref() != Some(directory) {
+                    if !directory.is_dir() {
+                        return Err(Ending::Setup(format!(
+                            "{option}: rank {rank} cannot write {}: {} is no directory; make it first",
+                            path.display(),
+                            directory.display()
+                        )));
+                    }
+                    seen = Some(directory.to_owned());
+                }
+                if path.is_dir() {
+                    return Err(Ending::Setup(format!(
+                        "{option}: rank {rank} cannot write {}: it is a directory",
+                        path.display()
+                    )));
+                }
+                let other = *writers.entry(path.clone()).or_insert(rank);
+                if other != rank && !is_device(&path) {
+                    return Err(Ending::Usage(format!(
+                        "{option}: ranks {other} and {rank} would both write {}: make the names differ, by {{rank}} for instance",
+                        path.display()
+                    )));
+                }
+            }
+        }
+        self.each(self.stdin.as_ref(), |rank, path| {
+            let reads = plain(path).ok();
+            match reads.as_ref().and_then(|path| writers.get(path)).filter(|_| !is_device(path)) {
+                Some(writer) => Err(Ending::Usage(format!(
+                    "rank {writer} would write {}, which rank {rank} reads (--stdin)",
+                    path.display()
+                ))),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// One name for a file, as far as its spelling goes: `./a` and `b//../a` are not looked up, only `./` and `//` taken away.
+fn plain(path: &Path) -> std::io::Result<PathBuf> {
+    std::path::absolute(path)
+}
+
+/// `/dev/null` and others like it can be written by all.
+fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
+}

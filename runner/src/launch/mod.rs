@@ -1,0 +1,260 @@
+//! What each rank is given: its part, its command line, its environment, its files and its directory.
+//!
+//! Everything is worked out from templates whenever a rank starts; kept are the templates and the list of parts, once. No
+//! shell is involved anywhere: an argument is one argument, whatever stands in it.
+//!
+//! | file | what |
+//! |---|---|
+//! | `template.rs` | pure: placeholders and what they are replaced by |
+//! | `parts.rs` | pure: lines with columns, or paths; sizes |
+//! | `check.rs` | what must be there, and must not be there twice, before anything starts |
+//! | `show.rs` | `--dry-run` |
+
+mod check;
+mod parts;
+mod show;
+mod template;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use crate::cli::Options;
+use crate::exit::Ending;
+use parts::Parts;
+use template::{Names, Template};
+
+/// What one rank is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The program as it was named, to be looked for.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// What `--env` sets for it; a variable passed on that bdrun itself does not have is not there.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its part: the line of `--parts`, the path of `--glob`.
+    pub part: Option<OsString>,
+    /// Where it runs, if not where bdrun does.
+    pub directory: Option<PathBuf>,
+    /// Its standard input, if a file.
+    pub stdin: Option<PathBuf>,
+    /// Its standard output, if a file.
+    pub stdout: Option<PathBuf>,
+    /// Its standard error, if a file; may be the same.
+    pub stderr: Option<PathBuf>,
+}
+
+/// What all ranks of a job are given. Cheap to ask, at any time, for any rank.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    np: u32,
+    parts: Option<Parts>,
+    /// The list of parts came through standard input, so no rank has it.
+    stdin_used: bool,
+    program: Template,
+    args: Vec<Template>,
+    /// Without a template: passed on.
+    env: Vec<(OsString, Option<Template>)>,
+    directory: Option<Template>,
+    stdin: Option<Template>,
+    stdout: Option<Template>,
+    stderr: Option<Template>,
+    /// By rank, in bytes; empty if nothing is known.
+    declared: Vec<Option<u64>>,
+}
+
+impl Launch {
+    /// Reads the parts, tells `options` how many ranks that makes, and checks all that can be checked before.
+    ///
+    /// # Errors
+    /// [`Ending::Usage`] where options contradict each other, [`Ending::Setup`] where files are missing or wrong.
+    pub fn new(options: &mut Options) -> Result<Self, Ending> {
+        let parts = read_parts(options)?;
+        if let Some(parts) = &parts {
+            if let Some(given) = options.given_np.filter(|&given| given != parts.count()) {
+                return Err(Ending::Usage(format!(
+                    "-np {given}, but {} has {} parts: leave -np out",
+                    parts.name(),
+                    parts.count()
+                )));
+            }
+            options.np = parts.count();
+        }
+        let launch = Self::with_parts(options, parts)?;
+        launch.check()?;
+        Ok(launch)
+    }
+
+    fn with_parts(options: &Options, parts: Option<Parts>) -> Result<Self, Ending> {
+        let given = &options.launch;
+        let header = parts.as_ref().map_or(&[][..], Parts::header);
+        let names = Names { parts: parts.is_some(), header };
+        let template = |text: &OsStr| Template::parse(text, &names).map_err(Ending::Usage);
+        let optional = |text: &Option<OsString>| text.as_deref().map(template).transpose();
+        let command = |text: &OsStr| if given.literal { Ok(Template::literal(text)) } else { template(text) };
+        let mut launch = Self {
+            np: options.np,
+            stdin_used: given.parts.as_deref() == Some(Path::new(STANDARD_INPUT)),
+            program: command(options.program())?,
+            args: options.args().iter().map(|arg| command(arg)).collect::<Result<_, _>>()?,
+            env: options
+                .env
+                .iter()
+                .map(|setting| {
+                    let value = setting.value.as_deref().map(template).transpose()?;
+                    Ok((setting.name.clone(), value))
+                })
+                .collect::<Result<_, Ending>>()?,
+            directory: optional(&given.chdir)?,
+            stdin: optional(&given.stdin)?,
+            stdout: optional(&given.output_files)?,
+            stderr: optional(&given.error_files)?,
+            declared: Vec::new(),
+            parts: None,
+        };
+        let Some(parts) = parts else { return Ok(launch) };
+        if !given.literal && !launch.says_where_the_part_goes() {
+            launch.args.push(Template::whole());
+        }
+        let needed = launch.templates().map(Template::columns).max().unwrap_or(0);
+        parts.have_columns(needed).map_err(setup)?;
+        launch.declared = match &given.size_column {
+            Some(column) => parts.sizes(parts.find_column(column).map_err(Ending::Usage)?).map_err(setup)?,
+            None if !given.glob.is_empty() => check::file_sizes(&parts),
+            None => Vec::new(),
+        };
+        launch.parts = Some(parts);
+        Ok(launch)
+    }
+
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        let env = self.env.iter().filter_map(|(_, value)| value.as_ref());
+        let files = [&self.directory, &self.stdin, &self.stdout, &self.stderr].into_iter().flatten();
+        self.command().chain(env).chain(files)
+    }
+
+    fn command(&self) -> impl Iterator<Item = &Template> {
+        std::iter::once(&self.program).chain(&self.args)
+    }
+
+    /// As in GNU parallel: any placeholder in the command does. So does the part in the environment, the directory or as
+    /// standard input; in the names of output files it does not, as these say nothing to the program.
+    fn says_where_the_part_goes(&self) -> bool {
+        let env = self.env.iter().filter_map(|(_, value)| value.as_ref());
+        self.command().any(Template::has_placeholders)
+            || env.chain(&self.directory).chain(&self.stdin).any(Template::names_part)
+    }
+
+    fn render(&self, template: &Template, rank: u32) -> OsString {
+        template.render(rank, self.np, self.parts.as_ref().map(|parts| parts.part(rank)))
+    }
+
+    fn path(&self, template: Option<&Template>, rank: u32) -> Option<PathBuf> {
+        template.map(|template| self.render(template, rank).into())
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn np(&self) -> u32 {
+        self.np
+    }
+
+    /// What a rank is given.
+    #[must_use]
+    pub fn given(&self, rank: u32) -> Given {
+        let env = self.env.iter().filter_map(|(name, value)| {
+            let value = match value {
+                Some(template) => self.render(template, rank),
+                None => std::env::var_os(name)?,
+            };
+            Some((name.clone(), value))
+        });
+        Given {
+            program: self.program(rank),
+            args: self.args.iter().map(|arg| self.render(arg, rank)).collect(),
+            env: env.collect(),
+            part: self.parts.is_some().then(|| self.render(&Template::whole(), rank)),
+            directory: self.path(self.directory.as_ref(), rank),
+            stdin: self.path(self.stdin.as_ref(), rank),
+            stdout: self.path(self.stdout.as_ref(), rank),
+            stderr: self.path(self.stderr.as_ref(), rank),
+        }
+    }
+
+    /// The program of a rank, as it was named.
+    #[must_use]
+    pub fn program(&self, rank: u32) -> OsString {
+        self.render(&self.program, rank)
+    }
+
+    /// Whether each rank may have a program of its own.
+    #[must_use]
+    pub fn programs_differ(&self) -> bool {
+        self.program.depends_on_rank()
+    }
+
+    /// Whether ranks run elsewhere than bdrun, so that relative paths mean something else to them.
+    #[must_use]
+    pub fn changes_directory(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Whether a rank without a file for it may have bdrun's own standard input.
+    #[must_use]
+    pub fn stdin_is_free(&self) -> bool {
+        !self.stdin_used
+    }
+
+    /// The memory that a rank is expected to need, in bytes: its column of `--size-column`, or the size of its file of `--glob`.
+    #[must_use]
+    pub fn declared(&self, rank: u32) -> Option<u64> {
+        self.declared.get(rank as usize).copied().flatten()
+    }
+}
+
+/// What stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+fn read_parts(options: &Options) -> Result<Option<Parts>, Ending> {
+    let given = &options.launch;
+    if !given.glob.is_empty() {
+        let mut paths = Vec::new();
+        for pattern in &given.glob {
+            paths.append(&mut matching(pattern)?);
+        }
+        return Parts::paths(paths, "--glob").map(Some).map_err(setup);
+    }
+    let Some(path) = &given.parts else { return Ok(None) };
+    let read = if path == Path::new(STANDARD_INPUT) {
+        Parts::read(std::io::stdin().lock(), "standard input (--parts -)", &given.colsep, given.header)
+    } else {
+        let name = path.display().to_string();
+        let file = File::open(path)
+            .map_err(|error| Ending::Setup(format!("{name} cannot be read: {error} (--parts)")))?;
+        Parts::read(BufReader::new(file), &name, &given.colsep, given.header)
+    };
+    read.map(Some).map_err(setup)
+}
+
+fn matching(pattern: &str) -> Result<Vec<PathBuf>, Ending> {
+    let found = glob::glob(pattern)
+        .map_err(|error| Ending::Usage(format!("--glob {pattern}: {} at byte {}", error.msg, error.pos)))?;
+    let paths: Result<Vec<PathBuf>, _> = found.collect();
+    let paths = paths.map_err(|error| {
+        let (path, why) = (error.path().display(), error.error());
+        Ending::Setup(format!("--glob {pattern}: {path} cannot be read: {why}"))
+    })?;
+    if paths.is_empty() {
+        return Err(Ending::Setup(format!("--glob {pattern}: nothing matches")));
+    }
+    Ok(paths)
+}
+
+fn setup(error: parts::PartsError) -> Ending {
+    Ending::Setup(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

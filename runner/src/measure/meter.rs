@@ -1,0 +1,381 @@
+//! What one rank holds: the sum over its processes.
+//!
+//! A process that has not run since the last look holds what it held then, and its processor clock is the cheapest
+//! thing to read. So each look reads the clock of each process, and `statm` of those that have run (of the others ten
+//! times a second, since the kernel may have changed their memory). The rest is read where it can have changed: the
+//! list of processes if any process has been made anywhere since, `status` twice a second and when mapped pages came
+//! or went, the processor time of a whole cgroup every 50 ms.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::cgroup::pids;
+use super::group::{Group, Tracking};
+use super::proc::{self, Statm, Status};
+use super::sample::Sample;
+use super::shares::Elsewhere;
+use super::tree::{self, Table};
+
+/// How often the list of processes is read at most.
+const LIST: Duration = Duration::from_millis(50);
+/// How often `statm` is read at least.
+const STATM: Duration = Duration::from_millis(100);
+/// How often `status` is read at least, of a process that runs.
+const STATUS: Duration = Duration::from_millis(500);
+/// How often processor time is read at most, and over how long its rate is taken.
+const CPU: Duration = Duration::from_millis(50);
+/// `status` is read at once if mapped pages have changed by more than this.
+const MAPPED_CHANGE: u64 = 1 << 20;
+/// How often it is asked which pages are shared, while the processes stay the same.
+const SHARES: Duration = Duration::from_secs(1);
+/// Below this it is not asked.
+const WORTH_DIVIDING: u64 = 1 << 20;
+
+/// What is the same for all ranks at one look.
+pub(super) struct Look<'a> {
+    pub(super) now: Instant,
+    /// See [`proc::births`].
+    pub(super) births: Option<u64>,
+    /// All processes, if somebody needed them and they are fresh.
+    pub(super) table: Option<&'a Table>,
+}
+
+struct Process {
+    pid: i32,
+    file: File,
+    clock: Option<libc::clockid_t>,
+    statm: Statm,
+    statm_due: Instant,
+    status: Status,
+    /// Mapped pages when `status` was read.
+    status_mapped: u64,
+    status_due: Instant,
+    cpu: Duration,
+    /// Of children that it has waited for.
+    children: Duration,
+    /// What it held when that was last found out.
+    anonymous_then: u64,
+    /// Of its pages those that are counted at others.
+    private_elsewhere: u64,
+    shared_elsewhere: u64,
+    /// It runs in the memory of this one (between `vfork` and `exec`).
+    guest_of: Option<i32>,
+}
+
+impl Process {
+    /// It holds much less than when it was found out what it shares, as after `exec`: so others hold it alone now.
+    fn has_let_go(&self) -> bool {
+        self.private_elsewhere > 0 && self.statm.anonymous() < self.anonymous_then / 8 * 7
+    }
+}
+
+/// One rank.
+pub(super) struct Meter {
+    group: Group,
+    /// Kept open where that gives fresh answers.
+    list: Option<File>,
+    cpu_stat: Option<File>,
+    processes: Vec<Process>,
+    page: u64,
+    tick: Duration,
+    listed: Option<(Instant, Option<u64>)>,
+    cpu_read: Option<(Instant, Duration)>,
+    busy: f64,
+    /// Something has run since processor time was read.
+    ran: bool,
+    /// Counts changes of the list.
+    generation: u64,
+    /// The list for which the sample was added up.
+    counted: Option<u64>,
+    /// When it was last found out which pages are shared, and for which list.
+    divided: Option<(Instant, u64)>,
+    sample: Sample,
+}
+
+impl Meter {
+    pub(super) fn new(group: Group) -> Self {
+        // SAFETY: plain library calls.
+        let (page, ticks) = unsafe { (libc::sysconf(libc::_SC_PAGESIZE), libc::sysconf(libc::_SC_CLK_TCK)) };
+        Self {
+            list: group.cgroup().and_then(|cgroup| cgroup.list()),
+            cpu_stat: group.cgroup().and_then(|cgroup| cgroup.cpu_stat()),
+            group,
+            processes: Vec::new(),
+            page: u64::try_from(page).unwrap_or(4096),
+            tick: Duration::from_secs(1) / u32::try_from(ticks).unwrap_or(100).max(1),
+            listed: None,
+            cpu_read: None,
+            busy: 0.0,
+            ran: false,
+            generation: 0,
+            counted: None,
+            divided: None,
+            sample: Sample::default(),
+        }
+    }
+
+    /// What was found at the last look.
+    pub(super) fn sample(&self) -> Sample {
+        self.sample
+    }
+
+    /// Processors it uses.
+    pub(super) fn busy(&self) -> f64 {
+        self.busy
+    }
+
+    /// Whether the next look wants [`Look::table`].
+    pub(super) fn wants_table(&self, now: Instant, births: Option<u64>) -> bool {
+        self.group.tracking() == Tracking::Tree && self.list_due(now, births)
+    }
+
+    fn list_due(&self, now: Instant, births: Option<u64>) -> bool {
+        self.listed.is_none_or(|(then, known)| {
+            now.saturating_duration_since(then) >= LIST && (births.is_none() || births != known)
+        })
+    }
+
+    /// Everything is read anew at the next look: somebody else has changed its memory.
+    pub(super) fn refresh(&mut self) {
+        self.counted = None;
+        let now = Instant::now();
+        for process in &mut self.processes {
+            (process.statm_due, process.status_due) = (now, now);
+        }
+    }
+
+    /// Looks at all processes.
+    pub(super) fn look(&mut self, look: &Look<'_>) {
+        if self.list_due(look.now, look.births)
+            && let Some(pids) = self.read_list(look)
+        {
+            self.listed = Some((look.now, look.births));
+            self.update(&pids, look.now);
+        }
+        if self.read_processes(look.now) {
+            self.ran = true;
+            self.add_up();
+        }
+        self.read_cpu(look.now);
+    }
+
+    fn read_list(&self, look: &Look<'_>) -> Option<Vec<i32>> {
+        if self.group.tracking() == Tracking::Tree {
+            return look.table.map(|table| self.group.of_table(table));
+        }
+        if let Some(list) = &self.list
+            && self.group.cgroup().is_some_and(|cgroup| !cgroup.is_nested())
+        {
+            let mut text = [0_u8; 2048];
+            let length = list.read_at(&mut text, 0).ok()?;
+            // Almost always; with more it takes another read.
+            if length < text.len() {
+                return Some(pids(std::str::from_utf8(&text[..length]).ok()?).collect());
+            }
+        }
+        self.group.processes().ok()
+    }
+
+    /// Takes over a new list.
+    fn update(&mut self, pids: &[i32], now: Instant) {
+        let there: HashSet<i32> = pids.iter().copied().collect();
+        let before = self.processes.len();
+        self.processes.retain(|process| there.contains(&process.pid));
+        if self.processes.len() != before {
+            self.changed();
+        }
+        for &pid in pids {
+            if self.processes.iter().all(|process| process.pid != pid)
+                && let Some(process) = self.new_process(pid, now)
+            {
+                self.processes.push(process);
+                self.generation += 1;
+            }
+        }
+    }
+
+    /// A process has gone, or has let go of its memory. What the others share is not known until it is found out again: more than there is rather
+    /// than less.
+    fn changed(&mut self) {
+        self.generation += 1;
+        for process in &mut self.processes {
+            (process.private_elsewhere, process.shared_elsewhere) = (0, 0);
+            process.anonymous_then = process.statm.anonymous();
+        }
+    }
+
+    fn new_process(&self, pid: i32, now: Instant) -> Option<Process> {
+        let file = proc::open_statm(pid)?;
+        let statm = proc::statm(&file, self.page)?;
+        // One that holds at first sight much of what another holds is its copy, made by `fork` since the last look:
+        // the pages are the same ones. Whether that is right is found out soon.
+        let copied = |other: &Process| {
+            statm.anonymous() * 2 >= other.statm.anonymous() && statm.size * 2 >= other.statm.size
+        };
+        let originals = self.processes.iter().filter(|other| copied(other));
+        let original = originals.map(|other| other.statm.anonymous()).max().unwrap_or(0);
+        let guest_of = self.host(pid, statm);
+        Some(Process {
+            pid,
+            file,
+            clock: proc::clock(pid),
+            statm,
+            statm_due: now,
+            status: Status::default(),
+            status_mapped: 0,
+            status_due: now,
+            cpu: Duration::ZERO,
+            children: Duration::ZERO,
+            anonymous_then: statm.anonymous(),
+            private_elsewhere: original.min(statm.anonymous()),
+            shared_elsewhere: 0,
+            guest_of,
+        })
+    }
+
+    /// Whose memory a process runs in, if it is that of another.
+    fn host(&self, pid: i32, statm: Statm) -> Option<i32> {
+        let same = |other: &&Process| other.pid != pid && other.statm.size == statm.size;
+        self.processes
+            .iter()
+            .filter(same)
+            .find(|other| proc::same_memory(pid, other.pid).unwrap_or(other.statm == statm))
+            .map(|other| other.pid)
+    }
+
+    /// Whether anything can have changed.
+    fn read_processes(&mut self, now: Instant) -> bool {
+        let page = self.page;
+        let mut changed = self.counted != Some(self.generation);
+        let before = self.processes.len();
+        self.processes.retain_mut(|process| {
+            let cpu = process.clock.and_then(proc::cpu);
+            if cpu == Some(process.cpu) && now < process.statm_due {
+                return true;
+            }
+            let statm = proc::statm(&process.file, page);
+            changed |= cpu != Some(process.cpu) || statm != Some(process.statm);
+            let Some(statm) = statm else { return false };
+            process.cpu = cpu.unwrap_or(process.cpu);
+            process.statm = statm;
+            // Not all at once, here and below.
+            process.statm_due = now + STATM + Duration::from_millis(process.pid as u64 % 32);
+            true
+        });
+        if self.processes.len() != before || self.processes.iter().any(Process::has_let_go) {
+            self.changed();
+        }
+        if !changed {
+            return false;
+        }
+        for at in 0..self.processes.len() {
+            self.read_details(at, now);
+        }
+        self.counted = Some(self.generation);
+        true
+    }
+
+    /// What `statm` does not say of the process at this place in the list.
+    fn read_details(&mut self, at: usize, now: Instant) {
+        let process = &self.processes[at];
+        if let Some(host) = process.guest_of {
+            let host_is_there = self.processes.iter().any(|other| other.pid == host);
+            let guest_of = if host_is_there { self.host(process.pid, process.statm) } else { None };
+            self.processes[at].guest_of = guest_of;
+        }
+        let process = &mut self.processes[at];
+        let moved = process.statm.mapped.abs_diff(process.status_mapped) > MAPPED_CHANGE;
+        if now < process.status_due && !moved {
+            return;
+        }
+        process.status_due = now + STATUS + Duration::from_millis(process.pid as u64 % 64);
+        process.status_mapped = process.statm.mapped;
+        process.status = proc::status(process.pid).unwrap_or_default();
+        if self.cpu_stat.is_none()
+            && let Some(entry) = tree::entry(process.pid)
+        {
+            process.children = self.tick * u32::try_from(entry.children_ticks).unwrap_or(u32::MAX);
+        }
+    }
+
+    fn read_cpu(&mut self, now: Instant) {
+        if self.processes.is_empty() {
+            return;
+        }
+        let since = self.cpu_read.map(|(then, _)| now.saturating_duration_since(then));
+        if since.is_some_and(|since| since < CPU) {
+            return;
+        }
+        let all = match self.cpu_stat.as_ref().filter(|_| self.ran).and_then(proc::cpu_of_group) {
+            Some(all) => all,
+            None => self.processes.iter().map(|process| process.cpu + process.children).sum(),
+        };
+        self.ran = false;
+        // A child that has ended counts again once its parent has waited for it and that has been read.
+        let all = all.max(self.sample.cpu);
+        if let (Some(since), Some((_, before))) = (since, self.cpu_read) {
+            self.busy = all.saturating_sub(before).as_secs_f64() / since.as_secs_f64();
+        }
+        self.cpu_read = Some((now, all));
+        self.sample.cpu = all;
+    }
+
+    fn add_up(&mut self) {
+        let own = self.processes.iter().filter(|process| process.guest_of.is_none());
+        let sum = |of: fn(&Process) -> u64| own.clone().map(of).sum::<u64>();
+        // Whatever is shared, all together hold at least what one of them holds.
+        let one = own.clone().map(|process| process.statm.anonymous()).max().unwrap_or(0);
+        let private = sum(|process| process.statm.anonymous().saturating_sub(process.private_elsewhere));
+        let one_shared = own.clone().map(|process| process.status.shared).max().unwrap_or(0);
+        let shared = sum(|process| process.status.shared.saturating_sub(process.shared_elsewhere));
+        let several = own.clone().nth(1).is_some();
+        self.sample = Sample {
+            private: private.max(one),
+            // A segment that other ranks map too is divided among them, if anybody has asked how.
+            shared: if several { shared.max(one_shared) } else { shared },
+            // Small changes since `status` was read are of files, large ones have been looked into.
+            file: sum(|process| process.statm.mapped.saturating_sub(process.status.shared)),
+            swap: sum(|process| process.status.swap),
+            page_tables: sum(|process| process.status.page_tables),
+            processes: u32::try_from(self.processes.len()).unwrap_or(u32::MAX),
+            threads: self.processes.iter().map(|process| process.status.threads).sum(),
+            ..self.sample
+        };
+        self.sample.note_peaks();
+    }
+
+    /// Whether it should be found out which pages are shared, and how urgently (less is more), with whose.
+    pub(super) fn wants_division(&self, now: Instant) -> Option<(u64, u64, Vec<i32>)> {
+        let own = self.processes.iter().filter(|process| process.guest_of.is_none());
+        let sum: u64 = own.clone().map(|process| process.statm.anonymous() + process.status.shared).sum();
+        if own.clone().count() < 2 || sum < WORTH_DIVIDING {
+            return None;
+        }
+        let age = match self.divided {
+            Some((then, generation)) if generation == self.generation => {
+                Some(now.saturating_duration_since(then)).filter(|age| *age >= SHARES)?
+            }
+            _ => Duration::MAX,
+        };
+        let urgency = u64::MAX - u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+        Some((urgency, self.generation, own.map(|process| process.pid).collect()))
+    }
+
+    /// What was found out; of no use if the processes are others by now.
+    pub(super) fn divide(&mut self, now: Instant, generation: u64, found: &[Elsewhere]) {
+        if generation != self.generation {
+            return;
+        }
+        self.divided = Some((now, generation));
+        self.counted = None;
+        for process in &mut self.processes {
+            if let Some(elsewhere) = found.iter().find(|elsewhere| elsewhere.pid == process.pid) {
+                process.anonymous_then = process.statm.anonymous();
+                process.private_elsewhere = elsewhere.private;
+                process.shared_elsewhere = elsewhere.shared;
+            }
+        }
+    }
+}

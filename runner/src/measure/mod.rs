@@ -1,0 +1,40 @@
+//! The truth about each rank's memory and processor time, its children included.
+//!
+//! Programs that know nothing of bdrun tell nobody what they hold, so the master looks: it knows which processes
+//! belong to a rank ([`Group`]), reads what the kernel says of each, and adds it up ([`Sample`]) in a thread of its
+//! own ([`Sampler`]). Nothing is decided here and no process is changed, but for [`Group::freeze`].
+//!
+//! | file | answers |
+//! |---|---|
+//! | `group.rs` | which processes belong to a rank; stopping and continuing all of them without ptrace |
+//! | `cgroup.rs` | one cgroup per rank, where that is permitted: nothing escapes |
+//! | `tree.rs` | else: descendants, process group and session, from `/proc` |
+//! | `proc.rs` | the files of one process, read and understood |
+//! | `meter.rs` | the sum over the processes of one rank, each page once |
+//! | `shares.rs` | how much of that is counted twice because processes share it |
+//! | `sampler.rs` | the thread that looks at all ranks |
+//! | `permits.rs` | whether this machine lets us page by ptrace, and how it lets us freeze |
+//!
+//! # What a rank holds
+//! *private*: anonymous pages, what paging can take out. *shared*: shared memory and tmpfs files that are mapped; a
+//! segment that nobody has mapped at the moment is not seen. *file*: mapped pages of files, which the kernel takes
+//! back by itself when memory is short. Huge pages of hugetlbfs, socket buffers and the page cache of files that
+//! are only read and written belong to no process and are in none of these.
+
+mod cgroup;
+mod group;
+mod meter;
+mod permits;
+mod proc;
+mod sample;
+mod sampler;
+mod shares;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use cgroup::{RankCgroup, RankGroups};
+pub use group::{Group, Tracking};
+pub use permits::{Freezer, Permits};
+pub use sample::{Measured, Sample, Sent, own_max_rss};
+pub use sampler::Sampler;

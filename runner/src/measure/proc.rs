@@ -1,0 +1,194 @@
+//! What the kernel says of one process. `statm` through a descriptor that stays open costs 1 µs, the processor clock
+//! 0.2 µs, `status` 7 µs, `smaps_rollup` 30 µs for a small process and milliseconds for a large one.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// From `statm`, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Statm {
+    /// Addresses in use, of whatever kind.
+    pub(super) size: u64,
+    /// Pages in RAM.
+    pub(super) resident: u64,
+    /// Of them, those of files and shared memory.
+    pub(super) mapped: u64,
+}
+
+impl Statm {
+    /// Anonymous memory in RAM.
+    pub(super) fn anonymous(self) -> u64 {
+        self.resident.saturating_sub(self.mapped)
+    }
+}
+
+/// From `status`, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) file: u64,
+    pub(super) shared: u64,
+    pub(super) swap: u64,
+    pub(super) page_tables: u64,
+    pub(super) threads: u32,
+}
+
+/// What a process holds, and how much of it is its own where pages that several processes map are divided among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shares {
+    pub(super) anonymous: u64,
+    pub(super) anonymous_share: u64,
+    pub(super) shared_share: u64,
+}
+
+pub(super) fn open_statm(pid: i32) -> Option<File> {
+    File::open(format!("/proc/{pid}/statm")).ok()
+}
+
+/// None if the process has ended.
+pub(super) fn statm(file: &File, page: u64) -> Option<Statm> {
+    let mut text = [0_u8; 128];
+    let length = file.read_at(&mut text, 0).ok()?;
+    parse_statm(&text[..length], page)
+}
+
+fn parse_statm(text: &[u8], page: u64) -> Option<Statm> {
+    let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace().map(str::parse::<u64>);
+    let mut next = || Some(numbers.next()?.ok()?.saturating_mul(page));
+    Some(Statm { size: next()?, resident: next()?, mapped: next()? })
+}
+
+/// None if the process has ended or holds no memory any more.
+pub(super) fn status(pid: i32) -> Option<Status> {
+    parse_status(&fs::read(format!("/proc/{pid}/status")).ok()?)
+}
+
+fn parse_status(text: &[u8]) -> Option<Status> {
+    let mut status = Status::default();
+    let mut found = false;
+    // The name may be any bytes, which are replaced; the lines that matter are plain text.
+    for line in String::from_utf8_lossy(text).lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        match name {
+            "RssFile" => (status.file, found) = (kibibytes(value), true),
+            "RssShmem" => status.shared = kibibytes(value),
+            "VmSwap" => status.swap = kibibytes(value),
+            "VmPTE" => status.page_tables = kibibytes(value),
+            "Threads" => status.threads = value.trim().parse().unwrap_or(0),
+            _ => {}
+        }
+    }
+    found.then_some(status)
+}
+
+/// None if the process has ended, or is not ours to look into.
+pub(super) fn shares(pid: i32) -> Option<Shares> {
+    parse_shares(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+}
+
+fn parse_shares(text: &str) -> Option<Shares> {
+    let field = |wanted: &str| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name == wanted).then(|| kibibytes(value))
+        })
+    };
+    Some(Shares {
+        anonymous: field("Anonymous")?,
+        // Since Linux 5.9; before that nothing is known of the shares.
+        anonymous_share: field("Pss_Anon")?,
+        shared_share: field("Pss_Shmem")?,
+    })
+}
+
+/// `  123 kB`.
+fn kibibytes(text: &str) -> u64 {
+    text.split_ascii_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// The clock of a process's processor time.
+pub(super) fn clock(pid: i32) -> Option<libc::clockid_t> {
+    let mut clock = 0;
+    // SAFETY: the pointer is to a local.
+    (unsafe { libc::clock_getcpuclockid(pid, &mut clock) } == 0).then_some(clock)
+}
+
+/// What it shows: user and kernel, all threads. None if the process has ended.
+pub(super) fn cpu(clock: libc::clockid_t) -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local.
+    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
+        return None;
+    }
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
+}
+
+/// What a cgroup of version 2 has used, its ended processes included.
+pub(super) fn cpu_of_group(stat: &File) -> Option<Duration> {
+    let mut text = [0_u8; 128];
+    let length = stat.read_at(&mut text, 0).ok()?;
+    parse_cpu_stat(std::str::from_utf8(&text[..length]).ok()?)
+}
+
+fn parse_cpu_stat(text: &str) -> Option<Duration> {
+    let value = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+    value.trim().parse().ok().map(Duration::from_micros)
+}
+
+/// Whether two processes have one address space, as between `vfork` and `exec`. None if the kernel does not tell.
+pub(super) fn same_memory(one: i32, other: i32) -> Option<bool> {
+    // From linux/kcmp.h.
+    const KCMP_VM: i32 = 1;
+    // SAFETY: plain system call on numbers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0_u64, 0_u64) } {
+        0 => Some(true),
+        1.. => Some(false),
+        _ => None,
+    }
+}
+
+/// A number that changes when a process is made anywhere in our PID namespace or one below it: the last number given.
+pub(super) fn births(loadavg: &File) -> Option<u64> {
+    let mut text = [0_u8; 128];
+    let length = loadavg.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_understood() {
+        let statm = parse_statm(b"1000 600 200 5 0 400 0\n", 4096).unwrap();
+        assert_eq!(statm.anonymous(), 400 * 4096);
+        assert_eq!(parse_statm(b"", 4096), None);
+
+        let text = b"Name:\ta\xff: b\nVmPTE:\t      44 kB\nRssAnon:\t 7 kB\nRssFile:\t 20 kB\nRssShmem:\t 8 kB\nVmSwap:\t 4 kB\nThreads:\t3\n";
+        let expected =
+            Status { file: 20 << 10, shared: 8 << 10, swap: 4 << 10, page_tables: 44 << 10, threads: 3 };
+        assert_eq!(parse_status(text), Some(expected));
+        assert_eq!(parse_status(b"Name:\tzombie\nThreads:\t1\n"), None);
+
+        let text =
+            "1-2 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss_Anon:   10 kB\nPss_Shmem: 3 kB\nAnonymous: 20 kB\n";
+        let expected = Shares { anonymous: 20 << 10, anonymous_share: 10 << 10, shared_share: 3 << 10 };
+        assert_eq!(parse_shares(text), Some(expected));
+
+        assert_eq!(parse_cpu_stat("usage_usec 1500000\nuser_usec 1\n"), Some(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn our_own_process_is_told_of() {
+        let own = std::process::id() as i32;
+        let file = open_statm(own).unwrap();
+        assert!(statm(&file, 4096).unwrap().resident > 0);
+        assert!(status(own).unwrap().threads > 0);
+        assert!(cpu(clock(own).unwrap()).unwrap() > Duration::ZERO);
+        assert!(same_memory(own, own).unwrap_or(true));
+        let loadavg = File::open("/proc/loadavg").unwrap();
+        let before = births(&loadavg).unwrap();
+        assert!(std::process::Command::new("/bin/true").status().unwrap().success());
+        assert_ne!(births(&loadavg).unwrap(), before);
+    }
+}

@@ -1,0 +1,177 @@
+//! There is room: who goes on, who comes back, who begins. In this order: what stands still in RAM uses memory for
+//! nothing; what was begun is finished before more is begun.
+
+use std::time::Duration;
+
+use super::rank::{Life, Why};
+use super::relieve::MOVES;
+use super::{Effect, Overdraft};
+use crate::scheduler::Rank;
+
+/// After so long without anybody doing anything, it is another's turn: ranks may wait for each other in ways nobody sees.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Overdraft {
+    /// Orders everything there is room for.
+    pub(super) fn proceed(&mut self, looked: bool, effects: &mut Vec<Effect>) {
+        if looked && self.pace.idle >= PATIENCE {
+            self.pace.idle = Duration::ZERO;
+            self.end_patience(effects);
+        }
+        if let Some(rank) = self.turn {
+            self.take_turn(rank, effects);
+        }
+        self.go_on(looked, effects);
+        self.come_back(effects);
+        self.admit(effects);
+    }
+
+    /// Nobody has done anything for a while: somebody else gets a chance.
+    fn end_patience(&mut self, effects: &mut Vec<Effect>) {
+        self.pilot = false;
+        if let Some(&(_, rank)) = self.index.held.first() {
+            self.go(rank, effects);
+        } else if self.turn.is_none() {
+            self.turn = self.index.out_since.first().map(|&(_, rank)| rank);
+        }
+    }
+
+    /// Brings in the rank whose turn it is, in exchange for the oldest of those that do nothing.
+    fn take_turn(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let state = &self.ranks[rank as usize];
+        if state.life != Life::Out {
+            self.turn = None;
+            return;
+        }
+        let needs = (state.size - state.bytes).saturating_add(self.pace.small_margin(&self.limits));
+        let fits = |used: u64| used.saturating_add(needs) <= self.limits.budget;
+        let places = self.index.places;
+        if self.is_empty() || (fits(self.used()) && places < self.limits.resident) {
+            self.turn = None;
+            self.restore(rank, effects);
+            return;
+        }
+        if fits(self.committed()) && places - self.index.evicting - self.index.stopping < self.limits.resident
+        {
+            // It will, once those on their way out have left.
+            return;
+        }
+        match self.index.pageable.first() {
+            Some(&(_, idle)) if self.may_evict() => self.evict(idle, Why::Turn, effects),
+            _ if self.relief_is_coming() => {}
+            _ => {
+                self.turn = None;
+                self.make_room_of_parts(needs, effects);
+            }
+        }
+    }
+
+    /// Nobody can leave as a whole, but one that runs in parts can do with less: `needs` bytes less than there are. The next
+    /// turn finds them free.
+    fn make_room_of_parts(&mut self, needs: u64, effects: &mut Vec<Effect>) {
+        let Some(&(_, rank)) = self.index.inside.first() else { return };
+        let state = &self.ranks[rank as usize];
+        let beside = self.used().saturating_sub(state.bytes).saturating_add(needs);
+        let target = self.limits.budget.saturating_sub(beside);
+        if state.partial && state.life == Life::Running && target < state.bytes && target > state.fixed {
+            self.shrink(rank, target, effects);
+        }
+    }
+
+    /// Lets those held go on, the oldest first: one after each look that shows room, and in any case one if nobody runs.
+    fn go_on(&mut self, looked: bool, effects: &mut Vec<Effect>) {
+        let Some(&(_, rank)) = self.index.held.first() else { return };
+        let (margin, small) = (self.pace.margin(&self.limits), self.pace.small_margin(&self.limits));
+        let budget = self.limits.budget;
+        let room = self.committed().saturating_add(2 * margin) <= budget
+            && self.used().saturating_add(2 * small) <= budget;
+        let nobody = self.index.active + self.index.holding == 0 && !self.relief_is_coming();
+        if (looked && room) || nobody {
+            self.go(rank, effects);
+        }
+    }
+
+    /// Brings back those that are out, the oldest first, while what they and those in RAM will need fits. One more than
+    /// there are processors, so that they have something to do while it is on its way.
+    fn come_back(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(&(_, rank)) = self.index.eager.first()
+            && self.index.restoring < MOVES
+        {
+            if self.is_empty() || (self.turn.is_none() && self.fits(rank)) {
+                self.restore(rank, effects);
+            } else {
+                // What it held is needed now: it stands in line.
+                self.update(rank, |state| state.eager = false);
+            }
+        }
+        if self.turn.is_some() || !self.index.held.is_empty() || self.index.holding > 0 {
+            return;
+        }
+        while let Some(&(_, rank)) = self.index.out.first()
+            && self.index.restoring < MOVES
+        {
+            let enough = self.pace.wanted.max(self.limits.processors.saturating_add(1));
+            let wanted = self.index.active < enough && self.index.places < self.limits.resident;
+            let comes = self.is_empty() || (wanted && self.fits(rank));
+            if !comes {
+                break;
+            }
+            self.restore(rank, effects);
+        }
+    }
+
+    /// Starts ranks while processors want more and what they are expected to need fits: nobody while somebody is out or
+    /// stands still for lack of memory.
+    fn admit(&mut self, effects: &mut Vec<Effect>) {
+        let index = &self.index;
+        let lack = index.out.len() + index.held.len();
+        if lack > 0 || index.holding + index.evicting_for_long + index.stopping > 0 {
+            return;
+        }
+        while self.index.active < self.pace.wanted && self.index.places < self.limits.resident {
+            let nobody = self.is_empty() && self.index.eager.is_empty();
+            let Some((_, sized)) = self.queue.head() else { break };
+            if sized && self.pilot && self.digest.needs_pilot() && !nobody {
+                break;
+            }
+            let taken = self.index.expected.saturating_add(self.pace.others);
+            let free =
+                self.limits.budget.saturating_sub(taken).saturating_sub(self.pace.margin(&self.limits));
+            let next = self.queue.take(free, nobody, &self.ranks, &self.digest, &self.limits);
+            let Some((rank, reserve)) = next else { break };
+            self.admitted += 1;
+            let (seq, clock) = (self.admitted, self.pace.clock);
+            self.update(rank, |state| {
+                state.life = Life::Starting;
+                state.seq = seq;
+                state.reserve = reserve;
+                state.high_at = clock;
+            });
+            effects.push(Effect::Admit { rank, reserve });
+        }
+    }
+
+    /// Nobody is in RAM, nor on the way out of it.
+    fn is_empty(&self) -> bool {
+        self.index.places as usize == self.index.eager.len()
+    }
+
+    /// Whether what a rank that is out will need fits beside what those in RAM will.
+    fn fits(&self, rank: Rank) -> bool {
+        let state = &self.ranks[rank as usize];
+        let beside = self.index.expected - state.expected();
+        let all = beside.saturating_add(state.wants()).saturating_add(self.pace.others);
+        all.saturating_add(self.pace.margin(&self.limits)) <= self.limits.budget
+    }
+
+    fn restore(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let clock = self.pace.clock;
+        self.update(rank, |state| state.come_back(clock));
+        effects.push(Effect::Restore { rank });
+    }
+
+    fn go(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        self.update(rank, |state| state.life = Life::Continuing);
+        effects.push(Effect::Continue { rank });
+    }
+}

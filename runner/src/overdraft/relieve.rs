@@ -1,0 +1,198 @@
+//! Memory is short: who goes, who stands still, who ends.
+//!
+//! The means, from the mildest: page out the youngest (those over what was expected of them first); make those that grow
+//! stand still; stop the youngest and admit it again later. The oldest in RAM is never paged out or stopped for lack of
+//! memory, and stands still only while somebody is on the way out: so somebody always goes on.
+
+use super::index::{Aged, PATIENCE};
+use super::rank::{Life, RankState, Why};
+use super::{Effect, Overdraft, digest};
+use crate::scheduler::Rank;
+
+/// The most ranks that are moved out at one moment, and the most that are brought back: more share the same disk.
+pub(super) const MOVES: u32 = 4;
+
+impl Overdraft {
+    /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped, are judged
+    /// only after a look: until the next, nothing more is known of them.
+    pub(super) fn relieve(&mut self, looked: bool, effects: &mut Vec<Effect>) {
+        self.page_out(effects);
+        if !looked {
+            return;
+        }
+        if let Some(rank) = self.alone() {
+            self.relieve_alone(rank, effects);
+            return;
+        }
+        self.hold_growing(effects);
+        self.stop_youngest(effects);
+    }
+
+    /// Whether less than `margin` bytes will be free when those on their way out have left.
+    fn is_short(&self, margin: u64) -> bool {
+        self.committed().saturating_add(margin) > self.limits.budget
+    }
+
+    /// Whether somebody may be asked to leave.
+    pub(super) fn may_evict(&self) -> bool {
+        self.limits.may_page && !self.disk_full && self.index.evicting < MOVES
+    }
+
+    /// Memory will become free without another order, or somebody may yet leave who could not a moment ago.
+    pub(super) fn relief_is_coming(&self) -> bool {
+        let index = &self.index;
+        let hopeful = self.limits.may_page && !self.disk_full && index.hopeful > 0;
+        index.evicting + index.shrinking + index.stopping > 0 || hopeful
+    }
+
+    /// The same, or somebody who cannot leave because he is on the way in soon can.
+    fn relief_may_come(&self) -> bool {
+        let arriving = self.index.restoring + self.index.starting > 0;
+        self.relief_is_coming() || (self.limits.may_page && !self.disk_full && arriving)
+    }
+
+    /// The youngest that may be asked to leave, of those over what was expected of them if there are any. Never the
+    /// oldest in RAM.
+    fn victim(&self) -> Option<Rank> {
+        let oldest = self.oldest();
+        self.index.victims.iter().rev().map(|&(.., rank)| rank).find(|&rank| Some(rank) != oldest)
+    }
+
+    /// The oldest in RAM.
+    fn oldest(&self) -> Option<Rank> {
+        self.index.inside.first().map(|&(_, rank)| rank)
+    }
+
+    /// Pages out until enough will be free.
+    fn page_out(&mut self, effects: &mut Vec<Effect>) {
+        while self.may_evict() && self.is_short(self.pace.margin(&self.limits)) {
+            let Some(rank) = self.victim() else { break };
+            self.evict(rank, Why::Memory, effects);
+        }
+    }
+
+    /// Makes those that grow stand still: all but the oldest if memory is nearly used up, or else, if nobody can leave, the
+    /// youngest at each look. The oldest only while somebody is on the way out, or in and to be
+    /// sent out again, and memory would not last until then.
+    fn hold_growing(&mut self, effects: &mut Vec<Effect>) {
+        if !self.limits.may_freeze {
+            return;
+        }
+        let oldest = self.oldest();
+        let (used, small) = (self.used(), self.pace.small_margin(&self.limits));
+        if used.saturating_add(small) > self.limits.budget {
+            while let Some(rank) = self.youngest_growing(oldest) {
+                self.hold(rank, effects);
+            }
+            let lasts = used.saturating_add(small / 2) <= self.limits.budget;
+            let grows = oldest.filter(|&rank| self.ranks[rank as usize].is_growing());
+            if let Some(rank) = grows.filter(|_| !lasts && self.relief_may_come()) {
+                self.hold(rank, effects);
+            }
+        } else if self.is_short(self.pace.margin(&self.limits))
+            && !(self.may_evict() && self.victim().is_some())
+            && !self.relief_may_come()
+            && let Some(rank) = self.youngest_growing(oldest)
+        {
+            self.hold(rank, effects);
+        }
+    }
+
+    fn youngest_growing(&self, but: Option<Rank>) -> Option<Rank> {
+        self.index.growing.iter().rev().map(|&(_, rank)| rank).find(|&rank| Some(rank) != but)
+    }
+
+    /// The last resort: nobody can leave, nobody else can be made to stand still, and it is not enough.
+    fn stop_youngest(&mut self, effects: &mut Vec<Effect>) {
+        let small = self.pace.small_margin(&self.limits);
+        let threatens = self.pace.is_growing() || self.committed() > self.limits.budget;
+        if !self.is_short(small) || !threatens || self.relief_may_come() || self.index.holding > 0 {
+            return;
+        }
+        if self.may_evict() && self.victim().is_some() {
+            return;
+        }
+        let oldest = self.oldest();
+        if self.limits.may_freeze && self.youngest_growing(oldest).is_some() {
+            return;
+        }
+        let youngest = |&&(_, rank): &&Aged| Some(rank) != oldest;
+        if let Some(&(_, rank)) = self.index.stoppable.iter().rev().find(youngest) {
+            let used = self.ranks[rank as usize].bytes;
+            self.update(rank, |state| state.life = Life::Stopping);
+            effects.push(Effect::Stop { rank, used });
+        }
+    }
+
+    /// The only rank in RAM, if nobody is on the way out.
+    fn alone(&self) -> Option<Rank> {
+        let index = &self.index;
+        let alone = index.inside.len() == 1 && index.evicting + index.stopping == 0;
+        self.oldest().filter(|_| alone)
+    }
+
+    /// The only rank in RAM does not fit: parts of it leave, or it is said.
+    fn relieve_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let state = &self.ranks[rank as usize];
+        let small = self.pace.small_margin(&self.limits);
+        if state.life != Life::Running || !self.is_short(small) {
+            return;
+        }
+        let (budget, bytes) = (self.limits.budget, state.bytes);
+        let elsewhere = self.used().saturating_sub(bytes);
+        let room = budget.saturating_sub(elsewhere).saturating_sub(self.pace.margin(&self.limits) + small);
+        // However fast it grew: what is taken from it now it is not given back, and whoever runs in parts waits where there is no room.
+        let most = budget.saturating_sub(elsewhere) / 4 * 3;
+        let target = room.max(most).max(budget / 8).max(state.fixed);
+        if target < bytes && self.shrink(rank, target, effects) {
+            return;
+        }
+        let state = &self.ranks[rank as usize];
+        let never = state.unpageable || state.unshrinkable;
+        let possible = self.limits.may_page && !self.disk_full && !never;
+        let hopeful = possible && state.refused_until.is_some() && state.refusals <= PATIENCE;
+        if bytes > budget && !hopeful && !state.told {
+            self.update(rank, |state| state.told = true);
+            if self.limits.enforce {
+                self.update(rank, |state| state.life = Life::Stopping);
+                effects.push(Effect::OverLimit { rank, bytes, limit: budget });
+            } else {
+                effects.push(Effect::Overdraft { rank, bytes });
+            }
+        }
+    }
+
+    /// Pages parts of a rank out, if that is possible now.
+    pub(super) fn shrink(&mut self, rank: Rank, target: u64, effects: &mut Vec<Effect>) -> bool {
+        let (state, ceiling) = (&self.ranks[rank as usize], digest::ceiling(&self.limits));
+        let never = state.unpageable || state.unshrinkable;
+        let possible = self.limits.may_page && !self.disk_full && !never;
+        if !possible || state.refused_until.is_some() {
+            return false;
+        }
+        self.update(rank, |state| {
+            state.shrink(target);
+            // Whatever there is will be of use to it.
+            state.reserve = ceiling;
+        });
+        effects.push(Effect::Shrink { rank, target });
+        true
+    }
+
+    fn hold(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        self.update(rank, |state| state.life = Life::Holding);
+        effects.push(Effect::Hold { rank });
+    }
+
+    pub(super) fn evict(&mut self, rank: Rank, why: Why, effects: &mut Vec<Effect>) {
+        self.update(rank, |state| state.leave(why));
+        effects.push(Effect::Evict { rank });
+    }
+
+    /// Pages a rank out for no need, if it can be.
+    pub(super) fn evict_for_chaos(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        if self.may_evict() && self.ranks.get(rank as usize).is_some_and(RankState::is_evictable) {
+            self.evict(rank, Why::Chaos, effects);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What differs between processors: where a stopped thread's registers are, how a system call is made with them, and
+//! how one that was broken off by the stop is put back.
+//!
+//! The layouts are those of `NT_PRSTATUS`, which every kernel for the processor has always had.
+
+/// The registers of a stopped thread, as `PTRACE_GETREGSET` hands them over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Registers(pub [u64; COUNT]);
+
+#[cfg(target_arch = "x86_64")]
+mod layout {
+    /// Words of `struct user_regs_struct`.
+    pub const COUNT: usize = 27;
+    /// `syscall`
+    pub const GATE: &[u8] = &[0x0f, 0x05];
+    pub const GATE_ALIGN: usize = 1;
+    pub const RESULT: usize = 10; // rax
+    pub const ARGUMENTS: [usize; 3] = [14, 13, 12]; // rdi, rsi, rdx
+    pub const CALL: usize = 15; // orig_rax: the call the thread is in, below 0 if it is in none
+    pub const NEXT: usize = 16; // rip
+}
+
+#[cfg(target_arch = "aarch64")]
+mod layout {
+    /// Words of `struct user_pt_regs`.
+    pub const COUNT: usize = 34;
+    /// `svc #0`
+    pub const GATE: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+    pub const GATE_ALIGN: usize = 4;
+    pub const RESULT: usize = 0; // x0
+    pub const ARGUMENTS: [usize; 3] = [0, 1, 2];
+    pub const NEXT: usize = 32; // pc
+    pub const NUMBER: usize = 8; // x8
+}
+
+pub(super) use layout::{COUNT, GATE, GATE_ALIGN};
+
+impl Registers {
+    pub const ZERO: Self = Self([0; COUNT]);
+
+    /// These registers, but so that the thread makes a call by the instruction at `gate` next.
+    pub fn calling(&self, gate: u64, number: i64, arguments: [u64; 3]) -> Self {
+        let mut regs = *self;
+        for (at, value) in layout::ARGUMENTS.into_iter().zip(arguments) {
+            regs.0[at] = value;
+        }
+        regs.0[layout::NEXT] = gate;
+        #[cfg(target_arch = "x86_64")]
+        {
+            // In no call: the kernel must not restart the one that the stop broke off on the way to ours.
+            regs.0[layout::CALL] = u64::MAX;
+            regs.0[layout::RESULT] = number as u64;
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            regs.0[layout::NUMBER] = number as u64;
+        }
+        regs
+    }
+
+    /// What a call that has just ended returned.
+    pub fn result(&self) -> i64 {
+        self.0[layout::RESULT] as i64
+    }
+
+    /// If the stop itself made a call return `EINTR`, says so in the kernel's own way, `ERESTARTNOHAND`: on its way back to
+    /// the program the kernel makes the call again, unless it runs a handler, whose program must see `EINTR`. Whether
+    /// anything was changed.
+    ///
+    /// `EINTR` with the call's number still there is seen only between the end of the call and the program's next
+    /// instruction. The one call that must not be made again is `close`: its descriptor is gone already.
+    #[cfg(target_arch = "x86_64")]
+    pub fn undo_interruption(&mut self) -> bool {
+        const ERESTARTNOHAND: i64 = 514;
+        let call = self.0[layout::CALL] as i64;
+        let interrupted = call >= 0 && call != libc::SYS_close && self.result() == -i64::from(libc::EINTR);
+        if interrupted {
+            self.0[layout::RESULT] = -ERESTARTNOHAND as u64;
+        }
+        interrupted
+    }
+
+    /// On this processor the first argument of a call that has ended is not to be had, so a call that the kernel does not
+    /// restart by itself returns `EINTR`, as it does after `SIGSTOP` and `SIGCONT`.
+    #[cfg(target_arch = "aarch64")]
+    pub fn undo_interruption(&mut self) -> bool {
+        false
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    fn in_call(number: i64, result: i64) -> Registers {
+        let mut regs = Registers::ZERO;
+        regs.0[layout::CALL] = number as u64;
+        regs.0[layout::RESULT] = result as u64;
+        regs
+    }
+
+    #[test]
+    fn only_calls_broken_off_are_made_again() {
+        let eintr = -i64::from(libc::EINTR);
+        let mut wait = in_call(libc::SYS_epoll_wait, eintr);
+        assert!(wait.undo_interruption());
+        assert_eq!((wait.result(), wait.0[layout::CALL] as i64), (-514, libc::SYS_epoll_wait));
+        assert!(!wait.undo_interruption(), "once is enough");
+        for mut left in [
+            in_call(libc::SYS_close, eintr),
+            in_call(-1, eintr),
+            in_call(libc::SYS_read, -i64::from(libc::EAGAIN)),
+            in_call(libc::SYS_nanosleep, -516),
+            in_call(libc::SYS_read, 4),
+        ] {
+            let before = left;
+            assert!(!left.undo_interruption() && left == before);
+        }
+    }
+
+    #[test]
+    fn a_call_is_made_from_the_gate() {
+        let regs = in_call(libc::SYS_read, -512).calling(0x1000, 28, [1, 2, 3]);
+        assert_eq!(regs.0[layout::NEXT], 0x1000);
+        assert_eq!(layout::ARGUMENTS.map(|i| regs.0[i]), [1, 2, 3]);
+        assert_eq!((regs.0[layout::CALL], regs.result()), (u64::MAX, 28));
+    }
+}

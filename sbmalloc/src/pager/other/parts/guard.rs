@@ -1,0 +1,121 @@
+//! A process that outlives this one by a moment, and holds the descriptors meanwhile.
+//!
+//! When the last descriptor of a userfaultfd is closed the kernel lets go whoever waits for a page, and gives it zeros.
+//! Should this process be killed, its descriptors are closed in no certain order with the end of the thread that traces the
+//! rank, by which the rank is killed: for a moment it might run on with zeros for its data. So another process, which knows nothing
+//! else, holds the same descriptors until the rank has ended.
+
+use crate::sys::{Errno, Fd};
+use std::mem;
+use std::time::{Duration, Instant};
+
+/// After this time it ends in any case.
+const LONGEST: i32 = 10_000;
+
+pub(super) struct Guard {
+    pid: i32,
+    socket: Fd,
+}
+
+fn check(result: i32) -> Result<i32, Errno> {
+    if result < 0 { Err(Errno::last()) } else { Ok(result) }
+}
+
+impl Guard {
+    /// Starts it; `rank` is a descriptor that becomes readable when the rank has ended.
+    ///
+    /// It becomes a child of the process, not of the calling thread, which traces and so has none.
+    pub fn start(rank: &Fd) -> Result<Self, Errno> {
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: makes two descriptors.
+        check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+        let (ours, theirs) = (Fd(ends[0]), Fd(ends[1]));
+        let (socket, alive) = (theirs.0, rank.0);
+        let fork = move || {
+            // SAFETY: the child makes only async-signal-safe calls and ends by `_exit`.
+            match unsafe { libc::fork() } {
+                0 => watch(socket, alive),
+                pid => check(pid),
+            }
+        };
+        let thread = std::thread::Builder::new().name("guard".into()).stack_size(64 << 10).spawn(fork);
+        let pid = thread.map_err(|e| Errno::from(&e))?.join().unwrap_or(Err(Errno(libc::EAGAIN)))?;
+        Ok(Self { pid, socket: ours })
+    }
+
+    /// Has it hold one more.
+    pub fn hold(&self, fd: &Fd) -> Result<(), Errno> {
+        let mut byte = 0u8;
+        let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let mut space = [0u64; 8];
+        // SAFETY: a message with one descriptor, in a buffer that is large enough and aligned for its header.
+        check(unsafe {
+            let mut message: libc::msghdr = mem::zeroed();
+            message.msg_iov = &mut data;
+            message.msg_iovlen = 1;
+            message.msg_control = space.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(size_of::<i32>() as u32) as _;
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
+            libc::CMSG_DATA(header).cast::<i32>().write_unaligned(fd.0);
+            libc::sendmsg(self.socket.0, &message, libc::MSG_NOSIGNAL) as i32
+        })
+        .map(drop)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: a child of ours that only this waits for.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        let begun = Instant::now();
+        // SAFETY: as above.
+        while unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } == 0
+            && begun.elapsed() < Duration::from_secs(1)
+        {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// The life of the guard: it takes descriptors, and keeps them, until the other end of the socket is gone and the rank too.
+fn watch(socket: i32, rank: i32) -> ! {
+    // SAFETY: async-signal-safe system calls only; every pointer is to a local.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"bdrun-guard".as_ptr(), 0, 0, 0);
+        libc::setsid();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        // Nothing of the process's but these two, so that whoever waits for the end of a pipe does not wait for this.
+        let high = [libc::fcntl(socket, libc::F_DUPFD, 3), libc::fcntl(rank, libc::F_DUPFD, 3)];
+        libc::dup2(high[0], 0);
+        libc::dup2(high[1], 1);
+        if libc::syscall(libc::SYS_close_range, 2_u32, u32::MAX, 0_u32) != 0 {
+            libc::_exit(1);
+        }
+        libc::chdir(c"/".as_ptr());
+        let mut byte = 0u8;
+        let mut space = [0u64; 8];
+        loop {
+            let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+            let mut message: libc::msghdr = mem::zeroed();
+            message.msg_iov = &mut data;
+            message.msg_iovlen = 1;
+            message.msg_control = space.as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&space) as _;
+            // The descriptors that come stay open.
+            match libc::recvmsg(0, &mut message, 0) {
+                1.. => {}
+                -1 if *libc::__errno_location() == libc::EINTR => {}
+                _ => break,
+            }
+        }
+        let mut ended = libc::pollfd { fd: 1, events: libc::POLLIN, revents: 0 };
+        libc::poll(&mut ended, 1, LONGEST);
+        libc::_exit(0)
+    }
+}

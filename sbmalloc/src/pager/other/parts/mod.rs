@@ -1,0 +1,393 @@
+//! A rank that runs while parts of it are out: for one that is larger than the memory there is.
+//!
+//! Its missing pages are served by userfaultfd, whose descriptor each of its processes is made to open, and to close again
+//! when this process has taken it over (`pidfd_getfd`). A part leaves while all threads of the rank stand: its pages are
+//! written, then dropped by an injected `madvise(MADV_DONTNEED)`, then the threads go on. Whoever touches a missing page waits until another
+//! thread of this process (`serve`) has read it, and what follows it, from scratch. What the rank itself
+//! does with its addresses (`munmap`, `mremap`, `MADV_DONTNEED`, `fork`) the kernel tells before it is done, or lets nothing be placed
+//! before it was read, so the table of what is out is always right. A child has its own descriptor and its own copy of the table.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `table` | what is out, and where in the file |
+//! | `choice` | who leaves next |
+//! | `leave` | how parts leave |
+//! | `serve` | how they come back |
+//! | `uffd` | userfaultfd(2), thinly |
+//! | `guard` | what holds the descriptors if this process is killed |
+//!
+//! # Why it never runs with wrong memory
+//! All of its threads stay traced as long as it lives, by a thread for which `PTRACE_O_EXITKILL` holds: should that thread or this process end, the
+//! kernel kills the rank. That the descriptors are closed before, and missing pages become zeros for a
+//! moment, the `guard` prevents. A page that cannot be read, or not be verified, is never placed: who waits for it waits until the
+//! rank is killed.
+
+mod choice;
+mod guard;
+mod leave;
+mod serve;
+mod table;
+mod uffd;
+
+pub use serve::PartsMoved;
+
+use super::Held;
+use super::error::{OtherError, Refusal};
+use super::image::{Buffers, Image};
+use super::inject::Session;
+use super::space::Space;
+use super::stop::{Deed, Threads};
+use crate::sys::{Errno, Fd, PAGE};
+use guard::Guard;
+use serve::{Served, Shared, State};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use uffd::Uffd;
+
+/// Threads that do not stop in this time are asked again later.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// After a try that did not help the next is made not sooner.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A rank that runs, or stands, with parts of it out. Dropped, it is killed.
+///
+/// Like [`Held`] it belongs to one thread, which must call [`mind`](Self::mind) all the time.
+pub struct Parts {
+    threads: Threads,
+    /// Those of which parts may leave, with their number.
+    spaces: Vec<(usize, Space)>,
+    shared: Arc<Shared>,
+    server: Option<JoinHandle<()>>,
+    buffers: Buffers,
+    /// Bytes of private memory it may hold.
+    target: u64,
+    is_held: bool,
+    /// When its mappings were last looked through.
+    listed: Option<Instant>,
+    /// Not to be made smaller before.
+    rest_until: Option<Instant>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { threads, target, is_held, .. } = self;
+        let rank = threads.leader();
+        f.debug_struct("Parts")
+            .field("rank", &rank)
+            .field("target", target)
+            .field("is_held", is_held)
+            .finish()
+    }
+}
+
+impl Held {
+    /// Makes it a rank of which parts may leave while it runs. Nothing of it is out, and the image is empty. It stands still
+    /// until [`Parts::go_on`].
+    ///
+    /// # Errors
+    /// Why that is not possible; the rank runs on, unharmed. Above all [`Refusal::NotInParts`]: it takes privileges that
+    /// moving it as a whole does not.
+    pub fn into_parts(mut self, image: Image) -> Result<Parts, Refusal> {
+        assert!(!self.out && image.is_empty(), "something is out");
+        let spaces = std::mem::take(&mut self.spaces);
+        let none = Threads::none(self.threads.leader());
+        let mut threads = std::mem::replace(&mut self.threads, none);
+        match begin(&threads, spaces, image) {
+            Ok((shared, spaces, server, buffers)) => Ok(Parts {
+                threads,
+                spaces,
+                shared,
+                server: Some(server),
+                buffers,
+                target: u64::MAX,
+                is_held: true,
+                listed: None,
+                rest_until: None,
+                _not_send: PhantomData,
+            }),
+            Err(refusal) => {
+                threads.let_go();
+                Err(refusal)
+            }
+        }
+    }
+}
+
+type Begun = (Arc<Shared>, Vec<(usize, Space)>, JoinHandle<()>, Buffers);
+
+fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, Refusal> {
+    let refused = |pid: i32| move |errno| Refusal::NotInParts { pid, errno };
+    let leader = threads.leader();
+    let end = threads.end().ok_or(Refusal::Kernel("pidfd_open"))?;
+    let guard = Guard::start(end).map_err(refused(leader))?;
+    let mut state = State::new(image, guard);
+    for space in &spaces {
+        let pid = space.processes[0];
+        let fd = descriptor_of(threads, space).map_err(|error| match error {
+            OtherError::Rank { errno, .. } => Refusal::NotInParts { pid, errno },
+            _ => Refusal::Gone,
+        })?;
+        let uffd = Uffd::agree(fd).map_err(refused(pid))?;
+        state.guard.hold(&uffd.0).map_err(refused(pid))?;
+        state.served.push(Some(Served::new(uffd, pid)));
+    }
+    let buffers = Buffers::new().map_err(refused(leader))?;
+    let shared = Shared::new(state);
+    let theirs = Arc::clone(&shared);
+    let server = std::thread::Builder::new()
+        .name(format!("pages-{leader}"))
+        .stack_size(256 << 10)
+        .spawn(move || theirs.serve())
+        .map_err(|e| Refusal::NotInParts { pid: leader, errno: Errno::from(&e) })?;
+    Ok((shared, spaces.into_iter().enumerate().collect(), server, buffers))
+}
+
+/// Has a process make a descriptor, takes it over, and has the process close it.
+fn descriptor_of(threads: &Threads, space: &Space) -> Result<Fd, OtherError> {
+    let pid = space.processes[0];
+    let failed = |errno| OtherError::Rank { op: "serve the page faults of", pid, errno };
+    let mut session = Session::begin(threads, space)?;
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
+    let made = session.call(libc::SYS_userfaultfd, [flags, 0, 0])?;
+    let taken = if made < 0 { Err(Errno(-made as i32)) } else { take_descriptor(pid, made as i32) };
+    if made >= 0 {
+        session.call(libc::SYS_close, [made as u64, 0, 0])?;
+    }
+    session.park(space)?;
+    taken.map_err(failed)
+}
+
+/// A descriptor for the same as another process's.
+fn take_descriptor(pid: i32, fd: i32) -> Result<Fd, Errno> {
+    // SAFETY: makes a descriptor, which is closed on drop.
+    let process = match unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } {
+        n if n >= 0 => Fd(n as i32),
+        _ => return Err(Errno::last()),
+    };
+    // SAFETY: as above.
+    match unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.0, fd, 0) } {
+        n if n >= 0 => Ok(Fd(n as i32)),
+        _ => Err(Errno::last()),
+    }
+}
+
+/// How a rank is after parts of it have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shrunk {
+    /// Bytes that are out.
+    pub out: u64,
+    /// Bytes of private memory that it still holds.
+    pub left: u64,
+}
+
+impl Parts {
+    /// Has parts leave until it holds at most `target` bytes of private memory, and stays so from then on. It stands still afterwards.
+    /// `progress` is told again and again how many bytes have been given back.
+    ///
+    /// # Errors
+    /// [`OtherError::NoSpace`]: it may go on with what it holds. [`OtherError::Busy`]: it runs, and may be asked again. After
+    /// all others it must be dropped.
+    pub fn shrink(&mut self, target: u64, progress: &mut dyn FnMut(u64)) -> Result<Shrunk, OtherError> {
+        self.stop()?;
+        self.target = target;
+        let done = self.leave(target, progress);
+        if let Err(OtherError::NoSpace { .. }) = done {
+            // Not tried again and again.
+            self.target = u64::MAX;
+        }
+        done?;
+        Ok(Shrunk { out: self.out(), left: self.resident() })
+    }
+
+    /// Makes it stand still.
+    ///
+    /// # Errors
+    /// [`OtherError::Busy`]: it runs, and may be asked again. [`OtherError::Gone`] if it has ended.
+    pub fn stop(&mut self) -> Result<(), OtherError> {
+        if self.is_held {
+            return Ok(());
+        }
+        let mut deeds = vec![];
+        self.shared.lock().urgent = true;
+        let stopped = self.threads.stop_again(PATIENCE, &mut deeds);
+        self.note(&deeds);
+        match stopped {
+            Ok(()) => {
+                self.is_held = true;
+                self.choose_callers();
+                Ok(())
+            }
+            Err(Refusal::Gone) => Err(OtherError::Gone),
+            Err(_) => {
+                self.measure();
+                Err(OtherError::Busy)
+            }
+        }
+    }
+
+    /// Chooses the threads that make calls, as it stands now. Those address spaces without one are left alone.
+    fn choose_callers(&mut self) {
+        for (_, space) in &mut self.spaces {
+            let found = space.processes.iter().find_map(|&pid| Some((pid, self.threads.parked(pid)?)));
+            let Some((pid, tid)) = found else {
+                space.caller = 0;
+                continue;
+            };
+            if !self.threads.has(space.via())
+                && let Ok(mut again) = Space::open(pid, tid)
+            {
+                std::mem::swap(&mut again.processes, &mut space.processes);
+                *space = again;
+            }
+            space.choose(tid);
+        }
+    }
+
+    /// It runs, with what it holds now.
+    fn measure(&self) {
+        let resident = self.resident();
+        let mut state = self.shared.lock();
+        state.measured(resident, self.target);
+        state.urgent = false;
+    }
+
+    /// Lets it run.
+    pub fn go_on(&mut self) {
+        if std::mem::take(&mut self.is_held) {
+            self.measure();
+            self.threads.go_on();
+        }
+    }
+
+    /// Waits a little, at most `patience`; lets go on what stands for a signal or an event; and if it has grown beyond its
+    /// target has parts leave. To be called again and again while it runs or stands, as signals to it wait meanwhile. Whether it
+    /// still lives.
+    ///
+    /// # Errors
+    /// [`OtherError::NoSpace`]: it runs on with what it holds, and is not made smaller any more. After all others it must be dropped.
+    pub fn mind(&mut self, patience: Duration) -> Result<bool, OtherError> {
+        let shared = Arc::clone(&self.shared);
+        let state = shared.lock();
+        let state = match state.starved || state.failed.is_some() || state.is_full() {
+            true => state,
+            false => {
+                shared.news.wait_timeout(state, patience).unwrap_or_else(std::sync::PoisonError::into_inner).0
+            }
+        };
+        if let Some(error) = state.failed.clone() {
+            return Err(error);
+        }
+        let starved = state.starved;
+        drop(state);
+        if self.is_held {
+            return Ok(self.threads.watch());
+        }
+        let mut deeds = vec![];
+        let minded = self.threads.mind(&mut deeds);
+        self.note(&deeds);
+        if minded.is_err() {
+            return Ok(false);
+        }
+        let resident = self.resident();
+        let rests = self.rest_until.is_some_and(|until| Instant::now() < until);
+        if rests || (resident <= self.target && !starved) {
+            self.shared.lock().measured(resident, self.target);
+            return Ok(true);
+        }
+        match self.make_smaller(resident) {
+            Ok(()) => Ok(true),
+            Err(OtherError::Gone) => Ok(false),
+            Err(OtherError::Busy) => {
+                self.rest_until = Some(Instant::now() + PAUSE / 10);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Somewhat below the target, so that it need not stand too often.
+    fn make_smaller(&mut self, resident: u64) -> Result<(), OtherError> {
+        let begun = Instant::now();
+        let goal = resident.min(self.target);
+        let goal = goal - (goal / 16).clamp(1 << 20, 32 << 20).min(goal);
+        self.stop()?;
+        let left = self.leave(goal, &mut |_| {});
+        self.go_on();
+        let mut state = self.shared.lock();
+        state.starved = false;
+        state.moved.standing += begun.elapsed();
+        drop(state);
+        if let Err(OtherError::NoSpace { .. }) = left {
+            self.target = u64::MAX;
+        }
+        if left? < (resident - goal) / 2 {
+            self.rest_until = Some(Instant::now() + PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Bytes that are out.
+    pub fn out(&self) -> u64 {
+        self.shared.lock().out()
+    }
+
+    /// What was done so far.
+    pub fn moved(&self) -> PartsMoved {
+        self.shared.lock().moved
+    }
+
+    /// Private memory of all of its processes; what several of them have counts for each.
+    pub fn resident(&self) -> u64 {
+        self.threads.processes().into_iter().map(anonymous).sum()
+    }
+
+    /// Kills all processes of the rank.
+    pub fn kill(self) {
+        drop(self);
+    }
+
+    /// Takes up what its processes have done.
+    fn note(&mut self, deeds: &[Deed]) {
+        for &deed in deeds {
+            match deed {
+                Deed::Exec(pid) => {
+                    self.shared.lock().close_dead();
+                    self.spaces.retain(|(_, space)| space.processes[0] != pid);
+                }
+                Deed::Fork(parent, child) => {
+                    let mut state = self.shared.lock();
+                    // Only if it is certain which.
+                    let mut copies: Vec<&mut Served> =
+                        state.served.iter_mut().flatten().filter(|s| s.parent == Some(parent)).collect();
+                    if let [copy] = &mut copies[..] {
+                        copy.pid = Some(child);
+                    }
+                    copies.into_iter().for_each(|copy| copy.parent = None);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // First of all, as nothing is served from here on.
+        self.threads.kill();
+        self.shared.lock().stop = true;
+        if let Some(server) = self.server.take() {
+            // It has no result; if it panicked, the rank is dead.
+            let _ = server.join();
+        }
+    }
+}
+
+/// Anonymous memory of a process in RAM, bytes; 0 if it has ended.
+fn anonymous(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let mut words = text.split_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
+    let (resident, of_files) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    resident.saturating_sub(of_files) * PAGE as u64
+}

@@ -1,0 +1,529 @@
+//! The thread that serves missing pages, and what it shares with the thread that traces.
+//!
+//! The order of things. The kernel hands over faults before events, so a fault may be read before the move of the range it lies
+//! in. But from before a change of an address space until its event was read, pages placed there are refused (`EAGAIN`);
+//! so a refused fault is served only when all events were read, by what they have changed.
+
+use super::choice::Choice;
+use super::guard::Guard;
+use super::table::{BLOCK, Block, Ranges, Slots, Table};
+use super::uffd::{News, Uffd};
+use crate::checksum;
+use crate::pager::other::error::OtherError;
+use crate::pager::other::image::Image;
+use crate::store::{Direction, Transfer};
+use crate::sys::{self, Errno, GRANULE, PAGE};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes read at most for one fault: as much for adjacent faults, one behind the other.
+const WINDOW: u64 = 2 << 20;
+/// So much more than its target a rank may hold for a moment.
+const SLACK: u64 = 4 << 20;
+/// So many are told apart at the same time.
+const STREAMS: usize = 16;
+/// So much may be there between two faults of one sweep.
+const SKIPPED: u64 = 32 << 20;
+
+/// An address space whose missing pages are served.
+pub(super) struct Served {
+    pub uffd: Uffd,
+    pub table: Table,
+    /// The ranges that are registered.
+    pub armed: Ranges,
+    /// Its process, if that is known.
+    pub pid: Option<i32>,
+    /// Of a copy, the process it was copied from.
+    pub parent: Option<i32>,
+    /// The latest stretches of faults one behind the other, the newest in front.
+    streams: VecDeque<Stream>,
+}
+
+impl Served {
+    pub fn new(uffd: Uffd, pid: i32) -> Self {
+        Self {
+            uffd,
+            table: Table::default(),
+            armed: Ranges::default(),
+            pid: Some(pid),
+            parent: None,
+            streams: VecDeque::new(),
+        }
+    }
+
+    /// How much to bring for a fault: twice as much as before where it goes on behind that.
+    fn window(&mut self, at: u64) -> u64 {
+        // What is there in between was not missed.
+        let goes_on = |stream: &Stream| {
+            at == stream.next
+                || (at > stream.next
+                    && at - stream.next <= SKIPPED
+                    && self.table.first_out(&(stream.next..at)).is_none())
+        };
+        let known = self.streams.iter().position(goes_on);
+        let stream = match known.and_then(|i| self.streams.remove(i)) {
+            Some(stream) => Stream { window: (stream.window * 2).min(WINDOW), ..stream },
+            None => Stream { next: at, window: BLOCK },
+        };
+        self.streams.truncate(STREAMS - 1);
+        self.streams.push_front(stream);
+        stream.window
+    }
+
+    /// What was brought for the last fault ends here.
+    fn brought(&mut self, end: u64) {
+        if let Some(stream) = self.streams.front_mut() {
+            stream.next = end;
+        }
+    }
+}
+
+/// Faults one behind the other.
+#[derive(Debug, Clone, Copy)]
+struct Stream {
+    /// Where what was brought ends.
+    next: u64,
+    /// How much that was.
+    window: u64,
+}
+
+/// What was done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PartsMoved {
+    /// Times that a thread waited for a page: one that was out, or a new one.
+    pub faults: u64,
+    /// Memory brought back, bytes.
+    pub filled: u64,
+    /// Memory given back, bytes.
+    pub freed: u64,
+    /// Bytes read from scratch.
+    pub read: u64,
+    /// Bytes written to scratch.
+    pub written: u64,
+    /// How long serving faults took.
+    pub serving: Duration,
+    /// How long the rank stood still so that parts of it could leave.
+    pub standing: Duration,
+}
+
+/// A granule of an address space.
+pub(super) type Key = (usize, u64);
+
+pub(super) struct State {
+    /// By number; what is gone leaves its place empty.
+    pub served: Vec<Option<Served>>,
+    pub slots: Slots,
+    pub choice: Choice<Key>,
+    pub image: Image,
+    pub moved: PartsMoved,
+    pub guard: Guard,
+    /// Ranges that are about to be dropped by us, while the rank stands: the table says already that they are out.
+    pub dropping: Vec<(usize, Range<u64>)>,
+    /// Faults that could not be served yet.
+    waiting: Vec<(usize, u64)>,
+    /// The system had no memory for a page.
+    pub starved: bool,
+    /// Private memory of the rank as it was last measured, and what came since.
+    pub resident: u64,
+    /// Beyond this much whoever waits for a page waits until parts have left.
+    pub limit: u64,
+    /// The rank is being stopped: who waits for a page inside a system call stops only when it has it.
+    pub urgent: bool,
+    pub failed: Option<OtherError>,
+    pub stop: bool,
+}
+
+impl State {
+    pub fn new(image: Image, guard: Guard) -> Self {
+        Self {
+            served: vec![],
+            slots: Slots::default(),
+            choice: Choice::new(),
+            image,
+            moved: PartsMoved::default(),
+            guard,
+            dropping: vec![],
+            waiting: vec![],
+            starved: false,
+            resident: 0,
+            limit: u64::MAX,
+            urgent: false,
+            failed: None,
+            stop: false,
+        }
+    }
+
+    /// Bytes that are out.
+    pub fn out(&self) -> u64 {
+        self.served.iter().flatten().map(|s| s.table.pages()).sum::<u64>() * PAGE as u64
+    }
+
+    /// There is no room for more pages before parts have left.
+    pub fn is_full(&self) -> bool {
+        self.resident > self.limit && !self.urgent
+    }
+
+    /// So much is there now, and so much may be.
+    pub fn measured(&mut self, resident: u64, target: u64) {
+        self.resident = resident;
+        self.limit = target.max(resident).saturating_add(SLACK);
+    }
+
+    /// Something of a range is about to be dropped.
+    fn is_leaving(&self, number: usize, range: &Range<u64>) -> bool {
+        let hits = |(n, r): &(usize, Range<u64>)| *n == number && r.start < range.end && range.start < r.end;
+        self.dropping.iter().any(hits)
+    }
+
+    /// Those whose process this is.
+    pub fn of(&self, pid: i32) -> Option<usize> {
+        self.served.iter().position(|s| s.as_ref().is_some_and(|s| s.pid == Some(pid)))
+    }
+
+    pub fn close(&mut self, number: usize) {
+        if let Some(mut gone) = self.served[number].take() {
+            gone.table.clear(&mut self.slots);
+        }
+    }
+
+    /// Forgets address spaces that are no more.
+    pub fn close_dead(&mut self) {
+        for number in 0..self.served.len() {
+            if self.served[number].as_ref().is_some_and(|s| !s.uffd.is_alive()) {
+                self.close(number);
+            }
+        }
+    }
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Told when the tracing thread may have something to do.
+    pub news: Condvar,
+}
+
+impl Shared {
+    pub fn new(state: State) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), news: Condvar::new() })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of the thread.
+    pub fn serve(&self) {
+        let mut buffer = match Buffer::new() {
+            Ok(buffer) => buffer,
+            Err(e) => {
+                let mut state = self.lock();
+                state.failed = Some(state.image.failed("make buffers for", None, e));
+                self.news.notify_one();
+                return;
+            }
+        };
+        loop {
+            let (mut polls, patience): (Vec<libc::pollfd>, Duration) = {
+                let state = self.lock();
+                if state.stop {
+                    return;
+                }
+                let fds = state.served.iter().flatten().map(|s| s.uffd.0.0);
+                let polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+                let patience = if state.waiting.is_empty() { 20_000 } else { 100 };
+                (polls.collect(), Duration::from_micros(patience))
+            };
+            // SAFETY: as many pollfds as are told. A descriptor closed meanwhile is told as such, or is another's, of which no
+            // more than its number is used.
+            unsafe {
+                let patience = libc::timespec { tv_sec: 0, tv_nsec: patience.as_nanos() as i64 };
+                libc::ppoll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, &patience, std::ptr::null())
+            };
+            let begun = Instant::now();
+            let mut state = self.lock();
+            let before = state.moved.faults;
+            for number in 0..state.served.len() {
+                let fd = state.served[number].as_ref().map(|s| s.uffd.0.0);
+                let is_told = polls.iter().any(|poll| Some(poll.fd) == fd && poll.revents != 0);
+                if is_told || state.waiting.iter().any(|&(n, _)| n == number) {
+                    state.attend(number, &mut buffer);
+                }
+            }
+            if state.moved.faults > before {
+                state.moved.serving += begun.elapsed();
+            }
+            if state.is_full() || state.starved || state.failed.is_some() {
+                self.news.notify_one();
+            }
+        }
+    }
+}
+
+/// Where what is read lies.
+struct Buffer(usize);
+
+impl Buffer {
+    fn new() -> Result<Self, Errno> {
+        sys::map_anon_aligned(WINDOW as usize, GRANULE).map(Self)
+    }
+
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
+        assert!(range.end <= WINDOW);
+        // SAFETY: within the mapping, which nobody writes while this is borrowed: reading needs it mutably.
+        unsafe {
+            std::slice::from_raw_parts(
+                (self.0 + range.start as usize) as *const u8,
+                (range.end - range.start) as usize,
+            )
+        }
+    }
+
+    fn read(&mut self, image: &Image, offset: u64, len: u64) -> Result<(), (u64, Errno)> {
+        assert!(len <= WINDOW);
+        let (offset, len) = (offset as usize, len as usize);
+        let transfer = Transfer { direction: Direction::Read, offset, at: self.0, len };
+        // SAFETY: `len` bytes of the mapping, which is borrowed mutably.
+        unsafe { transfer.by_calls(image.store(), 0) }.result
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        sys::unmap(self.0, WINDOW as usize);
+    }
+}
+
+/// How a fault ended.
+enum Outcome {
+    Served,
+    /// The address space is just changing.
+    Again,
+    /// The range is just leaving.
+    Later,
+    /// The system has no memory for it now.
+    Starved,
+    /// The address space is gone.
+    Gone,
+}
+
+impl State {
+    /// Reads what there is to be told of an address space, and serves who waits.
+    fn attend(&mut self, number: usize, buffer: &mut Buffer) {
+        let mut faults: Vec<u64> = vec![];
+        self.waiting.retain(|&(n, at)| {
+            n != number || {
+                faults.push(at);
+                false
+            }
+        });
+        let mut tries = 0;
+        loop {
+            self.take_events(number, &mut faults);
+            if self.is_full() {
+                self.waiting.extend(faults.iter().map(|&at| (number, at)));
+                return;
+            }
+            let Some(at) = faults.pop() else { return };
+            match self.fault(number, at, buffer) {
+                Ok(Outcome::Served) => self.moved.faults += 1,
+                Ok(Outcome::Gone) => return self.close(number),
+                Ok(outcome) => {
+                    faults.insert(0, at);
+                    tries += 1;
+                    self.starved |= matches!(outcome, Outcome::Starved);
+                    let later = matches!(outcome, Outcome::Later);
+                    if tries > 20 || self.starved || later {
+                        // Whoever is to change that may need what is locked.
+                        self.waiting.extend(faults.iter().map(|&at| (number, at)));
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+                Err(error) => {
+                    self.failed.get_or_insert(error);
+                    // Nobody goes on with what is not its memory.
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_events(&mut self, number: usize, faults: &mut Vec<u64>) {
+        while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
+            let Some(served) = &mut self.served[number] else { return };
+            match news {
+                News::Fault(at) if faults.contains(&at) => {}
+                News::Fault(at) => faults.push(at),
+                News::Removed(_) if !self.dropping.is_empty() => {}
+                News::Removed(range) => served.table.forget(&range, &mut self.slots),
+                News::Unmapped(range) => {
+                    served.table.forget(&range, &mut self.slots);
+                    served.armed.remove(&range);
+                }
+                News::Moved { from, to, len } => {
+                    served.table.shift(from, to, len, &mut self.slots);
+                    served.armed.remove(&(from..from + len));
+                    served.armed.add(to..to + len);
+                }
+                News::Fork(uffd) => {
+                    let copy = Served {
+                        table: served.table.copy(&mut self.slots),
+                        armed: served.armed.clone(),
+                        pid: None,
+                        parent: served.pid,
+                        ..Served::new(uffd, 0)
+                    };
+                    if let Err(e) = self.guard.hold(&copy.uffd.0) {
+                        self.failed.get_or_insert(self.image.failed("guard", None, e));
+                    }
+                    match self.served.iter().position(Option::is_none) {
+                        // Its descriptor's number may be one that was just polled for another; nothing is read from it yet.
+                        Some(free) => self.served[free] = Some(copy),
+                        None => self.served.push(Some(copy)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn fault(&mut self, number: usize, at: u64, buffer: &mut Buffer) -> Result<Outcome, OtherError> {
+        let Some(served) = &mut self.served[number] else { return Ok(Outcome::Gone) };
+        let window = served.window(at);
+        match served.table.find(at) {
+            Some(block) => self.bring(number, at, window, block, buffer),
+            None => Ok(self.make_zeros(number, at, window)),
+        }
+    }
+
+    /// Pages that hold nothing yet, as many as follow each other.
+    fn make_zeros(&mut self, number: usize, at: u64, window: u64) -> Outcome {
+        let Some(served) = &mut self.served[number] else { return Outcome::Gone };
+        let (page, limit) = (PAGE as u64, at + window);
+        let known = served.armed.within(&(at..limit)).first().filter(|r| r.start == at).map(|r| r.end);
+        let end = known.unwrap_or(at + page);
+        let mut end = served.table.first_out(&(at..end)).unwrap_or(end);
+        let mut next = at;
+        while next < end {
+            match served.uffd.zero(&(next..end)) {
+                (done, Ok(())) if done > 0 => next += done,
+                (_, Err(Errno(libc::EEXIST))) => next += page,
+                (_, Err(Errno(libc::EAGAIN))) if next == at => return Outcome::Again,
+                (_, Err(Errno(libc::ENOMEM))) if next == at => return Outcome::Starved,
+                (_, Err(Errno(libc::ESRCH))) => return Outcome::Gone,
+                // Only what lies in one mapping is filled at once.
+                (_, Err(_)) if next == at && end > at + page => end = at + page,
+                // Not memory any more: whoever waits there is to look again.
+                _ => break,
+            }
+        }
+        let _ = served.uffd.wake(&(at..at + page));
+        served.brought(next.max(at + page));
+        // They become memory as they are written.
+        self.resident += next - at;
+        self.choice.came((number, at & !(GRANULE as u64 - 1)));
+        Outcome::Served
+    }
+
+    /// Brings a block back, and what follows it, of those that lie behind it in the file too.
+    fn bring(
+        &mut self,
+        number: usize,
+        at: u64,
+        window: u64,
+        first: Block,
+        buffer: &mut Buffer,
+    ) -> Result<Outcome, OtherError> {
+        let leaves = |block: &Block| {
+            stretches(block.out, block.at).iter().any(|stretch| self.is_leaving(number, stretch))
+        };
+        if leaves(&first) {
+            // It is still there, or about to be gone: nobody that still runs waits for it.
+            return Ok(Outcome::Later);
+        }
+        let Some(served) = &self.served[number] else { return Ok(Outcome::Gone) };
+        let mut blocks = vec![first];
+        while (blocks.len() as u64) < window / BLOCK {
+            let next = first.at + blocks.len() as u64 * BLOCK;
+            match served.table.find(next) {
+                Some(b) if b.at == next && b.slot == first.slot + blocks.len() as u32 && !leaves(&b) => {
+                    blocks.push(b);
+                }
+                _ => break,
+            }
+        }
+        let Some(served) = &mut self.served[number] else { return Ok(Outcome::Gone) };
+        let offset = u64::from(first.slot) * BLOCK;
+        let len = blocks.len() as u64 * BLOCK;
+        buffer.read(&self.image, offset, len).map_err(|(at, e)| self.image.failed("read", Some(at), e))?;
+        self.moved.read += len;
+        for (i, block) in (0..).zip(&blocks) {
+            let bytes = i * BLOCK..(i + 1) * BLOCK;
+            if checksum::of(buffer.bytes(bytes.clone())) != block.sum {
+                return Err(self.image.damaged(offset + bytes.start));
+            }
+        }
+        let whole = blocks.iter().all(|block| block.out == u16::MAX);
+        let stretches: Vec<Range<u64>> = if whole {
+            std::iter::once(0..len).collect()
+        } else {
+            (0..).zip(&blocks).flat_map(|(i, block)| stretches(block.out, i * BLOCK)).collect()
+        };
+        for stretch in stretches {
+            let (mut from, mut most) = (stretch.start, u64::MAX);
+            while from < stretch.end {
+                let to = stretch.end.min(from.saturating_add(most));
+                let (done, result) = served.uffd.copy(first.at + from, buffer.bytes(from..to));
+                from += done;
+                self.moved.filled += done;
+                self.resident += done;
+                let outcome = match result {
+                    Ok(()) => continue,
+                    Err(Errno(libc::EAGAIN)) => Outcome::Again,
+                    Err(Errno(libc::ENOMEM)) => Outcome::Starved,
+                    Err(Errno(libc::ESRCH)) => Outcome::Gone,
+                    // Only what lies in one mapping is filled at once.
+                    Err(Errno(libc::ENOENT)) if to > from + PAGE as u64 => {
+                        most = PAGE as u64;
+                        continue;
+                    }
+                    // Not memory any more, of which an event will tell.
+                    Err(_) => {
+                        from += PAGE as u64;
+                        continue;
+                    }
+                };
+                // What was placed is the rank's again, which may change it.
+                served.table.forget(&(first.at..first.at + from), &mut self.slots);
+                return Ok(outcome);
+            }
+        }
+        blocks.iter().for_each(|block| served.table.returned(block));
+        let _ = served.uffd.wake(&(at..at + PAGE as u64));
+        served.brought(first.at + len);
+        for granule in granules(&(first.at..first.at + len)) {
+            self.choice.came((number, granule));
+        }
+        Ok(Outcome::Served)
+    }
+}
+
+/// Adjacent pages of a set, as bytes from `base` on.
+fn stretches(pages: u16, base: u64) -> Vec<Range<u64>> {
+    let mut list: Vec<Range<u64>> = vec![];
+    for i in (0..16).filter(|i| pages & 1 << i != 0) {
+        let at = base + i * PAGE as u64;
+        match list.last_mut() {
+            Some(last) if last.end == at => last.end += PAGE as u64,
+            _ => list.push(at..at + PAGE as u64),
+        }
+    }
+    list
+}
+
+/// The granules in which a range lies.
+pub(super) fn granules(range: &Range<u64>) -> impl Iterator<Item = u64> {
+    let size = GRANULE as u64;
+    (range.start / size..range.end.div_ceil(size)).map(move |i| i * size)
+}

@@ -1,0 +1,127 @@
+//! userfaultfd(2), thinly: the descriptor through which the missing pages of one address space are served.
+
+use crate::sys::{Errno, Fd};
+use std::ops::Range;
+
+const API: libc::c_ulong = 0xc018_aa3f;
+const REGISTER: libc::c_ulong = 0xc020_aa00;
+const WAKE: libc::c_ulong = 0x8010_aa02;
+const COPY: libc::c_ulong = 0xc028_aa03;
+const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+
+const VERSION: u64 = 0xaa;
+const EVENT_FORK: u64 = 1 << 1;
+const EVENT_REMAP: u64 = 1 << 2;
+const EVENT_REMOVE: u64 = 1 << 3;
+const EVENT_UNMAP: u64 = 1 << 6;
+const MODE_MISSING: u64 = 1;
+
+/// What the kernel tells of an address space. All but faults happen only once they were read.
+#[derive(Debug)]
+pub(super) enum News {
+    /// A thread waits for the page at this address.
+    Fault(u64),
+    /// A copy of the address space was made; its missing pages are served through this.
+    Fork(Uffd),
+    /// A range now lies elsewhere.
+    Moved { from: u64, to: u64, len: u64 },
+    /// The content of a range is given up; the range stays.
+    Removed(Range<u64>),
+    /// A range is no more.
+    Unmapped(Range<u64>),
+}
+
+pub(super) struct Uffd(pub Fd);
+
+impl std::fmt::Debug for Uffd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Uffd").field(&self.0.0).finish()
+    }
+}
+
+impl Uffd {
+    /// Agrees with the kernel on what is wanted.
+    pub fn agree(fd: Fd) -> Result<Self, Errno> {
+        let mut api = [VERSION, EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP, 0];
+        ioctl(&fd, API, &mut api)?;
+        Ok(Self(fd))
+    }
+
+    /// Faults on missing pages of a range are told from now on.
+    pub fn register(&self, range: &Range<u64>) -> Result<(), Errno> {
+        ioctl(&self.0, REGISTER, &mut [range.start, range.end - range.start, MODE_MISSING, 0])
+    }
+
+    /// Has those who wait for pages of a range look again.
+    pub fn wake(&self, range: &Range<u64>) -> Result<(), Errno> {
+        ioctl(&self.0, WAKE, &mut [range.start, range.end - range.start])
+    }
+
+    /// Makes missing pages from `bytes`, and wakes who waits for them. The bytes that were placed, and why not all.
+    pub fn copy(&self, to: u64, bytes: &[u8]) -> (u64, Result<(), Errno>) {
+        let mut arguments = [to, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0];
+        let result = ioctl(&self.0, COPY, &mut arguments);
+        placed(arguments[4], bytes.len() as u64, result)
+    }
+
+    /// The same with zeros.
+    pub fn zero(&self, range: &Range<u64>) -> (u64, Result<(), Errno>) {
+        let len = range.end - range.start;
+        let mut arguments = [range.start, len, 0, 0];
+        let result = ioctl(&self.0, ZEROPAGE, &mut arguments);
+        placed(arguments[3], len, result)
+    }
+
+    /// Whether the address space is still there.
+    pub fn is_alive(&self) -> bool {
+        // A place where nothing is ever mapped.
+        let (_, result) = self.zero(&(0..crate::sys::PAGE as u64));
+        result != Err(Errno(libc::ESRCH))
+    }
+
+    /// What there is to be told, if anything.
+    pub fn read(&self) -> Option<News> {
+        // struct uffd_msg
+        let mut message = [0u64; 4];
+        loop {
+            // SAFETY: reads one message into a local of its size.
+            let n = unsafe { libc::read(self.0.0, message.as_mut_ptr().cast(), size_of_val(&message)) };
+            match n {
+                32 => break,
+                _ if n < 0 && Errno::last().0 == libc::EINTR => {}
+                _ => return None,
+            }
+        }
+        let [kind, a, b, c] = message;
+        match kind & 0xff {
+            0x12 => Some(News::Fault(b & !(crate::sys::PAGE as u64 - 1))),
+            // The kernel has made the descriptor for this process.
+            0x13 => Some(News::Fork(Self(Fd(a as u32 as i32)))),
+            0x14 => Some(News::Moved { from: a, to: b, len: c }),
+            0x15 => Some(News::Removed(a..b)),
+            0x16 => Some(News::Unmapped(a..b)),
+            _ => None,
+        }
+    }
+}
+
+/// The kernel says in place of the result how far it came, if it came anywhere.
+fn placed(done: u64, len: u64, result: Result<(), Errno>) -> (u64, Result<(), Errno>) {
+    match result {
+        Ok(()) => (len, Ok(())),
+        Err(e) => match done as i64 {
+            // Not all: the reason is told at the next try.
+            1.. => (done.min(len), Ok(())),
+            _ => (0, Err(e)),
+        },
+    }
+}
+
+fn ioctl<const N: usize>(fd: &Fd, request: libc::c_ulong, arguments: &mut [u64; N]) -> Result<(), Errno> {
+    // SAFETY: the kernel reads and writes the structure that belongs to the request, which has these words. What it places
+    // elsewhere lies in another process.
+    match unsafe { libc::ioctl(fd.0, request, arguments.as_mut_ptr()) } {
+        0 => Ok(()),
+        _ => Err(Errno::last()),
+    }
+}

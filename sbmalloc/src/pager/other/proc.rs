@@ -1,0 +1,303 @@
+//! What `/proc` tells of processes that may end at any moment.
+
+use crate::sys::Errno;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+
+impl From<&io::Error> for Errno {
+    fn from(e: &io::Error) -> Self {
+        Self(e.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// Whether the error only says that the process is not there any more.
+pub(super) fn is_gone(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// The threads of a process.
+pub(super) fn threads(pid: i32) -> io::Result<Vec<i32>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// What matters of `/proc/PID/status`.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Status {
+    pub tgid: i32,
+    pub tracer: i32,
+    pub locked: u64,
+    pub pinned: u64,
+    pub filters: u64,
+}
+
+impl Status {
+    pub fn of(pid: i32) -> io::Result<Self> {
+        fs::read_to_string(format!("/proc/{pid}/status")).map(|text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut status = Self::default();
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let word = value.split_whitespace().next().unwrap_or_default();
+            let number = word.parse::<u64>().unwrap_or(0);
+            match key {
+                "Tgid" => status.tgid = number as i32,
+                "TracerPid" => status.tracer = number as i32,
+                "VmLck" => status.locked = number << 10,
+                "VmPin" => status.pinned = number << 10,
+                "Seccomp_filters" => status.filters = number,
+                _ => {}
+            }
+        }
+        status
+    }
+}
+
+/// What matters of `/proc/TID/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub state: u8,
+    /// The kernel's own worker on behalf of the process (io_uring): runs nothing of the program.
+    pub is_worker: bool,
+}
+
+impl Stat {
+    pub fn of(tid: i32) -> io::Result<Self> {
+        let text = fs::read(format!("/proc/{tid}/stat"))?;
+        Self::parse(&text).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        // The name may hold anything, also brackets.
+        let rest = &text[text.iter().rposition(|&b| b == b')')? + 1..];
+        let mut fields = std::str::from_utf8(rest).ok()?.split_whitespace();
+        let state = fields.next()?.bytes().next()?;
+        let flags: u64 = fields.nth(5)?.parse().ok()?;
+        const PF_IO_WORKER: u64 = 0x10;
+        const PF_KTHREAD: u64 = 0x20_0000;
+        const PF_USER_WORKER: u64 = 0x4000;
+        Some(Self { state, is_worker: flags & (PF_IO_WORKER | PF_KTHREAD | PF_USER_WORKER) != 0 })
+    }
+
+    /// Dead, whether or not anybody has taken note.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// A mapping of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Vma {
+    pub from: u64,
+    pub to: u64,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+    private: bool,
+    file: bool,
+    pub name: String,
+    /// Bytes of its private pages in RAM.
+    pub anonymous: u64,
+    /// By its flags its pages must stay where they are.
+    fixed: bool,
+    /// Its missing pages are served by userfaultfd.
+    pub watched: bool,
+    /// A child has zeros there (`MADV_WIPEONFORK`).
+    pub wiped: bool,
+}
+
+impl Vma {
+    /// A line of `maps`, or the first of an entry of `smaps`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut rest = line.splitn(6, ' ');
+        let (from, to) = rest.next()?.split_once('-')?;
+        let permissions = rest.next()?.as_bytes();
+        let (_, _) = (rest.next()?, rest.next()?);
+        let inode = rest.next()?;
+        let name = rest.next().unwrap_or_default().trim().to_owned();
+        let has = |i: usize, c: u8| permissions.get(i) == Some(&c);
+        Some(Self {
+            from: u64::from_str_radix(from, 16).ok()?,
+            to: u64::from_str_radix(to, 16).ok()?,
+            readable: has(0, b'r'),
+            writable: has(1, b'w'),
+            executable: has(2, b'x'),
+            private: has(3, b'p'),
+            file: inode.trim() != "0",
+            name,
+            anonymous: 0,
+            fixed: false,
+            watched: false,
+            wiped: false,
+        })
+    }
+
+    /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but zeros at first.
+    pub fn is_pageable(&self) -> bool {
+        self.is_own() && !self.watched
+    }
+
+    /// The same, whoever serves its missing pages.
+    pub fn is_own(&self) -> bool {
+        let kernels =
+            matches!(&*self.name, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" | "[uprobes]");
+        let mapped = self.name.starts_with('/') || self.name.starts_with("anon_inode:");
+        self.private && !self.file && !self.fixed && !kernels && !mapped
+    }
+
+    fn attribute(&mut self, line: &str) {
+        let Some((key, value)) = line.split_once(':') else { return };
+        match key {
+            "Anonymous" => {
+                let kib = value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
+                self.anonymous = kib.unwrap_or(0) << 10;
+            }
+            // Locked; huge pages of hugetlbfs; of devices; mixed; droppable; a shadow stack; sealed.
+            "VmFlags" => {
+                let has = |flags: &[&str]| value.split_whitespace().any(|flag| flags.contains(&flag));
+                self.fixed = has(&["lo", "ht", "pf", "io", "mm", "dp", "ss", "sl"]);
+                self.watched = has(&["um", "uw", "ui"]);
+                self.wiped = has(&["wf"]);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Calls `f` with each mapping, with its flags. Goes through the page tables: milliseconds per GiB.
+pub(super) fn each_vma(tid: i32, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
+    read_vmas(BufReader::with_capacity(64 << 10, fs::File::open(format!("/proc/{tid}/smaps"))?), f)
+}
+
+/// The same without flags and sizes, at once.
+pub(super) fn each_range(tid: i32, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
+    read_vmas(BufReader::with_capacity(64 << 10, fs::File::open(format!("/proc/{tid}/maps"))?), f)
+}
+
+fn read_vmas(mut text: impl BufRead, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
+    let (mut line, mut current) = (Vec::new(), None::<Vma>);
+    loop {
+        line.clear();
+        if text.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches('\n');
+        match line.bytes().next() {
+            Some(b'A'..=b'Z') => {
+                if let Some(vma) = &mut current {
+                    vma.attribute(line);
+                }
+            }
+            _ => {
+                if let Some(vma) = current.take() {
+                    f(vma);
+                }
+                current = Vma::parse(line);
+            }
+        }
+    }
+    current.into_iter().for_each(f);
+    Ok(())
+}
+
+/// Where the command line of a process begins, on its first stack, with the environment behind it; none if that is not told. They
+/// stay where they are, so that `ps` goes on showing what runs.
+pub(super) fn command_line(tid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    // Behind the name, which may hold anything, the fields are counted from 3; `arg_start` is the 48th.
+    let start = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(48 - 3)?.parse().ok()?;
+    (start > 0).then_some(start)
+}
+
+/// Whether two processes have the same memory.
+pub(super) fn share_memory(a: i32, b: i32) -> Result<bool, Errno> {
+    const KCMP_VM: usize = 1;
+    // SAFETY: compares; has no effect on memory.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a as usize, b as usize, KCMP_VM, 0_usize, 0_usize) } {
+        0 => Ok(true),
+        1.. => Ok(false),
+        _ => Err(Errno::last()),
+    }
+}
+
+/// Whether requests of an io_uring may be under way, by what its descriptor's `fdinfo` says.
+///
+/// `CachedSqHead` counts the requests taken, `CachedCqTail` the completions told, both modulo 2³²: as long as every request
+/// is answered once they are the same when nothing is under way. Where requests are answered never or repeatedly they
+/// differ, which counts as being under way. What the program has put into the queue and the kernel not yet
+/// taken (`SqHead`, `SqTail`) will be under way.
+pub(super) fn ring_is_busy(fdinfo: &str) -> bool {
+    let field = |name: &str| {
+        let line = fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().parse::<u32>().ok()
+    };
+    let all = ["SqHead", "SqTail", "CachedSqHead", "CachedCqTail"].map(field);
+    let [Some(head), Some(tail), Some(taken), Some(told)] = all else { return true };
+    let buffers = field("UserBufs").unwrap_or(0);
+    head != tail || taken != told || buffers > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_command_line_is_found() {
+        let start = command_line(std::process::id() as i32).expect("told of our own process");
+        let first = std::env::args().next().expect("a name");
+        // SAFETY: the kernel's copy of the arguments, which nobody changes, is at least as long as the first of them.
+        let there = unsafe { std::slice::from_raw_parts(start as *const u8, first.len()) };
+        assert_eq!(there, first.as_bytes());
+    }
+
+    #[test]
+    fn names_with_brackets_do_not_confuse() {
+        let line = b"17 (a) R (b) ) S 1 17 17 0 -1 4194304 90 0 0 0";
+        assert_eq!(Stat::parse(line), Some(Stat { state: b'S', is_worker: false }));
+        let worker = b"18 (iou-wrk-17) S 1 17 17 0 -1 4210768 0 0";
+        assert_eq!(Stat::parse(worker), Some(Stat { state: b'S', is_worker: true }));
+        assert_eq!(Stat::parse(b"no brackets"), None);
+    }
+
+    #[test]
+    fn mappings_are_told_apart() {
+        let text = "\
+55d0-55d1 rw-p 00000000 00:00 0                          [heap]
+Anonymous:            4096 kB
+VmFlags: rd wr mr mw me ac
+7f00-7f01 r-xp 00001000 fe:00 77                         /usr/bin/a b
+Anonymous:               8 kB
+VmFlags: rd ex mr mw me
+7f02-7f03 rw-p 00000000 00:00 0 
+Anonymous:              12 kB
+VmFlags: rd wr lo
+7f04-7f05 rw-s 00000000 00:01 1025                       /dev/zero (deleted)
+7ff0-7ff1 r-xp 00000000 00:00 0                          [vdso]
+7ff2-7ff3 ---p 00000000 00:00 0 
+VmFlags: mr mw me";
+        let mut all = vec![];
+        read_vmas(text.as_bytes(), &mut |vma| all.push(vma)).expect("read");
+        let pageable: Vec<bool> = all.iter().map(Vma::is_pageable).collect();
+        assert_eq!(pageable, [true, false, false, false, false, true]);
+        assert_eq!((all[0].anonymous, all[1].anonymous), (4 << 20, 8 << 10));
+        assert_eq!((&*all[1].name, all[1].executable), ("/usr/bin/a b", true));
+        assert!(!all[5].readable && !all[5].writable);
+    }
+
+    #[test]
+    fn a_ring_is_idle_when_all_was_answered() {
+        let ring = |head, tail, taken, told| {
+            format!(
+                "SqMask:\t0x3f\nSqHead:\t{head}\nSqTail:\t{tail}\nCachedSqHead:\t{taken}\nCqHead:\t{told}\n\
+                 CachedCqTail:\t{told}\nUserBufs:\t0\n"
+            )
+        };
+        assert!(!ring_is_busy(&ring(7, 7, 7, 7)));
+        assert!(ring_is_busy(&ring(7, 7, 7, 6)), "one under way");
+        assert!(ring_is_busy(&ring(7, 8, 7, 7)), "one not taken");
+        assert!(ring_is_busy("pos:\t0\n"), "not understood");
+    }
+}

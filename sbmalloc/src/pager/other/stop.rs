@@ -1,0 +1,432 @@
+//! Stops every thread of every process of a rank, and lets them go again.
+//!
+//! A thread is *parked* when it stands in an event stop: on its way back to the program, with nothing half done in the
+//! kernel, its registers those with which the kernel will go on (restart a call, deliver a signal) when it is let go.
+//! A parent that has just made a child by vfork is also taken as it stands, in front of its wait for the child.
+//!
+//! Threads and children made meanwhile are held from their first instruction, and become known by the event of who
+//! made them. What is not traced yet is found by listing again, until nothing new appears: then nothing that could
+//! make anything new is running.
+//!
+//! While stopping, a rank is not killed if this thread ends: it is let go by the kernel, as nothing of it was changed.
+//! Only when all of it stands that is turned round (`PTRACE_O_EXITKILL`), before anything is changed.
+
+mod seized;
+
+pub(super) use seized::Deed;
+
+use super::check;
+use super::error::Refusal;
+use super::proc::{self, Stat, Status};
+use super::ptrace::{self, News, Whose};
+use crate::sys::{Errno, Fd};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long threads that are not wanted after all are waited for, so as to let them go.
+const LET_GO: Duration = Duration::from_secs(2);
+/// After this time it is looked why a thread does not stop.
+const SLOW: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Told to stop.
+    Running,
+    /// In an event stop.
+    Parked,
+    /// Stands where it made a child by vfork: nothing can be done by this thread.
+    Inside,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tracee {
+    tid: i32,
+    tgid: i32,
+    state: State,
+}
+
+/// The threads of a rank as far as they are traced.
+pub(super) struct Threads {
+    leader: i32,
+    /// Tells whether the first process is still there; never waited for, its end is another's.
+    alive: Option<Fd>,
+    list: Vec<Tracee>,
+}
+
+pub(super) fn own_tid() -> i32 {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
+}
+
+impl Threads {
+    fn new(leader: i32) -> Self {
+        // SAFETY: makes a descriptor, closed on drop.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
+        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![] }
+    }
+
+    /// Stops them all, within `patience`.
+    pub fn stop(
+        leader: i32,
+        list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
+        patience: Duration,
+    ) -> Result<(Self, Vec<i32>), Refusal> {
+        let mut threads = Self::new(leader);
+        match threads.stop_all(list, Instant::now() + patience) {
+            Ok(processes) => Ok((threads, processes)),
+            Err(refusal) => {
+                threads.let_go();
+                Err(refusal)
+            }
+        }
+    }
+
+    fn stop_all(
+        &mut self,
+        list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
+        deadline: Instant,
+    ) -> Result<Vec<i32>, Refusal> {
+        if !self.is_alive() {
+            return Err(Refusal::Gone);
+        }
+        let mut listed = || list().map_err(|e| Refusal::List(Errno::from(&e)));
+        let mut processes = listed()?;
+        processes.iter().try_for_each(|&pid| check::process(pid, 0))?;
+        loop {
+            let mut new = false;
+            for &pid in &processes {
+                new |= self.seize_process(pid)?;
+            }
+            self.settle(deadline)?;
+            if !new {
+                break;
+            }
+            processes = listed()?;
+        }
+        let mut processes: Vec<i32> = self.list.iter().map(|t| t.tgid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        if processes.is_empty() || !self.is_alive() {
+            return Err(Refusal::Gone);
+        }
+        // Now that nothing changes any more, and before anything does.
+        processes.iter().try_for_each(|&pid| check::process(pid, own_tid()))?;
+        // Those that are to make calls must not have them filtered.
+        let callers = processes.iter().filter_map(|&pid| Some((pid, self.parked(pid)?)));
+        for (pid, tid) in callers {
+            if check::filters_calls(tid) {
+                return Err(Refusal::Seccomp { pid });
+            }
+        }
+        for t in &self.list {
+            if ptrace::dispatches_calls(t.tid) {
+                return Err(Refusal::Seccomp { pid: t.tgid });
+            }
+            ptrace::set_options(t.tid, ptrace::WATCH_AND_KILL).map_err(|_| Refusal::Gone)?;
+        }
+        Ok(processes)
+    }
+
+    /// Tells every thread of a process to stop that is not traced yet. Whether there was one.
+    fn seize_process(&mut self, pid: i32) -> Result<bool, Refusal> {
+        let mut new = false;
+        loop {
+            let mut more = false;
+            // What cannot be listed has ended.
+            for tid in proc::threads(pid).unwrap_or_default() {
+                if !self.knows(tid) && self.seize(pid, tid)? {
+                    more = true;
+                }
+            }
+            new |= more;
+            if !more {
+                return Ok(new);
+            }
+        }
+    }
+
+    fn knows(&self, tid: i32) -> bool {
+        self.list.iter().any(|t| t.tid == tid)
+    }
+
+    fn seize(&mut self, pid: i32, tid: i32) -> Result<bool, Refusal> {
+        // A thread that was just ending may have given its number to one that becomes another program, and one that does
+        // may not be traced for a moment.
+        for _ in 0..20 {
+            match self.try_seize(pid, tid) {
+                Err(Refusal::Forbidden { .. }) => std::thread::sleep(Duration::from_micros(100)),
+                other => return other,
+            }
+        }
+        self.try_seize(pid, tid)
+    }
+
+    fn try_seize(&mut self, pid: i32, tid: i32) -> Result<bool, Refusal> {
+        match ptrace::seize(tid) {
+            Ok(()) => {
+                self.list.push(Tracee { tid, tgid: pid, state: State::Running });
+                // It may have ended; then that is what will be heard of it.
+                let _ = ptrace::interrupt(tid);
+                Ok(true)
+            }
+            Err(Errno(libc::ESRCH)) => Ok(false),
+            Err(errno) => match (Stat::of(tid), Status::of(tid)) {
+                (Ok(stat), _) if stat.is_dead() || stat.is_worker => Ok(false),
+                (_, Ok(status)) if status.tracer == own_tid() => {
+                    // Held since it was made.
+                    self.list.push(Tracee { tid, tgid: pid, state: State::Running });
+                    Ok(true)
+                }
+                (_, Ok(status)) if status.tracer != 0 => Err(Refusal::Traced { pid, by: status.tracer }),
+                (Err(e), _) | (_, Err(e)) if proc::is_gone(&e) => Ok(false),
+                _ => Err(Refusal::Forbidden { pid, errno }),
+            },
+        }
+    }
+
+    /// Waits until every thread that is traced stands.
+    fn settle(&mut self, deadline: Instant) -> Result<(), Refusal> {
+        let begun = Instant::now();
+        let mut pause = Pause::new();
+        while self.list.iter().any(|t| t.state == State::Running) {
+            if self.hear()? {
+                pause = Pause::new();
+                continue;
+            }
+            let now = Instant::now();
+            if now > begun + SLOW {
+                self.forget_dead_leaders();
+                let slow = self.list.iter().find(|t| t.state == State::Running);
+                if let Some(&Tracee { tid, tgid, .. }) = slow {
+                    if self.is_in_vfork(tid) {
+                        return Err(Refusal::Vfork { pid: tgid });
+                    }
+                    if now > deadline {
+                        return Err(Refusal::Busy { tid });
+                    }
+                }
+            }
+            pause.pause();
+        }
+        Ok(())
+    }
+
+    /// The first thread of a process may end before the others: then it does not stop any more, and needs not.
+    fn forget_dead_leaders(&mut self) {
+        self.list.retain(|t| {
+            let dead = t.state == State::Running && t.tid == t.tgid;
+            !(dead && Stat::of(t.tid).is_ok_and(|stat| stat.is_dead()))
+        });
+    }
+
+    /// Whether a thread waits for its child to exec.
+    fn is_in_vfork(&self, tid: i32) -> bool {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else { return false };
+        let mut words = text.split_whitespace();
+        let call = words.next().and_then(|w| w.parse::<libc::c_long>().ok());
+        let stopping = Stat::of(tid).is_ok_and(|stat| stat.state == b'D');
+        #[cfg(target_arch = "x86_64")]
+        let is_vfork = call == Some(libc::SYS_vfork);
+        #[cfg(not(target_arch = "x86_64"))]
+        let is_vfork = false;
+        stopping && (is_vfork || matches!(call, Some(libc::SYS_clone | libc::SYS_clone3)))
+    }
+
+    /// Takes note of whatever there is to be told. Whether there was anything.
+    fn hear(&mut self) -> Result<bool, Refusal> {
+        let mut heard = false;
+        let running: Vec<i32> =
+            self.list.iter().filter(|t| t.state == State::Running).map(|t| t.tid).collect();
+        for tid in running {
+            match ptrace::look(Whose::Thread(tid), false) {
+                Ok(Some((_, news))) => {
+                    heard = true;
+                    self.note(tid, news)?;
+                }
+                Ok(None) => {}
+                // Ended, and another has taken note; or its number has gone to the thread that execs.
+                Err(_) => {
+                    heard = true;
+                    self.remove(tid)?;
+                }
+            }
+        }
+        // Those that stand may be killed; others not known yet may stand.
+        while !heard && let Ok(Some((tid, news))) = ptrace::look(Whose::All, false) {
+            heard = true;
+            self.note(tid, news)?;
+        }
+        Ok(heard)
+    }
+
+    fn remove(&mut self, tid: i32) -> Result<(), Refusal> {
+        self.list.retain(|t| t.tid != tid);
+        if tid == self.leader && !self.is_alive() { Err(Refusal::Gone) } else { Ok(()) }
+    }
+
+    fn get(&mut self, tid: i32) -> Option<&mut Tracee> {
+        self.list.iter_mut().find(|t| t.tid == tid)
+    }
+
+    /// Adds one that was made by one of ours.
+    fn add(&mut self, tid: i32) {
+        if !self.knows(tid)
+            && let Ok(status) = Status::of(tid)
+        {
+            self.list.push(Tracee { tid, tgid: status.tgid, state: State::Running });
+        }
+    }
+
+    fn note(&mut self, tid: i32, news: News) -> Result<(), Refusal> {
+        let News::Stopped(_) = news else {
+            if tid == self.leader {
+                return Err(Refusal::Gone);
+            }
+            ptrace::take_end(tid);
+            return self.remove(tid);
+        };
+        self.add(tid);
+        let Ok(Some(status)) = ptrace::take_stop(tid) else { return Ok(()) };
+        let Some(tracee) = self.get(tid) else { return Ok(()) };
+        let message = || ptrace::event_message(tid);
+        tracee.state = State::Running;
+        // What fails below fails because the thread was killed, which will be heard of.
+        match (status >> 8, status & 0xff) {
+            (libc::PTRACE_EVENT_STOP, _) => {
+                tracee.state = State::Parked;
+                if let Ok(regs) = ptrace::registers(tid) {
+                    let pid = tracee.tgid;
+                    let mut regs = regs.ok_or(Refusal::Foreign { pid })?;
+                    if regs.undo_interruption() {
+                        let _ = ptrace::set_registers(tid, &regs);
+                    }
+                }
+            }
+            (libc::PTRACE_EVENT_VFORK, _) => {
+                tracee.state = State::Inside;
+                message().into_iter().for_each(|child| self.add(child));
+            }
+            (libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE, _) => {
+                message().into_iter().for_each(|child| self.add(child));
+                let _ = ptrace::go_on(tid, 0);
+            }
+            (libc::PTRACE_EVENT_EXEC, _) => {
+                // The thread that called it has taken the number of the first.
+                if let Ok(before) = message()
+                    && before != tid
+                {
+                    self.list.retain(|t| t.tid != before);
+                }
+                let _ = ptrace::interrupt(tid);
+                let _ = ptrace::go_on(tid, 0);
+            }
+            // On the way to a signal's handler: it gets there, and stops at the handler's first instruction.
+            (0, signal) if signal != ptrace::AT_CALL => {
+                let _ = ptrace::go_on(tid, signal);
+            }
+            _ => {
+                let _ = ptrace::go_on(tid, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the first process has not ended.
+    pub fn is_alive(&self) -> bool {
+        match &self.alive {
+            Some(fd) => {
+                let mut poll = libc::pollfd { fd: fd.0, events: libc::POLLIN, revents: 0 };
+                // SAFETY: one pollfd.
+                unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+            }
+            // SAFETY: signal 0 only asks.
+            None => unsafe { libc::kill(self.leader, 0) == 0 },
+        }
+    }
+
+    /// Takes note of threads that were killed while they stood: nobody else can, and until then their process does not end.
+    /// False if the rank has ended.
+    pub fn watch(&mut self) -> bool {
+        while let Ok(Some((tid, news))) = ptrace::look(Whose::All, false) {
+            if self.note(tid, news).is_err() {
+                return false;
+            }
+        }
+        self.is_alive()
+    }
+
+    /// A thread of a process by which calls can be made.
+    pub fn parked(&self, process: i32) -> Option<i32> {
+        self.list.iter().find(|t| t.tgid == process && t.state == State::Parked).map(|t| t.tid)
+    }
+
+    pub fn leader(&self) -> i32 {
+        self.leader
+    }
+
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Kills them all, and takes note of their ends, so that the first process can end too.
+    pub fn kill(&mut self) {
+        for t in &self.list {
+            // SAFETY: a signal to a process that is traced by this thread, and so still has its number.
+            unsafe { libc::kill(t.tgid, libc::SIGKILL) };
+        }
+        let (begun, mut pause) = (Instant::now(), Pause::new());
+        self.list.iter_mut().for_each(|t| t.state = State::Running);
+        while !self.list.is_empty() && begun.elapsed() < LET_GO {
+            match self.hear() {
+                // Of the first process no more is to be heard.
+                Err(_) => self.list.retain(|t| t.tid != self.leader),
+                Ok(true) => {}
+                Ok(false) => pause.pause(),
+            }
+        }
+    }
+
+    /// Lets them all go, as they stand. Those that have not stopped yet are waited for.
+    pub fn let_go(&mut self) {
+        let (begun, mut pause) = (Instant::now(), Pause::new());
+        loop {
+            let mut left = vec![];
+            for t in std::mem::take(&mut self.list) {
+                // One that was killed meanwhile cannot be let go, only its end heard of.
+                let gone = t.state != State::Running && ptrace::detach(t.tid).is_ok();
+                if !gone {
+                    left.push(Tracee { state: State::Running, ..t });
+                }
+            }
+            self.list = left;
+            if self.list.is_empty() || begun.elapsed() > LET_GO {
+                return;
+            }
+            self.forget_dead_leaders();
+            match self.hear() {
+                Ok(true) => pause = Pause::new(),
+                Ok(false) => pause.pause(),
+                Err(Refusal::Gone) => self.list.retain(|t| t.tid != self.leader),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Waiting by looking again: soon at first.
+struct Pause(u32);
+
+impl Pause {
+    fn new() -> Self {
+        Self(0)
+    }
+
+    fn pause(&mut self) {
+        self.0 += 1;
+        if self.0 < 20 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(u64::from(self.0.min(1000))));
+        }
+    }
+}

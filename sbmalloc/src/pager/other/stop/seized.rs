@@ -1,0 +1,129 @@
+//! Threads that stay traced while they run: stopped and let go on again and again, and served in between.
+
+use super::*;
+
+/// What a traced thread did while it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Deed {
+    /// It runs another program now; its process.
+    Exec(i32),
+    /// It made a child, which has its own copy of the memory: parent, child.
+    Fork(i32, i32),
+}
+
+impl Threads {
+    /// None at all.
+    pub(in super::super) fn none(leader: i32) -> Self {
+        Self { leader, alive: None, list: vec![] }
+    }
+
+    /// Tells when the rank's first process has ended.
+    pub(in super::super) fn end(&self) -> Option<&Fd> {
+        self.alive.as_ref()
+    }
+
+    /// Whether a thread is one of them.
+    pub(in super::super) fn has(&self, tid: i32) -> bool {
+        self.knows(tid)
+    }
+
+    /// The processes they belong to.
+    pub(in super::super) fn processes(&self) -> Vec<i32> {
+        let mut processes: Vec<i32> = self.list.iter().map(|t| t.tgid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    /// Lets those that stand go on, traced as they are. One whose process was stopped by a signal goes on standing, until that is
+    /// taken back.
+    pub(in super::super) fn go_on(&mut self) {
+        for tracee in &mut self.list {
+            if tracee.state != State::Running {
+                tracee.state = State::Running;
+                go_on(tracee.tid);
+            }
+        }
+    }
+
+    /// Takes note of what those that run did meanwhile, and lets them go on from where that made them stand.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`] if the rank has ended.
+    pub(in super::super) fn mind(&mut self, deeds: &mut Vec<Deed>) -> Result<(), Refusal> {
+        while let Ok(Some((tid, news))) = ptrace::look(Whose::All, false) {
+            self.mind_one(tid, news, deeds)?;
+        }
+        self.is_alive().then_some(()).ok_or(Refusal::Gone)
+    }
+
+    fn mind_one(&mut self, tid: i32, news: News, deeds: &mut Vec<Deed>) -> Result<(), Refusal> {
+        let event = if let News::Stopped(status) = news { status >> 8 } else { 0 };
+        if matches!(event, libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE)
+            && let Ok(child) = ptrace::event_message(tid)
+        {
+            let process = |tid| Status::of(tid).map(|status| status.tgid).unwrap_or(tid);
+            let (parent, child) = (process(tid), process(child));
+            if parent != child && proc::share_memory(parent, child) == Ok(false) {
+                deeds.push(Deed::Fork(parent, child));
+            }
+        }
+        self.note(tid, news)?;
+        if event == libc::PTRACE_EVENT_EXEC {
+            deeds.push(Deed::Exec(tid));
+        }
+        if let Some(tracee) = self.get(tid)
+            && tracee.state != State::Running
+        {
+            tracee.state = State::Running;
+            go_on(tid);
+        }
+        Ok(())
+    }
+
+    /// Stops them all again. If it fails they run.
+    pub(in super::super) fn stop_again(
+        &mut self,
+        patience: Duration,
+        deeds: &mut Vec<Deed>,
+    ) -> Result<(), Refusal> {
+        self.mind(deeds)?;
+        for tracee in &self.list {
+            // One that has ended meanwhile will be heard of.
+            let _ = ptrace::interrupt(tracee.tid);
+        }
+        let deadline = Instant::now() + patience;
+        let mut pause = Pause::new();
+        loop {
+            if self.list.iter().all(|t| t.state != State::Running) {
+                return self.is_alive().then_some(()).ok_or(Refusal::Gone);
+            }
+            let next = ptrace::look(Whose::All, false);
+            if let Ok(Some((tid, news))) = next {
+                let parks = matches!(news, News::Stopped(status) if status >> 8 == libc::PTRACE_EVENT_STOP);
+                if parks {
+                    self.note(tid, news)?;
+                } else {
+                    self.mind_one(tid, news, deeds)?;
+                    // On the way from whatever that was it stops; a child that is new is told to.
+                    let _ = ptrace::interrupt(tid);
+                }
+                pause = Pause::new();
+                continue;
+            }
+            self.forget_dead_leaders();
+            if Instant::now() > deadline {
+                let slow = self.list.iter().find(|t| t.state == State::Running).map_or(0, |t| t.tid);
+                self.go_on();
+                return Err(Refusal::Busy { tid: slow });
+            }
+            pause.pause();
+        }
+    }
+}
+
+fn go_on(tid: i32) {
+    let stopped = ptrace::stop_signal(tid).is_ok_and(|signal| signal != libc::SIGTRAP);
+    // What fails here was killed, which will be heard of.
+    let _ = if stopped { ptrace::listen(tid) } else { ptrace::go_on(tid, 0) };
+}

@@ -1,0 +1,195 @@
+//! Programs of all kinds go on as if nothing had been.
+
+use crate::driver::{PATIENCE, Subject, cycle, list, move_about};
+use sbmalloc::other::{self, Image};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Moves a program until it ends, which must be a good end.
+fn moved(program: &str, least: usize, pause: Duration) {
+    let mut subject = Subject::start(program);
+    subject.wait_for("ready");
+    let tally = move_about(&mut subject, usize::MAX, pause);
+    println!("{program}: {tally:?}");
+    assert!(subject.succeed().contains("right"));
+    assert!(tally.moves >= least, "{program}: {tally:?}");
+}
+
+#[test]
+fn a_heap_is_the_same() {
+    let mut subject = Subject::start("sum");
+    subject.wait_for("ready");
+    let tally = move_about(&mut subject, 30, 20 * MS);
+    println!("{tally:?}");
+    assert!(tally.moves >= 5 && tally.moved.freed >= 64 << 20, "{tally:?}");
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn a_heap_of_huge_pages_is_the_same_and_huge() {
+    let mut subject = Subject::start("huge sum");
+    subject.wait_for("ready");
+    let huge = |pid: i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps");
+        let line = text.lines().find_map(|l| l.strip_prefix("AnonHugePages:")).expect("a line").to_owned();
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    let pid = subject.pid();
+    let before = huge(pid);
+    let tally = move_about(&mut subject, 20, 20 * MS);
+    let after = huge(pid);
+    println!("{tally:?}, huge {before} and {after} KiB");
+    assert!(tally.moves >= 5 && tally.moved.freed >= 96 << 20, "{tally:?}");
+    // Where memory is in pieces there are fewer.
+    assert!(before < 64 << 10 || after > before / 2, "{before} {after}");
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn no_call_is_broken_off() {
+    let mut subject = Subject::start("calls");
+    subject.wait_for("ready");
+    let tally = move_about(&mut subject, 100, 20 * MS);
+    println!("calls: {tally:?}");
+    assert_eq!(tally.moves, 100);
+    let said = subject.succeed();
+    assert!(said.contains("0 broken off") && !said.contains("failed"), "{said}");
+}
+
+#[test]
+fn queued_signals_are_kept_in_order() {
+    moved("signals", 100, 10 * MS);
+}
+
+#[test]
+fn threads_come_and_go() {
+    moved("threads", 20, 10 * MS);
+}
+
+#[test]
+fn children_come_and_go() {
+    moved("forks", 20, 10 * MS);
+}
+
+#[test]
+fn programs_become_others() {
+    moved("execs", 10, 10 * MS);
+}
+
+#[test]
+fn content_of_every_kind_is_the_same() {
+    moved("content", 20, 10 * MS);
+}
+
+#[test]
+fn a_stopped_program_stays_stopped() {
+    let mut subject = Subject::start("small sum");
+    subject.wait_for("ready");
+    let pid = subject.pid();
+    // SAFETY: signals to a child of ours, which was not waited for.
+    let signal = |signal| unsafe { libc::kill(pid, signal) };
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+        stat.rsplit(") ").next().and_then(|s| s.chars().next()).expect("state")
+    };
+    let mut image = Image::new().expect("scratch");
+    signal(libc::SIGSTOP);
+    std::thread::sleep(50 * MS);
+    assert_eq!(state(), 'T');
+    for _ in 0..10 {
+        let image = &mut image;
+        std::thread::scope(|s| s.spawn(move || cycle(pid, image, MS)).join()).expect("cycle").expect("moved");
+        std::thread::sleep(5 * MS);
+        assert_eq!(state(), 'T');
+    }
+    signal(libc::SIGCONT);
+    // And one that is stopped, and goes on again, while it is away.
+    for _ in 0..10 {
+        let image = &mut image;
+        std::thread::scope(|s| {
+            let cycle = s.spawn(move || cycle(pid, image, 20 * MS));
+            std::thread::sleep(5 * MS);
+            signal(libc::SIGSTOP);
+            cycle.join().expect("cycle").expect("moved");
+        });
+        std::thread::sleep(20 * MS);
+        assert_eq!(state(), 'T');
+        signal(libc::SIGCONT);
+    }
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn one_that_is_killed_while_it_is_held_ends() {
+    for round in 0..10 {
+        let mut subject = Subject::start(["calls", "sum"][round % 2]);
+        subject.wait_for("ready");
+        let pid = subject.pid();
+        let tracer = std::thread::spawn(move || {
+            let mut held = other::hold(pid, &mut || list(pid), PATIENCE).expect("held");
+            let mut image = Image::new().expect("scratch");
+            held.evict(&mut image, &mut |_| {}).expect("out");
+            // SAFETY: a signal to the subject, which was not waited for.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            let begun = std::time::Instant::now();
+            while held.watch() {
+                assert!(begun.elapsed() < Duration::from_secs(5), "it does not end");
+                std::thread::sleep(MS);
+            }
+            if round < 5 {
+                assert!(held.restore(&mut image, &mut |_| {}).is_err());
+            }
+        });
+        tracer.join().expect("tracer");
+        let (status, _) = subject.output();
+        assert!(!status.success());
+    }
+}
+
+#[test]
+fn an_unprivileged_user_can_do_it_too() {
+    // SAFETY: asks only.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: the other tests run as an unprivileged user already");
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.args(["content_of_every_kind", "a_heap_is", "queued_signals", "children_come", "--nocapture"]);
+    command.uid(65534).gid(65534).env("BDRUN_SCRATCH", "/tmp").env_remove("OUTSIDE");
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(e) => return println!("skipped: cannot run as another user: {e}"),
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines()
+        .filter(|line| line.contains("Tally") || line.contains("panicked"))
+        .for_each(|l| println!("{l}"));
+    assert!(
+        output.status.success() && said.contains("4 passed"),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn other_programs_do_not_notice() {
+    let text = "print(join(',', map { my $x = $_; my %h = map { $_ => $_ * $x } 1..20000; $h{777} } 1..60))";
+    let programs: [(&str, &[&str]); 3] = [
+        ("perl", &["-e", text]),
+        ("python3", &["-c", "print(sum(hash(str(i)) % 7 * 0 + len(str(i)) for i in range(4000000)))"]),
+        ("sh", &["-c", "i=0; while [ $i -lt 400 ]; do i=$((i+1)); /bin/echo $i; done | sort -n | cksum"]),
+    ];
+    for (program, args) in programs {
+        let Ok(plain) = Command::new(program).args(args).output() else {
+            println!("skipped: no {program}");
+            continue;
+        };
+        let mut subject = Subject::spawn(Command::new(program).args(args));
+        let tally = move_about(&mut subject, 200, 10 * MS);
+        println!("{program}: {tally:?}");
+        assert_eq!(subject.succeed().as_bytes(), plain.stdout, "{program}");
+    }
+}

@@ -1,0 +1,197 @@
+//! The programs that are moved.
+
+use crate::{calls, content, refused};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs a program and ends the process.
+pub fn run(name: &str) -> ! {
+    match name {
+        "sum" => sum(8 << 20, 60),
+        "small sum" => sum(1 << 20, 200),
+        "huge sum" => huge_sum(),
+        "calls" => calls::calls(),
+        "signals" => signals(),
+        "threads" => threads(),
+        "forks" => forks(),
+        "execs" => execs(),
+        "content" => content::content(),
+        "tracer" => crate::death::tracer(),
+        other => refused::run(other),
+    }
+    std::process::exit(0);
+}
+
+/// A heap that is changed and summed again and again.
+fn sum(words: u64, rounds: u64) {
+    let mut words: Vec<u64> = (0..words).collect();
+    println!("ready");
+    for round in 1..=rounds {
+        words.iter_mut().for_each(|w| *w += 1);
+        let sum: u64 = words.iter().sum();
+        let n = words.len() as u64;
+        assert_eq!(sum, n * (n - 1) / 2 + n * round, "round {round}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!("right");
+}
+
+/// The same in huge pages.
+fn huge_sum() {
+    let bytes = 96 << 20;
+    // SAFETY: new memory, used within its size.
+    let words = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        libc::madvise(at, bytes, libc::MADV_HUGEPAGE);
+        std::slice::from_raw_parts_mut(at.cast::<u64>(), bytes / 8)
+    };
+    words.iter_mut().zip(1..).for_each(|(w, i)| *w = i);
+    println!("ready");
+    for round in 1..=60 {
+        words.iter_mut().for_each(|w| *w += 1);
+        assert!(words.iter().zip(1..).all(|(&w, i): (&u64, u64)| w == i + round), "round {round}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    println!("right");
+}
+
+const SIGNALS: usize = 2000;
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static VALUES: [AtomicI32; SIGNALS] = [const { AtomicI32::new(-1) }; SIGNALS];
+
+extern "C" fn queued(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel hands over the information of a queued signal.
+    let value = unsafe { (*info).si_value().sival_ptr as usize };
+    let i = COUNT.fetch_add(1, Ordering::SeqCst);
+    if i < SIGNALS {
+        VALUES[i].store(value as i32, Ordering::SeqCst);
+    }
+}
+
+/// Real-time signals with values, one after the other, some while others are still queued.
+fn signals() {
+    // SAFETY: an action and sets on the stack.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = queued as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        let signal = libc::SIGRTMIN() + 4;
+        assert_eq!(libc::sigaction(signal, &action, ptr::null_mut()), 0);
+        let mut set = std::mem::zeroed();
+        libc::sigaddset(&mut set, signal);
+        // To this thread only; the first has it blocked from here on as all others.
+        let me = libc::pthread_self();
+        println!("ready");
+        let sender = std::thread::spawn(move || {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
+            for i in 0..SIGNALS {
+                let value = libc::sigval { sival_ptr: i as *mut _ };
+                while libc::pthread_sigqueue(me, signal, value) != 0 {
+                    std::thread::yield_now();
+                }
+                if i % 4 == 0 {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        while COUNT.load(Ordering::SeqCst) < SIGNALS && !sender.is_finished() {
+            // Sometimes they queue up.
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
+            std::thread::sleep(Duration::from_millis(7));
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+            std::thread::sleep(Duration::from_millis(7));
+        }
+        sender.join().expect("sender");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(COUNT.load(Ordering::SeqCst), SIGNALS);
+    for (i, value) in VALUES.iter().enumerate() {
+        assert_eq!(value.load(Ordering::SeqCst), i as i32, "signal {i}");
+    }
+    println!("right");
+}
+
+const LIFE: Duration = Duration::from_secs(6);
+
+/// Memory with a pattern, and whether it is still there.
+fn check_block(seed: u8) {
+    let block = vec![seed; 300_000];
+    std::thread::yield_now();
+    assert!(block.iter().all(|&b| b == seed));
+}
+
+/// Threads that start and end all the time.
+fn threads() {
+    println!("ready");
+    let begun = Instant::now();
+    let mut done = 0;
+    while begun.elapsed() < LIFE {
+        let threads: Vec<_> = (0..8)
+            .map(|i| {
+                std::thread::spawn(move || {
+                    check_block(i);
+                    std::thread::spawn(move || check_block(i + 100)).join().expect("inner");
+                })
+            })
+            .collect();
+        for t in threads {
+            t.join().expect("thread");
+            done += 1;
+        }
+    }
+    println!("right {done}");
+}
+
+/// Children all the time: by fork, that check what they have from us, and by spawning programs.
+fn forks() {
+    println!("ready");
+    let begun = Instant::now();
+    let mut block = vec![1u8; 2 << 20];
+    let mut done = 0u32;
+    while begun.elapsed() < LIFE {
+        // SAFETY: the child touches memory, and ends.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                let right = block.iter().all(|&b| b == block[0]);
+                block[0..1 << 20].fill(7);
+                libc::usleep(500);
+                let right = right && block[..1 << 20].iter().all(|&b| b == 7);
+                libc::_exit(if right { 42 } else { 1 });
+            }
+            block[1] = block[0];
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42, "status {status:x}");
+        }
+        block.fill(done as u8);
+        let echo = std::process::Command::new("echo").arg("x").output().expect("echo");
+        assert_eq!(echo.stdout, b"x\n");
+        done += 1;
+    }
+    println!("right {done}");
+}
+
+/// Becomes itself again and again, from a thread that is not the first.
+fn execs() {
+    use std::os::unix::process::CommandExt;
+    let left: u32 = std::env::var("LEFT").ok().and_then(|l| l.parse().ok()).unwrap_or(150);
+    if left == 150 {
+        println!("ready");
+    }
+    check_block(left as u8);
+    std::thread::spawn(|| {
+        loop {
+            check_block(9);
+        }
+    });
+    std::thread::sleep(Duration::from_millis(10));
+    if left > 0 {
+        let e = crate::driver::command("execs").env("LEFT", (left - 1).to_string()).exec();
+        panic!("{e}");
+    }
+    println!("right");
+}

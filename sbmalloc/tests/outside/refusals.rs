@@ -1,0 +1,108 @@
+//! What cannot be moved is recognised, and goes on unharmed; what only looks like it is moved.
+
+use crate::driver::{PATIENCE, Subject, cycle, list};
+use sbmalloc::other::{self, Image, Refusal};
+use std::time::Duration;
+
+/// Starts a program that does something special; `None` where that is not possible.
+fn start(program: &str) -> Option<Subject> {
+    let mut subject = Subject::start(program);
+    let said = subject.line_with("here");
+    if said.is_empty() {
+        return Some(subject);
+    }
+    println!("skipped: {program}: {said}");
+    subject.succeed();
+    None
+}
+
+fn refused(program: &str, is_right: impl Fn(&Refusal) -> bool) {
+    let Some(subject) = start(program) else { return };
+    let pid = subject.pid();
+    let said = other::check(&list(pid).expect("list")).expect_err(program);
+    assert!(is_right(&said) && said.to_string().contains(&pid.to_string()), "{said}");
+    let held = std::thread::spawn(move || other::hold(pid, &mut || list(pid), PATIENCE).map(drop));
+    let held = held.join().expect("hold").expect_err(program);
+    assert_eq!(held, said);
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn what_cannot_be_moved_is_left_alone() {
+    refused("locked", |r| matches!(r, Refusal::Locked { bytes: 4096.., .. }) && r.is_lasting());
+    refused("aio", |r| matches!(r, Refusal::Aio { .. }) && r.is_lasting());
+    refused("userfaultfd", |r| matches!(r, Refusal::Userfaultfd { .. }) && r.is_lasting());
+    refused("seccomp", |r| matches!(r, Refusal::Seccomp { .. }) && r.is_lasting());
+    refused("ring busy", |r| matches!(r, Refusal::IoUring { .. }) && !r.is_lasting());
+    refused("ring pinned", |r| matches!(r, Refusal::Pinned { .. } | Refusal::IoUring { .. }));
+}
+
+#[test]
+fn an_idle_ring_is_no_obstacle() {
+    let Some(subject) = start("ring idle") else { return };
+    let pid = subject.pid();
+    other::check(&[pid]).expect("idle");
+    let mut image = Image::new().expect("scratch");
+    for _ in 0..20 {
+        let image = &mut image;
+        let moved = std::thread::scope(|s| s.spawn(move || cycle(pid, image, Duration::ZERO)).join());
+        let (moved, _) = moved.expect("cycle").expect("moved");
+        assert!(moved.freed >= 8 << 20);
+    }
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn a_parent_in_vfork_is_left_alone_until_it_is_through() {
+    let Some(subject) = start("vfork") else { return };
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = subject.pid();
+    let hold = move || {
+        std::thread::spawn(move || other::hold(pid, &mut || list(pid), PATIENCE).map(drop))
+            .join()
+            .expect("hold")
+    };
+    let refusal = hold().expect_err("vfork");
+    assert!(matches!(refusal, Refusal::Vfork { .. }) && !refusal.is_lasting(), "{refusal}");
+    std::thread::sleep(Duration::from_millis(1500));
+    hold().expect("through");
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn what_is_held_by_another_is_left_alone() {
+    let mut subject = Subject::start("small sum");
+    subject.wait_for("ready");
+    let pid = subject.pid();
+    let held = std::thread::scope(|s| {
+        s.spawn(move || {
+            let held = other::hold(pid, &mut || list(pid), PATIENCE).expect("held");
+            let second = std::thread::spawn(move || other::hold(pid, &mut || list(pid), PATIENCE).map(drop));
+            let refusal = second.join().expect("second");
+            held.release().expect("released");
+            refusal
+        })
+        .join()
+        .expect("first")
+    });
+    assert!(matches!(held, Err(Refusal::Traced { .. })), "{held:?}");
+    assert!(subject.succeed().contains("right"));
+}
+
+#[test]
+fn what_has_ended_is_said_to_be_gone() {
+    let subject = Subject::spawn(&mut std::process::Command::new("true"));
+    let pid = subject.pid();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(other::hold(pid, &mut || Ok(vec![pid]), PATIENCE).map(drop), Err(Refusal::Gone));
+    assert!(subject.output().0.success());
+}
+
+#[test]
+fn a_process_of_32_bits_or_of_others_is_refused_in_words() {
+    for refusal in
+        [Refusal::Foreign { pid: 7 }, Refusal::Forbidden { pid: 7, errno: sbmalloc::Errno(libc::EPERM) }]
+    {
+        assert!(refusal.is_lasting() && refusal.to_string().contains("process 7"), "{refusal}");
+    }
+}

@@ -1,0 +1,240 @@
+//! Programs that run with most of their memory out, a few of their pages at a time, and must not notice.
+//!
+//! The programs are in this binary: it runs itself again with `OUTSIDE` set to the name of one. Needs root
+//! (`CAP_SYS_PTRACE`); else says `skipped: why`.
+
+#[path = "../outside/driver.rs"]
+#[allow(dead_code, reason = "shared with the tests of whole moves")]
+mod driver;
+mod programs;
+
+use driver::{PATIENCE, Subject, list};
+use sbmalloc::other::{self, Held, Image, OtherError, Parts, PartsMoved, Refusal};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// Not a test: where the programs begin.
+#[test]
+fn program() {
+    if let Ok(name) = std::env::var("OUTSIDE") {
+        programs::run(&name);
+    }
+}
+
+fn hold(subject: &Subject) -> Result<Held, Refusal> {
+    other::hold(subject.pid(), &mut || list(subject.pid()), PATIENCE)
+}
+
+/// What was seen of a program.
+#[derive(Debug, Default)]
+struct Seen {
+    moved: PartsMoved,
+    /// The most it held after it was first made smaller.
+    most: u64,
+    /// The most that was out.
+    out: u64,
+}
+
+/// Has a program run in parts until it ends; `None` where that is not permitted.
+fn run_in_parts(subject: &Subject, target: u64) -> Option<Seen> {
+    let run = || -> Result<Seen, Refusal> {
+        let mut parts = hold(subject)?.into_parts(Image::new().expect("scratch"))?;
+        let mut freed = 0;
+        let shrunk = parts.shrink(target, &mut |bytes| freed = bytes).expect("shrunk");
+        assert!(shrunk.out > 0 && freed > 0 && shrunk.left <= target, "{shrunk:?}");
+        parts.go_on();
+        Ok(mind(&mut parts))
+    };
+    std::thread::scope(|s| s.spawn(run).join().expect("no panic")).map_or_else(
+        |refusal| match refusal {
+            Refusal::NotInParts { .. } => {
+                println!("skipped: {refusal}");
+                None
+            }
+            refusal => panic!("{refusal}"),
+        },
+        Some,
+    )
+}
+
+fn mind(parts: &mut Parts) -> Seen {
+    let (mut seen, begun) = (Seen::default(), Instant::now());
+    while parts.mind(Duration::from_millis(1)).expect("minded") {
+        assert!(begun.elapsed() < Duration::from_secs(300), "stuck: {seen:?}");
+        seen.most = seen.most.max(parts.resident());
+        seen.out = seen.out.max(parts.out());
+    }
+    seen.moved = parts.moved();
+    seen
+}
+
+/// The program says "ready" when it has its memory, and at its end "right". What was seen is handed to `judge`.
+fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
+    let mut subject = Subject::start(program);
+    subject.wait_for("ready");
+    let Some(seen) = run_in_parts(&subject, target) else { return subject.kill() };
+    println!("{seen:?}");
+    let text = subject.succeed();
+    assert!(text.contains("right"), "{text}");
+    judge(&seen);
+}
+
+#[test]
+fn a_sweep_through_four_times_the_room() {
+    goes_on("sweep", 32 * MIB, |seen| {
+        assert!(seen.most <= 56 * MIB && seen.out >= 80 * MIB, "{seen:?}");
+        assert!(seen.moved.filled >= 200 * MIB && seen.moved.freed >= 200 * MIB, "{seen:?}");
+    });
+}
+
+#[test]
+fn what_is_only_read_is_written_once() {
+    goes_on("look", 32 * MIB, |seen| {
+        assert!(seen.moved.written <= 160 * MIB && seen.moved.read >= 200 * MIB, "{seen:?}");
+    });
+}
+
+#[test]
+fn here_and_there() {
+    goes_on("random", 32 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
+}
+
+#[test]
+fn threads_side_by_side() {
+    goes_on("threads", 24 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
+}
+
+#[test]
+fn children_see_what_was_when_they_were_made() {
+    goes_on("forks", 24 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
+}
+
+#[test]
+fn addresses_change_hands() {
+    goes_on("addresses", 24 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
+}
+
+#[test]
+fn the_kernel_reads_and_writes_what_is_out() {
+    goes_on("calls", 16 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
+}
+
+#[test]
+fn a_heap_that_grows() {
+    goes_on("grow", 24 * MIB, |seen| {
+        assert!(seen.most <= 64 * MIB && seen.out >= 64 * MIB, "{seen:?}");
+    });
+}
+
+#[test]
+fn signals_arrive_meanwhile() {
+    let mut subject = Subject::start("signals");
+    subject.wait_for("ready");
+    let (pid, done) = (subject.pid(), AtomicBool::new(false));
+    let seen = std::thread::scope(|s| {
+        s.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                for signal in [libc::SIGSTOP, libc::SIGCONT, libc::SIGUSR1] {
+                    // SAFETY: a signal to a child that was not waited for.
+                    unsafe { libc::kill(pid, signal) };
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        let seen = run_in_parts(&subject, 24 * MIB);
+        done.store(true, Ordering::SeqCst);
+        seen
+    });
+    if seen.is_none() {
+        return subject.kill();
+    }
+    let text = subject.succeed();
+    assert!(text.contains("right"), "{text}");
+}
+
+/// The states of a process's threads, a letter for each.
+fn states(pid: i32) -> String {
+    let state = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).expect("a thread");
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).expect("its state")
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    threads.map(|entry| state(entry.expect("an entry"))).collect()
+}
+
+#[test]
+fn it_stands_and_goes_on() {
+    let mut subject = Subject::start("sweep");
+    subject.wait_for("ready");
+    let run = || -> Result<(), Refusal> {
+        let mut parts = hold(&subject)?.into_parts(Image::new().expect("scratch"))?;
+        parts.shrink(32 * MIB, &mut |_| {}).expect("shrunk");
+        parts.go_on();
+        for _ in 0..20 {
+            for _ in 0..5 {
+                parts.mind(Duration::from_millis(1)).expect("minded");
+            }
+            match parts.stop() {
+                Ok(()) => {}
+                Err(OtherError::Gone) => break,
+                Err(e) => panic!("{e}"),
+            }
+            // A page that it waited for when it was stopped may still come.
+            for _ in 0..3 {
+                assert_eq!(states(subject.pid()), "tt", "it runs");
+                parts.mind(Duration::from_millis(2)).expect("held");
+            }
+            parts.go_on();
+        }
+        mind(&mut parts);
+        Ok(())
+    };
+    match std::thread::scope(|s| s.spawn(run).join().expect("no panic")) {
+        Err(refusal @ Refusal::NotInParts { .. }) => {
+            println!("skipped: {refusal}");
+            subject.kill();
+        }
+        Err(refusal) => panic!("{refusal}"),
+        Ok(()) => assert!(subject.succeed().contains("right")),
+    }
+}
+
+/// The keeper of the parts is killed: the program never goes on with zeros for what is out.
+#[test]
+fn it_dies_with_its_keeper() {
+    for round in 0..8 {
+        let mut subject = Subject::start("sentry");
+        subject.wait_for("ready");
+        // SAFETY: the child makes use of the heap of a process with threads, which works as long as no other thread was just in the
+        // allocator; should it hang, it is killed all the same.
+        let keeper = unsafe { libc::fork() };
+        if keeper == 0 {
+            let kept = hold(&subject).and_then(|held| held.into_parts(Image::new().expect("scratch")));
+            if let Ok(mut parts) = kept
+                && parts.shrink(8 * MIB, &mut |_| {}).is_ok()
+            {
+                parts.go_on();
+                while parts.mind(Duration::from_millis(1)) == Ok(true) {}
+            }
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        std::thread::sleep(Duration::from_millis(150 + 17 * round));
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        unsafe {
+            libc::kill(keeper, libc::SIGKILL);
+            libc::waitpid(keeper, &mut status, 0);
+        }
+        if !libc::WIFSIGNALED(status) {
+            println!("skipped: it may not be run in parts");
+            return subject.kill();
+        }
+        let (status, text) = subject.output();
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}: {text}");
+        assert!(!text.contains("wrong"), "{text}");
+    }
+}

@@ -1,0 +1,281 @@
+//! Programs that need more than they are given, and know what their memory must hold.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub fn run(name: &str) {
+    match name {
+        "sweep" => sweep(4),
+        "look" => look(),
+        "random" => random(),
+        "threads" => threads(),
+        "forks" => forks(),
+        "addresses" => addresses(),
+        "calls" => calls(),
+        "grow" => grow(),
+        "signals" => signals(),
+        "sentry" => sentry(),
+        name => panic!("no program {name}"),
+    }
+    println!("right");
+}
+
+const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
+/// Words of a page.
+const WORDS: usize = PAGE / 8;
+
+fn ready() {
+    println!("ready");
+    // Time to be made smaller.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+}
+
+/// What a word must hold after some changes.
+fn word(i: usize, round: u64) -> u64 {
+    (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round.wrapping_mul(0xd1b5_4a32_d192_ed03)
+}
+
+fn filled(bytes: usize) -> Vec<u64> {
+    (0..bytes / 8).map(|i| word(i, 0)).collect()
+}
+
+fn sweep(rounds: u64) {
+    let mut memory = filled(128 * MIB);
+    ready();
+    for round in 0..rounds {
+        for (i, at) in memory.iter_mut().enumerate() {
+            assert_eq!(*at, word(i, round), "word {i} of round {round}");
+            *at = word(i, round + 1);
+        }
+    }
+}
+
+fn look() {
+    let memory = filled(128 * MIB);
+    ready();
+    for _ in 0..4 {
+        assert!(memory.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
+    }
+}
+
+fn random() {
+    let mut memory = filled(96 * MIB);
+    let mut rounds = vec![0u8; memory.len() / WORDS];
+    ready();
+    let mut state = 88_172_645_463_325_252u64;
+    for _ in 0..6000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let page = state as usize % rounds.len();
+        let round = rounds[page];
+        for (i, value) in memory.iter_mut().enumerate().skip(page * WORDS).take(WORDS) {
+            assert_eq!(*value, word(i, round.into()), "word {i}");
+            *value = word(i, u64::from(round) + 1);
+        }
+        rounds[page] += 1;
+    }
+}
+
+fn threads() {
+    let mut memory = filled(96 * MIB);
+    ready();
+    let part = memory.len() / 4;
+    std::thread::scope(|s| {
+        for (t, memory) in memory.chunks_mut(part).enumerate() {
+            s.spawn(move || {
+                for round in 0..3 {
+                    for (i, at) in memory.iter_mut().enumerate() {
+                        assert_eq!(*at, word(t * part + i, round));
+                        *at = word(t * part + i, round + 1);
+                    }
+                    // Threads that come and go.
+                    std::thread::spawn(|| std::hint::black_box(vec![1u8; 100_000])).join().expect("short");
+                }
+            });
+        }
+    });
+}
+
+fn forks() {
+    let mut memory = filled(64 * MIB);
+    ready();
+    for round in 0..4 {
+        // SAFETY: the child only looks at memory and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let right = memory.iter().enumerate().all(|(i, &at)| at == word(i, round));
+            memory.iter_mut().step_by(WORDS).for_each(|at| *at = 1);
+            let kept = memory.iter().step_by(WORDS).all(|&at| at == 1);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!(right && kept))) };
+        }
+        for (i, at) in memory.iter_mut().enumerate() {
+            assert_eq!(*at, word(i, round), "the parent's");
+            *at = word(i, round + 1);
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's");
+    }
+    // A child that runs another program.
+    let said = std::process::Command::new("echo").arg("all well").output().expect("echo");
+    assert_eq!(said.stdout, b"all well\n");
+}
+
+/// `count` pages of memory.
+fn map(count: usize) -> *mut u8 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping.
+    let at = unsafe {
+        libc::mmap(ptr::null_mut(), count * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.cast()
+}
+
+/// The pages of a mapping, by what each must hold in its first and last word: 0 for a page that was given up.
+fn addresses() {
+    // SAFETY: every access lies within mappings made here, of the length that is known at the time.
+    unsafe {
+        let mut at = map(16_384);
+        let mut holds: Vec<u64> = (1..=16_384).collect();
+        let put = |at: *mut u8, page: usize, value: u64| {
+            at.add(page * PAGE).cast::<u64>().write_volatile(value);
+            at.add(page * PAGE + PAGE - 8).cast::<u64>().write_volatile(value);
+        };
+        let get = |at: *mut u8, page: usize| {
+            let first = at.add(page * PAGE).cast::<u64>().read_volatile();
+            assert_eq!(first, at.add(page * PAGE + PAGE - 8).cast::<u64>().read_volatile());
+            first
+        };
+        holds.iter().enumerate().for_each(|(i, &value)| put(at, i, value));
+        ready();
+        let mut state = 1u64;
+        for step in 0..120 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (page, count) = ((state >> 33) as usize % holds.len(), 1 + (state >> 20) as usize % 600);
+            let end = (page + count).min(holds.len());
+            match step % 4 {
+                0 => {
+                    assert_eq!(
+                        libc::madvise(at.add(page * PAGE).cast(), (end - page) * PAGE, libc::MADV_DONTNEED),
+                        0
+                    );
+                    holds[page..end].fill(0);
+                }
+                1 => {
+                    // Elsewhere, by an odd distance, and longer.
+                    let more = holds.len() + 37;
+                    let there = map(more + 5).add(5 * PAGE);
+                    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                    let moved = libc::mremap(at.cast(), holds.len() * PAGE, more * PAGE, flags, there);
+                    assert_eq!(moved, there.cast(), "{}", std::io::Error::last_os_error());
+                    at = there;
+                    holds.resize(more, 0);
+                }
+                2 => {
+                    // The end is unmapped, and mapped again.
+                    let keep = holds.len() - count.min(holds.len() / 2);
+                    assert_eq!(libc::munmap(at.add(keep * PAGE).cast(), (holds.len() - keep) * PAGE), 0);
+                    holds.truncate(keep);
+                }
+                _ => {
+                    for (page, held) in holds.iter_mut().enumerate().take(end).skip(page) {
+                        assert_eq!(get(at, page), *held, "page {page} in step {step}");
+                        *held = state ^ page as u64;
+                        put(at, page, *held);
+                    }
+                }
+            }
+        }
+        for (page, &value) in holds.iter().enumerate() {
+            assert_eq!(get(at, page), value, "page {page} at the end");
+        }
+    }
+}
+
+fn calls() {
+    let memory = filled(48 * MIB);
+    ready();
+    let mut file = tempfile();
+    // SAFETY: the bytes of initialised words.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast::<u8>(), memory.len() * 8) };
+    file.write_all(bytes).expect("written from what is out");
+    file.seek(SeekFrom::Start(0)).expect("rewound");
+    let mut copy = filled(48 * MIB);
+    copy.fill(7);
+    // SAFETY: the bytes of words, any of which is one.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), copy.len() * 8) };
+    file.read_exact(bytes).expect("read into what is out");
+    assert!(copy == memory);
+}
+
+fn tempfile() -> std::fs::File {
+    let path = std::env::temp_dir().join(format!("parts-{}", std::process::id()));
+    let options = || std::fs::File::options().read(true).write(true).create_new(true).open(&path);
+    let file = options().expect("a file");
+    std::fs::remove_file(&path).expect("removed");
+    file
+}
+
+fn grow() {
+    let first = filled(32 * MIB);
+    ready();
+    // By brk, and by mappings.
+    let mut pieces = vec![];
+    for piece in 0..24 {
+        // SAFETY: nothing else in this program uses brk at this moment.
+        let at = unsafe { libc::sbrk(2 * MIB as isize) }.cast::<u64>();
+        assert_ne!(at as isize, -1);
+        // SAFETY: the new memory.
+        let brk = unsafe { std::slice::from_raw_parts_mut(at, 2 * MIB / 8) };
+        for (i, at) in brk.iter_mut().enumerate() {
+            assert_eq!(*at, 0, "new memory is zeros");
+            *at = word(i, piece);
+        }
+        pieces.push((brk, filled(2 * MIB)));
+    }
+    assert!(first.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
+    for (piece, (brk, mapped)) in pieces.iter().enumerate() {
+        assert!(brk.iter().enumerate().all(|(i, &at)| at == word(i, piece as u64)));
+        assert!(mapped.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
+    }
+}
+
+static HEARD: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn hear(_: i32) {
+    HEARD.fetch_add(1, Ordering::SeqCst);
+}
+
+fn signals() {
+    // SAFETY: the handler only counts.
+    unsafe {
+        libc::signal(libc::SIGUSR1, hear as extern "C" fn(i32) as usize);
+        libc::signal(libc::SIGALRM, hear as extern "C" fn(i32) as usize);
+        let every = libc::timeval { tv_sec: 0, tv_usec: 2000 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        assert_eq!(libc::syscall(libc::SYS_setitimer, libc::ITIMER_REAL, &raw const timer, 0), 0);
+    }
+    sweep(3);
+    assert!(HEARD.load(Ordering::SeqCst) > 20);
+}
+
+/// Looks at what is out as often as it can, and says at once if it is not what it was.
+fn sentry() {
+    let memory = filled(64 * MIB);
+    ready();
+    loop {
+        for page in (0..memory.len()).step_by(WORDS) {
+            // SAFETY: within the vector.
+            if unsafe { ptr::read_volatile(&memory[page]) } != word(page, 0) {
+                println!("wrong");
+                std::process::exit(3);
+            }
+        }
+    }
+}

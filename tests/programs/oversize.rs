@@ -1,0 +1,111 @@
+//! A single rank that needs more than the budget runs within it, paged in parts. Needs root (`CAP_SYS_PTRACE`).
+
+use std::time::Duration;
+
+use crate::common::{Bdrun, Outcome, alone, bdrun_args, cap::Cap, skipped};
+
+const MIB: u64 = 1 << 20;
+
+/// Fills `argv[1]` MiB, then goes through all of it `argv[2]` times, changes each page, and tells what it found.
+const SWEEPS: &str = "
+import sys, hashlib
+size, rounds = int(sys.argv[1]) << 20, int(sys.argv[2])
+memory = bytearray(size)
+for at in range(0, size, 4096):
+    memory[at:at + 8] = (at * 2654435761 % 2**61).to_bytes(8, 'little')
+for turn in range(rounds):
+    found = hashlib.blake2b()
+    for at in range(0, size, 4096):
+        found.update(memory[at:at + 32])
+        memory[at + 8 + turn] = (at >> 12) % 251
+    print(turn, found.hexdigest(), flush=True)
+";
+
+/// The same with a child that looks too, and with pages here and there.
+const FORKS: &str = "
+import os, sys, hashlib, random
+size = int(sys.argv[1]) << 20
+memory = bytearray(size)
+for at in range(0, size, 4096):
+    memory[at:at + 8] = (at * 2654435761 % 2**61).to_bytes(8, 'little')
+def sum():
+    found = hashlib.blake2b()
+    for at in range(0, size, 4096):
+        found.update(memory[at:at + 32])
+    return found.hexdigest()
+child = os.fork()
+if child == 0:
+    print('child', sum(), flush=True)
+    os._exit(0)
+draw = random.Random(5)
+for turn in range(2000):
+    at = draw.randrange(size // 4096) * 4096
+    memory[at + 16] = turn % 256
+os.waitpid(child, 0)
+print('parent', sum(), flush=True)
+";
+
+fn python(budget: &str, program: &str, arguments: &[&str]) -> Bdrun {
+    let head = ["-np", "1", "--memory", budget, "--", "python3", "-c", program];
+    bdrun_args(head.iter().chain(arguments)).within(Duration::from_secs(240))
+}
+
+/// What it prints with all the memory it wants.
+fn plainly(program: &str, arguments: &[&str]) -> String {
+    let output = std::process::Command::new("python3").args(["-c", program]).args(arguments).output();
+    let output = output.expect("python3");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether it was permitted; said, if not.
+fn ran_in_parts(outcome: &Outcome) -> bool {
+    let refused =
+        outcome.stderr.contains("cannot be paged in parts") || outcome.stderr.contains("cannot be paged");
+    if refused {
+        skipped("parts of a rank may not be paged here (CAP_SYS_PTRACE)");
+    }
+    !refused
+}
+
+#[test]
+fn a_rank_of_four_times_the_budget_runs_within_it() {
+    let _alone = alone();
+    let outcome = python("128M", SWEEPS, &["512", "2"]).succeed();
+    if !ran_in_parts(&outcome) {
+        return;
+    }
+    assert_eq!(outcome.stdout, plainly(SWEEPS, &["512", "2"]));
+    let stats = outcome.stats();
+    let measured = stats.measured.as_ref().expect("measured from outside");
+    assert!(measured.measured_peak_bytes <= 140 * MIB, "{}", measured.measured_peak_bytes / MIB);
+    assert!(stats.evicted_bytes > 512 * MIB && stats.restored_bytes > 512 * MIB, "{stats:?}");
+    assert!(outcome.stderr.contains("it runs within it, paged in parts"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("ran in parts for"), "{}", outcome.stderr);
+    let rank = stats.ranks[0].measured.as_ref().expect("measured");
+    assert!(rank.parts_faults > 100 && rank.parts_s > 0.0, "{rank:?}");
+}
+
+#[test]
+fn its_children_see_all_of_it() {
+    let _alone = alone();
+    let outcome = python("128M", FORKS, &["256"]).succeed();
+    if ran_in_parts(&outcome) {
+        assert_eq!(outcome.stdout, plainly(FORKS, &["256"]));
+    }
+}
+
+/// Where the kernel would kill it.
+#[test]
+fn under_a_cap_of_the_kernel_nobody_is_killed() {
+    let _alone = alone();
+    let cap = match Cap::new(224 * MIB) {
+        Ok(cap) => cap,
+        Err(why) => return skipped(&why),
+    };
+    let outcome = python("160M", SWEEPS, &["512", "2"]).under(&cap).succeed();
+    if ran_in_parts(&outcome) {
+        assert_eq!(outcome.stdout, plainly(SWEEPS, &["512", "2"]));
+        assert_eq!(cap.oom_kills(), 0);
+    }
+}
