@@ -110,11 +110,14 @@ fn size(text: &str) -> Option<usize> {
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let [mode @ ("steady" | "late"), bytes, seed, ref times @ ..] = words[..] else {
-        eprintln!("usage: partition steady|late BYTES SEED [TIMES]");
-        return ExitCode::from(2);
+    let (mode, bytes, seed, times) = match words[..] {
+        [mode @ ("steady" | "late"), bytes, seed] => (mode, bytes, seed, "1"),
+        [mode @ ("steady" | "late"), bytes, seed, times] => (mode, bytes, seed, times),
+        _ => {
+            eprintln!("usage: partition steady|late BYTES SEED [TIMES]");
+            return ExitCode::from(2);
+        }
     };
-    let times = times.first().copied().unwrap_or("1");
     let (Some(bytes), Ok(seed), Ok(times)) = (size(bytes), seed.parse::<u64>(), times.parse::<u64>()) else {
         eprintln!("partition: {bytes} is no size, or {seed} or {times} no number");
         return ExitCode::from(2);
