@@ -14,7 +14,7 @@ pub(super) type Aged = (u64, Rank);
 pub(super) struct Index {
     /// In RAM to stay.
     pub inside: BTreeSet<Aged>,
-    /// May be asked to leave; those that hold no more than their reserve come first.
+    /// May be asked to leave, the last first: those that hold more than their reserve, or were not expected to fit.
     pub victims: BTreeSet<(bool, u64, Rank)>,
     /// The same by age alone.
     pub pageable: BTreeSet<Aged>,
@@ -38,6 +38,8 @@ pub(super) struct Index {
     pub leaving: u64,
     /// Bytes of RAM that the ranks in RAM hold or are expected to need.
     pub expected: u64,
+    /// Bytes of RAM that the ranks in RAM hold or need before long.
+    pub soon: u64,
     pub places: u32,
     pub active: u32,
     pub starting: u32,
@@ -52,6 +54,8 @@ pub(super) struct Index {
     pub shrinking: u32,
     pub stopping: u32,
     pub gone: u32,
+    /// Begun although they were not expected to fit, in RAM or not.
+    pub overbooked: u32,
     /// Of those that refused to leave, those for which it is worth waiting.
     pub hopeful: u32,
 }
@@ -75,7 +79,7 @@ impl Index {
         let aged = (state.seq, rank);
         let out = state.life == Life::Out;
         way.set(&mut self.inside, aged, state.is_inside());
-        let over = state.bytes > state.reserve;
+        let over = state.bytes > state.reserve || state.overbooked;
         way.set(&mut self.victims, (over, state.seq, rank), state.is_evictable());
         way.set(&mut self.pageable, aged, state.is_evictable());
         way.set(&mut self.growing, aged, state.is_growing());
@@ -91,6 +95,7 @@ impl Index {
         way.sum(&mut self.present, state.present());
         way.sum(&mut self.leaving, state.leaving());
         way.sum(&mut self.expected, state.expected());
+        way.sum(&mut self.soon, state.soon());
         way.count(&mut self.places, state.has_place());
         way.count(&mut self.active, state.is_active());
         way.count(&mut self.starting, state.life == Life::Starting);
@@ -103,6 +108,7 @@ impl Index {
         way.count(&mut self.eager_moves, moves && state.eager);
         way.count(&mut self.shrinking, state.life == Life::Shrinking);
         way.count(&mut self.stopping, state.life == Life::Stopping);
+        way.count(&mut self.overbooked, state.overbooked);
         way.count(&mut self.gone, state.life == Life::Gone);
         let hopeful = state.refused_until.is_some() && state.refusals <= PATIENCE && state.is_stoppable();
         way.count(&mut self.hopeful, hopeful);

@@ -15,6 +15,7 @@
 //! | what does it know of a rank, and in which sets is it? | `rank.rs`, `index.rs` |
 //! | what does an event change? | `mod.rs` |
 //! | what will a rank need? who is admitted next? | `digest.rs`, `queue.rs` |
+//! | may more be begun than are expected to fit? | `overbook.rs` |
 //! | how fast does memory grow, how busy are the processors? | `pace.rs` |
 //! | memory is short: who goes, stands still, ends? | `relieve.rs` |
 //! | there is room: who goes on, comes back, begins? | `proceed.rs` |
@@ -24,6 +25,7 @@ mod digest;
 mod effect;
 mod event;
 mod index;
+mod overbook;
 mod pace;
 mod proceed;
 mod queue;
@@ -42,6 +44,7 @@ pub use event::Event;
 use crate::scheduler::Rank;
 use digest::Digest;
 use index::Index;
+use overbook::Overbooking;
 use pace::{Doing, Pace};
 use queue::Queue;
 use rank::{Life, RankState};
@@ -101,6 +104,7 @@ pub struct Overdraft {
     queue: Queue,
     digest: Digest,
     pace: Pace,
+    overbooking: Overbooking,
     /// Counts events.
     now: u64,
     /// Counts admissions.
@@ -133,6 +137,7 @@ impl Overdraft {
             queue: Queue::new(sizes),
             digest: Digest::new(),
             pace: Pace::new(&limits),
+            overbooking: Overbooking::default(),
             now: 0,
             admitted: 0,
             disk_full: false,
@@ -214,6 +219,7 @@ impl Overdraft {
                 self.pace.others = others;
                 let doing = self.doing();
                 self.pace.looked(elapsed, busy, reaction, doing, &self.limits);
+                self.judge_overbooking(elapsed);
                 self.ask_refused_again();
             }
             Event::LimitChanged { budget } => {
@@ -307,6 +313,7 @@ impl Overdraft {
             return;
         }
         self.pace.grew(bytes.saturating_sub(state.bytes));
+        self.overbooking.saw_fixed(fixed.min(bytes));
         let (clock, life) = (self.pace.clock, state.life);
         self.update(rank, |state| state.measured(bytes, fixed, clock));
         let limit = self.limits.rank_limit.filter(|&limit| bytes > limit);
@@ -331,7 +338,9 @@ impl Overdraft {
                 // It needs more than was expected of it, or others do. Each time more must be free for it to come
                 // back, so this happens only a few times to a rank.
                 let more = state.wants().max(least);
-                state.reserve = more.saturating_add(more / 4).min(ceiling);
+                // Of one that was not expected to fit nothing new was learnt.
+                let extra = if state.overbooked { 0 } else { more / 4 };
+                state.reserve = more.saturating_add(extra).min(ceiling);
             }
         });
     }
@@ -410,6 +419,12 @@ impl Overdraft {
     /// Bytes of RAM used, by ranks and others.
     fn used(&self) -> u64 {
         self.index.present.saturating_add(self.pace.others)
+    }
+
+    /// Bytes of RAM for ranks, but for what is kept free.
+    fn room(&self) -> u64 {
+        let taken = self.pace.others.saturating_add(self.pace.margin(&self.limits));
+        self.limits.budget.saturating_sub(taken)
     }
 
     /// Changes a rank and every set it is in. The only way a rank's state changes.

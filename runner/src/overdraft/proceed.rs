@@ -134,15 +134,15 @@ impl Overdraft {
             if sized && self.pilot && self.digest.needs_pilot() && !nobody {
                 break;
             }
-            let taken = self.index.expected.saturating_add(self.pace.others);
-            let free =
-                self.limits.budget.saturating_sub(taken).saturating_sub(self.pace.margin(&self.limits));
-            let next = self.queue.take(free, nobody, &self.ranks, &self.digest, &self.limits);
-            let Some((rank, reserve)) = next else { break };
+            let free = self.room().saturating_sub(self.index.expected);
+            let fits = self.queue.take(free, nobody, &self.ranks, &self.digest, &self.limits);
+            let Some((rank, reserve)) = fits.or_else(|| self.overbook()) else { break };
             self.admitted += 1;
             let (seq, clock) = (self.admitted, self.pace.clock);
+            let overbooked = fits.is_none();
             self.update(rank, |state| {
                 state.life = Life::Starting;
+                state.overbooked = overbooked;
                 state.seq = seq;
                 state.reserve = reserve;
                 state.high_at = clock;

@@ -70,6 +70,8 @@ pub(super) struct RankState {
     pub keep: u64,
     /// When it last held more than the time before, as time of the job, if that is not long ago.
     pub grew_at: Option<Duration>,
+    /// It was begun although it was not expected to fit, and has not come back since for certain.
+    pub overbooked: bool,
     /// It was held when its eviction was ordered.
     pub was_held: bool,
     /// It leaves for no need of memory, and comes back at once.
@@ -112,6 +114,7 @@ impl RankState {
         from: 0,
         keep: 0,
         grew_at: None,
+        overbooked: false,
         was_held: false,
         eager: false,
         for_memory: false,
@@ -194,12 +197,22 @@ impl RankState {
 
     /// Bytes of RAM it needs, now or later, for all we know.
     pub fn expected(&self) -> u64 {
+        self.needs(self.high.max(self.reserve))
+    }
+
+    /// Bytes of RAM it needs before long.
+    pub fn soon(&self) -> u64 {
+        self.needs(self.reserve / 2)
+    }
+
+    /// Bytes of RAM to be counted for it, if it is in RAM at least so many.
+    fn needs(&self, least: u64) -> u64 {
         match self.life {
             Life::Unborn | Life::Gone => 0,
             Life::Evicting | Life::Out if !self.eager => self.bytes,
             Life::Stopping => self.bytes,
             Life::Evicting | Life::Out => self.wants(),
-            _ => self.bytes.max(self.high).max(self.reserve),
+            _ => self.bytes.max(least),
         }
     }
 
@@ -245,6 +258,8 @@ impl RankState {
     /// A restore is ordered: from now on all of it counts.
     pub fn come_back(&mut self, clock: Duration) {
         self.life = Life::Restoring;
+        // Unless it was out for no need, it comes back because it fits.
+        self.overbooked &= !self.for_memory;
         self.bytes = self.size;
         self.high = self.size;
         self.high_at = clock;

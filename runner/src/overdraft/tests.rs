@@ -156,7 +156,7 @@ fn what_is_expected_is_the_95th_percentile_and_never_more_than_there_is() {
 
 #[test]
 fn when_nothing_is_active_the_first_in_line_is_admitted_whatever_it_costs() {
-    let mut bench = Bench::running(limits(2), 4, 2);
+    let mut bench = Bench::running(Limits { may_page: false, ..limits(2) }, 4, 2);
     bench.exit(0, 5000);
     // Whoever is next is expected to need all there is, and more is in use.
     assert_eq!(bench.core.counts().running, 1);
@@ -170,7 +170,7 @@ fn smaller_ones_pass_the_first_in_line_but_not_for_ever() {
     // The pilot says: 10 MB a unit. The largest of the others, 90 units, does not fit beside what runs.
     let mut sizes = vec![Some(100), Some(90), Some(89)];
     sizes.extend([Some(1); 60]);
-    let mut bench = Bench::new(limits(2), &sizes);
+    let mut bench = Bench::new(Limits { may_page: false, ..limits(2) }, &sizes);
     bench.look(&[]);
     bench.tell(Event::Spawned { rank: 0 });
     let next = bench.exit(0, 1000);

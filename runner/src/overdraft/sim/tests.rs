@@ -73,6 +73,37 @@ fn the_merge_of_seed_000_is_nearly_as_fast_as_can_be() {
     }
 }
 
+/// Memory for fewer at their peaks than there are processors: ranks seldom need the most at the same moment.
+#[test]
+fn processors_are_not_idle_for_peaks_that_are_not_there() {
+    let mut draw = Draw::new(11);
+    let mut peaks = || (150.0 + draw.below(231) as f64) * MB;
+    let peaks: Vec<f64> = (0..120).map(|_| peaks()).collect();
+    // Without overbooking 2.0 and 2.6, and at once, where there is nothing to gain, 2.5 and 2.8.
+    let bounds = [
+        (2, 1.6, [(Curve::Even, 1.25), (Curve::Late, 1.15), (Curve::Saw(4), 2.0), (Curve::Flat, 2.6)]),
+        (8, 5.0, [(Curve::Even, 1.45), (Curve::Late, 1.35), (Curve::Saw(4), 2.4), (Curve::Flat, 3.0)]),
+    ];
+    for (processors, fit, bounds) in bounds {
+        for disk in [4e9, 1e9] {
+            for (curve, bound) in bounds {
+                let programs: Vec<Program> =
+                    peaks.iter().map(|&peak| Program::new(peak, peak / 132e6, curve)).collect();
+                let machine = Machine { disk, ..Machine::new((fit * 265.0 * MB) as u64, processors) };
+                let outcome = run(&programs, Machine { check: false, ..machine });
+                let ratio = outcome.time / ideal(&programs, &machine, &outcome);
+                let Outcome { evictions, peak, .. } = outcome;
+                println!(
+                    "{processors} processors, {fit} fit, {curve:?}, {disk:e} B/s: {ratio:.3} x ideal, {evictions} evictions"
+                );
+                assert!(ratio <= bound, "{ratio} {outcome:?}");
+                assert!(peak <= promised(&programs, &machine), "{outcome:?}");
+                assert_eq!((outcome.stops, outcome.overdrafts), (0, 0));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_hundred_thousand_ranks() {
     let mut draw = Draw::new(5);
@@ -182,8 +213,11 @@ proptest! {
             program.waits_for = program.waits_for.filter(|&other| other < rank);
             // Nothing helps a rank that waits, where there is no room for another, and cannot make room.
             program.unpageable &= program.waits_for.is_none();
-            program.fixed *= f64::from(u8::from(program.waits_for.is_none()));
             program.waits_for = program.waits_for.filter(|_| scratch.is_none());
+        }
+        // The same of what several leave behind in RAM together.
+        if programs.iter().any(|program| program.waits_for.is_some()) {
+            programs.iter_mut().for_each(|program| program.fixed = 0.0);
         }
         let rank_limit = rank_limit.map(|limit| limit * 1_000_000);
         let limits = Limits { may_page, may_freeze, rank_limit, ..machine.limits };
