@@ -18,6 +18,8 @@ use std::ops::Range;
 const TELL: u64 = 16 << 20;
 /// So many pages are made by one call, ahead; for less it does not pay.
 const AHEAD: u32 = 64;
+/// At most so many, as each call costs a few switches between this thread and the one that makes it.
+const AT_ONCE: usize = (4 << 20) / PAGE;
 
 pub(super) struct Incoming<'a> {
     threads: &'a Threads,
@@ -36,6 +38,8 @@ pub(super) struct Incoming<'a> {
     /// The huge page made last, of an address space.
     huge: (u32, u64),
     session: Option<(Session, usize)>,
+    /// Up to here pages were made ahead, or are being made, of an address space.
+    made: (u32, u64),
     moved: Moved,
 }
 
@@ -56,6 +60,7 @@ impl<'a> Incoming<'a> {
             pages: 0,
             huge: (0, 0),
             session: None,
+            made: (0, 0),
             moved: Moved::default(),
         })
     }
@@ -218,15 +223,16 @@ impl<'a> Incoming<'a> {
 
     /// Has the rank make the pages that are filled next, while these are.
     fn make_ahead(&mut self) -> Result<(), OtherError> {
-        if let Some((session, _)) = &mut self.session {
-            session.finish()?;
-        }
         let Some(&run) = self.image.runs.get(self.run) else { return Ok(()) };
-        let pages = (run.pages - self.pages).min((CHUNK / PAGE) as u32);
+        let pages = (run.pages - self.pages).min(AT_ONCE as u32);
+        let from = run.at() + u64::from(self.pages) * PAGE as u64;
+        if self.made.0 == run.space && (run.at()..self.made.1).contains(&from) {
+            return Ok(());
+        }
         if pages < AHEAD || run.is(FORCED) || run.is(KEPT) {
             return Ok(());
         }
-        let from = run.at() + u64::from(self.pages) * PAGE as u64;
+        self.made = (run.space, from + u64::from(pages) * PAGE as u64);
         let arguments = [from, u64::from(pages) * PAGE as u64, libc::MADV_POPULATE_WRITE as u64];
         // Where the kernel cannot (before 5.14) they are made one by one as they are filled.
         self.session(run.space as usize)?.start(libc::SYS_madvise, arguments)
