@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::mail::{Mail, Place};
+use crate::pool::MOST_BYTES;
 use crate::segment::{MAX_NODES, NODE_BYTES, Segment, Waiting};
 use crate::{Error, Result};
 
@@ -156,17 +157,21 @@ pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()>
     let mut at = segment.rank(rank).inbox.swap(0, SeqCst);
     let first = out.len();
     while at != 0 {
-        let index = low(at) - 1;
+        // Whatever another process left there: looked at before anything is computed from it.
         if at > u64::from(MAX_NODES) || out.len() - first > MAX_NODES as usize {
             return Err(Error::Damaged(format!("message node {at} in the inbox of rank {rank}")));
         }
+        let index = low(at) - 1;
         let node = Node::at(segment, index);
-        let who = node.words[1].load(SeqCst);
+        let (who, len) = (node.words[1].load(SeqCst), node.words[3].load(SeqCst));
+        if len > MOST_BYTES {
+            return Err(Error::Damaged(format!("a message of {len} bytes in the inbox of rank {rank}")));
+        }
         out.push(Arrived {
             context: (who >> 32) as u32,
             source: low(who),
             tag: low(node.words[2].load(SeqCst)),
-            len: node.words[3].load(SeqCst),
+            len,
             node: index,
         });
         at = node.next().load(SeqCst);

@@ -20,10 +20,24 @@ pub struct Pool {
     pub wants: AtomicU32,
 }
 
+/// Most bytes that one number about memory can mean (64 TiB): what is more was not written by the runtime, and sums of as many as there
+/// may be ranks stay far from where they would wrap.
+pub const MOST_BYTES: u64 = 1 << 46;
+
+/// A number of bytes that another process wrote: any value is possible, and none may stop whoever reads it, the master above all.
+pub fn bytes_in(word: &AtomicU64) -> u64 {
+    word.load(SeqCst).min(MOST_BYTES)
+}
+
+/// What is more than there can be is as much as there can be, not less than nothing.
+fn signed(bytes: u64) -> i64 {
+    bytes.min(MOST_BYTES) as i64
+}
+
 impl Pool {
     /// Set the budget; once, by the master, before any rank starts.
     pub fn open(&self, budget: u64, mail_limit: u64) {
-        let budget = i64::try_from(budget).unwrap_or(i64::MAX / 2);
+        let budget = signed(budget);
         self.budget.store(budget, SeqCst);
         self.free.store(budget, SeqCst);
         self.lowest_free.store(budget, SeqCst);
@@ -32,7 +46,7 @@ impl Pool {
 
     /// Most bytes of messages that may lie in RAM.
     pub fn set_mail_limit(&self, bytes: u64) {
-        self.mail_limit.store(i64::try_from(bytes).unwrap_or(i64::MAX / 2), SeqCst);
+        self.mail_limit.store(signed(bytes), SeqCst);
     }
 
     /// Bytes of the budget nobody holds; negative while a rank is in overdraft.
@@ -48,7 +62,7 @@ impl Pool {
     /// Take `bytes` if they are free.
     #[must_use]
     pub fn take(&self, bytes: u64) -> bool {
-        let bytes = bytes as i64;
+        let bytes = signed(bytes);
         let taken = self.free.fetch_update(SeqCst, SeqCst, |free| (free >= bytes).then(|| free - bytes));
         match taken {
             Ok(before) => {
@@ -64,7 +78,7 @@ impl Pool {
     pub fn take_up_to(&self, bytes: u64) -> u64 {
         let mut got = 0;
         let _ = self.free.fetch_update(SeqCst, SeqCst, |free| {
-            got = free.clamp(0, bytes as i64);
+            got = free.clamp(0, signed(bytes));
             Some(free - got)
         });
         self.lowest_free.fetch_min(self.free.load(SeqCst), SeqCst);
@@ -73,13 +87,13 @@ impl Pool {
 
     /// Take `bytes` even if they are not free: by the master for a rank that runs alone.
     pub fn force(&self, bytes: u64) {
-        let before = self.free.fetch_sub(bytes as i64, SeqCst);
-        self.lowest_free.fetch_min(before - bytes as i64, SeqCst);
+        let before = self.free.fetch_sub(signed(bytes), SeqCst);
+        self.lowest_free.fetch_min(before - signed(bytes), SeqCst);
     }
 
     /// Give back. The caller rings the master if [`wanted`](Self::wanted).
     pub fn give(&self, bytes: u64) {
-        self.free.fetch_add(bytes as i64, SeqCst);
+        self.free.fetch_add(signed(bytes), SeqCst);
     }
 
     /// Need `kept` bytes that nobody uses not be given back? They are few, and most of the budget is free.
@@ -101,7 +115,7 @@ impl Pool {
     /// Take room for a message in RAM: within the messages' own limit and the free budget.
     #[must_use]
     pub fn take_mail(&self, bytes: u64) -> bool {
-        let size = bytes as i64;
+        let size = signed(bytes);
         let limit = self.mail_limit.load(SeqCst);
         let within =
             self.mail.fetch_update(SeqCst, SeqCst, |mail| (mail + size <= limit).then(|| mail + size));
@@ -117,7 +131,7 @@ impl Pool {
 
     /// A message left RAM.
     pub fn give_mail(&self, bytes: u64) {
-        self.mail.fetch_sub(bytes as i64, SeqCst);
+        self.mail.fetch_sub(signed(bytes), SeqCst);
         self.give(bytes);
     }
 
@@ -135,7 +149,7 @@ impl Pool {
 
     /// Bytes that a rank has taken are the message headers' from now on.
     pub fn headers_paid(&self, bytes: u64) {
-        self.mail.fetch_add(bytes as i64, SeqCst);
+        self.mail.fetch_add(signed(bytes), SeqCst);
     }
 
     /// Bytes of messages in RAM.
@@ -145,13 +159,13 @@ impl Pool {
 
     /// More is held by ranks or messages, in RAM or out.
     pub fn demand_add(&self, bytes: u64) {
-        let now = self.demand.fetch_add(bytes as i64, SeqCst) + bytes as i64;
+        let now = self.demand.fetch_add(signed(bytes), SeqCst) + signed(bytes);
         self.demand_highest.fetch_max(now, SeqCst);
     }
 
     /// Less is held.
     pub fn demand_sub(&self, bytes: u64) {
-        self.demand.fetch_sub(bytes as i64, SeqCst);
+        self.demand.fetch_sub(signed(bytes), SeqCst);
     }
 
     /// A message of this many bytes was sent; on scratch if `spilled`.
@@ -175,5 +189,33 @@ impl Pool {
     /// Bytes sent, and of them on scratch.
     pub fn messages(&self) -> (u64, u64) {
         (self.message_total.load(SeqCst), self.spilled_total.load(SeqCst))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A rank's block is the rank's to write: whatever it says, the master reads on.
+    #[test]
+    fn amounts_that_cannot_be_do_no_harm() {
+        // SAFETY: atomics, for which zeros are valid.
+        let pool: Pool = unsafe { std::mem::zeroed() };
+        pool.open(1 << 30, 1 << 20);
+        for bytes in [1 << 63, u64::MAX, (1 << 63) - 1, MOST_BYTES + 1] {
+            assert!(!pool.take(bytes) && !pool.take_mail(bytes));
+            assert_eq!(pool.free(), 1 << 30, "nothing was made of {bytes}");
+            assert_eq!(pool.take_up_to(bytes), 1 << 30);
+            pool.give(1 << 30);
+            pool.force(bytes);
+            assert!(pool.free() < 0);
+            pool.give(bytes);
+            assert_eq!(pool.free(), 1 << 30);
+            assert_eq!(bytes_in(&AtomicU64::new(bytes)), MOST_BYTES);
+        }
+        // Of as many as a job may have, the sum is still one.
+        assert!(
+            u64::from(crate::segment::MAX_RANKS).checked_mul(MOST_BYTES).is_some_and(|sum| sum < 1 << 63)
+        );
     }
 }

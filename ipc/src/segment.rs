@@ -115,8 +115,6 @@ pub struct RankBlock {
     pub(crate) inbox: AtomicU64,
     /// Non-zero once it has attached.
     pub attached: AtomicU32,
-    /// Non-zero while it has a token.
-    pub has_token: AtomicU32,
     /// Non-zero when the master wants it to wait, as for memory, at its next call that is a scheduling point (an allocation
     /// of a program under the preloaded library), so that it can be evicted. The rank clears it when it does.
     pub yield_wanted: AtomicU32,

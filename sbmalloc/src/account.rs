@@ -37,12 +37,9 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Safety
 /// Let go only by the thread that took it, or in its child.
-pub(crate) unsafe fn hold_slot(hold: bool) {
-    match hold {
-        true => SLOT.hold(),
-        // SAFETY: the caller's.
-        false => unsafe { SLOT.unlock() },
-    }
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { SLOT.hold_or_let_go(hold) };
 }
 
 fn installed() -> Option<&'static dyn Account> {

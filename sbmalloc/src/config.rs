@@ -136,6 +136,15 @@ pub fn configure(config: Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Takes or lets go of the lock of the settings, over a fork.
+///
+/// # Safety
+/// As for the lock.
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { SETTINGS.hold_or_let_go(hold) };
+}
+
 pub(crate) fn verify() -> bool {
     VERIFY.load(Ordering::Relaxed)
 }

@@ -46,7 +46,7 @@
 //! | `account` | who pays |
 //! | `heap` | small blocks (mimalloc on an arena) and large runs; [`SbHeap`], [`raw`] |
 //! | [`mapping`] | memory that a program maps itself, for the preloaded library; `protection`: guard pages and the like in it |
-//! | [`fork`] | what a process with threads does around a fork |
+//! | [`fork`] | what a process with threads does around a fork: the place of every lock |
 //! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
 //! | `advice` | [`discard`], [`advise`] |
 //! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
@@ -59,7 +59,8 @@
 //!
 //! # Forks
 //! A child that only execs is fine. Before any other fork (`pthread_atfork`) what is out of the process is brought
-//! in, over the budget if need be: a child that goes on then gets a scratch file of its own at its first evict. Arenas
+//! in, over the budget if need be: a child that goes on then gets a scratch file of its own at its first evict. What cannot be
+//! brought in then, the child brings in for itself while its parent waits, or ends (122). Arenas
 //! of other sets are not: a child of a process of which some were out reads its parent's scratch file, would see what the
 //! parent writes there later, and has its evicts refused. Restore such sets before forking.
 

@@ -57,17 +57,15 @@ impl<T> Lock<T> {
         free.then_some(Guard(self))
     }
 
-    /// Takes the lock until [`unlock`](Self::unlock).
-    pub fn hold(&self) {
-        std::mem::forget(self.lock());
-    }
-
-    /// Lets go of a lock taken by [`hold`](Self::hold).
+    /// Takes the lock over a fork, or lets go of one so taken.
     ///
     /// # Safety
-    /// This thread took it so, or was forked from the one that did.
-    pub unsafe fn unlock(&self) {
-        drop(Guard(self));
+    /// Let go of only by the thread that took it so, or by its image in a child.
+    pub unsafe fn hold_or_let_go(&self, hold: bool) {
+        match hold {
+            true => std::mem::forget(self.lock()),
+            false => drop(Guard(self)),
+        }
     }
 
     #[cold]

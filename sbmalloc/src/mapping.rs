@@ -116,19 +116,11 @@ pub unsafe fn protect(range: Range<usize>, protection: i32) -> Result<(), Errno>
     protection::set(range, protection)
 }
 
-/// Keeps other threads from mapping anything over a fork.
+/// Takes or lets go of the lock under which the arena is reserved, over a fork.
 ///
 /// # Safety
-/// Let go only by the thread that took it, or in its child.
+/// As for the lock.
 pub(crate) unsafe fn hold(hold: bool) {
     // SAFETY: the caller's.
-    unsafe {
-        match hold {
-            true => ONCE.hold(),
-            false => ONCE.unlock(),
-        }
-        if let Some(arena) = maps() {
-            arena.hold_space(hold);
-        }
-    }
+    unsafe { ONCE.hold_or_let_go(hold) };
 }

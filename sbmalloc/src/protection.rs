@@ -153,9 +153,6 @@ pub(crate) fn writable(range: Range<usize>) -> impl Drop {
 /// # Safety
 /// Let go only by the thread that took it, or in its child.
 pub(crate) unsafe fn hold(hold: bool) {
-    match hold {
-        true => CHANGING.hold(),
-        // SAFETY: the caller's.
-        false => unsafe { CHANGING.unlock() },
-    }
+    // SAFETY: the caller's.
+    unsafe { CHANGING.hold_or_let_go(hold) };
 }

@@ -35,6 +35,18 @@ unsafe impl Sync for ArenaSet {}
 /// The set listed last.
 static SETS: AtomicPtr<ArenaSet> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Held while an arena enters a set.
+static LISTING: Lock<()> = Lock::new(());
+
+/// Takes or lets go of the lock under which arenas enter sets, over a fork.
+///
+/// # Safety
+/// As for the lock.
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { LISTING.hold_or_let_go(hold) };
+}
+
 /// Every set that an arena was ever entered into.
 pub(crate) fn all() -> impl Iterator<Item = &'static ArenaSet> {
     // SAFETY: only sets that live for ever are listed, and none is ever taken off.
@@ -188,8 +200,6 @@ impl ArenaSet {
     }
 
     fn list(&'static self) {
-        static LISTING: Lock<()> = Lock::new(());
-        let _listing = LISTING.lock();
         if !self.listed.swap(true, Ordering::Relaxed) {
             self.next.store(SETS.load(Ordering::Relaxed), Ordering::Relaxed);
             SETS.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
@@ -198,6 +208,8 @@ impl ArenaSet {
 
     /// Enters a complete arena; an arena leaves under the pager's lock only.
     pub(crate) fn enter(&'static self, arena: *const Inner) -> Result<usize, Errno> {
+        // Over a fork the arenas stay those that they are.
+        let _listing = LISTING.lock();
         self.list();
         for (i, slot) in self.slots.iter().enumerate() {
             let arena = arena.cast_mut();

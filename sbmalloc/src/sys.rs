@@ -140,6 +140,28 @@ impl Fd {
         }
     }
 
+    /// The reading and the writing end of a pipe.
+    pub fn pipe() -> Result<(Self, Self), Errno> {
+        let mut ends = [0; 2];
+        // SAFETY: the kernel writes two numbers.
+        match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } {
+            0 => Ok((Self(ends[0]), Self(ends[1]))),
+            _ => Err(Errno::last()),
+        }
+    }
+
+    /// Of a pipe: returns when nobody can write to it any more.
+    pub fn wait_for_end(&self) {
+        let mut byte = 0u8;
+        loop {
+            // SAFETY: reads into a local of that size.
+            let n = unsafe { libc::read(self.0, (&raw mut byte).cast(), 1) };
+            if n == 0 || n < 0 && Errno::last().0 != libc::EINTR {
+                return;
+            }
+        }
+    }
+
     /// Reads up to `buf.len()` bytes at `offset`; retries interrupted calls.
     pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
         loop {

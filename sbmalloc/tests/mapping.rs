@@ -2,7 +2,7 @@
 //!
 //! One process, moved by each test: they take turns.
 
-use sbmalloc::{CHUNK, PAGE, fork, mapping, pager, raw};
+use sbmalloc::{CHUNK, PAGE, mapping, pager, raw};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -243,11 +243,9 @@ fn children_go_on_whatever_the_threads_were_doing() {
         if round % 3 == 0 {
             pager::evict().unwrap();
         }
-        fork::before();
         // SAFETY: the child uses the heap, which is in order, and ends by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            fork::after();
             // SAFETY: as above; what is checked is the child's copy of the parent's memory.
             unsafe {
                 libc::alarm(20);
@@ -264,7 +262,6 @@ fn children_go_on_whatever_the_threads_were_doing() {
                 libc::_exit(if intact && moved { 0 } else { 1 });
             }
         }
-        fork::after();
         assert_eq!(wait(child), 0, "round {round}");
         assert!(!pager::is_evicted(), "restored before the fork");
     }

@@ -103,6 +103,17 @@ fn a_rank_larger_than_the_budget_runs_alone() {
 }
 
 #[test]
+fn what_a_child_of_a_rank_frees_the_rank_still_holds() {
+    let _machine = alone();
+    let outcome = bdrun("-np 1 --memory 64M forks").succeed();
+    assert_eq!(outcome.stdout, "child true intact true\n");
+    let stats = outcome.stats();
+    // 96 MiB of 64: were the child's frees counted, they would fit.
+    assert_eq!(stats.overdraft_rank, Some(0), "{stats:?}");
+    assert!(stats.demand_bytes >= 96 * MIB && stats.demand_bytes < 130 * MIB, "{stats:?}");
+}
+
+#[test]
 fn a_rank_over_its_own_limit_is_named() {
     let _machine = alone();
     let outcome = bdrun("-np 3 --memory 8G --rank-memory 16M sweep 24M 2").run();

@@ -4,12 +4,12 @@
 //! **One process of a rank attaches: the one that `bdrun` started** ([`ENV_PROCESS`] has its number). Its children
 //! inherit library, environment and descriptors, and are plain programs. The descriptors stay open over `exec`,
 //! so that the next image of the same process finds them; the account of the last image is closed then. A
-//! child of fork has the memory of its parent but not its rank: a page that the kernel wipes in children tells.
+//! child of fork has the memory of its parent but not its rank (`runtime/alive.rs`).
 //!
 //! Such a rank takes no token: it may wait for others in calls that we do not see.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use bdrun_ipc::segment::Waiting;
 
@@ -20,9 +20,6 @@ pub const ENV_PROCESS: &str = "BDRUN_PROCESS";
 
 /// What a rank asks for that only wants to be asked to leave, in bytes: the least there is.
 const LEAST: u64 = 4096;
-
-/// 1 in the process that has attached, 0 in its children; null before.
-static LIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     /// This thread is in here, and must not wait once more from a signal handler or an allocation of ours.
@@ -47,24 +44,7 @@ impl Drop for Busy {
 
 /// The runtime, unless this is a child of the process that attached.
 fn live() -> Option<&'static Runtime> {
-    let page = LIVE.load(SeqCst);
-    // SAFETY: set once, to a page that is never unmapped.
-    let live = unsafe { page.as_ref() }?.load(SeqCst) != 0;
-    if live { RUNTIME.get() } else { None }
-}
-
-/// A page that reads as zeros in children of fork, whichever way they are made; they share it after `vfork`.
-fn wiped_in_children() -> Option<&'static AtomicU32> {
-    const PAGE: usize = 4096;
-    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping of zeros, which are a valid integer.
-    unsafe {
-        let page = libc::mmap(std::ptr::null_mut(), PAGE, rights, kind, -1, 0);
-        if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
-            return None; // before Linux 4.14: such a rank is not paged
-        }
-        Some(&*page.cast())
-    }
+    RUNTIME.get().filter(|runtime| runtime.alive.is_rank())
 }
 
 /// Attach this process if it is a rank's first one, started by `bdrun` or by an `exec` of itself; the flag that says when
@@ -86,10 +66,7 @@ pub fn attach(own_runtime: bool) -> Option<&'static AtomicU32> {
         std::mem::forget(handed);
         return None;
     }
-    let page = wiped_in_children()?;
     handed.segment.rank(handed.rank).attached.store(1, SeqCst);
-    page.store(1, SeqCst);
-    LIVE.store(std::ptr::from_ref(page).cast_mut(), SeqCst);
     let runtime = Runtime::begin(handed, false, |_| &PreloadAccount).ok()?;
     Some(&runtime.block().yield_wanted)
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::collective::Comm;
+use bdrun_ipc::pool::bytes_in;
 use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting};
 use bdrun_ipc::state::{State, Word};
 
@@ -60,7 +61,7 @@ impl Job<'_> {
         let block = segment.rank(rank);
         let word = block.word.load();
         let record = &mut self.ranks[rank as usize].seen;
-        self.largest_rank = self.largest_rank.max(block.held.load(SeqCst));
+        self.largest_rank = self.largest_rank.max(bytes_in(&block.held));
         let ran = record.pending.is_some() && block.waits.load(SeqCst) != record.waits;
         match record.pending {
             Some(order) if ran && word.state() == State::Evicted => {
@@ -74,7 +75,7 @@ impl Job<'_> {
             }
             Some(Pending::Evict) => match word.state() {
                 State::Evicting => {
-                    let granted = block.granted.load(SeqCst);
+                    let granted = bytes_in(&block.granted);
                     if granted != record.granted {
                         record.granted = granted;
                         self.events.push(Event::Granted { rank, bytes: granted });
@@ -83,11 +84,11 @@ impl Job<'_> {
                 }
                 state => {
                     record.pending = None;
-                    let (granted, held) = (block.granted.load(SeqCst), block.need.load(SeqCst));
+                    let (granted, held) = (bytes_in(&block.granted), bytes_in(&block.need));
                     let part = (state == State::Evicted).then_some((granted, held));
                     match block.eviction_failure() {
                         Some(EvictFailure::NoSpace) => {
-                            let need = block.evict_need.load(SeqCst);
+                            let need = bytes_in(&block.evict_need);
                             record.out = part.is_some();
                             self.events.push(Event::DiskFull { rank, need, part });
                         }
@@ -113,7 +114,7 @@ impl Job<'_> {
                 }
                 State::Evicted => {
                     record.pending = None;
-                    let granted = block.granted.load(SeqCst);
+                    let granted = bytes_in(&block.granted);
                     record.granted = granted;
                     record.out = true;
                     self.events.push(Event::RestoredPartly { rank, granted, orders: record.orders });
@@ -122,8 +123,8 @@ impl Job<'_> {
             },
             None => {}
         }
-        let request = block.request.load(SeqCst);
-        let granted = block.granted.load(SeqCst);
+        let request = bytes_in(&block.request);
+        let granted = bytes_in(&block.granted);
         let news = (word, block.waits.load(SeqCst), request, granted);
         let record = &mut self.ranks[rank as usize].seen;
         if record.told == Some(news) {
@@ -137,7 +138,7 @@ impl Job<'_> {
             self.events.push(Event::Granted { rank, bytes: granted });
         }
         if self_evicted {
-            let held = block.need.load(SeqCst);
+            let held = bytes_in(&block.need);
             let wait = (!word.runnable()).then(|| wait(&segment, block));
             self.events.push(Event::Left { rank, wait, granted, held });
         }

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::futex::SharedFutex;
+use bdrun_ipc::pool::bytes_in;
 use bdrun_ipc::state::Woken;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
@@ -201,7 +202,7 @@ impl Job<'_> {
         block.request.store(0, SeqCst);
         self.forget(rank);
         if overdraft {
-            self.note_overdraft(rank, block.granted.load(SeqCst));
+            self.note_overdraft(rank, bytes_in(&block.granted));
         }
         if block.word.wake(&SharedFutex) == Woken::NeedsMaster {
             self.observe(rank);
@@ -238,10 +239,7 @@ impl Job<'_> {
         let block = segment.rank(rank);
         block.word.exit();
         let pool = &segment.header().pool;
-        let computed = block.has_token.swap(0, SeqCst) != 0;
-        if computed {
-            segment.header().tokens.release();
-        }
+        let computed = segment.header().tokens.release_of_ended(rank);
         if block.attached.load(SeqCst) != 0 {
             // What it did last nobody else can account for.
             let span = if computed { &block.running_ns } else { &block.waiting_ns };

@@ -165,9 +165,10 @@ impl Job<'_> {
                 }
             })
             .collect();
-        let sum = |of: fn(&RankStats) -> u64| ranks.iter().map(of).sum();
+        let sum = |of: fn(&RankStats) -> u64| ranks.iter().map(of).fold(0, u64::saturating_add);
         let block_sum = |of: fn(&bdrun_ipc::segment::RankBlock) -> u64| {
-            (0..segment.np()).map(|rank| of(segment.rank(rank))).sum()
+            // Written by ranks: whatever it is, the report is made.
+            (0..segment.np()).map(|rank| of(segment.rank(rank))).fold(0u64, u64::saturating_add)
         };
         let most_running = segment.header().tokens.most_running();
         let stats = Stats {

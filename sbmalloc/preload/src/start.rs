@@ -61,7 +61,8 @@ fn start() {
     }
     FLAG.store((&raw const NEVER).cast_mut(), Release);
     // The earlier the better: what is registered first is called last before a fork, and first after it, so that handlers
-    // of others may allocate.
+    // of others may allocate. Ours come before those of the heap, which may wait: the calling thread is busy by then.
+    heap::fork::install();
     // SAFETY: functions of the type wanted. Without memory for it forks stay as they were.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
     if let Some(flag) = preload::attach(program_has_note()) {
@@ -86,20 +87,17 @@ static AT_LOAD: extern "C" fn() = {
 extern "C" fn before_fork() {
     crate::sys::keeping_errno(|| {
         preload::before_fork();
-        heap::fork::before();
     });
 }
 
 extern "C" fn after_fork_in_parent() {
     crate::sys::keeping_errno(|| {
-        heap::fork::after();
         preload::after_fork();
     });
 }
 
 extern "C" fn after_fork_in_child() {
     crate::sys::keeping_errno(|| {
-        heap::fork::after();
         preload::after_fork();
         RANK.store(false, Release);
         FLAG.store((&raw const NEVER).cast_mut(), Release);

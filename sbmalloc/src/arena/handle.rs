@@ -89,8 +89,8 @@ impl Inner {
                 Err(_) => len = sys::round_up(len / 2, GRANULE),
             }
         };
-        // If it cannot be had, a fork while something is out is treated as for arenas of other sets.
-        let _ = pager::keep_forks_right();
+        // Done when the crate was loaded, but where a linker left that out.
+        crate::fork::install();
         // A heap of idle arenas under "always" huge pages would cost 2 MiB each at the first touch.
         let _ = sys::advise(base, len, libc::MADV_NOHUGEPAGE);
         let home = tables.home();

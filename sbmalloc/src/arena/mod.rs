@@ -216,11 +216,8 @@ impl Inner {
     /// # Safety
     /// Let go only by the thread that took it, or in its child.
     pub unsafe fn hold_space(&self, hold: bool) {
-        match hold {
-            true => self.space.hold(),
-            // SAFETY: the caller's.
-            false => unsafe { self.space.unlock() },
-        }
+        // SAFETY: the caller's.
+        unsafe { self.space.hold_or_let_go(hold) };
     }
 }
 

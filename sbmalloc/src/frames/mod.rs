@@ -5,6 +5,7 @@ mod pool;
 mod shared;
 
 pub(crate) use anon::Anon;
+pub(crate) use pool::hold;
 pub use pool::trim_frames;
 pub(crate) use pool::{Pool, give_up, release};
 pub use shared::FramePool;

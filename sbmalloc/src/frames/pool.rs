@@ -158,6 +158,15 @@ pub(crate) fn release(arena: &Inner, g: usize) {
     }
 }
 
+/// Takes or lets go of the lock under which the pool is opened, over a fork.
+///
+/// # Safety
+/// As for the lock.
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { OPENED.hold_or_let_go(hold) };
+}
+
 /// The process is about to fork: uses no frames from now on.
 pub(crate) fn give_up() {
     STATE.store(GIVEN_UP, Ordering::Release);

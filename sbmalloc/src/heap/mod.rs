@@ -9,7 +9,6 @@
 //! memory back itself, some time after it was freed and only while it is at work (see `mimalloc/README.md`);
 //! [`trim`] does so at once.
 
-mod fork;
 mod prim;
 
 use crate::arena::{ArenaOptions, Inner};
@@ -60,7 +59,7 @@ fn arena(slot: &AtomicPtr<Inner>) -> Option<&'static Inner> {
 
 #[cold]
 fn reserve() -> bool {
-    let once = ONCE.lock();
+    let _once = ONCE.lock();
     if REFUSED.load(Ordering::Relaxed) {
         return false;
     }
@@ -79,10 +78,17 @@ fn reserve() -> bool {
         }
         RUNS.store(runs.as_ptr(), Ordering::Release);
         SMALL.store(small.as_ptr(), Ordering::Release);
-        drop(once);
-        fork::prepare_for_forks();
     }
     true
+}
+
+/// Takes or lets go of the lock under which the arenas are reserved, over a fork.
+///
+/// # Safety
+/// As for the lock.
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { ONCE.hold_or_let_go(hold) };
 }
 
 /// Whether a block of this layout is a run of its own.

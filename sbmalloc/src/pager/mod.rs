@@ -28,7 +28,7 @@ mod pagemap;
 mod plan;
 mod populate;
 
-pub(crate) use fork::install as keep_forks_right;
+pub(crate) use fork::{after_fork_in_child, after_fork_in_parent, hold};
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
 pub(crate) use pack::{complain_of_touch, is_packed_at};

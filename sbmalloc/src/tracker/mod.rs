@@ -96,6 +96,18 @@ pub(crate) trait Tracker: Sync {
     }
 }
 
+/// Takes or lets go of the locks of trackers, over a fork.
+///
+/// # Safety
+/// As for the locks.
+pub(crate) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's. Neither is taken while the other is held.
+    unsafe {
+        uffd::hold(hold);
+        mprotect::hold(hold);
+    }
+}
+
 fn mark(arena: &Inner, start: usize, len: usize, state: u8) {
     for g in start / GRANULE..(start + len).div_ceil(GRANULE) {
         arena.granule(g).store(state, Ordering::Release);

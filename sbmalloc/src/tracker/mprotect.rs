@@ -40,6 +40,15 @@ unsafe impl Sync for Previous {}
 static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(MaybeUninit::uninit()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
+/// Takes or lets go of the lock of the handler's table, over a fork.
+///
+/// # Safety
+/// As for the lock.
+pub(super) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { REGISTER.hold_or_let_go(hold) };
+}
+
 /// Installs the handler, which also says what happened if packed memory is touched.
 pub(crate) fn install_handler() -> Result<(), Errno> {
     let _register = REGISTER.lock();

@@ -137,6 +137,15 @@ pub(super) struct Kernel {
 
 static KERNEL: Lock<Option<Kernel>> = Lock::new(None);
 
+/// Takes or lets go of the lock of the descriptors, over a fork.
+///
+/// # Safety
+/// As for the lock.
+pub(super) unsafe fn hold(hold: bool) {
+    // SAFETY: the caller's.
+    unsafe { KERNEL.hold_or_let_go(hold) };
+}
+
 impl Kernel {
     /// Calls `f` with the descriptors, opened if need be.
     ///

@@ -98,6 +98,9 @@ impl Runtime {
 
 impl sbmalloc::Account for Runtime {
     fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
+        if !self.alive.is_rank() {
+            return Ok(()); // a child of fork: its memory is a copy, of which the rank's account knows nothing
+        }
         let (block, bytes64) = (self.block(), bytes as u64);
         let limit = self.segment.header().rank_limit.load(SeqCst);
         if limit != 0 && block.held.load(SeqCst) + bytes64 > limit {
@@ -127,6 +130,9 @@ impl sbmalloc::Account for Runtime {
     }
 
     fn uncharge(&self, bytes: usize) {
+        if !self.alive.is_rank() {
+            return; // what a child frees its parent still holds
+        }
         let bytes = bytes as u64;
         let block = self.block();
         block.held.fetch_sub(bytes, SeqCst);

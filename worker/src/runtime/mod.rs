@@ -1,6 +1,7 @@
 //! A rank as `bdrun` sees it: attached to the segment, waiting in the one place where it may leave RAM, and paying for
 //! its memory.
 
+mod alive;
 mod executor;
 mod memory;
 mod text;
@@ -18,6 +19,7 @@ use bdrun_ipc::segment::{RankBlock, Segment, Waiting};
 use bdrun_ipc::state::{State, Woken};
 use sbmalloc::pager::{self, PagerError};
 
+use self::alive::Alive;
 use self::executor::RankPager;
 use self::text::FixedText;
 use crate::meter::Meter;
@@ -53,6 +55,8 @@ pub(crate) struct Runtime {
     /// Page faults of this process when what the kernel brought in was last verified.
     vouched: AtomicU64,
     meter: Meter,
+    /// Children of fork have this structure, and are not the rank.
+    pub(crate) alive: Alive,
     /// [`site::changes`] when the pager's phase began.
     phase_changes: AtomicU64,
 }
@@ -148,6 +152,7 @@ impl Runtime {
             probes: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
             meter: Meter::new(),
+            alive: Alive::new(),
             phase_changes: AtomicU64::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);
@@ -298,18 +303,14 @@ impl Runtime {
         if !self.native {
             return;
         }
-        self.segment.header().tokens.acquire();
-        // From now on the master gives it back should this process end.
-        self.block().has_token.store(1, SeqCst);
+        self.segment.header().tokens.acquire(self.rank);
     }
 
     fn give_token(&self) {
         if !self.native {
             return;
         }
-        if self.block().has_token.swap(0, SeqCst) != 0 {
-            self.segment.header().tokens.release();
-        }
+        self.segment.header().tokens.release(self.rank);
     }
 
     /// Wake a rank of the node.
@@ -413,8 +414,8 @@ fn thread() -> i32 {
 /// the scratch file, which may lie in many pieces. Others compute meanwhile.
 extern "C" fn leave() {
     let Some(runtime) = RUNTIME.get() else { return };
-    // SAFETY: getpid has no preconditions. A child of fork is not the rank.
-    if unsafe { libc::getpid() } == runtime.process && runtime.block().has_token.load(SeqCst) != 0 {
+    // A child of fork is not the rank.
+    if runtime.alive.is_rank() && runtime.segment.header().tokens.has(runtime.rank) {
         runtime.block().running_ns.fetch_add(runtime.block().next_span(), SeqCst);
         runtime.give_token();
     }
