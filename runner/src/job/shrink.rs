@@ -12,17 +12,31 @@ use crate::overdraft::Event;
 use super::Job;
 use super::independent::{Ordered, What};
 
+/// After so long it is first said, while it runs, how slow a rank in parts is.
+const FIRST_NOTE: Duration = Duration::from_secs(5);
+
 /// What is kept of a rank that runs in parts.
 pub(super) struct Partial {
     since: Instant,
     /// How long it ran so, when that has ended.
     ran: Option<Duration>,
     moved: PartsMoved,
+    /// How slow it is, is said when it has run so long.
+    next_note: Duration,
 }
 
 impl Partial {
     fn begin() -> Self {
-        Self { since: Instant::now(), ran: None, moved: PartsMoved::default() }
+        Self { since: Instant::now(), ran: None, moved: PartsMoved::default(), next_note: FIRST_NOTE }
+    }
+
+    /// Whether it is time to say how slow it is: each time after twice as long.
+    fn is_due(&mut self) -> bool {
+        let due = self.ran() >= self.next_note;
+        if due {
+            self.next_note = self.ran() * 2;
+        }
+        due
     }
 
     /// The rank has ended.
@@ -91,6 +105,11 @@ impl Job<'_> {
                 record.partial.get_or_insert_with(Partial::begin);
                 self.tell_outside(Event::DiskFull { rank, out: 0 });
             }
+            InParts::Unserved { why } => {
+                self.note(&format!(
+                    "rank {rank} has begun another program, which cannot be paged in parts ({why}): it may hold more than the budget"
+                ));
+            }
             InParts::Moved { out, moved } => {
                 let block = self.setup.segment.rank(rank);
                 let Some(partial) = &mut record.partial else { return };
@@ -101,8 +120,14 @@ impl Job<'_> {
                 block.read.fetch_add(moved.read - before.read, SeqCst);
                 let waited = (moved.serving + moved.standing) - (before.serving + before.standing);
                 block.paging_ns.fetch_add(waited.as_nanos() as u64, SeqCst);
+                let needs = block.peak.load(SeqCst);
+                let slow = partial
+                    .is_due()
+                    .then(|| describe_slow(rank, needs, &partial.moved, partial.ran()))
+                    .flatten();
                 let bytes = record.charged;
                 self.charge(rank, bytes, out);
+                slow.into_iter().for_each(|text| self.note(&text));
             }
         }
     }
@@ -114,6 +139,21 @@ impl Job<'_> {
         let needs = self.setup.segment.rank(rank).peak.load(SeqCst);
         self.note(&describe(rank, needs, &partial.moved, partial.ran()));
     }
+}
+
+/// For a rank that mostly waits for its pages, what to do about it, while it runs.
+fn describe_slow(rank: u32, needs: u64, moved: &PartsMoved, ran: Duration) -> Option<String> {
+    let waited = (moved.serving + moved.standing).as_secs_f64() / ran.as_secs_f64().max(1e-3);
+    (waited > 0.5).then(|| {
+        format!(
+            "rank {rank} runs in parts for {:.0} s now, and waited for pages {:.0} % of that time, {} times; with --memory of more than \
+             {} it would not",
+            ran.as_secs_f64(),
+            100.0 * waited.min(1.0),
+            moved.faults,
+            Bytes(needs)
+        )
+    })
 }
 
 fn describe(rank: u32, needs: u64, moved: &PartsMoved, ran: Duration) -> String {
@@ -148,5 +188,9 @@ mod tests {
         let text = describe(3, 2 << 30, &moved, Duration::from_secs(10));
         assert!(text.contains("rank 3 needed 2.00 GiB") && text.contains("410 MiB/s"), "{text}");
         assert!(text.contains("50 % of that time, 17 times"), "{text}");
+        let slow = |seconds| describe_slow(3, 2 << 30, &moved, Duration::from_secs(seconds));
+        assert_eq!(slow(20), None, "it mostly computes");
+        let text = slow(6).expect("it mostly waits");
+        assert!(text.contains("83 %") && text.contains("more than 2.00 GiB"), "{text}");
     }
 }

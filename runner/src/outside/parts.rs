@@ -34,6 +34,11 @@ pub enum InParts {
         /// The directory.
         dir: String,
     },
+    /// A program that it has begun since cannot be paged: it runs on, and is not made smaller.
+    Unserved {
+        /// Why.
+        why: String,
+    },
     /// What was done so far, all together.
     Moved {
         /// Bytes that are out.
@@ -83,6 +88,9 @@ pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dy
             Ok(false) => return report(ended(OtherError::Gone)),
             Err(OtherError::NoSpace { dir }) => report(Report::InParts(InParts::Full { dir })),
             Err(error) => return report(ended(error)),
+        }
+        if let Some(error) = parts.unserved() {
+            report(Report::InParts(InParts::Unserved { why: error.to_string() }));
         }
         if told.elapsed() >= TELL {
             told = Instant::now();

@@ -5,6 +5,8 @@
 mod calls;
 mod content;
 mod driver;
+#[path = "../model/mod.rs"]
+mod model;
 mod programs;
 mod refused;
 

@@ -84,6 +84,21 @@ fn content_of_every_kind_is_the_same() {
     moved("content", 20, 10 * MS);
 }
 
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 20,000) operations, from `MODEL_FIRST` on.
+#[test]
+fn random_programs_keep_every_byte() {
+    for seed in crate::model::seeds() {
+        let mut subject = Subject::spawn(
+            crate::driver::command("model").env("OUTSIDE_MODEL", crate::model::arguments(seed)),
+        );
+        subject.wait_for("ready");
+        let tally = move_about(&mut subject, usize::MAX, 5 * MS);
+        println!("seed {seed}: {tally:?}");
+        let text = subject.succeed();
+        assert!(text.contains("right"), "seed {seed}: {text}");
+    }
+}
+
 #[test]
 fn a_stopped_program_stays_stopped() {
     let mut subject = Subject::start("small sum");

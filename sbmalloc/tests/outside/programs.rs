@@ -15,6 +15,7 @@ pub fn run(name: &str) -> ! {
         "signals" => signals(),
         "threads" => threads(),
         "forks" => forks(),
+        "model" => crate::model::run(),
         "execs" => execs(),
         "content" => content::content(),
         "tracer" => crate::death::tracer(),

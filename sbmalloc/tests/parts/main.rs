@@ -6,6 +6,8 @@
 #[path = "../outside/driver.rs"]
 #[allow(dead_code, reason = "shared with the tests of whole moves")]
 mod driver;
+#[path = "../model/mod.rs"]
+mod model;
 mod programs;
 
 use driver::{PATIENCE, Subject, list};
@@ -79,6 +81,45 @@ fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
     let text = subject.succeed();
     assert!(text.contains("right"), "{text}");
     judge(&seen);
+}
+
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 20,000) operations, from `MODEL_FIRST` on. `answers`: what the kernel seems
+/// to answer now and then.
+fn models(answers: &[i32]) {
+    for seed in model::seeds() {
+        let mut subject =
+            Subject::spawn(driver::command("model").env("OUTSIDE_MODEL", model::arguments(seed)));
+        subject.wait_for("ready");
+        let run = || -> Result<Seen, Refusal> {
+            let mut parts = hold(&subject)?.into_parts(Image::new().expect("scratch"))?;
+            parts.interfere(answers, seed);
+            let _ = parts.shrink(6 * MIB, &mut |_| {}).expect("shrunk");
+            parts.go_on();
+            Ok(mind(&mut parts))
+        };
+        let seen = std::thread::scope(|s| s.spawn(run).join().expect("no panic"));
+        match seen {
+            Ok(seen) => println!("seed {seed}: {seen:?}"),
+            Err(refusal @ Refusal::NotInParts { .. }) => {
+                println!("skipped: {refusal}");
+                return subject.kill();
+            }
+            Err(refusal) => panic!("{refusal}"),
+        }
+        let text = subject.succeed();
+        assert!(text.contains("right"), "seed {seed}: {text}");
+    }
+}
+
+#[test]
+fn random_programs_keep_every_byte() {
+    models(&[]);
+}
+
+/// Each answer after which the kernel may be asked again, at some of the calls, before anything was placed or after a part was.
+#[test]
+fn whatever_the_kernel_answers() {
+    models(&[libc::EAGAIN, libc::ENOMEM, libc::ENOENT, 0]);
 }
 
 #[test]

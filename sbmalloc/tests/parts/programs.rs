@@ -16,6 +16,7 @@ pub fn run(name: &str) {
         "grow" => grow(),
         "signals" => signals(),
         "sentry" => sentry(),
+        "model" => crate::model::run(),
         name => panic!("no program {name}"),
     }
     println!("right");

@@ -284,6 +284,13 @@ impl Space {
         current.map_or(Ok(()), |(range, kind)| f(range, kind))
     }
 
+    /// Whether the page at `at` is in RAM, be it one of zeros; `None` if that cannot be read.
+    pub fn is_there(&self, at: u64) -> Option<bool> {
+        let mut entry = [0; 8];
+        let read = self.pagemap.pread(&mut entry, at / PAGE as u64 * 8);
+        (read == Ok(8)).then(|| u64::from_ne_bytes(entry) & (PRESENT | SWAPPED) != 0)
+    }
+
     /// Whether the page at `at` is part of a huge one, as far as the kernel tells.
     pub fn is_huge(&self, at: u64) -> bool {
         let query = Query { all_of: scan::HUGE, report: scan::HUGE, ..Query::default() };

@@ -195,7 +195,7 @@ impl Threads {
             }
             let now = Instant::now();
             if now > begun + SLOW {
-                self.forget_dead_leaders();
+                self.forget_the_dead();
                 let slow = self.list.iter().find(|t| t.state == State::Running);
                 if let Some(&Tracee { tid, tgid, .. }) = slow {
                     if self.is_in_vfork(tid) {
@@ -211,12 +211,10 @@ impl Threads {
         Ok(())
     }
 
-    /// The first thread of a process may end before the others: then it does not stop any more, and needs not.
-    fn forget_dead_leaders(&mut self) {
-        self.list.retain(|t| {
-            let dead = t.state == State::Running && t.tid == t.tgid;
-            !(dead && Stat::of(t.tid).is_ok_and(|stat| stat.is_dead()))
-        });
+    /// What has ended does not stop any more, and needs not: the first thread of a process that ended before the others, and a child whose
+    /// end was heard of before its beginning, of which nothing will be heard again.
+    fn forget_the_dead(&mut self) {
+        self.list.retain(|t| t.state != State::Running || !is_dead(t.tid));
     }
 
     /// Whether a thread waits for its child to exec.
@@ -270,7 +268,9 @@ impl Threads {
 
     /// Adds one that was made by one of ours.
     fn add(&mut self, tid: i32) {
+        // It may have ended, and that have been heard of, before its parent's word of it.
         if !self.knows(tid)
+            && !is_dead(tid)
             && let Ok(status) = Status::of(tid)
         {
             self.list.push(Tracee { tid, tgid: status.tgid, state: State::Running });
@@ -402,7 +402,7 @@ impl Threads {
             if self.list.is_empty() || begun.elapsed() > LET_GO {
                 return;
             }
-            self.forget_dead_leaders();
+            self.forget_the_dead();
             match self.hear() {
                 Ok(true) => pause = Pause::new(),
                 Ok(false) => pause.pause(),
@@ -410,6 +410,14 @@ impl Threads {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// Whether a thread has ended, or its number is nobody's.
+fn is_dead(tid: i32) -> bool {
+    match Stat::of(tid) {
+        Ok(stat) => stat.is_dead(),
+        Err(error) => proc::is_gone(&error),
     }
 }
 

@@ -1,12 +1,14 @@
 //! How parts leave: the rank stands, granule by granule is copied, written unless it lies in the file as it is, and dropped.
 
-use super::Parts;
 use super::serve::{Key, State, granules};
 use super::table::{BLOCK, Block};
+use super::uffd::Interference;
+use super::{Parts, serve_too};
 use crate::checksum;
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::{Buffers, CHUNK};
 use crate::pager::other::inject::Session;
+use crate::pager::other::proc;
 use crate::pager::other::space::{Kind, Space};
 use crate::store::{Direction, Transfer};
 use crate::sys::{Errno, GRANULE, PAGE};
@@ -17,6 +19,9 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 16 << 20;
 /// The mappings are looked through again after this time at the soonest, unless nothing else is left.
 const LIST: Duration = Duration::from_millis(100);
+
+/// Pages looked at for one that holds nothing.
+const MOST_TRIED: usize = 1 << 12;
 
 /// What was copied, and is to be dropped when it has been written.
 #[derive(Default)]
@@ -62,8 +67,8 @@ impl Parts {
             let mut ranges = vec![];
             space.each_vma(&mut |vma| {
                 let range = vma.from..vma.to;
-                let ours = !served.armed.within(&range).is_empty();
-                let whole = vma.is_own() && !vma.wiped && (!vma.watched || ours);
+                // Of a mapping that another userfaultfd watches the kernel refuses ours, and it stays in RAM.
+                let whole = vma.is_own() && !vma.wiped;
                 if whole && vma.readable && vma.writable && vma.anonymous > 0 && vma.name != "[stack]" {
                     ranges.push(range);
                 }
@@ -90,26 +95,82 @@ impl Parts {
     /// Of children that are known by now parts may leave too.
     fn open_new_spaces(&mut self) {
         let processes = self.threads.processes();
+        self.serve_new_programs(&processes);
         let mut state = self.shared.lock();
         state.close_dead();
         let is_there = |number: usize| state.served[number].is_some();
         self.spaces.retain(|(number, space)| is_there(*number) && processes.contains(&space.processes[0]));
         let known = |pid: i32| self.spaces.iter().any(|(_, space)| space.processes.contains(&pid));
-        let new: Vec<(usize, i32)> = processes
-            .into_iter()
-            .filter(|&pid| !known(pid))
-            .filter_map(|pid| Some((state.of(pid)?, pid)))
-            .collect();
+        let new: Vec<i32> = processes.into_iter().filter(|&pid| !known(pid)).collect();
         // Looking at it may bring pages back, which the other thread does.
         drop(state);
-        for (number, pid) in new {
+        for pid in new {
             if let Some(tid) = self.threads.parked(pid)
                 && let Ok(mut space) = Space::open(pid, tid)
+                && let Some(number) = self.number_of(pid, &space)
             {
                 space.choose(tid);
                 self.spaces.push((number, space));
             }
         }
+    }
+
+    /// The address space that a process has. Events of forks do not say whose the copies are, nor do they come in the order in which the
+    /// children are made, and to take one for another would be to drop the pages of the wrong process. So it is tried: a page that
+    /// holds nothing in the copy, and is not there in the process, is made a page of zeros, which changes nothing; if it is there
+    /// then, it is this one. Everything stands.
+    fn number_of(&self, pid: i32, space: &Space) -> Option<usize> {
+        let mut state = self.shared.lock();
+        if let Some(number) = state.of(pid) {
+            return Some(number);
+        }
+        for number in 0..state.served.len() {
+            let Some(served) = state.served[number].as_mut().filter(|served| served.pid.is_none()) else {
+                continue;
+            };
+            let is_empty = |at: &u64| served.table.find(*at).is_none() && space.is_there(*at) == Some(false);
+            let pages = served.armed.iter().flat_map(|range| range.step_by(PAGE)).take(MOST_TRIED);
+            let Some(at) = pages.into_iter().find(is_empty) else { continue };
+            let (_, made) = served.uffd.zero(&(at..at + PAGE as u64), &mut Interference::default());
+            if made.is_ok() && space.is_there(at) == Some(true) {
+                served.pid = Some(pid);
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// A process that has executed another program since, or was started for one, has an address space that nobody serves: it gets
+    /// a descriptor of its own, as the first ones did. Not one that has inherited ours.
+    fn serve_new_programs(&mut self, processes: &[i32]) {
+        for &pid in processes {
+            if self.refused.contains(&pid) || self.shared.lock().of(pid).is_some() {
+                continue;
+            }
+            let Some(tid) = self.threads.parked(pid) else { continue };
+            let Ok(mut space) = Space::open(pid, tid) else { continue };
+            let (mut inherited, mut waits) = (false, false);
+            let listed = space.each_vma(&mut |vma| {
+                inherited |= vma.watched;
+                waits |= vma.anonymous > 0;
+            });
+            // A child of `vfork` still lives in its parent's.
+            let is_same = |other: &Space| proc::share_memory(other.processes[0], pid) != Ok(false);
+            let shared = self.spaces.iter().any(|(_, other)| is_same(other));
+            if listed.is_err() || inherited || !waits || shared {
+                continue;
+            }
+            space.choose(tid);
+            match serve_too(&self.threads, &space, &self.shared) {
+                Ok(number) => self.spaces.push((number, space)),
+                Err(OtherError::Gone) => {}
+                Err(error) => {
+                    self.refused.push(pid);
+                    self.unserved.get_or_insert(error);
+                }
+            }
+        }
+        self.refused.retain(|pid| processes.contains(pid));
     }
 
     /// Chooses what leaves, copies and writes it.
@@ -131,7 +192,7 @@ impl Parts {
         let state = &mut *state;
         for &(number, block) in &batch.blocks {
             match &mut state.served[number] {
-                Some(served) => served.table.add(block),
+                Some(served) => served.table.add(block, &mut state.slots),
                 None => state.slots.give(block.slot),
             }
         }
@@ -145,20 +206,14 @@ impl Parts {
         let dropped = self.drop_ranges(&batch.drops);
         let mut state = self.shared.lock();
         state.dropping.clear();
-        for (number, range) in dropped? {
-            // Still there, so not out.
-            let state = &mut *state;
-            if let Some(served) = &mut state.served[number] {
-                served.table.forget(&range, &mut state.slots);
-            }
-        }
+        dropped?;
         state.moved.freed += batch.bytes;
         Ok(batch.bytes)
     }
 
-    /// Those that were refused.
-    fn drop_ranges(&self, drops: &[(usize, Range<u64>)]) -> Result<Vec<(usize, Range<u64>)>, OtherError> {
-        let mut refused = vec![];
+    /// Drops ranges, while nothing of the rank runs. Where the kernel refuses, what is still there is not out: a call that fails may
+    /// have dropped what lies before the mapping that it refused.
+    fn drop_ranges(&self, drops: &[(usize, Range<u64>)]) -> Result<(), OtherError> {
         for drops in drops.chunk_by(|a, b| a.0 == b.0) {
             let Some((_, space)) = self.spaces.iter().find(|(number, _)| *number == drops[0].0) else {
                 continue;
@@ -166,15 +221,23 @@ impl Parts {
             let mut session = Session::begin(&self.threads, space)?;
             for (number, range) in drops {
                 let arguments = [range.start, range.end - range.start, libc::MADV_DONTNEED as u64];
+                let mut there = vec![];
                 if session.call(libc::SYS_madvise, arguments)? != 0 {
-                    refused.push((*number, range.clone()));
+                    space.each_region(range.clone(), false, &mut |region, _| {
+                        there.push(region);
+                        Ok(())
+                    })?;
                 }
-                // Where it was refused too: it is there, and taken out of the table below before anything of the rank runs.
-                self.shared.lock().dropping.retain(|(n, r)| (n, r) != (number, range));
+                let mut state = self.shared.lock();
+                if let Some(served) = &mut state.served[*number] {
+                    there.iter().for_each(|region| served.table.is_there(region));
+                }
+                // From here on faults there are served.
+                state.dropping.retain(|(n, r)| (n, r) != (number, range));
             }
             session.park(space)?;
         }
-        Ok(refused)
+        Ok(())
     }
 }
 

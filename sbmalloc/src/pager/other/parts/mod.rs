@@ -35,11 +35,13 @@ use super::Held;
 use super::error::{OtherError, Refusal};
 use super::image::{Buffers, Image};
 use super::inject::Session;
+use super::proc;
 use super::space::Space;
 use super::stop::{Deed, Threads};
 use crate::sys::{Errno, Fd, PAGE};
 use guard::Guard;
 use serve::{Served, Shared, State};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -68,7 +70,22 @@ pub struct Parts {
     listed: Option<Instant>,
     /// Not to be made smaller before.
     rest_until: Option<Instant>,
+    /// Of memory that several processes have.
+    shares: Cell<Shares>,
+    /// Processes whose programs cannot be served, which are not asked again.
+    refused: Vec<i32>,
+    /// Why, until somebody was told.
+    unserved: Option<OtherError>,
     _not_send: PhantomData<*const ()>,
+}
+
+/// How much of what the processes have one by one they have together.
+#[derive(Debug, Clone, Copy)]
+struct Shares {
+    count: usize,
+    fraction: f64,
+    /// To be looked at again then, or when there are others.
+    until: Instant,
 }
 
 impl std::fmt::Debug for Parts {
@@ -106,6 +123,9 @@ impl Held {
                 is_held: true,
                 listed: None,
                 rest_until: None,
+                shares: Cell::new(Shares { count: 0, fraction: 1.0, until: Instant::now() }),
+                refused: vec![],
+                unserved: None,
                 _not_send: PhantomData,
             }),
             Err(refusal) => {
@@ -143,6 +163,17 @@ fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, R
         .spawn(move || theirs.serve())
         .map_err(|e| Refusal::NotInParts { pid: leader, errno: Errno::from(&e) })?;
     Ok((shared, spaces.into_iter().enumerate().collect(), server, buffers))
+}
+
+/// Serves an address space that was not there when the rank began to run in parts. Its number.
+fn serve_too(threads: &Threads, space: &Space, shared: &Shared) -> Result<usize, OtherError> {
+    let pid = space.processes[0];
+    let failed = |errno| OtherError::Rank { op: "serve the page faults of", pid, errno };
+    // The other thread serves meanwhile: the call may need pages.
+    let uffd = Uffd::agree(descriptor_of(threads, space)?).map_err(failed)?;
+    let mut state = shared.lock();
+    state.guard.hold(&uffd.0).map_err(failed)?;
+    Ok(state.add(Served::new(uffd, pid)))
 }
 
 /// Has a process make a descriptor, takes it over, and has the process close it.
@@ -329,6 +360,17 @@ impl Parts {
         Ok(())
     }
 
+    /// Why the memory of some process of the rank cannot be paged, told once: it has begun another program since the rank runs in parts.
+    pub fn unserved(&mut self) -> Option<OtherError> {
+        self.unserved.take()
+    }
+
+    /// For tests: what the kernel seems to answer at some of the calls that place pages, by errno; 0 means fewer pages than asked for.
+    #[doc(hidden)]
+    pub fn interfere(&mut self, answers: &[i32], seed: u64) {
+        self.shared.lock().interference = uffd::Interference::new(answers, seed);
+    }
+
     /// Bytes that are out.
     pub fn out(&self) -> u64 {
         self.shared.lock().out()
@@ -339,9 +381,27 @@ impl Parts {
         self.shared.lock().moved
     }
 
-    /// Private memory of all of its processes; what several of them have counts for each.
+    /// Private memory of all of its processes. What several of them have since a fork counts once, as it was when that was last looked
+    /// at, which takes a look at every page and is done no more often than it is cheap.
     pub fn resident(&self) -> u64 {
-        self.threads.processes().into_iter().map(anonymous).sum()
+        let processes = self.threads.processes();
+        let sum: u64 = processes.iter().copied().map(anonymous).sum();
+        if processes.len() < 2 || sum <= self.target {
+            return sum;
+        }
+        let mut shares = self.shares.get();
+        let now = Instant::now();
+        if shares.count != processes.len() || now >= shares.until {
+            let once: u64 = processes
+                .iter()
+                .map(|&pid| proc::share_of_anonymous(pid).unwrap_or_else(|| anonymous(pid)))
+                .sum();
+            let fraction = (once as f64 / sum as f64).min(1.0);
+            let pause = (now.elapsed() * 20).max(Duration::from_millis(20));
+            shares = Shares { count: processes.len(), fraction, until: now + pause };
+            self.shares.set(shares);
+        }
+        (sum as f64 * shares.fraction) as u64
     }
 
     /// Kills all processes of the rank.
@@ -354,18 +414,19 @@ impl Parts {
         for &deed in deeds {
             match deed {
                 Deed::Exec(pid) => {
-                    self.shared.lock().close_dead();
-                    self.spaces.retain(|(_, space)| space.processes[0] != pid);
-                }
-                Deed::Fork(parent, child) => {
+                    self.refused.retain(|refused| *refused != pid);
+                    self.listed = None;
                     let mut state = self.shared.lock();
-                    // Only if it is certain which.
-                    let mut copies: Vec<&mut Served> =
-                        state.served.iter_mut().flatten().filter(|s| s.parent == Some(parent)).collect();
-                    if let [copy] = &mut copies[..] {
-                        copy.pid = Some(child);
-                    }
-                    copies.into_iter().for_each(|copy| copy.parent = None);
+                    state.close_dead();
+                    // What it lived in before may go on in another process.
+                    state
+                        .served
+                        .iter_mut()
+                        .flatten()
+                        .filter(|s| s.pid == Some(pid))
+                        .for_each(|s| s.pid = None);
+                    drop(state);
+                    self.spaces.retain(|(_, space)| space.processes[0] != pid);
                 }
             }
         }

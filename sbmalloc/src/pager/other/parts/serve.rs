@@ -3,11 +3,40 @@
 //! The order of things. The kernel hands over faults before events, so a fault may be read before the move of the range it lies
 //! in. But from before a change of an address space until its event was read, pages placed there are refused (`EAGAIN`);
 //! so a refused fault is served only when all events were read, by what they have changed.
+//!
+//! # What the table promises
+//! **Each page that holds anything is in RAM, or in exactly one block of the table, and never leaves it but for one of these reasons:**
+//! the kernel said that it has placed this very page; or it told, by an event, that the program gave it up, unmapped it or moved it; or the address
+//! space is gone. Blocks of the same addresses may have different pages out (what was left behind when a part came back, what `mremap` put there), so
+//! nothing is ever concluded for a page from its address, its block, or what was asked for.
+//!
+//! | the kernel's answer to `UFFDIO_COPY` | what is known | what is done |
+//! |---|---|---|
+//! | so many bytes | these pages are there | they, and no others, are not out any more |
+//! | `EEXIST` | this page is there, and is what the rank sees | it is not out any more |
+//! | `EAGAIN` | an event is to be read; nothing placed | all stays out; again when it was read |
+//! | `ENOMEM` | nothing placed | all stays out; again when parts have left |
+//! | `ENOENT`, `EINVAL` for several pages | they lie in several mappings | page by page |
+//! | `ENOENT` for one | an event that says why is to be read | it stays out; if no event comes in 10 s the rank ends |
+//! | `ESRCH` | the address space is gone | so is its table |
+//! | anything else, for a page that is waited for | it cannot be put back | the rank ends, named; it never sees zeros |
+//! | anything, for what was only brought along | as above | it stays out until it is missed itself |
+//!
+//! `UFFDIO_ZEROPAGE` concerns pages that are nowhere, so no answer to it changes the table. Events are applied in the order in which they
+//! are read. `REMOVE` of ranges that we drop ourselves (`dropping`) says nothing new: nothing else of the rank runs then, and it is told from others
+//! by its range. A drop that the kernel refuses may have dropped what lies before the mapping it refused: which pages are still there
+//! is looked up, page by page, before any fault in the range is served.
+//!
+//! *Proof that nothing is lost.* A page enters the table in `Parts::leave`, written and verified to be on its way, while all threads stand
+//! and before it is dropped; from then on a fault in it waits (`is_leaving`) until the drop has been answered. It leaves only as above.
+//! The answers that carry no news leave table and memory as they were, so asking again is right. Tests: `sbmalloc/tests/parts` runs
+//! random programs (`tests/model`) and compares every byte, also with each of these answers thrown in (`whatever_the_kernel_answers`); `table` has a
+//! property test against a model of single pages.
 
 use super::choice::Choice;
 use super::guard::Guard;
 use super::table::{BLOCK, Block, Ranges, Slots, Table};
-use super::uffd::{News, Uffd};
+use super::uffd::{Interference, News, Uffd};
 use crate::checksum;
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
@@ -22,6 +51,8 @@ use std::time::{Duration, Instant};
 const WINDOW: u64 = 2 << 20;
 /// So much more than its target a rank may hold for a moment.
 const SLACK: u64 = 4 << 20;
+/// An event that was not read by then does not come.
+const MISSED: Duration = Duration::from_secs(10);
 /// So many are told apart at the same time.
 const STREAMS: usize = 16;
 /// So much may be there between two faults of one sweep.
@@ -35,10 +66,10 @@ pub(super) struct Served {
     pub armed: Ranges,
     /// Its process, if that is known.
     pub pid: Option<i32>,
-    /// Of a copy, the process it was copied from.
-    pub parent: Option<i32>,
     /// The latest stretches of faults one behind the other, the newest in front.
     streams: VecDeque<Stream>,
+    /// A page that is out and not memory, and since when.
+    missed: Option<(u64, Instant)>,
 }
 
 impl Served {
@@ -48,8 +79,20 @@ impl Served {
             table: Table::default(),
             armed: Ranges::default(),
             pid: Some(pid),
-            parent: None,
             streams: VecDeque::new(),
+            missed: None,
+        }
+    }
+
+    /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses and its event that is so for a
+    /// moment; if no event comes, what is out can never be put back.
+    fn is_patient(&mut self, at: u64) -> bool {
+        match self.missed {
+            Some((page, since)) if page == at => since.elapsed() < MISSED,
+            _ => {
+                self.missed = Some((at, Instant::now()));
+                true
+            }
         }
     }
 
@@ -129,6 +172,8 @@ pub(super) struct State {
     pub resident: u64,
     /// Beyond this much whoever waits for a page waits until parts have left.
     pub limit: u64,
+    /// Of a test.
+    pub interference: Interference,
     /// The rank is being stopped: who waits for a page inside a system call stops only when it has it.
     pub urgent: bool,
     pub failed: Option<OtherError>,
@@ -149,6 +194,7 @@ impl State {
             starved: false,
             resident: 0,
             limit: u64::MAX,
+            interference: Interference::default(),
             urgent: false,
             failed: None,
             stop: false,
@@ -180,6 +226,21 @@ impl State {
     /// Those whose process this is.
     pub fn of(&self, pid: i32) -> Option<usize> {
         self.served.iter().position(|s| s.as_ref().is_some_and(|s| s.pid == Some(pid)))
+    }
+
+    /// Another address space. Its number.
+    pub fn add(&mut self, served: Served) -> usize {
+        match self.served.iter().position(Option::is_none) {
+            // Its descriptor's number may be one that was just polled for another; nothing is read from it yet.
+            Some(free) => {
+                self.served[free] = Some(served);
+                free
+            }
+            None => {
+                self.served.push(Some(served));
+                self.served.len() - 1
+            }
+        }
     }
 
     pub fn close(&mut self, number: usize) {
@@ -356,7 +417,9 @@ impl State {
             match news {
                 News::Fault(at) if faults.contains(&at) => {}
                 News::Fault(at) => faults.push(at),
-                News::Removed(_) if !self.dropping.is_empty() => {}
+                // By our own calls: the table says already that it is out, or is told what was refused.
+                News::Removed(range)
+                    if self.dropping.iter().any(|(n, r)| *n == number && covers(r, &range)) => {}
                 News::Removed(range) => served.table.forget(&range, &mut self.slots),
                 News::Unmapped(range) => {
                     served.table.forget(&range, &mut self.slots);
@@ -372,17 +435,12 @@ impl State {
                         table: served.table.copy(&mut self.slots),
                         armed: served.armed.clone(),
                         pid: None,
-                        parent: served.pid,
                         ..Served::new(uffd, 0)
                     };
                     if let Err(e) = self.guard.hold(&copy.uffd.0) {
                         self.failed.get_or_insert(self.image.failed("guard", None, e));
                     }
-                    match self.served.iter().position(Option::is_none) {
-                        // Its descriptor's number may be one that was just polled for another; nothing is read from it yet.
-                        Some(free) => self.served[free] = Some(copy),
-                        None => self.served.push(Some(copy)),
-                    }
+                    self.add(copy);
                 }
             }
         }
@@ -406,7 +464,7 @@ impl State {
         let mut end = served.table.first_out(&(at..end)).unwrap_or(end);
         let mut next = at;
         while next < end {
-            match served.uffd.zero(&(next..end)) {
+            match served.uffd.zero(&(next..end), &mut self.interference) {
                 (done, Ok(())) if done > 0 => next += done,
                 (_, Err(Errno(libc::EEXIST))) => next += page,
                 (_, Err(Errno(libc::EAGAIN))) if next == at => return Outcome::Again,
@@ -453,7 +511,6 @@ impl State {
                 _ => break,
             }
         }
-        let Some(served) = &mut self.served[number] else { return Ok(Outcome::Gone) };
         let offset = u64::from(first.slot) * BLOCK;
         let len = blocks.len() as u64 * BLOCK;
         buffer.read(&self.image, offset, len).map_err(|(at, e)| self.image.failed("read", Some(at), e))?;
@@ -464,48 +521,74 @@ impl State {
                 return Err(self.image.damaged(offset + bytes.start));
             }
         }
-        let whole = blocks.iter().all(|block| block.out == u16::MAX);
-        let stretches: Vec<Range<u64>> = if whole {
-            std::iter::once(0..len).collect()
-        } else {
-            (0..).zip(&blocks).flat_map(|(i, block)| stretches(block.out, i * BLOCK)).collect()
-        };
-        for stretch in stretches {
-            let (mut from, mut most) = (stretch.start, u64::MAX);
-            while from < stretch.end {
-                let to = stretch.end.min(from.saturating_add(most));
-                let (done, result) = served.uffd.copy(first.at + from, buffer.bytes(from..to));
-                from += done;
-                self.moved.filled += done;
-                self.resident += done;
-                let outcome = match result {
-                    Ok(()) => continue,
-                    Err(Errno(libc::EAGAIN)) => Outcome::Again,
-                    Err(Errno(libc::ENOMEM)) => Outcome::Starved,
-                    Err(Errno(libc::ESRCH)) => Outcome::Gone,
-                    // Only what lies in one mapping is filled at once.
-                    Err(Errno(libc::ENOENT)) if to > from + PAGE as u64 => {
-                        most = PAGE as u64;
-                        continue;
-                    }
-                    // Not memory any more, of which an event will tell.
-                    Err(_) => {
-                        from += PAGE as u64;
-                        continue;
-                    }
+        for (i, block) in (0..).zip(&blocks) {
+            for pages in stretches(block.out, 0) {
+                let bytes = i * BLOCK + pages.start..i * BLOCK + pages.end;
+                let answer = self.place(number, block, &pages, buffer.bytes(bytes));
+                let Some(served) = &mut self.served[number] else { return Ok(Outcome::Gone) };
+                let Err(errno) = answer else { continue };
+                if errno == Errno(libc::ESRCH) {
+                    return Ok(Outcome::Gone);
+                }
+                if served.table.find(at).is_none() {
+                    // What follows was only brought along: it stays out until it is missed itself.
+                    self.is_there(number, at, first.at..block.at + BLOCK);
+                    return Ok(Outcome::Served);
+                }
+                return match errno.0 {
+                    libc::ENOMEM => Ok(Outcome::Starved),
+                    libc::EAGAIN => Ok(Outcome::Again),
+                    // An event that tells why is still to be read.
+                    libc::ENOENT if served.is_patient(at) => Ok(Outcome::Again),
+                    _ => Err(OtherError::Rank {
+                        op: "put back a page of",
+                        pid: served.pid.unwrap_or_default(),
+                        errno,
+                    }),
                 };
-                // What was placed is the rank's again, which may change it.
-                served.table.forget(&(first.at..first.at + from), &mut self.slots);
-                return Ok(outcome);
             }
         }
-        blocks.iter().for_each(|block| served.table.returned(block));
-        let _ = served.uffd.wake(&(at..at + PAGE as u64));
-        served.brought(first.at + len);
-        for granule in granules(&(first.at..first.at + len)) {
-            self.choice.came((number, granule));
-        }
+        self.is_there(number, at, first.at..first.at + len);
         Ok(Outcome::Served)
+    }
+
+    /// Lets go on who waits for a page, which was brought with the range in which it lies.
+    fn is_there(&mut self, number: usize, at: u64, range: Range<u64>) {
+        if let Some(served) = &mut self.served[number] {
+            let _ = served.uffd.wake(&(at..at + PAGE as u64));
+            served.brought(range.end);
+        }
+        granules(&range).for_each(|granule| self.choice.came((number, granule)));
+    }
+
+    /// Puts adjacent pages of a block back; `pages` in bytes from its start. What the kernel says it has placed is out no more, and
+    /// nothing else: see the table above.
+    fn place(&mut self, number: usize, block: &Block, pages: &Range<u64>, bytes: &[u8]) -> Result<(), Errno> {
+        let page = PAGE as u64;
+        let (mut from, mut most) = (pages.start, u64::MAX);
+        while from < pages.end {
+            let Some(served) = &mut self.served[number] else { return Err(Errno(libc::ESRCH)) };
+            let to = pages.end.min(from.saturating_add(most));
+            let piece = (from - pages.start) as usize..(to - pages.start) as usize;
+            let (done, result) = served.uffd.copy(block.at + from, &bytes[piece], &mut self.interference);
+            let there = match result {
+                Ok(()) => done,
+                // Somebody put it there: it is what the rank sees.
+                Err(Errno(libc::EEXIST)) => page,
+                // Only what lies in one mapping is filled at once.
+                Err(Errno(libc::ENOENT | libc::EINVAL)) if to > from + page => {
+                    most = page;
+                    continue;
+                }
+                Err(errno) => return Err(errno),
+            };
+            let set = (from / page..(from + there) / page).fold(0, |set, i| set | 1 << i);
+            served.table.placed(block, set);
+            from += there;
+            self.moved.filled += done;
+            self.resident += done;
+        }
+        Ok(())
     }
 }
 
@@ -520,6 +603,10 @@ fn stretches(pages: u16, base: u64) -> Vec<Range<u64>> {
         }
     }
     list
+}
+
+fn covers(range: &Range<u64>, part: &Range<u64>) -> bool {
+    range.start <= part.start && part.end <= range.end
 }
 
 /// The granules in which a range lies.

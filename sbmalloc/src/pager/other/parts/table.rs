@@ -5,6 +5,7 @@
 //! `mremap` may move them anywhere, and in pieces, so that they may overlap: then no page is out in two of them.
 
 use crate::sys::PAGE;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -156,17 +157,35 @@ impl Table {
         found
     }
 
-    /// Adds a block; its slot is the table's from now on.
-    pub fn add(&mut self, block: Block) {
-        self.pages += u64::from(block.out.count_ones());
-        self.blocks.insert((block.at, block.slot), (block.out, block.sum));
+    /// Adds a block; its slot is the table's from now on. Parts of a block that were moved one after the other may meet again: then
+    /// they are one.
+    pub fn add(&mut self, block: Block, slots: &mut Slots) {
+        match self.blocks.entry((block.at, block.slot)) {
+            Entry::Vacant(free) => {
+                free.insert((block.out, block.sum));
+                self.pages += u64::from(block.out.count_ones());
+            }
+            Entry::Occupied(mut known) => {
+                let (out, _) = known.get_mut();
+                self.pages += u64::from((block.out & !*out).count_ones());
+                *out |= block.out;
+                slots.give(block.slot);
+            }
+        }
     }
 
-    /// All of a block is back.
-    pub fn returned(&mut self, block: &Block) {
+    /// These pages of a block are there again. It stays known, for when it leaves as it was.
+    pub fn placed(&mut self, block: &Block, pages: Pages) {
         if let Some((out, _)) = self.blocks.get_mut(&(block.at, block.slot)) {
-            self.pages -= u64::from(out.count_ones());
-            *out = 0;
+            self.pages -= u64::from((*out & pages).count_ones());
+            *out &= !pages;
+        }
+    }
+
+    /// What is in the range was not dropped after all.
+    pub fn is_there(&mut self, range: &Range<u64>) {
+        for block in self.overlapping(range) {
+            self.placed(&block, block.within(range));
         }
     }
 
@@ -182,7 +201,7 @@ impl Table {
             self.remove(&block);
             match block.out & !block.within(range) {
                 0 => slots.give(block.slot),
-                out => self.add(Block { out, ..block }),
+                out => self.add(Block { out, ..block }, slots),
             }
         }
     }
@@ -197,7 +216,7 @@ impl Table {
             self.remove(&block);
             if stays != 0 {
                 slots.share(block.slot);
-                self.add(Block { out: stays, ..block });
+                self.add(Block { out: stays, ..block }, slots);
             }
             match inside {
                 0 => slots.give(block.slot),
@@ -206,7 +225,7 @@ impl Table {
         }
         // Nothing that was there before is there now.
         self.forget(&(to..to + len), slots);
-        moved.into_iter().for_each(|block| self.add(block));
+        moved.into_iter().for_each(|block| self.add(block, slots));
     }
 
     /// That of a copy of the address space.
@@ -273,7 +292,8 @@ mod tests {
     fn filled(slots: &mut Slots, count: u64) -> Table {
         let mut table = Table::default();
         for i in 0..count {
-            table.add(Block { at: BLOCK * (10 + i), slot: slots.take(), out: ALL, sum: i.into() });
+            let slot = slots.take();
+            table.add(Block { at: BLOCK * (10 + i), slot, out: ALL, sum: i.into() }, slots);
         }
         table
     }
@@ -339,10 +359,141 @@ mod tests {
         let mut table = filled(&mut slots, 1);
         let at = 10 * BLOCK;
         assert_eq!(table.take_clean(at, &mut slots), None, "it is out");
-        table.returned(&table.find(at).expect("out"));
+        let block = table.find(at).expect("out");
+        table.placed(&block, 0x00ff);
+        assert_eq!(
+            (table.pages(), table.find(at), table.take_clean(at, &mut slots)),
+            (8, None, None),
+            "half of it"
+        );
+        assert_eq!(table.find(at + 8 * P).map(|b| b.out), Some(0xff00));
+        table.placed(&block, ALL);
         assert_eq!((table.pages(), table.find(at)), (0, None));
         assert_eq!(table.take_clean(at, &mut slots).map(|b| b.slot), Some(0));
         assert_eq!(slots.take(), 1);
+    }
+
+    #[test]
+    fn halves_of_a_block_that_move_one_after_the_other_are_both_there() {
+        let mut slots = Slots::default();
+        let mut table = filled(&mut slots, 1);
+        let (from, to) = (10 * BLOCK, 50 * BLOCK);
+        table.shift(from, to, BLOCK / 2, &mut slots);
+        table.shift(from + BLOCK / 2, to + BLOCK / 2, BLOCK / 2, &mut slots);
+        assert_eq!((table.pages(), table.find(to).map(|b| b.out)), (16, Some(ALL)));
+        table.clear(&mut slots);
+        assert_eq!(slots.take(), 0, "the slot has no users left");
+    }
+
+    /// Two blocks of the same addresses, each with other pages out: what is placed of one says nothing about the other.
+    #[test]
+    fn what_is_placed_of_a_block_is_not_of_another() {
+        let mut slots = Slots::default();
+        let mut table = Table::default();
+        let at = 10 * BLOCK;
+        let low = Block { at, slot: slots.take(), out: 0x00ff, sum: 1 };
+        let high = Block { at, slot: slots.take(), out: 0xff00, sum: 2 };
+        table.add(low, &mut slots);
+        table.add(high, &mut slots);
+        table.placed(&low, ALL);
+        assert_eq!((table.pages(), table.find(at + 9 * P), table.find(at)), (8, Some(high), None));
+    }
+
+    /// Against a model that knows for each page which page of which slot it is.
+    mod model {
+        use super::*;
+        use proptest::prelude::*;
+        use std::collections::HashMap;
+
+        /// Far from zero, so that no block begins before it.
+        const BASE: u64 = 1000 * BLOCK;
+
+        #[derive(Debug, Clone)]
+        enum Op {
+            Leave(u64, Pages),
+            Place(u64, Pages),
+            Forget(u64, u64),
+            Shift(u64, u64, u64),
+            Clean(u64),
+        }
+
+        fn op() -> impl Strategy<Value = Op> {
+            // Three blocks of pages, so that everything meets.
+            let page = 0..48u64;
+            prop_oneof![
+                (0..3u64, any::<Pages>()).prop_map(|(b, p)| Op::Leave(b, p)),
+                (page.clone(), any::<Pages>()).prop_map(|(at, p)| Op::Place(at, p)),
+                (page.clone(), 1..20u64).prop_map(|(at, n)| Op::Forget(at, n)),
+                (page.clone(), page, 1..20u64).prop_map(|(a, b, n)| Op::Shift(a, b, n)),
+                (0..3u64).prop_map(Op::Clean),
+            ]
+        }
+
+        proptest! {
+            #[test]
+            fn each_page_is_where_it_should_be(ops in proptest::collection::vec(op(), 1..60)) {
+                let (mut slots, mut table) = (Slots::default(), Table::default());
+                let mut model: HashMap<u64, (u32, u64)> = HashMap::new();
+                for op in ops {
+                    match op {
+                        Op::Leave(block, pages) => {
+                            // As when a block leaves: only what is there does.
+                            let at = BASE + block * BLOCK;
+                            let there = (0..PAGES).filter(|i| pages & 1 << i != 0 && !model.contains_key(&(at + i * P)));
+                            let out = there.fold(0, |out: Pages, i| out | 1 << i);
+                            if out == 0 {
+                                continue;
+                            }
+                            let slot = table.take_clean(at, &mut slots).map_or_else(|| slots.take(), |b| b.slot);
+                            table.add(Block { at, slot, out, sum: 0 }, &mut slots);
+                            (0..PAGES).filter(|i| out & 1 << i != 0).for_each(|i| {
+                                model.insert(at + i * P, (slot, i));
+                            });
+                        }
+                        Op::Place(page, pages) => {
+                            let Some(block) = table.find(BASE + page * P) else { continue };
+                            table.placed(&block, pages);
+                            (0..PAGES).filter(|i| block.out & pages & 1 << i != 0).for_each(|i| {
+                                model.remove(&(block.at + i * P));
+                            });
+                        }
+                        Op::Forget(page, count) => {
+                            table.forget(&(BASE + page * P..BASE + (page + count) * P), &mut slots);
+                            (page..page + count).for_each(|page| {
+                                model.remove(&(BASE + page * P));
+                            });
+                        }
+                        Op::Shift(from, to, count) => {
+                            if from < to + count && to < from + count {
+                                continue; // the kernel moves nothing onto itself
+                            }
+                            let (from, to) = (BASE + from * P, BASE + to * P);
+                            table.shift(from, to, count * P, &mut slots);
+                            for i in 0..count {
+                                match model.remove(&(from + i * P)) {
+                                    Some(place) => model.insert(to + i * P, place),
+                                    None => model.remove(&(to + i * P)),
+                                };
+                            }
+                        }
+                        Op::Clean(block) => {
+                            if let Some(clean) = table.take_clean(BASE + block * BLOCK, &mut slots) {
+                                prop_assert!(model.values().all(|(slot, _)| *slot != clean.slot), "it is in use");
+                                slots.give(clean.slot);
+                            }
+                        }
+                    }
+                    prop_assert_eq!(table.pages(), model.len() as u64);
+                    for page in 0..80 {
+                        let at = BASE + page * P;
+                        let found = table.find(at).map(|b| (b.slot, (at - b.at) / P));
+                        prop_assert_eq!(found, model.get(&at).copied(), "page {}", page);
+                    }
+                }
+                table.clear(&mut slots);
+                prop_assert!(slots.users.iter().all(|&users| users == 0));
+            }
+        }
     }
 
     #[test]

@@ -31,6 +31,35 @@ pub(super) enum News {
     Unmapped(Range<u64>),
 }
 
+/// Answers that a test makes the kernel seem to give when pages are to be placed: now an error, now fewer pages than were asked for (0).
+#[derive(Debug, Default)]
+pub(super) struct Interference {
+    answers: Vec<i32>,
+    draws: u64,
+}
+
+impl Interference {
+    pub fn new(answers: &[i32], seed: u64) -> Self {
+        Self { answers: answers.to_vec(), draws: seed | 1 }
+    }
+
+    /// The bytes to be placed of so many, or why none.
+    fn answer(&mut self, len: u64) -> Result<u64, Errno> {
+        if self.answers.is_empty() {
+            return Ok(len);
+        }
+        self.draws ^= self.draws << 13;
+        self.draws ^= self.draws >> 7;
+        self.draws ^= self.draws << 17;
+        let page = crate::sys::PAGE as u64;
+        match self.answers[(self.draws >> 20) as usize % self.answers.len()] {
+            _ if !(self.draws >> 40).is_multiple_of(3) => Ok(len),
+            0 => Ok(((self.draws >> 8) % (len / page) + 1) * page),
+            errno => Err(Errno(errno)),
+        }
+    }
+}
+
 pub(super) struct Uffd(pub Fd);
 
 impl std::fmt::Debug for Uffd {
@@ -58,15 +87,22 @@ impl Uffd {
     }
 
     /// Makes missing pages from `bytes`, and wakes who waits for them. The bytes that were placed, and why not all.
-    pub fn copy(&self, to: u64, bytes: &[u8]) -> (u64, Result<(), Errno>) {
-        let mut arguments = [to, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0];
+    pub fn copy(&self, to: u64, bytes: &[u8], interference: &mut Interference) -> (u64, Result<(), Errno>) {
+        let len = match interference.answer(bytes.len() as u64) {
+            Ok(len) => len,
+            Err(errno) => return (0, Err(errno)),
+        };
+        let mut arguments = [to, bytes.as_ptr() as u64, len, 0, 0];
         let result = ioctl(&self.0, COPY, &mut arguments);
-        placed(arguments[4], bytes.len() as u64, result)
+        placed(arguments[4], len, result)
     }
 
     /// The same with zeros.
-    pub fn zero(&self, range: &Range<u64>) -> (u64, Result<(), Errno>) {
-        let len = range.end - range.start;
+    pub fn zero(&self, range: &Range<u64>, interference: &mut Interference) -> (u64, Result<(), Errno>) {
+        let len = match interference.answer(range.end - range.start) {
+            Ok(len) => len,
+            Err(errno) => return (0, Err(errno)),
+        };
         let mut arguments = [range.start, len, 0, 0];
         let result = ioctl(&self.0, ZEROPAGE, &mut arguments);
         placed(arguments[3], len, result)
@@ -75,7 +111,7 @@ impl Uffd {
     /// Whether the address space is still there.
     pub fn is_alive(&self) -> bool {
         // A place where nothing is ever mapped.
-        let (_, result) = self.zero(&(0..crate::sys::PAGE as u64));
+        let (_, result) = self.zero(&(0..crate::sys::PAGE as u64), &mut Interference::default());
         result != Err(Errno(libc::ESRCH))
     }
 

@@ -7,8 +7,6 @@ use super::*;
 pub(in super::super) enum Deed {
     /// It runs another program now; its process.
     Exec(i32),
-    /// It made a child, which has its own copy of the memory: parent, child.
-    Fork(i32, i32),
 }
 
 impl Threads {
@@ -59,15 +57,6 @@ impl Threads {
 
     fn mind_one(&mut self, tid: i32, news: News, deeds: &mut Vec<Deed>) -> Result<(), Refusal> {
         let event = if let News::Stopped(status) = news { status >> 8 } else { 0 };
-        if matches!(event, libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE)
-            && let Ok(child) = ptrace::event_message(tid)
-        {
-            let process = |tid| Status::of(tid).map(|status| status.tgid).unwrap_or(tid);
-            let (parent, child) = (process(tid), process(child));
-            if parent != child && proc::share_memory(parent, child) == Ok(false) {
-                deeds.push(Deed::Fork(parent, child));
-            }
-        }
         self.note(tid, news)?;
         if event == libc::PTRACE_EVENT_EXEC {
             deeds.push(Deed::Exec(tid));
@@ -92,7 +81,8 @@ impl Threads {
             // One that has ended meanwhile will be heard of.
             let _ = ptrace::interrupt(tracee.tid);
         }
-        let deadline = Instant::now() + patience;
+        let begun = Instant::now();
+        let deadline = begun + patience;
         let mut pause = Pause::new();
         loop {
             if self.list.iter().all(|t| t.state != State::Running) {
@@ -111,9 +101,11 @@ impl Threads {
                 pause = Pause::new();
                 continue;
             }
-            self.forget_dead_leaders();
-            if Instant::now() > deadline {
-                let slow = self.list.iter().find(|t| t.state == State::Running).map_or(0, |t| t.tid);
+            self.forget_the_dead();
+            let now = Instant::now();
+            let slow = self.list.iter().find(|t| t.state == State::Running).map_or(0, |t| t.tid);
+            // A parent in vfork stops only when its child, which stands by now, has gone on to become another program.
+            if now > deadline || now > begun + SLOW && self.is_in_vfork(slow) {
                 self.go_on();
                 return Err(Refusal::Busy { tid: slow });
             }
