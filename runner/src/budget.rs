@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Memory, Options};
+use crate::display::units::Bytes;
 
 /// Limits from here on mean none: v1 writes the largest page-aligned `i64`.
 const NO_LIMIT: u64 = 1 << 62;
@@ -41,6 +42,30 @@ pub enum BudgetError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// So little that a unit is missing.
+    #[error(
+        "--memory: {bytes} bytes are less than 1 MiB for each of the {computing} ranks that compute at a time; a number without a unit \
+             means bytes: write {bytes}M for MiB, {bytes}G for GiB"
+    )]
+    TooLittle {
+        /// The budget.
+        bytes: u64,
+        /// Ranks that compute at the same time.
+        computing: u32,
+    },
+    /// The processes themselves do not fit.
+    #[error("{alive} processes take at least {} beside the budget, and {source_text} allows {}: fewer ranks (-np), or \
+             more memory", Bytes(*fixed), Bytes(*there))]
+    NoRoom {
+        /// Ranks that live at the same time.
+        alive: u32,
+        /// What they take at least.
+        fixed: u64,
+        /// What there is.
+        there: u64,
+        /// What says so.
+        source_text: String,
     },
     /// There is none left.
     #[error("no memory is left ({source_text}); name an amount with --memory")]
@@ -84,6 +109,44 @@ pub fn budget(options: &Options, available: &Available, independent: bool) -> Re
         return Err(BudgetError::NoneLeft { source_text: available.source.clone() });
     }
     Ok(Budget { bytes, source: format!("{}% of what {} allows", 100.0 * share, available.source) })
+}
+
+/// A budget of less for each rank that computes is a mistake of units.
+const LEAST: u64 = 1 << 20;
+/// What an idle rank and the master hold beside the budget, at least: text that is not shared, stacks, page tables.
+const RANK: u64 = 200 << 10;
+const MASTER: u64 = 8 << 20;
+
+/// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute, at the same time; and what is to be said
+/// if it may turn out not to be there.
+///
+/// # Errors
+/// [`BudgetError::TooLittle`], [`BudgetError::NoRoom`].
+pub fn check(
+    bytes: u64,
+    alive: u32,
+    computing: u32,
+    available: &Available,
+) -> Result<Option<String>, BudgetError> {
+    if bytes / u64::from(computing.max(1)) < LEAST {
+        return Err(BudgetError::TooLittle { bytes, computing });
+    }
+    let fixed = MASTER + RANK * u64::from(alive);
+    let (there, source) = (available.bytes, &available.source);
+    if fixed > there {
+        return Err(BudgetError::NoRoom { alive, fixed, there, source_text: source.clone() });
+    }
+    let most = bytes.saturating_add(fixed);
+    Ok((most > there).then(|| {
+        format!(
+            "a budget of {} and about {} for {alive} processes are more than the {} that {source} allows: if ranks use all of it the \
+             kernel may kill them; --memory {}M would fit",
+            Bytes(bytes),
+            Bytes(fixed),
+            Bytes(there),
+            ((there - fixed) >> 20).max(1)
+        )
+    }))
 }
 
 /// [`available`] of the system whose root directory is `root`.
@@ -392,5 +455,23 @@ mod tests {
     #[test]
     fn this_machine_has_memory() {
         assert!(available().unwrap().bytes > 0);
+    }
+
+    #[test]
+    fn a_budget_that_cannot_be_is_said() {
+        let there = Available { bytes: 256 << 20, source: "memory.max".into() };
+        let check = |bytes, alive, computing| check(bytes, alive, computing, &there);
+        assert_eq!(check(100 << 20, 16, 2).expect("it fits"), None);
+        let warning = check(240 << 20, 256, 2).expect("it may do").expect("it may not");
+        assert!(
+            warning.contains("240.0 MiB") && warning.contains("256.0 MiB") && warning.contains("memory.max"),
+            "{warning}"
+        );
+        assert!(check(500 << 30, 1, 1).expect("it may do").is_some());
+        let error = check(1024, 2, 2).expect_err("a unit is missing").to_string();
+        assert!(error.contains("1024M") && error.contains("without a unit"), "{error}");
+        let error = check(10 << 20, 4000, 2).expect_err("too many processes").to_string();
+        assert!(error.contains("4000 processes") && error.contains("-np"), "{error}");
+        assert!(check(10 << 20, 256, 2).is_ok(), "a small budget for each resident rank is enough");
     }
 }

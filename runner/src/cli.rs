@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use crate::exit;
@@ -93,7 +94,7 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = OutputKind::Human)]
     pub output: OutputKind,
 
-    /// Write what the job did to FILE as JSON
+    /// Write what the job did to FILE as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 
@@ -266,8 +267,29 @@ impl Options {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let argv = argv.into_iter().map(Into::into).collect();
-        let mut options = Self::try_parse_from(mark_program(argv)).map_err(CliError)?;
+        let argv: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+        let marked = mark_program(argv.clone());
+        // Of what clap takes for several options in one, those that end in help.
+        let is_mixed = |text: &&OsString| {
+            let bytes = text.as_encoded_bytes();
+            bytes.len() > 2 && (bytes.starts_with(b"-h") || bytes.starts_with(b"-V"))
+        };
+        let before_program = || marked.iter().skip(1).take_while(|text| *text != "--");
+        if let Some(text) = before_program().find(is_mixed) {
+            let what = format!(
+                "'{}' is no option of bdrun, which runs jobs on this machine only; for help: -h or --help\n",
+                text.to_string_lossy()
+            );
+            return Err(CliError(Self::command().error(ErrorKind::UnknownArgument, what)));
+        }
+        let is_marked_by_user = before_program().count() + 1 < argv.len() && marked.len() == argv.len();
+        let mut options = Self::try_parse_from(marked).map_err(CliError)?;
+        let inner = options.command.get(1..options.command.len() - 1).unwrap_or_default();
+        if !is_marked_by_user && inner.iter().any(|argument| argument == ":") {
+            let what = "':' between programs (MPMD): bdrun starts one program on all ranks; start a script that chooses by \
+                        $BDRUN_RANK. If ':' is an argument of the program, write -- in front of the program\n";
+            return Err(CliError(Self::command().error(ErrorKind::ArgumentConflict, what)));
+        }
         options.np = options.given_np.unwrap_or(1);
         Ok(options)
     }

@@ -174,21 +174,50 @@ pub enum StatsError {
     },
 }
 
+/// Instead of a path.
+const STDOUT: &str = "-";
+
+/// Where the file is made before it takes its place.
+fn aside(path: &Path) -> PathBuf {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}.tmp", std::process::id()));
+    PathBuf::from(aside)
+}
+
 impl Stats {
-    /// Writes the object as indented JSON to `path`: aside, in the same directory, then renamed over it.
+    /// Writes the object as indented JSON to `path`: aside, in the same directory, then renamed over it. `-` is standard output.
     ///
     /// # Errors
     /// [`StatsError::Io`] with the path at fault; nothing is left behind then, and an older file stays as it was.
     pub fn write(&self, path: &Path) -> Result<(), StatsError> {
-        let mut aside = path.as_os_str().to_owned();
-        aside.push(format!(".{}.tmp", std::process::id()));
-        let aside = PathBuf::from(aside);
+        if path == Path::new(STDOUT) {
+            let written = serde_json::to_string_pretty(self)
+                .map_err(io::Error::from)
+                .and_then(|text| writeln!(io::stdout().lock(), "{text}"));
+            return written.map_err(|source| StatsError::Io { path: path.to_owned(), source });
+        }
+        let aside = aside(path);
         let written = self.write_to(&aside).and_then(|()| std::fs::rename(&aside, path));
         written.map_err(|source| {
             // Best effort: the error to report is the first one.
             let _ = std::fs::remove_file(&aside);
             StatsError::Io { path: path.to_owned(), source }
         })
+    }
+
+    /// Whether [`Stats::write`] will be able to, as far as can be known before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(path: &Path) -> Result<(), StatsError> {
+        if path == Path::new(STDOUT) {
+            return Ok(());
+        }
+        let aside = aside(path);
+        let is_directory = path.is_dir().then(|| io::Error::from(io::ErrorKind::IsADirectory));
+        let made = is_directory.map_or_else(|| File::create_new(&aside).map(drop), Err);
+        made.and_then(|()| std::fs::remove_file(&aside))
+            .map_err(|source| StatsError::Io { path: path.to_owned(), source })
     }
 
     /// Writes the object to a new file and makes it durable, so that the rename never exposes an empty file.

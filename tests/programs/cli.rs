@@ -19,6 +19,59 @@ fn the_number_of_ranks_in_every_form() {
 }
 
 #[test]
+fn a_colon_behind_two_dashes_is_the_programs() {
+    let _machine = beside_others();
+    let outcome = bdrun_args(["--", "sh", "-c", "echo $#", "sh", "a", ":", "b"]).succeed();
+    assert_eq!(outcome.stdout, "3\n");
+}
+
+/// What is to be written at the end is looked at before anything runs.
+#[test]
+fn statistics_that_cannot_be_written_are_said_first() {
+    let _machine = beside_others();
+    let dir = Directory::new("stats-first");
+    let ran = dir.path().join("ran");
+    let touch = format!("touch {}", ran.display());
+    let run = |file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
+        crate::common::limited(command.args(["--stats", file, "sh", "-c", &touch]), LIMIT)
+    };
+    for file in ["/nowhere/x", dir.path().to_str().expect("UTF-8")] {
+        let output = run(file);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(120), "{said}");
+        assert!(said.contains("--stats") && said.contains(file), "{said}");
+        assert!(!ran.exists(), "nothing ran");
+    }
+    let output = run("-");
+    let stats: Stats = serde_json::from_slice(&output.stdout).expect("the object, on standard output");
+    assert!(stats.status == "ok" && ran.exists());
+    assert_eq!(std::fs::read_dir(dir.path()).expect("list").count(), 1, "nothing is left behind");
+}
+
+/// Sizes without a unit are bytes, and what the machine does not have is said.
+#[test]
+fn a_budget_that_cannot_be_meant_is_said() {
+    let _machine = beside_others();
+    bdrun("-np 2 --memory 1024 hello").run().failed_with(120, &["1024M", "without a unit"]);
+    let outcome = bdrun("-np 2 --memory 5000G hello").succeed();
+    assert!(outcome.stderr.contains("the kernel may kill them"), "{outcome:?}");
+}
+
+/// When memory runs out the kernel takes a rank, and bdrun says which.
+#[test]
+fn ranks_go_before_the_master_when_memory_runs_out() {
+    let _machine = beside_others();
+    let own: i32 =
+        std::fs::read_to_string("/proc/self/oom_score_adj").expect("own").trim().parse().expect("number");
+    for preload in ["never", "always"] {
+        let outcome = bdrun_args(["--preload", preload, "cat", "/proc/self/oom_score_adj"]).succeed();
+        let score: i32 = outcome.stdout.trim().parse().expect("a number");
+        assert!(score > own || own == 1000, "{score} of a rank, {own} of the master");
+    }
+}
+
+#[test]
 fn a_wrong_command_line_is_118_and_says_what_is_wrong() {
     let _machine = beside_others();
     for (args, word) in [
@@ -34,6 +87,8 @@ fn a_wrong_command_line_is_118_and_says_what_is_wrong() {
         ("--resident 0 hello", "--resident"),
         ("--timeout soon hello", "1h30m"),
         ("--env =x hello", "needs a name"),
+        ("-np 2 -hosts a,b hello", "-hosts"),
+        ("-np 1 hello : -np 2 hello", "MPMD"),
         ("--output loud hello", "json"),
     ] {
         let outcome = bdrun(args).run();

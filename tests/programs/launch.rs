@@ -47,6 +47,22 @@ fn one_rank_for_each_line() {
     );
 }
 
+/// Names that are no column, most of them misspelt, do not become arguments.
+#[test]
+fn a_placeholder_that_names_no_column_is_an_error() {
+    let _machine = beside_others();
+    let dir = Directory::new("no-column");
+    let parts = write(&dir, "parts.tsv", "\u{feff}path\tbytes\n/etc/hostname\t1\n");
+    let with = |args: &[&str]| bdrun_args(["--parts", &parts, "--header"].iter().chain(args));
+    with(&["wc", "-c", "{paht}"]).run().failed_with(118, &["{paht}", "{path}", "'bytes'", "{{paht}}"]);
+    // The whole line is the name of the only column.
+    with(&["--colsep", ",", "wc", "-c", "{path}"]).run().failed_with(118, &["{path}", "--colsep"]);
+    with(&["wc", "-c", "{pth/}"]).run().failed_with(118, &["{path}"]);
+    let outcome =
+        with(&["sh", "-c", SHOW, "sh", "{path}", "{{paht}}", "{print $1}", "{a:1}", "{2,3}"]).succeed();
+    assert_eq!(outcome.stdout, "</etc/hostname><{paht}><{print $1}><{a:1}><{2,3}>\n");
+}
+
 #[test]
 fn the_list_may_come_through_standard_input() {
     let _machine = beside_others();

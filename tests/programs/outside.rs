@@ -326,3 +326,59 @@ fn partitions_that_do_not_fit() {
         assert!(stats.evictions > 0, "{stats:?}");
     }
 }
+
+/// Handles what it is sent, and computes for a while.
+const HANDLES_USR: &str = "
+import signal, sys, time
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, lambda *_: None)
+print('ready', sys.argv[1], flush=True)
+memory = bytearray(60 << 20)
+for at in range(0, len(memory), 4096):
+    memory[at] = 1
+x = 0
+while time.process_time() < 1.5:
+    x += sum(memory[at] for at in range(0, len(memory), 65536))
+print('ok', sys.argv[1], flush=True)
+";
+
+/// Batch systems send them as a matter of course; who is held or out gets them when it goes on, and nobody is killed.
+#[test]
+fn user_signals_to_bdrun_kill_nobody_who_is_held_or_out() {
+    let _machine = alone();
+    let args =
+        ["-np", "2", "--processors", "2", "--memory", "100M", "--preload", "never", "--", "python3", "-c"];
+    let job = bdrun_args(args.into_iter().chain([HANDLES_USR, "{rank}"])).within(4 * SOON).start();
+    job.wait_for_output("ready 0");
+    job.wait_for_output("ready 1");
+    // Only one of them fits: by now the other stands still, or is out.
+    std::thread::sleep(Duration::from_millis(700));
+    for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGUSR2, libc::SIGCONT] {
+        job.signal(signal);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("ok 0") && outcome.stdout.contains("ok 1"), "{outcome:?}");
+    let stats = outcome.stats();
+    assert!(stats.evictions > 0 || stats.measured.as_ref().is_some_and(|m| m.out_bytes > 0), "{stats:?}");
+}
+
+/// A rank that was killed for its size has failed once.
+#[test]
+fn a_rank_over_its_limit_counts_once() {
+    let _machine = alone();
+    let program = "
+import sys, time
+memory = bytearray((80 if sys.argv[1] == '1' else 5) << 20)
+for at in range(0, len(memory), 4096):
+    memory[at] = 1
+time.sleep(1)
+print('ok', sys.argv[1], flush=True)
+";
+    let args = ["-np", "3", "--memory", "2G", "--rank-memory", "40M", "--keep-going", "--preload", "never"];
+    let outcome = bdrun_args(args.into_iter().chain(["--", "python3", "-c", program, "{rank}"])).run();
+    outcome.failed_with(123, &["rank 1", "memory limit exceeded"]);
+    assert!(!outcome.stderr.contains("ranks failed"), "{outcome:?}");
+    assert!(outcome.stdout.contains("ok 0") && outcome.stdout.contains("ok 2"), "{outcome:?}");
+}

@@ -28,6 +28,9 @@ impl Job<'_> {
 
     /// A rank has failed: so does the job, unless the others are to go on.
     pub(super) fn fail_rank(&mut self, rank: u32, ending: Ending) {
+        if std::mem::replace(&mut self.ranks[rank as usize].failed, true) {
+            return;
+        }
         if self.options.launch.keep_going && self.is_outside(rank) {
             lock(&self.output).note(&ending.to_string());
             self.failures += 1;

@@ -68,12 +68,15 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 type SharedOutput = Arc<Mutex<Box<dyn Output>>>;
 
 /// What the master keeps of a rank besides the scheduler's and the segment's.
+#[derive(Default)]
 struct RankRecord {
     seen: Seen,
     control: Option<OwnedFd>,
     pid: Option<i32>,
     /// How it ended, as in the statistics.
     status: Option<String>,
+    /// Its failure was counted: it was killed for it, and its end is no other.
+    failed: bool,
 }
 
 struct Job<'a> {
@@ -119,6 +122,13 @@ pub fn run(mut options: Options) -> u8 {
     if options.launch.dry_run && launch.is_ok() {
         return Ending::Success.code();
     }
+    // What is to be written at the end can be written: better said now.
+    let writable = options.stats.as_deref().map_or(Ok(()), crate::stats::Stats::check);
+    let started_well = writable.is_ok();
+    let launch = launch.and_then(|launch| match writable {
+        Ok(()) => Ok(launch),
+        Err(error) => Err(Ending::Setup(format!("--stats: {error}"))),
+    });
     let started = launch.and_then(|launch| Job::start(options, launch, output.clone(), begin));
     let (stats, ending) = match started {
         Ok(mut job) => {
@@ -128,7 +138,7 @@ pub fn run(mut options: Options) -> u8 {
         Err(ending) => (report::without_ranks(options, &ending, begin), ending),
     };
     let mut ending = ending;
-    if let Some(path) = &options.stats
+    if let Some(path) = options.stats.as_deref().filter(|_| started_well)
         && let Err(error) = stats.write(path)
         && ending.is_success()
     {
@@ -184,9 +194,7 @@ impl<'a> Job<'a> {
         let outside = Outside::start(options, &mut setup, &supervisor, &sender, &output)?;
         let listeners = Listeners::start(setup.segment.clone(), sender)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
-        let ranks = (0..options.np)
-            .map(|_| RankRecord { seen: Seen::default(), control: None, pid: None, status: None })
-            .collect();
+        let ranks = (0..options.np).map(|_| RankRecord::default()).collect();
         Ok(Self {
             options,
             scheduler: match outside {
@@ -352,7 +360,10 @@ impl<'a> Job<'a> {
                     self.supervisor.cancel_pending();
                 }
                 self.supervisor.signal_all(signal);
-                self.kill_those_held();
+                // To those that stand still the kernel gives it when they go on, or, at the end, nobody does.
+                if self.escalation.ending() {
+                    self.kill_those_held();
+                }
             }
             Some(EscalationEffect::KillAll) => self.supervisor.kill_all(),
             Some(EscalationEffect::Pause) => self.supervisor.pause(),

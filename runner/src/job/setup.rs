@@ -63,10 +63,13 @@ impl Setup {
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
-        let total = budget::available()
-            .and_then(|available| budget::budget(options, &available, independent))
-            .map_err(|error| Ending::Setup(error.to_string()))?
-            .bytes;
+        let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
+        let available = budget::available().map_err(no_budget)?;
+        let total = budget::budget(options, &available, independent).map_err(no_budget)?.bytes;
+        // Independent ranks are begun as they fit; of others all live.
+        let computing = options.processor_count().min(options.resident_limit());
+        let alive = if independent { computing } else { options.np };
+        notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
         let mut managed = total;
         if options.enforce {
             let fixed = FIXED_PER_JOB + FIXED_PER_RANK * u64::from(options.np);

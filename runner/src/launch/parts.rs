@@ -9,6 +9,9 @@ use memchr::memmem;
 
 use crate::cli::{Column, MAX_RANKS, parse_size};
 
+/// What some editors and spreadsheets put in front of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The most bytes that all lines may have: it is all kept in memory, and `/dev/zero` has no end.
 const LONGEST: u64 = 1 << 30;
 
@@ -151,6 +154,9 @@ impl Parts {
                 if parts.text[begin..].last() == Some(&end) {
                     parts.text.pop();
                 }
+            }
+            if number == 1 && parts.text.starts_with(BYTE_ORDER_MARK) {
+                parts.text.drain(..BYTE_ORDER_MARK.len());
             }
             let line = &parts.text[begin..];
             if line.is_empty() {

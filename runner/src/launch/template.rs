@@ -2,7 +2,8 @@
 //!
 //! Only names that are known are replaced, so that what other programs mean by braces reaches them: `awk '{print $1}'`,
 //! `jq '{a: 1}'`, a regular expression's `{2,3}`. Two rules more: braces behind a dollar sign belong to a shell
-//! (`${rank}`), and doubled braces around a known name stand for single ones (`{{}}` for `{}`).
+//! (`${rank}`), and doubled braces around a known name stand for single ones (`{{}}` for `{}`). Where columns have names (`--header`)
+//! a word in braces that is none of them is an error rather than an argument: most are misspelt, or the separator is; doubled braces pass it on.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -127,6 +128,33 @@ impl Names<'_> {
     }
 }
 
+impl Names<'_> {
+    /// Whether who writes this in braces means a column: a word, where columns have names.
+    fn would_be_a_column(&self, name: &[u8]) -> bool {
+        let base = EDITS.iter().find_map(|&(mark, _)| name.strip_suffix(mark)).unwrap_or(name);
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        !self.header.is_empty()
+            && base.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+            && base.iter().all(is_word)
+    }
+
+    /// That there is no such column, and which there are, the nearest first.
+    fn no_column(&self, name: &[u8]) -> String {
+        let name = String::from_utf8_lossy(name);
+        let mut known: Vec<_> = self.header.iter().map(|column| String::from_utf8_lossy(column)).collect();
+        known.extend(["rank".into(), "size".into()]);
+        known.sort_by_key(|known| strsim::damerau_levenshtein(known, &name));
+        let nearest = &known[0];
+        let columns: Vec<_> =
+            self.header.iter().map(|column| format!("'{}'", String::from_utf8_lossy(column))).collect();
+        format!(
+            "{{{name}}} names no column; did you mean {{{nearest}}}? The columns are {} (is --colsep right?); to pass {{{name}}} \
+             on as it is, write {{{{{name}}}}}",
+            columns.join(", ")
+        )
+    }
+}
+
 /// `1`, `2`, …, as an index from 0.
 fn number(text: &[u8]) -> Option<usize> {
     let digits = text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0");
@@ -179,13 +207,19 @@ impl Template {
                 let doubled = behind.strip_prefix(b"{").and_then(enclosed);
                 if let Some((name, after)) = doubled
                     && let Some(after) = after.strip_prefix(b"}")
-                    && names.field(name)?.is_some()
+                    && (names.field(name)?.is_some() || names.would_be_a_column(name))
                 {
                     plain.push(b'{');
                     plain.extend_from_slice(name);
                     plain.push(b'}');
                     rest = after;
                     continue;
+                }
+                if let Some((name, _)) = enclosed(behind)
+                    && names.field(name)?.is_none()
+                    && names.would_be_a_column(name)
+                {
+                    return Err(names.no_column(name));
                 }
                 if let Some((name, after)) = enclosed(behind)
                     && let Some(field) = names.field(name)?

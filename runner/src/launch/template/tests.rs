@@ -90,7 +90,9 @@ fn columns_by_name() {
     let header = ["path", "size", "a.b", "", "5"].map(|name| name.as_bytes().to_vec());
     let names = Names { parts: true, header: &header };
     assert_eq!(filled("{path} {path/} {a.b} {2} {}", &names, "a/b\t5\tc"), "a/b b c 5 a/b\t5\tc");
-    assert_eq!(filled("{other}", &names, "x"), "{other}");
+    let error = Template::parse(OsStr::new("{other}"), &names).unwrap_err();
+    assert!(error.contains("{other} names no column") && error.contains("{{other}}"), "{error}");
+    assert_eq!(filled("{{other}} {an other}", &names, "x"), "{other} {an other}");
     let error = Template::parse(OsStr::new("{size}"), &names).unwrap_err();
     assert!(error.contains("write {2} for the column") && error.contains("$BDRUN_SIZE"), "{error}");
     assert_eq!(Template::parse(OsStr::new("{5}{3}"), &names).unwrap().columns(), 5);
