@@ -1,28 +1,33 @@
 //! Whether this process is the rank, or a child of fork that has its memory and not its account.
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-/// A mark that children of fork do not inherit, whichever way they are made; they share it after `vfork`.
+/// Set in children of `fork`.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// A mark that children of fork do not inherit.
 pub(crate) struct Alive {
-    /// 1 in the process that made it; the kernel makes it zero in children.
+    /// 1 in the process that made it; the kernel makes it zero in children, whichever way they are made; they share it after `vfork`.
+    /// For programs not written for us: it costs a page of each rank.
     page: Option<&'static AtomicU32>,
-    /// For kernels that cannot.
-    process: i32,
 }
 
 impl Alive {
-    pub fn new() -> Self {
-        // SAFETY: getpid has no preconditions.
-        Self { page: wiped_in_children(), process: unsafe { libc::getpid() } }
+    pub fn new(native: bool) -> Self {
+        let page = if native { None } else { wiped_in_children() };
+        if page.is_none() {
+            extern "C" fn in_child() {
+                FORKED.store(true, SeqCst);
+            }
+            // SAFETY: the handler stores a flag.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+        Self { page }
     }
 
-    /// In the middle of `malloc`: no system call where the kernel wipes pages.
+    /// In the middle of `malloc`: no system call.
     pub fn is_rank(&self) -> bool {
-        match self.page {
-            Some(page) => page.load(SeqCst) != 0,
-            // SAFETY: getpid has no preconditions.
-            None => self.process == unsafe { libc::getpid() },
-        }
+        self.page.map_or_else(|| !FORKED.load(SeqCst), |page| page.load(SeqCst) != 0)
     }
 }
 

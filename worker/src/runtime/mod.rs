@@ -152,7 +152,7 @@ impl Runtime {
             probes: AtomicBool::new(false),
             vouched: AtomicU64::new(0),
             meter: Meter::new(),
-            alive: Alive::new(),
+            alive: Alive::new(native),
             phase_changes: AtomicU64::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);
