@@ -195,6 +195,9 @@ fn new_inputs(options: &MergeOptions, lengths: Lengths, before: &[String]) -> Re
     for path in listed(&options.inputs)? {
         inputs.add(&path, lengths, options.each_record)?;
     }
+    if inputs.sources.len() == before.len() {
+        return Err(Error::Usage("no sources: the lists given with @ are empty".into()));
+    }
     Ok(inputs)
 }
 

@@ -133,6 +133,14 @@ impl Inputs {
             let layers = 0..index.meta.layers;
             return self.add_layers(index, first, layers);
         }
+        // Before it is opened, which would wait for a writer, or take from what can be read only once.
+        let kind = std::fs::metadata(path).context(|| format!("cannot open {}", path.display()))?;
+        if !kind.is_file() {
+            return Err(Error::Usage(format!(
+                "{}: a pipe or a device, which can be read only once, and not by all ranks: write it to a file first",
+                path.display()
+            )));
+        }
         let mut file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
         let bytes = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
         let mut first = Vec::new();
