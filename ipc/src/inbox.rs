@@ -20,8 +20,16 @@ const HEADER_WORDS: usize = 6;
 pub const HEADER_BLOCK: u64 = 64 << 10;
 const NODES_PER_BLOCK: u64 = HEADER_BLOCK / NODE_BYTES as u64;
 
-/// A message that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A message that arrived. It is the right to its node: taken once, it is gone.
+///
+/// ```compile_fail,E0382
+/// use bdrun_ipc::{inbox, mail::Mail, segment::Segment};
+/// fn twice(segment: &Segment, mail: &Mail, message: inbox::Arrived, into: &mut [u8]) {
+///     let _ = inbox::take(segment, mail, message, into);
+///     let _ = inbox::take(segment, mail, message, into);
+/// }
+/// ```
+#[derive(Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// Context number of the communicator.
     pub context: u32,
@@ -181,7 +189,7 @@ pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()>
 }
 
 /// By the receiver: copy the payload out (`into` has exactly its length) and free the message.
-pub fn take(segment: &Segment, mail: &Mail, message: &Arrived, into: &mut [u8]) -> Result<()> {
+pub fn take(segment: &Segment, mail: &Mail, message: Arrived, into: &mut [u8]) -> Result<()> {
     let node = Node::at(segment, message.node);
     if into.len() <= INLINE_BYTES {
         let payload = segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);

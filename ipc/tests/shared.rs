@@ -39,15 +39,15 @@ fn messages_keep_the_order_of_each_sender_and_leave_nothing() {
             let mut next = [0; SENDERS as usize + 1];
             let mut arrived = Vec::new();
             while next.iter().sum::<u32>() < SENDERS * EACH {
-                arrived.clear();
                 inbox::drain(&segment, 0, &mut arrived).unwrap();
-                for message in &arrived {
+                for message in arrived.drain(..) {
                     let expected = next[message.source as usize];
                     assert_eq!((message.context, message.tag), (3, expected), "overtaken");
                     next[message.source as usize] += 1;
                     let mut data = vec![0; message.len as usize];
+                    let (source, tag) = (message.source, message.tag);
                     inbox::take(&segment, &mail, message, &mut data).unwrap();
-                    assert_eq!(data, payload(message.source, message.tag));
+                    assert_eq!(data, payload(source, tag));
                 }
                 thread::yield_now();
             }

@@ -3,6 +3,7 @@
 //! The pager takes none of the locks that allocation takes, so a thread may be parked while it holds one.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -48,13 +49,13 @@ impl<T> Lock<T> {
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
         }
-        Guard(self)
+        Guard(self, PhantomData)
     }
 
     /// For callers that may have interrupted the holder.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let free = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        free.then_some(Guard(self))
+        free.then_some(Guard(self, PhantomData))
     }
 
     /// Takes the lock over a fork, or lets go of one so taken.
@@ -64,7 +65,7 @@ impl<T> Lock<T> {
     pub unsafe fn hold_or_let_go(&self, hold: bool) {
         match hold {
             true => std::mem::forget(self.lock()),
-            false => drop(Guard(self)),
+            false => drop(Guard(self, PhantomData)),
         }
     }
 
@@ -84,8 +85,8 @@ impl<T> Lock<T> {
     }
 }
 
-/// Exclusive access to the value of a [`Lock`].
-pub(crate) struct Guard<'a, T>(&'a Lock<T>);
+/// Exclusive access to the value of a [`Lock`]; shared between threads only if the value may be.
+pub(crate) struct Guard<'a, T>(&'a Lock<T>, PhantomData<&'a mut T>);
 
 impl<T> Deref for Guard<'_, T> {
     type Target = T;

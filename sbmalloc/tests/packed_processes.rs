@@ -184,7 +184,8 @@ impl Slow {
     }
 }
 
-impl Store for Slow {
+// SAFETY: what it does wrong it reports, or the checksums find it, which is what the tests are about.
+unsafe impl Store for Slow {
     unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
         Self::pause(len);
         // SAFETY: the caller's contract.

@@ -192,7 +192,7 @@ impl Backend for Shm {
         let taken = self.matcher.borrow_mut().take(ticket);
         match taken {
             Some((_, message)) => {
-                inbox::take(&self.runtime.segment, &self.runtime.mail, &message, into)
+                inbox::take(&self.runtime.segment, &self.runtime.mail, message, into)
                     .map_err(|e| self.runtime.failed(e))?;
                 self.runtime.gave_memory();
                 Ok(())

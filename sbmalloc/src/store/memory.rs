@@ -19,7 +19,8 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+// SAFETY: memory of its own, kept as written; it hands out no descriptor.
+unsafe impl Store for MemoryStore {
     unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
         // SAFETY: `from` is readable for `len` by this method's contract.
         let n = unsafe { libc::pwrite(self.fd.0, from.cast(), len, offset as i64) };

@@ -18,7 +18,11 @@ use std::ffi::CStr;
 ///
 /// Block *i* of the arena lies at byte offset `i * 64 KiB`. Offsets, lengths and addresses are multiples of
 /// 4 KiB except after a short transfer by a store that makes such.
-pub trait Store: Sync {
+///
+/// # Safety
+/// What was written reads back the same until it is written again, and a descriptor that a method hands out stays that file's: it
+/// is mapped over live memory, which would else change under references to it.
+pub unsafe trait Store: Sync {
     /// Writes the `len` bytes at `from`; may write fewer. Returns the bytes written.
     ///
     /// # Errors

@@ -78,7 +78,8 @@ impl Striped {
     }
 }
 
-impl Store for Striped {
+// SAFETY: files of its own, which nobody else writes, closed only with it.
+unsafe impl Store for Striped {
     unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
         let (file, len) = self.at(offset, len);
         // SAFETY: this method's contract; no more than `len`.

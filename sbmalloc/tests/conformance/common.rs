@@ -231,7 +231,8 @@ fn countdown(n: &AtomicI64) -> bool {
     }
 }
 
-impl Store for Faulty {
+// SAFETY: what it does wrong it reports, or the checksums find it, which is what the tests are about.
+unsafe impl Store for Faulty {
     unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
         if countdown(&self.room) {
             return Err(Errno(libc::ENOSPC));

@@ -24,7 +24,8 @@ impl Faulty {
     }
 }
 
-impl Store for Faulty {
+// SAFETY: what it does wrong it reports, or the checksums find it, which is what the tests are about.
+unsafe impl Store for Faulty {
     unsafe fn write_at(&self, offset: u64, from: *const u8, len: usize) -> Result<usize, Errno> {
         if offset + len as u64 > self.room.load(Ordering::Relaxed) {
             return Err(Errno(libc::ENOSPC));
