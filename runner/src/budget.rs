@@ -114,8 +114,12 @@ pub fn budget(options: &Options, available: &Available, independent: bool) -> Re
 /// A budget of less for each rank that computes is a mistake of units.
 const LEAST: u64 = 1 << 20;
 /// What an idle rank and the master hold beside the budget, at least: text that is not shared, stacks, page tables.
-const RANK: u64 = 200 << 10;
-const MASTER: u64 = 8 << 20;
+const LEAST_RANK: u64 = 200 << 10;
+const LEAST_JOB: u64 = 4 << 20;
+/// The same as it is set aside, in bytes.
+pub const FIXED_PER_RANK: u64 = 512 << 10;
+/// See [`FIXED_PER_RANK`].
+pub const FIXED_PER_JOB: u64 = 4 << 20;
 
 /// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute, at the same time; and what is to be said
 /// if it may turn out not to be there.
@@ -131,11 +135,12 @@ pub fn check(
     if bytes / u64::from(computing.max(1)) < LEAST {
         return Err(BudgetError::TooLittle { bytes, computing });
     }
-    let fixed = MASTER + RANK * u64::from(alive);
+    let least = LEAST_JOB + LEAST_RANK * u64::from(alive);
     let (there, source) = (available.bytes, &available.source);
-    if fixed > there {
-        return Err(BudgetError::NoRoom { alive, fixed, there, source_text: source.clone() });
+    if least > there {
+        return Err(BudgetError::NoRoom { alive, fixed: least, there, source_text: source.clone() });
     }
+    let fixed = FIXED_PER_JOB + FIXED_PER_RANK * u64::from(alive);
     let most = bytes.saturating_add(fixed);
     Ok((most > there).then(|| {
         format!(
@@ -144,7 +149,7 @@ pub fn check(
             Bytes(bytes),
             Bytes(fixed),
             Bytes(there),
-            ((there - fixed) >> 20).max(1)
+            (there.saturating_sub(fixed) >> 20).max(1)
         )
     }))
 }

@@ -283,9 +283,15 @@ impl Options {
             return Err(CliError(Self::command().error(ErrorKind::UnknownArgument, what)));
         }
         let is_marked_by_user = before_program().count() + 1 < argv.len() && marked.len() == argv.len();
+        // As mpiexec takes it: options of its own follow.
+        let begins_program = |pair: &[OsString]| {
+            pair[0] == ":"
+                && [&b"-n"[..], b"--n", b"-h", b"-H"]
+                    .iter()
+                    .any(|o| pair[1].as_encoded_bytes().starts_with(o))
+        };
         let mut options = Self::try_parse_from(marked).map_err(CliError)?;
-        let inner = options.command.get(1..options.command.len() - 1).unwrap_or_default();
-        if !is_marked_by_user && inner.iter().any(|argument| argument == ":") {
+        if !is_marked_by_user && options.command.windows(2).any(begins_program) {
             let what = "':' between programs (MPMD): bdrun starts one program on all ranks; start a script that chooses by \
                         $BDRUN_RANK. If ':' is an argument of the program, write -- in front of the program\n";
             return Err(CliError(Self::command().error(ErrorKind::ArgumentConflict, what)));

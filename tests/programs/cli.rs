@@ -21,8 +21,10 @@ fn the_number_of_ranks_in_every_form() {
 #[test]
 fn a_colon_behind_two_dashes_is_the_programs() {
     let _machine = beside_others();
-    let outcome = bdrun_args(["--", "sh", "-c", "echo $#", "sh", "a", ":", "b"]).succeed();
-    assert_eq!(outcome.stdout, "3\n");
+    let outcome = bdrun_args(["--", "sh", "-c", "echo $#", "sh", "a", ":", "-np", "b"]).succeed();
+    assert_eq!(outcome.stdout, "4\n");
+    let outcome = bdrun_args(["expr", "abc", ":", "a.*"]).succeed();
+    assert_eq!(outcome.stdout, "3\n", "one that no option of mpiexec follows is too");
 }
 
 /// What is to be written at the end is looked at before anything runs.

@@ -20,10 +20,6 @@ use crate::launch::Launch;
 use crate::scheduler::Limits;
 use crate::supervisor::SpawnError;
 
-/// What a rank and the segment cost besides managed memory, in bytes; set aside under `--enforce`.
-const FIXED_PER_RANK: u64 = 512 << 10;
-const FIXED_PER_JOB: u64 = 4 << 20;
-
 /// Everything a job is made of but processes.
 pub(super) struct Setup {
     /// What each rank is given.
@@ -72,16 +68,17 @@ impl Setup {
         notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
         let mut managed = total;
         if options.enforce {
-            let fixed = FIXED_PER_JOB + FIXED_PER_RANK * u64::from(options.np);
-            managed = total.checked_sub(fixed).filter(|&rest| rest >= FIXED_PER_JOB).ok_or_else(|| {
-                Ending::Setup(format!(
-                    "--enforce: the limit of {} does not hold the fixed cost of {} processes ({}); \
+            let fixed = budget::FIXED_PER_JOB + budget::FIXED_PER_RANK * u64::from(options.np);
+            managed =
+                total.checked_sub(fixed).filter(|&rest| rest >= budget::FIXED_PER_JOB).ok_or_else(|| {
+                    Ending::Setup(format!(
+                        "--enforce: the limit of {} does not hold the fixed cost of {} processes ({}); \
                      raise --memory or lower -np",
-                    Bytes(total),
-                    options.np,
-                    Bytes(fixed)
-                ))
-            })?;
+                        Bytes(total),
+                        options.np,
+                        Bytes(fixed)
+                    ))
+                })?;
         }
         let (tokens, resident) = (options.processor_count(), options.resident_limit());
         let first = options
