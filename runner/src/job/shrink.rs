@@ -107,7 +107,7 @@ impl Job<'_> {
             }
             InParts::Unserved { why } => {
                 self.note(&format!(
-                    "rank {rank} has begun another program, which cannot be paged in parts ({why}): it may hold more than the budget"
+                    "memory of rank {rank} cannot be paged in parts any more ({why}): it may hold more than the budget"
                 ));
             }
             InParts::Moved { out, moved } => {

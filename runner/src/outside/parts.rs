@@ -34,7 +34,7 @@ pub enum InParts {
         /// The directory.
         dir: String,
     },
-    /// A program that it has begun since cannot be paged: it runs on, and is not made smaller.
+    /// What it has begun since cannot be paged: it runs on, and is not made smaller.
     Unserved {
         /// Why.
         why: String,
@@ -89,8 +89,8 @@ pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dy
             Err(OtherError::NoSpace { dir }) => report(Report::InParts(InParts::Full { dir })),
             Err(error) => return report(ended(error)),
         }
-        if let Some(error) = parts.unserved() {
-            report(Report::InParts(InParts::Unserved { why: error.to_string() }));
+        if let Some(why) = parts.unserved() {
+            report(Report::InParts(InParts::Unserved { why }));
         }
         if told.elapsed() >= TELL {
             told = Instant::now();

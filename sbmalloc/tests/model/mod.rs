@@ -50,7 +50,7 @@ pub fn seeds() -> std::ops::Range<u64> {
 
 /// What is handed to the program.
 pub fn arguments(seed: u64) -> String {
-    format!("{seed},{},3", number("MODEL_OPS", 20_000))
+    format!("{seed},{},3", number("MODEL_OPS", 8_000))
 }
 
 pub fn run() {

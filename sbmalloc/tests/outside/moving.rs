@@ -84,7 +84,7 @@ fn content_of_every_kind_is_the_same() {
     moved("content", 20, 10 * MS);
 }
 
-/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 20,000) operations, from `MODEL_FIRST` on.
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on.
 #[test]
 fn random_programs_keep_every_byte() {
     for seed in crate::model::seeds() {

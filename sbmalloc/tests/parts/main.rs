@@ -83,7 +83,7 @@ fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
     judge(&seen);
 }
 
-/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 20,000) operations, from `MODEL_FIRST` on. `answers`: what the kernel seems
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on. `answers`: what the kernel seems
 /// to answer now and then.
 fn models(answers: &[i32]) {
     for seed in model::seeds() {

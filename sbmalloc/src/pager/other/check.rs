@@ -24,6 +24,24 @@ pub fn check(processes: &[i32]) -> Result<(), Refusal> {
     processes.iter().try_for_each(|&pid| process(pid, 0))
 }
 
+/// Of processes that stand, and of which parts may be out: whether something else than their threads has begun to read or write their
+/// memory since they were looked at first. What cannot be read says nothing here.
+pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
+    let look = |&pid: &i32| {
+        let pinned = Status::of(pid).map_or(0, |status| status.pinned);
+        let mut aio = false;
+        let _ = proc::each_range(pid, &mut |vma| aio |= vma.name.starts_with("/[aio]"));
+        match () {
+            () if pinned > 0 => Some(Refusal::Pinned { pid, bytes: pinned }),
+            () if aio => Some(Refusal::Aio { pid }),
+            () => descriptors(pid, pid)
+                .err()
+                .filter(|refusal| matches!(refusal, Refusal::IoUring { .. } | Refusal::Device { .. })),
+        }
+    };
+    processes.iter().find_map(look)
+}
+
 /// Passes over what has vanished; whatever else cannot be read is forbidden.
 fn there<T>(pid: i32, result: io::Result<T>) -> Result<Option<T>, Refusal> {
     match result {

@@ -5,6 +5,7 @@ use super::table::{BLOCK, Block};
 use super::uffd::Interference;
 use super::{Parts, serve_too};
 use crate::checksum;
+use crate::pager::other::check;
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::{Buffers, CHUNK};
 use crate::pager::other::inject::Session;
@@ -35,6 +36,13 @@ impl Parts {
     /// Has parts leave until there are at most `goal` bytes, or nothing is left that can. The bytes that were given back.
     pub(super) fn leave(&mut self, goal: u64, progress: &mut dyn FnMut(u64)) -> Result<u64, OtherError> {
         let mut freed = 0;
+        // Only now, as all stand: from here on nobody begins to.
+        if let Some(refusal) = check::written_by_others(&self.threads.processes()) {
+            if !std::mem::replace(&mut self.told_of_others, true) {
+                self.unserved = Some(refusal.to_string());
+            }
+            return Ok(0);
+        }
         let mut fresh = self.list_if_due(false)?;
         loop {
             let resident = self.resident();
@@ -166,7 +174,7 @@ impl Parts {
                 Err(OtherError::Gone) => {}
                 Err(error) => {
                     self.refused.push(pid);
-                    self.unserved.get_or_insert(error);
+                    self.unserved.get_or_insert(error.to_string());
                 }
             }
         }

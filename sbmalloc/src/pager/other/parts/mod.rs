@@ -75,7 +75,9 @@ pub struct Parts {
     /// Processes whose programs cannot be served, which are not asked again.
     refused: Vec<i32>,
     /// Why, until somebody was told.
-    unserved: Option<OtherError>,
+    unserved: Option<String>,
+    /// It was told that something else writes its memory.
+    told_of_others: bool,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -126,6 +128,7 @@ impl Held {
                 shares: Cell::new(Shares { count: 0, fraction: 1.0, until: Instant::now() }),
                 refused: vec![],
                 unserved: None,
+                told_of_others: false,
                 _not_send: PhantomData,
             }),
             Err(refusal) => {
@@ -360,8 +363,9 @@ impl Parts {
         Ok(())
     }
 
-    /// Why the memory of some process of the rank cannot be paged, told once: it has begun another program since the rank runs in parts.
-    pub fn unserved(&mut self) -> Option<OtherError> {
+    /// Why memory of the rank cannot be paged any more, told once: it has begun another program since it runs in parts, or something else
+    /// than its threads writes its memory by now.
+    pub fn unserved(&mut self) -> Option<String> {
         self.unserved.take()
     }
 
