@@ -48,9 +48,9 @@ pub fn seeds() -> std::ops::Range<u64> {
     first..first + number("MODEL_SEEDS", 3)
 }
 
-/// What is handed to the program.
-pub fn arguments(seed: u64) -> String {
-    format!("{seed},{},3", number("MODEL_OPS", 8_000))
+/// What is handed to the program, which is to do so many times less than others.
+pub fn arguments(seed: u64, slower: u64) -> String {
+    format!("{seed},{},3", number("MODEL_OPS", 8_000) / slower)
 }
 
 pub fn run() {

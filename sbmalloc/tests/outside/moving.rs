@@ -89,7 +89,7 @@ fn content_of_every_kind_is_the_same() {
 fn random_programs_keep_every_byte() {
     for seed in crate::model::seeds() {
         let mut subject = Subject::spawn(
-            crate::driver::command("model").env("OUTSIDE_MODEL", crate::model::arguments(seed)),
+            crate::driver::command("model").env("OUTSIDE_MODEL", crate::model::arguments(seed, 1)),
         );
         subject.wait_for("ready");
         let tally = move_about(&mut subject, usize::MAX, 5 * MS);

@@ -86,12 +86,22 @@ fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
 /// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on. `answers`: what the kernel seems
 /// to answer now and then.
 fn models(answers: &[i32]) {
+    let slower = if answers.is_empty() { 1 } else { 8 };
     for seed in model::seeds() {
         let mut subject =
-            Subject::spawn(driver::command("model").env("OUTSIDE_MODEL", model::arguments(seed)));
+            Subject::spawn(driver::command("model").env("OUTSIDE_MODEL", model::arguments(seed, slower)));
         subject.wait_for("ready");
         let run = || -> Result<Seen, Refusal> {
-            let mut parts = hold(&subject)?.into_parts(Image::new().expect("scratch"))?;
+            // It may be starting a program just now.
+            let held = loop {
+                match hold(&subject) {
+                    Err(Refusal::Vfork { .. } | Refusal::Busy { .. }) => {
+                        std::thread::sleep(Duration::from_millis(5))
+                    }
+                    held => break held?,
+                }
+            };
+            let mut parts = held.into_parts(Image::new().expect("scratch"))?;
             parts.interfere(answers, seed);
             let _ = parts.shrink(6 * MIB, &mut |_| {}).expect("shrunk");
             parts.go_on();
