@@ -17,7 +17,7 @@ use crate::common::{program, skipped};
 const MIB: u64 = 1 << 20;
 
 /// The library, beside `bdrun`. Built here, because `cargo test` makes programs, but no libraries for others.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let bdrun = Path::new(env!("CARGO_BIN_EXE_bdrun"));

@@ -172,6 +172,16 @@ pub enum OtherError {
         /// The system's error.
         errno: Errno,
     },
+    /// Threads of the rank moved and unmapped the same addresses at the same time, and what lies where cannot be told any more. It must be
+    /// killed: it might go on with wrong memory.
+    #[error(
+        "threads of process {pid} moved and unmapped the same addresses so fast that it is not known any more \
+         what lies where; give the job more memory, so that the rank need not run in parts"
+    )]
+    Unordered {
+        /// The process.
+        pid: i32,
+    },
     /// A thread of a rank that runs in parts did not stop in time. It may be tried again.
     #[error("a thread of the rank did not stop in time")]
     Busy,

@@ -1,7 +1,8 @@
 //! How parts leave: the rank stands, granule by granule is copied, written unless it lies in the file as it is, and dropped.
 
-use super::serve::{Key, State, granules};
-use super::table::{BLOCK, Block};
+use super::serve::granules;
+use super::state::{Key, State};
+use super::table::{BLOCK, Block, Ranges};
 use super::uffd::Interference;
 use super::{Parts, serve_too};
 use crate::checksum;
@@ -43,6 +44,9 @@ impl Parts {
             }
             return Ok(0);
         }
+        if !self.shared.lock().settle_all() {
+            return Err(OtherError::Busy);
+        }
         let mut fresh = self.list_if_due(false)?;
         loop {
             let resident = self.resident();
@@ -70,17 +74,30 @@ impl Parts {
         self.listed = Some(Instant::now());
         self.open_new_spaces();
         let mut state = self.shared.lock();
+        let state = &mut *state;
         for (number, space) in self.spaces.iter().filter(|(_, space)| space.caller != 0) {
             let Some(served) = &mut state.served[*number] else { continue };
-            let mut ranges = vec![];
+            let (mut ranges, mut unwatched, mut wiped) = (vec![], vec![], Ranges::default());
             space.each_vma(&mut |vma| {
                 let range = vma.from..vma.to;
+                if vma.wiped {
+                    wiped.add(range.clone());
+                }
+                if !vma.watched {
+                    unwatched.push(range.clone());
+                }
                 // Of a mapping that another userfaultfd watches the kernel refuses ours, and it stays in RAM.
                 let whole = vma.is_own() && !vma.wiped;
                 if whole && vma.readable && vma.writable && vma.anonymous > 0 && vma.name != "[stack]" {
                     ranges.push(range);
                 }
             })?;
+            // Of these nothing is out. A child may have other mappings than its parent had when it was made (`MADV_DONTFORK`).
+            for range in unwatched {
+                served.table.forget(&range, &mut state.slots);
+                served.armed.remove(&range);
+            }
+            served.wiped = wiped;
             for range in &ranges {
                 // What is refused stays in RAM.
                 if served.uffd.register(range).is_ok() {

@@ -13,6 +13,9 @@
 //! | `choice` | who leaves next |
 //! | `leave` | how parts leave |
 //! | `serve` | how they come back |
+//! | `told` | what the kernel tells of address spaces |
+//! | `changes` | in which order that happened |
+//! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
 //! | `guard` | what holds the descriptors if this process is killed |
 //!
@@ -22,14 +25,17 @@
 //! moment, the `guard` prevents. A page that cannot be read, or not be verified, is never placed: who waits for it waits until the
 //! rank is killed.
 
+mod changes;
 mod choice;
 mod guard;
 mod leave;
 mod serve;
+mod state;
 mod table;
+mod told;
 mod uffd;
 
-pub use serve::PartsMoved;
+pub use state::PartsMoved;
 
 use super::Held;
 use super::error::{OtherError, Refusal};
@@ -40,7 +46,8 @@ use super::space::Space;
 use super::stop::{Deed, Threads};
 use crate::sys::{Errno, Fd, PAGE};
 use guard::Guard;
-use serve::{Served, Shared, State};
+use serve::Shared;
+use state::{Served, State};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The thread that serves missing pages, and what it shares with the thread that traces.
 //!
 //! The order of things. The kernel hands over faults before events, so a fault may be read before the move of the range it lies
-//! in. But from before a change of an address space until its event was read, pages placed there are refused (`EAGAIN`);
-//! so a refused fault is served only when all events were read, by what they have changed.
+//! in; and events of several threads not in the order in which they happened. But from before a change of an address space until its event
+//! was read, pages placed there are refused (`EAGAIN`); so a fault is served, and events are applied (`told`), only when all events were
+//! read, and these in an order that is possible (`changes`).
 //!
 //! # What the table promises
 //! **Each page that holds anything is in RAM, or in exactly one block of the table, and never leaves it but for one of these reasons:**
@@ -22,8 +23,7 @@
 //! | anything else, for a page that is waited for | it cannot be put back | the rank ends, named; it never sees zeros |
 //! | anything, for what was only brought along | as above | it stays out until it is missed itself |
 //!
-//! `UFFDIO_ZEROPAGE` concerns pages that are nowhere, so no answer to it changes the table. Events are applied in the order in which they
-//! are read. `REMOVE` of ranges that we drop ourselves (`dropping`) says nothing new: nothing else of the rank runs then, and it is told from others
+//! `UFFDIO_ZEROPAGE` concerns pages that are nowhere, so no answer to it changes the table. `REMOVE` of ranges that we drop ourselves (`dropping`) says nothing new: nothing else of the rank runs then, and it is told from others
 //! by its range. A drop that the kernel refuses may have dropped what lies before the mapping it refused: which pages are still there
 //! is looked up, page by page, before any fault in the range is served.
 //!
@@ -33,231 +33,19 @@
 //! random programs (`tests/model`) and compares every byte, also with each of these answers thrown in (`whatever_the_kernel_answers`); `table` has a
 //! property test against a model of single pages.
 
-use super::choice::Choice;
-use super::guard::Guard;
-use super::table::{BLOCK, Block, Ranges, Slots, Table};
-use super::uffd::{Interference, News, Uffd};
+use super::state::State;
+use super::table::{BLOCK, Block};
 use crate::checksum;
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
 use crate::store::{Direction, Transfer};
 use crate::sys::{self, Errno, GRANULE, PAGE};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes read at most for one fault: as much for adjacent faults, one behind the other.
-const WINDOW: u64 = 2 << 20;
-/// So much more than its target a rank may hold for a moment.
-const SLACK: u64 = 4 << 20;
-/// An event that was not read by then does not come.
-const MISSED: Duration = Duration::from_secs(10);
-/// So many are told apart at the same time.
-const STREAMS: usize = 16;
-/// So much may be there between two faults of one sweep.
-const SKIPPED: u64 = 32 << 20;
-
-/// An address space whose missing pages are served.
-pub(super) struct Served {
-    pub uffd: Uffd,
-    pub table: Table,
-    /// The ranges that are registered.
-    pub armed: Ranges,
-    /// Its process, if that is known.
-    pub pid: Option<i32>,
-    /// The latest stretches of faults one behind the other, the newest in front.
-    streams: VecDeque<Stream>,
-    /// A page that is out and not memory, and since when.
-    missed: Option<(u64, Instant)>,
-}
-
-impl Served {
-    pub fn new(uffd: Uffd, pid: i32) -> Self {
-        Self {
-            uffd,
-            table: Table::default(),
-            armed: Ranges::default(),
-            pid: Some(pid),
-            streams: VecDeque::new(),
-            missed: None,
-        }
-    }
-
-    /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses and its event that is so for a
-    /// moment; if no event comes, what is out can never be put back.
-    fn is_patient(&mut self, at: u64) -> bool {
-        match self.missed {
-            Some((page, since)) if page == at => since.elapsed() < MISSED,
-            _ => {
-                self.missed = Some((at, Instant::now()));
-                true
-            }
-        }
-    }
-
-    /// How much to bring for a fault: twice as much as before where it goes on behind that.
-    fn window(&mut self, at: u64) -> u64 {
-        // What is there in between was not missed.
-        let goes_on = |stream: &Stream| {
-            at == stream.next
-                || (at > stream.next
-                    && at - stream.next <= SKIPPED
-                    && self.table.first_out(&(stream.next..at)).is_none())
-        };
-        let known = self.streams.iter().position(goes_on);
-        let stream = match known.and_then(|i| self.streams.remove(i)) {
-            Some(stream) => Stream { window: (stream.window * 2).min(WINDOW), ..stream },
-            None => Stream { next: at, window: BLOCK },
-        };
-        self.streams.truncate(STREAMS - 1);
-        self.streams.push_front(stream);
-        stream.window
-    }
-
-    /// What was brought for the last fault ends here.
-    fn brought(&mut self, end: u64) {
-        if let Some(stream) = self.streams.front_mut() {
-            stream.next = end;
-        }
-    }
-}
-
-/// Faults one behind the other.
-#[derive(Debug, Clone, Copy)]
-struct Stream {
-    /// Where what was brought ends.
-    next: u64,
-    /// How much that was.
-    window: u64,
-}
-
-/// What was done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PartsMoved {
-    /// Times that a thread waited for a page: one that was out, or a new one.
-    pub faults: u64,
-    /// Memory brought back, bytes.
-    pub filled: u64,
-    /// Memory given back, bytes.
-    pub freed: u64,
-    /// Bytes read from scratch.
-    pub read: u64,
-    /// Bytes written to scratch.
-    pub written: u64,
-    /// How long serving faults took.
-    pub serving: Duration,
-    /// How long the rank stood still so that parts of it could leave.
-    pub standing: Duration,
-}
-
-/// A granule of an address space.
-pub(super) type Key = (usize, u64);
-
-pub(super) struct State {
-    /// By number; what is gone leaves its place empty.
-    pub served: Vec<Option<Served>>,
-    pub slots: Slots,
-    pub choice: Choice<Key>,
-    pub image: Image,
-    pub moved: PartsMoved,
-    pub guard: Guard,
-    /// Ranges that are about to be dropped by us, while the rank stands: the table says already that they are out.
-    pub dropping: Vec<(usize, Range<u64>)>,
-    /// Faults that could not be served yet.
-    waiting: Vec<(usize, u64)>,
-    /// The system had no memory for a page.
-    pub starved: bool,
-    /// Private memory of the rank as it was last measured, and what came since.
-    pub resident: u64,
-    /// Beyond this much whoever waits for a page waits until parts have left.
-    pub limit: u64,
-    /// Of a test.
-    pub interference: Interference,
-    /// The rank is being stopped: who waits for a page inside a system call stops only when it has it.
-    pub urgent: bool,
-    pub failed: Option<OtherError>,
-    pub stop: bool,
-}
-
-impl State {
-    pub fn new(image: Image, guard: Guard) -> Self {
-        Self {
-            served: vec![],
-            slots: Slots::default(),
-            choice: Choice::new(),
-            image,
-            moved: PartsMoved::default(),
-            guard,
-            dropping: vec![],
-            waiting: vec![],
-            starved: false,
-            resident: 0,
-            limit: u64::MAX,
-            interference: Interference::default(),
-            urgent: false,
-            failed: None,
-            stop: false,
-        }
-    }
-
-    /// Bytes that are out.
-    pub fn out(&self) -> u64 {
-        self.served.iter().flatten().map(|s| s.table.pages()).sum::<u64>() * PAGE as u64
-    }
-
-    /// There is no room for more pages before parts have left.
-    pub fn is_full(&self) -> bool {
-        self.resident > self.limit && !self.urgent
-    }
-
-    /// So much is there now, and so much may be.
-    pub fn measured(&mut self, resident: u64, target: u64) {
-        self.resident = resident;
-        self.limit = target.max(resident).saturating_add(SLACK);
-    }
-
-    /// Something of a range is about to be dropped.
-    fn is_leaving(&self, number: usize, range: &Range<u64>) -> bool {
-        let hits = |(n, r): &(usize, Range<u64>)| *n == number && r.start < range.end && range.start < r.end;
-        self.dropping.iter().any(hits)
-    }
-
-    /// Those whose process this is.
-    pub fn of(&self, pid: i32) -> Option<usize> {
-        self.served.iter().position(|s| s.as_ref().is_some_and(|s| s.pid == Some(pid)))
-    }
-
-    /// Another address space. Its number.
-    pub fn add(&mut self, served: Served) -> usize {
-        match self.served.iter().position(Option::is_none) {
-            // Its descriptor's number may be one that was just polled for another; nothing is read from it yet.
-            Some(free) => {
-                self.served[free] = Some(served);
-                free
-            }
-            None => {
-                self.served.push(Some(served));
-                self.served.len() - 1
-            }
-        }
-    }
-
-    pub fn close(&mut self, number: usize) {
-        if let Some(mut gone) = self.served[number].take() {
-            gone.table.clear(&mut self.slots);
-        }
-    }
-
-    /// Forgets address spaces that are no more.
-    pub fn close_dead(&mut self) {
-        for number in 0..self.served.len() {
-            if self.served[number].as_ref().is_some_and(|s| !s.uffd.is_alive()) {
-                self.close(number);
-            }
-        }
-    }
-}
+pub(super) const WINDOW: u64 = 2 << 20;
 
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -293,7 +81,8 @@ impl Shared {
                 }
                 let fds = state.served.iter().flatten().map(|s| s.uffd.0.0);
                 let polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-                let patience = if state.waiting.is_empty() { 20_000 } else { 100 };
+                let is_settled = state.served.iter().flatten().all(|s| s.told.is_empty());
+                let patience = if state.waiting.is_empty() && is_settled { 20_000 } else { 100 };
                 (polls.collect(), Duration::from_micros(patience))
             };
             // SAFETY: as many pollfds as are told. A descriptor closed meanwhile is told as such, or is another's, of which no
@@ -308,7 +97,8 @@ impl Shared {
             for number in 0..state.served.len() {
                 let fd = state.served[number].as_ref().map(|s| s.uffd.0.0);
                 let is_told = polls.iter().any(|poll| Some(poll.fd) == fd && poll.revents != 0);
-                if is_told || state.waiting.iter().any(|&(n, _)| n == number) {
+                let is_open = state.served[number].as_ref().is_some_and(|s| !s.told.is_empty());
+                if is_told || is_open || state.waiting.iter().any(|&(n, _)| n == number) {
                     state.attend(number, &mut buffer);
                 }
             }
@@ -381,13 +171,17 @@ impl State {
         });
         let mut tries = 0;
         loop {
-            self.take_events(number, &mut faults);
-            if self.is_full() {
-                self.waiting.extend(faults.iter().map(|&at| (number, at)));
+            let is_settled = self.listen(number, &mut faults);
+            if self.failed.is_some() {
+                // Nobody goes on with what is not its memory.
                 return;
             }
+            if self.is_full() {
+                return self.wait_for(number, &faults);
+            }
             let Some(at) = faults.pop() else { return };
-            match self.fault(number, at, buffer) {
+            let outcome = if is_settled { self.fault(number, at, buffer) } else { Ok(Outcome::Again) };
+            match outcome {
                 Ok(Outcome::Served) => self.moved.faults += 1,
                 Ok(Outcome::Gone) => return self.close(number),
                 Ok(outcome) => {
@@ -397,8 +191,7 @@ impl State {
                     let later = matches!(outcome, Outcome::Later);
                     if tries > 20 || self.starved || later {
                         // Whoever is to change that may need what is locked.
-                        self.waiting.extend(faults.iter().map(|&at| (number, at)));
-                        return;
+                        return self.wait_for(number, &faults);
                     }
                     std::thread::sleep(Duration::from_micros(20));
                 }
@@ -406,41 +199,6 @@ impl State {
                     self.failed.get_or_insert(error);
                     // Nobody goes on with what is not its memory.
                     return;
-                }
-            }
-        }
-    }
-
-    fn take_events(&mut self, number: usize, faults: &mut Vec<u64>) {
-        while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
-            let Some(served) = &mut self.served[number] else { return };
-            match news {
-                News::Fault(at) if faults.contains(&at) => {}
-                News::Fault(at) => faults.push(at),
-                // By our own calls: the table says already that it is out, or is told what was refused.
-                News::Removed(range)
-                    if self.dropping.iter().any(|(n, r)| *n == number && covers(r, &range)) => {}
-                News::Removed(range) => served.table.forget(&range, &mut self.slots),
-                News::Unmapped(range) => {
-                    served.table.forget(&range, &mut self.slots);
-                    served.armed.remove(&range);
-                }
-                News::Moved { from, to, len } => {
-                    served.table.shift(from, to, len, &mut self.slots);
-                    served.armed.remove(&(from..from + len));
-                    served.armed.add(to..to + len);
-                }
-                News::Fork(uffd) => {
-                    let copy = Served {
-                        table: served.table.copy(&mut self.slots),
-                        armed: served.armed.clone(),
-                        pid: None,
-                        ..Served::new(uffd, 0)
-                    };
-                    if let Err(e) = self.guard.hold(&copy.uffd.0) {
-                        self.failed.get_or_insert(self.image.failed("guard", None, e));
-                    }
-                    self.add(copy);
                 }
             }
         }
@@ -603,10 +361,6 @@ fn stretches(pages: u16, base: u64) -> Vec<Range<u64>> {
         }
     }
     list
-}
-
-fn covers(range: &Range<u64>, part: &Range<u64>) -> bool {
-    range.start <= part.start && part.end <= range.end
 }
 
 /// The granules in which a range lies.

@@ -2,6 +2,7 @@
 
 use crate::sys::{Errno, Fd};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
@@ -60,6 +61,17 @@ impl Interference {
     }
 }
 
+/// What is known of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probed {
+    Watched,
+    Unwatched,
+    /// An event was not read yet.
+    Changing,
+    /// The address space is no more.
+    Gone,
+}
+
 pub(super) struct Uffd(pub Fd);
 
 impl std::fmt::Debug for Uffd {
@@ -110,9 +122,26 @@ impl Uffd {
 
     /// Whether the address space is still there.
     pub fn is_alive(&self) -> bool {
-        // A place where nothing is ever mapped.
-        let (_, result) = self.zero(&(0..crate::sys::PAGE as u64), &mut Interference::default());
-        result != Err(Errno(libc::ESRCH))
+        self.probe(1 << 20) != Probed::Gone
+    }
+
+    /// Whether missing pages at an address are told, without changing anything: it is tried to fill the page from where nothing can be read,
+    /// and where nothing is watched the kernel finds that out first.
+    pub fn probe(&self, at: u64) -> Probed {
+        static UNREADABLE: OnceLock<usize> = OnceLock::new();
+        let page = crate::sys::PAGE;
+        // SAFETY: a new mapping, which stays.
+        let from = *UNREADABLE.get_or_init(|| unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let made = libc::mmap(std::ptr::null_mut(), page, libc::PROT_NONE, flags, -1, 0);
+            if made == libc::MAP_FAILED { 0 } else { made as usize }
+        });
+        match ioctl(&self.0, COPY, &mut [at, from as u64, page as u64, 0, 0]) {
+            Err(Errno(libc::EFAULT | libc::EEXIST)) => Probed::Watched,
+            Err(Errno(libc::EAGAIN | libc::ENOMEM | libc::EINTR)) => Probed::Changing,
+            Err(Errno(libc::ESRCH)) => Probed::Gone,
+            _ => Probed::Unwatched,
+        }
     }
 
     /// What there is to be told, if anything.

@@ -1,0 +1,243 @@
+//! What the thread that serves and the thread that traces share: address spaces, what of them is out, and where.
+
+use super::choice::Choice;
+use super::guard::Guard;
+use super::serve::WINDOW;
+use super::told::Told;
+use super::table::{BLOCK, Ranges, Slots, Table};
+use super::uffd::{Interference, Uffd};
+use crate::pager::other::error::OtherError;
+use crate::pager::other::image::Image;
+use crate::sys::PAGE;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// So much more than its target a rank may hold for a moment.
+const SLACK: u64 = 4 << 20;
+/// An event that was not read by then does not come.
+const MISSED: Duration = Duration::from_secs(10);
+/// So many are told apart at the same time.
+const STREAMS: usize = 16;
+/// So much may be there between two faults of one sweep.
+const SKIPPED: u64 = 32 << 20;
+
+/// An address space whose missing pages are served.
+pub(super) struct Served {
+    pub uffd: Uffd,
+    pub table: Table,
+    /// The ranges that are registered.
+    pub armed: Ranges,
+    /// Those of them whose content no child has.
+    pub wiped: Ranges,
+    /// What was read of it and not applied yet.
+    pub told: Vec<Told>,
+    /// Its process, if that is known.
+    pub pid: Option<i32>,
+    /// The latest stretches of faults one behind the other, the newest in front.
+    streams: VecDeque<Stream>,
+    /// A page that is out and not memory, and since when.
+    missed: Option<(u64, Instant)>,
+}
+
+impl Served {
+    pub fn new(uffd: Uffd, pid: i32) -> Self {
+        Self {
+            uffd,
+            table: Table::default(),
+            armed: Ranges::default(),
+            wiped: Ranges::default(),
+            told: vec![],
+            pid: Some(pid),
+            streams: VecDeque::new(),
+            missed: None,
+        }
+    }
+
+    /// That of a child as it was made, whose process is not known yet.
+    pub fn copied(parent: &Self, uffd: Uffd, slots: &mut Slots) -> Self {
+        let mut table = parent.table.copy(slots);
+        parent.wiped.iter().for_each(|range| table.forget(&range, slots));
+        Self { table, armed: parent.armed.clone(), pid: None, ..Self::new(uffd, 0) }
+    }
+
+    /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses and its event that is so for a
+    /// moment; if no event comes, what is out can never be put back.
+    pub fn is_patient(&mut self, at: u64) -> bool {
+        match self.missed {
+            Some((page, since)) if page == at => since.elapsed() < MISSED,
+            _ => {
+                self.missed = Some((at, Instant::now()));
+                true
+            }
+        }
+    }
+
+    /// How much to bring for a fault: twice as much as before where it goes on behind that.
+    pub fn window(&mut self, at: u64) -> u64 {
+        // What is there in between was not missed.
+        let goes_on = |stream: &Stream| {
+            at == stream.next
+                || (at > stream.next
+                    && at - stream.next <= SKIPPED
+                    && self.table.first_out(&(stream.next..at)).is_none())
+        };
+        let known = self.streams.iter().position(goes_on);
+        let stream = match known.and_then(|i| self.streams.remove(i)) {
+            Some(stream) => Stream { window: (stream.window * 2).min(WINDOW), ..stream },
+            None => Stream { next: at, window: BLOCK },
+        };
+        self.streams.truncate(STREAMS - 1);
+        self.streams.push_front(stream);
+        stream.window
+    }
+
+    /// What was brought for the last fault ends here.
+    pub fn brought(&mut self, end: u64) {
+        if let Some(stream) = self.streams.front_mut() {
+            stream.next = end;
+        }
+    }
+}
+
+/// Faults one behind the other.
+#[derive(Debug, Clone, Copy)]
+struct Stream {
+    /// Where what was brought ends.
+    next: u64,
+    /// How much that was.
+    window: u64,
+}
+
+/// What was done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PartsMoved {
+    /// Times that a thread waited for a page: one that was out, or a new one.
+    pub faults: u64,
+    /// Memory brought back, bytes.
+    pub filled: u64,
+    /// Memory given back, bytes.
+    pub freed: u64,
+    /// Bytes read from scratch.
+    pub read: u64,
+    /// Bytes written to scratch.
+    pub written: u64,
+    /// How long serving faults took.
+    pub serving: Duration,
+    /// How long the rank stood still so that parts of it could leave.
+    pub standing: Duration,
+}
+
+/// A granule of an address space.
+pub(super) type Key = (usize, u64);
+
+pub(super) struct State {
+    /// By number; what is gone leaves its place empty.
+    pub served: Vec<Option<Served>>,
+    pub slots: Slots,
+    pub choice: Choice<Key>,
+    pub image: Image,
+    pub moved: PartsMoved,
+    pub guard: Guard,
+    /// Ranges that are about to be dropped by us, while the rank stands: the table says already that they are out.
+    pub dropping: Vec<(usize, Range<u64>)>,
+    /// Faults that could not be served yet.
+    pub waiting: Vec<(usize, u64)>,
+    /// The system had no memory for a page.
+    pub starved: bool,
+    /// Private memory of the rank as it was last measured, and what came since.
+    pub resident: u64,
+    /// Beyond this much whoever waits for a page waits until parts have left.
+    pub limit: u64,
+    /// Of a test.
+    pub interference: Interference,
+    /// The rank is being stopped: who waits for a page inside a system call stops only when it has it.
+    pub urgent: bool,
+    pub failed: Option<OtherError>,
+    pub stop: bool,
+}
+
+impl State {
+    pub fn new(image: Image, guard: Guard) -> Self {
+        Self {
+            served: vec![],
+            slots: Slots::default(),
+            choice: Choice::new(),
+            image,
+            moved: PartsMoved::default(),
+            guard,
+            dropping: vec![],
+            waiting: vec![],
+            starved: false,
+            resident: 0,
+            limit: u64::MAX,
+            interference: Interference::default(),
+            urgent: false,
+            failed: None,
+            stop: false,
+        }
+    }
+
+    /// Bytes that are out.
+    pub fn out(&self) -> u64 {
+        self.served.iter().flatten().map(|s| s.table.pages()).sum::<u64>() * PAGE as u64
+    }
+
+    /// There is no room for more pages before parts have left.
+    pub fn is_full(&self) -> bool {
+        self.resident > self.limit && !self.urgent
+    }
+
+    /// So much is there now, and so much may be.
+    pub fn measured(&mut self, resident: u64, target: u64) {
+        self.resident = resident;
+        self.limit = target.max(resident).saturating_add(SLACK);
+    }
+
+    /// Something of a range is about to be dropped.
+    pub fn is_leaving(&self, number: usize, range: &Range<u64>) -> bool {
+        let hits = |(n, r): &(usize, Range<u64>)| *n == number && r.start < range.end && range.start < r.end;
+        self.dropping.iter().any(hits)
+    }
+
+    /// Faults that are served later.
+    pub fn wait_for(&mut self, number: usize, faults: &[u64]) {
+        self.waiting.extend(faults.iter().map(|&at| (number, at)));
+    }
+
+    /// Those whose process this is.
+    pub fn of(&self, pid: i32) -> Option<usize> {
+        self.served.iter().position(|s| s.as_ref().is_some_and(|s| s.pid == Some(pid)))
+    }
+
+    /// Another address space. Its number.
+    pub fn add(&mut self, served: Served) -> usize {
+        match self.served.iter().position(Option::is_none) {
+            // Its descriptor's number may be one that was just polled for another; nothing is read from it yet.
+            Some(free) => {
+                self.served[free] = Some(served);
+                free
+            }
+            None => {
+                self.served.push(Some(served));
+                self.served.len() - 1
+            }
+        }
+    }
+
+    pub fn close(&mut self, number: usize) {
+        if let Some(mut gone) = self.served[number].take() {
+            gone.table.clear(&mut self.slots);
+        }
+    }
+
+    /// Forgets address spaces that are no more.
+    pub fn close_dead(&mut self) {
+        for number in 0..self.served.len() {
+            if self.served[number].as_ref().is_some_and(|s| !s.uffd.is_alive()) {
+                self.close(number);
+            }
+        }
+    }
+}
+

@@ -1,0 +1,185 @@
+//! What the kernel tells of address spaces: read, put into order when nothing is under way, applied to the tables.
+
+use super::changes::{Change, order, seen_by_copy};
+use super::state::{Served, State};
+use super::table::Ranges;
+use super::uffd::{News, Probed, Uffd};
+use crate::pager::other::error::OtherError;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// When all threads stand, what they were just doing has ended by then.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// What was read of an address space and not applied yet.
+#[derive(Debug)]
+pub(super) enum Told {
+    Change(Change),
+    /// A copy was made, whose missing pages are served through this.
+    Copy(Uffd),
+}
+
+impl State {
+    /// Reads what there is to be told of an address space. Whether its table is as the address space is: else nothing may be concluded
+    /// from it, and the kernel places nothing there either.
+    pub fn listen(&mut self, number: usize, faults: &mut Vec<u64>) -> bool {
+        while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
+            let Some(served) = &mut self.served[number] else { return true };
+            let told = match news {
+                News::Fault(at) if faults.contains(&at) => continue,
+                News::Fault(at) => {
+                    faults.push(at);
+                    continue;
+                }
+                // By our own calls: the table says already that it is out, or is told what was refused.
+                News::Removed(range)
+                    if self.dropping.iter().any(|(n, r)| *n == number && covers(r, &range)) =>
+                {
+                    continue;
+                }
+                News::Removed(range) => Told::Change(Change::Removed(range)),
+                News::Unmapped(range) => Told::Change(Change::Unmapped(range)),
+                News::Moved { from, to, len } => Told::Change(Change::Moved { from, to, len }),
+                News::Fork(uffd) => {
+                    if let Err(e) = self.guard.hold(&uffd.0) {
+                        self.failed.get_or_insert(self.image.failed("guard", None, e));
+                    }
+                    Told::Copy(uffd)
+                }
+            };
+            served.told.push(told);
+        }
+        self.settle(number)
+    }
+
+    /// Reads and applies all there is to be told, as all threads stand. Whether that was possible.
+    pub fn settle_all(&mut self) -> bool {
+        let begun = Instant::now();
+        // Copies that are found on the way are last in the list.
+        let mut number = 0;
+        while number < self.served.len() {
+            let mut faults = vec![];
+            let settled = self.listen(number, &mut faults);
+            self.wait_for(number, &faults);
+            if settled {
+                number += 1;
+            } else if begun.elapsed() > SETTLED {
+                return false;
+            } else {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        true
+    }
+
+    /// Applies what was read, if it is all that has happened.
+    fn settle(&mut self, number: usize) -> bool {
+        let Some(served) = &mut self.served[number] else { return true };
+        if served.told.is_empty() {
+            return true;
+        }
+        let mut probe = Probe { uffd: &served.uffd, is_sure: true };
+        probe.is_watched(NOWHERE);
+        if !probe.is_sure {
+            return false;
+        }
+        let mut changes = vec![];
+        let mut copies = vec![];
+        for (read, told) in served.told.iter().enumerate() {
+            match told {
+                Told::Change(change) => changes.push((read, change.clone())),
+                Told::Copy(uffd) => copies.push((read, uffd)),
+            }
+        }
+        let ordered = order(&changes, &served.armed, &mut |at| probe.is_watched(at));
+        let mut seen = vec![];
+        for &(read, uffd) in &copies {
+            let mut there = Probe { uffd, is_sure: true };
+            seen.push(seen_by_copy(&ordered.changes, read, &served.armed, &mut |at| there.is_watched(at)));
+            // The copy is gone before it ever ran: then nothing in it matters.
+            probe.is_sure &= there.is_sure;
+        }
+        if !probe.is_sure {
+            return false;
+        }
+        if ordered.doubtful.iter().any(|range| served.table.first_out(range).is_some()) {
+            self.failed.get_or_insert(OtherError::Unordered { pid: served.pid.unwrap_or_default() });
+            return true;
+        }
+        let copies = served.told.drain(..).filter_map(|told| match told {
+            Told::Copy(uffd) => Some(uffd),
+            Told::Change(_) => None,
+        });
+        let mut new: Vec<Served> = vec![];
+        for (uffd, seen) in copies.collect::<Vec<_>>().into_iter().zip(&seen) {
+            let mut copy = Served::copied(served, uffd, &mut self.slots);
+            seen.iter().for_each(|change| copy.apply(change, &mut self.slots));
+            copy.disarm_moved(seen);
+            new.push(copy);
+        }
+        let all: Vec<Change> = ordered.changes.into_iter().map(|(_, change)| change).collect();
+        all.iter().for_each(|change| served.apply(change, &mut self.slots));
+        served.disarm_moved(&all);
+        for copy in new {
+            self.add(copy);
+        }
+        true
+    }
+}
+
+/// Where nothing is ever mapped that is watched.
+const NOWHERE: u64 = 1 << 20;
+
+/// Asks which addresses are watched, as long as nothing changes.
+struct Probe<'a> {
+    uffd: &'a Uffd,
+    is_sure: bool,
+}
+
+impl Probe<'_> {
+    fn is_watched(&mut self, at: u64) -> bool {
+        match self.uffd.probe(at) {
+            Probed::Watched => true,
+            Probed::Unwatched | Probed::Gone => false,
+            Probed::Changing => {
+                self.is_sure = false;
+                false
+            }
+        }
+    }
+}
+
+impl Served {
+    fn apply(&mut self, change: &Change, slots: &mut super::table::Slots) {
+        match change {
+            Change::Removed(range) => self.table.forget(range, slots),
+            Change::Unmapped(range) => {
+                self.table.forget(range, slots);
+                self.armed.remove(range);
+            }
+            // The old range stays, until it is unmapped, which is told.
+            Change::Moved { from, to, len } => {
+                self.table.shift(*from, *to, *len, slots);
+                self.armed.add(*to..to + len);
+            }
+        }
+    }
+
+    /// What moves left is not watched if it was unmapped without a word.
+    fn disarm_moved(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Change::Moved { from, len, .. } = change else { continue };
+            let mut gone = Ranges::default();
+            for range in self.armed.within(&(*from..from + len)) {
+                if matches!(self.uffd.probe(range.start), Probed::Unwatched | Probed::Gone) {
+                    gone.add(range);
+                }
+            }
+            gone.iter().for_each(|range| self.armed.remove(&range));
+        }
+    }
+}
+
+fn covers(range: &Range<u64>, part: &Range<u64>) -> bool {
+    range.start <= part.start && part.end <= range.end
+}
