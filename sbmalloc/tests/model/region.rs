@@ -159,7 +159,8 @@ impl Region {
         let mut rest = &mut text[..];
         let _ = writeln!(
             rest,
-            "WRONG ({what}) operation {operation}: page {page} of {} at {:#x}, version {version:#x}, word {i}: {found:#x} instead of {:#x}",
+            "WRONG ({what}) process {}, operation {operation}: page {page} of {} at {:#x}, version {version:#x}, word {i}: {found:#x} instead of {:#x}",
+            std::process::id(),
             self.len(),
             self.at + page * PAGE,
             self.expected(page, version & !MAYBE, i)

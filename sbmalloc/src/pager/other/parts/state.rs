@@ -3,8 +3,8 @@
 use super::choice::Choice;
 use super::guard::Guard;
 use super::serve::WINDOW;
-use super::told::Told;
 use super::table::{BLOCK, Ranges, Slots, Table};
+use super::told::Told;
 use super::uffd::{Interference, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
@@ -30,6 +30,8 @@ pub(super) struct Served {
     pub armed: Ranges,
     /// Those of them whose content no child has.
     pub wiped: Ranges,
+    /// Its table is not known yet: that waits for its parent's.
+    pub is_unborn: bool,
     /// What was read of it and not applied yet.
     pub told: Vec<Told>,
     /// Its process, if that is known.
@@ -47,6 +49,7 @@ impl Served {
             table: Table::default(),
             armed: Ranges::default(),
             wiped: Ranges::default(),
+            is_unborn: false,
             told: vec![],
             pid: Some(pid),
             streams: VecDeque::new(),
@@ -54,11 +57,17 @@ impl Served {
         }
     }
 
-    /// That of a child as it was made, whose process is not known yet.
-    pub fn copied(parent: &Self, uffd: Uffd, slots: &mut Slots) -> Self {
-        let mut table = parent.table.copy(slots);
-        parent.wiped.iter().for_each(|range| table.forget(&range, slots));
-        Self { table, armed: parent.armed.clone(), pid: None, ..Self::new(uffd, 0) }
+    /// A copy of which is not known yet what its parent had when it was made.
+    pub fn unborn(uffd: Uffd) -> Self {
+        Self { pid: None, is_unborn: true, ..Self::new(uffd, 0) }
+    }
+
+    /// It has what its parent has.
+    pub fn inherit(&mut self, parent: &Self, slots: &mut Slots) {
+        self.table = parent.table.copy(slots);
+        parent.wiped.iter().for_each(|range| self.table.forget(&range, slots));
+        self.armed = parent.armed.clone();
+        self.is_unborn = false;
     }
 
     /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses and its event that is so for a
@@ -226,6 +235,11 @@ impl State {
     }
 
     pub fn close(&mut self, number: usize) {
+        // Copies of it take over first what it had.
+        if !self.settle(number) {
+            return;
+        }
+        self.waiting.retain(|&(n, _)| n != number);
         if let Some(mut gone) = self.served[number].take() {
             gone.table.clear(&mut self.slots);
         }
@@ -240,4 +254,3 @@ impl State {
         }
     }
 }
-

@@ -15,16 +15,20 @@ const SETTLED: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum Told {
     Change(Change),
-    /// A copy was made, whose missing pages are served through this.
-    Copy(Uffd),
+    /// A copy was made, which has this number.
+    Copy(usize),
 }
 
 impl State {
     /// Reads what there is to be told of an address space. Whether its table is as the address space is: else nothing may be concluded
     /// from it, and the kernel places nothing there either.
     pub fn listen(&mut self, number: usize, faults: &mut Vec<u64>) -> bool {
+        self.hear(number, faults);
+        self.settle(number)
+    }
+
+    fn hear(&mut self, number: usize, faults: &mut Vec<u64>) {
         while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
-            let Some(served) = &mut self.served[number] else { return true };
             let told = match news {
                 News::Fault(at) if faults.contains(&at) => continue,
                 News::Fault(at) => {
@@ -44,37 +48,41 @@ impl State {
                     if let Err(e) = self.guard.hold(&uffd.0) {
                         self.failed.get_or_insert(self.image.failed("guard", None, e));
                     }
-                    Told::Copy(uffd)
+                    Told::Copy(self.add(Served::unborn(uffd)))
                 }
             };
-            served.told.push(told);
+            if let Some(served) = &mut self.served[number] {
+                served.told.push(told);
+            }
         }
-        self.settle(number)
     }
 
     /// Reads and applies all there is to be told, as all threads stand. Whether that was possible.
     pub fn settle_all(&mut self) -> bool {
         let begun = Instant::now();
-        // Copies that are found on the way are last in the list.
-        let mut number = 0;
-        while number < self.served.len() {
-            let mut faults = vec![];
-            let settled = self.listen(number, &mut faults);
-            self.wait_for(number, &faults);
-            if settled {
+        loop {
+            let mut settled = true;
+            let mut number = 0;
+            // Copies that are found on the way may be last in the list.
+            while number < self.served.len() {
+                let mut faults = vec![];
+                settled &= self.listen(number, &mut faults);
+                self.wait_for(number, &faults);
                 number += 1;
-            } else if begun.elapsed() > SETTLED {
-                return false;
-            } else {
-                std::thread::sleep(Duration::from_micros(100));
             }
+            if settled || begun.elapsed() > SETTLED {
+                return settled;
+            }
+            std::thread::sleep(Duration::from_micros(100));
         }
-        true
     }
 
     /// Applies what was read, if it is all that has happened.
-    fn settle(&mut self, number: usize) -> bool {
-        let Some(served) = &mut self.served[number] else { return true };
+    pub fn settle(&mut self, number: usize) -> bool {
+        let Some(served) = &self.served[number] else { return true };
+        if served.is_unborn {
+            return false;
+        }
         if served.told.is_empty() {
             return true;
         }
@@ -83,46 +91,64 @@ impl State {
         if !probe.is_sure {
             return false;
         }
-        let mut changes = vec![];
-        let mut copies = vec![];
+        let (mut changes, mut copies) = (vec![], vec![]);
         for (read, told) in served.told.iter().enumerate() {
             match told {
                 Told::Change(change) => changes.push((read, change.clone())),
-                Told::Copy(uffd) => copies.push((read, uffd)),
+                Told::Copy(copy) => copies.push((read, *copy)),
             }
         }
         let ordered = order(&changes, &served.armed, &mut |at| probe.is_watched(at));
-        let mut seen = vec![];
-        for &(read, uffd) in &copies {
-            let mut there = Probe { uffd, is_sure: true };
-            seen.push(seen_by_copy(&ordered.changes, read, &served.armed, &mut |at| there.is_watched(at)));
-            // The copy is gone before it ever ran: then nothing in it matters.
-            probe.is_sure &= there.is_sure;
-        }
         if !probe.is_sure {
             return false;
         }
-        if ordered.doubtful.iter().any(|range| served.table.first_out(range).is_some()) {
+        // A copy may run, and change, since it was told of.
+        for &(_, copy) in &copies {
+            let mut faults = vec![];
+            self.hear(copy, &mut faults);
+            self.wait_for(copy, &faults);
+        }
+        let Some(served) = &self.served[number] else { return true };
+        let (mut seen, mut doubtful) = (vec![], ordered.doubtful);
+        for &(read, copy) in &copies {
+            let Some(copy) = &self.served[copy] else { continue };
+            let mut there = Probe { uffd: &copy.uffd, is_sure: true };
+            // As it was when the copy was made.
+            let watched = &mut |at| {
+                let now = there.is_watched(at);
+                copy.told.iter().rev().fold(now, |after, told| match told {
+                    Told::Change(Change::Unmapped(range)) if range.contains(&at) => true,
+                    Told::Change(Change::Moved { from, len, .. }) if (*from..from + len).contains(&at) => {
+                        true
+                    }
+                    Told::Change(Change::Moved { to, len, .. }) if (*to..to + len).contains(&at) => false,
+                    _ => after,
+                })
+            };
+            let (of_copy, unknown) = seen_by_copy(&ordered.changes, read, &served.armed, watched);
+            seen.push(of_copy);
+            doubtful.extend(unknown);
+            if !there.is_sure {
+                return false;
+            }
+        }
+        if doubtful.iter().any(|range| served.table.first_out(range).is_some()) {
             self.failed.get_or_insert(OtherError::Unordered { pid: served.pid.unwrap_or_default() });
             return true;
         }
-        let copies = served.told.drain(..).filter_map(|told| match told {
-            Told::Copy(uffd) => Some(uffd),
-            Told::Change(_) => None,
-        });
-        let mut new: Vec<Served> = vec![];
-        for (uffd, seen) in copies.collect::<Vec<_>>().into_iter().zip(&seen) {
-            let mut copy = Served::copied(served, uffd, &mut self.slots);
-            seen.iter().for_each(|change| copy.apply(change, &mut self.slots));
-            copy.disarm_moved(seen);
-            new.push(copy);
+        let Some(mut served) = self.served[number].take() else { return true };
+        served.told.clear();
+        for (&(_, copy), seen) in copies.iter().zip(&seen) {
+            if let Some(copy) = &mut self.served[copy] {
+                copy.inherit(&served, &mut self.slots);
+                seen.iter().for_each(|change| copy.apply(change, &mut self.slots));
+                copy.disarm_moved(seen);
+            }
         }
         let all: Vec<Change> = ordered.changes.into_iter().map(|(_, change)| change).collect();
         all.iter().for_each(|change| served.apply(change, &mut self.slots));
         served.disarm_moved(&all);
-        for copy in new {
-            self.add(copy);
-        }
+        self.served[number] = Some(served);
         true
     }
 }
