@@ -70,6 +70,13 @@ pub struct LaunchOptions {
     #[arg(long)]
     pub keep_going: bool,
 
+    /// Where a rank cannot be paged out and memory is short, end the youngest and run it again later, from its beginning
+    ///
+    /// Only for programs that may be run twice: what a try did elsewhere than in its --output-files, which begin anew, stays done. Without it
+    /// the budget is exceeded, which is said, or with --enforce the rank fails.
+    #[arg(long, requires = "output_files")]
+    pub rerun: bool,
+
     /// Print the command line of each rank, as a line for the shell, with its files and the memory expected of it, and run nothing
     #[arg(long)]
     pub dry_run: bool,

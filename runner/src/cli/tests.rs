@@ -76,7 +76,7 @@ fn what_ranks_are_given() {
     let plain = parse("prog").unwrap();
     assert_eq!((plain.given_np, plain.launch.colsep.as_str()), (None, "\t"));
     let line = "--parts list --header --colsep , --size-column bytes --chdir d{rank} --stdin {1} --output-files o/{rank} \
-                --error-files e --keep-order --keep-going --literal --dry-run prog {}";
+                --error-files e --keep-order --keep-going --rerun --literal --dry-run prog {}";
     let given = parse(line).unwrap().launch;
     let expected = LaunchOptions {
         parts: Some("list".into()),
@@ -90,6 +90,7 @@ fn what_ranks_are_given() {
         output_files: Some("o/{rank}".into()),
         error_files: Some("e".into()),
         keep_order: true,
+        rerun: true,
         keep_going: true,
         dry_run: true,
     };

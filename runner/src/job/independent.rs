@@ -55,6 +55,8 @@ pub(super) struct Rank {
     pub most_out: u64,
     /// Said to be impossible to page.
     pub fixed: bool,
+    /// It was said why it cannot be paged out.
+    pub told_fixed: bool,
     /// We have killed it to make room.
     pub stopping: bool,
     /// It has joined the co-operative runtime.
@@ -119,6 +121,7 @@ impl Outside {
             rank_limit: options.rank_memory,
             may_page: permits.ptrace.is_ok(),
             may_freeze: true,
+            may_stop: options.launch.rerun,
             enforce: options.enforce,
         };
         // Output in the order of the ranks is held back until it is its rank's turn, so they had better run in that order.

@@ -14,6 +14,7 @@ use crate::outside::{Mover, Order, Report, Scratch};
 use crate::overdraft::{Effect, Event};
 use crate::scheduler;
 use crate::supervisor::Usage;
+use sbmalloc::other::Refusal;
 
 use super::Job;
 use super::independent::{Ordered, REACTION, Rank, What};
@@ -155,12 +156,14 @@ impl Job<'_> {
         if record.adopted {
             return;
         }
-        record.adopted = true;
         outside.sampler.forget(rank);
         if let Some(mover) = &record.mover {
             mover.order(Order::Continue);
         }
+        // From here on the rank charges what it holds itself: what moves end with says nothing any more.
         self.charge(rank, 0, 0);
+        let Some(outside) = &mut self.outside else { return };
+        outside.ranks[rank as usize].adopted = true;
         self.tell_outside(Event::Adopted { rank });
     }
 
@@ -169,10 +172,15 @@ impl Job<'_> {
         self.outside.as_ref().is_some_and(|outside| !outside.ranks[rank as usize].adopted)
     }
 
-    /// The budget is charged what the rank holds in RAM; with what it has on scratch that is what it needs.
+    /// The budget is charged what the rank holds in RAM; with what it has on scratch that is what it needs. What is charged here is written
+    /// nowhere else, and its account in the segment (`held`, `granted`) is written by its own runtime alone, if it has one.
     pub(super) fn charge(&mut self, rank: u32, bytes: u64, out: u64) {
         let Some(outside) = &mut self.outside else { return };
         let record = &mut outside.ranks[rank as usize];
+        if record.adopted {
+            return;
+        }
+        let held = record.charged + record.out;
         let before = std::mem::replace(&mut record.charged, bytes);
         record.out = out;
         record.most_out = record.most_out.max(out);
@@ -185,7 +193,6 @@ impl Job<'_> {
         }
         let block = self.setup.segment.rank(rank);
         let needs = bytes + out;
-        let held = block.held.swap(needs, SeqCst);
         if needs >= held {
             pool.demand_add(needs - held);
         } else {
@@ -337,11 +344,10 @@ impl Job<'_> {
                 record.stand(false);
                 self.tell_outside(Event::Continued { rank });
             }
-            Report::Refused(refusal) => {
-                self.refused(rank, order.what, &refusal.to_string(), refusal.is_lasting())
-            }
+            Report::Refused(refusal) => self.refused(rank, order.what, &refusal),
             Report::NotFrozen(why) => {
                 record.mover = None;
+                record.fixed = true;
                 let why = why.to_string();
                 self.say_fixed(rank, &why);
                 self.tell_outside(Event::HoldRefused { rank });
@@ -355,13 +361,15 @@ impl Job<'_> {
         }
     }
 
-    fn refused(&mut self, rank: u32, what: What, why: &str, lasting: bool) {
+    fn refused(&mut self, rank: u32, what: What, why: &Refusal) {
         let Some(outside) = &mut self.outside else { return };
         let record = &mut outside.ranks[rank as usize];
         record.mover.take_if(|_| record.partial.is_none());
         outside.sampler.set_out(rank, false);
-        if lasting {
-            self.say_fixed(rank, why);
+        let lasting = why.is_lasting();
+        record.fixed |= lasting;
+        if !why.is_momentary() {
+            self.say_fixed(rank, &why.to_string());
         }
         match what {
             What::Hold => self.freeze(rank),
@@ -373,9 +381,12 @@ impl Job<'_> {
     /// Said once of each rank.
     fn say_fixed(&mut self, rank: u32, why: &str) {
         let Some(outside) = &mut self.outside else { return };
-        if !std::mem::replace(&mut outside.ranks[rank as usize].fixed, true) {
+        let record = &mut outside.ranks[rank as usize];
+        if !std::mem::replace(&mut record.told_fixed, true) {
+            // Processes end, and do other things.
+            let now = if record.fixed { "" } else { " now" };
             self.note(&format!(
-                "rank {rank} cannot be paged out, and is only held when memory is short: {why}"
+                "rank {rank} cannot be paged out{now}, and is only held when memory is short: {why}"
             ));
         }
     }

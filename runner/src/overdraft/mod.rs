@@ -64,6 +64,8 @@ pub struct Limits {
     pub may_page: bool,
     /// Ranks can be made to stand still.
     pub may_freeze: bool,
+    /// Where nothing can be paged, a rank may be ended to make room, and started again from its beginning later.
+    pub may_stop: bool,
     /// A single rank that needs more than the budget, and cannot be paged in parts, fails instead of exceeding it.
     pub enforce: bool,
 }
@@ -95,6 +97,9 @@ pub struct Counts {
     pub given_up: u32,
 }
 
+/// The first admission has this number; below are those that became older than all others.
+const FIRST: u64 = 1 << 32;
+
 /// The state machine. See the module's text.
 #[derive(Debug)]
 pub struct Overdraft {
@@ -109,10 +114,16 @@ pub struct Overdraft {
     now: u64,
     /// Counts admissions.
     admitted: u64,
+    /// Counts down, from the first admission, those that became the oldest because it was their turn.
+    seniors: u64,
     /// Scratch was found full: nobody is paged out before somebody ends.
     disk_full: bool,
     /// Nobody did anything for a while although somebody is out: this one, which is out longest, comes in next.
     turn: Option<Rank>,
+    /// Who came in last because it was its turn, and since when that was so, as time of the job.
+    turned: Option<(Rank, Duration)>,
+    /// How long the last such exchange took.
+    exchange: Duration,
     /// The largest rank is to run alone first, as a pilot: its peak tells what to expect of the others.
     pilot: bool,
     adopted: u32,
@@ -139,9 +150,12 @@ impl Overdraft {
             pace: Pace::new(&limits),
             overbooking: Overbooking::default(),
             now: 0,
-            admitted: 0,
+            admitted: FIRST,
+            seniors: FIRST,
             disk_full: false,
             turn: None,
+            turned: None,
+            exchange: Duration::ZERO,
             // It costs the time of one rank on one processor, so it is worth it only where there are many.
             pilot: sizes.iter().flatten().count() > 4 * limits.processors as usize,
             adopted: 0,
@@ -288,8 +302,13 @@ impl Overdraft {
                 state.partial = true;
                 state.bytes = left;
             }),
+            (Event::Restored { .. }, Life::Restoring) => {
+                if let Some((_, since)) = self.turned.take_if(|(turned, _)| *turned == rank) {
+                    self.exchange = self.pace.clock.saturating_sub(since);
+                }
+                self.update(rank, RankState::arrive);
+            }
             (Event::Spawned { .. }, Life::Starting)
-            | (Event::Restored { .. }, Life::Restoring)
             | (Event::Continued { .. }, Life::Continuing) => self.update(rank, RankState::arrive),
             (Event::Held { .. }, Life::Holding) => self.update(rank, |state| state.life = Life::Held),
             (Event::HoldRefused { .. }, Life::Holding) => self.update(rank, |state| {

@@ -58,7 +58,8 @@ impl Overdraft {
         // What cannot be paged stays when they leave.
         let begun = u64::from(self.index.places) + self.index.out.len() as u64;
         let stays = self.overbooking.fixed.saturating_mul(begun + 1);
-        let possible = possible && stays <= budget / 8;
+        // Who was stopped because nobody could be paged would be again.
+        let possible = possible && stays <= budget / 8 && !self.queue.has_stopped();
         if !possible || self.index.active >= processors || !self.overbooking.pays() {
             return None;
         }

@@ -28,8 +28,12 @@ const WINDOW: Duration = Duration::from_secs(1);
 const IDLE: f64 = 0.85;
 const FULL: f64 = 0.95;
 
-/// All ranks together use less than this of one processor: nobody does anything.
-const NOTHING: f64 = 0.05;
+/// What a rank uses of a processor while it asks again and again whether it may go on. If all together use no more than that for each, and
+/// half of the processors, nobody does anything.
+const POLLS: f64 = 0.1;
+
+/// Processor time that says nothing, seconds: it is told in ticks.
+const TICKS: f64 = 0.1;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(super) struct Pace {
     pub wanted: u32,
     /// For so long nobody has done anything.
     pub idle: Duration,
+    /// Processor seconds used in that time.
+    idled: f64,
     /// Bytes by which ranks grew since the last look.
     grown: u64,
     /// Growth of the job lately, bytes a second.
@@ -82,6 +88,7 @@ impl Pace {
             others: 0,
             wanted: limits.processors,
             idle: Duration::ZERO,
+            idled: 0.0,
             grown: 0,
             growth: 0.0,
             look: LATEST,
@@ -116,12 +123,21 @@ impl Pace {
         if self.growth < STEADY {
             self.growth = 0.0;
         }
-        if busy >= NOTHING {
-            self.idle = Duration::ZERO;
-        } else if !doing.moves {
+        if !doing.moves {
             self.idle += elapsed;
+            self.idled += busy * elapsed.as_secs_f64();
+            let polls = (POLLS * f64::from(doing.active)).min(f64::from(limits.processors) / 2.0);
+            if self.idled > polls * self.idle.as_secs_f64() + TICKS {
+                self.be_patient();
+            }
         }
         self.judge(elapsed, busy, doing, limits);
+    }
+
+    /// From here on it counts anew for how long nobody does anything.
+    pub fn be_patient(&mut self) {
+        self.idle = Duration::ZERO;
+        self.idled = 0.0;
     }
 
     /// How many ranks should run: as many as processors, or more where those leave processors idle. Between the two

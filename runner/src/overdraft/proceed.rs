@@ -11,11 +11,14 @@ use crate::scheduler::Rank;
 /// After so long without anybody doing anything, it is another's turn: ranks may wait for each other in ways nobody sees.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// So much longer than an exchange takes is waited for the next: where ranks only seem to do nothing that is what it costs.
+const EXCHANGES: u32 = 4;
+
 impl Overdraft {
     /// Orders everything there is room for.
     pub(super) fn proceed(&mut self, looked: bool, effects: &mut Vec<Effect>) {
-        if looked && self.pace.idle >= PATIENCE {
-            self.pace.idle = Duration::ZERO;
+        if looked && self.pace.idle >= self.patience() {
+            self.pace.be_patient();
             self.end_patience(effects);
         }
         if let Some(rank) = self.turn {
@@ -26,14 +29,28 @@ impl Overdraft {
         self.admit(effects);
     }
 
+    /// So long nobody may do anything.
+    fn patience(&self) -> Duration {
+        PATIENCE.max(self.exchange * EXCHANGES)
+    }
+
     /// Nobody has done anything for a while: somebody else gets a chance.
     fn end_patience(&mut self, effects: &mut Vec<Effect>) {
         self.pilot = false;
         if let Some(&(_, rank)) = self.index.held.first() {
+            self.promote(rank);
             self.go(rank, effects);
         } else if self.turn.is_none() {
             self.turn = self.index.out_since.first().map(|&(_, rank)| rank);
+            self.turned = self.turn.map(|rank| (rank, self.pace.clock));
         }
+    }
+
+    /// Makes it the oldest: others may wait for it, so they make room for what it still needs, not it for them.
+    fn promote(&mut self, rank: Rank) {
+        self.seniors -= 1;
+        let seq = self.seniors;
+        self.update(rank, |state| state.seq = seq);
     }
 
     /// Brings in the rank whose turn it is, in exchange for the oldest of those that do nothing.
@@ -47,8 +64,7 @@ impl Overdraft {
         let fits = |used: u64| used.saturating_add(needs) <= self.limits.budget;
         let places = self.index.places;
         if self.is_empty() || (fits(self.used()) && places < self.limits.resident) {
-            self.turn = None;
-            self.restore(rank, effects);
+            self.take_place(rank, effects);
             return;
         }
         if fits(self.committed()) && places - self.index.evicting - self.index.stopping < self.limits.resident
@@ -56,26 +72,48 @@ impl Overdraft {
             // It will, once those on their way out have left.
             return;
         }
-        match self.index.pageable.first() {
-            Some(&(_, idle)) if self.may_evict() => self.evict(idle, Why::Turn, effects),
-            _ if self.relief_is_coming() => {}
-            _ => {
-                self.turn = None;
-                self.make_room_of_parts(needs, effects);
+        let idle = self.index.pageable.first().map(|&(_, idle)| idle);
+        if let Some(idle) = idle.filter(|_| self.may_evict()) {
+            self.evict(idle, Why::Turn, effects);
+        } else if self.relief_is_coming() || self.index.holding + self.index.restoring > 0 {
+            // Then it is looked again.
+        } else if self.make_room_of_parts(needs, effects) {
+            self.turn = None;
+        } else {
+            self.exceed_for(rank, effects);
+        }
+    }
+
+    /// Its turn has come.
+    fn take_place(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        self.turn = None;
+        self.promote(rank);
+        self.restore(rank, effects);
+    }
+
+    /// Nobody can make room for whom the others may wait for: the youngest of them is stopped if that is wanted, else what there is to
+    /// memory is exceeded, which is told. If it may not be, nobody would ever go on, and the youngest fails.
+    fn exceed_for(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let has_place = self.index.places < self.limits.resident;
+        match self.index.stoppable.last() {
+            Some(&(_, other)) if self.limits.may_stop || self.limits.enforce => self.end(other, effects),
+            _ if has_place && !self.limits.enforce => {
+                self.tell_overdraft(rank, effects);
+                self.take_place(rank, effects);
             }
+            _ => self.turn = None,
         }
     }
 
     /// Nobody can leave as a whole, but one that runs in parts can do with less: `needs` bytes less than there are. The next
     /// turn finds them free.
-    fn make_room_of_parts(&mut self, needs: u64, effects: &mut Vec<Effect>) {
-        let Some(&(_, rank)) = self.index.inside.first() else { return };
+    fn make_room_of_parts(&mut self, needs: u64, effects: &mut Vec<Effect>) -> bool {
+        let Some(&(_, rank)) = self.index.inside.first() else { return false };
         let state = &self.ranks[rank as usize];
         let beside = self.used().saturating_sub(state.bytes).saturating_add(needs);
         let target = self.limits.budget.saturating_sub(beside);
-        if state.partial && state.life == Life::Running && target < state.bytes && target > state.fixed {
-            self.shrink(rank, target, effects);
-        }
+        let can = state.partial && state.life == Life::Running && target < state.bytes && target > state.fixed;
+        can && self.shrink(rank, target, effects)
     }
 
     /// Lets those held go on, the oldest first: one after each look that shows room, and in any case one if nobody runs.

@@ -50,6 +50,11 @@ impl Queue {
         self.again.insert((now, rank));
     }
 
+    /// Somebody was stopped, and waits to be started again.
+    pub fn has_stopped(&self) -> bool {
+        !self.again.is_empty()
+    }
+
     /// Gives all up: who they were.
     pub fn give_up(&mut self) -> Vec<Rank> {
         let all = std::mem::take(self);

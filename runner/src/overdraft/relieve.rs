@@ -117,10 +117,33 @@ impl Overdraft {
             return;
         }
         let youngest = |&&(_, rank): &&Aged| Some(rank) != oldest;
-        if let Some(&(_, rank)) = self.index.stoppable.iter().rev().find(youngest) {
-            let used = self.ranks[rank as usize].bytes;
-            self.update(rank, |state| state.life = Life::Stopping);
-            effects.push(Effect::Stop { rank, used });
+        let Some(&(_, rank)) = self.index.stoppable.iter().rev().find(youngest) else { return };
+        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails.
+        let exceeds = self.used() > self.limits.budget;
+        if self.limits.may_stop || (self.limits.enforce && exceeds) {
+            self.end(rank, effects);
+        } else if exceeds && let Some(oldest) = oldest {
+            self.tell_overdraft(oldest, effects);
+        }
+    }
+
+    /// Ends a rank to make room: it is started again, if that is wanted.
+    pub(super) fn end(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let bytes = self.ranks[rank as usize].bytes;
+        self.update(rank, |state| state.life = Life::Stopping);
+        effects.push(match self.limits.may_stop {
+            true => Effect::Stop { rank, used: bytes },
+            false => Effect::OverLimit { rank, bytes, limit: self.limits.budget },
+        });
+    }
+
+    /// Says, once for each rank, that it makes the job exceed the budget.
+    pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let state = &self.ranks[rank as usize];
+        let bytes = state.size.max(state.bytes);
+        if !state.told {
+            self.update(rank, |state| state.told = true);
+            effects.push(Effect::Overdraft { rank, bytes });
         }
     }
 

@@ -15,6 +15,7 @@ fn limits(processors: u32) -> Limits {
         rank_limit: None,
         may_page: true,
         may_freeze: true,
+        may_stop: true,
         enforce: false,
     }
 }

@@ -64,6 +64,8 @@ pub struct Program {
     pub unpageable: bool,
     /// Half done, it waits for the end of this rank, if that has begun.
     pub waits_for: Option<Rank>,
+    /// What it uses of a processor as it waits: it asks again and again.
+    pub polls: f64,
     /// What is declared of its size, in any unit.
     pub declared: Option<u64>,
 }
@@ -80,8 +82,15 @@ impl Program {
             sleeps: false,
             unpageable: false,
             waits_for: None,
+            polls: 0.0,
             declared: None,
         }
+    }
+
+    /// All of it can be paged, whenever that is wanted.
+    #[must_use]
+    pub fn is_pageable(&self) -> bool {
+        !self.unpageable && self.fixed == 0.0
     }
 
     /// The fastest it grows, bytes a second.
@@ -127,6 +136,7 @@ impl Machine {
             rank_limit: None,
             may_page: true,
             may_freeze: true,
+            may_stop: true,
             enforce: false,
         };
         Self {

@@ -175,12 +175,9 @@ impl World<'_> {
             }
             Effect::Stop { rank, .. } => {
                 self.outcome.stops += 1;
-                let age = self.processes[rank as usize].age;
-                let older = |&&other: &&Rank| {
-                    let other = &self.processes[other as usize];
-                    other.place.is_inside() && other.age < age
-                };
-                assert!(self.alive.iter().any(|other| older(&other)), "the oldest is never stopped");
+                assert!(machine.limits.may_stop, "{effect:?}");
+                let other = |&&other: &&Rank| other != rank && !self.is_ending(other);
+                assert!(self.alive.iter().any(|one| other(&one)), "the only one is never stopped");
                 self.end_soon(rank, true);
             }
             Effect::OverLimit { rank, .. } => {
@@ -196,6 +193,10 @@ impl World<'_> {
         let process = &mut self.processes[rank as usize];
         assert!(places.contains(&process.place), "{effect:?} of {process:?}");
         process
+    }
+
+    fn is_ending(&self, rank: Rank) -> bool {
+        matches!(self.processes[rank as usize].place, Place::Ending { .. })
     }
 
     fn end_soon(&mut self, rank: Rank, again: bool) {

@@ -147,6 +147,7 @@ impl World<'_> {
         let rate = self.rate(rank, share);
         let program: &Program = &self.programs[rank as usize];
         let computes = self.computes(rank);
+        let polls = self.processes[rank as usize].runs() && self.waits(rank);
         let process = &mut self.processes[rank as usize];
         if rate > 0.0 {
             let half = program.waits_for.is_some() && process.done < 0.5;
@@ -166,6 +167,8 @@ impl World<'_> {
         }
         if computes {
             self.busy += seconds * share;
+        } else if polls {
+            self.busy += seconds * program.polls;
         }
         if process.moves > 0.0 {
             let moved = (speed * seconds).min(process.moves);

@@ -78,7 +78,8 @@ fn look(pid: i32, tid: i32, tracer: i32) -> Result<(), Refusal> {
     if status.pinned > 0 {
         return Err(Refusal::Pinned { pid, bytes: status.pinned });
     }
-    if status.locked > 0 {
+    // A few pages stay where they are, and the rest moves; where most is locked (mlockall) nothing would be gained.
+    if status.locked >= status.anonymous.div_ceil(2).max(1) {
         return Err(Refusal::Locked { pid, bytes: status.locked });
     }
     // Filters belong to threads, mostly to all alike.
@@ -94,9 +95,9 @@ fn look(pid: i32, tid: i32, tracer: i32) -> Result<(), Refusal> {
 /// Whether a thread has filters that this process has not. What this process has, its children have inherited: those permit
 /// what is needed, or this would not run.
 pub(super) fn filters_calls(tid: i32) -> bool {
-    let filters = |tid| Status::of(tid).map_or(0, |status| status.filters);
-    let theirs = filters(tid);
-    theirs > 0 && theirs > filters(std::process::id() as i32)
+    let filters = |tid| Status::of(tid).map_or((0, false), |status| (status.filters, status.strict));
+    let (theirs, strict) = filters(tid);
+    strict || (theirs > 0 && theirs > filters(std::process::id() as i32).0)
 }
 
 fn descriptors(pid: i32, tid: i32) -> Result<(), Refusal> {
@@ -111,11 +112,9 @@ fn descriptors(pid: i32, tid: i32) -> Result<(), Refusal> {
             return Err(Refusal::Device { pid, path: String::from_utf8_lossy(target).into_owned() });
         }
         if target.starts_with(b"anon_inode:[io_uring]") {
-            let number = entry.file_name();
-            let info = fs::read_to_string(format!("/proc/{tid}/fdinfo/{}", number.to_string_lossy()));
-            if there(pid, info)?.is_some_and(|info| proc::ring_is_busy(&info)) {
-                return Err(Refusal::IoUring { pid });
-            }
+            // Rings of provided buffers (Linux 5.19), and rings in the program's own memory (6.5), are pages that the kernel
+            // holds on to, and nothing tells whether there are such.
+            return Err(Refusal::IoUring { pid });
         }
     }
     Ok(())

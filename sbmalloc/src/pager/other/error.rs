@@ -29,8 +29,8 @@ pub enum Refusal {
         /// The process.
         pid: i32,
     },
-    /// Requests of an io_uring are under way, or may be.
-    #[error("process {pid} has requests under way in an io_uring")]
+    /// The process has an io_uring: nothing tells which of its pages the kernel holds on to for that.
+    #[error("process {pid} uses io_uring, and what the kernel holds on to of its memory for that cannot be seen")]
     IoUring {
         /// The process.
         pid: i32,
@@ -121,12 +121,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether it is of no use to ask again later.
+    /// Whether it is of no use to ask again later: of the machine, not of processes, which end, or do something else.
     pub fn is_lasting(&self) -> bool {
-        !matches!(
-            self,
-            Self::IoUring { .. } | Self::Busy { .. } | Self::Vfork { .. } | Self::Gone | Self::List(_)
-        )
+        matches!(self, Self::Kernel(_) | Self::NotInParts { .. })
+    }
+
+    /// Whether it will be over in a moment.
+    pub fn is_momentary(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::Vfork { .. } | Self::Gone | Self::List(_))
     }
 }
 

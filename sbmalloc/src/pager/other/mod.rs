@@ -135,16 +135,12 @@ fn spaces(threads: &Threads, processes: &[i32]) -> Result<Vec<Space>, Refusal> {
     'processes: for &pid in processes {
         let parked = threads.parked(pid);
         for space in &mut spaces {
-            match proc::share_memory(pid, space.processes[0]) {
-                Ok(true) => {
-                    space.processes.push(pid);
-                    if let Some(tid) = parked.filter(|_| space.caller == 0) {
-                        space.choose(tid);
-                    }
-                    continue 'processes;
+            if shares_memory(space, pid, parked)? {
+                space.processes.push(pid);
+                if let Some(tid) = parked.filter(|_| space.caller == 0) {
+                    space.choose(tid);
                 }
-                Ok(false) | Err(crate::sys::Errno(libc::ESRCH)) => {}
-                Err(_) => return Err(Refusal::Kernel("kcmp")),
+                continue 'processes;
             }
         }
         let mut space = Space::open(pid, parked.unwrap_or(pid))?;
@@ -155,6 +151,18 @@ fn spaces(threads: &Threads, processes: &[i32]) -> Result<Vec<Space>, Refusal> {
     match spaces.iter().find(|space| space.caller == 0) {
         Some(space) => Err(Refusal::Vfork { pid: space.processes[0] }),
         None => Ok(spaces),
+    }
+}
+
+/// Whether a process lives in an address space, while all stand. kcmp(2) tells; where that is refused, as in containers, it is tried.
+fn shares_memory(space: &Space, pid: i32, parked: Option<i32>) -> Result<bool, Refusal> {
+    match proc::share_memory(pid, space.processes[0]) {
+        Ok(shares) => Ok(shares),
+        Err(crate::sys::Errno(libc::ESRCH)) => Ok(false),
+        Err(_) => {
+            let other = Space::open(pid, parked.unwrap_or(pid))?;
+            space.shares_with(&other).ok_or(Refusal::Kernel("kcmp"))
+        }
     }
 }
 

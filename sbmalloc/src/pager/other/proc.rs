@@ -29,6 +29,10 @@ pub(super) struct Status {
     pub locked: u64,
     pub pinned: u64,
     pub filters: u64,
+    /// Only read, write, exit and sigreturn are let through (`SECCOMP_MODE_STRICT`).
+    pub strict: bool,
+    /// Bytes of private memory in RAM.
+    pub anonymous: u64,
 }
 
 impl Status {
@@ -48,6 +52,8 @@ impl Status {
                 "VmLck" => status.locked = number << 10,
                 "VmPin" => status.pinned = number << 10,
                 "Seccomp_filters" => status.filters = number,
+                "Seccomp" => status.strict = number == 1,
+                "RssAnon" => status.anonymous = number << 10,
                 _ => {}
             }
         }
@@ -223,23 +229,6 @@ pub(super) fn share_memory(a: i32, b: i32) -> Result<bool, Errno> {
     }
 }
 
-/// Whether requests of an io_uring may be under way, by what its descriptor's `fdinfo` says.
-///
-/// `CachedSqHead` counts the requests taken, `CachedCqTail` the completions told, both modulo 2³²: as long as every request
-/// is answered once they are the same when nothing is under way. Where requests are answered never or repeatedly they
-/// differ, which counts as being under way. What the program has put into the queue and the kernel not yet
-/// taken (`SqHead`, `SqTail`) will be under way.
-pub(super) fn ring_is_busy(fdinfo: &str) -> bool {
-    let field = |name: &str| {
-        let line = fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        line.trim().parse::<u32>().ok()
-    };
-    let all = ["SqHead", "SqTail", "CachedSqHead", "CachedCqTail"].map(field);
-    let [Some(head), Some(tail), Some(taken), Some(told)] = all else { return true };
-    let buffers = field("UserBufs").unwrap_or(0);
-    head != tail || taken != told || buffers > 0
-}
-
 /// Anonymous memory of a process in RAM, bytes, of which what it shares with others counts in part, so that the sum over all counts it
 /// once. The kernel looks at every page for it. `None` if it has ended, or before Linux 5.14.
 pub(super) fn share_of_anonymous(pid: i32) -> Option<u64> {
@@ -293,19 +282,5 @@ VmFlags: mr mw me";
         assert_eq!((all[0].anonymous, all[1].anonymous), (4 << 20, 8 << 10));
         assert_eq!((&*all[1].name, all[1].executable), ("/usr/bin/a b", true));
         assert!(!all[5].readable && !all[5].writable);
-    }
-
-    #[test]
-    fn a_ring_is_idle_when_all_was_answered() {
-        let ring = |head, tail, taken, told| {
-            format!(
-                "SqMask:\t0x3f\nSqHead:\t{head}\nSqTail:\t{tail}\nCachedSqHead:\t{taken}\nCqHead:\t{told}\n\
-                 CachedCqTail:\t{told}\nUserBufs:\t0\n"
-            )
-        };
-        assert!(!ring_is_busy(&ring(7, 7, 7, 7)));
-        assert!(ring_is_busy(&ring(7, 7, 7, 6)), "one under way");
-        assert!(ring_is_busy(&ring(7, 8, 7, 7)), "one not taken");
-        assert!(ring_is_busy("pos:\t0\n"), "not understood");
     }
 }

@@ -193,6 +193,27 @@ impl Space {
         }
     }
 
+    /// Whether another process's memory is this, while all threads of both stand: what is written here is there, too. It is written to the
+    /// last words of the stack, behind everything that a program has there, and put back. `None` if that cannot be done.
+    pub fn shares_with(&self, other: &Self) -> Option<bool> {
+        let mut end = None;
+        proc::each_range(self.via, &mut |vma| {
+            if vma.name == "[stack]" && vma.writable {
+                end = Some(vma.to - 8);
+            }
+        })
+        .ok()?;
+        let (at, mut here, mut there) = (end?, [0; 8], [0; 8]);
+        self.peek(at, &mut here).ok()?;
+        if other.peek(at, &mut there).is_err() || here != there {
+            return Some(false);
+        }
+        self.poke(at, &here.map(|byte| !byte)).ok()?;
+        let seen = other.peek(at, &mut there);
+        self.poke(at, &here).ok()?;
+        seen.ok().map(|()| here != there)
+    }
+
     /// Every mapping, with its flags.
     pub fn each_vma(&self, f: &mut dyn FnMut(Vma)) -> Result<(), OtherError> {
         proc::each_vma(self.via, f).map_err(|e| self.failed("list the mappings of", Errno::from(&e)))

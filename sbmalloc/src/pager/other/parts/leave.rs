@@ -180,7 +180,10 @@ impl Parts {
                 waits |= vma.anonymous > 0;
             });
             // A child of `vfork` still lives in its parent's.
-            let is_same = |other: &Space| proc::share_memory(other.processes[0], pid) != Ok(false);
+            let is_same = |other: &Space| match proc::share_memory(other.processes[0], pid) {
+                Ok(is_same) => is_same,
+                Err(_) => other.shares_with(&space) != Some(false),
+            };
             let shared = self.spaces.iter().any(|(_, other)| is_same(other));
             if listed.is_err() || inherited || !waits || shared {
                 continue;
