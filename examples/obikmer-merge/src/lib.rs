@@ -16,9 +16,11 @@
 //! | [`layer`], [`index`] | the files (see `docs/format.md`), each by its [`format`](layer::format): texts and their [`bounds`](layer::bounds), [`runs`](layer::runs) of sources, [`unitigs`](layer::unitigs) |
 //! | [`lookup`] | where a k-mer lies in them: its [`anchor`](lookup::anchor) in a [`table`](lookup::table); many at once: [`search`](lookup::search), [`prefetch`](lookup::prefetch) |
 //! | [`old`] | `--add`: layers that are there already |
+//! | [`plan`], [`claim`] | what rank 0 decides; one job at a time writes an index, and gives it its name when it is on the disk |
 //! | [`merge()`], [`exchange`], [`threads`], [`error`] | the order of all that, how ranks fail together, and several threads of one |
 //! | [`summary`], [`query`], [`dump`] | what people see |
 
+pub mod claim;
 pub mod dump;
 pub mod error;
 pub mod exchange;
@@ -31,6 +33,7 @@ pub mod lookup;
 pub mod merge;
 pub mod old;
 pub mod pieces;
+pub mod plan;
 pub mod query;
 pub mod sequence;
 pub mod sets;

@@ -1,23 +1,23 @@
 //! The job: index phase, merge phase, join, layers, summary; the same code on every rank.
 
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bdrun_worker::Communicator;
-use serde::{Deserialize, Serialize};
 
-use crate::error::{Context, Error, Result, agree};
+use crate::claim::Claim;
+use crate::error::{Error, Result, agree};
 use crate::exchange;
 use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
-use crate::index::{self, Index, Meta};
-use crate::input::Inputs;
-use crate::input::read;
+use crate::index::{self, Meta};
+use crate::input::{Inputs, read, spool::Spool};
 use crate::join::{self, border};
 use crate::layer::format::{Kind, Place};
 use crate::layer::unitigs;
 use crate::layer::{Runs, path, write_kmers, write_sources};
 use crate::old::{self, Old};
 use crate::pieces::Pieces;
+use crate::plan::{Plan, plan, spool};
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
 use crate::sequence::packed;
@@ -66,38 +66,16 @@ pub struct MergeOptions {
     pub threads: Option<usize>,
 }
 
-/// What rank 0 decides and all others learn.
-#[derive(Serialize, Deserialize)]
-struct Plan {
-    lengths: Lengths,
-    /// The directory that becomes the index.
-    partial: PathBuf,
-    /// An index with as many partitions as there are ranks, whose layers are kept.
-    keep: Option<Index>,
-    /// Inputs of each layer that is written. The last one is new; others are old ones, routed anew.
-    stages: Vec<Inputs>,
-}
-
-impl Plan {
-    fn kept_layers(&self) -> usize {
-        self.keep.as_ref().map_or(0, |index| index.meta.layers)
-    }
-
-    fn layers(&self) -> usize {
-        self.kept_layers() + self.stages.len()
-    }
-
-    fn sources(&self) -> &[String] {
-        self.stages.last().map_or(&[], |stage| &stage.sources)
-    }
-}
-
 /// Merge the inputs into an index. Every rank calls this with the same options and gets the same summary, or an error:
 /// its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an error.
 pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions) -> Result<Summary> {
+    let mut claim = None;
     let (plan, mut own) = match comm.rank() {
         0 => match plan(comm.size(), options) {
-            Ok(plan) => (Some(Ok(plan)), None),
+            Ok((plan, claimed)) => {
+                claim = Some(claimed);
+                (Some(Ok(plan)), None)
+            }
             Err(error) => (Some(Err(error.to_string())), Some(error)),
         },
         _ => (None, None),
@@ -107,162 +85,13 @@ pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOption
         Err(message) => return Err(own.take().unwrap_or(Error::Elsewhere { rank: 0, message })),
     };
     let run = if plan.lengths.is_wide() { run::<u128> } else { run::<u64> };
-    let result = run(comm, progress, options, &plan);
-    if let Err(error) = &result
-        && !matches!(error, Error::Communication(_))
-    {
-        if comm.rank() == 0 {
-            // The error that is being reported matters more than one of cleaning up.
-            let _ = std::fs::remove_dir_all(&plan.partial);
-        }
+    let result = run(comm, progress, options, &plan, &mut claim);
+    // Of a job that failed nothing is left when any rank returns.
+    drop(claim);
+    if result.as_ref().is_err_and(|error| !matches!(error, Error::Communication(_))) {
         comm.barrier()?;
     }
     result
-}
-
-fn plan(ranks: usize, options: &MergeOptions) -> Result<Plan> {
-    let out = &options.out;
-    let exists = out.exists();
-    if options.add && !Index::is_there(out) {
-        return Err(Error::Usage(format!("--add: {} is not an index", out.display())));
-    }
-    if exists && !options.add {
-        if !options.force {
-            let what = format!("{} exists: --force replaces it, --add adds to it", out.display());
-            return Err(Error::Usage(what));
-        }
-        let empty = || std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-        if !Index::is_there(out) && !empty() {
-            let what = format!("{} is not an index: --force does not replace it", out.display());
-            return Err(Error::Usage(what));
-        }
-    }
-    let (lengths, keep, stages) =
-        if options.add { plan_addition(ranks, options)? } else { plan_new(options)? };
-    let mut plan = Plan { lengths, partial: beside(out, "partial")?, keep, stages };
-    make_directories(&mut plan)?;
-    Ok(plan)
-}
-
-type Stages = (Lengths, Option<Index>, Vec<Inputs>);
-
-fn plan_new(options: &MergeOptions) -> Result<Stages> {
-    let mut k = options.k;
-    for input in listed(&options.inputs)?.iter().filter(|i| Index::is_there(i)) {
-        if k.is_none() {
-            k = Some(Index::open(input)?.meta.k);
-        }
-    }
-    let k = k.unwrap_or(DEFAULT.k);
-    let lengths = Lengths::new(k, options.m.unwrap_or(DEFAULT.m.min(k - 1)))?;
-    Ok((lengths, None, vec![new_inputs(options, lengths, &[])?]))
-}
-
-fn plan_addition(ranks: usize, options: &MergeOptions) -> Result<Stages> {
-    let index = Index::open(&options.out)?;
-    let lengths = index.meta.lengths()?;
-    for (flag, given, there) in [("-k", options.k, lengths.k), ("-m", options.m, lengths.m)] {
-        if given.is_some_and(|given| given != there) {
-            let what = format!("--add: {flag} is {there} in this index and cannot change");
-            return Err(Error::Index { path: options.out.clone(), what });
-        }
-    }
-    if options.inputs.is_empty() {
-        return Err(Error::Usage("--add: nothing to add".into()));
-    }
-    let new = new_inputs(options, lengths, &index.meta.sources)?;
-    if index.meta.partitions == ranks {
-        return Ok((lengths, Some(index), vec![new]));
-    }
-    // Another number of partitions: the old layers are routed anew, one after another.
-    let mut stages = Vec::new();
-    for layer in 0..index.meta.layers {
-        let mut inputs = Inputs::default();
-        inputs.reserve_sources(&new.sources);
-        inputs.add_layers(index.clone(), 0, layer..layer + 1)?;
-        stages.push(inputs);
-    }
-    stages.push(new);
-    Ok((lengths, None, stages))
-}
-
-fn new_inputs(options: &MergeOptions, lengths: Lengths, before: &[String]) -> Result<Inputs> {
-    if options.inputs.is_empty() {
-        return Inputs::bundled();
-    }
-    let mut inputs = Inputs::default();
-    inputs.reserve_sources(before);
-    for path in listed(&options.inputs)? {
-        inputs.add(&path, lengths, options.each_record)?;
-    }
-    if inputs.sources.len() == before.len() {
-        return Err(Error::Usage("no sources: the lists given with @ are empty".into()));
-    }
-    Ok(inputs)
-}
-
-/// The inputs; `@FILE` stands for those that the file lists, one per line.
-fn listed(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::with_capacity(inputs.len());
-    for input in inputs {
-        let Some(list) = input.to_str().and_then(|name| name.strip_prefix('@')) else {
-            all.push(input.clone());
-            continue;
-        };
-        let text = std::fs::read_to_string(list).context(|| format!("cannot read the list {list}"))?;
-        all.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(PathBuf::from));
-    }
-    Ok(all)
-}
-
-/// A name beside `out`, on the same file system.
-fn beside(out: &Path, what: &str) -> Result<PathBuf> {
-    let absolute = std::path::absolute(out).context(|| format!("cannot resolve {}", out.display()))?;
-    let name = absolute.file_name().and_then(|n| n.to_str());
-    let name = name.ok_or_else(|| Error::Usage(format!("--out {}: not a name", out.display())))?;
-    // Not the process's number: under bdrun that is nearly always the same.
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Ok(absolute.with_file_name(format!("{name}.{what}-{:x}", now.as_nanos())))
-}
-
-/// Of a job that was killed a partial index is left, or a part of the one it had replaced; nobody has locked it.
-fn remove_what_killed_jobs_left(partial: &Path) -> Result<()> {
-    let (Some(parent), Some(name)) = (partial.parent(), partial.file_name().and_then(|n| n.to_str())) else {
-        return Ok(());
-    };
-    let Some(prefix) = name.rfind('-').map(|end| &name[..=end]) else { return Ok(()) };
-    for entry in std::fs::read_dir(parent).context(|| format!("cannot list {}", parent.display()))?.flatten()
-    {
-        if !entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix)) {
-            continue;
-        }
-        if std::fs::File::open(entry.path()).is_ok_and(|dir| dir.try_lock().is_ok()) {
-            std::fs::remove_dir_all(entry.path())
-                .context(|| format!("cannot remove {}", entry.path().display()))?;
-        }
-    }
-    Ok(())
-}
-
-fn make_directories(plan: &mut Plan) -> Result<()> {
-    let make =
-        |path: &Path| std::fs::create_dir_all(path).context(|| format!("cannot create {}", path.display()));
-    if let Some(parent) = plan.partial.parent() {
-        make(parent)?;
-    }
-    remove_what_killed_jobs_left(&plan.partial)?;
-    std::fs::create_dir(&plan.partial).context(|| format!("cannot create {}", plan.partial.display()))?;
-    let lock = std::fs::File::open(&plan.partial)
-        .and_then(|dir| dir.lock().map(|()| dir))
-        .context(|| format!("cannot lock {}", plan.partial.display()))?;
-    // Held until this process ends, however it does.
-    std::mem::forget(lock);
-    for layer in 0..plan.layers() {
-        if let Some(parent) = path(&plan.partial, layer, 0, Kind::Kmers).parent() {
-            make(parent)?;
-        }
-    }
-    Ok(())
 }
 
 /// Phases with the processor time of all threads and the time that passes.
@@ -306,6 +135,7 @@ fn run<W: Texts>(
     progress: &Progress<'_>,
     options: &MergeOptions,
     plan: &Plan,
+    claim: &mut Option<Claim>,
 ) -> Result<Summary> {
     let place = Place { lengths: plan.lengths, partition: comm.rank(), partitions: comm.size() };
     let job = Job::<W> { comm, progress, options, plan, place, word: PhantomData };
@@ -321,14 +151,14 @@ fn run<W: Texts>(
             agree(comm, std::mem::replace(&mut result, Ok(())))?;
         }
     }
-    finish_all(comm, options, plan, result.map(|()| share))
+    finish_all(comm, plan, claim, result.map(|()| share))
 }
 
 /// Rank 0 learns what every rank has, and completes the index; all learn the outcome.
 fn finish_all(
     comm: &Communicator,
-    options: &MergeOptions,
     plan: &Plan,
+    claim: &mut Option<Claim>,
     mine: Result<Share>,
 ) -> Result<Summary> {
     let sent: std::result::Result<&Share, String> = mine.as_ref().map_err(ToString::to_string);
@@ -340,7 +170,7 @@ fn finish_all(
             good.push(share.map_err(|message| (rank, message))?);
         }
         let summary = Summary::new(plan.lengths.k, plan.sources(), &good);
-        match finish(plan, options, comm.size(), &summary) {
+        match finish(plan, claim.take(), comm.size(), &summary) {
             Ok(()) => Ok(summary),
             Err(error) => {
                 let message = error.to_string();
@@ -360,33 +190,13 @@ fn finish_all(
 }
 
 /// Rank 0, when all files are written: give the directory its name.
-fn finish(plan: &Plan, options: &MergeOptions, ranks: usize, summary: &Summary) -> Result<()> {
+fn finish(plan: &Plan, claim: Option<Claim>, ranks: usize, summary: &Summary) -> Result<()> {
+    let claim = claim.ok_or_else(|| Error::Internal("an index without a claim on it".into()))?;
     let sources = plan.sources().to_vec();
     Meta::new(plan.lengths, ranks, plan.layers(), sources).write(&plan.partial)?;
     index::write_json(&plan.partial.join("summary.json"), summary)?;
-    let out = &options.out;
-    let rename = |from: &Path, to: &Path| {
-        std::fs::rename(from, to).context(|| format!("cannot rename {} to {}", from.display(), to.display()))
-    };
-    if !out.exists() {
-        return rename(&plan.partial, out);
-    }
-    // Both names change at once where the file system can do that; then the old index goes.
-    let exchange = rustix::fs::RenameFlags::EXCHANGE;
-    if rustix::fs::renameat_with(rustix::fs::CWD, &plan.partial, rustix::fs::CWD, out, exchange).is_ok() {
-        return remove(&plan.partial);
-    }
-    let before = beside(out, "old")?;
-    rename(out, &before)?;
-    if let Err(error) = rename(&plan.partial, out) {
-        rename(&before, out)?;
-        return Err(error);
-    }
-    remove(&before)
-}
-
-fn remove(dir: &Path) -> Result<()> {
-    std::fs::remove_dir_all(dir).context(|| format!("cannot remove {}", dir.display()))
+    Spool::remove(&spool(&plan.partial))?;
+    claim.publish()
 }
 
 impl<W: Texts> Job<'_, W> {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
-use crate::input::read::{for_each_record, sequence_error};
+use crate::input::read::{for_each_record, open_records};
 use crate::lookup::search::{Buffers, Partitions, Search};
 use crate::sequence::word::Word;
 
@@ -128,7 +128,7 @@ impl Query {
     pub fn answer(&self, file: &Path, out: &mut impl Write) -> Result<()> {
         let written = |r: std::io::Result<()>| r.context(|| "cannot write the answer".into());
         written(writeln!(out, "record\tkmers\tfound\t{}", self.sources.join("\t")))?;
-        let mut reader = needletail::parse_fastx_file(file).map_err(|e| sequence_error(file, "1", &e))?;
+        let mut reader = open_records(file, file)?;
         let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut gathered = 0;
         for_each_record(file, &mut *reader, &mut |name, letters| {

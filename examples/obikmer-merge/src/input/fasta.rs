@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::{Context, Error, Result};
+use crate::input::SequenceFile;
 use crate::sequence::simd;
 
 /// Bytes read at a time: they stay in the cache until they are cut.
@@ -31,6 +32,7 @@ struct Line {
 }
 
 struct Fasta<'a> {
+    /// What it is called.
     path: &'a Path,
     file: File,
     size: u64,
@@ -53,14 +55,15 @@ struct Scan<'a> {
 /// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`. A letter
 /// that is none of ACGT follows each record.
 pub fn read_range(
-    path: &Path,
+    from: &SequenceFile,
     begin: u64,
     end: u64,
     k: usize,
     each: &mut Each<'_>,
     done: &mut dyn FnMut(u64),
 ) -> Result<()> {
-    let file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
+    let path = &from.name;
+    let file = File::open(&from.path).context(|| format!("cannot open {}", path.display()))?;
     let size = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
     let fasta = Fasta { path, file, size };
     if end > size {
@@ -242,6 +245,10 @@ impl Fasta<'_> {
 mod tests {
     use super::*;
 
+    fn given(path: &Path) -> SequenceFile {
+        SequenceFile { name: path.to_path_buf(), path: path.to_path_buf() }
+    }
+
     /// All windows of a range, as texts.
     fn windows(path: &Path, begin: u64, end: u64, k: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
@@ -249,7 +256,7 @@ mod tests {
             all.extend_from_slice(letters);
             Ok(())
         };
-        read_range(path, begin, end, k, &mut each, &mut |_| {}).expect("a well-formed file");
+        read_range(&given(path), begin, end, k, &mut each, &mut |_| {}).expect("a well-formed file");
         all.split(|&b| b == SEPARATOR).flat_map(|text| text.windows(k)).map(<[u8]>::to_vec).collect()
     }
 
@@ -294,7 +301,7 @@ mod tests {
         ] {
             let path = dir.path().join("x.fa");
             std::fs::write(&path, text).expect("written");
-            let error = read_range(&path, 0, text.len() as u64, 3, &mut |_| Ok(()), &mut |_| {})
+            let error = read_range(&given(&path), 0, text.len() as u64, 3, &mut |_| Ok(()), &mut |_| {})
                 .expect_err("malformed")
                 .to_string();
             assert!(error.contains("x.fa") && error.contains(record), "{error}");

@@ -1,12 +1,13 @@
 //! What there is to read, and who reads it: rank 0 looks at the inputs and shares the work out by bytes.
 
+pub mod begin;
 pub mod fasta;
 pub mod read;
 pub mod records;
+pub mod spool;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::layer;
 use crate::sequence::kmer::Lengths;
+use begin::Kind;
+use spool::Spool;
 
 /// The genomes bundled with this crate.
 pub static BUNDLED: [(&str, &[u8]); 6] = [
@@ -63,13 +66,22 @@ pub enum Unit {
     },
 }
 
+/// A file of sequences.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SequenceFile {
+    /// What it is called by those who gave it.
+    pub name: PathBuf,
+    /// Where it is read: there, or a copy of it.
+    pub path: PathBuf,
+}
+
 /// All inputs of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Inputs {
     /// Names of the sources.
     pub sources: Vec<String>,
     /// Sequence files.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<SequenceFile>,
     /// Indexes, with the number of each's first source.
     pub indexes: Vec<(Index, u32)>,
     /// What to read, with its weight in bytes.
@@ -84,6 +96,12 @@ fn source_name(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|n| n.to_str());
     let name = name.ok_or_else(|| Error::Usage(format!("{}: no name for a source", path.display())))?;
     Ok(name.strip_suffix(".gz").unwrap_or(name).to_string())
+}
+
+/// An error about a file that is none of those that can be read.
+fn neither(file: &Path) -> Error {
+    let what = "neither FASTA nor FASTQ, plain or gzip: it begins with none of >, @, 1f 8b";
+    Error::Sequence { file: file.to_path_buf(), record: "1".into(), what: what.into() }
 }
 
 impl Inputs {
@@ -114,9 +132,9 @@ impl Inputs {
         self.names.extend(names.iter().cloned());
     }
 
-    /// Add what a path names: a sequence file or an index. With `each_record` each record of a plain FASTA file is a
-    /// source of its own.
-    pub fn add(&mut self, path: &Path, lengths: Lengths, each_record: bool) -> Result<()> {
+    /// Add what a path names: a sequence file, a pipe, or an index. With `each_record` each record of a plain FASTA file
+    /// is a source of its own.
+    pub fn add(&mut self, path: &Path, lengths: Lengths, each_record: bool, spool: &mut Spool) -> Result<()> {
         if path.is_dir() {
             if !Index::is_there(path) {
                 return Err(Error::Usage(format!("{}: a directory, but no index", path.display())));
@@ -133,61 +151,49 @@ impl Inputs {
             let layers = 0..index.meta.layers;
             return self.add_layers(index, first, layers);
         }
-        // Before it is opened, which would wait for a writer, or take from what can be read only once.
-        let kind = std::fs::metadata(path).context(|| format!("cannot open {}", path.display()))?;
-        if !kind.is_file() {
-            return Err(Error::Usage(format!(
-                "{}: a pipe or a device, which can be read only once, and not by all ranks: write it to a file first",
-                path.display()
-            )));
-        }
-        let mut file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
-        let bytes = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
-        let mut first = Vec::new();
-        file.by_ref()
-            .take(2)
-            .read_to_end(&mut first)
-            .context(|| format!("cannot read {}", path.display()))?;
-        if each_record && !first.is_empty() {
-            return self.add_records(path, file, first[0]);
-        }
-        let source = self.source(source_name(path)?, path)?;
+        // Before anything is read: a pipe that was given twice has an end only once.
+        let source = if each_record { None } else { Some(self.source(source_name(path)?, path)?) };
+        let name = path.to_path_buf();
+        let path = spool.file(path)?;
+        let mut opened = File::open(&path).context(|| format!("cannot open {}", path.display()))?;
+        let reading = || format!("cannot read {}", path.display());
+        let bytes = opened.metadata().context(reading)?.len();
+        let kind = begin::kind(&mut opened).context(reading)?;
         let file = self.files.len();
-        self.files.push(path.to_path_buf());
-        let unit = match first[..] {
-            [b'>', ..] => (Unit::Fasta { file, source, begin: 0, end: bytes }, bytes),
-            [0x1f, 0x8b] => (Unit::Whole { file, source }, bytes.saturating_mul(4)),
-            [b'@', ..] => (Unit::Whole { file, source }, bytes / 2),
-            _ => {
+        self.files.push(SequenceFile { name: name.clone(), path: path.clone() });
+        let (unit, weight) = match (kind, source) {
+            (Kind::Empty, _) => {
                 return Err(Error::Sequence {
-                    file: path.to_path_buf(),
+                    file: name,
                     record: "1".into(),
-                    what: if first.is_empty() {
-                        "the file is empty".into()
-                    } else {
-                        "neither FASTA nor FASTQ, plain or gzip: it begins with none of >, @, 1f 8b".into()
-                    },
+                    what: "the file is empty".into(),
                 });
             }
+            (Kind::Other, _) => return Err(neither(&name)),
+            (Kind::Fasta(_), None) => return self.add_records(file, opened),
+            (_, None) => {
+                return Err(Error::Usage(format!(
+                    "{}: --each-record reads plain FASTA only: decompress or convert it",
+                    name.display()
+                )));
+            }
+            (Kind::Fasta(begin), Some(source)) => {
+                (Unit::Fasta { file, source, begin, end: bytes }, bytes - begin)
+            }
+            (Kind::Gzip, Some(source)) => (Unit::Whole { file, source }, bytes.saturating_mul(4)),
+            (Kind::Fastq, Some(source)) => (Unit::Whole { file, source }, bytes / 2),
         };
-        self.units.push(unit);
+        self.units.push((unit, weight));
         Ok(())
     }
 
     /// Every record of a plain FASTA file as a source.
-    fn add_records(&mut self, path: &Path, file: File, first: u8) -> Result<()> {
-        if first != b'>' {
-            return Err(Error::Usage(format!(
-                "{}: --each-record reads plain FASTA only: decompress or convert it",
-                path.display()
-            )));
-        }
-        let number = self.files.len();
-        self.files.push(path.to_path_buf());
+    fn add_records(&mut self, number: usize, opened: File) -> Result<()> {
+        let name = self.files[number].name.clone();
         let mut begin = None;
-        let end = records::headers(path, file, &mut |at, name| {
+        let end = records::headers(&name, opened, &mut |at, record| {
             self.end_record(begin, at);
-            let source = self.source(name.to_owned(), path)?;
+            let source = self.source(record.to_owned(), &name)?;
             begin = Some((number, source, at));
             Ok(())
         })?;
@@ -260,7 +266,7 @@ impl Inputs {
         match unit {
             Unit::Fasta { begin, end, .. } => end - begin,
             Unit::Bundled { which } => BUNDLED[*which].1.len() as u64,
-            Unit::Whole { file, .. } => std::fs::metadata(&self.files[*file]).map_or(0, |m| m.len()),
+            Unit::Whole { file, .. } => std::fs::metadata(&self.files[*file].path).map_or(0, |m| m.len()),
             Unit::Layer { index, layer, partition } => {
                 let path = layer::path(
                     &self.indexes[*index].0.dir,

@@ -1,13 +1,13 @@
 //! Reading a rank's share of the input, whatever it is, into the router.
 
+use std::fs::File;
 use std::io::Cursor;
 use std::path::Path;
 
 use needletail::parser::FastxReader;
 
-use crate::error::{Error, Result};
-use crate::input::fasta;
-use crate::input::{BUNDLED, Inputs, Unit};
+use crate::error::{Context, Error, Result};
+use crate::input::{BUNDLED, Inputs, SequenceFile, Unit, begin, fasta};
 use crate::layer::Layer;
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
@@ -41,9 +41,8 @@ pub fn read(
             }
             Unit::Whole { file, source } => {
                 router.set_source(source);
-                let path = &inputs.files[file];
-                let reader = needletail::parse_fastx_file(path).map_err(|e| sequence_error(path, "1", &e))?;
-                records(path, reader, &mut |letters| {
+                let SequenceFile { name, path } = &inputs.files[file];
+                records(name, open_records(name, path)?, &mut |letters| {
                     cutter.letters(letters, router)?;
                     cutter.end(router)
                 })?;
@@ -52,8 +51,7 @@ pub fn read(
                 router.set_source(which as u32);
                 let (name, bytes) = BUNDLED[which];
                 let path = Path::new(name);
-                let reader = needletail::parse_fastx_reader(Cursor::new(bytes))
-                    .map_err(|e| sequence_error(path, "1", &e))?;
+                let reader = begin::records(Cursor::new(bytes)).map_err(|e| sequence_error(path, "1", &e))?;
                 records(path, reader, &mut |letters| {
                     cutter.letters(letters, router)?;
                     cutter.end(router)
@@ -78,6 +76,12 @@ pub fn read(
         }
     }
     Ok(())
+}
+
+/// The records of the file at `path`, which is called `name`.
+pub fn open_records(name: &Path, path: &Path) -> Result<Box<dyn FastxReader>> {
+    let file = File::open(path).context(|| format!("cannot open {}", name.display()))?;
+    begin::records(file).map_err(|e| sequence_error(name, "1", &e))
 }
 
 /// Every record's letters.

@@ -1,0 +1,156 @@
+//! Several jobs and one index: nothing is lost, whoever comes first, and nothing is left of those that were killed.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+fn command(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obikmer-merge"));
+    command.current_dir(dir).args(arguments);
+    command
+}
+
+fn run(dir: &Path, arguments: &[&str]) -> Output {
+    command(dir, arguments).output().expect("started")
+}
+
+fn succeed(dir: &Path, arguments: &[&str]) {
+    let out = run(dir, arguments);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn sources(dir: &Path) -> Vec<String> {
+    let text = std::fs::read(dir.join("ix/index.json")).expect("an index");
+    let meta: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    serde_json::from_value(meta["sources"].clone()).expect("names")
+}
+
+fn beside(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("listed");
+    let names = entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("ix")).collect();
+    names.sort();
+    names
+}
+
+/// `base.fa`, `a.fa`, `b.fa`; and a pipe `slow.fa`: a job that reads it has its claim and goes on when the test says so.
+fn prepared() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, sequence) in [
+        ("base.fa", "ACGTTGCATGTCGCATGATGCATGAGAGCTACGTTGCATGTCGCATGATG"),
+        ("a.fa", "TTGCAGGACCATTACGGATCAACGTAGGATTTACAGCACATTAGACCAGATTA"),
+        ("b.fa", "GGATCCTTAGACCAATGACGATAGCAGGGACTTTACAGCAACGGACAATTTAC"),
+    ] {
+        std::fs::write(dir.path().join(name), format!(">r\n{sequence}\n")).expect("written");
+    }
+    let made = Command::new("mkfifo").arg(dir.path().join("slow.fa")).status().expect("mkfifo");
+    assert!(made.success());
+    dir
+}
+
+/// A job that reads `slow.fa`, and what it waits for: it has its claim when this returns.
+fn slow(dir: &Path, arguments: &[&str]) -> (Child, std::fs::File) {
+    let mut command = command(dir, &[arguments, &["slow.fa"]].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started");
+    // Opening a pipe fails while nobody reads it.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut pipe = loop {
+        match std::fs::OpenOptions::new().write(true).custom_flags(flags).open(dir.join("slow.fa")) {
+            Ok(pipe) => break pipe,
+            Err(_) if matches!(child.try_wait(), Ok(None)) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => panic!("the job does not read its pipe: {error}"),
+        }
+    };
+    pipe.write_all(b">s\nTTTGGCATCAGACTTA").expect("read");
+    (child, pipe)
+}
+
+fn go_on(child: Child, mut pipe: std::fs::File) {
+    pipe.write_all(b"CAGGATTACAGGCATTAGGACCCATTAACA\n").expect("read");
+    drop(pipe);
+    let out = child.wait_with_output().expect("ended");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_second_writer_fails_at_once_and_nothing_is_lost() {
+    let dir = prepared();
+    let dir = dir.path();
+    let first = slow(dir, &["-k", "21", "--out", "ix"]);
+    for more in [&["base.fa"][..], &["--force", "base.fa"], &["--add", "base.fa"]] {
+        let second = run(dir, &[&["-k", "21", "--out", "ix"], more].concat());
+        let said = text(&second.stderr);
+        assert_eq!(second.status.code(), Some(1), "{said}");
+        assert!(said.contains("ix: another job") && said.contains("ix.lock"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    succeed(dir, &["-k", "21", "--out", "ix2", "b.fa"]);
+    go_on(first.0, first.1);
+    assert_eq!(sources(dir), ["slow.fa"]);
+
+    succeed(dir, &["-k", "21", "--force", "--out", "ix", "base.fa"]);
+    let first = slow(dir, &["--add", "--out", "ix"]);
+    let second = run(dir, &["--add", "--out", "ix", "b.fa"]);
+    assert!(!second.status.success() && text(&second.stderr).contains("another job"));
+    go_on(first.0, first.1);
+    succeed(dir, &["--add", "--out", "ix", "b.fa"]);
+    assert_eq!(sources(dir), ["base.fa", "slow.fa", "b.fa"]);
+    assert_eq!(beside(dir), ["ix", "ix2"]);
+}
+
+/// Two that begin at the same moment: both are in the index, or one says that it is not.
+#[test]
+fn of_two_at_the_same_moment_none_is_lost_silently() {
+    let dir = prepared();
+    let dir = dir.path();
+    for round in 0..10 {
+        succeed(dir, &["-k", "21", "--force", "--out", "ix", "base.fa"]);
+        let children: Vec<(&str, Child)> = ["a.fa", "b.fa"]
+            .into_iter()
+            .map(|name| {
+                let mut command = command(dir, &["--add", "--out", "ix", name]);
+                (name, command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started"))
+            })
+            .collect();
+        let mut expected = vec!["base.fa".to_string()];
+        for (name, child) in children {
+            let out = child.wait_with_output().expect("ended");
+            if out.status.success() {
+                expected.push(name.into());
+            } else {
+                assert!(text(&out.stderr).contains("another job"), "{}", text(&out.stderr));
+            }
+        }
+        assert!(expected.len() > 1, "round {round}: both failed");
+        let mut found = sources(dir);
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "round {round}");
+        assert_eq!(beside(dir), ["ix"], "round {round}");
+    }
+}
+
+/// A killed job's lock and directory do not keep the next one off, which removes them; what only looks like them stays.
+#[test]
+fn what_a_killed_job_left_is_removed() {
+    let dir = prepared();
+    let dir = dir.path();
+    succeed(dir, &["-k", "21", "--out", "ix", "base.fa"]);
+    for name in ["ix.old-20251231", "ix.partial-mine"] {
+        std::fs::create_dir(dir.join(name)).expect("made");
+    }
+    let (mut child, pipe) = slow(dir, &["--add", "--out", "ix"]);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    drop(pipe);
+    assert_eq!(beside(dir).len(), 5, "{:?}", beside(dir));
+    succeed(dir, &["--add", "--out", "ix", "a.fa"]);
+    assert_eq!(sources(dir), ["base.fa", "a.fa"]);
+    assert_eq!(beside(dir), ["ix", "ix.old-20251231", "ix.partial-mine"]);
+}
