@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::io::{Errno, pread, pwritev};
 
 use crate::error::system;
@@ -74,7 +74,10 @@ pub struct Mail {
 impl Mail {
     /// By the master: a new mail file, beside a spill file on scratch that nobody else uses.
     pub fn create(scratch: OwnedFd) -> Result<Self> {
-        let ram = memfd_create("bdrun-mail", MemfdFlags::CLOEXEC).map_err(system("memfd_create"))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let ram = memfd_create("bdrun-mail", flags).map_err(system("memfd_create"))?;
+        // It grows with what is written, but no rank takes the others' messages away by making it shorter.
+        fcntl_add_seals(&ram, SealFlags::SHRINK | SealFlags::SEAL).map_err(system("seal the mail file"))?;
         Ok(Self { ram, scratch })
     }
 

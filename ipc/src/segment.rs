@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 use crate::bell::{Attention, Bell};
 use crate::control::PROTOCOL;
@@ -316,8 +316,12 @@ impl Segment {
         if np == 0 || np > MAX_RANKS {
             return Err(Error::TooMany { what: "ranks", most: u64::from(MAX_RANKS) });
         }
-        let fd = memfd_create("bdrun-segment", MemfdFlags::CLOEXEC).map_err(system("memfd_create"))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("bdrun-segment", flags).map_err(system("memfd_create"))?;
         ftruncate(&fd, Offsets::of(np).end as u64).map_err(system("size the shared segment"))?;
+        // Whoever has it mapped would die if one rank, which has it open for writing, made it shorter.
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(system("seal the shared segment"))?;
         let segment = Self::map(fd, np)?;
         let header = segment.header();
         header.magic.store(MAGIC, SeqCst);
@@ -467,6 +471,17 @@ mod tests {
         assert_eq!(made.attention().take().collect::<Vec<_>>(), [3, 65]);
         opened.rank(5).set_progress("größenordnungsmäßig", 3, 9);
         assert!("größenordnungsmäßig".starts_with(&made.rank(5).progress().unwrap().label));
+    }
+
+    #[test]
+    fn nobody_changes_its_size() {
+        let made = Segment::create(3, 1 << 20, 1 << 18, 2).unwrap();
+        let long = rustix::fs::fstat(made.fd()).unwrap().st_size as u64;
+        for size in [0, long - 1, long + 1] {
+            assert_eq!(ftruncate(made.fd(), size), Err(rustix::io::Errno::PERM), "{size}");
+        }
+        assert_eq!(fcntl_add_seals(made.fd(), SealFlags::WRITE), Err(rustix::io::Errno::PERM));
+        assert_eq!(made.rank(2).granted.load(SeqCst), 0);
     }
 
     #[test]

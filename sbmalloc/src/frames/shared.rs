@@ -46,15 +46,21 @@ pub struct FramePool {
     window: usize,
 }
 
+/// A file in memory whose size nobody changes: each process of the job has it mapped, and would die if one made it shorter.
 fn memfd(name: &std::ffi::CStr, len: usize) -> Result<Fd, Errno> {
     // SAFETY: the name is terminated; makes a new descriptor.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(Errno::last());
     }
     let fd = Fd(fd);
     // SAFETY: sizes our own file.
     if unsafe { libc::ftruncate(fd.0, len as i64) } != 0 {
+        return Err(Errno::last());
+    }
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: takes no pointer.
+    if unsafe { libc::fcntl(fd.0, libc::F_ADD_SEALS, seals) } != 0 {
         return Err(Errno::last());
     }
     Ok(fd)
@@ -319,6 +325,19 @@ mod tests {
         assert_eq!(pool.free_all_of(me + 1), 0);
         assert!(pool.take(me, &mut [0; 8]));
         assert_eq!((pool.free_all_of(me), pool.used_bytes()), (8, 0));
+    }
+
+    #[test]
+    fn nobody_changes_its_size() {
+        let pool = FramePool::create(4 * GRANULE as u64, 0).expect("pool");
+        for fd in pool.fds() {
+            for size in [0, 1 << 30] {
+                // SAFETY: a file of ours, whose size stays as it is.
+                let done = unsafe { libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&fd), size) };
+                assert_eq!((done, Errno::last().0), (-1, libc::EPERM), "{size}");
+            }
+        }
+        assert_eq!(pool.used_bytes(), 0);
     }
 
     #[test]
