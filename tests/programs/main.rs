@@ -21,4 +21,5 @@ mod oversize;
 mod phases;
 mod preload;
 mod scale;
+mod seams;
 mod stuck;

@@ -122,6 +122,8 @@ pub struct Overdraft {
     turn: Option<Rank>,
     /// Who came in last because it was its turn, and since when that was so, as time of the job.
     turned: Option<(Rank, Duration)>,
+    /// For whose turn one that runs in parts was made smaller last: if that is not enough it is not tried again.
+    shrunk_for: Option<Rank>,
     /// How long the last such exchange took.
     exchange: Duration,
     /// The largest rank is to run alone first, as a pilot: its peak tells what to expect of the others.
@@ -155,6 +157,7 @@ impl Overdraft {
             disk_full: false,
             turn: None,
             turned: None,
+            shrunk_for: None,
             exchange: Duration::ZERO,
             // It costs the time of one rank on one processor, so it is worth it only where there are many.
             pilot: sizes.iter().flatten().count() > 4 * limits.processors as usize,
@@ -308,8 +311,9 @@ impl Overdraft {
                 }
                 self.update(rank, RankState::arrive);
             }
-            (Event::Spawned { .. }, Life::Starting)
-            | (Event::Continued { .. }, Life::Continuing) => self.update(rank, RankState::arrive),
+            (Event::Spawned { .. }, Life::Starting) | (Event::Continued { .. }, Life::Continuing) => {
+                self.update(rank, RankState::arrive)
+            }
             (Event::Held { .. }, Life::Holding) => self.update(rank, |state| state.life = Life::Held),
             (Event::HoldRefused { .. }, Life::Holding) => self.update(rank, |state| {
                 state.life = Life::Running;

@@ -77,8 +77,9 @@ impl Overdraft {
             self.evict(idle, Why::Turn, effects);
         } else if self.relief_is_coming() || self.index.holding + self.index.restoring > 0 {
             // Then it is looked again.
-        } else if self.make_room_of_parts(needs, effects) {
+        } else if self.shrunk_for != Some(rank) && self.make_room_of_parts(needs, effects) {
             self.turn = None;
+            self.shrunk_for = Some(rank);
         } else {
             self.exceed_for(rank, effects);
         }
@@ -87,6 +88,7 @@ impl Overdraft {
     /// Its turn has come.
     fn take_place(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         self.turn = None;
+        self.shrunk_for = None;
         self.promote(rank);
         self.restore(rank, effects);
     }
@@ -112,7 +114,8 @@ impl Overdraft {
         let state = &self.ranks[rank as usize];
         let beside = self.used().saturating_sub(state.bytes).saturating_add(needs);
         let target = self.limits.budget.saturating_sub(beside);
-        let can = state.partial && state.life == Life::Running && target < state.bytes && target > state.fixed;
+        let can =
+            state.partial && state.life == Life::Running && target < state.bytes && target > state.fixed;
         can && self.shrink(rank, target, effects)
     }
 

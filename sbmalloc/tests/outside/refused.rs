@@ -6,7 +6,9 @@ use std::ptr;
 pub fn run(name: &str) {
     let words: Vec<u64> = (0..1 << 20).collect();
     let possible = match name {
-        "locked" => locked(),
+        // SAFETY: memory of our own.
+        "locked" => unsafe { libc::mlockall(libc::MCL_CURRENT) == 0 },
+        "locked a little" => locked(),
         "aio" => aio(),
         "ring idle" => Ring::make().is_some_and(|ring| ring.nop()),
         "ring busy" => Ring::make().is_some_and(|ring| ring.read_of_nothing()),

@@ -29,13 +29,6 @@ pub(super) enum Place {
     Gone,
 }
 
-impl Place {
-    /// In RAM, and not on the way out.
-    pub fn is_inside(self) -> bool {
-        !matches!(self, Self::Unborn | Self::Leaving | Self::Out | Self::Ending { .. } | Self::Gone)
-    }
-}
-
 /// A simulated process.
 #[derive(Debug, Clone)]
 pub(super) struct Process {

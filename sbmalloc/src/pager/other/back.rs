@@ -69,16 +69,25 @@ impl<'a> Incoming<'a> {
         let mut result = self.all(progress);
         while self.wait() {}
         if let Some((session, space)) = self.session.take() {
-            result = result.and(session.park(&self.spaces[space]));
+            let parked = session.park(&self.spaces[space]);
+            result = result.and(self.unless_lost(space, parked));
         }
         // Whether or not a call was under way when the page that it lies in was copied.
-        for space in self.spaces {
-            result = result.and_then(|()| space.put_rseq_back());
+        for (i, space) in self.spaces.iter().enumerate() {
+            result = result.and_then(|()| self.unless_lost(i, space.put_rseq_back()));
         }
         if result.is_err() && !self.threads.is_alive() {
             return Err(OtherError::Gone);
         }
         result.map(|()| self.moved)
+    }
+
+    /// What goes wrong with an address space of which all were killed is of no matter: it needs nothing any more.
+    fn unless_lost(&self, space: usize, result: Result<(), OtherError>) -> Result<(), OtherError> {
+        match result {
+            Err(_) if self.threads.has_lost(&self.spaces[space]) => Ok(()),
+            result => result,
+        }
     }
 
     fn all(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), OtherError> {
@@ -165,7 +174,8 @@ impl<'a> Incoming<'a> {
                 let count = (run.pages - self.pages).min(((len - at - bytes) / PAGE) as u32);
                 let to = from + u64::from(count) * PAGE as u64;
                 if run.is(HUGE) && !run.is(KEPT) {
-                    self.make_huge(self.run, from..to)?;
+                    let made = self.make_huge(self.run, from..to);
+                    self.unless_lost(run.space as usize, made)?;
                 }
                 ranges.push(from..to);
                 bytes += count as usize * PAGE;
@@ -174,12 +184,16 @@ impl<'a> Incoming<'a> {
                     (self.run, self.pages) = (self.run + 1, 0);
                 }
             }
-            self.make_ahead()?;
+            let made = self.make_ahead();
+            if let Some(run) = self.image.runs.get(self.run) {
+                self.unless_lost(run.space as usize, made)?;
+            }
             let space = &self.spaces[first.space as usize];
             if !first.is(KEPT) {
                 let buffer = &self.buffers.bytes(slot)[at..at + bytes];
-                write(space, &ranges, buffer, first.is(FORCED))
-                    .map_err(|e| space.failed("write the memory of", e))?;
+                let written = write(space, &ranges, buffer, first.is(FORCED))
+                    .map_err(|e| space.failed("write the memory of", e));
+                self.unless_lost(first.space as usize, written)?;
                 self.moved.freed += bytes as u64;
             }
             at += bytes;
@@ -241,7 +255,8 @@ impl<'a> Incoming<'a> {
     /// A thread that makes calls in an address space.
     fn session(&mut self, number: usize) -> Result<&mut Session, OtherError> {
         if let Some((session, space)) = self.session.take_if(|(_, space)| *space != number) {
-            session.park(&self.spaces[space])?;
+            let parked = session.park(&self.spaces[space]);
+            self.unless_lost(space, parked)?;
         }
         match &mut self.session {
             Some((session, _)) => Ok(session),

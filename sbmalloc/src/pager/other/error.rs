@@ -30,7 +30,9 @@ pub enum Refusal {
         pid: i32,
     },
     /// The process has an io_uring: nothing tells which of its pages the kernel holds on to for that.
-    #[error("process {pid} uses io_uring, and what the kernel holds on to of its memory for that cannot be seen")]
+    #[error(
+        "process {pid} uses io_uring, and what the kernel holds on to of its memory for that cannot be seen"
+    )]
     IoUring {
         /// The process.
         pid: i32,

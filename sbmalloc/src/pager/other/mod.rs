@@ -117,15 +117,35 @@ pub fn hold(
     patience: Duration,
 ) -> Result<Held, Refusal> {
     let begun = Instant::now();
-    let (mut threads, processes) = Threads::stop(leader, list, patience)?;
-    match spaces(&threads, &processes) {
-        Ok(spaces) => {
-            Ok(Held { threads, spaces, out: false, stopping: begun.elapsed(), _not_send: PhantomData })
+    loop {
+        let (mut threads, refusal) = match Threads::stop(leader, list, patience) {
+            Ok((mut threads, processes)) => match spaces(&threads, &processes) {
+                Ok(spaces) => {
+                    let stopping = begun.elapsed();
+                    return Ok(Held { threads, spaces, out: false, stopping, _not_send: PhantomData });
+                }
+                Err(refusal) => {
+                    threads.let_go();
+                    (threads, refusal)
+                }
+            },
+            Err(refusal) => (Threads::none(leader), refusal),
+        };
+        // A child that was killed just then is not the rank.
+        let is_child = refusal == Refusal::Gone && !is_over(leader);
+        match refusal {
+            Refusal::Gone if is_child && begun.elapsed() < patience => threads.let_go(),
+            Refusal::Gone if is_child => return Err(Refusal::Busy { tid: leader }),
+            refusal => return Err(refusal),
         }
-        Err(refusal) => {
-            threads.let_go();
-            Err(refusal)
-        }
+    }
+}
+
+/// Whether a rank's first process has ended.
+fn is_over(leader: i32) -> bool {
+    match proc::Stat::of(leader) {
+        Ok(stat) => stat.is_dead(),
+        Err(error) => proc::is_gone(&error),
     }
 }
 

@@ -154,27 +154,40 @@ impl<'a> Outgoing<'a> {
 
     fn all_spaces(&mut self) -> Result<(), OtherError> {
         let spaces = self.spaces;
-        let alone = spaces.len() > 1;
         for (i, space) in spaces.iter().enumerate() {
-            let mut vmas: Vec<Vma> = vec![];
-            let mut unmanaged = 0;
-            space.each_vma(&mut |vma| match vma.is_pageable() {
-                true if vma.anonymous > 0 => vmas.push(vma),
-                true => {}
-                false => unmanaged += vma.anonymous,
-            })?;
-            self.moved.unmanaged += unmanaged;
-            for vma in &vmas {
-                self.mapping(i, vma, alone)?;
+            let result = self.space(i);
+            if result.is_err() && self.threads.has_lost(space) {
+                // A child was killed: what was to be copied of it is nobody's any more.
+                self.pieces.clear();
+                self.wanted = 0;
+                self.place.joined = false;
+                self.place.huge = None;
+            } else {
+                result?;
             }
         }
-        self.copy()?;
         self.write_chunk()?;
         // Nothing follows that anything could wait for.
         self.place.huge = None;
         self.close_group()?;
         self.drop_closed()?;
         self.drop_on(true)
+    }
+
+    fn space(&mut self, number: usize) -> Result<(), OtherError> {
+        let alone = self.spaces.len() > 1;
+        let mut vmas: Vec<Vma> = vec![];
+        let mut unmanaged = 0;
+        self.spaces[number].each_vma(&mut |vma| match vma.is_pageable() {
+            true if vma.anonymous > 0 => vmas.push(vma),
+            true => {}
+            false => unmanaged += vma.anonymous,
+        })?;
+        self.moved.unmanaged += unmanaged;
+        for vma in &vmas {
+            self.mapping(number, vma, alone)?;
+        }
+        self.copy()
     }
 
     fn mapping(&mut self, number: usize, vma: &Vma, alone: bool) -> Result<(), OtherError> {
@@ -404,11 +417,27 @@ impl<'a> Outgoing<'a> {
         self.drop_on(true)?;
         // From here on the image holds memory that may not be anywhere else.
         self.done = (group.chunks, group.runs.end);
-        let Some(first) = group.drops.first() else { return Ok(()) };
-        let session = Session::begin(self.threads, &self.spaces[first.space])?;
-        let mut dropping = Dropping { group, at: 0, session };
-        dropping.start()?;
-        self.dropping = Some(dropping);
+        self.begin_drops(group, 0)
+    }
+
+    /// Begins to drop ranges of a group, from one on, in the address space of that. Those of one that is gone are passed over.
+    fn begin_drops(&mut self, group: Group, mut at: usize) -> Result<(), OtherError> {
+        while let Some(first) = group.drops.get(at) {
+            let space = &self.spaces[first.space];
+            let begun = Session::begin(self.threads, space).and_then(|mut session| {
+                let Drop { range, .. } = first;
+                let arguments = [range.start, range.end - range.start, libc::MADV_DONTNEED as u64];
+                session.start(libc::SYS_madvise, arguments).map(|()| session)
+            });
+            match begun {
+                Ok(session) => {
+                    self.dropping = Some(Dropping { group, at, session });
+                    return Ok(());
+                }
+                Err(_) if self.threads.has_lost(space) => at = behind(&group, at),
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
@@ -419,7 +448,18 @@ impl<'a> Outgoing<'a> {
                 self.dropping = Some(dropping);
                 return Ok(());
             }
-            let result = dropping.session.finish()?;
+            let result = match dropping.session.finish() {
+                Ok(result) => result,
+                Err(error) => {
+                    let Dropping { group, at, .. } = dropping;
+                    if !self.threads.has_lost(&self.spaces[group.drops[at].space]) {
+                        return Err(error);
+                    }
+                    let next = behind(&group, at);
+                    self.begin_drops(group, next)?;
+                    continue;
+                }
+            };
             let drop = &dropping.group.drops[dropping.at];
             if result == Some(0) {
                 self.freed += drop.pages * PAGE as u64;
@@ -433,17 +473,22 @@ impl<'a> Outgoing<'a> {
             }
             let space = drop.space;
             dropping.at += 1;
-            let Some(next) = dropping.group.drops.get(dropping.at) else {
-                dropping.session.park(&self.spaces[space])?;
+            let next = dropping.group.drops.get(dropping.at).map(|next| next.space);
+            if next == Some(space) && dropping.start().is_ok() {
+                self.dropping = Some(dropping);
+                continue;
+            }
+            let Dropping { group, at, session } = dropping;
+            if let Err(error) = session.park(&self.spaces[space])
+                && !self.threads.has_lost(&self.spaces[space])
+            {
+                return Err(error);
+            }
+            if next.is_none() {
                 (self.progress)(self.freed);
                 return Ok(());
-            };
-            if next.space != space {
-                dropping.session.park(&self.spaces[space])?;
-                dropping.session = Session::begin(self.threads, &self.spaces[next.space])?;
             }
-            dropping.start()?;
-            self.dropping = Some(dropping);
+            self.begin_drops(group, at)?;
         }
         Ok(())
     }
@@ -473,6 +518,12 @@ impl<'a> Outgoing<'a> {
     fn verdict(&self) -> Result<(), OtherError> {
         self.failed.map_or(Ok(()), |(at, e)| Err(self.image.failed("write", Some(at), e)))
     }
+}
+
+/// The first range behind one that lies in another address space.
+fn behind(group: &Group, at: usize) -> usize {
+    let space = group.drops[at].space;
+    group.drops[at..].iter().position(|drop| drop.space != space).map_or(group.drops.len(), |n| at + n)
 }
 
 /// Whether what is to be dropped of a protected mapping can be put back: tried by writing what is there over the first page that is to

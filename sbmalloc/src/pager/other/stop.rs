@@ -19,6 +19,7 @@ use super::check;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
 use super::ptrace::{self, News, Whose};
+use super::space::Space;
 use crate::sys::{Errno, Fd};
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ use std::time::{Duration, Instant};
 const LET_GO: Duration = Duration::from_secs(2);
 /// After this time it is looked why a thread does not stop.
 const SLOW: Duration = Duration::from_millis(2);
+/// Who was killed while it stood is dead by then.
+const DYING: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -342,6 +345,19 @@ impl Threads {
             // SAFETY: signal 0 only asks.
             None => unsafe { libc::kill(self.leader, 0) == 0 },
         }
+    }
+
+    /// Something went wrong with an address space: whether that is because all who lived in it were killed meanwhile, while the rank lives.
+    /// Then nothing of it matters any more.
+    pub fn has_lost(&self, space: &Space) -> bool {
+        let begun = Instant::now();
+        while self.is_alive() && begun.elapsed() < DYING {
+            if space.processes.iter().all(|&pid| is_dead(pid)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
     }
 
     /// Takes note of threads that were killed while they stood: nobody else can, and until then their process does not end.

@@ -36,6 +36,19 @@ struct Batch {
 impl Parts {
     /// Has parts leave until there are at most `goal` bytes, or nothing is left that can. The bytes that were given back.
     pub(super) fn leave(&mut self, goal: u64, progress: &mut dyn FnMut(u64)) -> Result<u64, OtherError> {
+        let left = self.leave_while(goal, progress);
+        // A child that was killed just now is passed over the next time.
+        match left {
+            Err(OtherError::Gone | OtherError::Rank { .. })
+                if self.spaces.iter().any(|(_, space)| self.threads.has_lost(space)) =>
+            {
+                Err(OtherError::Busy)
+            }
+            left => left,
+        }
+    }
+
+    fn leave_while(&mut self, goal: u64, progress: &mut dyn FnMut(u64)) -> Result<u64, OtherError> {
         let mut freed = 0;
         // Only now, as all stand: from here on nobody begins to.
         if let Some(refusal) = check::written_by_others(&self.threads.processes()) {
@@ -246,26 +259,34 @@ impl Parts {
             let Some((_, space)) = self.spaces.iter().find(|(number, _)| *number == drops[0].0) else {
                 continue;
             };
-            let mut session = Session::begin(&self.threads, space)?;
-            for (number, range) in drops {
-                let arguments = [range.start, range.end - range.start, libc::MADV_DONTNEED as u64];
-                let mut there = vec![];
-                if session.call(libc::SYS_madvise, arguments)? != 0 {
-                    space.each_region(range.clone(), false, &mut |region, _| {
-                        there.push(region);
-                        Ok(())
-                    })?;
-                }
-                let mut state = self.shared.lock();
-                if let Some(served) = &mut state.served[*number] {
-                    there.iter().for_each(|region| served.table.is_there(region));
-                }
-                // From here on faults there are served.
-                state.dropping.retain(|(n, r)| (n, r) != (number, range));
+            match self.drop_ranges_of(space, drops) {
+                // All of its memory is nobody's any more.
+                Err(_) if self.threads.has_lost(space) => {}
+                done => done?,
             }
-            session.park(space)?;
         }
         Ok(())
+    }
+
+    fn drop_ranges_of(&self, space: &Space, drops: &[(usize, Range<u64>)]) -> Result<(), OtherError> {
+        let mut session = Session::begin(&self.threads, space)?;
+        for (number, range) in drops {
+            let arguments = [range.start, range.end - range.start, libc::MADV_DONTNEED as u64];
+            let mut there = vec![];
+            if session.call(libc::SYS_madvise, arguments)? != 0 {
+                space.each_region(range.clone(), false, &mut |region, _| {
+                    there.push(region);
+                    Ok(())
+                })?;
+            }
+            let mut state = self.shared.lock();
+            if let Some(served) = &mut state.served[*number] {
+                there.iter().for_each(|region| served.table.is_there(region));
+            }
+            // From here on faults there are served.
+            state.dropping.retain(|(n, r)| (n, r) != (number, range));
+        }
+        session.park(space)
     }
 }
 

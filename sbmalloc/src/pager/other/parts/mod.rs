@@ -234,7 +234,16 @@ impl Parts {
     pub fn shrink(&mut self, target: u64, progress: &mut dyn FnMut(u64)) -> Result<Shrunk, OtherError> {
         self.stop()?;
         self.target = target;
-        let done = self.leave(target, progress);
+        let mut done = self.leave(target, progress);
+        for _ in 0..3 {
+            if !matches!(done, Err(OtherError::Busy)) {
+                break;
+            }
+            done = self.leave(target, progress);
+        }
+        if let Err(OtherError::Busy) = done {
+            self.go_on();
+        }
         if let Err(OtherError::NoSpace { .. }) = done {
             // Not tried again and again.
             self.target = u64::MAX;

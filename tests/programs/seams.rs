@@ -1,0 +1,155 @@
+//! Where things meet that know nothing of each other: ranks that wait for one another while memory is short, children that are killed
+//! while their rank is moved, memory that somebody else writes, scripts around programs of ours.
+
+use std::process::Command;
+
+use crate::common::chaos::{PYTHON, args, compiled, source};
+use crate::common::{Directory, SOON, alone, bdrun, bdrun_args, poll, proc, program, skipped};
+
+/// A job of one program under `--chaos`.
+fn under_chaos(every: u32, command: &[String]) -> crate::common::Bdrun {
+    let options = format!("-np 1 --chaos {every} --preload never --");
+    bdrun_args(options.split(' ').map(String::from).chain(command.iter().cloned()))
+}
+
+/// An older rank waits for a younger one that must still grow: the younger takes its turn, and the older makes room.
+#[test]
+fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
+    let _machine = alone();
+    let dir = Directory::new("waits");
+    let flag = dir.path().join("flag");
+    let command = args([&PYTHON, &source("outside/waits.py").display(), &"{rank}", &flag.display()]);
+    let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 100s --";
+    let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
+    assert!(outcome.stdout.contains("0 done") && outcome.stdout.contains("1 done"), "{outcome:?}");
+    assert!(outcome.stats().evictions > 0, "they do not fit at once: {outcome:?}");
+}
+
+/// Whoever kills a child of a rank (the kernel, when memory is short) may do so in the middle of a move: the rank goes on, and so does
+/// moving it.
+#[test]
+fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
+    let _machine = alone();
+    let script =
+        "i=0; while [ $i -lt 300 ]; do sleep 50 & wait $! 2>/dev/null; i=$((i+1)); done; echo through";
+    let command = args([&"sh", &"-c", &script]);
+    let job = under_chaos(5, &command).start();
+    let mut killed = 0;
+    let ended = poll(2 * SOON, || {
+        for (_, pid) in job.ranks() {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if name.trim() == "sleep" {
+                proc::kill(pid, libc::SIGKILL);
+                killed += 1;
+            }
+        }
+        (killed > 0 && job.ranks().is_empty()).then_some(())
+    });
+    assert!(ended.is_some(), "{killed} killed, and it does not end");
+    let outcome = job.wait();
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "through\n"), "{outcome:?}");
+    let (ordered, done) = (outcome.stats().chaos_evictions, outcome.stats().evictions);
+    assert!(
+        killed >= 300 && done >= 20 && done * 10 >= ordered * 8,
+        "{killed} killed, {ordered} orders, {done} done"
+    );
+}
+
+/// What the kernel writes by itself, or kills at the first call it did not allow, is left in RAM.
+#[test]
+fn what_cannot_be_seen_through_is_only_held() {
+    let _machine = alone();
+    let dir = Directory::new("seams");
+    for (name, says) in [
+        ("provided_buffers", "all 40 rounds right"),
+        ("ring_in_own_memory", "bad 0 of 100"),
+        ("seccomp_strict", "done"),
+    ] {
+        let Some(path) = compiled(&dir, &format!("outside/{name}.c"), &["-w"]) else { return };
+        if Command::new(&path).output().is_ok_and(|output| output.status.code() == Some(2)) {
+            skipped(&format!("{name}: not on this kernel"));
+            continue;
+        }
+        let outcome = under_chaos(20, &args([&path.display()])).succeed();
+        assert!(outcome.stdout.contains(says), "{name}: {outcome:?}");
+        assert!(outcome.stderr.contains("cannot be paged out now"), "{name}: {outcome:?}");
+    }
+}
+
+/// Where kcmp(2) is refused, as in containers, ranks of several processes are paged all the same.
+#[test]
+fn ranks_of_two_processes_are_paged_where_kcmp_is_refused() {
+    let _machine = alone();
+    let script = "(i=0; while [ $i -lt 60 ]; do i=$((i+1)); sleep 0.05; done; echo inner) | cat";
+    let bdrun = under_chaos(20, &args([&"sh", &"-c", &script]));
+    let outcome = bdrun.with(without_kcmp).succeed();
+    assert_eq!(outcome.stdout, "inner\n");
+    assert!(outcome.stats().ranks[0].evictions >= 5, "{outcome:?}");
+}
+
+/// Has kcmp refused to a command and all that it starts.
+fn without_kcmp(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code, jt, jf, k }
+    }
+    const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    // The number of the call; if it is kcmp, EPERM.
+    static FILTER: [libc::sock_filter; 4] = [
+        step(0x20, 0, 0, 0),
+        step(0x15, 0, 1, libc::SYS_kcmp as u32),
+        step(6, 0, 0, REFUSE),
+        step(6, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = || {
+        let program = libc::sock_fprog { len: 4, filter: FILTER.as_ptr().cast_mut() };
+        // SAFETY: two calls that only read what lives for ever.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
+        };
+        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(filter) }
+}
+
+/// A page that is locked stays; the rest moves, and nobody is run a second time.
+#[test]
+fn a_locked_page_makes_nobody_run_twice() {
+    let _machine = alone();
+    let dir = Directory::new("locked");
+    let Some(path) = compiled(&dir, "outside/locked.c", &[]) else { return };
+    let records = dir.path().join("records");
+    let command = args([&path.display(), &"150", &"{rank}", &records.display()]);
+    let options = "-np 2 --processors 2 --memory 220M --preload never --";
+    let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
+    let mut lines: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with("begin")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["begin 0", "begin 1"], "{outcome:?}");
+    let records = std::fs::read_to_string(records).expect("records");
+    assert_eq!(records.lines().count(), 2, "{records}");
+    assert!(outcome.stats().evictions > 0, "{outcome:?}");
+}
+
+/// `--rerun` takes back what a stopped try printed, or is refused.
+#[test]
+fn running_again_is_asked_for_and_its_output_must_be_ours() {
+    let _machine = alone();
+    bdrun("-np 2 --rerun hello").run().failed_with(118, &["--output-files"]);
+}
+
+/// A program with bdrun's runtime behind a shell script: from its hello on it has its own account, and the budget holds.
+#[test]
+fn a_native_rank_behind_a_script_keeps_the_budget() {
+    let _machine = alone();
+    let sweep = program("sweep");
+    let script = format!("{} \"$@\"; code=$?; echo script; exit $code", sweep.display());
+    let plain =
+        bdrun_args(["-np", "4", "--memory", "64M", &sweep.display().to_string(), "32M", "2"]).succeed();
+    let words = ["-np", "4", "--memory", "64M", "sh", "-c", &script, "sh", "32M", "2"];
+    let outcome = bdrun_args(words).succeed();
+    let (budget, peak) = (outcome.stats().budget_bytes, outcome.stats().peak_resident_bytes);
+    assert!(peak <= budget, "{peak} of {budget}; without the script {}", plain.stats().peak_resident_bytes);
+    assert_eq!(outcome.stdout.matches("script").count(), 4);
+}
