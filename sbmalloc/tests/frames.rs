@@ -58,7 +58,7 @@ fn frames_of_the_dead_are_used_again() {
     let mut dying = child("die", &pool);
     wait_for(&mut dying, "restored");
     if pool.used_bytes() == 0 {
-        println!("skipped: no huge frames here");
+        bdrun_skipped::skipped("huge-frames", "no huge frames here");
     } else {
         assert!(pool.used_bytes() >= 40 << 20, "{}", pool.used_bytes());
         assert_eq!(pool.free_all_of(OWNER + 1), 0, "it has none");

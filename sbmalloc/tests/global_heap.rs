@@ -312,7 +312,9 @@ fn threads_are_found_in_a_pid_namespace() {
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
             assert!(said.contains("2 passed"), "{said}");
         }
-        other => println!("skipped: no right to make a namespace here ({other:?})"),
+        other => {
+            bdrun_skipped::skipped("namespace", format!("no right to make a namespace here ({other:?})"))
+        }
     }
 }
 

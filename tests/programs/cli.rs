@@ -299,7 +299,7 @@ fn a_terminal_shows_a_live_line() {
     let none = std::ptr::null_mut();
     // SAFETY: writes two descriptors to locals; no name, settings or size are given.
     if unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()) } != 0 {
-        return crate::common::skipped("no pseudo-terminals here");
+        return crate::common::skipped("pty", "no pseudo-terminals here");
     }
     // SAFETY: new descriptors, owned by nobody else.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };

@@ -14,7 +14,7 @@ fn not_permitted() -> Option<String> {
 #[test]
 fn a_job_within_its_limit_runs_out_of_core() {
     if let Some(why) = not_permitted() {
-        return skipped(&why);
+        return skipped("cgroup", why);
     }
     let _machine = alone();
     let expected = bdrun("-np 8 --memory 8G sweep 32M 2").succeed().stdout;
@@ -29,7 +29,7 @@ fn a_job_within_its_limit_runs_out_of_core() {
 #[test]
 fn a_rank_larger_than_the_limit_fails() {
     if let Some(why) = not_permitted() {
-        return skipped(&why);
+        return skipped("cgroup", why);
     }
     let _machine = alone();
     let outcome = bdrun("-np 2 --memory 40M --enforce sweep 48M 2").run();
@@ -42,7 +42,7 @@ fn a_rank_larger_than_the_limit_fails() {
 #[test]
 fn any_program_runs_within_the_limit() {
     if let Some(why) = not_permitted() {
-        return skipped(&why);
+        return skipped("cgroup", why);
     }
     let _machine = alone();
     // Holds 200 MiB in a variable.
@@ -66,7 +66,7 @@ fn any_program_runs_within_the_limit() {
 #[test]
 fn a_limit_below_the_fixed_cost_is_refused() {
     if let Some(why) = not_permitted() {
-        return skipped(&why);
+        return skipped("cgroup", why);
     }
     let _machine = alone();
     bdrun("-np 100 --memory 16M --enforce hello").run().failed_with(120, &["fixed cost of 100 processes"]);
@@ -77,7 +77,7 @@ fn a_limit_below_the_fixed_cost_is_refused() {
 fn the_group_does_not_outlive_the_master() {
     let here = match std::fs::read_to_string("/proc/self/cgroup") {
         Ok(text) if not_permitted().is_none() => text,
-        _ => return skipped(&not_permitted().unwrap_or_else(|| "no cgroups".into())),
+        _ => return skipped("cgroup", not_permitted().unwrap_or_else(|| "no cgroups".into())),
     };
     let _machine = alone();
     let mut job = bdrun("-np 4 --memory 64M --enforce idle 8 60").start();

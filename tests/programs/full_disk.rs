@@ -46,7 +46,7 @@ fn a_full_scratch_directory_is_named_with_need_and_remedy() {
     let _machine = alone();
     let disk = match SmallDisk::new(64) {
         Ok(disk) => disk,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("mount", why),
     };
     let directory = disk.path().display().to_string();
     for options in ["", "--processors 1", "--resident 2"] {
@@ -66,7 +66,7 @@ fn output_that_waits_for_its_turn_fits_nowhere() {
     let _machine = alone();
     let disk = match SmallDisk::new(4) {
         Ok(disk) => disk,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("mount", why),
     };
     let script = "if [ $0 = 0 ]; then sleep 60; else head -c 20000000 /dev/zero; fi";
     let outcome =
@@ -82,7 +82,7 @@ fn of_two_directories_the_full_one_is_named() {
     let _machine = alone();
     let disk = match SmallDisk::new(24) {
         Ok(disk) => disk,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("mount", why),
     };
     let roomy = Directory::new("roomy-disk");
     let outcome = bdrun_on(
@@ -103,7 +103,7 @@ fn a_job_goes_on_while_residents_can_finish() {
     let _machine = alone();
     let disk = match SmallDisk::new(16) {
         Ok(disk) => disk,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("mount", why),
     };
     // Memory for two of five; scratch for none.
     let outcome = disk.run("-np 5 --memory 64M relay 24 1.5");
@@ -119,7 +119,7 @@ fn messages_that_fit_nowhere() {
     let _machine = alone();
     let disk = match SmallDisk::new(2) {
         Ok(disk) => disk,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("mount", why),
     };
     let outcome = disk.run("-np 4 --memory 4M conformance");
     outcome.failed_with(121, &["scratch is full", &disk.path().display().to_string()]);

@@ -97,7 +97,7 @@ fn placeholders_mean_what_they_mean_to_gnu_parallel() {
     let _machine = beside_others();
     let known = Command::new("parallel").arg("--version").output();
     if !known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).starts_with("GNU parallel")) {
-        return skipped("GNU parallel is not installed");
+        return skipped("parallel", "GNU parallel is not installed");
     }
     let dir = Directory::new("parallel");
     let components =

@@ -5,7 +5,8 @@
 //! left of it (`common`). Tests of speed, memory or random moments have the machine for themselves
 //! ([`common::alone`]), the others run side by side ([`common::beside_others`]).
 //!
-//! What needs root (memory cgroups, mounts) says `skipped: why` where that is not permitted; run with `--nocapture`.
+//! What needs root (memory cgroups, mounts) says `skipped: why` where that is not permitted; run with `--nocapture`, or see
+//! `tests/skipped` for how skips are counted, and forbidden.
 
 mod cli;
 mod common;

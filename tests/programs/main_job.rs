@@ -115,7 +115,7 @@ fn with_ample_memory_nothing_is_evicted() {
     let _machine = alone();
     let cap = match Cap::new(8 << 30) {
         Ok(cap) => cap,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("cgroup", why),
     };
     let dir = Directory::new("index");
     let out = dir.path().join("index");

@@ -129,7 +129,7 @@ fn four_times_a_kernel_memory_cap() {
     let _machine = alone();
     let cap = match Cap::new(128 * MIB) {
         Ok(cap) => cap,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("cgroup", why),
     };
     let job = "-np 16 sweep 32M 2";
     let expected = bdrun(&format!("--memory 8G {job}")).succeed().stdout;

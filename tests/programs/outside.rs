@@ -50,7 +50,7 @@ fn nobody_can_run_it() -> bool {
         command.output().is_ok_and(|output| output.status.success())
     };
     if !there {
-        skipped("not root, or bdrun lies where the user nobody cannot reach it");
+        skipped("root", "not root, or bdrun lies where the user nobody cannot reach it");
     }
     there
 }
@@ -59,7 +59,7 @@ fn nobody_can_run_it() -> bool {
 fn has(name: &str, version: &str) -> bool {
     let there = Command::new(name).arg(version).output().is_ok_and(|output| output.status.success());
     if !there {
-        skipped(&format!("no {name}"));
+        skipped(name, format!("no {name}"));
     }
     there
 }

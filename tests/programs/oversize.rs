@@ -63,7 +63,7 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
     let refused =
         outcome.stderr.contains("cannot be paged in parts") || outcome.stderr.contains("cannot be paged");
     if refused {
-        skipped("parts of a rank may not be paged here (CAP_SYS_PTRACE)");
+        skipped("parts", "parts of a rank may not be paged here (CAP_SYS_PTRACE)");
     }
     !refused
 }
@@ -101,7 +101,7 @@ fn under_a_cap_of_the_kernel_nobody_is_killed() {
     let _alone = alone();
     let cap = match Cap::new(224 * MIB) {
         Ok(cap) => cap,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("cgroup", why),
     };
     let outcome = python("160M", SWEEPS, &["512", "2"]).under(&cap).succeed();
     if ran_in_parts(&outcome) {

@@ -3,7 +3,7 @@
 //! The values of the C program are those of `benches/tools/phases.c`, compiled with `mpicc -O2` and run with
 //! `mpiexec -np NP phases ARGS` (MPICH 4.0 of Debian, x86-64).
 
-use crate::common::{Outcome, alone, bdrun};
+use crate::common::{Outcome, alone, bdrun, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -115,7 +115,7 @@ fn ranks_hand_each_other_the_frames_of_the_pool() {
     let job = "96 3 rw 64 1";
     let outcome = bdrun(&format!("-np 4 --memory 200M --frames pool phases {job}")).run();
     if outcome.stderr.contains("huge pages of shared memory cannot be had") {
-        println!("skipped: no huge pages of shared memory here");
+        skipped("huge-frames", "no huge pages of shared memory here");
         return;
     }
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -260,7 +260,7 @@ fn when_it_is_preloaded() {
     let mut compiler = Command::new("gcc");
     compiler.arg("-static").arg(dir.path().join("main.c")).arg("-o").arg(&fixed);
     if !compiler.output().is_ok_and(|output| output.status.success()) {
-        return skipped("cannot link statically");
+        return skipped("libc-static", "cannot link statically");
     }
     let job = |when: &str| bdrun_args(["--preload", when, &fixed.display().to_string()]);
     job("auto").succeed();

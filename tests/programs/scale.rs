@@ -28,7 +28,7 @@ fn an_idle_rank_costs_at_most_half_a_mebibyte() {
     let _machine = alone();
     let cap = match Cap::new(8 << 30) {
         Ok(cap) => cap,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("cgroup", why),
     };
     let job = bdrun(&format!("-np {RANKS} hello 6")).under(&cap).start();
     job.wait_for_output("1000 ranks met");

@@ -308,7 +308,7 @@ mod tests {
     fn frames_are_taken_given_kept_and_emptied() {
         let pool = FramePool::create(8 * GRANULE as u64, 2 * GRANULE as u64).expect("pool");
         if let Err(e) = pool.probe() {
-            println!("skipped: no huge frames here: {e}");
+            bdrun_skipped::skipped("huge-frames", format!("no huge frames here: {e}"));
             return;
         }
         assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 0));

@@ -181,7 +181,7 @@ mod tests {
             Ok(())
         }) {
             Ok(()) => assert_eq!(pages(&one), pages(&two)),
-            Err(ScanError::Unknown) => println!("skipped: no PAGEMAP_SCAN"),
+            Err(ScanError::Unknown) => bdrun_skipped::skipped("kernel", "no PAGEMAP_SCAN"),
             Err(ScanError::Caller(e)) => panic!("{e}"),
             Err(ScanError::At(at, e)) => panic!("at {at:x}: {e}"),
         }

@@ -228,7 +228,7 @@ mod tests {
     fn measuring_works_or_says_why_not() {
         match measure_trackers() {
             Ok(costs) => assert!(costs.hash_block > 0 && costs.hash_block < 1_000_000, "{costs:?}"),
-            Err(e) => println!("skipped: no asynchronous write protection: {e}"),
+            Err(e) => bdrun_skipped::skipped("kernel", format!("no asynchronous write protection: {e}")),
         }
     }
 }

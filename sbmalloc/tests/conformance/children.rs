@@ -118,7 +118,9 @@ fn of_two_directories_the_full_one_is_named() {
         });
     }
     match command.output() {
-        Err(e) if e.raw_os_error() == Some(libc::EPERM) => eprintln!("skipped: mounting needs root"),
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+            bdrun_skipped::skipped("mount", "mounting needs root")
+        }
         _ => pass(command, 1),
     }
 }
@@ -188,7 +190,7 @@ fn without_asynchronous_io_transfers_are_made_by_calls() {
         // SAFETY: only system calls.
         unsafe { command.pre_exec(move || refuse_io_setup(errno)) };
         if let Err(e) = command.output() {
-            return eprintln!("skipped: no system call filters here: {e}");
+            return bdrun_skipped::skipped("seccomp", format!("no system call filters here: {e}"));
         }
         pass(command, 1);
     }

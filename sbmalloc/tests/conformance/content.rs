@@ -230,7 +230,7 @@ fn huge_pages_are_seen() {
     }
     match arena.stats().huge {
         Some(huge) => assert_eq!(huge, kib << 10),
-        None => println!("skipped: this kernel does not tell which pages are huge"),
+        None => bdrun_skipped::skipped("kernel", "this kernel does not tell which pages are huge"),
     }
 }
 

@@ -12,7 +12,10 @@ const HUGE: [HugePolicy; 2] = [HugePolicy::Never, HugePolicy::Always];
 
 /// Whether the kernel can track by itself; says so if not.
 fn kernel_tracks() -> bool {
-    measure_trackers().inspect_err(|e| println!("skipped: no asynchronous write protection: {e}")).is_ok()
+    let measured = measure_trackers();
+    let measured = measured
+        .inspect_err(|e| bdrun_skipped::skipped("kernel", format!("no asynchronous write protection: {e}")));
+    measured.is_ok()
 }
 
 #[test]

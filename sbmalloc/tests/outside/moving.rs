@@ -168,7 +168,7 @@ fn one_that_is_killed_while_it_is_held_ends() {
 fn an_unprivileged_user_can_do_it_too() {
     // SAFETY: asks only.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: the other tests run as an unprivileged user already");
+        bdrun_skipped::skipped("root", "the other tests run as an unprivileged user already");
         return;
     }
     let mut command = Command::new(std::env::current_exe().expect("own path"));
@@ -176,7 +176,7 @@ fn an_unprivileged_user_can_do_it_too() {
     command.uid(65534).gid(65534).env("BDRUN_SCRATCH", "/tmp").env_remove("OUTSIDE");
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,
-        Err(e) => return println!("skipped: cannot run as another user: {e}"),
+        Err(e) => return bdrun_skipped::skipped("root", format!("cannot run as another user: {e}")),
     };
     let said = String::from_utf8_lossy(&output.stdout);
     said.lines()
@@ -199,7 +199,7 @@ fn other_programs_do_not_notice() {
     ];
     for (program, args) in programs {
         let Ok(plain) = Command::new(program).args(args).output() else {
-            println!("skipped: no {program}");
+            bdrun_skipped::skipped(program, format!("no {program}"));
             continue;
         };
         let mut subject = Subject::spawn(Command::new(program).args(args));

@@ -11,7 +11,8 @@ fn start(program: &str) -> Option<Subject> {
     if said.is_empty() {
         return Some(subject);
     }
-    println!("skipped: {program}: {said}");
+    let need = if program.starts_with("ring") { "io-uring" } else { program };
+    bdrun_skipped::skipped(need, format!("{program}: {said}"));
     subject.succeed();
     None
 }

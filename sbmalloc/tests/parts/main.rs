@@ -52,7 +52,7 @@ fn run_in_parts(subject: &Subject, target: u64) -> Option<Seen> {
     std::thread::scope(|s| s.spawn(run).join().expect("no panic")).map_or_else(
         |refusal| match refusal {
             Refusal::NotInParts { .. } => {
-                println!("skipped: {refusal}");
+                bdrun_skipped::skipped("parts", refusal);
                 None
             }
             refusal => panic!("{refusal}"),
@@ -111,7 +111,7 @@ fn models(answers: &[i32]) {
         match seen {
             Ok(seen) => println!("seed {seed}: {seen:?}"),
             Err(refusal @ Refusal::NotInParts { .. }) => {
-                println!("skipped: {refusal}");
+                bdrun_skipped::skipped("parts", refusal);
                 return subject.kill();
             }
             Err(refusal) => panic!("{refusal}"),
@@ -244,7 +244,7 @@ fn it_stands_and_goes_on() {
     };
     match std::thread::scope(|s| s.spawn(run).join().expect("no panic")) {
         Err(refusal @ Refusal::NotInParts { .. }) => {
-            println!("skipped: {refusal}");
+            bdrun_skipped::skipped("parts", refusal);
             subject.kill();
         }
         Err(refusal) => panic!("{refusal}"),
@@ -280,7 +280,7 @@ fn it_dies_with_its_keeper() {
             libc::waitpid(keeper, &mut status, 0);
         }
         if !libc::WIFSIGNALED(status) {
-            println!("skipped: it may not be run in parts");
+            bdrun_skipped::skipped("parts", "it may not be run in parts");
             return subject.kill();
         }
         let (status, text) = subject.output();

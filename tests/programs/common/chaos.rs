@@ -93,7 +93,7 @@ pub fn python_with(module: &str) -> bool {
     let found = Command::new(PYTHON).args(["-c", &format!("import {module}")]).output();
     let there = found.is_ok_and(|output| output.status.success());
     if !there {
-        skipped(&format!("no {PYTHON} with {module}"));
+        skipped(if module == "numpy" { module } else { "python3" }, format!("no {PYTHON} with {module}"));
     }
     there
 }
@@ -102,7 +102,8 @@ pub fn python_with(module: &str) -> bool {
 pub fn compiles(compiler: &mut Command) -> bool {
     match compiler.output() {
         Err(error) => {
-            skipped(&format!("cannot start {}: {error}", compiler.get_program().display()));
+            let name = compiler.get_program().to_string_lossy();
+            skipped(if name == "javac" { "java" } else { &name }, format!("cannot start {name}: {error}"));
             false
         }
         Ok(output) => {

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bdrun::stats::Stats;
+pub use bdrun_skipped::skipped;
 
 use cap::Cap;
 use proc::MARK;
@@ -45,11 +46,6 @@ pub fn beside_others() -> RwLockReadGuard<'static, ()> {
 fn unique() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Say why a test does nothing here.
-pub fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
 }
 
 /// Poll until there is something.

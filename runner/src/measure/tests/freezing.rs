@@ -84,7 +84,7 @@ fn whatever_the_hierarchy() {
         let groups = match found {
             Ok(groups) => groups,
             Err(why) => {
-                println!("skipped: {why}");
+                bdrun_skipped::skipped(if kind == Kind::V2 { "cgroup2" } else { "cgroup-v1" }, why);
                 continue;
             }
         };

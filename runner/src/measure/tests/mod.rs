@@ -111,7 +111,7 @@ impl Rig {
         match self.supervisor.permits().cgroups {
             Ok(()) => true,
             Err(why) => {
-                println!("skipped: {why}");
+                bdrun_skipped::skipped("cgroup", why);
                 false
             }
         }

@@ -8,7 +8,7 @@ fn both(test: impl Fn(Config)) {
     if is_root() {
         test(namespaced());
     } else {
-        println!("skipped: the PID namespace, for lack of privilege");
+        bdrun_skipped::skipped("root", "the PID namespace, for lack of privilege");
     }
 }
 
@@ -239,12 +239,12 @@ fn a_rank_number_can_be_used_again() {
 #[test]
 fn the_loss_of_the_keeper_is_noticed() {
     if !is_root() {
-        println!("skipped: the PID namespace, for lack of privilege");
+        bdrun_skipped::skipped("root", "the PID namespace, for lack of privilege");
         return;
     }
     let rig = rig(namespaced());
     if rig.supervisor.isolation() != Isolation::PidNamespace {
-        println!("skipped: no PID namespace permitted");
+        bdrun_skipped::skipped("namespace", "no PID namespace permitted");
         return;
     }
     rig.shell(0, "setsid sleep 100 & sleep 100");

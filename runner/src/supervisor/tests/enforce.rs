@@ -10,7 +10,7 @@ fn permitted() -> Option<std::sync::MutexGuard<'static, ()>> {
     match MemoryCgroup::create(1 << 30) {
         Ok(_) => Some(guard),
         Err(error) => {
-            println!("skipped: {error}");
+            bdrun_skipped::skipped("cgroup", error);
             None
         }
     }
@@ -80,12 +80,12 @@ fn a_stale_group_is_removed_and_a_living_one_is_not() {
 fn a_child_can_be_born_in_a_v2_group() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let Some(mount) = mounts.lines().find(|line| line.contains(" - cgroup2 ")) else {
-        println!("skipped: no cgroup2 mounted");
+        bdrun_skipped::skipped("cgroup2", "no cgroup2 mounted");
         return;
     };
     let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join("bdrun-test-v2");
     if let Err(error) = std::fs::create_dir(&directory) {
-        println!("skipped: {}: {error}", directory.display());
+        bdrun_skipped::skipped("cgroup2", format!("{}: {error}", directory.display()));
         return;
     }
     let rig = rig_in_v2(&directory, false);
@@ -107,12 +107,12 @@ fn a_child_can_be_born_in_a_v2_group() {
 fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let Some(mount) = mounts.lines().find(|line| line.contains(" - cgroup2 ")) else {
-        println!("skipped: no cgroup2 mounted");
+        bdrun_skipped::skipped("cgroup2", "no cgroup2 mounted");
         return;
     };
     let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join("bdrun-test-v2-ranks");
     if let Err(error) = std::fs::create_dir(&directory) {
-        println!("skipped: {}: {error}", directory.display());
+        bdrun_skipped::skipped("cgroup2", format!("{}: {error}", directory.display()));
         return;
     }
     let rig = rig_in_v2(&directory, true);

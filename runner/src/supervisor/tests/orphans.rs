@@ -57,7 +57,7 @@ fn kill_at_random_moments(role: &str, tries: u64) {
 #[test]
 fn nothing_survives_the_master_in_a_namespace() {
     if !is_root() {
-        println!("skipped: the PID namespace, for lack of privilege");
+        bdrun_skipped::skipped("root", "the PID namespace, for lack of privilege");
         return;
     }
     kill_at_random_moments("namespace", 25);
@@ -75,7 +75,7 @@ fn no_cgroup_survives_the_master() {
     let parent = match &probe {
         Ok(group) => group.path().parent().unwrap().to_owned(),
         Err(error) => {
-            println!("skipped: {error}");
+            bdrun_skipped::skipped("cgroup", error);
             return;
         }
     };
