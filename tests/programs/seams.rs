@@ -67,7 +67,7 @@ fn what_cannot_be_seen_through_is_only_held() {
     ] {
         let Some(path) = compiled(&dir, &format!("outside/{name}.c"), &["-w"]) else { return };
         if Command::new(&path).output().is_ok_and(|output| output.status.code() == Some(2)) {
-            skipped(&format!("{name}: not on this kernel"));
+            skipped("kernel", format!("{name}: not on this kernel"));
             continue;
         }
         let outcome = under_chaos(20, &args([&path.display()])).succeed();
