@@ -19,6 +19,11 @@ impl Errno {
         // SAFETY: errno is a thread-local integer that always exists.
         Self(unsafe { *libc::__errno_location() })
     }
+
+    /// The system or the process has too little of something now: descriptors, memory.
+    pub fn is_passing(self) -> bool {
+        matches!(self.0, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
+    }
 }
 
 impl fmt::Display for Errno {

@@ -132,6 +132,17 @@ fn a_locked_page_makes_nobody_run_twice() {
     assert!(outcome.stats().evictions > 0, "{outcome:?}");
 }
 
+/// A rank that has used up its descriptors is paged when it has some again: nothing is broken.
+#[test]
+fn a_rank_without_free_descriptors_goes_on() {
+    let _machine = alone();
+    crate::preload::library();
+    let script = source("outside/no_descriptors.py");
+    let words = ["-np", "1", "--preload", "always", "--chaos", "20", "--", PYTHON, &script.display().to_string()];
+    let outcome = bdrun_args(words).succeed();
+    assert_eq!(outcome.stdout, "right\n", "{outcome:?}");
+}
+
 /// `--rerun` takes back what a stopped try printed, or is refused.
 #[test]
 fn running_again_is_asked_for_and_its_output_must_be_ours() {

@@ -172,6 +172,15 @@ fn run(
                     // It was stopped for nothing.
                     return report(held.release().map_or_else(ended, |()| Report::Full { dir, held: false }));
                 }
+                // This process has no descriptors, or no memory, just now.
+                Err(OtherError::Scratch { op: MAKE, errno, dir, .. }) if errno.is_passing() && !is_out => {
+                    if is_held {
+                        report(Report::Full { dir, held: true });
+                        continue;
+                    }
+                    let refused = Report::Refused(Refusal::Busy { tid: leader });
+                    return report(held.release().map_or_else(ended, |()| refused));
+                }
                 done => {
                     is_out |= matches!(done, Ok(Report::Out { .. }));
                     done
@@ -224,8 +233,11 @@ fn evict(
     Ok(Report::Out { out, freed, written: out, took: begin.elapsed(), full })
 }
 
+/// What could not be done where there is no scratch file.
+const MAKE: &str = "make";
+
 fn no_scratch(errno: Errno) -> OtherError {
-    OtherError::Scratch { op: "make", dir: "the scratch directories".into(), offset: 0, errno }
+    OtherError::Scratch { op: MAKE, dir: "the scratch directories".into(), offset: 0, errno }
 }
 
 /// Moves in what is out, if anything is.

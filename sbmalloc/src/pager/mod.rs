@@ -105,6 +105,16 @@ pub enum PagerError {
 }
 
 impl PagerError {
+    /// It will pass, as a rule, and the call may be repeated: threads that do not stop, a process or a system without free descriptors
+    /// or memory.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::ThreadsBusy { .. } => true,
+            Self::Io { errno, .. } => errno.is_passing(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(op: &'static str, offset: usize, errno: Errno) -> Self {
         Self::Io { op, offset: offset as u64, errno }
     }

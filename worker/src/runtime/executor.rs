@@ -70,7 +70,7 @@ impl Pager for RankPager<'_> {
             Err(error) => {
                 let (kind, need) = match error {
                     PagerError::NoSpace { needed, .. } => (EvictFailure::NoSpace, needed),
-                    PagerError::ThreadsBusy { .. } => (EvictFailure::Refused, 0),
+                    _ if error.is_passing() => (EvictFailure::Refused, 0),
                     _ => (EvictFailure::Io, 0),
                 };
                 block.evict_need.store(need, SeqCst);
@@ -93,11 +93,11 @@ impl Pager for RankPager<'_> {
             let (moved, all) = match pager::restore_for(self.site, &mut limit) {
                 Ok(done) => done,
                 // Passes, as a rule; and what is out is legal to touch.
-                Err(PagerError::ThreadsBusy { .. }) if begin + BUSY_PATIENCE_NS > monotonic_ns() => {
+                Err(error) if error.is_passing() && begin + BUSY_PATIENCE_NS > monotonic_ns() => {
                     std::thread::sleep(Duration::from_millis(5));
                     continue;
                 }
-                Err(PagerError::ThreadsBusy { .. }) => break true,
+                Err(error) if error.is_passing() => break true,
                 Err(error) => runtime.lost(error),
             };
             block.restored.fetch_add(moved.freed_or_filled, SeqCst);

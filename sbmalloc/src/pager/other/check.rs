@@ -47,7 +47,7 @@ fn there<T>(pid: i32, result: io::Result<T>) -> Result<Option<T>, Refusal> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(e) if proc::is_gone(&e) => Ok(None),
-        Err(e) => Err(Refusal::Forbidden { pid, errno: Errno::from(&e) }),
+        Err(e) => Err(Refusal::unreadable(pid, Errno::from(&e))),
     }
 }
 

@@ -123,9 +123,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// What is told of a process could not be read: it may not be, or this process has no descriptors or memory just now.
+    pub(super) fn unreadable(pid: i32, errno: Errno) -> Self {
+        if errno.is_passing() { Self::Busy { tid: pid } } else { Self::Forbidden { pid, errno } }
+    }
+
     /// Whether it is of no use to ask again later: of the machine, not of processes, which end, or do something else.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::Kernel(_) | Self::NotInParts { .. })
+        match self {
+            Self::Kernel(_) => true,
+            Self::NotInParts { errno, .. } => !errno.is_passing(),
+            _ => false,
+        }
     }
 
     /// Whether it will be over in a moment.

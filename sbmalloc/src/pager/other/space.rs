@@ -53,7 +53,7 @@ impl Space {
     pub fn open(pid: i32, via: i32) -> Result<Self, Refusal> {
         let forbidden = |errno| match errno {
             Errno(libc::ENOENT | libc::ESRCH) => Refusal::Gone,
-            errno => Refusal::Forbidden { pid, errno },
+            errno => Refusal::unreadable(pid, errno),
         };
         let memory = open(via, b"mem", libc::O_RDWR).map_err(forbidden)?;
         let pagemap = open(via, b"pagemap", libc::O_RDONLY).map_err(forbidden)?;

@@ -205,6 +205,8 @@ impl Parts {
             match serve_too(&self.threads, &space, &self.shared) {
                 Ok(number) => self.spaces.push((number, space)),
                 Err(OtherError::Gone) => {}
+                // It has no descriptor free just now.
+                Err(OtherError::Rank { errno, .. }) if errno.is_passing() => {}
                 Err(error) => {
                     self.refused.push(pid);
                     self.unserved.get_or_insert(error.to_string());
