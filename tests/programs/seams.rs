@@ -25,6 +25,18 @@ fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
     assert!(outcome.stats().evictions > 0, "they do not fit at once: {outcome:?}");
 }
 
+/// Two that answer each other by a file each, and do not fit at once: they get through, and it is said why it is slow.
+#[test]
+fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
+    let _machine = alone();
+    let dir = Directory::new("turns");
+    let command = args([&PYTHON, &source("outside/ping.py").display(), &"{rank}", &dir.path().display(), &"4"]);
+    let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 100s --";
+    let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
+    assert!(outcome.stdout.contains("0 done") && outcome.stdout.contains("1 done"), "{outcome:?}");
+    assert!(outcome.stderr.contains("wait for one another"), "{outcome:?}");
+}
+
 /// Whoever kills a child of a rank (the kernel, when memory is short) may do so in the middle of a move: the rank goes on, and so does
 /// moving it.
 #[test]

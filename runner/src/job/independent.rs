@@ -31,6 +31,8 @@ pub(super) struct Outside {
     /// Bytes that all of them are charged.
     pub charged: u64,
     pub reaction: Duration,
+    /// It was said that ranks come in by turns.
+    pub told_turns: bool,
     /// What was seen of all of them together.
     pub seen: JobMeasured,
     pub sender: Sender<Message>,
@@ -136,6 +138,7 @@ impl Outside {
             ranks: sizes.iter().map(|_| Rank::default()).collect(),
             charged: 0,
             reaction: REACTION,
+            told_turns: false,
             seen: JobMeasured { paging_refused, ..JobMeasured::default() },
             sender: sender.clone(),
         }))

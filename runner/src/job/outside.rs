@@ -20,6 +20,9 @@ use super::Job;
 use super::independent::{Ordered, REACTION, Rank, What};
 use super::listen::Message;
 
+/// After so many turns it is said that ranks wait for one another.
+const SAID_TURNS: u32 = 3;
+
 impl Job<'_> {
     /// Tells the core, and carries out what it orders.
     pub(super) fn tell_outside(&mut self, event: Event) {
@@ -220,6 +223,18 @@ impl Job<'_> {
         let Some(outside) = &self.outside else { return };
         let (reaction, others) = (outside.reaction, self.others());
         self.tell_outside(Event::Looked { elapsed: measured.elapsed, others, busy: measured.busy, reaction });
+        self.say_turns();
+    }
+
+    /// Says once that ranks are paged because they wait for one another.
+    fn say_turns(&mut self) {
+        let Some(outside) = &mut self.outside else { return };
+        if outside.core.turns() >= SAID_TURNS && !std::mem::replace(&mut outside.told_turns, true) {
+            self.note(
+                "ranks seem to wait for one another (sockets, pipes, files) while some of them are paged out: they come in by turns, \
+                 each after seconds in which nobody did anything; with more --memory, so that they fit together, this goes fast",
+            );
+        }
     }
 
     fn move_out(&mut self, rank: u32) {

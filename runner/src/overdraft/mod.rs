@@ -126,6 +126,8 @@ pub struct Overdraft {
     shrunk_for: Option<Rank>,
     /// How long the last such exchange took.
     exchange: Duration,
+    /// How many there were.
+    turns: u32,
     /// The largest rank is to run alone first, as a pilot: its peak tells what to expect of the others.
     pilot: bool,
     adopted: u32,
@@ -159,6 +161,7 @@ impl Overdraft {
             turned: None,
             shrunk_for: None,
             exchange: Duration::ZERO,
+            turns: 0,
             // It costs the time of one rank on one processor, so it is worth it only where there are many.
             pilot: sizes.iter().flatten().count() > 4 * limits.processors as usize,
             adopted: 0,
@@ -193,6 +196,12 @@ impl Overdraft {
     pub fn next_look(&self) -> Duration {
         let used = self.index.present.saturating_add(self.pace.others);
         self.pace.next_look(self.index.active, self.limits.budget.saturating_sub(used), &self.limits)
+    }
+
+    /// How often a rank came in because it was its turn: the others did nothing, and seemed to wait for it.
+    #[must_use]
+    pub const fn turns(&self) -> u32 {
+        self.turns
     }
 
     /// The limits as they are now.

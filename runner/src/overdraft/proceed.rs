@@ -88,6 +88,7 @@ impl Overdraft {
     /// Its turn has come.
     fn take_place(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         self.turn = None;
+        self.turns += 1;
         self.shrunk_for = None;
         self.promote(rank);
         self.restore(rank, effects);
