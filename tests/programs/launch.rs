@@ -256,7 +256,8 @@ fn order_is_kept_however_ranks_end() {
             for line in 1..=40_000 {
                 expected += &format!("{prefix}{rank} {line}\n");
             }
-            expected += &format!("{prefix}{rank} half\n");
+            // Nothing is added but before a tag, which stands at the beginning of a line.
+            expected += &format!("{prefix}{rank} half{}", if tag && rank < 5 { "\n" } else { "" });
             errors += &format!("{prefix}{rank} bad\n");
         }
         assert!(outcome.stdout == expected, "tag {tag}: {} bytes", outcome.stdout.len());

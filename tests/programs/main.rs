@@ -17,6 +17,7 @@ mod full_disk;
 mod launch;
 mod main_job;
 mod out_of_core;
+mod output;
 mod outside;
 mod oversize;
 mod phases;

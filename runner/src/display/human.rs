@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::progress::{Pace, line};
-use super::{Output, Snapshot, error_text, table};
+use super::{Output, Snapshot, Stderr, error_text, table};
 use crate::exit::Ending;
 use crate::stats::Stats;
 
@@ -17,10 +17,10 @@ pub struct Human<W> {
     pace: Pace,
 }
 
-impl Human<io::Stderr> {
+impl Human<Stderr> {
     /// On standard error, with a live line if that is a terminal.
     #[must_use]
-    pub fn stderr() -> Self {
+    pub(super) fn stderr() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             // Cut to the terminal's width, so that it stays one line.
@@ -29,7 +29,7 @@ impl Human<io::Stderr> {
             }
             bar
         });
-        Self { out: io::stderr(), bar, pace: Pace::default() }
+        Self { out: Stderr(io::stderr()), bar, pace: Pace::default() }
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `screen.rs` | the thread that shows it, so that nobody waits for whoever reads it |
 //! | `human.rs` | live line, messages, table |
 //! | `progress.rs` | the text of the live line, and the time left |
 //! | `table.rs` | the table, and which ranks are notable |
@@ -16,15 +17,18 @@ mod human;
 mod json;
 mod progress;
 mod quiet;
+mod screen;
 mod table;
 pub mod units;
 
 use std::io;
+use std::os::fd::AsFd;
 
 pub use human::Human;
 pub use json::Json;
 pub use progress::{JobProgress, Snapshot};
 pub use quiet::Quiet;
+pub use screen::Screen;
 pub use table::summary;
 
 use crate::cli::OutputKind;
@@ -51,13 +55,35 @@ pub trait Output: Send {
     fn finish(&mut self, stats: &Stats, ending: &Ending);
 }
 
+/// Standard error, also where somebody who shares it has made it non-blocking.
+struct Stderr(io::Stderr);
+
+impl io::Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+                    let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
+                    let _ = poll(&mut fds, PollTimeout::NONE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// The output of this kind, on standard error.
 #[must_use]
 pub fn new(kind: OutputKind) -> Box<dyn Output> {
     match kind {
         OutputKind::Human => Box::new(Human::stderr()),
-        OutputKind::Json => Box::new(Json::new(io::stderr())),
-        OutputKind::Quiet => Box::new(Quiet::new(io::stderr())),
+        OutputKind::Json => Box::new(Json::new(Stderr(io::stderr()))),
+        OutputKind::Quiet => Box::new(Quiet::new(Stderr(io::stderr()))),
     }
 }
 

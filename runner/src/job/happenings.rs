@@ -87,15 +87,11 @@ impl Job<'_> {
                 }
                 self.escalate(EscalationEvent::Signal(signal));
             }
-            Happening::OutputFailed { error, .. } => {
-                if error.kind() == std::io::ErrorKind::BrokenPipe {
-                    self.end(Ending::Interrupted { signal: 13 });
-                } else {
-                    self.end(Ending::Internal(format!("cannot write the ranks' output: {error}")));
-                }
-            }
+            Happening::OutputFailed { error, .. } => self.end(output_failed(&error)),
             Happening::HoldFailed(error) => {
-                self.end(Ending::ScratchBroken(format!("--keep-order: output cannot be held back: {error}")));
+                let what =
+                    if self.options.launch.keep_order { "--keep-order: output" } else { "a long line" };
+                self.end(Ending::ScratchBroken(format!("{what} cannot be held back: {error}")));
             }
             Happening::KeeperLost => {
                 self.end(Ending::Internal("the keeper of the job's processes was killed".into()));
@@ -174,5 +170,14 @@ impl Job<'_> {
                 }
             }
         }
+    }
+}
+
+/// Whoever read it has gone, or it cannot be written.
+pub(super) fn output_failed(error: &std::io::Error) -> Ending {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        Ending::Interrupted { signal: 13 }
+    } else {
+        Ending::Internal(format!("cannot write the ranks' output: {error}"))
     }
 }

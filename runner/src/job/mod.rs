@@ -17,6 +17,10 @@
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
+//! | `output.rs` | how long the end waits for whoever reads what ranks and bdrun have printed |
+//!
+//! This thread never waits for a reader: ranks' lines are written by the supervisor's threads, what bdrun shows by that of
+//! [`Screen`], and where the end has to wait for them, signals and the time limit are heard.
 
 mod chaos;
 mod describe;
@@ -25,6 +29,7 @@ mod independent;
 mod listen;
 mod observe;
 mod orders;
+mod output;
 mod outside;
 mod preload;
 mod report;
@@ -33,13 +38,13 @@ mod setup;
 mod shrink;
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
 use crate::cli::Options;
-use crate::display::{self, Output};
+use crate::display::{self, Screen};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::scheduler::{Effect, Event, Scheduler};
@@ -48,6 +53,7 @@ use chaos::Chaos;
 use independent::Outside;
 use listen::{Listeners, Message};
 use observe::Seen;
+use output::Unwritten;
 use setup::Setup;
 
 /// What ranks get to end after a signal or a time limit.
@@ -62,10 +68,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(200);
 /// How long the end of a job that was killed may take.
 const KILLED_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the output of a job that ended well may take to be read by whoever reads it.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(24 * 3600);
-
-type SharedOutput = Arc<Mutex<Box<dyn Output>>>;
+type SharedOutput = Screen;
 
 /// What the master keeps of a rank besides the scheduler's and the segment's.
 #[derive(Default)]
@@ -115,7 +118,15 @@ struct Job<'a> {
 /// Run a job; the exit code.
 pub fn run(mut options: Options) -> u8 {
     let begin = Instant::now();
-    let output: SharedOutput = Arc::new(Mutex::new(display::new(options.output)));
+    let screen = match Screen::start(display::new(options.output)) {
+        Ok(screen) => screen,
+        Err(error) => {
+            let ending = Ending::Setup(format!("cannot start a thread: {error}"));
+            let stats = report::without_ranks(&options, &ending, begin);
+            display::new(options.output).finish(&stats, &ending);
+            return ending.code();
+        }
+    };
     let launch = Launch::new(&mut options);
     let options = &options;
     let launch = if options.launch.dry_run { launch.and_then(report::dry_run) } else { launch };
@@ -129,27 +140,30 @@ pub fn run(mut options: Options) -> u8 {
         Ok(()) => Ok(launch),
         Err(error) => Err(Ending::Setup(format!("--stats: {error}"))),
     });
-    let started = launch.and_then(|launch| Job::start(options, launch, output.clone(), begin));
-    let (stats, ending) = match started {
+    let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin));
+    let (stats, mut ending, until) = match started {
         Ok(mut job) => {
             job.drive();
             job.finish()
         }
-        Err(ending) => (report::without_ranks(options, &ending, begin), ending),
+        Err(ending) => (report::without_ranks(options, &ending, begin), ending, None),
     };
-    let mut ending = ending;
     if let Some(path) = options.stats.as_deref().filter(|_| started_well)
-        && let Err(error) = stats.write(path)
+        && let Err(unwritten) = output::write_stats(&stats, path, until)
         && ending.is_success()
     {
-        ending = Ending::Setup(error.to_string());
+        ending = match (unwritten, options.timeout) {
+            (Unwritten::Unread, Some(limit)) => Ending::Timeout(limit),
+            (unwritten, _) => Ending::Setup(unwritten.to_string()),
+        };
     }
-    lock(&output).finish(&stats, &ending);
-    ending.code()
+    let code = ending.code();
+    screen.finish(stats, ending, until);
+    code
 }
 
-fn lock(output: &SharedOutput) -> std::sync::MutexGuard<'_, Box<dyn Output>> {
-    output.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(screen: &SharedOutput) -> &Screen {
+    screen
 }
 
 impl<'a> Job<'a> {
@@ -168,26 +182,14 @@ impl<'a> Job<'a> {
         let config = supervisor::Config {
             tag_output: options.tag_output,
             pass_through: options.np == 1,
-            keep_order: options
-                .launch
-                .keep_order
-                .then(|| scratch::file_for_output(&setup.scratch_dirs))
-                .transpose()?,
+            keep_order: options.launch.keep_order,
+            spool: Some(scratch::file_for_output(&setup.scratch_dirs)?),
             use_pid_namespace: true,
             cgroup_limit: options.enforce.then_some(setup.cgroup_limit),
             rank_groups: setup.independent,
             catch_signals: true,
             outputs: None,
-            around_write: std::io::IsTerminal::is_terminal(&std::io::stderr()).then(|| {
-                let around: supervisor::AroundWrite = Arc::new(move |write: &mut dyn FnMut()| {
-                    // Writing itself reports its errors through the supervisor.
-                    let _ = lock(&around).lines(&mut || {
-                        write();
-                        Ok(())
-                    });
-                });
-                around
-            }),
+            around_write: Some(Arc::new(move |write: &mut dyn FnMut()| around.lines(write))),
         };
         let supervisor =
             Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
@@ -385,7 +387,7 @@ impl<'a> Job<'a> {
             self.observe_all();
         }
         let snapshot = self.snapshot();
-        lock(&self.output).progress(&snapshot);
+        self.output.progress(snapshot);
     }
 
     fn take(&mut self, message: Message) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bdrun_ipc::segment::Progress;
 
-use super::{Job, KILLED_PATIENCE, OUTPUT_PATIENCE};
+use super::{Job, KILLED_PATIENCE};
 use crate::cli::Options;
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
@@ -132,14 +132,15 @@ impl Job<'_> {
         }
     }
 
-    /// End everything that still runs and give account.
-    pub(super) fn finish(self) -> (Stats, Ending) {
-        let ending = self.ending.unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
+    /// End everything that still runs and give account; also until when what bdrun itself says may wait to be read.
+    pub(super) fn finish(mut self) -> (Stats, Ending, Option<Instant>) {
         // Those that are held die with the threads that hold them.
-        let outside = self.outside;
+        let outside = self.outside.take();
         let wall_s = self.begin.elapsed().as_secs_f64();
-        let patience = if ending.is_success() { OUTPUT_PATIENCE } else { KILLED_PATIENCE };
-        let farewell = self.supervisor.finish(patience);
+        self.supervisor.stop(KILLED_PATIENCE);
+        let until = self.await_output();
+        let farewell = self.supervisor.finish(KILLED_PATIENCE);
+        let ending = self.ending.unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
         let segment = &self.setup.segment;
         let pool = &segment.header().pool;
         let (message_bytes, spilled_message_bytes) = pool.messages();
@@ -199,7 +200,7 @@ impl Job<'_> {
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
             measured: outside.as_ref().map(super::Outside::job_account),
         };
-        (stats, ending)
+        (stats, ending, until)
     }
 }
 

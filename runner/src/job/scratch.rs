@@ -95,7 +95,7 @@ pub(super) fn fullest(dirs: &[PathBuf]) -> Option<String> {
     dirs.iter().min_by_key(room).map(|dir| dir.display().to_string())
 }
 
-/// A file to hold back in what ranks print too early (`--keep-order`).
+/// A file for output that has to wait: what ranks print too early (`--keep-order`), and long lines.
 pub(super) fn file_for_output(dirs: &[PathBuf]) -> Result<File, Ending> {
     make_file_in_each(&dirs[..1]).map(File::from)
 }

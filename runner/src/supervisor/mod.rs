@@ -10,9 +10,9 @@
 //!   threads.
 //! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process group,
 //!   reaps it, and reports it once its last output has been forwarded.
-//! - *output* (`output.rs`): reads all pipes, writes whole lines, with `--keep-order` those of one rank after another
-//!   (`order.rs`). If the master's stdout blocks, this thread blocks,
-//!   and with it, once their pipes are full, the ranks: nothing is buffered without bound.
+//! - *output* and *errors* (`output.rs`): read all pipes of a stream, write whole lines (`sink.rs`), with `--keep-order` what one
+//!   rank prints after another's (`order.rs`). If the master's stdout blocks, its thread blocks, and with it, once their pipes are
+//!   full, the ranks that print: nothing is buffered without bound, and nothing else waits.
 //! - *signals* (`signals.rs`): turns SIGINT, SIGTERM … into happenings.
 //!
 //! # Nothing is left behind
@@ -46,6 +46,7 @@ mod roster;
 mod signals;
 mod sink;
 mod spawner;
+mod spool;
 mod sys;
 mod table;
 #[cfg(test)]
@@ -58,7 +59,7 @@ pub use error::{CgroupError, SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
 
 use crate::measure::{Group, Permits, RankGroups};
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use roster::Roster;
 use std::ffi::OsString;
 use std::io;
@@ -186,14 +187,16 @@ pub enum Happening {
         /// Why.
         error: io::Error,
     },
-    /// What ranks have written too early cannot be held back ([`Config::keep_order`]): from now on it is discarded.
+    /// What ranks have written too early ([`Config::keep_order`]) cannot be held back: from now on it is discarded. Or a long
+    /// line cannot wait for its end: another's may come in between.
     HoldFailed(io::Error),
     /// Somebody killed the keeper of the PID namespace: all ranks die with it, no further one can be started.
     KeeperLost,
 }
 
-/// Called around each write to the master's own stdout or stderr, so that a progress line can be taken away and
-/// drawn again: it must call its argument once (`MultiProgress::suspend` has this form).
+/// Called around each write to where the master shows what it does, so that a progress line can be taken away and
+/// drawn again: it must call its argument once (`MultiProgress::suspend` has this form). The write may block for as long as
+/// nobody reads: whoever may not wait must not wait for it.
 pub type AroundWrite = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// How the supervisor works.
@@ -204,10 +207,12 @@ pub struct Config {
     /// Forward bytes as they come, without waiting for whole lines and without adding a last newline: for a
     /// single rank, whose output need not be kept apart from others'. Not together with `tag_output`.
     pub pass_through: bool,
-    /// Forward what ranks write in the order of their numbers, each rank's as a whole, and keep what comes too early in this
-    /// file, which nobody else uses. Every rank from 0 on must be started (or fail to) some time, else those behind it are
-    /// heard only at the end.
-    pub keep_order: Option<std::fs::File>,
+    /// Forward what ranks write in the order of their numbers, each rank's as a whole, and without tags byte by byte. Every rank
+    /// from 0 on must be started (or fail to) some time, else those behind it are heard only at the end. Takes `spool`.
+    pub keep_order: bool,
+    /// An empty file that nobody else uses, for output that has to wait: for its turn, or for the end of its line. Without,
+    /// long lines are broken where another rank prints.
+    pub spool: Option<std::fs::File>,
     /// Keep the ranks in a PID namespace where that is permitted.
     pub use_pid_namespace: bool,
     /// Make a memory cgroup with this limit in bytes for the ranks (`--enforce`).
@@ -219,7 +224,7 @@ pub struct Config {
     pub catch_signals: bool,
     /// Where stdout and stderr go instead of descriptors 1 and 2.
     pub outputs: Option<(OwnedFd, OwnedFd)>,
-    /// Called around each write to them.
+    /// Called around each write to stderr, and to stdout where it goes to the same place.
     pub around_write: Option<AroundWrite>,
 }
 
@@ -246,6 +251,9 @@ pub struct Farewell {
     pub cgroup_left: Option<PathBuf>,
 }
 
+/// Whatever is asked for: a time that can be added to now.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 type Report = Arc<dyn Fn(Happening) + Send + Sync>;
 
 /// What all threads share.
@@ -265,6 +273,10 @@ struct Threads {
     output: output::Handle,
     signals: Option<signals::Handle>,
     janitor: Option<keeper::Helper>,
+    /// Ranks that could not be reaped, once all has been ended.
+    stuck: Option<Vec<(u32, i32)>>,
+    /// Somebody else has waited for the output.
+    awaited: bool,
 }
 
 /// Supervises the processes of one job. Dropping it without [`finish`](Self::finish) kills them.
@@ -308,16 +320,14 @@ impl Supervisor {
         let roster = Roster::new().map_err(setup("list of process groups"))?;
         let (table, nofile) = (Table::default(), sys::raise_open_files());
         let shared = Arc::new(Shared { report, table, groups, cgroup, roster, nofile });
-        let output = output::start(
-            output::Style {
-                tag: config.tag_output,
-                pass_through: config.pass_through && !config.tag_output,
-                around_write: config.around_write,
-            },
-            config.keep_order,
-            config.outputs,
-            Arc::clone(&shared.report),
-        )?;
+        let style = output::Style {
+            tag: config.tag_output,
+            pass_through: config.pass_through && !config.tag_output,
+            keep_order: config.keep_order && config.spool.is_some(),
+            spool: config.spool.map(spool::Spool::new),
+            around_write: config.around_write,
+        };
+        let output = output::start(&style, config.outputs, &shared.report)?;
         let reaper = reaper::start(Arc::clone(&shared), &output)?;
         let started = spawner::start(Arc::clone(&shared), config.use_pid_namespace, &output, &reaper);
         let signals = config.catch_signals.then(|| signals::start(Arc::clone(&shared.report))).transpose();
@@ -332,7 +342,7 @@ impl Supervisor {
                 return Err(error);
             }
         };
-        let threads = Threads { spawner, reaper, output, signals, janitor };
+        let threads = Threads { spawner, reaper, output, signals, janitor, stuck: None, awaited: false };
         Ok(Self { shared, threads: Some(threads), isolation })
     }
 
@@ -409,6 +419,32 @@ impl Supervisor {
         self.signal_all(libc::SIGCONT);
     }
 
+    /// Ends the job's processes: kills what still runs, and reaps everything. Takes at most about `patience`. What they have
+    /// printed may still have to be read: [`forward_rest`](Self::forward_rest). Signals to the master are still reported.
+    pub fn stop(&mut self, patience: Duration) {
+        let Some(mut threads) = self.threads.take_if(|threads| threads.stuck.is_none()) else { return };
+        let deadline = Instant::now() + patience.min(LONGEST_PATIENCE);
+        let left =
+            |least: u64| deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(least));
+        self.shared.table.kill_all();
+        threads.spawner.kill_namespace();
+        self.kill_cgroups();
+        let spawner_ended = threads.spawner.stop(left(100));
+        threads.stuck = Some(self.shared.table.wait_empty(left(100)));
+        threads.spawner.end_keeper(left(100).min(Duration::from_secs(10)), spawner_ended);
+        self.threads = Some(threads);
+    }
+
+    /// After [`stop`](Self::stop): forwards what the pipes still hold and what waits for its turn. The channel is closed when
+    /// all of it is written, however long whoever reads it takes.
+    /// [`finish`](Self::finish) waits no more for that.
+    pub fn forward_rest(&mut self) -> Receiver<()> {
+        self.threads.as_mut().map_or_else(crossbeam_channel::never, |threads| {
+            threads.awaited = true;
+            threads.output.forward_rest()
+        })
+    }
+
     /// Ends the job: kills what still runs, reaps everything, forwards what the pipes hold, removes the cgroup.
     /// Takes at most about `patience`, also if the master's own output blocks or a process cannot be killed; then
     /// the [`Farewell`] says what was left. From then on signals to the master have their default effect.
@@ -417,17 +453,14 @@ impl Supervisor {
     }
 
     fn end(&mut self, patience: Duration) -> Farewell {
-        let Some(mut threads) = self.threads.take() else { return Farewell::default() };
-        let deadline = Instant::now() + patience.min(Duration::from_secs(365 * 24 * 3600));
+        let deadline = Instant::now() + patience.min(LONGEST_PATIENCE);
         let left =
             |least: u64| deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(least));
-        self.shared.table.kill_all();
-        threads.spawner.kill_namespace();
-        self.kill_cgroups();
-        let spawner_ended = threads.spawner.stop(left(100));
-        let stuck = self.shared.table.wait_empty(left(100));
-        threads.spawner.end_keeper(left(100).min(Duration::from_secs(10)), spawner_ended);
-        let output_complete = threads.output.finish(left(100));
+        self.stop(patience);
+        let Some(mut threads) = self.threads.take() else { return Farewell::default() };
+        let stuck = threads.stuck.take().unwrap_or_default();
+        let output_patience = if threads.awaited { Duration::from_millis(100) } else { left(100) };
+        let output_complete = threads.output.finish(output_patience);
         self.shared.table.wait_reported(left(0).min(Duration::from_secs(1)));
         threads.reaper.stop();
         if let Some(signals) = threads.signals.take() {

@@ -1,15 +1,13 @@
 //! `--keep-order`: what ranks write before it is their turn, held back.
 //!
 //! It is the turn of the lowest rank that has not ended. What those behind it write is collected in small buffers and, beyond
-//! [`MEMORY`] in all, in one file that the job has for it; so memory stays bounded however much they write and however
-//! many they are, and a single descriptor does for all of them.
+//! [`MEMORY`] in all, in the one file that the job has for it (`spool.rs`); so memory stays bounded however much they write and
+//! however many they are, and a single descriptor does for all of them.
 
 use super::Stream;
-use nix::fcntl::{FallocateFlags, fallocate};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
+use super::spool::{Extents, Spool};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::FileExt;
 
 /// What a stream collects before it goes to the file, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -18,16 +16,14 @@ const CHUNK: usize = 64 << 10;
 const LEAST: usize = 4 << 10;
 /// What all streams may hold in memory, in bytes; more only by [`LEAST`] for each.
 const MEMORY: usize = 8 << 20;
-/// What is read back at once.
-const READ: u64 = 256 << 10;
 
 /// What a stream of a rank has written too early.
 #[derive(Default)]
 pub(super) struct Held {
     /// That of the stream, see [`super::sink::Line`].
     pub(super) key: u64,
-    /// Place and length in the file, in order.
-    extents: VecDeque<(u64, u64)>,
+    /// In the file.
+    extents: Extents,
     /// What follows.
     tail: Vec<u8>,
 }
@@ -41,10 +37,7 @@ pub(super) struct Order {
     retried: BTreeSet<u32>,
     held: BTreeMap<u32, [Held; 2]>,
     memory: usize,
-    file: File,
-    /// Where the file ends, and how much of it is still to be read.
-    end: u64,
-    stored: u64,
+    spool: Spool,
     failed: bool,
 }
 
@@ -55,17 +48,15 @@ impl Held {
 }
 
 impl Order {
-    /// With an empty file of its own.
-    pub(super) fn new(file: File) -> Self {
+    /// With this file for what does not fit memory.
+    pub(super) fn new(spool: Spool) -> Self {
         Self {
             turn: 0,
             over: BTreeSet::new(),
             retried: BTreeSet::new(),
             held: BTreeMap::new(),
             memory: 0,
-            file,
-            end: 0,
-            stored: 0,
+            spool,
             failed: false,
         }
     }
@@ -94,17 +85,9 @@ impl Order {
         let held = &mut streams[stream as usize];
         let tail = std::mem::take(&mut held.tail);
         self.memory -= tail.len();
-        if let Err(error) = self.file.write_all_at(&tail, self.end) {
-            self.failed = true;
-            return Err(error);
-        }
-        match held.extents.back_mut() {
-            Some((place, length)) if *place + *length == self.end => *length += tail.len() as u64,
-            _ => held.extents.push_back((self.end, tail.len() as u64)),
-        }
-        self.end += tail.len() as u64;
-        self.stored += tail.len() as u64;
-        Ok(())
+        let put = self.spool.put(&mut held.extents, &tail);
+        self.failed |= put.is_err();
+        put
     }
 
     /// A rank has ended and all it had written is here, or it will never write. Returns the ranks whose turn it is now, in
@@ -149,33 +132,9 @@ impl Order {
     }
 
     /// Gives what was held to `each`, piece by piece, and its room in the file back.
-    pub(super) fn play(&mut self, held: Held, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut buffer = Vec::new();
-        for (place, length) in held.extents {
-            let mut at = place;
-            while at < place + length {
-                let count = (place + length - at).min(READ);
-                buffer.resize(count as usize, 0);
-                self.file.read_exact_at(&mut buffer, at)?;
-                each(&buffer);
-                at += count;
-            }
-            self.free(place, length)?;
-        }
+    pub(super) fn play(&self, held: Held, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        self.spool.play(held.extents, &mut each)?;
         each(&held.tail);
-        Ok(())
-    }
-
-    /// Nobody needs this part of the file any more.
-    fn free(&mut self, place: u64, length: u64) -> io::Result<()> {
-        // Where the file system cannot, the room is given back when nothing at all is needed any more.
-        let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let _ = fallocate(&self.file, punch, place as libc::off_t, length as libc::off_t);
-        self.stored -= length;
-        if self.stored == 0 {
-            self.end = 0;
-            self.file.set_len(0)?;
-        }
         Ok(())
     }
 
@@ -187,9 +146,7 @@ impl Order {
     /// What a rank had written that is to run again is forgotten.
     fn forget(&mut self, rank: u32) -> io::Result<()> {
         for (_, held) in self.take(rank) {
-            for (place, length) in held.extents {
-                self.free(place, length)?;
-            }
+            self.spool.forget(held.extents)?;
         }
         Ok(())
     }

@@ -1,29 +1,48 @@
-//! The thread that reads what the ranks write and forwards it.
+//! The threads that read what the ranks write and forward it.
 //!
-//! Per wake-up it reads once from every pipe that has something, then writes each of the two streams with one call.
+//! There is one for each of the two streams, so that one that nobody reads does not stop the other; where both go to one
+//! place (a terminal, `2>&1`) it is one thread, which keeps their order, and they stand together. A thread that waits for
+//! whoever reads it reads no pipe of a rank: these fill, and the ranks that print wait, nobody else.
+//!
+//! Per wake-up it reads once from every pipe that has something, then writes each stream with one call.
 //! Lines of one stream of one rank keep their order; of a rank's two streams, lines that arrive within one wake-up
 //! may change places with each other. When a rank has ended, what its pipes hold is forwarded at once; they stay
 //! open for children that it has left behind. With an [`Order`], what ranks write before their turn waits there.
 
 use super::order::Order;
 use super::reaper::Drained;
-use super::sink::{Got, Line, READ, Sink};
+use super::sink::{Got, Line, Manner, READ, Sink};
+use super::spool::Spool;
 use super::sys::{self, BELL, Poller};
 use super::{AroundWrite, Happening, Report, Stream, SuperviseError, setup, sink, thread};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::collections::HashMap;
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How lines are written.
 pub(super) struct Style {
     pub(super) tag: bool,
     pub(super) pass_through: bool,
+    pub(super) keep_order: bool,
+    /// For output that has to wait.
+    pub(super) spool: Option<Spool>,
     pub(super) around_write: Option<AroundWrite>,
+}
+
+impl Style {
+    /// How this stream is written. `shared`: bdrun's own words go to the same place.
+    fn manner(&self, shared: bool, terminal: bool) -> Manner {
+        Manner {
+            raw: self.pass_through || (self.keep_order && !self.tag),
+            ends_lines: shared || terminal,
+            spool: self.spool.clone().filter(|_| !self.keep_order),
+            around_write: self.around_write.clone().filter(|_| shared),
+        }
+    }
 }
 
 enum Command {
@@ -31,44 +50,91 @@ enum Command {
     Ended { serial: u64, rank: u32 },
     NeverWas(u32),
     WillRetry(u32),
-    Report(Drained),
     Finish,
 }
 
-/// Gives work to the thread.
+/// Gives work to a thread.
 #[derive(Clone)]
-pub(super) struct Feed {
+struct Lane {
     sender: Sender<Command>,
     poller: Arc<Poller>,
 }
 
-impl Feed {
+impl Lane {
     fn send(&self, command: Command) {
         let _ = self.sender.send(command);
         self.poller.ring();
     }
+}
+
+/// Gives work to the threads.
+#[derive(Clone)]
+pub(super) struct Feed {
+    /// One for both streams, or one for each.
+    lanes: Vec<Lane>,
+}
+
+impl Feed {
+    fn send(&self, command: impl Fn() -> Command) {
+        self.lanes.iter().for_each(|lane| lane.send(command()));
+    }
 
     /// The pipes of a new process: standard output and standard error, as far as they are to be forwarded.
     pub(super) fn add(&self, serial: u64, rank: u32, pipes: [Option<OwnedFd>; 2]) {
-        self.send(Command::Add { serial, rank, pipes });
+        match &self.lanes[..] {
+            [out, err] => {
+                let [stdout, stderr] = pipes;
+                out.send(Command::Add { serial, rank, pipes: [stdout, None] });
+                err.send(Command::Add { serial, rank, pipes: [None, stderr] });
+            }
+            [both] => both.send(Command::Add { serial, rank, pipes }),
+            _ => {}
+        }
     }
 
     /// The process has ended: forward what it left.
     pub(super) fn ended(&self, serial: u64, rank: u32) {
-        self.send(Command::Ended { serial, rank });
+        self.send(|| Command::Ended { serial, rank });
     }
 
     /// The rank could not be started: nobody need wait for its output.
     pub(super) fn never_was(&self, rank: u32) {
-        self.send(Command::NeverWas(rank));
+        self.send(|| Command::NeverWas(rank));
     }
 }
 
-/// The thread.
+/// Tells the reaper of a rank whose output is forwarded, once every thread has forwarded its part.
+struct Joint {
+    threads: usize,
+    inner: Mutex<(HashSet<u64>, Option<Drained>)>,
+}
+
+impl Joint {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (HashSet<u64>, Option<Drained>)> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, mut ended: Vec<u64>) {
+        if ended.is_empty() {
+            return;
+        }
+        let (half, drained) = &mut *self.lock();
+        // Two threads at most: the second finds what the first has left.
+        ended.retain(|&serial| self.threads == 1 || !half.insert(serial));
+        ended.iter().for_each(|serial| _ = half.remove(serial));
+        if let Some(drained) = drained {
+            drained.tell(ended);
+        }
+    }
+}
+
+/// The threads.
 pub(super) struct Handle {
     feed: Feed,
+    joint: Arc<Joint>,
+    /// Ends, without a message, when all have ended.
     done: Receiver<()>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Handle {
@@ -77,24 +143,26 @@ impl Handle {
     }
 
     pub(super) fn will_retry(&self, rank: u32) {
-        self.feed.send(Command::WillRetry(rank));
+        self.feed.send(|| Command::WillRetry(rank));
     }
 
     pub(super) fn report_drained(&self, drained: Drained) {
-        self.feed.send(Command::Report(drained));
+        self.joint.lock().1 = Some(drained);
     }
 
-    /// Forwards what is left and ends the thread. Should the master's own output block for longer than
-    /// `patience`, the thread is left alone and the result is false.
+    /// Forwards what is left and ends the threads: when they have, the channel that is returned is closed.
+    pub(super) fn forward_rest(&self) -> Receiver<()> {
+        self.feed.send(|| Command::Finish);
+        self.done.clone()
+    }
+
+    /// The same. Should the master's own output block for longer than `patience`, what still writes is left alone and the
+    /// result is false.
     pub(super) fn finish(self, patience: Duration) -> bool {
-        self.feed.send(Command::Finish);
-        let deadline = Instant::now() + patience;
-        // The sender is dropped, without a message, when the thread ends.
-        let ended = matches!(
-            self.done.recv_deadline(deadline),
-            Err(crossbeam_channel::RecvTimeoutError::Disconnected) | Ok(())
-        );
-        ended && self.thread.join().is_ok()
+        let done = self.forward_rest();
+        let ended =
+            matches!(done.recv_timeout(patience), Err(crossbeam_channel::RecvTimeoutError::Disconnected));
+        ended && self.threads.into_iter().all(|thread| thread.join().is_ok())
     }
 }
 
@@ -108,49 +176,66 @@ struct Source {
 struct Output {
     poller: Arc<Poller>,
     commands: Receiver<Command>,
-    drained: Option<Drained>,
-    style: Style,
+    joint: Arc<Joint>,
+    tag: bool,
     /// By key: twice the serial, plus one for stderr.
     sources: HashMap<u64, Source>,
-    sinks: [Sink; 2],
+    /// Of both streams, or of that whose sources it gets.
+    sinks: Vec<Sink>,
     order: Option<Order>,
     /// What is read of those whose turn it is not.
     early: Vec<u8>,
     report: Report,
 }
 
-/// Starts the thread.
+/// Starts the threads.
 pub(super) fn start(
-    style: Style,
-    keep_order: Option<File>,
+    style: &Style,
     outputs: Option<(OwnedFd, OwnedFd)>,
-    report: Report,
+    report: &Report,
 ) -> Result<Handle, SuperviseError> {
-    let poller = Arc::new(Poller::new().map_err(setup("epoll"))?);
     let (stdout, stderr) = match outputs {
         Some(pair) => pair,
         None => (own(io::stdout().as_fd())?, own(io::stderr().as_fd())?),
     };
-    let writer = |fd, stream| Sink::new(fd, stream, style.pass_through, style.around_write.clone());
-    let (sender, commands) = unbounded();
-    let mut output = Output {
-        poller: Arc::clone(&poller),
-        commands,
-        drained: None,
-        sources: HashMap::new(),
-        sinks: [writer(stdout, Stream::Stdout), writer(stderr, Stream::Stderr)],
-        // A single rank, whose output is passed through, is in order.
-        order: keep_order.filter(|_| !style.pass_through).map(Order::new),
-        early: Vec::new(),
-        style,
-        report,
-    };
+    let terminals = [&stdout, &stderr].map(io::IsTerminal::is_terminal);
+    let together = are_one(&stdout, &stderr, terminals);
+    let stdout = Sink::new(stdout, Stream::Stdout, style.manner(together, terminals[0]));
+    let stderr = Sink::new(stderr, Stream::Stderr, style.manner(true, terminals[1]));
+    let sinks = if together { vec![vec![stdout, stderr]] } else { vec![vec![stdout], vec![stderr]] };
+    let joint = Arc::new(Joint { threads: sinks.len(), inner: Mutex::default() });
     let (alive, done) = crossbeam_channel::bounded(1);
-    let thread = thread("bdrun-output", move || {
-        let _alive = alive;
-        while output.turn() {}
-    })?;
-    Ok(Handle { feed: Feed { sender, poller }, done, thread })
+    let (mut lanes, mut threads) = (Vec::new(), Vec::new());
+    for (name, sinks) in ["bdrun-output", "bdrun-errors"].into_iter().zip(sinks) {
+        let poller = Arc::new(Poller::new().map_err(setup("epoll"))?);
+        let (sender, commands) = unbounded();
+        let mut output = Output {
+            poller: Arc::clone(&poller),
+            commands,
+            joint: Arc::clone(&joint),
+            tag: style.tag,
+            sources: HashMap::new(),
+            sinks,
+            // A single rank, whose output is passed through, is in order.
+            order: style.spool.clone().filter(|_| style.keep_order && !style.pass_through).map(Order::new),
+            early: Vec::new(),
+            report: Arc::clone(report),
+        };
+        let alive = alive.clone();
+        threads.push(thread(name, move || {
+            let _alive: Sender<()> = alive;
+            while output.turn() {}
+        })?);
+        lanes.push(Lane { sender, poller });
+    }
+    Ok(Handle { feed: Feed { lanes }, joint, done, threads })
+}
+
+/// Whether both go to one place, so that what is written to one keeps the other waiting anyway, and their order is seen. Two
+/// terminals are taken for one: it has several names.
+fn are_one(stdout: &OwnedFd, stderr: &OwnedFd, terminals: [bool; 2]) -> bool {
+    let place = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    terminals == [true; 2] || matches!((place(stdout), place(stderr)), (Ok(out), Ok(err)) if out == err)
 }
 
 fn own(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd, SuperviseError> {
@@ -179,9 +264,7 @@ impl Output {
             held.into_iter().for_each(|rank| self.forward_held(rank, true));
         }
         self.flush();
-        if let Some(drained) = &self.drained {
-            drained.tell(ended);
-        }
+        self.joint.tell(ended);
         !finish
     }
 
@@ -207,7 +290,6 @@ impl Output {
                         order.will_retry(rank);
                     }
                 }
-                Command::Report(drained) => self.drained = Some(drained),
                 Command::Finish => return true,
             }
         }
@@ -222,7 +304,7 @@ impl Output {
     }
 
     fn line(&self, key: u64, rank: u32) -> Line {
-        Line::new(key, if self.style.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() })
+        Line::new(key, if self.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() })
     }
 
     /// A rank has ended, or could not be started: it may be the turn of the next ones.
@@ -243,10 +325,10 @@ impl Output {
                 Some(source) => std::mem::replace(&mut source.line, Line::new(key, Vec::new())),
                 None => self.line(key, rank),
             };
-            let sink = &mut self.sinks[stream as usize];
+            let sink = Self::sink(&mut self.sinks, stream as u64);
             let played = self
                 .order
-                .as_mut()
+                .as_ref()
                 .map_or(Ok(()), |order| order.play(held, |bytes| sink.feed(bytes, &mut line)));
             match self.sources.get_mut(&key) {
                 Some(source) if !over => source.line = line,
@@ -262,8 +344,10 @@ impl Output {
         }
     }
 
-    fn sink(sinks: &mut [Sink; 2], key: u64) -> &mut Sink {
-        &mut sinks[usize::from(key % 2 == 1)]
+    /// That of this source.
+    fn sink(sinks: &mut [Sink], key: u64) -> &mut Sink {
+        let only = sinks.len() - 1;
+        &mut sinks[only.min(usize::from(key % 2 == 1))]
     }
 
     /// Reads once; takes the source out at its end. Returns how many bytes there were, None at the end.
@@ -317,6 +401,9 @@ impl Output {
             sink.flush();
             if let Some(error) = sink.take_failure() {
                 (self.report)(Happening::OutputFailed { stream: sink.stream, error });
+            }
+            if let Some(error) = sink.take_unheld() {
+                (self.report)(Happening::HoldFailed(error));
             }
         }
     }

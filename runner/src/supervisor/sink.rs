@@ -1,15 +1,19 @@
 //! One output stream of the master, into which the lines of many ranks go.
 //!
 //! Lines are collected in a buffer and written in one call per wake-up of the output thread. A line is put there
-//! only when it is whole. A line longer than [`LONGEST_LINE`] is passed on in parts; should another rank write to
-//! the stream meanwhile, the long line is broken by a newline at that place (and continued as a new line), rather
-//! than that everybody waits for its end, which may depend on them.
+//! only when it is whole. What is longer than [`LONGEST_LINE`] waits for its end in the [`Spool`], so that nobody waits for
+//! it and nothing gets into it. The last line of a rank that has no end is written when the rank ends, and is given one if
+//! something of another follows; on a stream to which others write who do not know of that (bdrun itself), at once.
+//!
+//! A *raw* stream knows no lines: bytes are written as they come, and nothing is added. For a single rank, and for ranks
+//! that are heard one after another (`--keep-order` without tags).
 
+use super::spool::{Extents, Spool};
 use super::{AroundWrite, Stream, sys};
 use std::io::{self, BufRead};
 use std::os::fd::OwnedFd;
 
-/// Longer lines may be broken.
+/// What is longer waits in the spool, in pieces of this length.
 pub(super) const LONGEST_LINE: usize = 1 << 20;
 /// What is collected before a write.
 const BUFFER: usize = 512 << 10;
@@ -24,12 +28,14 @@ pub(super) struct Line {
     pub(super) key: u64,
     /// `[rank] `, or empty.
     pub(super) prefix: Vec<u8>,
+    /// Of a long one: what comes before `start`.
+    stored: Extents,
     start: Vec<u8>,
 }
 
 impl Line {
     pub(super) fn new(key: u64, prefix: Vec<u8>) -> Self {
-        Self { key, prefix, start: Vec::new() }
+        Self { key, prefix, stored: Extents::default(), start: Vec::new() }
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -51,39 +57,38 @@ pub(super) enum Got {
     End,
 }
 
+/// How a stream is written.
+#[derive(Clone, Default)]
+pub(super) struct Manner {
+    /// Bytes as they come.
+    pub(super) raw: bool,
+    /// The last line of a rank is ended with the rank, whatever follows.
+    pub(super) ends_lines: bool,
+    /// For long lines. Without, they are written as they come, and broken where another writes: for lines of ranks that are
+    /// heard one after another.
+    pub(super) spool: Option<Spool>,
+    pub(super) around_write: Option<AroundWrite>,
+}
+
 /// The stream and what is to be written to it.
 pub(super) struct Sink {
     fd: OwnedFd,
     pub(super) stream: Stream,
-    pass_through: bool,
+    manner: Manner,
     buffer: Vec<u8>,
     filled: usize,
     /// What stands at the end of the stream is an unfinished line of this key.
     open: Option<u64>,
     failed: Option<io::Error>,
     discard: bool,
-    around_write: Option<AroundWrite>,
+    /// Why a long line could not wait.
+    unheld: Option<io::Error>,
 }
 
 impl Sink {
-    pub(super) fn new(
-        fd: OwnedFd,
-        stream: Stream,
-        pass_through: bool,
-        around_write: Option<AroundWrite>,
-    ) -> Self {
+    pub(super) fn new(fd: OwnedFd, stream: Stream, manner: Manner) -> Self {
         let buffer = vec![0; BUFFER];
-        Self {
-            fd,
-            stream,
-            pass_through,
-            buffer,
-            filled: 0,
-            open: None,
-            failed: None,
-            discard: false,
-            around_write,
-        }
+        Self { fd, stream, manner, buffer, filled: 0, open: None, failed: None, discard: false, unheld: None }
     }
 
     /// Reads once from a pipe and takes over what are whole lines.
@@ -91,7 +96,12 @@ impl Sink {
         if BUFFER - self.filled < READ + SHORT_START + 1 {
             self.flush();
         }
-        if line.prefix.is_empty() && line.start.len() <= SHORT_START {
+        if self.manner.raw {
+            let got = read(pipe, &mut self.buffer[self.filled..self.filled + READ]);
+            self.filled += if let Got::Bytes(n) = got { n } else { 0 };
+            return got;
+        }
+        if line.prefix.is_empty() && line.stored.is_empty() && line.start.len() <= SHORT_START {
             return self.read_in_place(pipe, line);
         }
         let mut scratch = std::mem::take(&mut line.start);
@@ -119,7 +129,7 @@ impl Sink {
         let last = self.buffer[fresh..end].iter().rposition(|&byte| byte == b'\n');
         let whole = match last {
             Some(at) => fresh + at + 1,
-            None if self.pass_through || self.open == Some(line.key) => end,
+            None if self.open == Some(line.key) => end,
             None => {
                 line.start.extend_from_slice(&self.buffer[fresh..end]);
                 return got;
@@ -130,15 +140,17 @@ impl Sink {
         }
         self.buffer[at..fresh].copy_from_slice(&line.start);
         line.start.clear();
-        let whole = if self.pass_through { end } else { whole };
         line.keep(&self.buffer[whole..end]);
         self.filled = whole;
         self.open = (self.buffer[whole - 1] != b'\n').then_some(line.key);
         got
     }
 
-    /// Takes over bytes that were read before. Not together with `pass_through`.
+    /// Takes over bytes that were read before.
     pub(super) fn feed(&mut self, bytes: &[u8], line: &mut Line) {
+        if self.manner.raw {
+            return self.put(bytes);
+        }
         let mut joined = std::mem::take(&mut line.start);
         let old = joined.len();
         joined.extend_from_slice(bytes);
@@ -151,6 +163,7 @@ impl Sink {
         if let Some(last) = bytes[old..].iter().rposition(|&byte| byte == b'\n') {
             let (whole, tail) = bytes.split_at(old + last + 1);
             rest = tail;
+            self.put_stored(line);
             if line.prefix.is_empty() {
                 self.begin(line);
                 self.put(whole);
@@ -159,15 +172,45 @@ impl Sink {
             }
             self.open = None;
         }
-        if rest.len() >= LONGEST_LINE || (self.open == Some(line.key) && !rest.is_empty()) {
-            self.begin(line);
+        if self.open == Some(line.key) && !rest.is_empty() {
             self.put(rest);
-            self.open = Some(line.key);
             line.start = Vec::new();
+        } else if rest.len() >= LONGEST_LINE {
+            self.store(rest, line);
         } else if rest.len() == bytes.len() {
             line.start = bytes;
         } else {
             line.keep(rest);
+        }
+    }
+
+    /// A part of a long line waits for the end of it.
+    fn store(&mut self, part: &[u8], line: &mut Line) {
+        line.start = Vec::new();
+        if let Some(spool) = &self.manner.spool {
+            match spool.put(&mut line.stored, part) {
+                Ok(()) => return,
+                Err(error) => self.unheld = Some(error),
+            }
+        }
+        self.put_stored(line);
+        self.begin(line);
+        self.put(part);
+        self.open = Some(line.key);
+    }
+
+    /// Writes what waited of a line.
+    fn put_stored(&mut self, line: &mut Line) {
+        if line.stored.is_empty() {
+            return;
+        }
+        self.begin(line);
+        self.open = Some(line.key);
+        let stored = std::mem::take(&mut line.stored);
+        if let Some(spool) = self.manner.spool.clone()
+            && let Err(error) = spool.play(stored, |bytes| self.put(bytes))
+        {
+            self.unheld = Some(error);
         }
     }
 
@@ -196,15 +239,16 @@ impl Sink {
         self.put(&line.prefix);
     }
 
-    /// The stream of a rank ends: what is left of its last line gets a newline.
+    /// The stream of a rank ends, and with it its last line.
     pub(super) fn end(&mut self, line: &mut Line) {
+        self.put_stored(line);
         if !line.start.is_empty() {
             self.begin(line);
             let start = std::mem::take(&mut line.start);
             self.put(&start);
             self.open = Some(line.key);
         }
-        if self.open == Some(line.key) && !self.pass_through {
+        if self.open == Some(line.key) && self.manner.ends_lines {
             self.put(b"\n");
             self.open = None;
         }
@@ -238,7 +282,7 @@ impl Sink {
             return;
         }
         let mut result = Ok(());
-        match self.around_write.clone() {
+        match self.manner.around_write.clone() {
             None => result = write_all(&self.fd, bytes),
             Some(around) => around(&mut || result = write_all(&self.fd, bytes)),
         }
@@ -251,6 +295,11 @@ impl Sink {
     /// The error after which everything is discarded, once.
     pub(super) fn take_failure(&mut self) -> Option<io::Error> {
         self.failed.take()
+    }
+
+    /// Why a long line could not wait for its end, or is lost.
+    pub(super) fn take_unheld(&mut self) -> Option<io::Error> {
+        self.unheld.take()
     }
 }
 
@@ -280,115 +329,4 @@ fn write_all(fd: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-
-    struct Rig {
-        sink: Sink,
-        reader: std::fs::File,
-    }
-
-    fn rig(pass_through: bool) -> Rig {
-        let (reader, writer) = sys::pipe().unwrap();
-        // Room for what a test writes, so that nobody has to read meanwhile.
-        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETPIPE_SZ(1 << 20)).unwrap();
-        Rig { sink: Sink::new(writer, Stream::Stdout, pass_through, None), reader: reader.into() }
-    }
-
-    impl Rig {
-        fn feed(&mut self, line: &mut Line, bytes: &[u8]) {
-            let (reader, writer) = sys::pipe().unwrap();
-            for part in bytes.chunks(60_000) {
-                std::fs::File::from(writer.try_clone().unwrap()).write_all(part).unwrap();
-                assert_eq!(self.sink.read_from(&reader, line), Got::Bytes(part.len()));
-            }
-        }
-
-        fn result(mut self) -> String {
-            self.sink.flush();
-            drop(self.sink);
-            let mut text = String::new();
-            self.reader.read_to_string(&mut text).unwrap();
-            text
-        }
-    }
-
-    #[test]
-    fn half_lines_wait_for_their_end() {
-        let mut rig = rig(false);
-        let (mut a, mut b) = (Line::new(1, Vec::new()), Line::new(2, Vec::new()));
-        rig.feed(&mut a, b"one\ntw");
-        rig.feed(&mut b, b"uno\ndue\ntr");
-        rig.feed(&mut a, b"o");
-        rig.feed(&mut a, b"\n");
-        rig.sink.end(&mut b);
-        rig.sink.end(&mut a);
-        assert_eq!(rig.result(), "one\nuno\ndue\ntwo\ntr\n");
-    }
-
-    #[test]
-    fn prefixes_stand_before_each_line_once() {
-        let mut rig = rig(false);
-        let mut a = Line::new(1, b"[7] ".to_vec());
-        rig.feed(&mut a, b"\nx\nhalf");
-        rig.feed(&mut a, b" line");
-        rig.sink.end(&mut a);
-        assert_eq!(rig.result(), "[7] \n[7] x\n[7] half line\n");
-    }
-
-    #[test]
-    fn pass_through_changes_nothing() {
-        let mut rig = rig(true);
-        let mut a = Line::new(1, Vec::new());
-        rig.feed(&mut a, b"prompt> ");
-        assert_eq!(rig.sink.filled, 8);
-        rig.feed(&mut a, b"x\ny");
-        rig.sink.end(&mut a);
-        assert_eq!(rig.result(), "prompt> x\ny");
-    }
-
-    #[test]
-    fn a_long_line_stays_whole_if_nobody_interrupts() {
-        for prefix in ["", "[1] "] {
-            let text = "x".repeat(400_000);
-            let mut rig = rig(false);
-            let mut a = Line::new(1, prefix.into());
-            rig.feed(&mut a, text.as_bytes());
-            assert_eq!(rig.sink.filled, 0);
-            rig.feed(&mut a, b"end\nnext\n");
-            assert_eq!(rig.result(), format!("{prefix}{text}end\n{prefix}next\n"));
-        }
-    }
-
-    #[test]
-    fn a_line_beyond_the_limit_is_broken_only_where_another_writes() {
-        for prefix in ["", "[1] "] {
-            let (reader, writer) = sys::pipe().unwrap();
-            let collector = std::thread::spawn(move || {
-                let mut text = String::new();
-                std::fs::File::from(reader).read_to_string(&mut text).unwrap();
-                text
-            });
-            let mut rig = Rig {
-                sink: Sink::new(writer, Stream::Stdout, false, None),
-                reader: std::fs::File::open("/dev/null").unwrap(),
-            };
-            let long = "y".repeat(LONGEST_LINE);
-            let mut a = Line::new(1, prefix.into());
-            let mut b = Line::new(2, Vec::new());
-            rig.feed(&mut a, long.as_bytes());
-            rig.feed(&mut a, b"more");
-            rig.feed(&mut b, b"other\n");
-            rig.feed(&mut a, b"rest\nlast\n");
-            rig.sink.end(&mut a);
-            rig.result();
-            let text = collector.join().unwrap();
-            assert!(
-                text == format!("{prefix}{long}more\nother\n{prefix}rest\n{prefix}last\n"),
-                "{}",
-                text.len()
-            );
-        }
-    }
-}
+mod tests;

@@ -4,12 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn order() -> Order {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("bdrun-order-{}-{number}", std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    Order::new(file)
+    Order::new(Spool::nameless())
 }
 
 /// An [`Order`] with somebody who forwards.
@@ -57,11 +52,11 @@ fn the_file_is_emptied_once_all_is_forwarded() {
         rig.write(1, piece);
     }
     rig.order.keep(1, Stream::Stderr, 9, &text(2, CHUNK)).unwrap();
-    assert!(rig.order.file.metadata().unwrap().len() >= 3 * CHUNK as u64);
+    assert!(rig.order.spool.usage().1 >= 3 * CHUNK as u64);
     assert!(rig.order.memory < CHUNK);
     rig.end(0);
     assert_eq!(rig.forwarded, [long, text(2, CHUNK)].concat());
-    assert_eq!((rig.order.file.metadata().unwrap().len(), rig.order.memory), (0, 0));
+    assert_eq!((rig.order.spool.usage(), rig.order.memory), ((0, 0), 0));
     assert!(rig.order.is_due(1) && !rig.order.is_due(2));
 }
 
@@ -78,7 +73,7 @@ fn many_streams_do_not_fill_memory() {
         }
     }
     assert!(rig.order.memory < ranks.len() * each / 2 + MEMORY / 2, "some of it has gone to the file");
-    assert!(rig.order.stored > 0);
+    assert!(rig.order.spool.usage().0 > 0);
     for rank in ranks.clone().rev() {
         rig.end(rank);
     }
@@ -97,7 +92,7 @@ fn a_rank_that_runs_again_is_forgotten_once() {
         rig.end(rank);
     }
     assert!(rig.order.is_due(0) && !rig.order.is_due(1), "neither has ended for good");
-    assert_eq!(rig.order.stored, CHUNK as u64);
+    assert_eq!(rig.order.spool.usage().0, CHUNK as u64);
     rig.write(1, b"again ");
     (0..3).for_each(|rank| rig.end(rank));
     assert_eq!(rig.forwarded, [b"again ".to_vec(), text(2, CHUNK)].concat());
@@ -105,8 +100,8 @@ fn a_rank_that_runs_again_is_forgotten_once() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_one_error() {
-    let full = File::options().read(true).write(true).open("/dev/full").unwrap();
-    let mut order = Order::new(full);
+    let full = std::fs::File::options().read(true).write(true).open("/dev/full").unwrap();
+    let mut order = Order::new(Spool::new(full));
     let error = order.keep(1, Stream::Stdout, 2, &[0; CHUNK]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     assert!(order.keep(2, Stream::Stdout, 4, &[0; CHUNK]).is_ok());
@@ -139,6 +134,6 @@ proptest! {
             rig.forward(rank);
         }
         prop_assert!(rig.forwarded == expected.concat());
-        prop_assert_eq!((rig.order.memory, rig.order.stored), (0, 0));
+        prop_assert_eq!((rig.order.memory, rig.order.spool.usage()), (0, (0, 0)));
     }
 }

@@ -126,9 +126,9 @@ fn writes_go_through_the_displays_hands() {
         write();
     });
     let rig = rig(Config { around_write: Some(around), ..Config::default() });
-    rig.shell(0, "echo one; echo two");
+    rig.shell(0, "echo not there; echo one >&2; echo two >&2");
     rig.ends(1);
-    assert_eq!(rig.finish().0, "one\ntwo\n");
+    assert_eq!(rig.finish().1, "one\ntwo\n");
     assert!((1..=2).contains(&count.load(std::sync::atomic::Ordering::Relaxed)));
 }
 
@@ -163,7 +163,7 @@ fn output_comes_before_the_end_and_last_lines_are_ended() {
         rig.shell(4, "printf left; setsid sleep 2 & exit 1");
         rig.ends(1);
         let (out, err, farewell) = rig.finish();
-        assert_eq!(out, "[3] whole\n[3] half\n[4] left\n");
+        assert_eq!(out, "[3] whole\n[3] half\n[4] left", "the last one only where something follows");
         assert_eq!(err, "[3] error without end\n");
         assert!(farewell.output_complete);
     });

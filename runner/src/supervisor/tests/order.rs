@@ -14,7 +14,8 @@ fn nameless(name: &str) -> std::fs::File {
 
 #[test]
 fn ranks_are_heard_in_order_also_those_that_run_again_or_never() {
-    let rig = rig(Config { keep_order: Some(nameless("order")), tag_output: true, ..Config::default() });
+    let config = Config { spool: Some(nameless("order")), tag_output: true, ..Config::default() };
+    let rig = rig(Config { keep_order: true, ..config });
     rig.shell(3, "echo three; printf half");
     rig.shell(1, "echo first try; exec sleep 100");
     rig.shell(2, "exit 0");
@@ -29,7 +30,7 @@ fn ranks_are_heard_in_order_also_those_that_run_again_or_never() {
     rig.shell(1, "echo second try; echo error >&2");
     rig.ends(1);
     let (out, err, farewell) = rig.finish();
-    assert_eq!(out, "[1] second try\n[3] three\n[3] half\n");
+    assert_eq!(out, "[1] second try\n[3] three\n[3] half");
     assert_eq!(err, "[1] error\n");
     assert!(farewell.output_complete);
 }

@@ -1,0 +1,106 @@
+//! The end of a job, and whoever reads what it prints.
+//!
+//! A job is done when what its ranks have printed is written. Whoever reads it may take his time, but a job that is told to end
+//! ends all the same: within the grace of the signal or of the time limit. What is not read by then is lost, and that is said.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, at, bounded, never, select};
+
+use super::{Job, KILLED_PATIENCE, Message};
+use crate::exit::Ending;
+use crate::stats::{Stats, StatsError};
+use crate::supervisor::Happening;
+
+/// What output gets at least, also when the grace is over: long enough for a reader that reads.
+const LEAST: Duration = Duration::from_secs(1);
+
+impl Job<'_> {
+    /// Until when output may wait for its reader, once all processes have ended; none: until somebody ends it.
+    fn output_deadline(&self) -> Option<Instant> {
+        let now = Instant::now();
+        if !self.escalation.ending() {
+            return self.options.timeout.and_then(|limit| self.begin.checked_add(limit));
+        }
+        let told = matches!(self.ending, Some(Ending::Interrupted { .. } | Ending::Timeout(_)));
+        let grace = self.escalation.deadline().and_then(|deadline| self.begin.checked_add(deadline));
+        let until = if told { grace.unwrap_or(now) } else { now + KILLED_PATIENCE };
+        Some(until.max(now + LEAST))
+    }
+
+    /// Waits until what ranks have printed is written, or no longer than it may take. Returns the same for what bdrun itself
+    /// says after that.
+    pub(super) fn await_output(&mut self) -> Option<Instant> {
+        let until = self.output_deadline();
+        let overdue = until.map_or_else(never, at);
+        let rest = self.supervisor.forward_rest();
+        loop {
+            select! {
+                recv(rest) -> _ => return until.map(|until| until.max(Instant::now() + LEAST)),
+                recv(self.messages) -> message => match message {
+                    Ok(Message::Supervisor(happening)) => if self.gives_up(happening) { break },
+                    Ok(_) => {}
+                    Err(_) => break,
+                },
+                recv(overdue) -> _ => {
+                    if let Some(limit) = self.options.timeout.filter(|_| !self.escalation.ending()) {
+                        self.end_otherwise(Ending::Timeout(limit));
+                    }
+                    break;
+                }
+            }
+        }
+        self.output.note("what the ranks have printed was not read in time: the rest of it is lost");
+        Some(Instant::now() + LEAST)
+    }
+
+    /// Whether this is the end of waiting.
+    fn gives_up(&mut self, happening: Happening) -> bool {
+        match happening {
+            Happening::Signal(libc::SIGUSR1 | libc::SIGUSR2) => false,
+            Happening::Signal(libc::SIGTSTP) => {
+                self.supervisor.pause();
+                false
+            }
+            Happening::Signal(signal) => {
+                self.end_otherwise(Ending::Interrupted { signal: u8::try_from(signal).unwrap_or(15) });
+                true
+            }
+            Happening::OutputFailed { error, .. } => {
+                self.end_otherwise(super::happenings::output_failed(&error));
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// It had ended well, but for its output.
+    fn end_otherwise(&mut self, ending: Ending) {
+        if self.ending.as_ref().is_none_or(Ending::is_success) {
+            self.ending = Some(ending);
+        }
+    }
+}
+
+/// Why the account was not written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unwritten {
+    #[error("--stats: nobody reads standard output")]
+    Unread,
+    #[error(transparent)]
+    Failed(#[from] StatsError),
+}
+
+/// `--stats`: to its file, or, by `until` at the latest, to standard output.
+pub(super) fn write_stats(stats: &Stats, path: &Path, until: Option<Instant>) -> Result<(), Unwritten> {
+    let Some(until) = until.filter(|_| path == Path::new("-")) else { return Ok(stats.write(path)?) };
+    let (sender, written) = bounded(1);
+    let (stats, path) = (stats.clone(), path.to_owned());
+    // On a thread that is left alone if nobody reads.
+    std::thread::spawn(move || sender.send(stats.write(&path)));
+    match written.recv_deadline(until) {
+        Ok(result) => Ok(result?),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Unwritten::Unread),
+    }
+}

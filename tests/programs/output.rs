@@ -1,0 +1,415 @@
+//! What ranks print: byte for byte where it has to be, in whole lines where several print, and whoever reads it slowly or not
+//! at all stops nothing but those who print.
+
+use std::fs::{self, File};
+use std::io::{PipeReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Bdrun, Directory, Job, LIMIT, SOON, bdrun_args, beside_others, limited, poll, skipped};
+
+/// Longer than any grace, and shorter than [`LIMIT`]: a job that was told to end takes 5 s at most.
+const TOLD: Duration = Duration::from_secs(60);
+/// What a pipe can hold.
+const PIPE: usize = 64 << 10;
+
+/// Runs it with standard output in a file; what is there then.
+fn printed(dir: &Directory, bdrun: Bdrun) -> Vec<u8> {
+    let path = dir.path().join("printed");
+    let file = File::create(&path).unwrap();
+    bdrun.with(|command| command.stdout(file)).succeed();
+    fs::read(path).unwrap()
+}
+
+/// Bytes of every value, without an order that could hide a loss.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+#[test]
+fn in_order_every_byte_is_as_the_rank_wrote_it() {
+    let _machine = beside_others();
+    let dir = Directory::new("exact");
+    // A text without a last newline, noise, nothing, newlines only, 3 MiB without any.
+    let no_newlines = |length| noise(7, length).into_iter().filter(|&byte| byte != b'\n').collect();
+    let contents: [Vec<u8>; 6] = [
+        b">a\nACGT".to_vec(),
+        noise(3, 2_500_000),
+        Vec::new(),
+        b"\n\n".to_vec(),
+        no_newlines(3 << 20),
+        b"end".to_vec(),
+    ];
+    for (number, content) in contents.iter().enumerate() {
+        fs::write(dir.path().join(format!("a{number}.fa")), content).unwrap();
+    }
+    let pattern = dir.path().join("a?.fa").display().to_string();
+    for program in
+        [&["cat", "{}"][..], &["gzip", "-c", "{}"], &["sh", "-c", "sleep 0.$((5 - {#} % 5)); cat {}"]]
+    {
+        let args = ["--glob", &pattern, "--keep-order", "--"];
+        let got = printed(&dir, bdrun_args(args.iter().chain(program)));
+        let expected: Vec<u8> = (0..contents.len())
+            .flat_map(|number| {
+                let path = dir.path().join(format!("a{number}.fa")).display().to_string();
+                let args: Vec<String> =
+                    program.iter().map(|arg| arg.replace("{}", &path).replace("{#}", "1")).collect();
+                limited_to_file(&dir, Command::new(&args[0]).args(&args[1..]))
+            })
+            .collect();
+        assert!(got == expected, "{program:?}: {} bytes instead of {}", got.len(), expected.len());
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), contents.len() + 2);
+}
+
+/// What a command prints, however much.
+fn limited_to_file(dir: &Directory, command: &mut Command) -> Vec<u8> {
+    let path = dir.path().join("expected");
+    let status = command.stdin(Stdio::null()).stdout(File::create(&path).unwrap()).status().unwrap();
+    assert!(status.success());
+    fs::read(path).unwrap()
+}
+
+/// One of 5 MiB, in pieces, while others print all the time.
+#[test]
+fn a_long_line_stays_whole_among_others() {
+    let _machine = beside_others();
+    let dir = Directory::new("long-line");
+    let script = "if [ $0 = 0 ]; then
+            i=0; while [ $i -lt 20 ]; do head -c 262144 /dev/zero | tr '\\0' x; sleep 0.02; i=$((i+1)); done
+            echo; printf 'last of 0'
+        else
+            i=0; while [ $i -lt 300 ]; do echo \"line $i of $0\"; sleep 0.002; i=$((i+1)); done
+        fi";
+    for options in [&[][..], &["--tag-output"], &["--keep-order"], &["--keep-order", "--tag-output"]] {
+        let tag = |rank: u32| {
+            if options.contains(&"--tag-output") { format!("[{rank}] ") } else { String::new() }
+        };
+        let args = ["-np", "3"].into_iter().chain(options.iter().copied());
+        let text = printed(&dir, bdrun_args(args.chain(["sh", "-c", script, "{rank}"])));
+        let text = String::from_utf8(text).unwrap();
+        let mut expected = vec![format!("{}{}", tag(0), "x".repeat(5 << 20)), format!("{}last of 0", tag(0))];
+        for rank in [1, 2] {
+            expected.extend((0..300).map(|line| format!("{}line {line} of {rank}", tag(rank))));
+        }
+        let mut lines: Vec<&str> = text.lines().collect();
+        if options == ["--keep-order"] {
+            // Nothing at all is added, so the last line of rank 0 and the first of rank 1 are one.
+            expected.remove(1);
+            expected[1] = format!("last of 0{}", expected[1]);
+        }
+        if !options.contains(&"--keep-order") {
+            lines.sort_unstable();
+            expected.sort_unstable();
+        }
+        let lengths =
+            |lines: &mut dyn Iterator<Item = usize>| lines.filter(|&length| length > 40).collect::<Vec<_>>();
+        assert_eq!(
+            lengths(&mut lines.iter().map(|line| line.len())),
+            lengths(&mut expected.iter().map(String::len))
+        );
+        assert!(lines == expected, "{options:?}: {} lines", lines.len());
+    }
+}
+
+#[test]
+fn a_last_line_without_an_end_gets_one_only_if_another_follows() {
+    let _machine = beside_others();
+    let dir = Directory::new("last-line");
+    let text = printed(&dir, bdrun_args(["-np", "3", "sh", "-c", "printf 'rank %s' $0", "{rank}"]));
+    let text = String::from_utf8(text).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["rank 0", "rank 1", "rank 2"]);
+    assert!(!text.ends_with('\n'), "{text:?}");
+    // bdrun's own words begin with a line.
+    let outcome =
+        bdrun_args(["-np", "2", "sh", "-c", "printf 'rank %s' $0 >&2; sleep 0.1; exit 3", "{rank}"]).run();
+    outcome.failed_with(3, &["\nbdrun: error: rank"]);
+}
+
+/// Both ends of a new terminal: that of the window, and that of the programs.
+fn terminal() -> Option<(File, OwnedFd)> {
+    let (mut ours, mut theirs) = (0, 0);
+    let none = std::ptr::null_mut();
+    // SAFETY: writes two descriptors to locals; no name, settings or size are given.
+    if unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()) } != 0 {
+        skipped("pty", "no pseudo-terminals here");
+        return None;
+    }
+    for fd in [ours, theirs] {
+        // SAFETY: plain call on a descriptor we own. What is started must not inherit it by accident.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    // SAFETY: new descriptors, owned by nobody else.
+    Some(unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) })
+}
+
+/// Reads until nobody is left who could write; a terminal says that with an error.
+fn reading(mut file: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let (mut shown, mut buffer) = (Vec::new(), [0; 1 << 16]);
+        while let Ok(count @ 1..) = file.read(&mut buffer) {
+            shown.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    })
+}
+
+/// Waits until a pipe that nobody reads is full.
+fn wait_full(pipe: &PipeReader) {
+    let full = poll(SOON, || {
+        let mut count: libc::c_int = 0;
+        // SAFETY: writes a number to a local.
+        let done = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
+        // A page at its end may be used in part.
+        (done == 0 && count as usize > PIPE - 4096).then_some(())
+    });
+    assert!(full.is_some(), "nobody fills the pipe");
+}
+
+fn wait_for(path: &Path) {
+    assert!(poll(LIMIT, || path.exists().then_some(())).is_some(), "{} does not come", path.display());
+}
+
+/// With standard output a pipe.
+fn piped(bdrun: Bdrun) -> (Bdrun, PipeReader) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (bdrun.with(|command| command.stdout(writer)), reader)
+}
+
+/// As `bdrun … | less` where nobody turns the page.
+#[test]
+fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
+    let _machine = beside_others();
+    for by_signal in [false, true] {
+        let Some((window, theirs)) = terminal() else { return };
+        let limit = if by_signal { "1h" } else { "2s" };
+        let args = ["-np", "2", "--timeout", limit, "--preload", "never", "sh", "-c", "yes 2>/dev/null"];
+        let (bdrun, reader) = piped(bdrun_args(args));
+        let job = bdrun.with(|command| command.stderr(theirs)).within(TOLD).start();
+        let shown = reading(window);
+        wait_full(&reader);
+        if by_signal {
+            job.signal(libc::SIGTERM);
+        }
+        let outcome = job.wait();
+        assert_eq!(outcome.code, Some(if by_signal { 143 } else { 124 }), "{outcome:?}");
+        let shown = shown.join().unwrap();
+        assert!(shown.contains("was not read"), "{shown:?}");
+        drop(reader);
+    }
+}
+
+/// The terminal itself stands still, as after ^S: neither live line nor account can be written.
+#[test]
+fn a_terminal_that_stands_still_does_not_stop_the_job() {
+    let _machine = beside_others();
+    for output in ["human", "json", "quiet"] {
+        for by_signal in [false, true] {
+            let Some((window, theirs)) = terminal() else { return };
+            let limit = if by_signal { "1h" } else { "2s" };
+            let script = "yes >&2 & yes";
+            let args = ["-np", "2", "--timeout", limit, "--output", output, "sh", "-c", script];
+            let stdout = theirs.try_clone().unwrap();
+            let job = bdrun_args(args).with(|command| command.stdout(stdout).stderr(theirs)).within(TOLD);
+            let mut job = job.start();
+            if by_signal {
+                job.wait_for_ranks(2);
+                job.signal(libc::SIGTERM);
+            }
+            let outcome = job.wait();
+            assert_eq!(outcome.code, Some(if by_signal { 143 } else { 124 }), "{output} {outcome:?}");
+            drop(window);
+        }
+    }
+}
+
+/// Ranks that print stand; others are admitted, and end.
+#[test]
+fn while_nobody_reads_the_other_ranks_go_on() {
+    let _machine = beside_others();
+    let Some((window, theirs)) = terminal() else { return };
+    let dir = Directory::new("go-on");
+    let at = |name: &str| dir.path().join(name);
+    let script = format!(
+        "if [ $0 = 0 ]; then yes | head -c 1000000; fi
+        until [ -e {0}/go ]; do sleep 0.01; done
+        [ $0 = 1 ] && echo heard all the same >&2
+        : > {0}/done.$0",
+        dir.path().display()
+    );
+    let (bdrun, mut reader) = piped(bdrun_args([
+        "-np",
+        "6",
+        "--resident",
+        "3",
+        "--preload",
+        "never",
+        "sh",
+        "-c",
+        &script,
+        "{rank}",
+    ]));
+    let job = bdrun.with(|command| command.stderr(theirs)).start();
+    let shown = reading(window);
+    wait_full(&reader);
+    // Long enough for the live line to be drawn again.
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(at("go"), "").unwrap();
+    for rank in 1..6 {
+        wait_for(&at(&format!("done.{rank}")));
+    }
+    assert!(!at("done.0").exists(), "rank 0 waits for its reader");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "y\n".repeat(500_000));
+    assert_eq!(job.wait().code, Some(0));
+    assert!(shown.join().unwrap().contains("heard all the same"));
+}
+
+/// One that waits for its reader is paged out for one that needs memory.
+#[test]
+fn while_nobody_reads_memory_is_paged() {
+    let _machine = beside_others();
+    let python = Path::new("/usr/bin/python3");
+    if !python.exists() {
+        return skipped("python3", "no python3 here");
+    }
+    let Some((window, theirs)) = terminal() else { return };
+    let dir = Directory::new("paged");
+    let at = |name: &str| dir.path().join(name);
+    // What does nothing is found out by looking at it for a while.
+    let script = "import os, sys, time
+rank, there = sys.argv[1:]
+while rank == '1' and not os.path.exists(there + '/go'): time.sleep(0.01)
+memory = bytearray(60 << 20)
+memory[::4096] = b'y' * (len(memory) // 4096)
+if rank == '0': sys.stdout.write('y' * 1000000)
+assert memory.count(b'y') == len(memory) // 4096
+open(there + '/done.' + rank, 'w')";
+    let path = dir.path().display().to_string();
+    let args =
+        ["-np", "2", "--memory", "90M", "--preload", "never", "python3", "-c", script, "{rank}", &path];
+    let (bdrun, mut reader) = piped(bdrun_args(args));
+    let job = bdrun.with(|command| command.stderr(theirs)).start();
+    let shown = reading(window);
+    wait_full(&reader);
+    fs::write(at("go"), "").unwrap();
+    wait_for(&at("done.1"));
+    assert!(!at("done.0").exists(), "rank 0 waits for its reader");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert!(text == "y".repeat(1_000_000), "{} bytes", text.len());
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{}", shown.join().unwrap());
+    let measured = outcome.stats().measured.as_ref().expect("independent ranks are measured");
+    if measured.paging_refused.is_none() {
+        assert!(measured.out_bytes > 20 << 20, "{measured:?}");
+    }
+}
+
+/// A stream of which nothing is read does not stop the other.
+#[test]
+fn standard_error_is_heard_while_standard_output_is_not_read() {
+    let _machine = beside_others();
+    let dir = Directory::new("streams");
+    let go = dir.path().join("go");
+    let script = format!(
+        "if [ $0 = 0 ]; then exec yes; fi
+        until [ -e {} ]; do sleep 0.01; done; echo an error >&2; sleep 100",
+        go.display()
+    );
+    let (bdrun, reader) = piped(bdrun_args(["-np", "2", "sh", "-c", &script, "{rank}"]));
+    let (errors, writer) = std::io::pipe().unwrap();
+    let job = bdrun.with(|command| command.stderr(writer)).within(TOLD).start();
+    wait_full(&reader);
+    fs::write(go, "").unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(&errors), &mut line).unwrap();
+    assert_eq!(line, "an error\n");
+    let rest = reading(errors);
+    job.signal(libc::SIGTERM);
+    assert_eq!(job.wait().code, Some(143));
+    assert!(rest.join().unwrap().contains("was not read"));
+}
+
+/// Every rank has ended, and what they printed waits for its reader.
+fn unread(limit: &str) -> (Job, PipeReader) {
+    // The pipe of each holds all of it, that of the reader a third.
+    let args = ["-np", "3", "--timeout", limit, "sh", "-c", "yes | head -c 60000"];
+    let (bdrun, reader) = piped(bdrun_args(args));
+    let mut job = bdrun.within(TOLD).start();
+    job.wait_for_ranks(1);
+    wait_full(&reader);
+    let ended = poll(SOON, || job.ranks().is_empty().then_some(()));
+    assert!(ended.is_some(), "ranks wait although their pipes hold what they print");
+    (job, reader)
+}
+
+#[test]
+fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
+    let _machine = beside_others();
+    let (job, mut reader) = unread("1h");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!((job.wait().code, text.len()), (Some(0), 180_000));
+
+    let (job, reader) = unread("1h");
+    job.signal(libc::SIGTERM);
+    let outcome = job.wait();
+    outcome.failed_with(143, &["was not read"]);
+    assert_eq!(outcome.stats().status, "interrupted");
+    drop(reader);
+
+    let (job, reader) = unread("5s");
+    let outcome = job.wait();
+    outcome.failed_with(124, &["was not read"]);
+    drop(reader);
+
+    let (job, reader) = unread("1h");
+    drop(reader);
+    assert_eq!(job.wait().code, Some(141), "a reader that has gone");
+}
+
+/// The account at the end, where there is no room for it.
+#[test]
+fn an_account_that_nobody_reads_is_given_up() {
+    let _machine = beside_others();
+    for stats in [true, false] {
+        let dir = Directory::new("unread-account");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
+        command.arg("--scratch").arg(dir.path()).args(["--timeout", "1s", "--preload", "never"]);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(&[b'x'; PIPE]).unwrap();
+        if stats {
+            command.args(["--stats", "-"]).stdout(writer).stderr(Stdio::null());
+        } else {
+            command.stdout(Stdio::null()).stderr(writer);
+        }
+        let mut child = command.args(["sleep", "100"]).stdin(Stdio::null()).spawn().unwrap();
+        drop(command);
+        let status = poll(TOLD, || child.try_wait().unwrap());
+        if status.is_none() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(status.and_then(|status| status.code()), Some(124), "stats {stats}");
+        drop(reader);
+    }
+    // Where it is read it is there.
+    let dir = Directory::new("read-account");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
+    command.arg("--scratch").arg(dir.path()).args(["--stats", "-", "--output", "quiet", "true"]);
+    let output = limited(&mut command, LIMIT);
+    assert!(serde_json::from_slice::<bdrun::stats::Stats>(&output.stdout).is_ok(), "{output:?}");
+}
