@@ -17,7 +17,7 @@ pub struct Subject {
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("own path"));
     command.args(["--exact", "program", "--nocapture", "--test-threads=1"]).env("OUTSIDE", program);
-    let waits_for_signals = matches!(program, "calls" | "signals");
+    let waits_for_signals = matches!(program, "calls" | "signals" | "met");
     let block = move || {
         // For all of its threads but those that let them in.
         // SAFETY: a set on the stack; async-signal-safe.
@@ -60,6 +60,11 @@ impl Subject {
     /// What it says, as it says it.
     pub fn out(&mut self) -> &mut std::process::ChildStdout {
         self.child.stdout.as_mut().expect("its output")
+    }
+
+    /// What it is told by; without this it is told its end.
+    pub fn input(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().expect("its input")
     }
 
     /// Waits for a line, so that the program is where it wants to be.

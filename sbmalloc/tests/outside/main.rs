@@ -9,11 +9,13 @@ mod driver;
 mod model;
 mod programs;
 mod refused;
+mod waits;
 
 mod death;
 mod faults;
 mod moving;
 mod refusals;
+mod timeouts;
 
 /// Not a test: where the programs begin.
 #[test]

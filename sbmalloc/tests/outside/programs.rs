@@ -1,6 +1,6 @@
 //! The programs that are moved.
 
-use crate::{calls, content, refused};
+use crate::{calls, content, refused, waits};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ pub fn run(name: &str) -> ! {
         "small sum" => sum(1 << 20, 200),
         "huge sum" => huge_sum(),
         "calls" => calls::calls(),
+        "waits" => waits::waits(),
+        "fed" => waits::fed(),
+        "met" => waits::met(),
         "signals" => signals(),
         "threads" => threads(),
         "forks" => forks(),

@@ -16,7 +16,7 @@ mod layout {
     pub const GATE: &[u8] = &[0x0f, 0x05];
     pub const GATE_ALIGN: usize = 1;
     pub const RESULT: usize = 10; // rax
-    pub const ARGUMENTS: [usize; 3] = [14, 13, 12]; // rdi, rsi, rdx
+    pub const ARGUMENTS: [usize; 6] = [14, 13, 12, 7, 9, 8]; // rdi, rsi, rdx, r10, r8, r9
     pub const CALL: usize = 15; // orig_rax: the call the thread is in, below 0 if it is in none
     pub const NEXT: usize = 16; // rip
 }
@@ -29,7 +29,7 @@ mod layout {
     pub const GATE: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
     pub const GATE_ALIGN: usize = 4;
     pub const RESULT: usize = 0; // x0
-    pub const ARGUMENTS: [usize; 3] = [0, 1, 2];
+    pub const ARGUMENTS: [usize; 6] = [0, 1, 2, 3, 4, 5];
     pub const NEXT: usize = 32; // pc
     pub const NUMBER: usize = 8; // x8
 }
@@ -64,16 +64,30 @@ impl Registers {
         self.0[layout::RESULT] as i64
     }
 
+    /// What the call was made with that the thread is in.
+    pub fn arguments(&self) -> [u64; 6] {
+        layout::ARGUMENTS.map(|at| self.0[at])
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+const ERESTARTNOHAND: i64 = 514;
+
+#[cfg(target_arch = "x86_64")]
+impl Registers {
+    /// The number of the call that the thread is in, below 0 if it is in none. The kernel takes only this half.
+    fn number(&self) -> i64 {
+        i64::from(self.0[layout::CALL] as i32)
+    }
+
     /// If the stop itself made a call return `EINTR`, says so in the kernel's own way, `ERESTARTNOHAND`: on its way back to
     /// the program the kernel makes the call again, unless it runs a handler, whose program must see `EINTR`. Whether
     /// anything was changed.
     ///
     /// `EINTR` with the call's number still there is seen only between the end of the call and the program's next
     /// instruction. The one call that must not be made again is `close`: its descriptor is gone already.
-    #[cfg(target_arch = "x86_64")]
     pub fn undo_interruption(&mut self) -> bool {
-        const ERESTARTNOHAND: i64 = 514;
-        let call = self.0[layout::CALL] as i64;
+        let call = self.number();
         let interrupted = call >= 0 && call != libc::SYS_close && self.result() == -i64::from(libc::EINTR);
         if interrupted {
             self.0[layout::RESULT] = -ERESTARTNOHAND as u64;
@@ -81,12 +95,48 @@ impl Registers {
         interrupted
     }
 
-    /// On this processor the first argument of a call that has ended is not to be had, so a call that the kernel does not
-    /// restart by itself returns `EINTR`, as it does after `SIGSTOP` and `SIGCONT`.
-    #[cfg(target_arch = "aarch64")]
+    /// The call that the kernel makes again when the thread goes on, unless it runs a handler.
+    pub fn call_made_again(&self) -> Option<i64> {
+        (self.number() >= 0 && self.result() == -ERESTARTNOHAND).then(|| self.number())
+    }
+
+    /// What was written beside the call's number, 0 if nothing.
+    pub fn mark(&self) -> u32 {
+        (self.0[layout::CALL] >> 32) as u32
+    }
+
+    /// Writes something beside the call's number, where the kernel does not look. It is there again if the kernel makes the call again, and
+    /// gone with the call's end.
+    pub fn set_mark(&mut self, mark: u32) {
+        self.0[layout::CALL] = u64::from(self.0[layout::CALL] as u32) | u64::from(mark) << 32;
+    }
+
+    /// Has the call not be made again but return this.
+    pub fn end_call(&mut self, result: i64) {
+        self.set_mark(0);
+        self.0[layout::RESULT] = result as u64;
+    }
+}
+
+/// On this processor the first argument of a call that has ended is not to be had, so a call that the kernel does not
+/// restart by itself returns `EINTR`, as it does after `SIGSTOP` and `SIGCONT`.
+#[cfg(target_arch = "aarch64")]
+impl Registers {
     pub fn undo_interruption(&mut self) -> bool {
         false
     }
+
+    pub fn call_made_again(&self) -> Option<i64> {
+        None
+    }
+
+    pub fn mark(&self) -> u32 {
+        0
+    }
+
+    pub fn set_mark(&mut self, _: u32) {}
+
+    pub fn end_call(&mut self, _: i64) {}
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -120,10 +170,26 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_leaves_the_call_what_it_is() {
+        let mut wait = in_call(libc::SYS_epoll_wait, -i64::from(libc::EINTR));
+        assert!(wait.undo_interruption() && wait.mark() == 0);
+        wait.set_mark(0x7fff_ffff);
+        assert_eq!((wait.call_made_again(), wait.mark()), (Some(libc::SYS_epoll_wait), 0x7fff_ffff));
+        assert!((wait.0[layout::CALL] as i64) > 0, "it is in a call");
+        let mut again = in_call(wait.0[layout::CALL] as i64, -i64::from(libc::EINTR));
+        assert!(again.undo_interruption() && again.mark() == 0x7fff_ffff, "broken off again");
+        again.end_call(0);
+        assert!(again == in_call(libc::SYS_epoll_wait, 0));
+        let mut close = in_call(libc::SYS_close, -i64::from(libc::EINTR));
+        close.set_mark(1);
+        assert!(!close.undo_interruption());
+    }
+
+    #[test]
     fn a_call_is_made_from_the_gate() {
         let regs = in_call(libc::SYS_read, -512).calling(0x1000, 28, [1, 2, 3]);
         assert_eq!(regs.0[layout::NEXT], 0x1000);
-        assert_eq!(layout::ARGUMENTS.map(|i| regs.0[i]), [1, 2, 3]);
+        assert_eq!(regs.arguments()[..3], [1, 2, 3]);
         assert_eq!((regs.0[layout::CALL], regs.result()), (u64::MAX, 28));
     }
 }

@@ -12,6 +12,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `stop` | stopping all threads, children and newcomers included, and letting them go |
+//! | `restart` | calls that a stop broke off: that their timeouts end |
 //! | `inject` | making a parked thread call the system |
 //! | `arch` | registers and instructions of the processor |
 //! | `ptrace` | ptrace(2) and waitid(2), thinly |
@@ -40,7 +41,7 @@
 //! *Nobody notices.* A thread is let go from an event stop with the registers it had at its first stop, so the kernel restarts its call or
 //! delivers its signal as after any stop; calls that a bare stop makes return `EINTR` are marked to be restarted unless a
 //! handler runs (`arch`). Signals that come while a rank is held wait in the kernel's own queues, in order. What remains to be seen: time has passed;
-//! timeouts of interrupted calls begin anew; a large `write` to a pipe or socket that was under way may return less than was asked
+//! a timeout may last up to twice as long (`restart`); a large `write` to a pipe or socket that was under way may return less than was asked
 //! for, as it does after `SIGSTOP` and `SIGCONT`.
 //!
 //! # The thread
@@ -57,6 +58,7 @@ mod out;
 mod parts;
 mod proc;
 mod ptrace;
+mod restart;
 mod space;
 mod stop;
 

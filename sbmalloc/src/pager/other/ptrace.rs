@@ -84,6 +84,18 @@ pub(super) fn set_registers(tid: i32, regs: &Registers) -> Result<(), Errno> {
     request(libc::PTRACE_SETREGSET, tid, libc::NT_PRSTATUS as usize, &raw mut io as usize).map(drop)
 }
 
+/// A word of memory, whatever its protection; fails rather than wait for a page that is out.
+pub(super) fn peek(tid: i32, at: u64) -> Result<u64, Errno> {
+    let mut word = 0u64;
+    request(libc::PTRACE_PEEKDATA, tid, at as usize, &raw mut word as usize)?;
+    Ok(word)
+}
+
+/// Writes a word of memory; fails as [`peek`] does.
+pub(super) fn poke(tid: i32, at: u64, word: u64) -> Result<(), Errno> {
+    request(libc::PTRACE_POKEDATA, tid, at as usize, word as usize).map(drop)
+}
+
 pub(super) fn signal_mask(tid: i32) -> Result<u64, Errno> {
     let mut mask = 0u64;
     request(libc::PTRACE_GETSIGMASK, tid, 8, &raw mut mask as usize)?;

@@ -19,6 +19,7 @@ use super::check;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
 use super::ptrace::{self, News, Whose};
+use super::restart::{self, Again};
 use super::space::Space;
 use crate::sys::{Errno, Fd};
 use std::io;
@@ -46,6 +47,27 @@ struct Tracee {
     tid: i32,
     tgid: i32,
     state: State,
+    /// It was in a call with a timeout when it was stopped; or it is, and went on.
+    again: Option<Again>,
+    /// It runs, in a call of which it is to be told at this moment that its time is over.
+    due: Option<u64>,
+    /// It was stopped for that.
+    is_told: bool,
+}
+
+impl Tracee {
+    fn new(tid: i32, tgid: i32) -> Self {
+        Self { tid, tgid, state: State::Running, again: None, due: None, is_told: false }
+    }
+
+    /// To be called before it is let go: sees to the time of its call.
+    fn see_to_its_time(&mut self) {
+        let thread = restart::Thread { tid: self.tid, tgid: self.tgid };
+        let over = self.again.filter(|_| self.state == State::Parked).and_then(|again| again.go_on(thread));
+        // Once is enough: what it is in then begins anew.
+        let was_told = std::mem::take(&mut self.is_told);
+        self.due = over.filter(|_| !was_told);
+    }
 }
 
 /// The threads of a rank as far as they are traced.
@@ -167,7 +189,7 @@ impl Threads {
     fn try_seize(&mut self, pid: i32, tid: i32) -> Result<bool, Refusal> {
         match ptrace::seize(tid) {
             Ok(()) => {
-                self.list.push(Tracee { tid, tgid: pid, state: State::Running });
+                self.list.push(Tracee::new(tid, pid));
                 // It may have ended; then that is what will be heard of it.
                 let _ = ptrace::interrupt(tid);
                 Ok(true)
@@ -177,7 +199,7 @@ impl Threads {
                 (Ok(stat), _) if stat.is_dead() || stat.is_worker => Ok(false),
                 (_, Ok(status)) if status.tracer == own_tid() => {
                     // Held since it was made.
-                    self.list.push(Tracee { tid, tgid: pid, state: State::Running });
+                    self.list.push(Tracee::new(tid, pid));
                     Ok(true)
                 }
                 (_, Ok(status)) if status.tracer != 0 => Err(Refusal::Traced { pid, by: status.tracer }),
@@ -276,7 +298,7 @@ impl Threads {
             && !is_dead(tid)
             && let Ok(status) = Status::of(tid)
         {
-            self.list.push(Tracee { tid, tgid: status.tgid, state: State::Running });
+            self.list.push(Tracee::new(tid, status.tgid));
         }
     }
 
@@ -293,6 +315,7 @@ impl Threads {
         let Some(tracee) = self.get(tid) else { return Ok(()) };
         let message = || ptrace::event_message(tid);
         tracee.state = State::Running;
+        (tracee.again, tracee.due) = (None, None);
         // What fails below fails because the thread was killed, which will be heard of.
         match (status >> 8, status & 0xff) {
             (libc::PTRACE_EVENT_STOP, _) => {
@@ -300,9 +323,12 @@ impl Threads {
                 if let Ok(regs) = ptrace::registers(tid) {
                     let pid = tracee.tgid;
                     let mut regs = regs.ok_or(Refusal::Foreign { pid })?;
-                    if regs.undo_interruption() {
+                    let thread = restart::Thread { tid, tgid: pid };
+                    let (is_changed, again) = restart::undo_interruption(thread, &mut regs);
+                    if is_changed {
                         let _ = ptrace::set_registers(tid, &regs);
                     }
+                    tracee.again = again;
                 }
             }
             (libc::PTRACE_EVENT_VFORK, _) => {
@@ -407,7 +433,8 @@ impl Threads {
         let (begun, mut pause) = (Instant::now(), Pause::new());
         loop {
             let mut left = vec![];
-            for t in std::mem::take(&mut self.list) {
+            for mut t in std::mem::take(&mut self.list) {
+                t.see_to_its_time();
                 // One that was killed meanwhile cannot be let go, only its end heard of.
                 let gone = t.state != State::Running && ptrace::detach(t.tid).is_ok();
                 if !gone {

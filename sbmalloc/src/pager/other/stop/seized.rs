@@ -38,8 +38,7 @@ impl Threads {
     pub(in super::super) fn go_on(&mut self) {
         for tracee in &mut self.list {
             if tracee.state != State::Running {
-                tracee.state = State::Running;
-                go_on(tracee.tid);
+                tracee.go_on();
             }
         }
     }
@@ -52,6 +51,7 @@ impl Threads {
         while let Ok(Some((tid, news))) = ptrace::look(Whose::All, false) {
             self.mind_one(tid, news, deeds)?;
         }
+        self.tell_the_time();
         self.is_alive().then_some(()).ok_or(Refusal::Gone)
     }
 
@@ -64,10 +64,22 @@ impl Threads {
         if let Some(tracee) = self.get(tid)
             && tracee.state != State::Running
         {
-            tracee.state = State::Running;
-            go_on(tid);
+            tracee.go_on();
         }
         Ok(())
+    }
+
+    /// Stops those for a moment that are in a call whose time is over, so that it ends.
+    fn tell_the_time(&mut self) {
+        let now = restart::now();
+        for tracee in &mut self.list {
+            if tracee.state == State::Running && tracee.due.take_if(|due| *due <= now).is_some() {
+                let call = tracee.again.and_then(Again::call);
+                if call.is_some_and(|call| restart::is_in(tracee.tid, call)) {
+                    tracee.is_told = ptrace::interrupt(tracee.tid).is_ok();
+                }
+            }
+        }
     }
 
     /// Stops them all again. If it fails they run.
@@ -114,8 +126,12 @@ impl Threads {
     }
 }
 
-fn go_on(tid: i32) {
-    let stopped = ptrace::stop_signal(tid).is_ok_and(|signal| signal != libc::SIGTRAP);
-    // What fails here was killed, which will be heard of.
-    let _ = if stopped { ptrace::listen(tid) } else { ptrace::go_on(tid, 0) };
+impl Tracee {
+    fn go_on(&mut self) {
+        self.see_to_its_time();
+        self.state = State::Running;
+        let stopped = ptrace::stop_signal(self.tid).is_ok_and(|signal| signal != libc::SIGTRAP);
+        // What fails here was killed, which will be heard of.
+        let _ = if stopped { ptrace::listen(self.tid) } else { ptrace::go_on(self.tid, 0) };
+    }
 }
