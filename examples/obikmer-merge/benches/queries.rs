@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use obikmer_merge::Result;
 use obikmer_merge::index::Index;
-use obikmer_merge::layer::Layer;
 use obikmer_merge::lookup;
 use obikmer_merge::pieces::Pieces;
 use obikmer_merge::query::Query;
@@ -44,7 +43,7 @@ fn draw<W: Word>(index: &Index, one_of: u64, asked: &HashSet<u128>) -> Result<Dr
     let mut drawn = Drawn::default();
     for partition in 0..index.meta.partitions {
         for layer in 0..index.meta.layers {
-            let layer = Layer::<W>::open(&index.dir, layer, index.place(partition)?)?;
+            let layer = index.layer::<W>(layer, partition)?;
             drawn.kmers += layer.count()?;
             if drawn.parts.is_empty() {
                 drawn.parts = layer.parts().map(|(name, _)| (name, 0)).into();
@@ -87,7 +86,7 @@ fn build<W: Word>(index: &Index) -> Result<f64> {
                 pieces.bases.push(codes);
                 codes.clear();
             };
-            let layer = Layer::<W>::open(&index.dir, layer, index.place(partition)?)?;
+            let layer = index.layer::<W>(layer, partition)?;
             layer.for_each_kmer(|at, kmer, _| {
                 if at != next && !codes.is_empty() {
                     add(&mut codes);

@@ -5,8 +5,6 @@ use std::path::Path;
 
 use crate::error::{Context, Result};
 use crate::index::Index;
-use crate::layer::Layer;
-use crate::layer::unitigs::Unitigs;
 use crate::sequence::kmer::{LETTER, push_text};
 use crate::sequence::word::Word;
 
@@ -23,7 +21,7 @@ fn kmers_of<W: Word>(index: &Index, out: &mut impl Write) -> Result<()> {
     let mut text = Vec::new();
     for partition in 0..index.meta.partitions {
         for layer in 0..index.meta.layers {
-            let layer = Layer::<W>::open(&index.dir, layer, index.place(partition)?)?;
+            let layer = index.layer::<W>(layer, partition)?;
             let mut result = Ok(());
             layer.for_each_kmer(|_, kmer, _| {
                 push_text(kmer.canonical(), index.meta.k, &mut text);
@@ -48,7 +46,7 @@ pub fn unitigs(dir: &Path, out: &mut impl Write) -> Result<()> {
     let mut text = Vec::new();
     for partition in 0..index.meta.partitions {
         for layer in 0..index.meta.layers {
-            Unitigs::open(dir, layer, index.place(partition)?)?.for_each(|codes| {
+            index.unitigs(layer, partition)?.for_each(|codes| {
                 text.clear();
                 text.extend(codes.iter().map(|&c| LETTER[c as usize]));
                 text.push(b'\n');

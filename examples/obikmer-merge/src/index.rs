@@ -1,17 +1,24 @@
-//! What an index directory says of itself: `index.json`.
+//! What an index directory says of itself: `index.json`, and the identities of all its files, by which each is known to
+//! be the one that belongs to the others, whenever it is opened.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
-use crate::layer::format::Place;
+use crate::layer::format::{Kind, Mapped, Place, Writer};
+use crate::layer::identity::Id;
+use crate::layer::unitigs::Unitigs;
+use crate::layer::{Ids, KINDS, Layer, path};
 use crate::sequence::kmer::Lengths;
+use crate::sequence::word::Word;
 
 /// The file in an index directory.
 pub const FILE: &str = "index.json";
 const FORMAT: &str = "obikmer-index";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// How often an index is opened anew that is replaced meanwhile.
+const TRIES: usize = 5;
 
 /// `index.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +33,8 @@ pub struct Meta {
     pub partitions: usize,
     /// Number of layers.
     pub layers: usize,
+    /// The identity of the file of identities.
+    identity: String,
     /// Names of the sources; their numbers are their places here.
     pub sources: Vec<String>,
 }
@@ -37,23 +46,14 @@ pub struct Index {
     pub dir: PathBuf,
     /// What it says.
     pub meta: Meta,
+    /// What the files hold, by layer and partition.
+    ids: Vec<Ids>,
 }
 
 impl Meta {
-    /// Of a new index.
-    pub fn new(lengths: Lengths, partitions: usize, layers: usize, sources: Vec<String>) -> Self {
-        let Lengths { k, m } = lengths;
-        Self { format: FORMAT.into(), version: VERSION, k, m, partitions, layers, sources }
-    }
-
     /// k and m.
     pub fn lengths(&self) -> Result<Lengths> {
         Lengths::new(self.k, self.m)
-    }
-
-    /// Write it into a directory.
-    pub fn write(&self, dir: &Path) -> Result<()> {
-        write_json(&dir.join(FILE), self)
     }
 }
 
@@ -65,24 +65,118 @@ impl Index {
 
     /// Read what it says.
     pub fn open(dir: &Path) -> Result<Self> {
-        let path = dir.join(FILE);
-        let text = std::fs::read(&path).context(|| format!("cannot read {}", path.display()))?;
-        let bad = |what: String| Error::Index { path: path.clone(), what };
-        let meta: Meta = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
-        if meta.format != FORMAT || meta.version != VERSION {
-            return Err(bad(format!("format {} {}, not {FORMAT} {VERSION}", meta.format, meta.version)));
+        let mut meta = read_meta(dir)?;
+        for _ in 0..TRIES {
+            let error = match read_ids(dir, &meta) {
+                Ok(ids) => return Ok(Self { dir: dir.to_path_buf(), meta, ids }),
+                Err(error) => error,
+            };
+            // Another index may have got the name between the two files.
+            let now = read_meta(dir)?;
+            if now.identity == meta.identity {
+                return Err(error);
+            }
+            meta = now;
         }
-        if meta.partitions == 0 {
-            return Err(bad("no partitions".into()));
-        }
-        meta.lengths().map_err(|e| bad(e.to_string()))?;
-        Ok(Self { dir: dir.to_path_buf(), meta })
+        Err(replaced(dir))
+    }
+
+    /// What the files of a partition of a layer hold.
+    pub fn ids(&self, layer: usize, partition: usize) -> &Ids {
+        &self.ids[layer * self.meta.partitions + partition]
+    }
+
+    /// Open a partition of a layer.
+    pub fn layer<W: Word>(&self, layer: usize, partition: usize) -> Result<Layer<W>> {
+        let (place, ids) = (self.place(partition)?, self.ids(layer, partition));
+        self.opened(|| Layer::open(&self.dir, layer, place, Some(ids)))
+    }
+
+    /// Open the unitigs of a partition of a layer.
+    pub fn unitigs(&self, layer: usize, partition: usize) -> Result<Unitigs> {
+        let (place, ids) = (self.place(partition)?, self.ids(layer, partition));
+        self.opened(|| Unitigs::open(&self.dir, layer, place, Some(ids)))
+    }
+
+    /// Open something of this index, or say that it is not there any more.
+    fn opened<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
+        open().or_else(|error| match read_meta(&self.dir) {
+            Ok(now) if now.identity != self.meta.identity => Err(replaced(&self.dir)),
+            // One like it may have come back meanwhile.
+            Ok(_) => open(),
+            Err(_) => Err(error),
+        })
     }
 
     /// A partition of it.
     pub fn place(&self, partition: usize) -> Result<Place> {
         Ok(Place { lengths: self.meta.lengths()?, partition, partitions: self.meta.partitions })
     }
+}
+
+fn replaced(dir: &Path) -> Error {
+    let what = "another job has replaced this index while it was read: start this one again";
+    Error::Index { path: dir.to_path_buf(), what: what.into() }
+}
+
+fn read_meta(dir: &Path) -> Result<Meta> {
+    /// What every version says.
+    #[derive(Deserialize)]
+    struct Version {
+        format: String,
+        version: u32,
+    }
+    let path = dir.join(FILE);
+    let text = std::fs::read(&path).context(|| format!("cannot read {}", path.display()))?;
+    let bad = |what: String| Error::Index { path: path.clone(), what };
+    let Version { format, version } = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
+    if format != FORMAT || version != VERSION {
+        let what = format!(
+            "format {format} {version}, not {FORMAT} {VERSION}: make the index anew with this program"
+        );
+        return Err(bad(what));
+    }
+    let meta: Meta = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
+    if meta.partitions == 0 {
+        return Err(bad("no partitions".into()));
+    }
+    meta.lengths().map_err(|e| bad(e.to_string()))?;
+    Ok(meta)
+}
+
+fn read_ids(dir: &Path, meta: &Meta) -> Result<Vec<Ids>> {
+    let path = path(dir, 0, 0, Kind::Identities);
+    let identity = meta.identity.parse();
+    let identity = identity.map_err(|_| Error::Index { path: dir.join(FILE), what: "no identity".into() })?;
+    let place = Place { lengths: meta.lengths()?, partition: 0, partitions: meta.partitions };
+    let mapped = Mapped::open(&path, Kind::Identities, place, Some(identity))?;
+    let (ids, rest) = mapped.bytes(0).as_chunks::<16>();
+    let (ids, more) = ids.as_chunks::<{ KINDS.len() }>();
+    if meta.layers.checked_mul(meta.partitions) != Some(ids.len()) || !more.is_empty() || !rest.is_empty() {
+        return Err(mapped.bad("not one identity for each file"));
+    }
+    Ok(ids.iter().map(|ids| ids.map(Id::from_bytes)).collect())
+}
+
+/// Write into a directory what the index says of itself: `ids` are those of each partition's layers.
+pub fn write(dir: &Path, lengths: Lengths, layers: usize, sources: &[String], ids: &[&[Ids]]) -> Result<()> {
+    let partitions = ids.len();
+    let mut bytes = Vec::new();
+    for layer in 0..layers {
+        for (partition, ids) in ids.iter().enumerate() {
+            let lost = || Error::Internal(format!("layer {layer} of partition {partition} was not written"));
+            let ids = ids.get(layer).filter(|ids| !ids.contains(&Id::default())).ok_or_else(lost)?;
+            bytes.extend(ids.iter().flat_map(|id| id.to_bytes()));
+        }
+    }
+    let place = Place { lengths, partition: 0, partitions };
+    let mut writer = Writer::create(&path(dir, 0, 0, Kind::Identities), Kind::Identities, place, 1)?;
+    writer.section(&bytes)?;
+    let identity = writer.finish()?.id.to_string();
+    let Lengths { k, m } = lengths;
+    let sources = sources.to_vec();
+    let meta = Meta { format: FORMAT.into(), version: VERSION, k, m, partitions, layers, identity, sources };
+    write_json(&dir.join(FILE), &meta)
 }
 
 /// Pretty JSON with a final newline.

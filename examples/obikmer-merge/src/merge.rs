@@ -9,12 +9,14 @@ use crate::claim::Claim;
 use crate::error::{Error, Result, agree};
 use crate::exchange;
 use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
-use crate::index::{self, Meta};
-use crate::input::{Inputs, read, spool::Spool};
+use crate::index;
+use crate::input::spool::Spool;
+use crate::input::tally::Tallies;
+use crate::input::{Inputs, read};
 use crate::join::{self, border};
 use crate::layer::format::{Kind, Place};
 use crate::layer::unitigs;
-use crate::layer::{Runs, path, write_kmers, write_sources};
+use crate::layer::{Ids, Runs, path, write_kmers, write_sources};
 use crate::old::{self, Old};
 use crate::pieces::Pieces;
 use crate::plan::{Plan, plan, spool};
@@ -170,7 +172,8 @@ fn finish_all(
             good.push(share.map_err(|message| (rank, message))?);
         }
         let summary = Summary::new(plan.lengths.k, plan.sources(), &good);
-        match finish(plan, claim.take(), comm.size(), &summary) {
+        warn(plan, &good, &summary);
+        match finish(plan, claim.take(), &good, &summary) {
             Ok(()) => Ok(summary),
             Err(error) => {
                 let message = error.to_string();
@@ -189,11 +192,22 @@ fn finish_all(
     }
 }
 
+/// Rank 0: what is suspicious about the sources.
+fn warn(plan: &Plan, shares: &[Share], summary: &Summary) {
+    let Some(inputs) = plan.stages.last() else { return };
+    let mut tallies = Tallies::default();
+    shares.iter().for_each(|share| tallies.append(&share.tallies));
+    let kmers: Vec<u64> = summary.sources.iter().map(|source| source.kmers).collect();
+    for warning in tallies.warnings(inputs, plan.lengths, &kmers) {
+        eprintln!("obikmer-merge: warning: {warning}");
+    }
+}
+
 /// Rank 0, when all files are written: give the directory its name.
-fn finish(plan: &Plan, claim: Option<Claim>, ranks: usize, summary: &Summary) -> Result<()> {
+fn finish(plan: &Plan, claim: Option<Claim>, shares: &[Share], summary: &Summary) -> Result<()> {
     let claim = claim.ok_or_else(|| Error::Internal("an index without a claim on it".into()))?;
-    let sources = plan.sources().to_vec();
-    Meta::new(plan.lengths, ranks, plan.layers(), sources).write(&plan.partial)?;
+    let ids: Vec<&[Ids]> = shares.iter().map(|share| &share.ids[..]).collect();
+    index::write(&plan.partial, plan.lengths, plan.layers(), plan.sources(), &ids)?;
     index::write_json(&plan.partial.join("summary.json"), summary)?;
     Spool::remove(&spool(&plan.partial))?;
     claim.publish()
@@ -212,7 +226,7 @@ impl<W: Texts> Job<'_, W> {
         let mut router = Router::new(comm, partitions, lengths.k, store, bytes);
         let units = inputs.share(comm.rank(), comm.size());
         let report = |done, total| (self.progress)("read", done, total);
-        let state = read::read(inputs, &units, lengths, partitions, &mut router, &report);
+        let state = read::read(inputs, &units, lengths, partitions, &mut router, &report, &mut share.tallies);
         let (store, rounds) = router.finish(state)?;
         clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
 
@@ -262,7 +276,7 @@ impl<W: Texts> Job<'_, W> {
         clock.tick(|| format!("join, {} exchanges, {} bytes from here", joined.rounds, joined.bytes));
         let written = joined.state.and_then(|()| unitigs.finish());
         Ok(written.and_then(|written| {
-            share.add_unitigs(written);
+            share.add_unitigs(layer, written);
             old.map_or(Ok(()), |old| old.write(&self.plan.partial, inputs.sources.len(), share))
         }))
     }
@@ -276,7 +290,7 @@ impl<W: Texts> Job<'_, W> {
         if let Some(index) = &self.plan.keep {
             old::link(&index.dir, dir, layer, self.place.partition)?;
         }
-        Old::open(dir, layer, self.place).map(Some)
+        Old::open(dir, layer, self.place, self.plan.keep.as_ref()).map(Some)
     }
 
     /// How many threads for so many k-mers, repeats included.
@@ -296,9 +310,11 @@ impl<W: Texts> Job<'_, W> {
         share: &mut Share,
     ) -> Result<()> {
         let path = |kind| path(&self.plan.partial, layer, self.place.partition, kind);
-        share.add_bytes(write_sources(&path(Kind::Sources), self.place, &pieces.runs, sets)?);
+        let wrote = write_sources(&path(Kind::Sources), self.place, &pieces.runs, sets)?;
+        share.add_file(layer, Kind::Sources, wrote);
         share.add_kmers(&pieces.runs, sets, sources);
-        share.add_bytes(write_kmers::<W>(&path(Kind::Kmers), self.place, pieces, threads)?);
+        let wrote = write_kmers::<W>(&path(Kind::Kmers), self.place, pieces, threads)?;
+        share.add_file(layer, Kind::Kmers, wrote);
         Ok(())
     }
 }

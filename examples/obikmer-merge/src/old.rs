@@ -9,9 +9,10 @@ use hashbrown::HashSet;
 use crate::error::{Context, Error, Result};
 use crate::exchange::{Outgoing, exchange};
 use crate::graph::{Mixer, Record};
-use crate::layer::format::{Kind, Place};
+use crate::index::Index;
+use crate::layer::format::{Kind, Place, Wrote};
 use crate::layer::unitigs::{Unitigs, Written};
-use crate::layer::{Layer, Runs, path, write_sources};
+use crate::layer::{Ids, KINDS, Layer, Runs, path, write_sources};
 use crate::sequence::kmer::{Lengths, Oriented};
 use crate::sequence::minimizer::{Partitions, owner};
 use crate::sequence::packed;
@@ -27,19 +28,23 @@ pub struct Old<W> {
     layers: Vec<(Layer<W>, Vec<u32>)>,
     sets: Sets,
     place: Place,
+    /// As the index knows them, if there is one.
+    ids: Vec<Ids>,
 }
 
 impl<W: Word> Old<W> {
-    /// Open the first `count` layers.
-    pub fn open(dir: &Path, count: usize, place: Place) -> Result<Self> {
+    /// Open the first `count` layers; if they are those of an index, as it knows them.
+    pub fn open(dir: &Path, count: usize, place: Place, index: Option<&Index>) -> Result<Self> {
         let mut sets = Sets::default();
-        let mut layers = Vec::new();
+        let (mut layers, mut known) = (Vec::new(), Vec::new());
         for layer in 0..count {
-            let layer = Layer::open(dir, layer, place)?;
+            let ids = index.map(|index| index.ids(layer, place.partition));
+            known.extend(ids);
+            let layer = Layer::open(dir, layer, place, ids)?;
             let by_position = layer.expand(&mut sets)?;
             layers.push((layer, by_position));
         }
-        Ok(Self { layers, sets, place })
+        Ok(Self { layers, sets, place, ids: known })
     }
 
     /// If an owned k-mer is in one of the layers: it has this source too.
@@ -150,28 +155,31 @@ impl<W: Word> Old<W> {
         for (number, (layer, by_position)) in self.layers.into_iter().enumerate() {
             let mut runs = Runs::default();
             layer.for_each_kmer(|at, _, _| runs.push(at, by_position[at as usize]))?;
+            let kmers_id = layer.kmers_id();
             // The mapped file stays what it was: the new one takes its name.
             drop(layer);
             let partition = self.place.partition;
             let sources_path = path(dir, number, partition, Kind::Sources);
             std::fs::remove_file(&sources_path)
                 .context(|| format!("cannot replace {}", sources_path.display()))?;
-            share.add_bytes(write_sources(&sources_path, self.place, &runs, &self.sets)?);
+            let wrote = write_sources(&sources_path, self.place, &runs, &self.sets)?;
+            share.add_file(number, Kind::Sources, wrote);
             share.add_kmers(&runs, &self.sets, sources);
-            let unitigs = Unitigs::open(dir, number, self.place)?;
+            let unitigs = Unitigs::open(dir, number, self.place, self.ids.get(number))?;
             let bytes = |kind| {
                 let path = path(dir, number, partition, kind);
                 std::fs::metadata(&path)
                     .map(|m| m.len())
                     .context(|| format!("cannot read {}", path.display()))
             };
-            share.add_unitigs(Written {
-                bytes: bytes(Kind::Unitigs)?,
+            let written = Written {
+                file: Wrote { bytes: bytes(Kind::Unitigs)?, id: unitigs.id() },
                 unitigs: unitigs.count()? as u64,
                 cyclic: unitigs.cyclic() as u64,
                 bases: unitigs.bases()?,
-            });
-            share.add_bytes(bytes(Kind::Kmers)?);
+            };
+            share.add_unitigs(number, written);
+            share.add_file(number, Kind::Kmers, Wrote { bytes: bytes(Kind::Kmers)?, id: kmers_id });
         }
         Ok(())
     }
@@ -251,7 +259,7 @@ impl Sections {
 /// Give the files of a partition's old layers a second name in the new directory.
 pub fn link(from: &Path, to: &Path, layers: usize, partition: usize) -> Result<()> {
     for layer in 0..layers {
-        for kind in [Kind::Kmers, Kind::Sources, Kind::Unitigs] {
+        for kind in KINDS {
             let (old, new) = (path(from, layer, partition, kind), path(to, layer, partition, kind));
             // Some file systems have no hard links.
             std::fs::hard_link(&old, &new)

@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::layer::Runs;
+use crate::input::tally::Tallies;
+use crate::layer::format::{Kind, Wrote};
 use crate::layer::unitigs::Written;
+use crate::layer::{Ids, KINDS, Runs};
 use crate::sets::Sets;
 
 /// A source and how many distinct k-mers it has.
@@ -67,6 +69,10 @@ pub struct Share {
     in_one: u64,
     by_source: Vec<u64>,
     bytes: u64,
+    /// What the files of each layer hold.
+    pub ids: Vec<Ids>,
+    /// Sources that may hardly have k-mers.
+    pub tallies: Tallies,
 }
 
 impl Share {
@@ -85,15 +91,21 @@ impl Share {
     }
 
     /// Count a layer's unitigs.
-    pub fn add_unitigs(&mut self, written: Written) {
+    pub fn add_unitigs(&mut self, layer: usize, written: Written) {
         self.unitigs += written.unitigs;
         self.unitig_bases += written.bases;
-        self.bytes += written.bytes;
+        self.add_file(layer, Kind::Unitigs, written.file);
     }
 
-    /// Count bytes of other files.
-    pub fn add_bytes(&mut self, bytes: u64) {
-        self.bytes += bytes;
+    /// Count a file of a layer.
+    pub fn add_file(&mut self, layer: usize, kind: Kind, file: Wrote) {
+        self.bytes += file.bytes;
+        if self.ids.len() <= layer {
+            self.ids.resize(layer + 1, Ids::default());
+        }
+        if let Some(number) = KINDS.iter().position(|&k| k == kind) {
+            self.ids[layer][number] = file.id;
+        }
     }
 }
 

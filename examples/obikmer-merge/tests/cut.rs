@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use obikmer_merge::sequence::kmer::{CODE, Lengths, Oriented};
 use obikmer_merge::sequence::minimizer::{Partitions, of_word, order, partition};
 use obikmer_merge::sequence::word::Word;
-use obikmer_merge::superkmer::cut::{Cutter, Sink};
+use obikmer_merge::superkmer::cut::{Cut, Cutter, Sink};
 use obikmer_merge::superkmer::store::{self, LOCAL_LEFT, LOCAL_RIGHT, OWNED, Store};
 use obikmer_merge::superkmer::window::Window;
 
@@ -16,6 +16,49 @@ impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 += 1;
         (order(self.0) % n as u64) as usize
+    }
+}
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    type Error = Infallible;
+
+    fn run(&mut self, _: &[u8]) {}
+
+    fn super_kmer(&mut self, _: usize, _: usize, _: u16) {}
+
+    fn slice_done(&mut self) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+/// What is counted is what the definition says, however the letters come.
+#[test]
+fn breaks_runs_and_kmers_are_counted() {
+    let mut random = Random(77);
+    for round in 0..300 {
+        let k = [3, 11, 31, 63][round % 4];
+        let mut cutter = Cutter::new(Lengths { k, m: 2 }, Partitions::new(3));
+        let mut expected = Cut::default();
+        for _ in 0..3 {
+            let text = letters(&mut random, k);
+            for run in text.split(|b| !b"ACGTacgt".contains(b)) {
+                expected.breaks += 1;
+                expected.runs += u64::from(run.len() >= k);
+                expected.kmers += (run.len() + 1).saturating_sub(k) as u64;
+            }
+            expected.breaks -= 1;
+            let mut rest = &text[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(1 + random.below(5000)));
+                cutter.letters(now, &mut Nowhere).expect("cut");
+                rest = later;
+            }
+            cutter.end(&mut Nowhere).expect("cut");
+        }
+        assert_eq!(cutter.take_cut(), expected, "k = {k}");
+        assert_eq!(cutter.take_cut(), Cut::default());
     }
 }
 

@@ -70,8 +70,11 @@ fn nothing_panics() {
         assert!(refused > 50, "{refused}");
         let path = index.join("index.json");
         let json = std::fs::read_to_string(&path).expect("read");
-        std::fs::write(&path, json.replace("\"version\": 2", "\"version\": 1")).expect("written");
+        std::fs::write(&path, json.replace("\"version\": 3", "\"version\": 2")).expect("written");
         let error = read(&index, &text).expect_err("another version").to_string();
-        assert!(error.contains("obikmer-index 1") && error.contains('2'), "{error}");
+        assert!(
+            error.contains("obikmer-index 2") && error.contains('3') && error.contains("anew"),
+            "{error}"
+        );
     }
 }

@@ -205,7 +205,7 @@ fn windows_do_not_change_a_byte() {
         let options = MergeOptions { window: Some(window), ..options(7, 3, &out, &inputs) };
         merge(3, &options);
         let files = files(&out);
-        assert_eq!(files.len(), 9 + 2);
+        assert_eq!(files.len(), 9 + 3);
         assert!(before.as_ref().is_none_or(|b| *b == files), "window {window}");
         before = Some(files);
     }

@@ -42,5 +42,5 @@ fn threads_do_not_change_a_byte() {
         let summary = merge(1, &MergeOptions { out: out.clone(), threads, ..MergeOptions::default() });
         (summary, files(&out))
     });
-    assert!(made[0].1.len() == 3 + 2 && made.iter().all(|each| *each == made[0]));
+    assert!(made[0].1.len() == 3 + 3 && made.iter().all(|each| *each == made[0]));
 }

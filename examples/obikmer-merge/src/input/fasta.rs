@@ -17,7 +17,7 @@ const BLOCK: u64 = 128 << 10;
 /// Bytes read at a time when looking around.
 const LOOK: usize = 4096;
 /// Stands between records, and at the end: a letter that breaks every k-mer.
-const SEPARATOR: u8 = b'-';
+pub const SEPARATOR: u8 = b'-';
 
 /// Receives letters. A sequence goes on with the next call.
 pub type Each<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
@@ -50,10 +50,12 @@ struct Scan<'a> {
     letters: Vec<u8>,
     /// Letters of `letters` that have been checked.
     checked: usize,
+    /// [`SEPARATOR`]s between records so far.
+    separators: u64,
 }
 
 /// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`. A letter
-/// that is none of ACGT follows each record.
+/// that is none of ACGT follows each record; how many of those there were.
 pub fn read_range(
     from: &SequenceFile,
     begin: u64,
@@ -61,7 +63,7 @@ pub fn read_range(
     k: usize,
     each: &mut Each<'_>,
     done: &mut dyn FnMut(u64),
-) -> Result<()> {
+) -> Result<u64> {
     let path = &from.name;
     let file = File::open(&from.path).context(|| format!("cannot open {}", path.display()))?;
     let size = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
@@ -70,7 +72,7 @@ pub fn read_range(
         return Err(fasta.malformed(size, "the file shrank while it was read"));
     }
     if begin >= end {
-        return Ok(());
+        return Ok(0);
     }
     let mut scan = Scan::new(&fasta, begin)?;
     let mut block = vec![0; BLOCK.min(end - begin) as usize];
@@ -91,7 +93,8 @@ pub fn read_range(
         fasta.extend(end, scan.line.begins, k - 1, &mut scan.letters)?;
     }
     scan.letters.push(SEPARATOR);
-    each(&scan.letters)
+    each(&scan.letters)?;
+    Ok(scan.separators + 1)
 }
 
 /// Letters of any alphabet, gaps and stops break k-mers; anything else is no sequence.
@@ -117,6 +120,7 @@ impl<'a> Scan<'a> {
             header: begin,
             letters: Vec::new(),
             checked: 0,
+            separators: 0,
         })
     }
 
@@ -133,6 +137,7 @@ impl<'a> Scan<'a> {
             if self.line.begins && rest[0] == b'>' {
                 self.check()?;
                 self.letters.push(SEPARATOR);
+                self.separators += 1;
                 self.checked += 1;
                 self.line.header = true;
                 self.header = offset + at as u64;

@@ -5,6 +5,7 @@ pub mod fasta;
 pub mod read;
 pub mod records;
 pub mod spool;
+pub mod tally;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -259,6 +260,25 @@ impl Inputs {
             at += bytes;
         }
         mine
+    }
+
+    /// All units of sequence files as they were given, before they are shared out, with their source and file.
+    pub fn sequence_units(&self) -> impl Iterator<Item = (&Unit, u32, &SequenceFile)> {
+        self.units.iter().filter_map(|(unit, _)| match *unit {
+            Unit::Fasta { file, source, .. } | Unit::Whole { file, source } => {
+                Some((unit, source, &self.files[file]))
+            }
+            Unit::Bundled { .. } | Unit::Layer { .. } => None,
+        })
+    }
+
+    /// What a source is called in messages: by its file, and its record if that has named it.
+    pub fn shown(&self, source: u32, file: &SequenceFile) -> String {
+        let (name, source) = (file.name.display(), &self.sources[source as usize]);
+        match source_name(&file.name) {
+            Ok(of_file) if of_file == *source => name.to_string(),
+            _ => format!("{name}: {source}"),
+        }
     }
 
     /// Bytes of a unit, for showing progress.

@@ -7,14 +7,15 @@ use std::path::Path;
 use needletail::parser::FastxReader;
 
 use crate::error::{Context, Error, Result};
+use crate::input::tally::{Tallies, Tally};
 use crate::input::{BUNDLED, Inputs, SequenceFile, Unit, begin, fasta};
-use crate::layer::Layer;
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
 use crate::superkmer::cut::Cutter;
 use crate::superkmer::route::Router;
 
-/// Read `units`, cut them, and hand everything to the router. `report` is told bytes done.
+/// Read `units`, cut them, and hand everything to the router. `report` is told bytes done, and `tallies` of sources
+/// that hardly have k-mers.
 pub fn read(
     inputs: &Inputs,
     units: &[Unit],
@@ -22,30 +23,46 @@ pub fn read(
     partitions: Partitions,
     router: &mut Router<'_>,
     report: &dyn Fn(u64, u64),
+    tallies: &mut Tallies,
 ) -> Result<()> {
     let total: u64 = units.iter().map(|u| inputs.weight(u)).sum();
     let mut done = 0;
+    // The plain files of all ranks lie end to end, so only the first and the last may be others' too.
+    let is_plain = |unit: &Unit| matches!(unit, Unit::Fasta { .. });
+    let ends = [units.iter().position(is_plain), units.iter().rposition(is_plain)];
     let mut cutter = Cutter::new(lengths, partitions);
     report(0, total);
-    for unit in units {
+    for (number, unit) in units.iter().enumerate() {
         match *unit {
             Unit::Fasta { file, source, begin, end } => {
                 router.set_source(source);
-                let mut each = |letters: &[u8]| cutter.letters(letters, router);
+                let mut letters = 0;
+                let mut each = |part: &[u8]| {
+                    letters += part.len() as u64;
+                    cutter.letters(part, router)
+                };
                 let mut progress = |bytes| {
                     done += bytes;
                     report(done, total);
                 };
-                fasta::read_range(&inputs.files[file], begin, end, lengths.k, &mut each, &mut progress)?;
+                let from = &inputs.files[file];
+                let separators = fasta::read_range(from, begin, end, lengths.k, &mut each, &mut progress)?;
                 cutter.end(router)?;
+                let mut cut = cutter.take_cut();
+                cut.breaks -= separators;
+                let tally = Tally::new(letters - separators, cut, lengths.k);
+                tallies.add(source, !ends.contains(&Some(number)), tally, lengths.k);
             }
             Unit::Whole { file, source } => {
                 router.set_source(source);
                 let SequenceFile { name, path } = &inputs.files[file];
-                records(name, open_records(name, path)?, &mut |letters| {
-                    cutter.letters(letters, router)?;
+                let mut letters = 0;
+                records(name, open_records(name, path)?, &mut |record| {
+                    letters += record.len() as u64;
+                    cutter.letters(record, router)?;
                     cutter.end(router)
                 })?;
+                tallies.add(source, true, Tally::new(letters, cutter.take_cut(), lengths.k), lengths.k);
             }
             Unit::Bundled { which } => {
                 router.set_source(which as u32);
@@ -59,7 +76,7 @@ pub fn read(
             }
             Unit::Layer { index, layer, partition } => {
                 let (index, first) = &inputs.indexes[index];
-                let layer = Layer::<u64>::open(&index.dir, layer, index.place(partition)?)?;
+                let layer = index.layer::<u64>(layer, partition)?;
                 layer.for_each_stretch(|codes, set| {
                     for source in layer.members(set)? {
                         router.set_source(first + source);
@@ -70,6 +87,8 @@ pub fn read(
                 })?;
             }
         }
+        // Of what is not counted nothing is left for the next unit.
+        cutter.take_cut();
         if !matches!(unit, Unit::Fasta { .. }) {
             done += inputs.weight(unit);
             report(done, total);

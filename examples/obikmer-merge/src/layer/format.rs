@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! 0    8 bytes   "OBIKMER\0"
-//! 8    u32       version of the format (2)
+//! 8    u32       version of the format (3)
 //! 12   u32       kind of file
 //! 16   u32 × 4   k, m, partition, partitions
 //! 32   u32, u32  number of sections, 0
-//! 40   u64 × 2   for each section: offset, bytes
+//! 40   16 bytes  identity: a number made of all that the file holds
+//! 56   u64 × 2   for each section: offset, bytes
 //! ```
 //!
 //! Sections begin at multiples of 64 bytes.
@@ -18,11 +19,13 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::error::{Context, Error, Result};
+use crate::layer::identity::{Hasher, Id};
 use crate::sequence::kmer::Lengths;
 
 const MAGIC: [u8; 8] = *b"OBIKMER\0";
-const VERSION: u32 = 2;
-const HEADER: usize = 40;
+const VERSION: u32 = 3;
+const IDENTITY: usize = 40;
+const HEADER: usize = IDENTITY + 16;
 const ALIGN: u64 = 64;
 
 /// The kinds of files.
@@ -35,6 +38,8 @@ pub enum Kind {
     Sources = 2,
     /// Joined unitigs.
     Unitigs = 3,
+    /// Identities of all other files.
+    Identities = 4,
 }
 
 /// What a file belongs to.
@@ -48,6 +53,15 @@ pub struct Place {
     pub partitions: usize,
 }
 
+/// A file that has been written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wrote {
+    /// Its bytes.
+    pub bytes: u64,
+    /// What it holds.
+    pub id: Id,
+}
+
 /// Writes a file, section by section.
 pub struct Writer {
     path: PathBuf,
@@ -57,6 +71,7 @@ pub struct Writer {
     count: usize,
     sections: Vec<(u64, u64)>,
     at: u64,
+    hasher: Hasher,
 }
 
 impl Writer {
@@ -71,6 +86,7 @@ impl Writer {
             count,
             sections: Vec::new(),
             at: 0,
+            hasher: Hasher::default(),
         };
         writer.raw(&vec![0; HEADER + 16 * count])?;
         Ok(writer)
@@ -78,6 +94,7 @@ impl Writer {
 
     fn raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.at += bytes.len() as u64;
+        self.hasher.update(bytes);
         self.file.write_all(bytes).context(|| format!("cannot write {}", self.path.display()))
     }
 
@@ -104,8 +121,8 @@ impl Writer {
         self.append(bytes)
     }
 
-    /// Write the header; the bytes of the file.
-    pub fn finish(mut self) -> Result<u64> {
+    /// Write the header.
+    pub fn finish(mut self) -> Result<Wrote> {
         if self.sections.len() != self.count {
             let what =
                 format!("{}: {} sections, not {}", self.path.display(), self.sections.len(), self.count);
@@ -125,10 +142,15 @@ impl Writer {
         for number in numbers.into_iter().chain([self.count as u32, 0]) {
             header.extend(number.to_le_bytes());
         }
+        header.extend([0; HEADER - IDENTITY]);
         for (offset, bytes) in &self.sections {
             header.extend(offset.to_le_bytes());
             header.extend(bytes.to_le_bytes());
         }
+        let mut hasher = self.hasher;
+        hasher.update(&header);
+        let id = hasher.finish();
+        header[IDENTITY..HEADER].copy_from_slice(&id.to_bytes());
         let path = &self.path;
         let mut write = || {
             self.file.seek(SeekFrom::Start(0))?;
@@ -136,7 +158,7 @@ impl Writer {
             self.file.flush()
         };
         write().context(|| format!("cannot write {}", path.display()))?;
-        Ok(self.at)
+        Ok(Wrote { bytes: self.at, id })
     }
 }
 
@@ -145,11 +167,12 @@ pub struct Mapped {
     map: Mmap,
     sections: Vec<(usize, usize)>,
     path: PathBuf,
+    id: Id,
 }
 
 impl Mapped {
-    /// Map a file and check its header.
-    pub fn open(path: &Path, kind: Kind, place: Place) -> Result<Self> {
+    /// Map a file and check its header; if it is said what the file holds, that too.
+    pub fn open(path: &Path, kind: Kind, place: Place, expected: Option<Id>) -> Result<Self> {
         let bad = |what: &str| Error::Index { path: path.to_path_buf(), what: what.into() };
         let file = File::open(path).context(|| format!("cannot open {}", path.display()))?;
         // SAFETY: the files of an index are not changed once its directory has its name: updates replace the
@@ -162,12 +185,19 @@ impl Mapped {
             return Err(bad("not a file of an obikmer index"));
         }
         if word(8) != VERSION {
-            return Err(bad(&format!("version {} of the format, this program knows {VERSION}", word(8))));
+            let what = "of the format: make the index anew with this program, which knows";
+            return Err(bad(&format!("version {} {what} {VERSION}", word(8))));
         }
         let Place { lengths, partition, partitions } = place;
-        let expected = [kind as u32, lengths.k as u32, lengths.m as u32, partition as u32, partitions as u32];
-        if expected != [word(12), word(16), word(20), word(24), word(28)] {
+        let here = [kind as u32, lengths.k as u32, lengths.m as u32, partition as u32, partitions as u32];
+        if here != [word(12), word(16), word(20), word(24), word(28)] {
             return Err(bad("belongs to another place of an index"));
+        }
+        let mut id = [0; HEADER - IDENTITY];
+        id.copy_from_slice(map.get(IDENTITY..HEADER).ok_or_else(|| bad("truncated"))?);
+        let id = Id::from_bytes(id);
+        if expected.is_some_and(|expected| expected != id) {
+            return Err(bad("belongs to another index than the files beside it"));
         }
         let mut sections = Vec::new();
         for i in 0..word(32) as usize {
@@ -181,7 +211,12 @@ impl Mapped {
             }
             sections.push((offset as usize, bytes as usize));
         }
-        Ok(Self { map, sections, path: path.to_path_buf() })
+        Ok(Self { map, sections, path: path.to_path_buf(), id })
+    }
+
+    /// What it holds.
+    pub fn id(&self) -> Id {
+        self.id
     }
 
     /// An error about this file.

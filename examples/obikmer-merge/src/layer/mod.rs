@@ -4,6 +4,7 @@
 
 pub mod bounds;
 pub mod format;
+pub mod identity;
 pub mod runs;
 pub mod unitigs;
 
@@ -12,7 +13,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::layer::format::{Kind, Mapped, Place, Writer};
+use crate::layer::format::{Kind, Mapped, Place, Writer, Wrote};
+use crate::layer::identity::Id;
 use crate::lookup::anchor;
 use crate::lookup::table::{self, Table};
 use crate::lookup::{self, Lookup};
@@ -24,12 +26,19 @@ use crate::sets::{EMPTY, Sets};
 use crate::threads::Threads;
 use bounds::Bounds;
 
+/// The kinds of files that each partition of each layer has.
+pub const KINDS: [Kind; 3] = [Kind::Kmers, Kind::Sources, Kind::Unitigs];
+
+/// What those files hold, in the order of [`KINDS`].
+pub type Ids = [Id; KINDS.len()];
+
 /// The path of a file of an index.
 pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {
     let name = match kind {
         Kind::Kmers => "kmers",
         Kind::Sources => "sources",
         Kind::Unitigs => "unitigs",
+        Kind::Identities => return dir.join("identities"),
     };
     dir.join(format!("layer-{layer:03}")).join(format!("part-{partition:05}.{name}"))
 }
@@ -93,8 +102,8 @@ impl Runs {
     }
 }
 
-/// Write the sources of a layer, its sets numbered by first appearance. Bytes written.
-pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Result<u64> {
+/// Write the sources of a layer, its sets numbered by first appearance.
+pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Result<Wrote> {
     let mut number = vec![u32::MAX; sets.len()];
     let (mut offsets, mut members) = (vec![0u32], Vec::new());
     let mut numbered = Vec::with_capacity(runs.sets.len());
@@ -114,8 +123,8 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
     writer.finish()
 }
 
-/// Write the k-mers of a layer: the texts of its pieces, where they begin, and where each k-mer is. Bytes written.
-pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, threads: Threads) -> Result<u64> {
+/// Write the k-mers of a layer: the texts of its pieces, where they begin, and where each k-mer is.
+pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, threads: Threads) -> Result<Wrote> {
     let k = place.lengths.k;
     let (bases, count) = (pieces.bases.len(), pieces.len());
     let tables = lookup::build::<W>(pieces, k, threads)?;
@@ -204,13 +213,21 @@ impl<'a> View<'a> {
 }
 
 impl<W: Word> Layer<W> {
-    /// Open it.
-    pub fn open(dir: &Path, layer: usize, place: Place) -> Result<Self> {
-        let open = |kind| Mapped::open(&path(dir, layer, place.partition, kind), kind, place);
-        let (kmers, sources) = (open(Kind::Kmers)?, open(Kind::Sources)?);
+    /// Open it; `ids` of an index, and none while it is made.
+    pub fn open(dir: &Path, layer: usize, place: Place, ids: Option<&Ids>) -> Result<Self> {
+        let open = |number: usize| {
+            let path = path(dir, layer, place.partition, KINDS[number]);
+            Mapped::open(&path, KINDS[number], place, ids.map(|ids| ids[number]))
+        };
+        let (kmers, sources) = (open(0)?, open(1)?);
         let layer = Self { k: place.lengths.k, word: PhantomData, kmers, sources };
         layer.view()?;
         Ok(layer)
+    }
+
+    /// What the file of its k-mers holds.
+    pub fn kmers_id(&self) -> Id {
+        self.kmers.id()
     }
 
     /// Numbers of bases, pieces and k-mers.

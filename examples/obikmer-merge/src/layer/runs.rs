@@ -163,7 +163,7 @@ mod tests {
             let mut writer = Writer::create(&path, Kind::Sources, place, 2).expect("created");
             write(&mut writer, &starts, &sets, count as usize).expect("written");
             writer.finish().expect("finished");
-            let mapped = Mapped::open(&path, Kind::Sources, place).expect("mapped");
+            let mapped = Mapped::open(&path, Kind::Sources, place, None).expect("mapped");
             let stored = Runs::new(&mapped, 0, count as usize).expect("whole");
             let expected: Vec<_> = starts.iter().copied().zip(sets.iter().copied()).collect();
             assert_eq!(stored.iter().collect::<Vec<_>>(), expected);

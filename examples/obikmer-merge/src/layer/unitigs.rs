@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use crate::error::Result;
-use crate::layer::format::{self, Kind, Mapped, Place};
-use crate::layer::path;
+use crate::layer::format::{self, Kind, Mapped, Place, Wrote};
+use crate::layer::identity::Id;
+use crate::layer::{Ids, path};
 use crate::sequence::cycle;
 use crate::sequence::packed::{Packed, Text, unpack};
 
@@ -16,8 +17,8 @@ const GATHERED: usize = 1 << 16;
 /// What a [`Writer`] wrote.
 #[derive(Default, Clone, Copy)]
 pub struct Written {
-    /// Bytes of the file.
-    pub bytes: u64,
+    /// The file.
+    pub file: Wrote,
     /// Unitigs.
     pub unitigs: u64,
     /// Cyclic ones among them.
@@ -84,7 +85,7 @@ impl Writer {
         file.section(bytemuck::cast_slice(&self.kmers))?;
         file.section(bytemuck::cast_slice(&self.cyclic))?;
         Ok(Written {
-            bytes: file.finish()?,
+            file: file.finish()?,
             unitigs: self.kmers.len() as u64,
             cyclic: self.cyclic.len() as u64,
             bases: self.bases,
@@ -106,9 +107,10 @@ pub struct Unitigs {
 }
 
 impl Unitigs {
-    /// Open them.
-    pub fn open(dir: &Path, layer: usize, place: Place) -> Result<Self> {
-        let mapped = Mapped::open(&path(dir, layer, place.partition, Kind::Unitigs), Kind::Unitigs, place)?;
+    /// Open them; `ids` of an index, and none while it is made.
+    pub fn open(dir: &Path, layer: usize, place: Place, ids: Option<&Ids>) -> Result<Self> {
+        let path = path(dir, layer, place.partition, Kind::Unitigs);
+        let mapped = Mapped::open(&path, Kind::Unitigs, place, ids.map(|ids| ids[2]))?;
         let unitigs = Self { mapped, k: place.lengths.k };
         let cyclic = unitigs.mapped.slice::<u32>(2)?;
         let inside =
@@ -117,6 +119,11 @@ impl Unitigs {
             return Err(unitigs.mapped.bad("the unitigs do not fit their lengths"));
         }
         Ok(unitigs)
+    }
+
+    /// What their file holds.
+    pub fn id(&self) -> Id {
+        self.mapped.id()
     }
 
     fn kmers(&self) -> Result<&[u32]> {

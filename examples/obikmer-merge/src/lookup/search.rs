@@ -64,8 +64,7 @@ impl<W: Word> Partitions<W> {
 
     fn layers(&self, partition: usize) -> Result<&[Layer<W>]> {
         let opened = self.opened[partition].get_or_init(|| {
-            let place = self.index.place(partition)?;
-            (0..self.index.meta.layers).map(|layer| Layer::open(&self.index.dir, layer, place)).collect()
+            (0..self.index.meta.layers).map(|layer| self.index.layer(layer, partition)).collect()
         });
         match opened {
             Ok(layers) => Ok(layers),

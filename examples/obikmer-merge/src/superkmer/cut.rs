@@ -44,6 +44,17 @@ pub trait Sink {
     fn slice_done(&mut self) -> Result<(), Self::Error>;
 }
 
+/// What has been cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Letters that break k-mers.
+    pub breaks: u64,
+    /// Stretches between them that have a k-mer.
+    pub runs: u64,
+    /// K-mers, repeats included.
+    pub kmers: u64,
+}
+
 /// Cuts sequences; keeps its buffers.
 pub struct Cutter {
     lengths: Lengths,
@@ -53,6 +64,9 @@ pub struct Cutter {
     codes: Vec<u8>,
     windows: Windows,
     changes: Vec<u64>,
+    /// The codes begin with the end of a run that has been counted.
+    goes_on: bool,
+    cut: Cut,
 }
 
 impl Cutter {
@@ -65,7 +79,14 @@ impl Cutter {
             codes: Vec::new(),
             windows: Windows::default(),
             changes: Vec::new(),
+            goes_on: false,
+            cut: Cut::default(),
         }
+    }
+
+    /// What has been cut since this was asked last. Sequences that have not ended are not wholly in it.
+    pub fn take_cut(&mut self) -> Cut {
+        std::mem::take(&mut self.cut)
     }
 
     /// Letters of a sequence, which goes on with the next call. Letters other than ACGT break it.
@@ -87,6 +108,7 @@ impl Cutter {
     pub fn end<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         self.slice(sink)?;
         self.codes.clear();
+        self.goes_on = false;
         Ok(())
     }
 
@@ -118,10 +140,13 @@ impl Cutter {
             if at - begin >= k {
                 self.run(&codes[begin..at], sink);
             }
+            self.goes_on = false;
+            self.cut.breaks += 1;
             begin = at + 1;
         }
         if codes.len() - begin >= k {
             self.run(&codes[begin..], sink);
+            self.goes_on = true;
         }
         let keep = begin.max(codes.len().saturating_sub(k - 1));
         self.codes = codes;
@@ -133,6 +158,8 @@ impl Cutter {
     /// One run of codes without breaks, at least k long.
     fn run<S: Sink>(&mut self, run: &[u8], sink: &mut S) {
         let Lengths { k, m } = self.lengths;
+        self.cut.kmers += (run.len() + 1 - k) as u64;
+        self.cut.runs += u64::from(!self.goes_on);
         self.windows.fill(run, k - 1, m);
         sink.run(run);
         let lowest = &self.windows.lowest[..];
