@@ -192,8 +192,9 @@ fn run(
             Order::Shrink { .. } => Err(OtherError::StillOut),
             Order::Continue => {
                 let back = come_back(&mut held, scratch.as_mut().filter(|_| is_out), begin);
-                return report(match back.and_then(|report| held.release().map(|()| report)) {
-                    Ok(report) => report,
+                // Told before it is killed, which dropping it does: else its end is taken for somebody else's doing.
+                return report(match back {
+                    Ok(done) => held.release().map_or_else(ended, |()| done),
                     Err(error) => ended(error),
                 });
             }
