@@ -11,6 +11,7 @@
 mod cli;
 mod common;
 mod conformance;
+mod deepbind;
 mod enforced;
 mod faults;
 mod full_disk;

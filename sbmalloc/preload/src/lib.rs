@@ -11,6 +11,8 @@
 //! | `cxx` | C++ `new` and `delete` |
 //! | `map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlockall` |
 //! | `calls` | other calls that are scheduling points: reading, writing, sleeping |
+//! | `deep` | lookups that pass us by: modules bound deeply, `dlsym` on glibc |
+//! | `elf` | symbol tables of loaded objects |
 //! | `start` | the first call of all; scheduling points; forks |
 //! | `sys` | errno, bare system calls, the functions we stand in for |
 //!
@@ -22,6 +24,8 @@
 
 mod calls;
 mod cxx;
+mod deep;
+mod elf;
 mod malloc;
 mod map;
 mod start;

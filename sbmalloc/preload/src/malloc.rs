@@ -5,6 +5,7 @@ use std::ptr;
 
 use heap::raw;
 
+use crate::deep::realloc_of_glibc;
 use crate::start::scheduling_point;
 use crate::sys::{Next, PAGE, keeping_errno, set_errno};
 
@@ -62,6 +63,27 @@ unsafe extern "C" fn free(at: *mut c_void) {
     unsafe { put(at) };
 }
 
+/// Of programs that were linked before glibc 2.26.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cfree(at: *mut c_void) {
+    // SAFETY: the caller's contract.
+    unsafe { put(at) };
+}
+
+/// C23, glibc 2.43. The size is known here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free_sized(at: *mut c_void, _: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { put(at) };
+}
+
+/// C23, glibc 2.43.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free_aligned_sized(at: *mut c_void, _: usize, _: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { put(at) };
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
     if at.is_null() {
@@ -75,8 +97,9 @@ unsafe extern "C" fn realloc(at: *mut c_void, size: usize) -> *mut c_void {
     scheduling_point();
     if !raw::owns(at.cast()) {
         static NEXT: Next = Next::new(c"realloc");
+        let glibc = Some(realloc_of_glibc()).filter(|found| !found.is_null()).unwrap_or_else(|| NEXT.get());
         // SAFETY: the caller's contract; whoever it came from knows its size.
-        return unsafe { std::mem::transmute::<*mut c_void, Realloc>(NEXT.get())(at, size) };
+        return unsafe { std::mem::transmute::<*mut c_void, Realloc>(glibc)(at, size) };
     }
     let to = match size {
         ..=MOST => {

@@ -60,6 +60,7 @@ fn start() {
         return;
     }
     FLAG.store((&raw const NEVER).cast_mut(), Release);
+    crate::deep::lead_here();
     // The earlier the better: what is registered first is called last before a fork, and first after it, so that handlers
     // of others may allocate. Ours come before those of the heap, which may wait: the calling thread is busy by then.
     heap::fork::install();
