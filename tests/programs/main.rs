@@ -26,3 +26,4 @@ mod preload;
 mod scale;
 mod seams;
 mod stuck;
+mod timeouts;
