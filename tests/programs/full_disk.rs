@@ -7,10 +7,10 @@ use crate::common::{Directory, Outcome, alone, bdrun_on, skipped};
 const MIB: u64 = 1 << 20;
 
 /// A small file system in memory; unmounted in the end.
-struct SmallDisk(Directory);
+pub(crate) struct SmallDisk(Directory);
 
 impl SmallDisk {
-    fn new(mib: u64) -> Result<Self, String> {
+    pub(crate) fn new(mib: u64) -> Result<Self, String> {
         let dir = Directory::new("small-disk");
         let options = format!("size={mib}M");
         let flags = nix::mount::MsFlags::empty();
@@ -19,11 +19,11 @@ impl SmallDisk {
         Ok(Self(dir))
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
-    fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         let info = nix::sys::statvfs::statvfs(self.path()).expect("statvfs");
         (info.blocks() - info.blocks_free()) * info.fragment_size()
     }

@@ -24,6 +24,7 @@ mod oversize;
 mod phases;
 mod preload;
 mod scale;
+mod scratch;
 mod seams;
 mod stuck;
 mod timeouts;
