@@ -10,7 +10,7 @@ use crate::wire;
 use crate::{Error, Result};
 
 /// Version of the frames and of the segment. Both sides must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Longest frame in bytes.
 pub const FRAME_LIMIT: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub const TEXT_LIMIT: usize = 16 << 10;
 /// What a rank tells.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// It has mapped the segment and may be paged from now on.
+    /// A process wants to be the rank: it is given the descriptors of the segment and the mail ([`crate::door`]).
     Hello {
         /// [`PROTOCOL`] of the rank's library.
         protocol: u32,
@@ -35,6 +35,8 @@ pub enum Frame {
         /// For the user: cause and remedy.
         text: String,
     },
+    /// It has mapped the segment and may be paged from now on.
+    Attached,
 }
 
 /// Reasons that have an exit code of their own.

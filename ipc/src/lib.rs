@@ -20,6 +20,7 @@
 //! | [`mail`] | large payloads, in RAM while there is room, else on scratch |
 //! | [`collective`] | parts deposited by ranks that may leave RAM |
 //! | [`control`] | rare structured frames to the master |
+//! | [`door`] | which processes are given the segment's and the mail's descriptors |
 //! | [`note`] | which programs bring this runtime |
 //! | [`wire`] | encoding of values and frames |
 
@@ -33,6 +34,8 @@ pub mod bell;
 pub mod collective;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+pub mod door;
 #[cfg(not(loom))]
 pub mod futex;
 #[cfg(not(loom))]

@@ -29,7 +29,12 @@ impl Note {
 }
 
 /// Whether a segment of notes has ours among them.
-pub fn is_in(mut notes: &[u8]) -> bool {
+pub fn is_in(notes: &[u8]) -> bool {
+    protocol_in(notes).is_some()
+}
+
+/// The version of the protocol that our note in a segment of notes says the program speaks; `None` without it.
+pub fn protocol_in(mut notes: &[u8]) -> Option<u32> {
     let word = |bytes: &[u8], at: usize| {
         let four = bytes.get(at..at + 4)?.try_into().ok()?;
         Some(u32::from_ne_bytes(four))
@@ -37,17 +42,14 @@ pub fn is_in(mut notes: &[u8]) -> bool {
     while let (Some(name), Some(content), Some(kind)) = (word(notes, 0), word(notes, 4), word(notes, 8)) {
         let (name, content) = (name as usize, content as usize);
         if kind == TYPE && notes.get(12..12 + name) == Some(&NAME[..]) {
-            return true;
+            return word(notes, 12 + size_of_val(&Note::OURS.name));
         }
         let next = 12usize
             .saturating_add(name.saturating_add(3) & !3)
             .saturating_add(content.saturating_add(3) & !3);
-        match notes.get(next..) {
-            Some(rest) => notes = rest,
-            None => return false,
-        }
+        notes = notes.get(next..)?;
     }
-    false
+    None
 }
 
 #[cfg(test)]
@@ -67,6 +69,7 @@ mod tests {
         };
         let (other, own) = (ours(b"GNUx\0\0\0\0", 5), ours(b"bdrun\0\0\0", 6));
         assert!(is_in(&own));
+        assert_eq!(protocol_in(&own), Some(1));
         assert!(is_in(&[other.clone(), own.clone()].concat()));
         assert!(!is_in(&other) && !is_in(&[]) && !is_in(&own[..17]) && !is_in(&[0xff; 64]));
     }

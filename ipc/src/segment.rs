@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 
 use crate::bell::{Attention, Bell};
 use crate::control::PROTOCOL;
@@ -338,6 +338,9 @@ impl Segment {
         let size = rustix::fs::fstat(&fd).map_err(system("look at the shared segment"))?.st_size as usize;
         if size < PAGE {
             return Err(Error::Version("too small".into()));
+        }
+        if !fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err(Error::Version("it is not sealed".into()));
         }
         let first = MmapOptions::new()
             .len(PAGE)

@@ -101,7 +101,7 @@ pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
 pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Compression, Config, ConfigError, configure};
-pub use frames::{FrameKind, FramePool, trim_frames};
+pub use frames::{FrameKind, FramePool, trim_frames, use_frames};
 pub use heap::{SbHeap, trim};
 pub use pager::other;
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};

@@ -7,7 +7,7 @@ mod common;
 use common::Block;
 use sbmalloc::{Arena, ArenaOptions, FrameKind, FramePool, GRANULE, HugePolicy, pager};
 use std::io::{BufRead, BufReader};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
 /// Bytes.
@@ -15,6 +15,8 @@ const MIB: usize = 1 << 20;
 /// As which the child has frames.
 const OWNER: u32 = 9;
 const ROLE: &str = "SBMALLOC_TEST_ROLE";
+/// The numbers of the pool's descriptors.
+const POOL: &str = "SBMALLOC_TEST_POOL";
 
 /// Starts this program again, to do what a role says, with the pool's descriptors.
 fn child(role: &str, pool: &FramePool) -> Child {
@@ -22,7 +24,7 @@ fn child(role: &str, pool: &FramePool) -> Child {
     let fds = pool.fds().map(|fd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 100) });
     let mut command = Command::new(std::env::current_exe().expect("a name"));
     command.args(["--exact", "what_a_child_does", "--nocapture"]);
-    command.env(ROLE, role).env("BDRUN_FRAMES", format!("{},{},{OWNER}", fds[0], fds[1]));
+    command.env(ROLE, role).env(POOL, format!("{},{}", fds[0], fds[1]));
     command.stdout(Stdio::piped()).spawn().expect("a child")
 }
 
@@ -35,6 +37,13 @@ fn wait_for(child: &mut Child, word: &str) {
 #[test]
 fn what_a_child_does() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    let numbers = std::env::var(POOL).expect("a pool");
+    let mut fds = numbers.split(',').map(|number| {
+        // SAFETY: inherited for this alone, and taken once.
+        unsafe { OwnedFd::from_raw_fd(number.parse().expect("a number")) }
+    });
+    let (table, memory) = (fds.next().expect("a table"), fds.next().expect("frames"));
+    sbmalloc::use_frames(table, memory, OWNER).expect("a pool of frames");
     let options = ArenaOptions { frames: FrameKind::Auto, huge: HugePolicy::Always, ..Default::default() };
     let arena = Arena::new(&options).expect("arena");
     let mut block = Block::new(&arena, 40 * MIB);

@@ -12,6 +12,7 @@ mod cli;
 mod common;
 mod conformance;
 mod deepbind;
+mod doors;
 mod enforced;
 mod faults;
 mod full_disk;

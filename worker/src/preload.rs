@@ -2,13 +2,14 @@
 //! and again when it executes another program; pageable at the calls that the library intercepts.
 //!
 //! **One process of a rank attaches: the one that `bdrun` started** ([`ENV_PROCESS`] has its number). Its children
-//! inherit library, environment and descriptors, and are plain programs. The descriptors stay open over `exec`,
-//! so that the next image of the same process finds them; the account of the last image is closed then. A
+//! inherit library, environment and socket, and are plain programs. The socket stays open over `exec`, so that
+//! the next image of the same process asks for the rest anew; the account of the last image is closed then. A
 //! child of fork has the memory of its parent but not its rank (`runtime/alive.rs`).
 //!
 //! Such a rank takes no token: it may wait for others in calls that we do not see.
 
 use std::cell::Cell;
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use bdrun_ipc::segment::Waiting;
@@ -62,8 +63,8 @@ pub fn attach(own_runtime: bool) -> Option<&'static AtomicU32> {
     let handed = Handed::take().ok()??;
     end_of_last_image(&handed);
     if own_runtime {
-        // The descriptors are the program's.
-        std::mem::forget(handed);
+        // The socket is the program's, which asks for the rest itself.
+        let _ = handed.control.into_raw_fd();
         return None;
     }
     handed.segment.rank(handed.rank).attached.store(1, SeqCst);
@@ -89,9 +90,9 @@ fn end_of_last_image(handed: &Handed) {
     }
 }
 
-/// Descriptors that children which execute other programs have no use for; empty unless attached.
-pub fn descriptors() -> &'static [i32] {
-    live().map_or(&[], |runtime| runtime.fds.as_slice())
+/// The number of the socket, which children that execute other programs have no use for; `None` unless attached.
+pub fn socket() -> Option<i32> {
+    live().map(Runtime::socket)
 }
 
 /// The master wants this rank to leave, or may: wait as for memory. Returns at once where that cannot be: inside this

@@ -139,7 +139,8 @@ impl Job<'_> {
             let Some(socket) = self.ranks.get(rank as usize).and_then(|r| r.control.as_ref()) else { return };
             match control::recv_frame(socket.as_fd()) {
                 Ok(None) => return,
-                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
+                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => self.hand_over(rank),
+                Ok(Some(Frame::Attached)) => {
                     self.outside_attached(rank);
                     self.events.push(Event::Attached { rank });
                 }

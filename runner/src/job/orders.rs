@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::SeqCst;
 
+use bdrun_ipc::door;
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::pool::bytes_in;
 use bdrun_ipc::state::Woken;
@@ -17,10 +18,8 @@ use crate::exit::Ending;
 use crate::scheduler::{Effect, Event};
 use crate::supervisor::{SpawnSpec, Stdin};
 
-/// Numbers under which a rank finds what it is handed: segment, mail, spill, control.
-const FDS: [i32; 4] = [200, 201, 202, 203];
-/// And the pool of frames: its table, and the frames.
-const FRAME_FDS: [i32; 2] = [204, 205];
+/// The number under which a rank finds its control socket. What else belongs to the job it is given when it says hello.
+const SOCKET: i32 = 203;
 
 /// The number under which a rank has frames of the pool.
 pub(super) fn frames_owner(rank: u32) -> u32 {
@@ -85,16 +84,13 @@ impl Job<'_> {
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         self.listeners.add(rank, ours.as_fd())?;
         self.ranks[rank as usize].control = Some(ours);
-        let [mail, spill] = self.setup.mail.fds();
-        let shared = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let given = self.setup.launch.given(rank);
         let mut env = given.env;
         env.extend(given.part.map(|part| ("BDRUN_PART".into(), part)));
-        let fds = FDS.map(|fd| fd.to_string()).join(",");
         for (name, value) in [
             ("BDRUN_RANK", rank.to_string().into()),
             ("BDRUN_SIZE", self.options.np.to_string().into()),
-            ("BDRUN_FDS", OsString::from(fds)),
+            ("BDRUN_FDS", OsString::from(SOCKET.to_string())),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
             ("BDRUN_TRACKER", self.setup.tracker.to_string().into()),
             ("BDRUN_COMPRESS", self.setup.compression.to_string().into()),
@@ -108,25 +104,12 @@ impl Job<'_> {
             let before = given.or_else(|| std::env::var_os("LD_PRELOAD"));
             env.push(("LD_PRELOAD".into(), super::preload::in_front_of(library, before.as_deref())));
         }
-        let mut handed = vec![
-            (shared(self.setup.segment.fd())?.into(), FDS[0]),
-            (shared(mail)?.into(), FDS[1]),
-            (shared(spill)?.into(), FDS[2]),
-            (theirs.into(), FDS[3]),
-        ];
-        if let Some(frames) = &self.setup.frames {
-            let [table, memory] = FRAME_FDS;
-            env.push(("BDRUN_FRAMES".into(), format!("{table},{memory},{}", frames_owner(rank)).into()));
-            for (fd, number) in frames.fds().into_iter().zip(FRAME_FDS) {
-                handed.push((shared(fd)?.into(), number));
-            }
-        }
         Ok(SpawnSpec {
             rank,
             program: self.setup.program_of(rank)?,
             args: given.args,
             env,
-            fds: handed,
+            fds: vec![(theirs.into(), SOCKET)],
             stdin: match given.stdin {
                 Some(path) => Stdin::File(path),
                 None if rank == 0 && self.setup.launch.stdin_is_free() => Stdin::Inherit,
@@ -136,6 +119,17 @@ impl Job<'_> {
             stderr: given.stderr,
             directory: given.directory,
         })
+    }
+
+    /// A process of a rank has said hello: it is given what belongs to the job.
+    pub(super) fn hand_over(&mut self, rank: u32) {
+        let Some(socket) = &self.ranks[rank as usize].control else { return };
+        let [mail, spill] = self.setup.mail.fds();
+        let mut given = vec![self.setup.segment.fd(), mail, spill];
+        given.extend(self.setup.frames.iter().flat_map(|frames| frames.fds()));
+        if let Err(error) = door::hand_over(socket.as_fd(), &given, frames_owner(rank)) {
+            self.end(Ending::Internal(format!("rank {rank}: {error}")));
+        }
     }
 
     fn evict(&mut self, rank: u32, keep: u64) {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use bdrun_ipc::note;
+use bdrun_ipc::{control, note};
 
 use crate::cli::Preload;
 use crate::exit::Ending;
@@ -24,6 +24,8 @@ enum Kind {
     Closed,
     /// Brings the runtime.
     Ours,
+    /// Brings one that speaks this other version of the protocol.
+    Other(u32),
 }
 
 /// How the ranks of a job are paged.
@@ -40,13 +42,21 @@ pub(super) enum Way {
 /// How ranks that run `program` are paged.
 pub(super) fn way(when: Preload, program: &Path) -> Result<Way, Ending> {
     let found = || std::env::current_exe().ok().and_then(|exe| beside(&exe));
+    let kind = kind(program);
+    if let Kind::Other(version) = kind {
+        return Err(Ending::Setup(format!(
+            "{} speaks version {version} of the protocol, bdrun {}: build both from one release",
+            program.display(),
+            control::PROTOCOL
+        )));
+    }
     match when {
-        Preload::Never | Preload::Auto => Ok(match kind(program) {
+        Preload::Never | Preload::Auto => Ok(match kind {
             Kind::Ours => Way::Own,
             Kind::Open if when == Preload::Auto => Way::Outside(found()),
-            Kind::Open | Kind::Closed => Way::Outside(None),
+            _ => Way::Outside(None),
         }),
-        Preload::Always => match (kind(program), found()) {
+        Preload::Always => match (kind, found()) {
             (Kind::Closed, _) => Err(Ending::Setup(format!(
                 "--preload always: {} is linked statically, so nothing can be preloaded into it; link it dynamically, or \
                  use --preload never and do without paging",
@@ -105,8 +115,11 @@ fn kind_of(file: &File) -> Option<Kind> {
             libc::PT_NOTE => {
                 let (at, len) = (long(&part, 8), long(&part, 32));
                 let mut notes = vec![0u8; usize::try_from(len.min(LONGEST)).ok()?];
-                if file.read_exact_at(&mut notes, at).is_ok() && note::is_in(&notes) {
-                    return Some(Kind::Ours);
+                if file.read_exact_at(&mut notes, at).is_ok()
+                    && let Some(version) = note::protocol_in(&notes)
+                {
+                    let same = version == control::PROTOCOL;
+                    return Some(if same { Kind::Ours } else { Kind::Other(version) });
                 }
             }
             _ => {}
@@ -142,6 +155,29 @@ mod tests {
         std::fs::write(&file, &elf).unwrap();
         assert_eq!(kind(&file), Kind::Closed, "of another machine");
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_program_of_another_version_is_refused() {
+        let program = std::env::temp_dir().join(format!("bdrun-preload-other-{}", std::process::id()));
+        let mut elf = vec![0u8; 148];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[18] = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+        (elf[32], elf[54], elf[56]) = (64, 56, 1);
+        // One segment of notes, with ours.
+        (elf[64], elf[72], elf[96]) = (4, 120, 28);
+        (elf[120], elf[124], elf[128]) = (6, 4, note::TYPE as u8);
+        elf[132..138].copy_from_slice(&note::NAME);
+        elf[140] = control::PROTOCOL as u8;
+        std::fs::write(&program, &elf).unwrap();
+        assert_eq!(way(Preload::Auto, &program).unwrap(), Way::Own);
+        elf[140] -= 1;
+        std::fs::write(&program, &elf).unwrap();
+        for when in [Preload::Never, Preload::Auto, Preload::Always] {
+            let refused = way(when, &program).unwrap_err().to_string();
+            assert!(refused.contains("build both from one release"), "{refused}");
+        }
+        std::fs::remove_file(&program).unwrap();
     }
 
     #[test]

@@ -19,8 +19,8 @@ static FLAG: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const NEW).cast_mut());
 static STARTED: AtomicBool = AtomicBool::new(false);
 /// This process is a rank, and not a child of one.
 static RANK: AtomicBool = AtomicBool::new(false);
-/// What a rank was handed, for children to close.
-static DESCRIPTORS: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
+/// A rank's socket, for children to close.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -67,9 +67,7 @@ fn start() {
     // SAFETY: functions of the type wanted. Without memory for it forks stay as they were.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
     if let Some(flag) = preload::attach(program_has_note()) {
-        for (slot, fd) in DESCRIPTORS.iter().zip(preload::descriptors()) {
-            slot.store(*fd, Relaxed);
-        }
+        SOCKET.store(preload::socket().unwrap_or(-1), Relaxed);
         RANK.store(true, Release);
         FLAG.store(std::ptr::from_ref(flag).cast_mut(), Release);
     }
@@ -102,10 +100,8 @@ extern "C" fn after_fork_in_child() {
         preload::after_fork();
         RANK.store(false, Release);
         FLAG.store((&raw const NEVER).cast_mut(), Release);
-        for fd in &DESCRIPTORS {
-            // SAFETY: -1 is refused; the others are ours, and of no use to what the child executes.
-            unsafe { libc::fcntl(fd.load(Relaxed), libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
+        // SAFETY: -1 is refused; a socket is ours, and of no use to what the child executes.
+        unsafe { libc::fcntl(SOCKET.load(Relaxed), libc::F_SETFD, libc::FD_CLOEXEC) };
     });
 }
 

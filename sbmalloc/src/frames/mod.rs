@@ -6,8 +6,8 @@ mod shared;
 
 pub(crate) use anon::Anon;
 pub(crate) use pool::hold;
-pub use pool::trim_frames;
 pub(crate) use pool::{Pool, give_up, release};
+pub use pool::{trim_frames, use_frames};
 pub use shared::FramePool;
 
 use crate::arena::Inner;
@@ -16,7 +16,7 @@ use crate::sys::{Errno, GRANULE};
 /// Which frames an arena is restored into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FrameKind {
-    /// Those of the pool that `$BDRUN_FRAMES` names, if it names one; else private anonymous memory.
+    /// Those of the pool that this process was handed ([`use_frames`]), if any; else private anonymous memory.
     #[default]
     Auto,
     /// Private anonymous memory: right for any program.

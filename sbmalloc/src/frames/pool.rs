@@ -8,13 +8,9 @@ use super::{Anon, FrameSource, MOST, Staging};
 use crate::arena::Inner;
 use crate::lock::Lock;
 use crate::sys::{self, Errno, GRANULE};
-use std::ffi::CStr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// `TABLE,FRAMES,OWNER`: the numbers of two descriptors, and under which this process has frames (2 or more).
-const VARIABLE: &CStr = c"BDRUN_FRAMES";
-/// The process for which [`VARIABLE`] is meant, if it is set: not its children.
-const PROCESS: &CStr = c"BDRUN_PROCESS";
 /// What a process without a master gives its own pool: address space only.
 const OWN_BYTES: u64 = 1 << 40;
 const OWN_KEEP: u64 = 256 << 20;
@@ -22,7 +18,7 @@ const OWN_KEEP: u64 = 256 << 20;
 /// Frames of the pool.
 pub(crate) struct Pool;
 
-/// 0: not looked for; 1: there is one; 2: none; 3: the process has forked, or is about to.
+/// 0: not looked for; 1: there is one; 2: none so far; 3: the process has forked, or is about to.
 static STATE: AtomicU32 = AtomicU32::new(0);
 const THERE: u32 = 1;
 const NONE: u32 = 2;
@@ -50,28 +46,31 @@ fn me() -> Option<u32> {
     (OPENER.load(Ordering::Acquire) == process()).then(|| OWNER.load(Ordering::Acquire))
 }
 
-fn variable(name: &CStr) -> Option<&'static str> {
-    // SAFETY: getenv reads the environment block; see `config`.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: getenv returns a terminated string, or null.
-    if value.is_null() { None } else { unsafe { CStr::from_ptr(value) }.to_str().ok() }
-}
-
-/// The pool named in the environment, and the owner that this process is in it.
-fn named() -> Option<(FramePool, u32)> {
-    if variable(PROCESS).is_some_and(|number| number.parse() != Ok(process())) {
-        return None;
+/// Has this process use frames of a pool that another made: its table, the frames, and the number (2 or more)
+/// that no other process has in it. What that number had before is free: it was this process, until it became
+/// another program by `exec`.
+///
+/// # Errors
+/// `EBADF` if it is no pool, `EINVAL` if that is no number, `EBUSY` if this process has a pool already.
+pub fn use_frames(table: OwnedFd, frames: OwnedFd, owner: u32) -> Result<(), Errno> {
+    if !(2..u32::MAX).contains(&owner) {
+        return Err(Errno(libc::EINVAL));
     }
-    let mut numbers = variable(VARIABLE)?.split(',').map(|n| n.parse().ok());
-    let (table, frames, owner) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let owner = u32::try_from(owner).ok().filter(|&owner| owner > 1)?;
-    let pool = FramePool::open(table, frames).ok()?;
-    // What it had before it became this program by `exec`.
+    let pool = FramePool::open(table, frames)?;
+    let mut opened = OPENED.lock();
+    if opened.is_some() {
+        return Err(Errno(libc::EBUSY));
+    }
     pool.free_all_of(owner);
-    Some((pool, owner))
+    OWNER.store(owner, Ordering::Release);
+    OPENER.store(process(), Ordering::Release);
+    POOL.store(opened.insert(pool), Ordering::Release);
+    // Not if the process has forked.
+    let _ = STATE.fetch_update(Ordering::AcqRel, Ordering::Acquire, |s| (s != GIVEN_UP).then_some(THERE));
+    Ok(())
 }
 
-/// The source of frames: a pool, or anonymous memory where there is none. `own`: make one if none is named.
+/// The source of frames: a pool, or anonymous memory where there is none. `own`: make one if none was handed over.
 pub(super) fn source(own: bool) -> &'static dyn FrameSource {
     let state = STATE.load(Ordering::Acquire);
     if state == THERE {
@@ -81,13 +80,13 @@ pub(super) fn source(own: bool) -> &'static dyn FrameSource {
         return &Anon;
     }
     let mut opened = OPENED.lock();
-    if opened.is_none() {
-        let made = || FramePool::create(OWN_BYTES, OWN_KEEP).ok().filter(|_| own).map(|pool| (pool, 2));
-        if let Some((pool, owner)) = named().or_else(made) {
-            *opened = Some(pool);
-            OWNER.store(owner, Ordering::Release);
-            OPENER.store(process(), Ordering::Release);
-        }
+    if opened.is_none()
+        && own
+        && let Ok(pool) = FramePool::create(OWN_BYTES, OWN_KEEP)
+    {
+        *opened = Some(pool);
+        OWNER.store(2, Ordering::Release);
+        OPENER.store(process(), Ordering::Release);
     }
     let found = opened.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     POOL.store(found, Ordering::Release);

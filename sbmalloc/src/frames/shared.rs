@@ -9,7 +9,7 @@
 //! collapsed (`MADV_COLLAPSE`, Linux 6.1), which needs no setting. It is done once; from then on frames are used again.
 
 use crate::sys::{self, Errno, Fd, GRANULE, PAGE};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bdframe1");
@@ -46,7 +46,8 @@ pub struct FramePool {
     window: usize,
 }
 
-/// A file in memory whose size nobody changes: each process of the job has it mapped, and would die if one made it shorter.
+/// A file in memory whose size nobody changes: each process of the job has it mapped, and would die if one made it
+/// shorter.
 fn memfd(name: &std::ffi::CStr, len: usize) -> Result<Fd, Errno> {
     // SAFETY: the name is terminated; makes a new descriptor.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -89,8 +90,14 @@ impl FramePool {
     }
 
     /// Opens a pool that another process made; the descriptors become its own.
-    pub(super) fn open(table_fd: i32, frames_fd: i32) -> Result<Self, Errno> {
-        let size = |fd: i32| {
+    pub(super) fn open(table_fd: OwnedFd, frames_fd: OwnedFd) -> Result<Self, Errno> {
+        let size = |fd: &OwnedFd| {
+            let fd = fd.as_raw_fd();
+            // SAFETY: takes no pointer.
+            let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
+            if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+                return None;
+            }
             // SAFETY: fstat fills the structure, which may be all zeros.
             unsafe {
                 let mut stat: libc::stat = std::mem::zeroed();
@@ -98,12 +105,12 @@ impl FramePool {
             }
         };
         let bad = Errno(libc::EBADF);
-        let frames = size(frames_fd).filter(|n| n.is_multiple_of(GRANULE)).ok_or(bad)?;
+        let frames = size(&frames_fd).filter(|n| n.is_multiple_of(GRANULE)).ok_or(bad)?;
         let count = frames / GRANULE;
-        if count == 0 || count > MOST || size(table_fd) != Some(table_len(count)) {
+        if count == 0 || count > MOST || size(&table_fd) != Some(table_len(count)) {
             return Err(bad);
         }
-        let pool = Self::map(Fd(table_fd), Fd(frames_fd), count)?;
+        let pool = Self::map(Fd(table_fd.into_raw_fd()), Fd(frames_fd.into_raw_fd()), count)?;
         let header = pool.header();
         let right = header.magic.load(Ordering::Acquire) == MAGIC
             && header.count.load(Ordering::Relaxed) as usize == count;
@@ -333,7 +340,7 @@ mod tests {
         for fd in pool.fds() {
             for size in [0, 1 << 30] {
                 // SAFETY: a file of ours, whose size stays as it is.
-                let done = unsafe { libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&fd), size) };
+                let done = unsafe { libc::ftruncate(fd.as_raw_fd(), size) };
                 assert_eq!((done, Errno::last().0), (-1, libc::EPERM), "{size}");
             }
         }
@@ -345,8 +352,8 @@ mod tests {
         let table = memfd(c"x", table_len(3)).expect("memfd");
         let frames = memfd(c"x", 3 * GRANULE).expect("memfd");
         let dup = |fd: &Fd| {
-            // SAFETY: makes a new descriptor.
-            unsafe { libc::fcntl(fd.0, libc::F_DUPFD_CLOEXEC, 3) }
+            // SAFETY: open as long as `fd` lives.
+            unsafe { BorrowedFd::borrow_raw(fd.0) }.try_clone_to_owned().expect("a descriptor")
         };
         assert!(FramePool::open(dup(&table), dup(&frames)).is_err(), "no magic number");
         assert!(FramePool::open(dup(&frames), dup(&table)).is_err());

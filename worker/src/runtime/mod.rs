@@ -7,11 +7,12 @@ mod memory;
 mod text;
 
 use std::fmt::Write;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
+use bdrun_ipc::door::{self, Frames, Given};
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::note::Note;
@@ -25,7 +26,7 @@ use self::text::FixedText;
 use crate::meter::Meter;
 use crate::{Error, Result, site};
 
-/// Environment: this rank, the number of ranks, the descriptors handed down (segment, mail, spill, control).
+/// Environment: this rank, the number of ranks, the number of the control socket, over which the rest is handed over.
 pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
 
 /// Bytes of the budget for each rank below which memory is scarce.
@@ -45,8 +46,6 @@ pub(crate) struct Runtime {
     /// for us any thread may wait, one at a time, and none has a token: they block in calls that would not give it back.
     native: bool,
     process: i32,
-    /// The numbers of what was handed down.
-    pub(crate) fds: [RawFd; 4],
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
     out: AtomicBool,
@@ -66,20 +65,20 @@ pub(crate) struct Runtime {
 #[unsafe(link_section = ".note.bdrun")]
 static NOTE: Note = Note::OURS;
 
-/// What `bdrun` hands down to a rank.
+/// What `bdrun` hands over to a rank.
 pub(crate) struct Handed {
     pub segment: Segment,
     pub mail: Mail,
+    pub frames: Option<Frames>,
     pub control: OwnedFd,
     pub rank: u32,
-    /// The numbers of all four descriptors.
-    pub fds: [RawFd; 4],
 }
 
 impl Handed {
-    /// Take what the environment says was handed down to this process; `None` if nothing was.
+    /// Ask for it over the socket that the environment names; `None` if it names none. The socket alone stays open if the process
+    /// executes another program, which asks again.
     pub fn take() -> Result<Option<Self>> {
-        let Some(fds) = std::env::var_os(ENV[2]) else { return Ok(None) };
+        let Some(socket) = std::env::var_os(ENV[2]) else { return Ok(None) };
         let bad = |what: String| Error::Runtime(format!("environment of this rank: {what}"));
         let number = |name: &str| {
             std::env::var(name)
@@ -88,25 +87,28 @@ impl Handed {
                 .ok_or_else(|| bad(format!("{name} is missing")))
         };
         let (rank, size) = (number(ENV[0])?, number(ENV[1])?);
-        let fds: Vec<RawFd> =
-            fds.to_str().map(|s| s.split(',').filter_map(|x| x.parse().ok()).collect()).unwrap_or_default();
-        let Ok(fds) = <[RawFd; 4]>::try_from(fds) else {
-            return Err(bad(format!("{} does not name four descriptors", ENV[2])));
+        let Some(socket) = socket.to_str().and_then(|number| number.parse::<RawFd>().ok()) else {
+            return Err(bad(format!(
+                "{} is {socket:?}, and not the number of a socket: bdrun is of another version than this program; build both from \
+                 one release",
+                ENV[2]
+            )));
         };
         if RUNTIME.get().is_some() {
             return Err(Error::Runtime("init was called twice".into()));
         }
         // SAFETY: F_GETFD on any number is harmless.
-        if let Some(fd) = fds.iter().find(|&&fd| fd < 3 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0) {
-            return Err(bad(format!("descriptor {fd} is not open")));
+        if socket < 3 || unsafe { libc::fcntl(socket, libc::F_GETFD) } < 0 {
+            return Err(bad(format!("descriptor {socket} is not open")));
         }
-        // SAFETY: they are open (just tested), were handed down for us alone, and are taken only once (RUNTIME is unset).
-        let [segment, mail, spill, control] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is unset).
+        let control = unsafe { OwnedFd::from_raw_fd(socket) };
+        let Given { segment, mail, spill, frames } = door::ask(control.as_fd()).map_err(runtime)?;
         let segment = Segment::open(segment).map_err(runtime)?;
         if segment.np() != size || rank >= size {
             return Err(bad(format!("rank {rank} of {size}, but the segment has {} ranks", segment.np())));
         }
-        Ok(Some(Self { segment, mail: Mail::open(mail, spill), control, rank, fds }))
+        Ok(Some(Self { segment, mail: Mail::open(mail, spill), frames, control, rank }))
     }
 }
 
@@ -114,10 +116,8 @@ impl Runtime {
     /// Attach if `bdrun` started this process; `None` if nobody did.
     pub fn attach() -> Result<Option<&'static Self>> {
         let Some(handed) = Handed::take()? else { return Ok(None) };
-        for fd in handed.fds {
-            // SAFETY: an open descriptor of ours.
-            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
+        // SAFETY: an open descriptor of ours.
+        unsafe { libc::fcntl(handed.control.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
         if handed.segment.rank(handed.rank).attached.swap(1, SeqCst) != 0 {
             return Err(Error::Runtime(format!(
                 "another process of rank {} has attached already; one process of each rank may call init",
@@ -134,7 +134,7 @@ impl Runtime {
         native: bool,
         account: impl FnOnce(&'static Self) -> &'static dyn sbmalloc::Account,
     ) -> Result<&'static Self> {
-        let Handed { segment, mail, rank, control, fds } = handed;
+        let Handed { segment, mail, frames, rank, control } = handed;
         let owner = AtomicI32::new(if native { thread() } else { 0 });
         // SAFETY: getpid has no preconditions.
         let process = unsafe { libc::getpid() };
@@ -146,7 +146,6 @@ impl Runtime {
             owner,
             native,
             process,
-            fds,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
             probes: AtomicBool::new(false),
@@ -163,7 +162,10 @@ impl Runtime {
         // Ranks with a small share of the budget are out most of the time: what they freed is not worth keeping.
         let share = this.segment.header().pool.budget() / u64::from(this.segment.np());
         sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
-        // Opens the pool of frames, if there is one, before the meter's signal can come in the middle of it.
+        if let Some(Frames { table, memory, owner }) = frames {
+            // If it has a pool of its own already it goes on with that, or without: neither changes a result.
+            let _ = sbmalloc::use_frames(table, memory, owner);
+        }
         this.trim_frames();
         // Where any thread may wait there is none to look at.
         if native && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
@@ -173,8 +175,7 @@ impl Runtime {
             // In a wait this thread touches static memory, its stack and the segment, and so does the meter's handler.
             pager::expect_restores(this.meter.signals());
         }
-        control::send_frame(this.control.as_fd(), &Frame::Hello { protocol: control::PROTOCOL })
-            .map_err(runtime)?;
+        control::send_frame(this.control.as_fd(), &Frame::Attached).map_err(runtime)?;
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
         if native {
@@ -183,6 +184,11 @@ impl Runtime {
             unsafe { libc::atexit(leave) };
         }
         Ok(this)
+    }
+
+    /// The number of the control socket.
+    pub(crate) fn socket(&self) -> RawFd {
+        self.control.as_raw_fd()
     }
 
     pub fn block(&self) -> &RankBlock {
