@@ -72,7 +72,7 @@ fn a_limit_below_the_fixed_cost_is_refused() {
     bdrun("-np 100 --memory 16M --enforce hello").run().failed_with(120, &["fixed cost of 100 processes"]);
 }
 
-/// After a SIGKILL of the master nobody but the janitor can remove the group.
+/// After a SIGKILL of the master nobody but its keepers can remove the group.
 #[test]
 fn the_group_does_not_outlive_the_master() {
     let here = match std::fs::read_to_string("/proc/self/cgroup") {

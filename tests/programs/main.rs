@@ -23,6 +23,7 @@ mod output;
 mod outside;
 mod oversize;
 mod phases;
+mod pids;
 mod preload;
 mod scale;
 mod scratch;

@@ -184,7 +184,7 @@ impl<'a> Job<'a> {
             pass_through: options.np == 1,
             keep_order: options.launch.keep_order,
             spool: Some(scratch::file_for_output(&setup.scratch_dirs)?),
-            use_pid_namespace: true,
+            common_group: true,
             cgroup_limit: options.enforce.then_some(setup.cgroup_limit),
             rank_groups: setup.independent,
             catch_signals: true,

@@ -7,7 +7,9 @@
 //!
 //! A rank's process moves itself into its group before `exec` (0.1 to 0.5 ms), so the program and everything it makes
 //! is born there. The group is made at the spawn and removed at the rank's end, when whatever is left in it is
-//! killed. After a SIGKILL of the master the janitor does that ([`RankGroups::path`] tells it where).
+//! killed. After a SIGKILL of the master its keepers do that ([`RankGroups::path`] tells them where).
+//!
+//! Ranks that need not be told apart have one group in common ([`RankGroups::create_common`]).
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::supervisor::{Hierarchy, MemoryCgroup, hierarchies, locate, remove_stale};
+use crate::supervisor::{Hierarchy, MemoryCgroup, hierarchies, locate, lock, remove_stale};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -79,7 +81,7 @@ impl RankGroups {
         // A group left by an earlier process of the same number.
         let _ = fs::remove_dir(&path);
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let lock = File::open(&path).ok().filter(|file| file.try_lock().is_ok());
+        let lock = lock(&path);
         Self::new(kind, path, false, lock)
     }
 
@@ -108,7 +110,16 @@ impl RankGroups {
     /// A new group for a rank.
     pub(crate) fn create_rank(&self, rank: u32) -> io::Result<RankCgroup> {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let path = self.path.join(format!("rank-{rank}.{serial}"));
+        self.make(&format!("rank-{rank}.{serial}"))
+    }
+
+    /// One for all ranks.
+    pub(crate) fn create_common(&self) -> io::Result<RankCgroup> {
+        self.make("rank-all")
+    }
+
+    fn make(&self, name: &str) -> io::Result<RankCgroup> {
+        let path = self.path.join(name);
         fs::create_dir(&path)?;
         Ok(RankCgroup { kind: self.kind, path })
     }

@@ -4,9 +4,9 @@
 //! v2 allows limits only below a group without processes of its own. If the master is alone in its group, it moves
 //! to a leaf `bdrun-<pid>.master` beside the ranks' group and back at the end; otherwise the error says what to do.
 //!
-//! A group is removed at the end of the job; after a SIGKILL of the master by the janitor; and should that have been
+//! A group is removed at the end of the job; after a SIGKILL of the master by its keepers; and should those have been
 //! killed too, by the next job: the master holds a file lock on the directory as long as it lives, and a start
-//! removes empty groups of this name that nobody has locked and whose process is gone.
+//! removes groups of this name that nobody has locked and whose process is gone, with what lives in them.
 
 use super::CgroupError;
 use super::sys;
@@ -80,7 +80,7 @@ impl MemoryCgroup {
         let _ = fs::remove_dir(&group.path);
         fs::create_dir(&group.path)
             .map_err(|source| CgroupError::Create { path: group.path.clone(), source })?;
-        group._lock = File::open(&group.path).ok().filter(|file| file.try_lock().is_ok());
+        group._lock = lock(&group.path);
         let text = limit.to_string();
         match version {
             Version::V1 => {
@@ -143,7 +143,7 @@ impl MemoryCgroup {
         }
     }
 
-    /// For the janitor: what to remove, in this order.
+    /// For the keepers: what to remove, in this order.
     pub(super) fn directories(&self) -> Vec<CString> {
         let paths = [Some(&self.path), self.leaf.as_ref()];
         paths
@@ -273,23 +273,63 @@ fn write_if_there(path: &Path, value: &str) -> Result<(), CgroupError> {
     if path.exists() { write(path, value) } else { Ok(()) }
 }
 
-/// Removes groups of masters that are gone, below the group `own`.
+/// The lock of a group that was just made. Whoever looks whether it is stale holds it for a moment only.
+pub(crate) fn lock(group: &Path) -> Option<File> {
+    let file = File::open(group).ok()?;
+    while let Err(error) = file.lock() {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+    Some(file)
+}
+
+/// How long a start waits for the end of what it finds in a stale group. The next one goes on.
+const STALE: Duration = Duration::from_millis(200);
+
+/// Removes groups of masters that are gone, below the group `own`, with what has outlived master and keepers.
 pub(crate) fn remove_stale(own: &Path) {
     for entry in fs::read_dir(own).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(rest) = name.to_str().and_then(|name| name.strip_prefix("bdrun-")) else { continue };
         // `.master`, or the number of a job of this process.
         let Some(Ok(pid)) = rest.split('.').next().map(str::parse::<u32>) else { continue };
-        let gone = !Path::new(&format!("/proc/{pid}")).exists();
-        let unlocked = File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
-        if gone && unlocked {
-            // Each fails, as it should, if a process is left in it.
-            for rank in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                let _ = fs::remove_dir(rank.path());
+        if Path::new(&format!("/proc/{pid}")).exists() {
+            continue;
+        }
+        let Ok(file) = File::open(entry.path()) else { continue };
+        // Else its master lives, in a PID namespace that we do not see. Held until the group is gone.
+        if file.try_lock().is_ok() {
+            let deadline = Instant::now() + STALE;
+            while !cleared(&entry.path()) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
             }
-            let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+/// Kills what lives in a group and in those below it, and removes them. Whether that is done.
+fn cleared(group: &Path) -> bool {
+    let removed = |group: &Path| match fs::remove_dir(group) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    if removed(group) {
+        return true;
+    }
+    if fs::write(group.join("cgroup.kill"), "1").is_err() {
+        others_in(group).into_iter().for_each(|pid| {
+            sys::kill(pid, libc::SIGKILL);
+        });
+        // A frozen process of version 1 dies when it thaws.
+        let _ = write_if_there(&group.join("freezer.state"), "THAWED");
+    }
+    for below in fs::read_dir(group).into_iter().flatten().flatten() {
+        if below.file_type().is_ok_and(|kind| kind.is_dir()) {
+            cleared(&below.path());
+        }
+    }
+    removed(group)
 }
 
 /// A tree of cgroups.

@@ -55,7 +55,7 @@ impl Step {
             Self::Group => "make a process group (setpgid)",
             Self::Tie => "tie it to the life of the master (prctl PR_SET_PDEATHSIG)",
             Self::Cgroup => "move it into the job's memory cgroup",
-            Self::RankCgroup => "move it into a cgroup of its own",
+            Self::RankCgroup => "move it into its cgroup",
             Self::Limits => "set its limit of open files (setrlimit)",
             Self::Descriptors => "hand it its descriptors (dup2)",
             Self::Directory => "enter its directory (chdir)",
@@ -83,8 +83,7 @@ impl Report {
     }
 }
 
-/// The line of the environment in which a child writes its own number, in its own PID namespace, so that what it executes
-/// can tell itself from its children. As long as any number.
+/// The line of the environment in which a child writes its own number, so that what it executes can tell itself from its children. As long as any number.
 const PROCESS: &[u8] = b"BDRUN_PROCESS=0000000000\0";
 const DIGITS: usize = 10;
 
@@ -102,9 +101,9 @@ pub(super) struct Plan {
     pub(super) descriptors: Vec<(RawFd, RawFd)>,
     /// An open `cgroup.procs` to write `0` into, or -1: of the job's memory group.
     pub(super) cgroup: RawFd,
-    /// The same of the rank's own group.
+    /// The same of the rank's own group, or of the one it has in common with the others.
     pub(super) rank_cgroup: RawFd,
-    /// The master's pid as the child must see it with `getppid`, or 0 where that says nothing (PID namespace).
+    /// The master's pid, as the child must see it with `getppid`.
     pub(super) master: libc::pid_t,
     /// The limit of open files to give back.
     pub(super) nofile: libc::rlimit,
@@ -209,7 +208,7 @@ fn prepare(plan: &Plan) -> (Step, i32) {
             return (Step::Tie, errno());
         }
         // The master may have died before the line above; then nobody would send the signal any more.
-        if plan.master != 0 && libc::getppid() != plan.master {
+        if libc::getppid() != plan.master {
             libc::_exit(127);
         }
         for (procs, step) in [(plan.cgroup, Step::Cgroup), (plan.rank_cgroup, Step::RankCgroup)] {

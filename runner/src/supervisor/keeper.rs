@@ -1,103 +1,188 @@
-//! Two helper processes whose only task is to outlive or to end with the master.
+//! The *keepers*: two processes that end what a SIGKILL of the master leaves.
 //!
-//! The *keeper* is process 1 of the job's PID namespace. When it ends, the kernel kills every process of the
-//! namespace: ranks, their children, and children that made a session of their own. It ends with the master by two
-//! independent ways: the parent-death signal, and a pipe whose only write end the master holds, so that no moment
-//! between `fork` and `prctl` is unguarded. Orphans of the namespace become its children; it ignores SIGCHLD, so
-//! the kernel reaps them.
+//! Each sleeps on a pipe whose only write end the master holds, so the master's end wakes it, whatever that was. Then it kills
+//! what is left of the ranks' process groups and in their cgroups, which hold also what has left its process group (a
+//! frozen process is thawed when its death is certain); or, where there are no cgroups, what has the job's mark (`pen.rs`).
+//! It goes on until the cgroups are empty, removes them, and ends; it gives up after ten seconds.
 //!
-//! The *janitor* exists where there is no namespace, or where there are cgroups: after a SIGKILL of the master it kills what is
-//! left of the ranks' process groups and in their cgroups (which hold also what has left its process group; a frozen
-//! process is thawed when its death is certain), waits until the job's cgroups are empty, removes them and ends. It
-//! gives up after ten seconds.
+//! They are two, and either suffices. One that is killed is replaced by the master. They have sessions of their own, no
+//! signal but SIGKILL reaches them, and their name is not that of `bdrun`, so that who kills all by that name does not kill
+//! them. Only if the master and both keepers are killed in the same moment, nobody ends what is left: ranks die by their
+//! parent-death signal, what they have started lives until another `bdrun` starts in the same place (`remove_stale`).
 //!
-//! Both are plain forks of the multi-threaded master and so only make system calls. They share the master's pages,
-//! hold no descriptor but the pipe, and sleep all their life.
+//! They are plain forks of the multi-threaded master and so only make system calls (`sweep.rs`). They share the master's
+//! pages, hold no descriptor but the pipe, and stay outside of the ranks' cgroups.
 
-use super::SuperviseError;
+use super::pen::Mark;
 use super::roster::Roster;
-use super::sys;
-use std::ffi::{CStr, CString};
+use super::sweep::{self, Room};
+use super::{SuperviseError, sys};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A helper process, the pipe that keeps it alive, and a descriptor that becomes readable when it ends.
-pub(super) struct Helper {
-    pub(super) pid: libc::pid_t,
-    pub(super) pidfd: OwnedFd,
+/// How many there are.
+pub(super) const KEEPERS: usize = 2;
+/// Who kills more of them than this means it.
+const REPLACEMENTS: u32 = 16;
+
+/// A keeper, the pipe on which it sleeps, and a descriptor that becomes readable when it ends.
+struct Keeper {
+    pid: libc::pid_t,
+    pidfd: OwnedFd,
     _lifeline: OwnedFd,
 }
 
-impl Helper {
-    /// Kills it and waits for its end, at most `limit_ms`. Returns whether it ended (and was reaped).
-    pub(super) fn end(&self, limit_ms: i32) -> bool {
+impl Keeper {
+    /// Kills it and waits for its end, at most `limit_ms`.
+    fn end(&self, limit_ms: i32) {
         sys::pidfd_kill(&self.pidfd, libc::SIGKILL);
-        sys::wait_readable(&self.pidfd, limit_ms) && sys::reap(self.pid).is_some()
+        if sys::wait_readable(&self.pidfd, limit_ms) {
+            sys::reap(self.pid);
+        }
     }
 }
 
-/// Starts the keeper. To be called by the thread that has just unshared its PID namespace.
-pub(super) fn start_keeper() -> Result<Helper, SuperviseError> {
-    start("the keeper of the job's PID namespace", keeper)
+#[derive(Default)]
+struct Inner {
+    there: [Option<Keeper>; KEEPERS],
+    replaced: u32,
+    /// The job is over: nobody is replaced.
+    closed: bool,
 }
 
-/// A cgroup that the janitor removes.
-pub(super) struct Room {
-    path: CString,
-    /// The groups directly below it are of ranks: what lives in them is killed, and they are removed first.
-    ranks: bool,
+/// The keepers of a job.
+pub(super) struct Keepers {
+    /// What to remove, in this order: innermost first.
+    rooms: Vec<Room>,
+    inner: Mutex<Inner>,
 }
 
-impl Room {
-    /// One without groups of ours below it.
-    pub(super) fn bare(path: CString) -> Self {
-        Self { path, ranks: false }
+impl Keepers {
+    /// None yet.
+    pub(super) fn new(rooms: Vec<Room>) -> Self {
+        Self { rooms, inner: Mutex::default() }
     }
 
-    /// The one that holds the ranks' groups. An existing directory, so its path has no zero byte.
-    pub(super) fn of_ranks(path: &Path) -> Self {
-        Self { path: CString::new(path.as_os_str().as_bytes()).unwrap_or_default(), ranks: true }
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts them all; `watch` makes the end of each known to whoever replaces it.
+    pub(super) fn start(
+        &self,
+        roster: &Roster,
+        mark: Option<&Mark>,
+        watch: impl Fn(usize, &OwnedFd) -> nix::Result<()>,
+    ) -> Result<(), SuperviseError> {
+        let mut inner = self.lock();
+        for which in 0..KEEPERS {
+            self.put(&mut inner, which, roster, mark, &watch)?;
+        }
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        inner: &mut Inner,
+        which: usize,
+        roster: &Roster,
+        mark: Option<&Mark>,
+        watch: impl Fn(usize, &OwnedFd) -> nix::Result<()>,
+    ) -> Result<(), SuperviseError> {
+        let failed = |source: nix::Error| SuperviseError::Helper {
+            what: "a keeper of the job",
+            source: source.into(),
+        };
+        let keeper = fork(|| keep(&self.rooms, roster, mark)).map_err(failed)?;
+        let watched = watch(which, &keeper.pidfd);
+        if watched.is_err() {
+            keeper.end(1_000);
+        }
+        watched.map_err(failed)?;
+        inner.there[which] = Some(keeper);
+        Ok(())
+    }
+
+    /// For one that has ended: reaps it and starts another. False if that is not possible, or was done too often.
+    pub(super) fn replace(
+        &self,
+        which: usize,
+        roster: &Roster,
+        mark: Option<&Mark>,
+        watch: impl Fn(usize, &OwnedFd) -> nix::Result<()>,
+    ) -> bool {
+        let mut inner = self.lock();
+        if inner.closed {
+            return true;
+        }
+        if let Some(old) = inner.there[which].take() {
+            sys::reap(old.pid);
+        }
+        inner.replaced += 1;
+        inner.replaced <= REPLACEMENTS && self.put(&mut inner, which, roster, mark, watch).is_ok()
+    }
+
+    /// Their processes.
+    #[cfg(test)]
+    pub(super) fn pids(&self) -> [Option<libc::pid_t>; KEEPERS] {
+        self.lock().there.each_ref().map(|keeper| keeper.as_ref().map(|keeper| keeper.pid))
+    }
+
+    /// Nothing is left to be kept.
+    pub(super) fn end(&self, limit_ms: i32) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.there.iter_mut().filter_map(Option::take).for_each(|keeper| keeper.end(limit_ms));
+    }
+
+    /// Lets them go on with what is left, as if the master had ended.
+    pub(super) fn release(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        inner.there = Default::default();
     }
 }
 
-/// Starts the janitor for these cgroups (innermost first).
-pub(super) fn start_janitor(rooms: &[Room], roster: &Roster) -> Result<Helper, SuperviseError> {
-    start("the janitor of the job's cgroup", |pipe| janitor(pipe, rooms, roster))
+impl Drop for Keepers {
+    fn drop(&mut self) {
+        self.end(1_000);
+    }
 }
 
-fn start(what: &'static str, body: impl Fn(RawFd) -> u8) -> Result<Helper, SuperviseError> {
-    let failed = |source: nix::Error| SuperviseError::Helper { what, source: source.into() };
-    let (read, write) = sys::pipe().map_err(failed)?;
+fn fork(body: impl Fn() -> u8) -> nix::Result<Keeper> {
+    let (read, write) = sys::pipe()?;
     let pipe = read.as_raw_fd();
-    // SAFETY: the child makes only async-signal-safe calls (`keeper`, `janitor`) and ends with `_exit`.
+    // SAFETY: the child makes only async-signal-safe calls (`settle`, `keep`) and ends with `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             settle(pipe);
-            let code = body(0);
+            let code = body();
             // SAFETY: ends the child without running the master's exit handlers.
             unsafe { libc::_exit(i32::from(code)) }
         }
-        -1 => Err(failed(nix::Error::last())),
+        -1 => Err(nix::Error::last()),
         pid => {
             let pidfd = sys::pidfd_open(pid).inspect_err(|_| {
                 sys::kill(pid, libc::SIGKILL);
                 sys::reap_blocking(pid);
             });
-            Ok(Helper { pid, pidfd: pidfd.map_err(failed)?, _lifeline: write })
+            Ok(Keeper { pid, pidfd: pidfd?, _lifeline: write })
         }
     }
 }
 
-/// In the helper: a session of its own, out of reach of the terminal; nothing open but the pipe, as descriptor 0;
-/// no directory kept busy; default dispositions.
+/// In the keeper: a session of its own, out of reach of the terminal; deaf to signals; nothing open but the pipe, as
+/// descriptor 0; no directory kept busy.
 fn settle(pipe: RawFd) {
-    // SAFETY: async-signal-safe system calls only.
+    // SAFETY: async-signal-safe system calls only, on locals and constants.
     unsafe {
         libc::setsid();
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
         for signal in 1..=64 {
-            action.sa_sigaction = if signal == libc::SIGCHLD { libc::SIG_IGN } else { libc::SIG_DFL };
             libc::sigaction(signal, &action, std::ptr::null_mut());
         }
         libc::dup2(pipe, 0);
@@ -110,6 +195,7 @@ fn settle(pipe: RawFd) {
             }
         }
         libc::chdir(c"/".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, c"job-keeper".as_ptr(), 0, 0, 0);
     }
 }
 
@@ -127,33 +213,15 @@ fn sleep_until_closed(pipe: RawFd) {
     }
 }
 
-fn keeper(pipe: RawFd) -> u8 {
-    // SAFETY: system calls on constants.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
-        libc::prctl(libc::PR_SET_NAME, c"bdrun-keeper".as_ptr(), 0, 0, 0);
-    }
-    sleep_until_closed(pipe);
-    0
-}
-
-fn janitor(pipe: RawFd, rooms: &[Room], roster: &Roster) -> u8 {
-    // SAFETY: a system call on a constant.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"bdrun-janitor".as_ptr(), 0, 0, 0) };
-    sleep_until_closed(pipe);
+fn keep(rooms: &[Room], roster: &Roster, mark: Option<&Mark>) -> u8 {
+    sleep_until_closed(0);
     // The ranks themselves die by their parent-death signal.
     roster.kill_groups();
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     for _ in 0..2_000 {
-        let mut left = false;
+        let mut left = mark.is_some_and(|mark| sweep::kill_marked(mark.bytes()) > 0);
         for room in rooms {
-            if room.ranks {
-                empty(&room.path);
-            }
-            // SAFETY: removes an empty directory; the path is a valid C string of the copied address space.
-            let removed = unsafe { libc::rmdir(room.path.as_ptr()) } == 0;
-            // SAFETY: errno of this thread.
-            left |= !removed && unsafe { *libc::__errno_location() } != libc::ENOENT;
+            left |= !room.clear();
         }
         if !left {
             return 0;
@@ -162,95 +230,4 @@ fn janitor(pipe: RawFd, rooms: &[Room], roster: &Roster) -> u8 {
         unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
     }
     1
-}
-
-/// Kills whatever lives in the groups directly below this one, and removes those that are empty. By bare system calls
-/// on buffers of the stack, as everything here.
-fn empty(room: &CStr) {
-    // Aligned as the kernel's records are.
-    let mut buffer = [0_u64; 512];
-    // SAFETY: system calls on valid strings and on a buffer of which its own size is told.
-    unsafe {
-        let directory = libc::open(room.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
-        if directory < 0 {
-            return;
-        }
-        loop {
-            let start = buffer.as_mut_ptr().cast::<u8>();
-            let got = libc::syscall(libc::SYS_getdents64, directory, start, size_of_val(&buffer));
-            let Some(end) = usize::try_from(got).ok().filter(|&end| end > 0) else { break };
-            let mut at = 0;
-            while at < end {
-                // A record: number (8), offset (8), length (2), kind (1), name.
-                let record = start.add(at);
-                let length = usize::from(record.add(16).cast::<u16>().read_unaligned());
-                let name = record.add(19).cast::<libc::c_char>();
-                if record.add(18).read() == libc::DT_DIR && name.cast::<u8>().read() != b'.' {
-                    empty_group(directory, name);
-                }
-                at += length.max(1);
-            }
-        }
-        libc::close(directory);
-    }
-}
-
-/// # Safety
-/// `directory` must be open and `name` a valid C string.
-unsafe fn empty_group(directory: RawFd, name: *const libc::c_char) {
-    // SAFETY: as above; the constants are valid strings.
-    unsafe {
-        let group = libc::openat(directory, name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
-        if group >= 0 {
-            if !put(group, c"cgroup.kill", c"1") {
-                kill_listed(group);
-                // Only now: nothing of it runs again.
-                put(group, c"freezer.state", c"THAWED");
-                put(group, c"cgroup.freeze", c"0");
-            }
-            libc::close(group);
-        }
-        libc::unlinkat(directory, name, libc::AT_REMOVEDIR);
-    }
-}
-
-/// Writes a word into a file of a group, if there is such a file.
-fn put(group: RawFd, file: &CStr, word: &CStr) -> bool {
-    // SAFETY: system calls on valid strings.
-    unsafe {
-        let file = libc::openat(group, file.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if file < 0 {
-            return false;
-        }
-        let length = word.count_bytes();
-        let written = libc::write(file, word.as_ptr().cast(), length);
-        libc::close(file);
-        usize::try_from(written) == Ok(length)
-    }
-}
-
-/// Kills the first few hundred processes of a group; the next turn kills the next.
-fn kill_listed(group: RawFd) {
-    let mut text = [0_u8; 4096];
-    // SAFETY: system calls on a valid string and on a buffer of which its own size is told; the numbers are positive.
-    unsafe {
-        let list = libc::openat(group, c"cgroup.procs".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if list < 0 {
-            return;
-        }
-        let got = libc::read(list, text.as_mut_ptr().cast(), text.len());
-        libc::close(list);
-        let mut pid: libc::pid_t = 0;
-        // A number that is cut off at the end has no line end and is not used.
-        for &byte in text.iter().take(usize::try_from(got).unwrap_or(0)) {
-            if byte.is_ascii_digit() {
-                pid = pid.saturating_mul(10).saturating_add(libc::pid_t::from(byte - b'0'));
-            } else {
-                if pid > 1 {
-                    libc::kill(pid, libc::SIGKILL);
-                }
-                pid = 0;
-            }
-        }
-    }
 }

@@ -6,8 +6,7 @@
 //!
 //! # Threads
 //! - *spawner* (`spawner.rs`): makes all ranks. It lives as long as the job, because the parent-death signal fires
-//!   when the thread that made a process ends. It alone unshares the PID namespace, so the others may go on making
-//!   threads.
+//!   when the thread that made a process ends.
 //! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process group,
 //!   reaps it, and reports it once its last output has been forwarded.
 //! - *output* and *errors* (`output.rs`): read all pipes of a stream, write whole lines (`sink.rs`), with `--keep-order` what one
@@ -16,22 +15,24 @@
 //! - *signals* (`signals.rs`): turns SIGINT, SIGTERM … into happenings.
 //!
 //! # Nothing is left behind
+//! Ranks are plain children of the master, in no PID namespace: a rank's `getpid()`, `$$` and `/proc` are those of the
+//! machine, and no two ranks, of one job or of several, have the same one at the same time. What holds the job together instead
+//! ([`Supervisor::isolation`] tells which is in force):
+//!
 //! | what dies | what guards |
 //! |---|---|
-//! | the master, root or `CAP_SYS_ADMIN` | the *keeper*, process 1 of the job's PID namespace, dies with it, and the kernel kills everything in the namespace, daemons included |
-//! | the master, otherwise | each rank has `PR_SET_PDEATHSIG` and checks `getppid` after setting it, and the janitor kills its process group. A grandchild that has left the group survives a SIGKILL of the master where there is no cgroup per rank; this is the limit of the fallback. [`Supervisor::isolation`] tells which one is in force |
-//! | a rank | what is left of its process group is killed at its end; what left the group, at the end of the job (namespace or cgroup) |
-//! | the master, without a namespace or with cgroups | the *janitor* kills what is left in the ranks' process groups, and in their cgroups, frozen or not, and removes the cgroups; should that be killed too, the next start removes it |
+//! | the master | each rank has `PR_SET_PDEATHSIG` and checks `getppid` after setting it. The *keepers*, two processes of which either suffices (`keeper.rs`), kill what is left of the ranks' process groups, and everything in the job's cgroups, frozen or not, daemons included, and remove the cgroups; without a cgroup, everything that has the job's mark in its environment (`pen.rs`) |
+//! | a keeper | the master replaces it |
+//! | a rank | what is left of its process group is killed at its end, and what is left in its cgroup, if it has its own; what else left the group, at the end of the job (cgroup or mark) |
+//! | the master and both keepers at once | ranks die; what they have started lives on, until another `bdrun` finds its cgroup with nobody to keep it, kills what is in it and removes it |
+//!
+//! What escapes: what a process with the right to do so moves into a cgroup outside of the job's; and without cgroups (not
+//! root, and no group of one's own in version 2), what has left its process group and cleared its environment.
 //!
 //! # Terminal
 //! Each rank leads a process group of its own, so ^C reaches only the master. A background group that reads the
 //! terminal would be stopped, hence a rank that inherits stdin gets it only when it is no terminal, else
 //! `/dev/null`.
-//!
-//! # Process ids
-//! Inside the namespace a rank's own `getpid()` differs from the pid in [`Happening::Spawned`], which is the one
-//! the master (and `ptrace`, `/proc`) must use. Ranks see each other's inner ids. `/proc` stays that of the
-//! machine: `/proc/self` is right, `/proc/<getpid()>` is not.
 
 mod cgroup;
 mod child;
@@ -41,25 +42,29 @@ mod escalate;
 mod keeper;
 mod order;
 mod output;
+mod pen;
 mod reaper;
 mod roster;
 mod signals;
 mod sink;
 mod spawner;
 mod spool;
+mod sweep;
 mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use cgroup::{CgroupUsage, MemoryCgroup};
-pub(crate) use cgroup::{Hierarchy, hierarchies, locate, remove_stale};
+pub(crate) use cgroup::{Hierarchy, hierarchies, locate, lock, remove_stale};
 pub use ending::{Ending, OomKill, Usage, signal_name};
 pub use error::{CgroupError, SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
 
 use crate::measure::{Group, Permits, RankGroups};
 use crossbeam_channel::{Receiver, Sender};
+use keeper::Keepers;
+use pen::Pen;
 use roster::Roster;
 use std::ffi::OsString;
 use std::io;
@@ -68,6 +73,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sweep::Room;
 use table::Table;
 
 /// Where a rank's standard input comes from.
@@ -190,7 +196,7 @@ pub enum Happening {
     /// What ranks have written too early ([`Config::keep_order`]) cannot be held back: from now on it is discarded. Or a long
     /// line cannot wait for its end: another's may come in between.
     HoldFailed(io::Error),
-    /// Somebody killed the keeper of the PID namespace: all ranks die with it, no further one can be started.
+    /// Somebody goes on killing the keepers: what is left if the master is killed now may live on.
     KeeperLost,
 }
 
@@ -213,8 +219,8 @@ pub struct Config {
     /// An empty file that nobody else uses, for output that has to wait: for its turn, or for the end of its line. Without,
     /// long lines are broken where another rank prints.
     pub spool: Option<std::fs::File>,
-    /// Keep the ranks in a PID namespace where that is permitted.
-    pub use_pid_namespace: bool,
+    /// Keep the ranks in one cgroup where that is permitted, unless each has its own. Else by a mark in their environment.
+    pub common_group: bool,
     /// Make a memory cgroup with this limit in bytes for the ranks (`--enforce`).
     pub cgroup_limit: Option<u64>,
     /// Make a cgroup for each rank where that is permitted, so that all its processes are known. At the end of a rank
@@ -231,11 +237,11 @@ pub struct Config {
 /// What holds the processes of a job together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// A PID namespace: nothing in it survives the master, whatever it did to get away.
-    PidNamespace,
-    /// Parent-death signals and process groups: ranks never survive the master, their children may if they are
-    /// not ended by the rank's end.
-    ProcessGroups,
+    /// Cgroups: nothing of it survives the master, whatever it did to get away.
+    Cgroup,
+    /// A mark in the environment: what a rank has started with another environment, or as another user, and what has left
+    /// its process group then, survives.
+    Mark,
 }
 
 /// What was found at the end of the job.
@@ -247,7 +253,7 @@ pub struct Farewell {
     pub output_complete: bool,
     /// The memory cgroup's figures, if there was one.
     pub cgroup: Option<CgroupUsage>,
-    /// The directory of a cgroup that could not be removed in time (the janitor goes on trying).
+    /// The directory of a cgroup that could not be removed in time (the keepers go on trying).
     pub cgroup_left: Option<PathBuf>,
 }
 
@@ -262,8 +268,11 @@ struct Shared {
     table: Table,
     /// Before the memory cgroup, below which they may lie: they must be removed first.
     groups: Result<RankGroups, String>,
+    /// Before the memory cgroup, as above.
+    pen: Pen,
     cgroup: Option<MemoryCgroup>,
     roster: Roster,
+    keepers: Keepers,
     nofile: libc::rlimit,
 }
 
@@ -272,7 +281,6 @@ struct Threads {
     reaper: reaper::Handle,
     output: output::Handle,
     signals: Option<signals::Handle>,
-    janitor: Option<keeper::Helper>,
     /// Ranks that could not be reaped, once all has been ended.
     stuck: Option<Vec<(u32, i32)>>,
     /// Somebody else has waited for the output.
@@ -283,7 +291,6 @@ struct Threads {
 pub struct Supervisor {
     shared: Arc<Shared>,
     threads: Option<Threads>,
-    isolation: Isolation,
 }
 
 impl Supervisor {
@@ -314,12 +321,14 @@ impl Supervisor {
         } else {
             Err("not asked for".to_owned())
         };
-        let rooms = groups.iter().map(|groups| keeper::Room::of_ranks(groups.path()));
-        let rooms: Vec<_> =
-            rooms.chain(cgroup.iter().flat_map(MemoryCgroup::directories).map(keeper::Room::bare)).collect();
+        let pen = Pen::new(&groups, config.common_group, cgroup.as_ref());
+        let of_ranks = groups.iter().map(RankGroups::path).chain(pen.path()).map(Room::of_ranks);
+        let rooms =
+            of_ranks.chain(cgroup.iter().flat_map(MemoryCgroup::directories).map(Room::bare)).collect();
         let roster = Roster::new().map_err(setup("list of process groups"))?;
         let (table, nofile) = (Table::default(), sys::raise_open_files());
-        let shared = Arc::new(Shared { report, table, groups, cgroup, roster, nofile });
+        let keepers = Keepers::new(rooms);
+        let shared = Arc::new(Shared { report, table, groups, pen, cgroup, roster, keepers, nofile });
         let style = output::Style {
             tag: config.tag_output,
             pass_through: config.pass_through && !config.tag_output,
@@ -329,26 +338,29 @@ impl Supervisor {
         };
         let output = output::start(&style, config.outputs, &shared.report)?;
         let reaper = reaper::start(Arc::clone(&shared), &output)?;
-        let started = spawner::start(Arc::clone(&shared), config.use_pid_namespace, &output, &reaper);
+        let started = spawner::start(Arc::clone(&shared), &output, &reaper);
         let signals = config.catch_signals.then(|| signals::start(Arc::clone(&shared.report))).transpose();
-        let namespace = matches!(started, Ok((_, Isolation::PidNamespace)));
-        let is_needed = !namespace || !rooms.is_empty();
-        let janitor = is_needed.then(|| keeper::start_janitor(&rooms, &shared.roster)).transpose();
-        let ((spawner, isolation), signals, janitor) = match (started, signals, janitor) {
-            (Ok(started), Ok(signals), Ok(janitor)) => (started, signals, janitor),
+        let watch = reaper.watch();
+        let kept =
+            shared.keepers.start(&shared.roster, shared.pen.mark(), |which, fd| watch.keeper(which, fd));
+        let (spawner, signals) = match (started, signals, kept) {
+            (Ok(spawner), Ok(signals), Ok(())) => (spawner, signals),
             (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
                 reaper.stop();
                 output.finish(Duration::from_secs(1));
                 return Err(error);
             }
         };
-        let threads = Threads { spawner, reaper, output, signals, janitor, stuck: None, awaited: false };
-        Ok(Self { shared, threads: Some(threads), isolation })
+        let threads = Threads { spawner, reaper, output, signals, stuck: None, awaited: false };
+        Ok(Self { shared, threads: Some(threads) })
     }
 
     /// What holds the processes together.
     pub fn isolation(&self) -> Isolation {
-        self.isolation
+        match self.shared.pen {
+            Pen::Each | Pen::Common(_) => Isolation::Cgroup,
+            Pen::Mark(_) => Isolation::Mark,
+        }
     }
 
     /// The ranks' memory cgroup, under `--enforce`.
@@ -392,17 +404,16 @@ impl Supervisor {
         self.shared.table.signal(rank, signal);
     }
 
-    /// Kills everything of the job at once: ranks, their groups, the namespace, the cgroup. Ranks not yet started
+    /// Kills everything of the job at once: ranks, their groups, and what else of it there is. Ranks not yet started
     /// are cancelled. This is final: nothing can be started any more.
     pub fn kill_all(&self) {
         self.shared.table.kill_all();
-        if let Some(threads) = &self.threads {
-            threads.spawner.kill_namespace();
-        }
-        self.kill_cgroups();
+        self.kill_rest();
     }
 
-    fn kill_cgroups(&self) {
+    /// What the table does not know.
+    fn kill_rest(&self) {
+        self.shared.pen.kill_all();
         if let Ok(groups) = &self.shared.groups {
             groups.kill_all();
         }
@@ -427,11 +438,10 @@ impl Supervisor {
         let left =
             |least: u64| deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(least));
         self.shared.table.kill_all();
-        threads.spawner.kill_namespace();
-        self.kill_cgroups();
+        self.kill_rest();
         let spawner_ended = threads.spawner.stop(left(100));
         threads.stuck = Some(self.shared.table.wait_empty(left(100)));
-        threads.spawner.end_keeper(left(100).min(Duration::from_secs(10)), spawner_ended);
+        threads.spawner.release(spawner_ended);
         self.threads = Some(threads);
     }
 
@@ -468,12 +478,13 @@ impl Supervisor {
         }
         let usage = self.shared.cgroup.as_ref().map(MemoryCgroup::usage);
         let groups_left = self.shared.groups.as_ref().ok().and_then(|groups| groups.remove(left(200)).err());
+        let common_left = self.shared.pen.remove(left(200)).err();
         let memory_left = self.shared.cgroup.as_ref().and_then(|group| group.remove(left(200)).err());
-        let cgroup_left = groups_left.or(memory_left);
-        if let Some(janitor) = &threads.janitor
-            && cgroup_left.is_none()
-        {
-            janitor.end(1_000);
+        let cgroup_left = groups_left.or(common_left).or(memory_left);
+        if cgroup_left.is_none() {
+            self.shared.keepers.end(1_000);
+        } else {
+            self.shared.keepers.release();
         }
         Farewell { stuck, output_complete, cgroup: usage, cgroup_left }
     }

@@ -4,7 +4,7 @@
 //! stands before the notice of the end; but not later than [`OUTPUT_GRACE`], in case the master's own stdout blocks.
 
 use super::ending::{Ending, OomKill};
-use super::keeper::Helper;
+use super::keeper::KEEPERS;
 use super::sys::{BELL, Poller};
 use super::{Happening, Shared, SuperviseError, output, setup, thread};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 /// How long the report of an end waits for the rank's output.
 const OUTPUT_GRACE: Duration = Duration::from_millis(250);
-/// The key of the keeper's pidfd.
+/// The key of the first keeper's pidfd; those of the others come before it.
 const KEEPER: u64 = u64::MAX - 1;
+const LAST_KEEPER: u64 = KEEPER - (KEEPERS as u64 - 1);
 
 /// To wake the reaper and to give it work.
 pub(super) struct Handle {
@@ -51,9 +52,9 @@ impl Watch {
         self.poller.add(pidfd, serial)
     }
 
-    /// Watches the keeper.
-    pub(super) fn keeper(&self, keeper: &Helper) -> nix::Result<()> {
-        self.poller.add_once(&keeper.pidfd, KEEPER)
+    /// Watches a keeper.
+    pub(super) fn keeper(&self, which: usize, pidfd: impl AsFd) -> nix::Result<()> {
+        self.poller.add_once(pidfd, KEEPER - which as u64)
     }
 }
 
@@ -129,7 +130,7 @@ impl Reaper {
         for key in ready {
             match key {
                 BELL => {}
-                KEEPER => self.keeper_ended(),
+                LAST_KEEPER..=KEEPER => self.keeper_ended((KEEPER - key) as usize),
                 serial => self.ended(serial),
             }
         }
@@ -164,9 +165,12 @@ impl Reaper {
         self.shared.table.reported();
     }
 
-    /// Reported only if it was not us who ended it.
-    fn keeper_ended(&self) {
-        if !self.shared.table.ending() {
+    /// It is replaced, also while ranks are being ended: the master may be killed then too.
+    fn keeper_ended(&self, which: usize) {
+        let watch = Watch { poller: Arc::clone(&self.poller) };
+        let Shared { keepers, roster, pen, .. } = &*self.shared;
+        let replaced = keepers.replace(which, roster, pen.mark(), |which, pidfd| watch.keeper(which, pidfd));
+        if !replaced && !self.shared.table.ending() {
             (self.shared.report)(Happening::KeeperLost);
         }
     }

@@ -11,13 +11,12 @@
 
 use super::cgroup::Entry;
 use super::child::{self, Plan, Start, Step};
-use super::keeper::{self, Helper};
+use super::pen::Mark;
 use super::table::Process;
-use super::{Happening, Isolation, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
+use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
 use crate::measure::{Group, RankCgroup};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::ffi::{CString, OsStr, OsString, c_void};
 use std::fs::File;
@@ -43,19 +42,11 @@ pub(super) struct Handle {
     stopped: Receiver<()>,
     release: Sender<()>,
     thread: Option<JoinHandle<()>>,
-    keeper: Option<Arc<Helper>>,
 }
 
 impl Handle {
     pub(super) fn spawn(&self, spec: SpawnSpec, generation: u64) {
         let _ = self.commands.send(Command::Spawn(Box::new(spec), generation));
-    }
-
-    /// Kills all processes of the namespace, if there is one.
-    pub(super) fn kill_namespace(&self) {
-        if let Some(keeper) = &self.keeper {
-            sys::pidfd_kill(&keeper.pidfd, libc::SIGKILL);
-        }
     }
 
     /// After this no process is made any more. False if that took longer than `patience`.
@@ -64,15 +55,11 @@ impl Handle {
         self.stopped.recv_timeout(patience).is_ok()
     }
 
-    /// Reaps the keeper, which ends when the namespace is empty, and lets the thread end. To be called when all
-    /// ranks are reaped; `stopped` is what [`stop`](Self::stop) returned.
-    pub(super) fn end_keeper(&mut self, patience: Duration, stopped: bool) {
-        let limit = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let ended = self.keeper.as_ref().is_none_or(|keeper| keeper.end(limit));
+    /// Lets the thread end. To be called when all ranks are reaped; `stopped` is what [`stop`](Self::stop) returned.
+    pub(super) fn release(&mut self, stopped: bool) {
         let _ = self.release.send(());
         // A thread that hangs in an `exec` is left alone.
         if let Some(thread) = self.thread.take()
-            && ended
             && stopped
         {
             let _ = thread.join();
@@ -150,7 +137,6 @@ struct Spawner {
     stack: Stack,
     report: SharedReport,
     null: File,
-    namespace: bool,
     entry: Entry,
     next: u64,
 }
@@ -158,21 +144,20 @@ struct Spawner {
 /// Starts the thread; returns when it is ready to make processes.
 pub(super) fn start(
     shared: Arc<Shared>,
-    namespace: bool,
     output: &output::Handle,
     reaper: &reaper::Handle,
-) -> Result<(Handle, Isolation), SuperviseError> {
+) -> Result<Handle, SuperviseError> {
     let (commands, receiver) = unbounded();
     let (ready_sender, ready) = bounded(1);
     let (stopped_sender, stopped) = bounded(1);
     let (release, released) = bounded(1);
     let (feed, watch) = (output.feed(), reaper.watch());
-    let thread = thread("bdrun-spawner", move || match Spawner::prepare(shared, namespace, feed, watch) {
+    let thread = thread("bdrun-spawner", move || match Spawner::prepare(shared, feed, watch) {
         Err(error) => {
             let _ = ready_sender.send(Err(error));
         }
-        Ok((mut spawner, keeper)) => {
-            let _ = ready_sender.send(Ok(keeper));
+        Ok(mut spawner) => {
+            let _ = ready_sender.send(Ok(()));
             for command in receiver {
                 match command {
                     Command::Spawn(spec, generation) => spawner.spawn(*spec, generation),
@@ -184,41 +169,29 @@ pub(super) fn start(
             let _ = released.recv();
         }
     })?;
-    let keeper = match ready.recv() {
+    match ready.recv() {
         Ok(prepared) => prepared?,
         Err(_) => {
             let source = io::Error::other("it ended at once");
             return Err(SuperviseError::Thread { name: "bdrun-spawner", source });
         }
-    };
-    let isolation = if keeper.is_some() { Isolation::PidNamespace } else { Isolation::ProcessGroups };
-    Ok((Handle { commands, stopped, release, thread: Some(thread), keeper }, isolation))
+    }
+    Ok(Handle { commands, stopped, release, thread: Some(thread) })
 }
 
 impl Spawner {
     fn prepare(
         shared: Arc<Shared>,
-        namespace: bool,
         output: output::Feed,
         watch: reaper::Watch,
-    ) -> Result<(Self, Option<Arc<Helper>>), SuperviseError> {
+    ) -> Result<Self, SuperviseError> {
         let setup = super::setup;
         let stack = Stack::new().map_err(setup("stack of a child"))?;
         let report = SharedReport::new().map_err(setup("page shared with a child"))?;
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.map_err(|source| SuperviseError::Setup { what: "/dev/null", source })?;
-        // EPERM without privilege: then the other ties have to do.
-        let namespace = namespace && unshare(CloneFlags::CLONE_NEWPID).is_ok();
-        let keeper = if namespace {
-            let keeper = Arc::new(keeper::start_keeper()?);
-            watch.keeper(&keeper).map_err(setup("watch of the keeper"))?;
-            Some(keeper)
-        } else {
-            None
-        };
-        // Last, so that the keeper stays outside.
         let entry = shared.cgroup.as_ref().map_or(Ok(Entry::None), |group| group.entry())?;
-        Ok((Self { shared, output, watch, stack, report, null, namespace, entry, next: 0 }, keeper))
+        Ok(Self { shared, output, watch, stack, report, null, entry, next: 0 })
     }
 
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
@@ -240,7 +213,8 @@ impl Spawner {
         let stderr = Target::open(spec.stderr.as_deref(), "standard error", same.then_some(&stdout))?;
         let program = text(spec.program.as_os_str())?;
         let args = spec.args.iter().map(|arg| text(arg)).collect::<Result<_, _>>()?;
-        let mut plan = Plan::new(program, args, environment(&spec.env)?);
+        let mark = self.shared.pen.mark().map(Mark::variable);
+        let mut plan = Plan::new(program, args, environment(&spec.env, mark)?);
         plan.directory = spec.directory.as_ref().map(|path| text(path.as_os_str())).transpose()?;
         let stdin = io::stdin();
         let file;
@@ -267,16 +241,15 @@ impl Spawner {
             plan.descriptors.push((number, target));
         }
         plan.nofile = self.shared.nofile;
-        if !self.namespace {
-            plan.master = nix::unistd::getpid().as_raw();
-        }
+        plan.master = nix::unistd::getpid().as_raw();
         let group = match &self.shared.groups {
             Ok(groups) => Some(groups.create_rank(rank).map_err(|source| SpawnError::Group { source })?),
             Err(_) => None,
         };
         let entrance = group.as_ref().map(RankCgroup::entrance).transpose();
         let entrance = entrance.map_err(|source| SpawnError::Group { source })?;
-        plan.rank_cgroup = entrance.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let entered = entrance.as_ref().or_else(|| self.shared.pen.entrance());
+        plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
         let spawned = self.clone(&mut plan);
         drop(entrance);
         let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
@@ -420,16 +393,27 @@ fn text(text: &OsStr) -> Result<CString, SpawnError> {
     CString::new(text.as_bytes()).map_err(|_| SpawnError::ZeroByte { text: text.to_owned() })
 }
 
-/// The inherited environment with `set` on top.
-fn environment(set: &[(OsString, OsString)]) -> Result<Vec<CString>, SpawnError> {
-    // The child adds its own number; that of a `bdrun` around this one is not for it.
-    let is_set = |name: &OsString| name == "BDRUN_PROCESS" || set.iter().any(|(other, _)| other == name);
+/// The inherited environment with `set` on top, and the job's mark.
+fn environment(
+    set: &[(OsString, OsString)],
+    mark: Option<(OsString, OsString)>,
+) -> Result<Vec<CString>, SpawnError> {
+    // The child adds its own number; that of a `bdrun` around this one is not for it. The mark has the outer one's in it.
+    let is_marked = |name: &OsString| mark.as_ref().is_some_and(|(variable, _)| name == variable);
+    let is_set = |name: &OsString| {
+        name == "BDRUN_PROCESS" || is_marked(name) || set.iter().any(|(other, _)| other == name)
+    };
     let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
     // Of a name set twice the last counts.
     let last = |at: usize| set[at + 1..].iter().all(|(later, _)| *later != set[at].0);
-    let own = set.iter().enumerate().filter(|(at, _)| last(*at)).map(|(_, pair)| pair.clone());
+    let own = set
+        .iter()
+        .enumerate()
+        .filter(|(at, (name, _))| last(*at) && !is_marked(name))
+        .map(|(_, pair)| pair.clone());
     inherited
         .chain(own)
+        .chain(mark.clone())
         .map(|(mut line, value)| {
             line.push("=");
             line.push(value);

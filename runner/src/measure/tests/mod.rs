@@ -44,12 +44,7 @@ struct Rig {
 fn rig(rank_groups: bool) -> Rig {
     let (sender, events) = unbounded();
     let null = || std::fs::File::options().write(true).open("/dev/null").unwrap().into();
-    let config = Config {
-        rank_groups,
-        use_pid_namespace: is_root(),
-        outputs: Some((null(), null())),
-        ..Config::default()
-    };
+    let config = Config { rank_groups, outputs: Some((null(), null())), ..Config::default() };
     let supervisor = Supervisor::start(config, sender.clone()).unwrap();
     let sampler = Sampler::start(Duration::from_millis(5), sender).unwrap();
     static RIGS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);

@@ -3,15 +3,6 @@
 use super::*;
 use std::os::fd::AsRawFd;
 
-fn both(test: impl Fn(Config)) {
-    test(Config::default());
-    if is_root() {
-        test(namespaced());
-    } else {
-        bdrun_skipped::skipped("root", "the PID namespace, for lack of privilege");
-    }
-}
-
 #[test]
 fn endings_are_reported_as_they_were() {
     both(|config| {
@@ -96,7 +87,7 @@ fn helper_copies_stdin() {
         return;
     }
     let (sender, events) = unbounded::<Happening>();
-    let supervisor = Supervisor::start(namespaced(), sender).unwrap();
+    let supervisor = Supervisor::start(grouped(), sender).unwrap();
     let spec = |rank, stdin| SpawnSpec { stdin, ..shell(rank, "exec cat") };
     supervisor.spawn(spec(1, Stdin::Null));
     supervisor.spawn(spec(0, Stdin::Inherit));
@@ -172,17 +163,19 @@ fn output_comes_before_the_end_and_last_lines_are_ended() {
 #[test]
 fn kill_all_reaches_groups_and_daemons() {
     both(|config| {
-        let everything = config.use_pid_namespace;
+        let in_a_group = config.common_group;
         let rig = rig(config);
-        let mark = format!("SUP_MARK=kill{}{everything}", std::process::id());
-        let daemon = if everything { "setsid sleep 100 &" } else { "" };
+        let mark = format!("SUP_MARK=kill{}{in_a_group}", std::process::id());
         for rank in 0..4 {
-            let mut spec = shell(rank, &format!("sleep 100 & {daemon} echo up; sleep 100"));
+            let mut spec = shell(rank, "sleep 100 & setsid sleep 100 & echo up; sleep 100");
             spec.env.push(("SUP_MARK".into(), mark[9..].into()));
             rig.supervisor.spawn(spec);
         }
-        std::thread::sleep(Duration::from_millis(200));
-        assert!(marked(&mark).len() >= 8);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while marked(&mark).iter().filter(|(_, name)| name == "sleep").count() < 12 {
+            assert!(Instant::now() < deadline, "{:?}", marked(&mark));
+            std::thread::sleep(Duration::from_millis(5));
+        }
         rig.supervisor.kill_all();
         assert!(rig.ends(4).iter().all(|end| end.1 == Ending::Signal { signal: libc::SIGKILL, core: false }));
         let left = wait_unmarked(&mark, Duration::from_secs(2));
@@ -236,32 +229,39 @@ fn a_rank_number_can_be_used_again() {
     }
 }
 
+/// The first or second keeper, as long as there is one.
+fn keeper(rig: &Rig, which: usize) -> i32 {
+    rig.supervisor.shared.keepers.pids()[which].unwrap_or(0)
+}
+
 #[test]
-fn the_loss_of_the_keeper_is_noticed() {
-    if !is_root() {
-        bdrun_skipped::skipped("root", "the PID namespace, for lack of privilege");
-        return;
-    }
-    let rig = rig(namespaced());
-    if rig.supervisor.isolation() != Isolation::PidNamespace {
-        bdrun_skipped::skipped("namespace", "no PID namespace permitted");
-        return;
-    }
-    rig.shell(0, "setsid sleep 100 & sleep 100");
-    assert!(matches!(rig.next(), Happening::Spawned { .. }));
-    rig.supervisor.threads.as_ref().unwrap().spawner.kill_namespace();
-    let (mut lost, mut ended) = (false, false);
-    while !(lost && ended) {
-        match rig.next() {
-            Happening::KeeperLost => lost = true,
-            Happening::Exited { rank: 0, ending: Ending::Signal { signal: libc::SIGKILL, .. }, .. } => {
-                ended = true
+fn a_keeper_that_is_lost_is_replaced_for_a_while() {
+    both(|config| {
+        let rig = rig(config);
+        rig.shell(0, "exec sleep 100");
+        assert!(matches!(rig.next(), Happening::Spawned { .. }));
+        // It goes on for ever otherwise.
+        for loss in 0..1_000 {
+            let which = loss % 2;
+            let before = keeper(&rig, which);
+            sys::kill(before, libc::SIGKILL);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while keeper(&rig, which) == before {
+                assert!(Instant::now() < deadline, "loss {loss}");
+                std::thread::sleep(Duration::from_millis(1));
             }
-            other => panic!("{other:?}"),
+            if keeper(&rig, which) == 0 {
+                assert!(loss > 8, "{loss}");
+                assert!(matches!(rig.next(), Happening::KeeperLost));
+                // The other one is still there, and the rank does not notice.
+                assert!(keeper(&rig, 1 - which) != 0);
+                rig.shell(1, "exit 0");
+                assert_eq!(rig.ends(1)[0], (1, Ending::Code(0), OomKill::No));
+                return;
+            }
         }
-    }
-    rig.shell(1, "exit 0");
-    assert!(matches!(rig.next(), Happening::SpawnFailed { rank: 1, error: SpawnError::Fork { .. } }));
+        panic!("it is replaced for ever");
+    });
 }
 
 #[test]

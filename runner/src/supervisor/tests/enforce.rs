@@ -19,7 +19,7 @@ fn permitted() -> Option<std::sync::MutexGuard<'static, ()>> {
 #[test]
 fn a_rank_beyond_the_limit_is_killed_and_named() {
     let Some(_guard) = permitted() else { return };
-    let rig = rig(Config { cgroup_limit: Some(64 << 20), ..namespaced() });
+    let rig = rig(Config { cgroup_limit: Some(64 << 20), ..grouped() });
     let path = rig.supervisor.cgroup().unwrap().path().to_owned();
     rig.shell(1, "sleep 100");
     // Keeps its input until the end, which does not come.
@@ -43,7 +43,7 @@ fn a_rank_beyond_the_limit_is_killed_and_named() {
 #[test]
 fn the_masters_memory_is_not_charged_to_the_ranks() {
     let Some(_guard) = permitted() else { return };
-    let rig = rig(Config { cgroup_limit: Some(256 << 20), ..namespaced() });
+    let rig = rig(Config { cgroup_limit: Some(256 << 20), ..grouped() });
     let group = rig.supervisor.cgroup().unwrap();
     let before = group.usage().current;
     let block = std::hint::black_box(vec![1_u8; 64 << 20]);
@@ -88,7 +88,7 @@ fn a_child_can_be_born_in_a_v2_group() {
         bdrun_skipped::skipped("cgroup2", format!("{}: {error}", directory.display()));
         return;
     }
-    let rig = rig_in_v2(&directory, false);
+    let rig = rig_in_v2(&directory, Config::default());
     rig.shell(0, "grep ^0: /proc/self/cgroup");
     assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
     let start = Instant::now();
@@ -102,7 +102,7 @@ fn a_child_can_be_born_in_a_v2_group() {
     assert!(!directory.exists());
 }
 
-/// Under its limit, were there one: below it.
+/// Under its limit, were there one: below it. So does the group that ranks have in common.
 #[test]
 fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -115,17 +115,79 @@ fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
         bdrun_skipped::skipped("cgroup2", format!("{}: {error}", directory.display()));
         return;
     }
-    let rig = rig_in_v2(&directory, true);
-    rig.shell(5, "grep ^0: /proc/self/cgroup");
-    assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
-    let (out, _, farewell) = rig.finish();
-    let below = out.trim_end().split_once("/bdrun-test-v2-ranks/rank-5.");
-    assert!(below.is_some_and(|(_, serial)| serial.parse::<u64>().is_ok()), "{out}");
-    assert_eq!(farewell.cgroup_left, None);
-    assert!(!directory.exists());
+    for common_group in [false, true] {
+        let _ = std::fs::create_dir(&directory);
+        let config = Config { rank_groups: !common_group, common_group, ..Config::default() };
+        let rig = rig_in_v2(&directory, config);
+        rig.shell(5, "grep ^0: /proc/self/cgroup");
+        assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
+        let (out, _, farewell) = rig.finish();
+        let below = out.trim_end().split_once("/bdrun-test-v2-ranks/rank-");
+        let is_its_own = |serial: &str| serial.parse::<u64>().is_ok();
+        let right = |name: &str| match name.strip_prefix("5.") {
+            Some(serial) => !common_group && is_its_own(serial),
+            None => common_group && name == "all",
+        };
+        assert!(below.is_some_and(|(_, name)| right(name)), "{out}");
+        assert_eq!(farewell.cgroup_left, None);
+        assert!(!directory.exists());
+    }
 }
 
-fn rig_in_v2(directory: &std::path::Path, rank_groups: bool) -> Rig {
-    let config = Config { rank_groups, ..namespaced() };
+/// What has outlived a master and its keepers ends when the next job starts, groups within the group included.
+#[test]
+fn what_lives_in_a_stale_group_is_killed() {
+    if !has_group(&rig(grouped()).supervisor) {
+        return;
+    }
+    // Found as a rank sees it: in the hierarchy in which groups are made here.
+    let rig = rig(grouped());
+    rig.shell(0, "echo $$; exec sleep 100");
+    let Happening::Spawned { pid, .. } = rig.next() else { panic!("no rank") };
+    let path = rig.supervisor.shared.pen.path().expect("a group").to_owned();
+    let parent = path.parent().unwrap();
+    // Above any pid.
+    let stale = parent.join("bdrun-99999998.0");
+    let building = made_and_locked(&stale);
+    std::fs::create_dir_all(stale.join("rank-all/inner")).unwrap();
+    let mut sleepers = ["rank-all", "rank-all/inner"].map(|below| {
+        let sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        std::fs::write(stale.join(below).join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+        sleeper
+    });
+    // One that is locked belongs to a master that lives, wherever.
+    let locked = parent.join("bdrun-99999997.0");
+    let lock = made_and_locked(&locked);
+    drop(building);
+    remove_stale(parent);
+    for sleeper in &mut sleepers {
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(sleeper.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+    // Another test may have been at it at the same time, and waited no longer.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while stale.exists() && Instant::now() < deadline {
+        remove_stale(parent);
+    }
+    assert!(!stale.exists() && locked.exists());
+    assert!(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None).is_ok(), "the job that lives");
+    drop(lock);
+    while locked.exists() && Instant::now() < deadline {
+        remove_stale(parent);
+    }
+    assert!(!locked.exists());
+}
+
+/// Other tests, and other jobs, look for stale groups at any moment.
+fn made_and_locked(group: &std::path::Path) -> std::fs::File {
+    loop {
+        let _ = std::fs::create_dir(group);
+        if let Some(lock) = cgroup::lock(group).filter(|_| group.exists()) {
+            return lock;
+        }
+    }
+}
+
+fn rig_in_v2(directory: &std::path::Path, config: Config) -> Rig {
     rig_in(config, Some(MemoryCgroup::existing_v2(directory.to_owned())))
 }

@@ -10,6 +10,21 @@ use super::*;
 use crossbeam_channel::{Receiver, unbounded};
 use std::io::Read;
 
+/// Without and with a cgroup for all ranks.
+fn both(test: impl Fn(Config)) {
+    test(Config::default());
+    test(grouped());
+}
+
+/// Whether a cgroup could be made; said, if not.
+fn has_group(supervisor: &Supervisor) -> bool {
+    let made = supervisor.isolation() == Isolation::Cgroup;
+    if !made {
+        bdrun_skipped::skipped("cgroup", "no cgroup can be made");
+    }
+    made
+}
+
 /// A supervisor whose output is collected.
 struct Rig {
     supervisor: Supervisor,
@@ -38,8 +53,8 @@ fn rig_in(config: Config, group: Option<MemoryCgroup>) -> Rig {
     Rig { supervisor, events, texts: [collect(out), collect(err)] }
 }
 
-fn namespaced() -> Config {
-    Config { use_pid_namespace: true, ..Config::default() }
+fn grouped() -> Config {
+    Config { common_group: true, ..Config::default() }
 }
 
 impl Rig {
@@ -125,8 +140,4 @@ fn wait_unmarked(mark: &str, limit: Duration) -> Vec<(i32, String)> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }

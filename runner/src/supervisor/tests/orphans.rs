@@ -8,18 +8,14 @@ use std::os::unix::process::ExitStatusExt;
 fn helper_master() {
     let Some(role) = role() else { return };
     let config = Config {
-        use_pid_namespace: role.contains("namespace"),
-        cgroup_limit: role.contains("cgroup").then_some(1 << 30),
+        common_group: role.contains("group"),
+        cgroup_limit: role.contains("memory").then_some(1 << 30),
         ..Config::default()
     };
     let (sender, events) = unbounded::<Happening>();
     let supervisor = Supervisor::start(config, sender).unwrap();
-    let script = if supervisor.isolation() == Isolation::PidNamespace {
-        // A child, and a daemon that leaves group and session.
-        "sleep 1000 & setsid sleep 1000 & sleep 1000"
-    } else {
-        "exec sleep 1000"
-    };
+    // A child, and a daemon that leaves group, session and parents.
+    let script = "sleep 1000 & (setsid sleep 1000 &); sleep 1000";
     for rank in 0..24 {
         supervisor.spawn(shell(rank, script));
         supervisor.spawn(shell(rank + 1000, "exit 0"));
@@ -55,17 +51,15 @@ fn kill_at_random_moments(role: &str, tries: u64) {
 }
 
 #[test]
-fn nothing_survives_the_master_in_a_namespace() {
-    if !is_root() {
-        bdrun_skipped::skipped("root", "the PID namespace, for lack of privilege");
-        return;
+fn nothing_survives_the_master_in_a_cgroup() {
+    if has_group(&rig(grouped()).supervisor) {
+        kill_at_random_moments("group", 25);
     }
-    kill_at_random_moments("namespace", 25);
 }
 
 #[test]
-fn no_rank_survives_the_master_in_process_groups() {
-    kill_at_random_moments("groups", 25);
+fn nothing_survives_the_master_without_one() {
+    kill_at_random_moments("mark", 25);
 }
 
 #[test]
@@ -81,7 +75,7 @@ fn no_cgroup_survives_the_master() {
     };
     drop(probe);
     drop(guard);
-    kill_at_random_moments("namespace-cgroup", 12);
+    kill_at_random_moments("group-memory", 12);
     let left = || {
         let names = std::fs::read_dir(&parent).unwrap().flatten().map(|entry| entry.file_name());
         // Groups of other tests that run at the same time belong to living processes.

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn lines_of_fifty_ranks_are_never_mixed() {
     for tag_output in [false, true] {
-        let rig = rig(Config { tag_output, ..namespaced() });
+        let rig = rig(Config { tag_output, ..grouped() });
         for rank in 0..50 {
             // Each line in three writes; stdout and stderr.
             rig.shell(
@@ -50,7 +50,7 @@ fn lines_of_fifty_ranks_are_never_mixed() {
 
 #[test]
 fn a_thousand_ranks() {
-    for config in [Config::default(), namespaced()] {
+    for config in [Config::default(), grouped()] {
         let rig = rig(config);
         let start = Instant::now();
         for rank in 0..1000 {
