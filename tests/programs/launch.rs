@@ -87,7 +87,7 @@ fn one_rank_for_each_path() {
         bdrun_args(["--glob", &pattern, "--keep-order", "sh", "-c", SHOW, "sh", "{/}", "{/.}"]).succeed();
     assert_eq!(outcome.stdout, "<a.bin><a>\n<b c.bin><b c>\n");
     let outcome = bdrun_args(["--glob", &pattern, "--keep-order", "cat"]).succeed();
-    assert_eq!(outcome.stdout, "a.bin\nb c.bin\n", "the path is the last argument");
+    assert_eq!(outcome.stdout, "a.binb c.bin", "the path is the last argument, and nothing is added");
     bdrun_args(["--glob", &at(&dir, "*.none"), "cat"]).run().failed_with(120, &["nothing matches"]);
 }
 

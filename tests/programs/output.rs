@@ -294,7 +294,7 @@ rank, there = sys.argv[1:]
 while rank == '1' and not os.path.exists(there + '/go'): time.sleep(0.01)
 memory = bytearray(60 << 20)
 memory[::4096] = b'y' * (len(memory) // 4096)
-if rank == '0': sys.stdout.write('y' * 1000000)
+if rank == '0': sys.stdout.write('y\\n' * 500000)
 assert memory.count(b'y') == len(memory) // 4096
 open(there + '/done.' + rank, 'w')";
     let path = dir.path().display().to_string();
@@ -309,7 +309,7 @@ open(there + '/done.' + rank, 'w')";
     assert!(!at("done.0").exists(), "rank 0 waits for its reader");
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
-    assert!(text == "y".repeat(1_000_000), "{} bytes", text.len());
+    assert!(text == "y\n".repeat(500_000), "{} bytes", text.len());
     let outcome = job.wait();
     assert_eq!(outcome.code, Some(0), "{}", shown.join().unwrap());
     let measured = outcome.stats().measured.as_ref().expect("independent ranks are measured");
@@ -345,14 +345,15 @@ fn standard_error_is_heard_while_standard_output_is_not_read() {
 
 /// Every rank has ended, and what they printed waits for its reader.
 fn unread(limit: &str) -> (Job, PipeReader) {
+    let dir = Directory::new("unread");
     // The pipe of each holds all of it, that of the reader a third.
-    let args = ["-np", "3", "--timeout", limit, "sh", "-c", "yes | head -c 60000"];
-    let (bdrun, reader) = piped(bdrun_args(args));
-    let mut job = bdrun.within(TOLD).start();
-    job.wait_for_ranks(1);
+    let script = format!("yes | head -c 60000; : > {}/done.$0", dir.path().display());
+    let (bdrun, reader) = piped(bdrun_args(["-np", "3", "--timeout", limit, "sh", "-c", &script, "{rank}"]));
+    let job = bdrun.within(TOLD).start();
     wait_full(&reader);
-    let ended = poll(SOON, || job.ranks().is_empty().then_some(()));
-    assert!(ended.is_some(), "ranks wait although their pipes hold what they print");
+    for rank in 0..3 {
+        wait_for(&dir.path().join(format!("done.{rank}")));
+    }
     (job, reader)
 }
 
@@ -371,7 +372,7 @@ fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
     assert_eq!(outcome.stats().status, "interrupted");
     drop(reader);
 
-    let (job, reader) = unread("5s");
+    let (job, reader) = unread("10s");
     let outcome = job.wait();
     outcome.failed_with(124, &["was not read"]);
     drop(reader);
