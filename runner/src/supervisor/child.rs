@@ -83,7 +83,8 @@ impl Report {
     }
 }
 
-/// The line of the environment in which a child writes its own number, so that what it executes can tell itself from its children. As long as any number.
+/// The line of the environment in which a child writes its own number, so that what it executes can tell itself from
+/// its children. As long as any number.
 const PROCESS: &[u8] = b"BDRUN_PROCESS=0000000000\0";
 const DIGITS: usize = 10;
 

@@ -16,8 +16,8 @@
 //!
 //! # Nothing is left behind
 //! Ranks are plain children of the master, in no PID namespace: a rank's `getpid()`, `$$` and `/proc` are those of the
-//! machine, and no two ranks, of one job or of several, have the same one at the same time. What holds the job together instead
-//! ([`Supervisor::isolation`] tells which is in force):
+//! machine, and no two ranks, of one job or of several, have the same one at the same time. What holds the job together
+//! instead ([`Supervisor::isolation`] tells which is in force):
 //!
 //! | what dies | what guards |
 //! |---|---|
