@@ -18,6 +18,7 @@ mod faults;
 mod full_disk;
 mod launch;
 mod main_job;
+mod measured;
 mod out_of_core;
 mod output;
 mod outside;

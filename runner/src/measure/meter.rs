@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::pids;
 use super::group::{Group, Tracking};
+use super::once::{Known, Once};
 use super::proc::{self, Statm, Status};
 use super::sample::Sample;
-use super::shares::Elsewhere;
+use super::shares::Found;
 use super::tree::{self, Table};
 
 /// How often the list of processes is read at most.
@@ -30,8 +31,14 @@ const CPU: Duration = Duration::from_millis(50);
 const MAPPED_CHANGE: u64 = 1 << 20;
 /// How often it is asked which pages are shared, while the processes stay the same.
 const SHARES: Duration = Duration::from_secs(1);
-/// Below this it is not asked.
+/// It is not asked where all but the largest process hold less than this, or than this part of it (a shell before a program).
 const WORTH_DIVIDING: u64 = 1 << 20;
+const WORTH_DIVIDING_PART: u64 = 64;
+/// It is asked at once if they map so much more shared memory.
+const SHARED_CHANGE: u64 = 8 << 20;
+/// Answers that speak of other processes than there are by then are of no use, but if so many were none then that is as
+/// it is there: some are made all the time.
+const USELESS: u32 = 3;
 
 /// What is the same for all ranks at one look.
 pub(super) struct Look<'a> {
@@ -55,20 +62,10 @@ struct Process {
     cpu: Duration,
     /// Of children that it has waited for.
     children: Duration,
-    /// What it held when that was last found out.
-    anonymous_then: u64,
-    /// Of its pages those that are counted at others.
-    private_elsewhere: u64,
-    shared_elsewhere: u64,
+    /// What of its memory it shares.
+    known: Known,
     /// It runs in the memory of this one (between `vfork` and `exec`).
     guest_of: Option<i32>,
-}
-
-impl Process {
-    /// It holds much less than when it was found out what it shares, as after `exec`: so others hold it alone now.
-    fn has_let_go(&self) -> bool {
-        self.private_elsewhere > 0 && self.statm.anonymous() < self.anonymous_then / 8 * 7
-    }
 }
 
 /// One rank.
@@ -89,8 +86,15 @@ pub(super) struct Meter {
     generation: u64,
     /// The list for which the sample was added up.
     counted: Option<u64>,
-    /// When it was last found out which pages are shared, and for which list.
+    /// What its processes hold together.
+    once: Once,
+    /// When it was last asked which pages are shared, and when and for which list that was last found out.
+    asked: Option<Instant>,
     divided: Option<(Instant, u64)>,
+    /// Answers that were of no use since.
+    useless: u32,
+    /// What all mapped of shared memory then, each process all of it.
+    shared_then: u64,
     sample: Sample,
 }
 
@@ -111,7 +115,11 @@ impl Meter {
             ran: false,
             generation: 0,
             counted: None,
+            once: Once::default(),
+            asked: None,
             divided: None,
+            useless: 0,
+            shared_then: 0,
             sample: Sample::default(),
         }
     }
@@ -181,42 +189,68 @@ impl Meter {
     /// Takes over a new list.
     fn update(&mut self, pids: &[i32], now: Instant) {
         let there: HashSet<i32> = pids.iter().copied().collect();
+        self.keep(|process| there.contains(&process.pid));
         let before = self.processes.len();
-        self.processes.retain(|process| there.contains(&process.pid));
-        if self.processes.len() != before {
-            self.changed();
-        }
         for &pid in pids {
-            if self.processes.iter().all(|process| process.pid != pid)
+            if self.processes[..before].iter().all(|process| process.pid != pid)
                 && let Some(process) = self.new_process(pid, now)
             {
                 self.processes.push(process);
-                self.generation += 1;
             }
+        }
+        if self.processes.len() == before {
+            return;
+        }
+        self.generation += 1;
+        // What they are copies of has run since the last look.
+        for process in &mut self.processes[..before] {
+            process.statm = proc::statm(&process.file, self.page).unwrap_or(process.statm);
+        }
+        for at in before..self.processes.len() {
+            self.processes[at].guest_of = self.host(at);
+            self.note_copy(at, at);
         }
     }
 
-    /// A process has gone, or has let go of its memory. What the others share is not known until it is found out again: more than there is rather
-    /// than less.
-    fn changed(&mut self) {
-        self.generation += 1;
-        for process in &mut self.processes {
-            (process.private_elsewhere, process.shared_elsewhere) = (0, 0);
-            process.anonymous_then = process.statm.anonymous();
+    /// Goes through the processes; those that are not to be kept have ended.
+    fn keep(&mut self, mut keep: impl FnMut(&mut Process) -> bool) {
+        let before = self.processes.len();
+        let once = &mut self.once;
+        self.processes.retain_mut(|process| {
+            let kept = keep(process);
+            if !kept {
+                once.gone(process.known, process.statm.anonymous());
+            }
+            kept
+        });
+        self.generation += u64::from(self.processes.len() != before);
+    }
+
+    /// One that holds at first sight much of what another holds is its copy, made by `fork` since the last look: the pages are
+    /// the same ones. Whether that is right is found out soon. The first so many others may be what it is a copy of.
+    fn note_copy(&mut self, at: usize, others: usize) {
+        let Process { statm, guest_of, .. } = self.processes[at];
+        if guest_of.is_some() {
+            return;
         }
+        let mut original = 0;
+        for (place, other) in self.processes[..others].iter_mut().enumerate() {
+            let held = other.statm.anonymous();
+            if place != at
+                && other.guest_of.is_none()
+                && statm.anonymous() * 2 >= held
+                && statm.size * 2 >= other.statm.size
+            {
+                original = original.max(held);
+                other.known.was_copied(held);
+            }
+        }
+        self.processes[at].known = self.once.copied(statm.anonymous(), original);
     }
 
     fn new_process(&self, pid: i32, now: Instant) -> Option<Process> {
         let file = proc::open_statm(pid)?;
         let statm = proc::statm(&file, self.page)?;
-        // One that holds at first sight much of what another holds is its copy, made by `fork` since the last look:
-        // the pages are the same ones. Whether that is right is found out soon.
-        let copied = |other: &Process| {
-            statm.anonymous() * 2 >= other.statm.anonymous() && statm.size * 2 >= other.statm.size
-        };
-        let originals = self.processes.iter().filter(|other| copied(other));
-        let original = originals.map(|other| other.statm.anonymous()).max().unwrap_or(0);
-        let guest_of = self.host(pid, statm);
         Some(Process {
             pid,
             file,
@@ -228,16 +262,17 @@ impl Meter {
             status_due: now,
             cpu: Duration::ZERO,
             children: Duration::ZERO,
-            anonymous_then: statm.anonymous(),
-            private_elsewhere: original.min(statm.anonymous()),
-            shared_elsewhere: 0,
-            guest_of,
+            known: Known::new(statm.anonymous()),
+            guest_of: None,
         })
     }
 
-    /// Whose memory a process runs in, if it is that of another.
-    fn host(&self, pid: i32, statm: Statm) -> Option<i32> {
-        let same = |other: &&Process| other.pid != pid && other.statm.size == statm.size;
+    /// Whose memory the process at this place in the list runs in, if it is that of another.
+    fn host(&self, at: usize) -> Option<i32> {
+        let Process { pid, statm, .. } = self.processes[at];
+        let same = |other: &&Process| {
+            other.pid != pid && other.guest_of != Some(pid) && other.statm.size == statm.size
+        };
         self.processes
             .iter()
             .filter(same)
@@ -249,8 +284,7 @@ impl Meter {
     fn read_processes(&mut self, now: Instant) -> bool {
         let page = self.page;
         let mut changed = self.counted != Some(self.generation);
-        let before = self.processes.len();
-        self.processes.retain_mut(|process| {
+        self.keep(|process| {
             let cpu = process.clock.and_then(proc::cpu);
             if cpu == Some(process.cpu) && now < process.statm_due {
                 return true;
@@ -264,11 +298,13 @@ impl Meter {
             process.statm_due = now + STATM + Duration::from_millis(process.pid as u64 % 32);
             true
         });
-        if self.processes.len() != before || self.processes.iter().any(Process::has_let_go) {
-            self.changed();
-        }
+        changed |= self.counted != Some(self.generation);
         if !changed {
             return false;
+        }
+        for process in self.processes.iter_mut().filter(|process| process.guest_of.is_none()) {
+            let let_go = self.once.let_go(&mut process.known, process.statm.anonymous());
+            self.generation += u64::from(let_go);
         }
         for at in 0..self.processes.len() {
             self.read_details(at, now);
@@ -279,11 +315,10 @@ impl Meter {
 
     /// What `statm` does not say of the process at this place in the list.
     fn read_details(&mut self, at: usize, now: Instant) {
-        let process = &self.processes[at];
-        if let Some(host) = process.guest_of {
-            let host_is_there = self.processes.iter().any(|other| other.pid == host);
-            let guest_of = if host_is_there { self.host(process.pid, process.statm) } else { None };
-            self.processes[at].guest_of = guest_of;
+        if self.processes[at].guest_of.is_some() {
+            self.processes[at].guest_of = self.host(at);
+            // It runs another program now, or was taken for a guest while it was a copy that had not changed yet.
+            self.note_copy(at, self.processes.len());
         }
         let process = &mut self.processes[at];
         let moved = process.statm.mapped.abs_diff(process.status_mapped) > MAPPED_CHANGE;
@@ -325,16 +360,12 @@ impl Meter {
     fn add_up(&mut self) {
         let own = self.processes.iter().filter(|process| process.guest_of.is_none());
         let sum = |of: fn(&Process) -> u64| own.clone().map(of).sum::<u64>();
-        // Whatever is shared, all together hold at least what one of them holds.
-        let one = own.clone().map(|process| process.statm.anonymous()).max().unwrap_or(0);
-        let private = sum(|process| process.statm.anonymous().saturating_sub(process.private_elsewhere));
-        let one_shared = own.clone().map(|process| process.status.shared).max().unwrap_or(0);
-        let shared = sum(|process| process.status.shared.saturating_sub(process.shared_elsewhere));
+        let shared = own.clone().map(|process| process.status.shared);
         let several = own.clone().nth(1).is_some();
         self.sample = Sample {
-            private: private.max(one),
+            private: self.once.anonymous(own.clone().map(|process| process.statm.anonymous())),
             // A segment that other ranks map too is divided among them, if anybody has asked how.
-            shared: if several { shared.max(one_shared) } else { shared },
+            shared: if several { self.once.shared(shared) } else { shared.sum() },
             // Small changes since `status` was read are of files, large ones have been looked into.
             file: sum(|process| process.statm.mapped.saturating_sub(process.status.shared)),
             swap: sum(|process| process.status.swap),
@@ -346,36 +377,55 @@ impl Meter {
         self.sample.note_peaks();
     }
 
-    /// Whether it should be found out which pages are shared, and how urgently (less is more), with whose.
-    pub(super) fn wants_division(&self, now: Instant) -> Option<(u64, u64, Vec<i32>)> {
-        let own = self.processes.iter().filter(|process| process.guest_of.is_none());
-        let sum: u64 = own.clone().map(|process| process.statm.anonymous() + process.status.shared).sum();
-        if own.clone().count() < 2 || sum < WORTH_DIVIDING {
+    /// Whether it should be found out which pages are shared; since when that is not known, if it ever was asked. One
+    /// process shares nothing within its rank.
+    pub(super) fn wants_division(&self, now: Instant) -> Option<Option<Instant>> {
+        if self.processes.len() < 2 {
             return None;
         }
-        let age = match self.divided {
-            Some((then, generation)) if generation == self.generation => {
-                Some(now.saturating_duration_since(then)).filter(|age| *age >= SHARES)?
-            }
-            _ => Duration::MAX,
-        };
-        let urgency = u64::MAX - u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
-        Some((urgency, self.generation, own.map(|process| process.pid).collect()))
+        let own = self.processes.iter().filter(|process| process.guest_of.is_none());
+        let each = own.map(|process| process.statm.anonymous() + process.status.shared);
+        let one = each.clone().max().unwrap_or(0);
+        // Of the largest no page is counted twice but beside another.
+        if each.sum::<u64>() - one < WORTH_DIVIDING.max(one / WORTH_DIVIDING_PART) {
+            return None;
+        }
+        let is_known = self.divided.is_some_and(|(then, generation)| {
+            generation == self.generation
+                && now.saturating_duration_since(then) < SHARES
+                && self.all_shared() < self.shared_then + SHARED_CHANGE.max(self.shared_then / 8)
+        });
+        (!is_known).then_some(self.asked)
     }
 
-    /// What was found out; of no use if the processes are others by now.
-    pub(super) fn divide(&mut self, now: Instant, generation: u64, found: &[Elsewhere]) {
+    fn all_shared(&self) -> u64 {
+        self.processes.iter().map(|process| process.status.shared).sum()
+    }
+
+    /// It is being asked: for which list, and of whom.
+    pub(super) fn to_divide(&self) -> (u64, Vec<i32>) {
+        let own = self.processes.iter().filter(|process| process.guest_of.is_none());
+        (self.generation, own.map(|process| process.pid).collect())
+    }
+
+    /// It has been asked.
+    pub(super) fn note_asked(&mut self, now: Instant) {
+        self.asked = Some(now);
+    }
+
+    /// What was found out of the processes there were.
+    pub(super) fn divide(&mut self, now: Instant, generation: u64, found: &[Found]) {
         if generation != self.generation {
-            return;
-        }
-        self.divided = Some((now, generation));
-        self.counted = None;
-        for process in &mut self.processes {
-            if let Some(elsewhere) = found.iter().find(|elsewhere| elsewhere.pid == process.pid) {
-                process.anonymous_then = process.statm.anonymous();
-                process.private_elsewhere = elsewhere.private;
-                process.shared_elsewhere = elsewhere.shared;
+            self.useless += 1;
+            if self.useless < USELESS {
+                return;
             }
         }
+        self.useless = 0;
+        self.divided = Some((now, generation));
+        self.shared_then = self.all_shared();
+        self.counted = None;
+        let own = self.processes.iter_mut().filter(|process| process.guest_of.is_none());
+        self.once.found(found, own.map(|process| (process.pid, &mut process.known)));
     }
 }

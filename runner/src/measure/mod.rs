@@ -10,7 +10,8 @@
 //! | `cgroup.rs` | one cgroup per rank, where that is permitted: nothing escapes |
 //! | `tree.rs` | else: descendants, process group and session, from `/proc` |
 //! | `proc.rs` | the files of one process, read and understood |
-//! | `meter.rs` | the sum over the processes of one rank, each page once |
+//! | `meter.rs` | the sum over the processes of one rank |
+//! | `once.rs` | each page once in that sum, between two looks that find out |
 //! | `shares.rs` | how much of that is counted twice because processes share it |
 //! | `sampler.rs` | the thread that looks at all ranks |
 //! | `permits.rs` | whether this machine lets us page by ptrace, and how it lets us freeze |
@@ -24,6 +25,7 @@
 mod cgroup;
 mod group;
 mod meter;
+mod once;
 mod permits;
 mod proc;
 mod sample;

@@ -38,6 +38,8 @@ pub(super) struct Status {
 pub(super) struct Shares {
     pub(super) anonymous: u64,
     pub(super) anonymous_share: u64,
+    /// At least so much of its anonymous memory nobody else has.
+    pub(super) alone: u64,
     pub(super) shared_share: u64,
 }
 
@@ -93,12 +95,15 @@ fn parse_shares(text: &str) -> Option<Shares> {
             (name == wanted).then(|| kibibytes(value))
         })
     };
-    Some(Shares {
-        anonymous: field("Anonymous")?,
-        // Since Linux 5.9; before that nothing is known of the shares.
-        anonymous_share: field("Pss_Anon")?,
-        shared_share: field("Pss_Shmem")?,
-    })
+    let anonymous = field("Anonymous")?;
+    // Since Linux 5.9; before that nothing is known of the shares.
+    let anonymous_share = field("Pss_Anon")?.min(anonymous);
+    let shared_share = field("Pss_Shmem")?;
+    // "Private" are pages that one process maps, of any kind. Those of files and shared memory are in their shares in
+    // full.
+    let private = field("Private_Clean")? + field("Private_Dirty")?;
+    let alone = private.saturating_sub(field("Pss_File")? + shared_share).min(anonymous_share);
+    Some(Shares { anonymous, anonymous_share, alone, shared_share })
 }
 
 /// `  123 kB`.
@@ -170,9 +175,10 @@ mod tests {
         assert_eq!(parse_status(text), Some(expected));
         assert_eq!(parse_status(b"Name:\tzombie\nThreads:\t1\n"), None);
 
-        let text =
-            "1-2 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss_Anon:   10 kB\nPss_Shmem: 3 kB\nAnonymous: 20 kB\n";
-        let expected = Shares { anonymous: 20 << 10, anonymous_share: 10 << 10, shared_share: 3 << 10 };
+        let text = "1-2 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss_Anon:   10 kB\nPss_File: 2 kB\nPss_Shmem: 3 kB\n\
+                    Private_Clean: 1 kB\nPrivate_Dirty: 9 kB\nAnonymous: 20 kB\n";
+        let expected =
+            Shares { anonymous: 20 << 10, anonymous_share: 10 << 10, alone: 5 << 10, shared_share: 3 << 10 };
         assert_eq!(parse_shares(text), Some(expected));
 
         assert_eq!(parse_cpu_stat("usage_usec 1500000\nuser_usec 1\n"), Some(Duration::from_millis(1500)));

@@ -200,15 +200,19 @@ impl Looker {
     }
 
     /// Has it found out of one rank which pages its processes share.
-    fn ask(&self, state: &State, now: Instant) {
-        let most_urgent = state
+    fn ask(&self, state: &mut State, now: Instant) {
+        // In turns, so that one that makes processes all the time leaves the others theirs.
+        let longest_ago = state
             .ranks
-            .iter()
+            .iter_mut()
             .filter(|(_, watched)| !watched.out)
-            .filter_map(|(&rank, watched)| Some((rank, watched.number, watched.meter.wants_division(now)?)))
-            .min_by_key(|(_, _, (urgency, ..))| *urgency);
-        if let Some((rank, watch, (_, generation, pids))) = most_urgent {
-            self.divider.ask(Ticket { rank, watch, generation }, pids);
+            .filter_map(|(rank, watched)| Some((watched.meter.wants_division(now)?, *rank, watched)))
+            .min_by_key(|(asked, ..)| *asked);
+        if let Some((_, rank, watched)) = longest_ago {
+            let (generation, pids) = watched.meter.to_divide();
+            if self.divider.ask(Ticket { rank, watch: watched.number, generation }, pids) {
+                watched.meter.note_asked(now);
+            }
         }
     }
 }

@@ -22,19 +22,22 @@ pub(super) struct Ticket {
     pub(super) generation: u64,
 }
 
-/// Of one process: what it maps but what is counted, by the kernel's division, at other processes.
+/// Of one process, bytes: its anonymous memory in RAM, how much of that is its own by the kernel's division, and how
+/// much of that nobody else has; and its share of the shared memory that it maps. Each at most as much as the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Elsewhere {
+pub(super) struct Found {
     pub(super) pid: i32,
-    pub(super) private: u64,
-    pub(super) shared: u64,
+    pub(super) anonymous: u64,
+    pub(super) share: u64,
+    pub(super) alone: u64,
+    pub(super) shared_share: u64,
 }
 
 /// The thread.
 #[derive(Debug)]
 pub(super) struct Divider {
     questions: Option<Sender<(Ticket, Vec<i32>)>>,
-    answers: Receiver<(Ticket, Vec<Elsewhere>)>,
+    answers: Receiver<(Ticket, Vec<Found>)>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,7 +68,7 @@ impl Divider {
     }
 
     /// What has been found out since.
-    pub(super) fn answers(&self) -> impl Iterator<Item = (Ticket, Vec<Elsewhere>)> {
+    pub(super) fn answers(&self) -> impl Iterator<Item = (Ticket, Vec<Found>)> {
         self.answers.try_iter()
     }
 }
@@ -78,12 +81,7 @@ impl Drop for Divider {
     }
 }
 
-fn divide(pid: i32) -> Option<Elsewhere> {
-    let shares = proc::shares(pid)?;
-    let status = proc::status(pid)?;
-    Some(Elsewhere {
-        pid,
-        private: shares.anonymous.saturating_sub(shares.anonymous_share),
-        shared: status.shared.saturating_sub(shares.shared_share),
-    })
+fn divide(pid: i32) -> Option<Found> {
+    let proc::Shares { anonymous, anonymous_share, alone, shared_share } = proc::shares(pid)?;
+    Some(Found { pid, anonymous, share: anonymous_share, alone, shared_share })
 }

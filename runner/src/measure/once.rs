@@ -1,0 +1,335 @@
+//! Each page once: what the processes of a rank hold together, between the looks that find out what they share.
+//!
+//! Only a look at every page tells which pages are shared ([`shares`](super::shares)), and that is dear. In between much
+//! is known nevertheless:
+//!
+//! - A copy made by `fork` holds nothing of its own at first.
+//! - When a process ends, or lets go of memory, the pages that it shared stay with the others: *together they never hold
+//!   more than before*. How much less depends on what no other process has: at least `alone` of what was found out, and
+//!   what came since.
+//! - Memory that a process got since is its own, until somebody is copied from it.
+//!
+//! What is not known is counted, but for copies being changed, which no cheap number shows: the next look does.
+
+use super::shares::Found;
+
+/// Of one process, when it was last found out, or seen first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// What it held.
+    anonymous: u64,
+    /// At least so much of it nobody else has.
+    alone: u64,
+    /// It has not been found out yet, and so much was taken for copies of another's.
+    copied: u64,
+}
+
+impl Known {
+    /// One that is nobody's copy.
+    pub(super) fn new(anonymous: u64) -> Self {
+        Self { anonymous, ..Self::default() }
+    }
+
+    /// It has been copied: whatever it holds, somebody else has too.
+    pub(super) fn was_copied(&mut self, anonymous: u64) {
+        (self.anonymous, self.alone) = (anonymous, 0);
+    }
+
+    /// What it certainly does not share.
+    fn own(&self, anonymous: u64) -> u64 {
+        (self.alone + anonymous.saturating_sub(self.anonymous)).min(anonymous)
+    }
+}
+
+/// Of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Once {
+    /// Of the sum over its processes so much is counted more than once.
+    twice: u64,
+    /// What they mapped of shared memory, each page once, when that was found out.
+    shared: u64,
+}
+
+impl Once {
+    /// There is a new process, which holds what another held that has `original`: the pages are the same ones.
+    pub(super) fn copied(&mut self, anonymous: u64, original: u64) -> Known {
+        let copied = original.min(anonymous);
+        self.twice += copied;
+        Known { anonymous, alone: 0, copied }
+    }
+
+    /// A process has ended that held so much.
+    pub(super) fn gone(&mut self, known: Known, anonymous: u64) {
+        self.twice = self.twice.saturating_sub(anonymous - known.own(anonymous));
+    }
+
+    /// A process holds less than it did. That is small and to be ignored (false), or what it let go of stays with others,
+    /// but for its own, which is taken to go first. Where hardly anything is left it runs another program.
+    pub(super) fn let_go(&mut self, known: &mut Known, anonymous: u64) -> bool {
+        if self.twice == 0 || anonymous >= known.anonymous / 8 * 7 {
+            return false;
+        }
+        if anonymous < known.anonymous / 8 {
+            self.twice = self.twice.saturating_sub(known.anonymous - known.alone);
+            *known = Known { anonymous, alone: anonymous, copied: 0 };
+            return true;
+        }
+        let less = known.anonymous - anonymous;
+        self.twice = self.twice.saturating_sub(less.saturating_sub(known.alone));
+        *known = Known { anonymous, alone: known.alone.saturating_sub(less), copied: 0 };
+        true
+    }
+
+    /// What was found out of processes some of which may have ended since. What is known of those that are there, if they
+    /// were found, or of those that are new, is changed.
+    pub(super) fn found<'a>(&mut self, found: &[Found], there: impl Iterator<Item = (i32, &'a mut Known)>) {
+        if found.is_empty() {
+            return;
+        }
+        *self = Self {
+            twice: found.iter().map(|found| found.anonymous - found.share).sum(),
+            shared: found.iter().map(|found| found.shared_share).sum(),
+        };
+        let mut left: Vec<&Found> = found.iter().collect();
+        let (mut news, mut known_ones) = (false, Vec::new());
+        for (pid, known) in there {
+            if let Some(at) = left.iter().position(|found| found.pid == pid) {
+                let found = left.swap_remove(at);
+                *known = Known { anonymous: found.anonymous, alone: found.alone, copied: 0 };
+                known_ones.push(known);
+            } else {
+                // Was it there already when the others were found out, its part is not in theirs. It is counted.
+                news |= known.copied > 0;
+                self.twice += known.copied - known.copied / (found.len() as u64 + 1);
+            }
+        }
+        for gone in left {
+            let known = Known { anonymous: gone.anonymous, alone: gone.alone, copied: 0 };
+            self.gone(known, gone.anonymous);
+        }
+        if news {
+            // Of whom they are copies is not known.
+            known_ones.into_iter().for_each(|known| known.alone = 0);
+        }
+    }
+
+    /// What they hold together that each hold some of this: no less than one of them, no more than all.
+    pub(super) fn anonymous(&self, each: impl Iterator<Item = u64> + Clone) -> u64 {
+        let one = each.clone().max().unwrap_or(0);
+        each.sum::<u64>().saturating_sub(self.twice).max(one)
+    }
+
+    /// The same of shared memory. What a process has come to map since it was found out the others map too, in all
+    /// likelihood: each counts it when it first touches it.
+    pub(super) fn shared(&self, each: impl Iterator<Item = u64> + Clone) -> u64 {
+        let one = each.clone().max().unwrap_or(0);
+        self.shared.max(one).min(each.sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pid: i32, anonymous: u64, share: u64, alone: u64) -> Found {
+        Found { pid, anonymous, share, alone, shared_share: 0 }
+    }
+
+    /// Processes as they are, to be told to [`Once`].
+    #[derive(Default)]
+    struct Rank {
+        once: Once,
+        processes: Vec<(i32, u64, Known)>,
+    }
+
+    impl Rank {
+        fn of(first: u64) -> Self {
+            Self { once: Once::default(), processes: vec![(1, first, Known::new(first))] }
+        }
+
+        fn fork(&mut self, from: usize) {
+            let (_, anonymous, known) = &mut self.processes[from];
+            known.was_copied(*anonymous);
+            let anonymous = *anonymous;
+            let known = self.once.copied(anonymous, anonymous);
+            self.processes.push((self.processes.last().map_or(1, |last| last.0 + 1), anonymous, known));
+        }
+
+        fn end(&mut self, at: usize) {
+            let (_, anonymous, known) = self.processes.remove(at);
+            self.once.gone(known, anonymous);
+        }
+
+        fn hold(&mut self, at: usize, now: u64) {
+            let (_, anonymous, known) = &mut self.processes[at];
+            *anonymous = now;
+            self.once.let_go(known, now);
+        }
+
+        fn found(&mut self, all: &[Found]) {
+            self.once.found(all, self.processes.iter_mut().map(|(pid, _, known)| (*pid, known)));
+        }
+
+        fn sum(&self) -> u64 {
+            self.once.anonymous(self.processes.iter().map(|process| process.1))
+        }
+    }
+
+    #[test]
+    fn copies_are_counted_once_from_their_birth_to_their_end() {
+        let mut rank = Rank::of(400);
+        for _ in 0..8 {
+            rank.fork(0);
+            assert_eq!(rank.sum(), 400);
+        }
+        // As the kernel divides them.
+        let all: Vec<Found> = rank.processes.iter().map(|process| found(process.0, 400, 44, 0)).collect();
+        rank.found(&all);
+        assert_eq!(rank.sum(), 9 * 44 + 4, "at least what one of them has");
+        for left in (1..9).rev() {
+            rank.end(left / 2);
+            assert!((396..=400).contains(&rank.sum()), "{left} left: {}", rank.sum());
+        }
+    }
+
+    #[test]
+    fn what_a_process_has_alone_goes_with_it() {
+        let mut rank = Rank::of(100);
+        rank.fork(0);
+        rank.fork(0);
+        // Each child has got 1000 of its own, one before it was found out and one after.
+        rank.hold(1, 1100);
+        rank.found(&[found(1, 100, 33, 0), found(2, 1100, 1033, 1000), found(3, 100, 34, 0)]);
+        rank.hold(2, 1100);
+        assert_eq!(rank.sum(), 2100);
+        rank.end(1);
+        assert_eq!(rank.sum(), 1100);
+        rank.end(1);
+        assert_eq!(rank.sum(), 100);
+    }
+
+    #[test]
+    fn a_new_program_in_a_copy_leaves_the_pages_to_the_others() {
+        let mut rank = Rank::of(4000);
+        rank.fork(0);
+        rank.hold(1, 10);
+        assert_eq!(rank.sum(), 4010);
+        rank.hold(1, 500);
+        assert_eq!(rank.sum(), 4500);
+        rank.end(1);
+        assert_eq!(rank.sum(), 4000);
+        // The parent ends, its copy goes on.
+        rank.fork(0);
+        rank.end(0);
+        assert_eq!(rank.sum(), 4000);
+        // What it got before it was copied is its copy's too.
+        rank.hold(0, 6000);
+        rank.fork(0);
+        rank.end(0);
+        assert_eq!(rank.sum(), 6000);
+    }
+
+    #[test]
+    fn an_answer_may_speak_of_the_dead_and_not_of_the_newborn() {
+        let mut rank = Rank::of(400);
+        rank.fork(0);
+        rank.fork(0);
+        let all = [found(1, 400, 134, 0), found(2, 400, 133, 0), found(3, 400, 133, 0)];
+        rank.end(1);
+        rank.found(&all);
+        assert_eq!(rank.sum(), 400);
+        // Now somebody is born who may have been there already: what it may hold is counted.
+        rank.fork(0);
+        rank.found(&[found(1, 400, 200, 0), found(3, 400, 200, 0)]);
+        assert!((400..=540).contains(&rank.sum()), "{}", rank.sum());
+        rank.found(&[found(1, 400, 133, 0), found(3, 400, 134, 0), found(4, 400, 133, 0)]);
+        assert_eq!(rank.sum(), 400);
+        // A kernel that tells nothing.
+        rank.found(&[]);
+        assert_eq!(rank.sum(), 400);
+    }
+
+    /// Pages as bits, each process with the set of those it has: whatever happens, what is said is at least what there is,
+    /// and neither an end nor letting go adds to it.
+    #[test]
+    fn never_less_than_there_is_and_no_end_adds_to_it() {
+        for seed in 0..400_u64 {
+            let mut state = seed * 2 + 1;
+            let mut below = move |end: u64| {
+                state ^= state >> 12;
+                state ^= state << 25;
+                state ^= state >> 27;
+                (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end
+            };
+            let mut next_page = 100_u64;
+            let mut sets: Vec<Vec<u64>> = vec![(0..100).collect()];
+            let mut rank = Rank::of(100);
+            for step in 0..60 {
+                let at = below(sets.len() as u64) as usize;
+                let before = rank.sum();
+                match below(10) {
+                    0..3 if sets.len() < 12 => {
+                        let copy = sets[at].clone();
+                        sets.push(copy);
+                        rank.fork(at);
+                    }
+                    3..5 => {
+                        let more = below(80);
+                        sets[at].extend(next_page..next_page + more);
+                        next_page += more;
+                        rank.hold(at, sets[at].len() as u64);
+                    }
+                    5..7 if sets.len() > 1 => {
+                        sets.remove(at);
+                        rank.end(at);
+                        assert!(rank.sum() <= before, "seed {seed}, step {step}: {} {before}", rank.sum());
+                    }
+                    7 => {
+                        // A new program.
+                        sets[at] = (next_page..next_page + 3).collect();
+                        next_page += 3;
+                        rank.hold(at, 3);
+                        // With the three pages that it has now.
+                        assert!(rank.sum() <= before + 3, "seed {seed}, step {step}");
+                    }
+                    _ => rank.found(&divided(&rank, &sets)),
+                }
+                let mut there: Vec<u64> = sets.iter().flatten().copied().collect();
+                there.sort_unstable();
+                there.dedup();
+                // A program as small as the one before it is not noticed, and shares are cut off to whole pages.
+                let there = (there.len() as u64).saturating_sub(4 * sets.len() as u64);
+                assert!(rank.sum() >= there, "seed {seed}, step {step}: {} of {there}", rank.sum());
+            }
+        }
+    }
+
+    /// As the kernel tells it.
+    fn divided(rank: &Rank, sets: &[Vec<u64>]) -> Vec<Found> {
+        let mut count = std::collections::HashMap::new();
+        sets.iter().flatten().for_each(|page| *count.entry(page).or_insert(0_u32) += 1);
+        let of = |set: &Vec<u64>| {
+            let share: f64 = set.iter().map(|page| 1.0 / f64::from(count[page])).sum();
+            let alone = set.iter().filter(|page| count[page] == 1).count() as u64;
+            ((share as u64).max(alone), alone)
+        };
+        let each = rank.processes.iter().zip(sets);
+        each.map(|((pid, ..), set)| {
+            let (share, alone) = of(set);
+            found(*pid, set.len() as u64, share, alone)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn shared_memory_that_one_after_the_other_touches_is_counted_once() {
+        let mut once = Once::default();
+        let mut known = Known::new(0);
+        assert_eq!(once.shared([400, 0, 10].into_iter()), 400);
+        let first = Found { shared_share: 395, ..found(1, 0, 0, 0) };
+        once.found(&[first, Found { shared_share: 5, ..found(2, 0, 0, 0) }], [(1, &mut known)].into_iter());
+        assert_eq!(once.shared([400, 400, 400].into_iter()), 400);
+        assert_eq!(once.shared([500, 400, 400].into_iter()), 500);
+        assert_eq!(once.shared([100, 50].into_iter()), 150, "what is not mapped is not there");
+    }
+}

@@ -1,0 +1,186 @@
+//! What programs are said to hold, and of what kinds: memory that processes of a rank share is there once, that of
+//! `/dev/zero` is paged like any other, as a whole.
+
+use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args};
+
+const MIB: u64 = 1 << 20;
+/// What each program has, which eight children look at, too.
+const SIZE: u64 = 100 * MIB;
+
+/// Begins each: `memory` of 100 MiB, and `fork` makes a child that does something and ends.
+const HEAD: &str = "
+import mmap, os, sys, time, zlib
+size = 100 << 20
+def fill(memory):
+    for at in range(0, size, 4096):
+        memory[at] = 1 + at % 251
+    return memory
+def fork(act):
+    child = os.fork()
+    if child == 0:
+        act()
+        os._exit(0)
+    return child
+def look(memory, rounds=3):
+    for _ in range(rounds):
+        zlib.adler32(memory)
+        time.sleep(0.3)
+def end(children):
+    print('bad', sum(os.waitpid(child, 0)[1] != 0 for child in children))
+";
+
+fn ranks(np: &str, budget: &str, program: &str) -> Bdrun {
+    let program = format!("{HEAD}{program}");
+    bdrun_args(["-np", np, "--memory", budget, "--preload", "never", "--", "python3", "-c", &program])
+}
+
+/// Each rank had what there is in it, and not several times that: each Python has about 10 MiB, each child 2 more.
+fn held_it_once(outcome: &Outcome) {
+    let stats = outcome.stats();
+    for rank in &stats.ranks {
+        let bytes = rank.peak_bytes;
+        let rank = rank.measured.as_ref().expect("measured from outside");
+        assert!(rank.processes > 8, "{rank:?}");
+        assert!((SIZE..SIZE * 3 / 2).contains(&bytes), "{} MiB: {rank:?}", bytes / MIB);
+    }
+}
+
+/// Children that only read, and end one by one.
+const READERS: &str = "
+memory = fill(bytearray(size))
+end([fork(lambda: (look(memory), time.sleep(number * 0.05))) for number in range(8)])
+";
+
+#[test]
+fn what_children_only_read_is_counted_once() {
+    let _machine = alone();
+    let outcome = ranks("1", "4G", READERS).succeed();
+    assert_eq!(outcome.stdout, "bad 0\n");
+    held_it_once(&outcome);
+}
+
+/// Two ranks of 100 MiB run side by side where there is room for four, and neither is too large.
+#[test]
+fn ranks_that_share_after_a_fork_are_not_put_into_a_row() {
+    let _machine = alone();
+    // The second is begun when the first is known to need no more, which may take a part of its time.
+    let program = READERS.replace("look(memory)", "look(memory, 12)");
+    let outcome = ranks("2", "400M", &program).succeed();
+    assert_eq!(outcome.stdout, "bad 0\nbad 0\n");
+    held_it_once(&outcome);
+    let stats = outcome.stats();
+    // On a slow machine the second may have to wait for a moment when it has just begun.
+    assert!(stats.max_running == 2 && stats.evicted_bytes < SIZE / 2, "{stats:?}");
+    assert!(!outcome.stderr.contains("more than the budget"), "{}", outcome.stderr);
+}
+
+/// Meanwhile the parent makes children without end that become other programs.
+#[test]
+fn so_while_programs_are_started_all_the_time() {
+    let _machine = alone();
+    let program = "
+memory = fill(bytearray(size))
+children = [fork(lambda: look(memory, 6)) for number in range(8)]
+for _ in range(60):
+    os.waitpid(fork(lambda: os.execv('/bin/sleep', ['sleep', '0.02'])), 0)
+end(children)
+";
+    let outcome = ranks("1", "4G", program).succeed();
+    assert_eq!(outcome.stdout, "bad 0\n");
+    held_it_once(&outcome);
+}
+
+/// Shared memory, which each process counts from when it first touches it.
+#[test]
+fn shared_memory_that_children_touch_is_counted_once() {
+    let _machine = alone();
+    let program = "
+memory = fill(mmap.mmap(-1, size))
+time.sleep(0.5)
+end([fork(lambda: (time.sleep(number * 0.2), look(memory))) for number in range(8)])
+";
+    let outcome = ranks("1", "4G", program).succeed();
+    assert_eq!(outcome.stdout, "bad 0\n");
+    held_it_once(&outcome);
+}
+
+/// What children write is theirs, and is seen within the time that a look at all pages may take.
+#[test]
+fn what_children_write_is_counted() {
+    let _machine = alone();
+    let program = "
+memory = fill(bytearray(size))
+end([fork(lambda: (fill(memory), time.sleep(6))) for number in range(3)])
+";
+    let stats = ranks("1", "4G", program).succeed().stats.expect("stats");
+    assert!(stats.ranks[0].peak_bytes > 4 * SIZE, "{stats:?}");
+}
+
+/// Anonymous memory got the old way.
+const ZEROS: &str = "
+device = os.open('/dev/zero', os.O_RDWR)
+def zeros(size):
+    return mmap.mmap(device, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+";
+
+/// Fills a mapping slowly, so that it is seen to grow, and tells what is there in the end.
+const SLOWLY: &str = "
+def slowly(memory):
+    for at in range(0, len(memory), 4096):
+        memory[at] = 1 + at % 251
+        if at % (1 << 20) == 0:
+            time.sleep(0.003)
+    time.sleep(0.5)
+    print(len(memory), zlib.adler32(memory))
+";
+
+#[test]
+fn private_mappings_of_zeros_are_paged_whole() {
+    let _machine = alone();
+    let program = format!("{ZEROS}{SLOWLY}slowly(zeros(size))\n");
+    let expected = plainly(&program);
+    let head = ["-np", "2", "--chaos", "50", "--preload", "never", "--", "python3", "-c"];
+    let program = format!("{HEAD}{program}");
+    let outcome = bdrun_args(head.iter().copied().chain([&*program])).succeed();
+    assert_eq!(outcome.stdout, expected.repeat(2));
+    let stats = outcome.stats();
+    assert!(stats.evicted_bytes > SIZE && stats.restored_bytes > SIZE, "{stats:?}");
+}
+
+/// It prints what it should, and that what it wrote stays in RAM is said while it runs.
+fn stays_and_that_is_said(program: &str) {
+    let _machine = alone();
+    let expected = plainly(program);
+    let outcome = ranks("1", "160M", program).succeed();
+    assert_eq!(outcome.stdout, expected);
+    assert!(outcome.stderr.contains("stay in RAM"), "{}", outcome.stderr);
+}
+
+/// In parts the kernel does not let them leave.
+#[test]
+fn private_mappings_of_zeros_stay_in_parts() {
+    stays_and_that_is_said(&format!("{ZEROS}{SLOWLY}slowly(zeros(3 * size))\n"));
+}
+
+#[test]
+fn private_mappings_of_files_stay() {
+    let directory = Directory::new("mapped");
+    let path = directory.path().join("file");
+    let file = std::fs::File::create(&path).expect("make a file");
+    file.set_len(3 * SIZE).expect("as long as that");
+    let path = path.display();
+    stays_and_that_is_said(&format!(
+        "{SLOWLY}
+file = os.open('{path}', os.O_RDWR)
+slowly(mmap.mmap(file, 3 * size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
+"
+    ));
+}
+
+/// What it prints by itself.
+fn plainly(program: &str) -> String {
+    let output = std::process::Command::new("python3").args(["-c", &format!("{HEAD}{program}")]).output();
+    let output = output.expect("python3");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
