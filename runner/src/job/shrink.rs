@@ -83,8 +83,12 @@ impl Job<'_> {
                 let left = left + record.last.resident().saturating_sub(record.last.private);
                 if record.partial.is_none() {
                     record.partial = Some(Partial::begin());
+                    let how = match left > budget {
+                        false => "it runs within it, paged in parts".into(),
+                        true => format!("it is paged in parts, but {} of it stay in RAM", Bytes(left)),
+                    };
                     self.note(&format!(
-                        "rank {rank} alone needs more than the budget of {}: it runs within it, paged in parts",
+                        "rank {rank} alone needs more than the budget of {}: {how}",
                         Bytes(budget)
                     ));
                 }

@@ -3,6 +3,7 @@
 use crate::sys::Errno;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 impl From<&io::Error> for Errno {
     fn from(e: &io::Error) -> Self {
@@ -102,7 +103,10 @@ pub(super) struct Vma {
     pub writable: bool,
     pub executable: bool,
     private: bool,
-    file: bool,
+    /// Device, as the kernel writes it, and inode of what is mapped.
+    file: Option<(u32, u32, u64)>,
+    /// It is a private mapping of `/dev/zero`.
+    zeros: bool,
     pub name: String,
     /// Bytes of its private pages in RAM.
     pub anonymous: u64,
@@ -120,8 +124,11 @@ impl Vma {
         let mut rest = line.splitn(6, ' ');
         let (from, to) = rest.next()?.split_once('-')?;
         let permissions = rest.next()?.as_bytes();
-        let (_, _) = (rest.next()?, rest.next()?);
-        let inode = rest.next()?;
+        let (_, device) = (rest.next()?, rest.next()?);
+        let inode = rest.next()?.trim().parse().ok().filter(|inode| *inode != 0);
+        let (major, minor) = device.split_once(':')?;
+        let major = u32::from_str_radix(major, 16).ok()?;
+        let minor = u32::from_str_radix(minor, 16).ok()?;
         let name = rest.next().unwrap_or_default().trim().to_owned();
         let has = |i: usize, c: u8| permissions.get(i) == Some(&c);
         Some(Self {
@@ -131,7 +138,8 @@ impl Vma {
             writable: has(1, b'w'),
             executable: has(2, b'x'),
             private: has(3, b'p'),
-            file: inode.trim() != "0",
+            file: inode.map(|inode| (major, minor, inode)),
+            zeros: false,
             name,
             anonymous: 0,
             fixed: false,
@@ -142,15 +150,36 @@ impl Vma {
 
     /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but zeros at first.
     pub fn is_pageable(&self) -> bool {
-        self.is_own() && !self.watched
+        self.is_of_zeros() && !self.watched
     }
 
-    /// The same, whoever serves its missing pages.
+    /// The same, whoever serves its missing pages, and they can be served. In a mapping of `/dev/zero` the kernel places none: it
+    /// takes that for a file, of which there is nothing.
     pub fn is_own(&self) -> bool {
+        self.is_of_zeros() && !self.zeros
+    }
+
+    fn is_of_zeros(&self) -> bool {
         let kernels =
             matches!(&*self.name, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" | "[uprobes]");
         let mapped = self.name.starts_with('/') || self.name.starts_with("anon_inode:");
-        self.private && !self.file && !self.fixed && !kernels && !mapped
+        self.private && self.file.is_none() && !self.fixed && !kernels && !mapped
+    }
+
+    /// A private mapping of a file, or of `/dev/zero`. What was written there cannot leave in parts. Of files it stays in any case: dropped,
+    /// it would be what the file is by then, and could not be put back behind an end that has come nearer.
+    pub fn is_of_file(&self) -> bool {
+        self.private && (self.file.is_some() || self.zeros)
+    }
+
+    /// A private mapping of `/dev/zero` is to the kernel what any anonymous one is, but for its name. `zero` tells the device's
+    /// file.
+    fn make_anonymous(&mut self, zero: &mut impl FnMut() -> Option<(u32, u32, u64)>) {
+        if self.private && self.name == ZERO && self.file.is_some() && self.file == zero() {
+            self.file = None;
+            self.zeros = true;
+            self.name.clear();
+        }
     }
 
     fn attribute(&mut self, line: &str) {
@@ -172,14 +201,34 @@ impl Vma {
     }
 }
 
+const ZERO: &str = "/dev/zero";
+
+/// Which file the device of zeros is in the view of a process: what only bears its name is not it.
+fn zero_device(tid: i32) -> Option<(u32, u32, u64)> {
+    let there = fs::metadata(format!("/proc/{tid}/root{ZERO}")).ok()?;
+    let is_zero = there.file_type().is_char_device() && there.rdev() == libc::makedev(1, 5);
+    is_zero.then(|| (libc::major(there.dev()), libc::minor(there.dev()), there.ino()))
+}
+
+/// Makes private mappings of `/dev/zero` of a process anonymous ones.
+fn with_zeros(tid: i32, f: &mut dyn FnMut(Vma)) -> impl FnMut(Vma) {
+    let mut known = None;
+    move |mut vma| {
+        vma.make_anonymous(&mut || *known.get_or_insert_with(|| zero_device(tid)));
+        f(vma);
+    }
+}
+
 /// Calls `f` with each mapping, with its flags. Goes through the page tables: milliseconds per GiB.
 pub(super) fn each_vma(tid: i32, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
-    read_vmas(BufReader::with_capacity(64 << 10, fs::File::open(format!("/proc/{tid}/smaps"))?), f)
+    let file = fs::File::open(format!("/proc/{tid}/smaps"))?;
+    read_vmas(BufReader::with_capacity(64 << 10, file), &mut with_zeros(tid, f))
 }
 
 /// The same without flags and sizes, at once.
 pub(super) fn each_range(tid: i32, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
-    read_vmas(BufReader::with_capacity(64 << 10, fs::File::open(format!("/proc/{tid}/maps"))?), f)
+    let file = fs::File::open(format!("/proc/{tid}/maps"))?;
+    read_vmas(BufReader::with_capacity(64 << 10, file), &mut with_zeros(tid, f))
 }
 
 fn read_vmas(mut text: impl BufRead, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
@@ -282,5 +331,26 @@ VmFlags: mr mw me";
         assert_eq!((all[0].anonymous, all[1].anonymous), (4 << 20, 8 << 10));
         assert_eq!((&*all[1].name, all[1].executable), ("/usr/bin/a b", true));
         assert!(!all[5].readable && !all[5].writable);
+    }
+
+    #[test]
+    fn private_mappings_of_zeros_are_anonymous_and_no_others() {
+        let text = "\
+7f00-7f01 rw-p 00000000 00:06 5                          /dev/zero
+Anonymous:            4096 kB
+7f01-7f02 rw-s 00000000 00:06 5                          /dev/zero
+7f02-7f03 rw-p 00000000 fe:00 5                          /dev/zero
+7f03-7f04 rw-p 00000000 00:06 5                          /tmp/dev/zero";
+        let mut all = vec![];
+        let mut zero = || Some((0, 6, 5));
+        read_vmas(text.as_bytes(), &mut |mut vma: Vma| {
+            vma.make_anonymous(&mut zero);
+            all.push((vma.is_pageable(), vma.is_own(), vma.is_of_file()));
+        })
+        .expect("read");
+        let (other, file) = ((false, false, false), (false, false, true));
+        assert_eq!(all, [(true, false, true), other, file, file]);
+        let own = zero_device(std::process::id() as i32);
+        assert!(own.is_some(), "/dev/zero is a device");
     }
 }

@@ -69,6 +69,7 @@ impl Parts {
             let batch = self.write_some((resident - goal).min(BATCH))?;
             if batch.drops.is_empty() {
                 if std::mem::replace(&mut fresh, true) {
+                    self.tell_of_files(resident);
                     return Ok(freed);
                 }
                 self.list_if_due(true)?;
@@ -79,6 +80,17 @@ impl Parts {
         }
     }
 
+    /// Says once that it holds more than it may because of mappings of files, if that is so.
+    fn tell_of_files(&mut self, resident: u64) {
+        if resident > self.target && self.of_files > self.target / 8 && !self.told_of_files {
+            self.told_of_files = true;
+            self.unserved = Some(format!(
+                "{} MiB that it has written to private mappings of files or of /dev/zero stay in RAM",
+                self.of_files >> 20
+            ));
+        }
+    }
+
     /// Looks which mappings there are, and has the faults of new ones told. Whether it was done.
     fn list_if_due(&mut self, now: bool) -> Result<bool, OtherError> {
         if !now && self.listed.is_some_and(|at| at.elapsed() < LIST) {
@@ -86,6 +98,7 @@ impl Parts {
         }
         self.listed = Some(Instant::now());
         self.open_new_spaces();
+        let mut of_files = 0;
         let mut state = self.shared.lock();
         let state = &mut *state;
         for (number, space) in self.spaces.iter().filter(|(_, space)| space.caller != 0) {
@@ -95,6 +108,9 @@ impl Parts {
                 let range = vma.from..vma.to;
                 if vma.wiped {
                     wiped.add(range.clone());
+                }
+                if vma.is_of_file() {
+                    of_files += vma.anonymous;
                 }
                 if !vma.watched {
                     unwatched.push(range.clone());
@@ -127,6 +143,7 @@ impl Parts {
                 })?;
             }
         }
+        self.of_files = of_files;
         Ok(true)
     }
 

@@ -85,6 +85,10 @@ pub struct Parts {
     unserved: Option<String>,
     /// It was told that something else writes its memory.
     told_of_others: bool,
+    /// Bytes of private mappings of files that were written to, when the mappings were listed.
+    of_files: u64,
+    /// That they stay in RAM was told.
+    told_of_files: bool,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -136,6 +140,8 @@ impl Held {
                 refused: vec![],
                 unserved: None,
                 told_of_others: false,
+                of_files: 0,
+                told_of_files: false,
                 _not_send: PhantomData,
             }),
             Err(refusal) => {
