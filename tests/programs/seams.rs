@@ -30,7 +30,8 @@ fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
 fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
     let _machine = alone();
     let dir = Directory::new("turns");
-    let command = args([&PYTHON, &source("outside/ping.py").display(), &"{rank}", &dir.path().display(), &"4"]);
+    let command =
+        args([&PYTHON, &source("outside/ping.py").display(), &"{rank}", &dir.path().display(), &"4"]);
     let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 100s --";
     let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
     assert!(outcome.stdout.contains("0 done") && outcome.stdout.contains("1 done"), "{outcome:?}");
@@ -150,7 +151,8 @@ fn a_rank_without_free_descriptors_goes_on() {
     let _machine = alone();
     crate::preload::library();
     let script = source("outside/no_descriptors.py");
-    let words = ["-np", "1", "--preload", "always", "--chaos", "20", "--", PYTHON, &script.display().to_string()];
+    let words =
+        ["-np", "1", "--preload", "always", "--chaos", "20", "--", PYTHON, &script.display().to_string()];
     let outcome = bdrun_args(words).succeed();
     assert_eq!(outcome.stdout, "right\n", "{outcome:?}");
 }

@@ -241,6 +241,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some with one")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
