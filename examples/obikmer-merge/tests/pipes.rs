@@ -147,6 +147,17 @@ fn descriptors_standard_input_and_lists_through_pipes() {
     // What has no end is not copied until the disk is full.
     let out = shell(dir.path(), "$O -k 21 --out x /dev/urandom <<< ''; $O -k 21 --out x <(yes)");
     assert_eq!(text(&out.stderr).matches("neither FASTA").count(), 2, "{}", text(&out.stderr));
+    // A disk that is full, or a limit: the pipe is named, and its copy; nothing is left.
+    let long = format!(">t\n{}\n", SEQUENCE.repeat(20_000));
+    std::fs::write(dir.path().join("long.fa"), long).expect("written");
+    let before = std::fs::read_dir(dir.path()).expect("listed").count();
+    let out = shell(dir.path(), "trap '' XFSZ; ulimit -f 64; $O -k 21 --out x <(cat long.fa)");
+    let said = text(&out.stderr);
+    assert!(
+        !out.status.success() && said.contains("cannot copy /dev/fd/") && said.contains("x.partial-"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), before);
     let answer = shell(dir.path(), "$O query 0 <(cat f.fa)");
     assert_eq!(text(&answer.stdout).lines().count(), 3, "{}", text(&answer.stderr));
 }
