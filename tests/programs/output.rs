@@ -277,6 +277,48 @@ fn while_nobody_reads_the_other_ranks_go_on() {
     assert!(shown.join().unwrap().contains("heard all the same"));
 }
 
+/// One that waits for its reader is paged out for one that needs memory.
+#[test]
+fn while_nobody_reads_memory_is_paged() {
+    let _machine = beside_others();
+    let python = Path::new("/usr/bin/python3");
+    if !python.exists() {
+        return skipped("python3", "no python3 here");
+    }
+    let Some((window, theirs)) = terminal() else { return };
+    let dir = Directory::new("paged");
+    let at = |name: &str| dir.path().join(name);
+    // What does nothing is found out by looking at it for a while.
+    let script = "import os, sys, time
+rank, there = sys.argv[1:]
+while rank == '1' and not os.path.exists(there + '/go'): time.sleep(0.01)
+memory = bytearray(60 << 20)
+memory[::4096] = b'y' * (len(memory) // 4096)
+if rank == '0': sys.stdout.write('y\\n' * 500000)
+assert memory.count(b'y') == len(memory) // 4096
+open(there + '/done.' + rank, 'w')";
+    let path = dir.path().display().to_string();
+    let args =
+        ["-np", "2", "--memory", "90M", "--preload", "never", "python3", "-c", script, "{rank}", &path];
+    let (bdrun, mut reader) = piped(bdrun_args(args));
+    // Unbuffered, Python forgets what a write that was broken off has left over; a stop (SIGSTOP or ours) breaks one off into a full pipe.
+    let job = bdrun.with(|command| command.stderr(theirs).env_remove("PYTHONUNBUFFERED")).start();
+    let shown = reading(window);
+    wait_full(&reader);
+    fs::write(at("go"), "").unwrap();
+    wait_for(&at("done.1"));
+    assert!(!at("done.0").exists(), "rank 0 waits for its reader");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert!(text == "y\n".repeat(500_000), "{} bytes", text.len());
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{}", shown.join().unwrap());
+    let measured = outcome.stats().measured.as_ref().expect("independent ranks are measured");
+    if measured.paging_refused.is_none() {
+        assert!(measured.out_bytes > 20 << 20, "{measured:?}");
+    }
+}
+
 /// A stream of which nothing is read does not stop the other.
 #[test]
 fn standard_error_is_heard_while_standard_output_is_not_read() {
