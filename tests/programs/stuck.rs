@@ -67,17 +67,17 @@ fn start_badly(environment: &[(&str, &str)], script: &str) -> (Option<i32>, Stri
 fn an_environment_that_is_not_ours() {
     let _machine = beside_others();
     let with = |fds| [("BDRUN_RANK", "0"), ("BDRUN_SIZE", "1"), ("BDRUN_FDS", fds)];
-    let null = "exec 6</dev/null 7</dev/null 8</dev/null 9</dev/null; exec \"$1\"";
-    let file = "exec 6<>/dev/zero 7<\"$1\" 8<\"$1\" 9<\"$1\"; exec \"$1\"";
+    let null = "exec 6</dev/null; exec \"$1\"";
+    let file = "exec 6<\"$1\"; exec \"$1\"";
     for (environment, script, word) in [
-        (&with("garbage")[..], "exec \"$1\"", "BDRUN_FDS does not name four descriptors"),
-        (&with("6,7,8"), "exec \"$1\"", "BDRUN_FDS does not name four descriptors"),
-        (&with("6,7,8,9"), "exec \"$1\"", "descriptor 6 is not open"),
-        (&with("0,1,2,3"), "exec \"$1\"", "descriptor 0 is not open"),
-        (&with("6,7,8,9"), null, "segment"),
-        (&with("6,7,8,9"), file, "segment"),
-        (&with("7,6,8,9"), file, "segment"),
-        (&[("BDRUN_FDS", "6,7,8,9")], "exec \"$1\"", "BDRUN_RANK is missing"),
+        (&with("garbage")[..], "exec \"$1\"", "not the number of a socket"),
+        // That of bdrun up to protocol 4.
+        (&with("6,7,8,9"), "exec \"$1\"", "bdrun is of another version"),
+        (&with("6"), "exec \"$1\"", "descriptor 6 is not open"),
+        (&with("0"), "exec \"$1\"", "descriptor 0 is not open"),
+        (&with("6"), null, "control socket"),
+        (&with("6"), file, "control socket"),
+        (&[("BDRUN_FDS", "6")], "exec \"$1\"", "BDRUN_RANK is missing"),
     ] {
         let (code, text) = start_badly(environment, script);
         assert_eq!(code, Some(1), "{environment:?} {script}: {text}");
