@@ -24,6 +24,7 @@ impl Overdraft {
             self.relieve_alone(rank, effects);
             return;
         }
+        self.shrink_younger(effects);
         self.hold_growing(effects);
         self.stop_youngest(effects);
     }
@@ -68,6 +69,28 @@ impl Overdraft {
         while self.may_evict() && self.is_short(self.pace.margin(&self.limits)) {
             let Some(rank) = self.victim() else { break };
             self.evict(rank, Why::Memory, effects);
+        }
+    }
+
+    /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has had its turn.
+    fn shrink_younger(&mut self, effects: &mut Vec<Effect>) {
+        let margin = self.pace.margin(&self.limits);
+        if !self.is_short(margin) || self.relief_is_coming() || (self.may_evict() && self.victim().is_some())
+        {
+            return;
+        }
+        let oldest = self.oldest();
+        let mut inside = self.index.inside.iter().rev().map(|&(_, rank)| rank);
+        let in_parts = |&rank: &Rank| {
+            let state = &self.ranks[rank as usize];
+            Some(rank) != oldest && state.partial && state.life == Life::Running
+        };
+        let Some(rank) = inside.find(in_parts) else { return };
+        let state = &self.ranks[rank as usize];
+        let lacks = self.committed().saturating_add(2 * margin).saturating_sub(self.limits.budget);
+        let target = state.bytes.saturating_sub(lacks).max(self.limits.budget / 8).max(state.fixed);
+        if target < state.bytes {
+            self.shrink(rank, target, effects);
         }
     }
 
