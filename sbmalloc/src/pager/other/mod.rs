@@ -134,20 +134,12 @@ pub fn hold(
             Err(refusal) => (Threads::none(leader), refusal),
         };
         // A child that was killed just then is not the rank.
-        let is_child = refusal == Refusal::Gone && !is_over(leader);
+        let is_child = refusal == Refusal::Gone && !stop::is_dead(leader);
         match refusal {
             Refusal::Gone if is_child && begun.elapsed() < patience => threads.let_go(),
             Refusal::Gone if is_child => return Err(Refusal::Busy { tid: leader }),
             refusal => return Err(refusal),
         }
-    }
-}
-
-/// Whether a rank's first process has ended.
-fn is_over(leader: i32) -> bool {
-    match proc::Stat::of(leader) {
-        Ok(stat) => stat.is_dead(),
-        Err(error) => proc::is_gone(&error),
     }
 }
 

@@ -457,7 +457,7 @@ impl Threads {
 }
 
 /// Whether a thread has ended, or its number is nobody's.
-fn is_dead(tid: i32) -> bool {
+pub(super) fn is_dead(tid: i32) -> bool {
     match Stat::of(tid) {
         Ok(stat) => stat.is_dead(),
         Err(error) => proc::is_gone(&error),
