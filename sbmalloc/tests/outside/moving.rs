@@ -2,6 +2,7 @@
 
 use crate::driver::{PATIENCE, Subject, cycle, list, move_about};
 use sbmalloc::other::{self, Image};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -97,6 +98,60 @@ fn random_programs_keep_every_byte() {
         let text = subject.succeed();
         assert!(text.contains("right"), "seed {seed}: {text}");
     }
+}
+
+/// What the kernel writes for a thread on which processor it runs (from Linux 6.19 on only where that has changed) is not replaced by
+/// what was there before the thread made calls for us.
+#[test]
+fn what_the_kernel_wrote_meanwhile_is_kept() {
+    let mut subject = Subject::start("small sum");
+    subject.wait_for("ready");
+    let pid = subject.pid();
+    let mut image = Image::new().expect("scratch");
+    let moved = std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut held = other::hold(pid, &mut || list(pid), PATIENCE).expect("held");
+            // One of its threads makes the calls: which, is not told.
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+            let tids: Vec<i32> =
+                tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+            let unused: Vec<u64> = tids.iter().filter_map(|&tid| behind_rseq(tid)).collect();
+            held.evict(&mut image, &mut |_| {}).expect("out");
+            let memory = std::fs::File::options().write(true).read(true).open(format!("/proc/{pid}/mem"));
+            let memory = memory.expect("memory");
+            unused.iter().for_each(|&at| memory.write_all_at(b"new!", at).expect("written"));
+            held.restore(&mut image, &mut |_| {}).expect("in");
+            let mut word = [0; 4];
+            let kept = unused.iter().filter(|&&at| {
+                memory.read_exact_at(&mut word, at).expect("read");
+                let kept = &word == b"new!";
+                memory.write_all_at(&[0; 4], at).expect("written");
+                kept
+            });
+            let (kept, threads) = (kept.count(), unused.len());
+            held.release().expect("released");
+            (kept, threads)
+        })
+        .join()
+        .expect("moved")
+    });
+    assert!(subject.succeed().contains("right"));
+    match moved {
+        (_, 0) => {
+            bdrun_skipped::skipped("kernel", "the C library or the kernel has no restartable sequences")
+        }
+        (kept, _) => assert!(kept >= 1, "the page was replaced"),
+    }
+}
+
+/// The address of the word behind what the kernel writes of a restartable sequence (struct rseq, 28 of 32 bytes), of a thread
+/// that this one holds.
+fn behind_rseq(tid: i32) -> Option<u64> {
+    const GET_RSEQ: libc::c_uint = 0x420f;
+    let mut configuration = [0_u64; 3];
+    // SAFETY: the kernel writes at most that many bytes.
+    let n = unsafe { libc::ptrace(GET_RSEQ, tid, size_of_val(&configuration), configuration.as_mut_ptr()) };
+    (n > 0 && configuration[0] != 0).then_some(configuration[0] + 28)
 }
 
 #[test]

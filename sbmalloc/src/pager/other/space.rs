@@ -228,7 +228,36 @@ impl Space {
 
     /// Calls `f` with the stretches of alike pages of a mapping that are there, in ascending order. With `alone`, pages that other
     /// processes have too stay.
+    ///
+    /// So does the page in which the kernel writes for the caller on which processor it runs. From Linux 6.19 on it writes only what has
+    /// changed since it last did, so that what it writes during our calls must not be replaced by what was there before.
     pub fn each_region(
+        &self,
+        range: Range<u64>,
+        alone: bool,
+        f: &mut dyn FnMut(Range<u64>, Kind) -> Result<(), OtherError>,
+    ) -> Result<(), OtherError> {
+        let Some(kernels) = self.rseq.map(|(at, _)| at & !(PAGE as u64 - 1)) else {
+            return self.each_present(range, alone, f);
+        };
+        let stays = kernels..kernels + PAGE as u64;
+        self.each_present(range, alone, &mut |region, kind| {
+            if !region.contains(&stays.start) {
+                return f(region, kind);
+            }
+            let pieces = [
+                (region.start..stays.start, kind),
+                (stays.clone(), Kind::Stays),
+                (stays.end..region.end, kind),
+            ];
+            pieces
+                .into_iter()
+                .filter(|(piece, _)| !piece.is_empty())
+                .try_for_each(|(piece, kind)| f(piece, kind))
+        })
+    }
+
+    fn each_present(
         &self,
         range: Range<u64>,
         alone: bool,
