@@ -4,7 +4,7 @@
 //! The child itself only makes system calls: no allocation, no lock, no formatting, since in one of the two ways
 //! of starting it shares the memory of the master, in the other it has a copy of a multi-threaded process.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char};
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -160,24 +160,12 @@ impl Plan {
     }
 }
 
-/// What `clone` hands to the child.
-pub(super) struct Start<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) report: &'a Report,
-}
-
-/// The child's entry for `libc::clone`.
+/// Prepares the process and turns it into the program. Never returns.
 ///
 /// # Safety
-/// `start` must point to a valid [`Start`]; to be called only in a fresh child with all signals blocked.
-pub(super) extern "C" fn enter(start: *mut c_void) -> c_int {
-    // SAFETY: the caller passes a `Start` that lives until the child has execed or exited (CLONE_VFORK).
-    let start = unsafe { &*start.cast::<Start<'_>>() };
-    run(start.plan, start.report)
-}
-
-/// Prepares the process and turns it into the program. Never returns.
-pub(super) fn run(plan: &Plan, report: &Report) -> ! {
+/// To be called only in a fresh child, which has nothing but this to do, with all signals blocked: it resets their handlers, moves descriptors
+/// and ends the process without running anything of its own.
+pub(super) unsafe fn run(plan: &Plan, report: &Report) -> ! {
     let (step, errno) = prepare(plan);
     report.errno.store(errno, Ordering::Release);
     report.step.store(step as i32, Ordering::Release);

@@ -34,6 +34,7 @@
 //! terminal would be stopped, hence a rank that inherits stdin gets it only when it is no terminal, else
 //! `/dev/null`.
 
+mod birth;
 mod cgroup;
 mod child;
 mod ending;

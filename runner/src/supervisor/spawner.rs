@@ -2,31 +2,29 @@
 //!
 //! A rank is started with `clone(CLONE_VM | CLONE_VFORK)`, as `posix_spawn` does: no page table is copied, and the
 //! call returns when the rank's program runs or has failed, with the reason in shared memory. The child runs on a
-//! stack of its own, with all signals blocked until its dispositions are the default ones (see `child.rs`).
+//! stack of its own, with all signals blocked until its dispositions are the default ones (see `birth.rs`, `child.rs`).
 //!
 //! A rank is born in its memory cgroup, because moving a process there costs milliseconds: in v1 this thread itself
 //! is in the group (charges of the master's memory follow its first thread, so they are not affected), in v2
 //! `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves itself. Into a cgroup of its
 //! own (`measure/cgroup.rs`), where nothing has to be charged anew, the child always moves itself.
 
+use super::birth::Birth;
 use super::cgroup::Entry;
-use super::child::{self, Plan, Start, Step};
+use super::child::{Plan, Step};
 use super::pen::Mark;
 use super::table::Process;
 use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
 use crate::measure::{Group, RankCgroup};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use std::ffi::{CString, OsStr, OsString, c_void};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -67,75 +65,11 @@ impl Handle {
     }
 }
 
-/// The stack of a child between `clone` and `exec`, with a page below that faults.
-struct Stack {
-    base: NonNull<c_void>,
-}
-
-const STACK: NonZeroUsize = NonZeroUsize::new(64 << 10).expect("not zero");
-
-impl Stack {
-    fn new() -> nix::Result<Self> {
-        // SAFETY: a fresh private mapping; its lowest page is made inaccessible.
-        unsafe {
-            let base = mmap_anonymous(
-                None,
-                STACK,
-                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-                MapFlags::MAP_PRIVATE | MapFlags::MAP_STACK,
-            )?;
-            mprotect(base, 4096, ProtFlags::PROT_NONE)?;
-            Ok(Self { base })
-        }
-    }
-
-    fn top(&self) -> *mut c_void {
-        self.base.as_ptr().wrapping_byte_add(STACK.get())
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, on which nobody runs any more: every child has execed or exited.
-        let _ = unsafe { munmap(self.base, STACK.get()) };
-    }
-}
-
-/// A page that stays common to both sides even of a `clone` that copies memory.
-struct SharedReport {
-    page: NonNull<child::Report>,
-}
-
-const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
-
-impl SharedReport {
-    fn new() -> nix::Result<Self> {
-        // SAFETY: a fresh mapping of zeros, which are a valid `Report` (two atomic integers).
-        let page = unsafe {
-            mmap_anonymous(None, PAGE, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED)?
-        };
-        Ok(Self { page: page.cast() })
-    }
-
-    fn get(&self) -> &child::Report {
-        // SAFETY: mapped as long as `self` lives; only ever accessed through atomics.
-        unsafe { self.page.as_ref() }
-    }
-}
-
-impl Drop for SharedReport {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; no child that could write to it exists before its `exec` any more.
-        let _ = unsafe { munmap(self.page.cast(), PAGE.get()) };
-    }
-}
-
 struct Spawner {
     shared: Arc<Shared>,
     output: output::Feed,
     watch: reaper::Watch,
-    stack: Stack,
-    report: SharedReport,
+    birth: Birth,
     null: File,
     entry: Entry,
     next: u64,
@@ -186,12 +120,11 @@ impl Spawner {
         watch: reaper::Watch,
     ) -> Result<Self, SuperviseError> {
         let setup = super::setup;
-        let stack = Stack::new().map_err(setup("stack of a child"))?;
-        let report = SharedReport::new().map_err(setup("page shared with a child"))?;
+        let birth = Birth::new().map_err(setup("stack of a child, and a page shared with it"))?;
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.map_err(|source| SuperviseError::Setup { what: "/dev/null", source })?;
         let entry = shared.cgroup.as_ref().map_or(Ok(Entry::None), |group| group.entry())?;
-        Ok(Self { shared, output, watch, stack, report, null, entry, next: 0 })
+        Ok(Self { shared, output, watch, birth, null, entry, next: 0 })
     }
 
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
@@ -272,7 +205,7 @@ impl Spawner {
 
     /// Whether the child got as far as its program; else it is reaped, and the error says how far it got.
     fn has_execed(&self, spec: &SpawnSpec, pid: libc::pid_t) -> Result<(), SpawnError> {
-        let (step, errno) = self.report.get().read();
+        let (step, errno) = self.birth.report();
         if step == Step::None {
             return Ok(());
         }
@@ -296,60 +229,17 @@ impl Spawner {
 
     /// Makes the child; returns when it has execed or ended.
     fn clone(&self, plan: &mut Plan) -> Result<(libc::pid_t, OwnedFd), SpawnError> {
-        let report = self.report.get();
-        report.clear();
+        self.birth.clear();
+        let failed = |source: nix::Error| SpawnError::Fork { source: source.into() };
         if let Entry::Directory { directory, procs } = &self.entry {
-            match clone_into(plan, report, directory) {
+            match self.birth.in_cgroup(plan, directory) {
                 Err(nix::Error::ENOSYS | nix::Error::EINVAL | nix::Error::E2BIG) => {
                     plan.cgroup = procs.as_raw_fd();
                 }
-                other => return other.map_err(|source| SpawnError::Fork { source: source.into() }),
+                other => return other.map_err(failed),
             }
         }
-        let start = Start { plan, report };
-        let mut pidfd: libc::c_int = -1;
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
-        // SAFETY: the child runs `enter` on a stack of its own, makes only system calls, and `start` outlives it
-        // (CLONE_VFORK suspends this thread until it has execed or exited). All signals are blocked here.
-        let pid = unsafe {
-            libc::clone(
-                child::enter,
-                self.stack.top(),
-                flags,
-                (&raw const start).cast_mut().cast(),
-                &raw mut pidfd,
-            )
-        };
-        if pid < 0 {
-            return Err(SpawnError::Fork { source: io::Error::last_os_error() });
-        }
-        // SAFETY: CLONE_PIDFD has stored a new descriptor that nobody else owns.
-        Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
-    }
-}
-
-/// The constant of libc is too narrow.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-/// `clone3` into a cgroup (v2), with a copy of the memory instead of a stack.
-fn clone_into(
-    plan: &Plan,
-    report: &child::Report,
-    directory: &OwnedFd,
-) -> nix::Result<(libc::pid_t, OwnedFd)> {
-    let mut pidfd: libc::c_int = -1;
-    // SAFETY: clone_args is plain old data, for which zeros mean "nothing asked".
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
-    args.exit_signal = libc::SIGCHLD as u64;
-    args.pidfd = (&raw mut pidfd) as u64;
-    args.cgroup = directory.as_raw_fd() as u64;
-    // SAFETY: as `fork`: the child has a copy of this stack and makes only system calls until `exec` or `_exit`.
-    match unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) } {
-        0 => child::run(plan, report),
-        -1 => Err(nix::Error::last()),
-        // SAFETY: CLONE_PIDFD has stored a new descriptor that nobody else owns.
-        pid => Ok((pid as libc::pid_t, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+        self.birth.beside(plan).map_err(failed)
     }
 }
 
