@@ -267,7 +267,7 @@ fn signals() {
                 let mut rest = all;
                 libc::sigdelset(&mut rest, libc::SIGUSR1);
                 libc::pthread_sigmask(libc::SIG_SETMASK, if suspend { &all } else { &rest }, ptr::null_mut());
-                tell.send(libc::pthread_self()).expect("told");
+                tell.send(libc::gettid()).expect("told");
                 let mut before = HANDLED.load(Ordering::SeqCst);
                 while !STOP.load(Ordering::SeqCst) {
                     let result = if suspend { libc::sigsuspend(&rest) } else { libc::pause() };
@@ -282,9 +282,10 @@ fn signals() {
             }
         });
         let thread = told.recv().expect("told");
-        // SAFETY: the thread lives as long as the process.
+        // By its number: it may have ended when all of them do.
+        // SAFETY: a signal to ourselves.
         feeder(move || unsafe {
-            libc::pthread_kill(thread, libc::SIGUSR1);
+            libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1);
         });
     }
 }
