@@ -85,6 +85,11 @@ fn content_of_every_kind_is_the_same() {
     moved("content", 20, 10 * MS);
 }
 
+#[test]
+fn what_lies_in_a_pipe_is_as_it_was_given() {
+    moved("spliced", 20, 10 * MS);
+}
+
 /// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on.
 #[test]
 fn random_programs_keep_every_byte() {

@@ -21,6 +21,7 @@ pub fn run(name: &str) -> ! {
         "model" => crate::model::run(),
         "execs" => execs(),
         "content" => content::content(),
+        "spliced" => spliced(),
         "tracer" => crate::death::tracer(),
         other => refused::run(other),
     }
@@ -177,6 +178,59 @@ fn forks() {
         done += 1;
     }
     println!("right {done}");
+}
+
+/// Pages given to a pipe, which has them as they are (`vmsplice`). Each half is written again when it has been read, as it must be.
+fn spliced() {
+    const HALF: usize = 8 * 4096;
+    let mut fds = [0; 2];
+    // SAFETY: the kernel fills in two numbers.
+    assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
+    let [from, to] = fds;
+    let (free, is_free) = std::sync::mpsc::channel();
+    (0..2).for_each(|half| free.send(half).expect("a reader"));
+    println!("ready");
+    let begun = Instant::now();
+    let rounds = move || (0..u64::MAX).take_while(move |_| begun.elapsed() < LIFE);
+    let writer = std::thread::spawn(move || {
+        let mut halves = [vec![0u64; HALF / 8], vec![0u64; HALF / 8]];
+        for round in rounds() {
+            let Ok(half) = is_free.recv() else { return };
+            let words: &mut Vec<u64> = &mut halves[half];
+            words.iter_mut().zip(0..).for_each(|(word, i)| *word = round << 32 | i);
+            let mut given = 0;
+            while given < HALF {
+                let base = words.as_mut_ptr().wrapping_byte_add(given).cast();
+                let part = libc::iovec { iov_base: base, iov_len: HALF - given };
+                // SAFETY: our own memory, which is written again when the reader has read it, or never.
+                let n = unsafe { libc::vmsplice(to, &part, 1, 0) };
+                assert!(n > 0, "{}", std::io::Error::last_os_error());
+                given += n as usize;
+            }
+        }
+        // SAFETY: our own end, which nobody else closes.
+        unsafe { libc::close(to) };
+    });
+    let mut words = vec![0u64; HALF / 8];
+    for round in 0u64.. {
+        // Time to be moved while it lies in the pipe.
+        std::thread::sleep(Duration::from_millis(round % 8));
+        let mut taken = 0;
+        while taken < HALF {
+            let at = words.as_mut_ptr().wrapping_byte_add(taken).cast();
+            // SAFETY: within the vector.
+            let n = unsafe { libc::read(from, at, HALF - taken) };
+            assert!(n >= 0, "{}", std::io::Error::last_os_error());
+            if n == 0 {
+                writer.join().expect("writer");
+                println!("right {round}");
+                return;
+            }
+            taken += n as usize;
+        }
+        assert!(words.iter().zip(0..).all(|(&word, i)| word == round << 32 | i), "round {round}");
+        let _ = free.send(round as usize % 2);
+    }
 }
 
 /// Becomes itself again and again, from a thread that is not the first.
