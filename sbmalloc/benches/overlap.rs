@@ -5,7 +5,11 @@
 //! goes over 1 MiB (its cache) or 256 MiB (memory) in turn and counts. Undisturbed speed is measured
 //! before and after each case; the rate is of the bytes moved while it computed. Needs two processors.
 
-use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, TrackerKind, pager};
+#[path = "../tests/moves/mod.rs"]
+mod moves;
+
+use moves::Moves;
+use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, PROCESS, TrackerKind};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -107,8 +111,8 @@ fn main() {
             .iter_mut()
             .enumerate()
             .for_each(|(i, w)| *w = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        pager::evict().expect("evict");
-        pager::restore().expect("restore");
+        PROCESS.page_out().expect("evict");
+        PROCESS.page_in().expect("restore");
         for (size, computing) in [(1 << 20, "in cache"), (256 << 20, "in memory")] {
             let mut other = Computing::start(size);
             std::thread::sleep(Duration::from_millis(300));
@@ -119,12 +123,12 @@ fn main() {
                 for _ in 0..5 {
                     words.chunks_mut(1 << 13).for_each(|block| block[5] ^= 1);
                     let alone = other.speed(|| std::thread::sleep(SPAN / 3));
-                    for (i, step) in [pager::evict, pager::restore].into_iter().enumerate() {
+                    for (i, step) in [Moves::page_out, Moves::page_in].into_iter().enumerate() {
                         pin(processor);
                         let (begin, used) = (Instant::now(), cpu());
                         let mut wall = 0.0;
                         let beside = other.speed(|| {
-                            step().expect("the pager");
+                            step(&PROCESS).expect("the pager");
                             wall = begin.elapsed().as_secs_f64();
                         });
                         pin(1);

@@ -7,9 +7,14 @@
 //! second; medians are shown, with the median of the rounds' ratios to the raw rates. CPU seconds are the
 //! process's own; the kernel's threads that finish a transfer are not in them.
 
+#[path = "../tests/moves/mod.rs"]
+mod moves;
+
+use moves::Moves;
 use sbmalloc::pager::{self, Moved};
 use sbmalloc::{
-    Arena, ArenaOptions, ArenaSet, CHUNK, Compression, Config, GRANULE, HugePolicy, SbVec, TrackerKind,
+    Arena, ArenaOptions, ArenaSet, CHUNK, Compression, Config, GRANULE, HugePolicy, PROCESS, SbVec,
+    TrackerKind,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::os::fd::AsRawFd;
@@ -247,8 +252,8 @@ fn compressed(bytes: usize, raw: Option<&Raw>, what: &str, fill: Fill) {
             rounds[turn][0].raw.push(raw.pass(true, true));
         }
         // At a site of its own: what is known of others is not to decide.
-        let out = timed(|| set.evict_to(0, n << 40, &mut |_| {}).expect("evict"));
-        let back = timed(|| set.restore_for(n << 40, &mut |_| usize::MAX).expect("restore").0);
+        let out = timed(|| set.page_out_to(0, n << 40, &mut |_| {}).expect("evict"));
+        let back = timed(|| set.page_in_for(n << 40, &mut |_| usize::MAX).expect("restore").0);
         if let Some(raw) = raw {
             rounds[turn][1].raw.push(raw.pass(false, true));
         }
@@ -279,8 +284,8 @@ fn phases(words: &mut [u64], tenth: bool, write: bool) {
     let held = size_of_val(words);
     let (mut out, mut back, mut used) = (vec![], vec![], vec![]);
     for turn in 0..2 * LEARNING as u64 {
-        out.push(timed(|| pager::evict_to(0, site, &mut |_| {}).expect("evict")));
-        back.push(timed(|| pager::restore_for(site, &mut |_| usize::MAX).expect("restore").0));
+        out.push(timed(|| PROCESS.page_out_to(0, site, &mut |_| {}).expect("evict")));
+        back.push(timed(|| PROCESS.page_in_for(site, &mut |_| usize::MAX).expect("restore").0));
         pager::begin_phase(site);
         used.push(timed(|| {
             for granule in words.chunks_mut(GRANULE / 8).skip(4).step_by(if tenth { 10 } else { 1 }) {
@@ -321,8 +326,8 @@ fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)
         }
     };
     beside(0);
-    let out = timed(|| pager::evict().expect("evict"));
-    let back = timed(|| pager::restore().expect("restore"));
+    let out = timed(|| PROCESS.page_out().expect("evict"));
+    let back = timed(|| PROCESS.page_in().expect("restore"));
     beside(1);
     (out, back)
 }

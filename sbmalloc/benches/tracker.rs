@@ -5,6 +5,10 @@
 //! that were written by the program are written to it, so `out` has those of the disk in it: the column `CPU` has not.
 //! All in milliseconds per GiB held, medians. `arm` is what a restore takes beyond one with `hash`.
 
+#[path = "../tests/moves/mod.rs"]
+mod moves;
+
+use moves::Moves;
 use sbmalloc::{
     Arena, ArenaOptions, ArenaSet, CHUNK, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind,
     measure_trackers,
@@ -77,8 +81,8 @@ fn main() {
                 // SAFETY: inside the run just allocated.
                 unsafe { at.write((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1) };
             }
-            set.evict().expect("evict");
-            set.restore().expect("restore");
+            set.page_out().expect("evict");
+            set.page_in().expect("restore");
             for name in ["clean", "1 % of pages", "10 % of blocks", "all"] {
                 let offsets = pattern(name, bytes);
                 let mut columns = [const { vec![] }; 5];
@@ -91,8 +95,8 @@ fn main() {
                         }
                     };
                     let writes = timed(write);
-                    let out = timed(|| looked = set.evict().expect("evict").scanned);
-                    let back = timed(|| _ = set.restore().expect("restore"));
+                    let out = timed(|| looked = set.page_out().expect("evict").scanned);
+                    let back = timed(|| _ = set.page_in().expect("restore"));
                     for (column, ms) in columns.iter_mut().zip([writes.0, out.0, out.1, back.0, back.1]) {
                         column.push(ms / gib);
                     }

@@ -13,18 +13,30 @@ pub struct Denied {
 }
 
 /// The payer for memory, installed once per process by the runtime.
-pub trait Account: Sync {
+///
+/// # Safety
+/// No method allocates from the heap on arenas, or frees to it: they are called in the middle of its work, which is not to be entered
+/// twice. That includes everything that allocates, where the heap is the `#[global_allocator]`.
+///
+/// ```compile_fail,E0200
+/// struct Free;
+/// impl sbmalloc::Account for Free {
+///     fn charge(&self, _: usize) -> Result<(), sbmalloc::Denied> {
+///         Ok(())
+///     }
+///     fn uncharge(&self, _: usize) {}
+/// }
+/// ```
+pub unsafe trait Account: Sync {
     /// Called with the bytes about to be committed, a multiple of 4096, with no lock of this crate held
     /// that the pager, or an allocation by another thread, needs. May block; while it does, the calling
     /// thread may run [`pager::evict`](crate::pager::evict) and [`pager::restore`](crate::pager::restore).
-    /// Must not allocate from the heap, in the middle of whose work it is called.
     ///
     /// # Errors
     /// [`Denied`] makes the allocation return null.
     fn charge(&self, bytes: usize) -> Result<(), Denied>;
 
-    /// Called with bytes given back, a multiple of 4096. Must not block for long, nor allocate from
-    /// the heap.
+    /// Called with bytes given back, a multiple of 4096. Must not block for long.
     fn uncharge(&self, bytes: usize);
 }
 

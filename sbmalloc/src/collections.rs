@@ -24,9 +24,11 @@ const GENTLE_FROM: usize = 4 << 20;
 /// use sbmalloc::{SbVec, pager};
 /// let mut numbers: SbVec<u64> = (0..1_000_000).collect();
 /// numbers.push(7);
-/// pager::evict()?;
+/// // SAFETY: only threads write to what is moved.
+/// unsafe { pager::evict() }?;
 /// assert_eq!(numbers[999_999], 999_999); // read from the scratch file, one page
-/// pager::restore()?;
+/// // SAFETY: as above.
+/// unsafe { pager::restore() }?;
 /// assert_eq!(numbers.len(), 1_000_001);
 /// # Ok::<(), pager::PagerError>(())
 /// ```

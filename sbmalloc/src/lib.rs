@@ -12,11 +12,13 @@
 //! ```
 //! use sbmalloc::{SbVec, pager};
 //! let mut table: SbVec<u64> = (0..1 << 20).collect(); // 8 MiB
-//! let out = pager::evict()?;
+//! // SAFETY: only threads write to what is moved.
+//! let out = unsafe { pager::evict() }?;
 //! assert!(out.freed_or_filled >= 8 << 20); // bytes of RAM given back
 //! assert_eq!(table[12_345], 12_345); // out, and legal to touch
 //! table[0] = 7;
-//! pager::restore()?;
+//! // SAFETY: as above.
+//! unsafe { pager::restore() }?;
 //! assert_eq!((table[0], table[1]), (7, 1));
 //! # Ok::<(), pager::PagerError>(())
 //! ```

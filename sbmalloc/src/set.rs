@@ -76,16 +76,32 @@ impl ArenaSet {
     ///
     /// # Errors
     /// See [`PagerError`]; what was not given back is resident and intact then.
-    pub fn evict(&'static self) -> Result<Moved, PagerError> {
-        pager::evict_set(self)
+    ///
+    /// # Safety
+    /// As for [`pager::evict`], of the arenas of this set.
+    ///
+    /// ```compile_fail,E0133
+    /// sbmalloc::PROCESS.evict().unwrap();
+    /// ```
+    pub unsafe fn evict(&'static self) -> Result<Moved, PagerError> {
+        // SAFETY: the caller's.
+        unsafe { pager::evict_set(self) }
     }
 
     /// [`pager::restore`] for this set.
     ///
     /// # Errors
     /// See [`PagerError`]; what could not be restored is still evicted then, and legal to touch.
-    pub fn restore(&'static self) -> Result<Moved, PagerError> {
-        pager::restore_set(self)
+    ///
+    /// # Safety
+    /// As for [`pager::restore`], of the arenas of this set.
+    ///
+    /// ```compile_fail,E0133
+    /// sbmalloc::PROCESS.restore().unwrap();
+    /// ```
+    pub unsafe fn restore(&'static self) -> Result<Moved, PagerError> {
+        // SAFETY: the caller's.
+        unsafe { pager::restore_set(self) }
     }
 
     /// Whether anything of the set lies in frames of a pool. With the pager's lock held.
@@ -128,25 +144,41 @@ impl ArenaSet {
     ///
     /// # Errors
     /// See [`PagerError`]; what was not given back is resident and intact then.
-    pub fn evict_to(
+    ///
+    /// # Safety
+    /// As for [`pager::evict_to`], of the arenas of this set.
+    ///
+    /// ```compile_fail,E0133
+    /// sbmalloc::PROCESS.evict_to(0, 1, &mut |_| {}).unwrap();
+    /// ```
+    pub unsafe fn evict_to(
         &'static self,
         target: usize,
         site: u64,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Moved, PagerError> {
-        pager::evict_set_to(self, target, Some(site), progress)
+        // SAFETY: the caller's.
+        unsafe { pager::evict_set_to(self, target, Some(site), progress) }
     }
 
     /// [`pager::restore_for`] for this set.
     ///
     /// # Errors
     /// See [`PagerError`]; what could not be restored is still out then, and legal to touch.
-    pub fn restore_for(
+    ///
+    /// # Safety
+    /// As for [`pager::restore_for`], of the arenas of this set.
+    ///
+    /// ```compile_fail,E0133
+    /// sbmalloc::PROCESS.restore_for(1, &mut |_| usize::MAX).unwrap();
+    /// ```
+    pub unsafe fn restore_for(
         &'static self,
         site: u64,
         limit: &mut dyn FnMut(usize) -> usize,
     ) -> Result<(Moved, bool), PagerError> {
-        pager::restore_set_for(self, Some(site), limit)
+        // SAFETY: the caller's.
+        unsafe { pager::restore_set_for(self, Some(site), limit) }
     }
 
     /// [`pager::in_ram`] for this set.

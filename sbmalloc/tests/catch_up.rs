@@ -4,9 +4,11 @@
 #[path = "conformance/common.rs"]
 #[expect(dead_code, reason = "it serves other test programs too")]
 mod common;
+mod moves;
 
 use common::{Block, combinations, patiently};
-use sbmalloc::{Arena, ArenaOptions, PAGE, TrackerKind, pager};
+use moves::Moves;
+use sbmalloc::{Arena, ArenaOptions, PAGE, PROCESS, TrackerKind, pager};
 
 /// Bytes.
 const MIB: usize = 1 << 20;
@@ -22,9 +24,9 @@ fn the_rest_is_brought_in_once() {
         block.fill(1);
         assert_eq!(pager::touched(), Ok(None), "{parts:?}: nothing is out");
         let all = pager::in_ram();
-        patiently(pager::evict).expect("evict");
+        patiently(|| PROCESS.page_out()).expect("evict");
         // Room for a half, which is not taken for touched.
-        let (_, whole) = patiently(|| pager::restore_for(1, &mut |_| 32 * MIB)).expect("restore");
+        let (_, whole) = patiently(|| PROCESS.page_in_for(1, &mut |_| 32 * MIB)).expect("restore");
         assert!(!whole);
         pager::begin_phase(1);
         let half = pager::touched().expect("pagemap").expect("a half is out");
@@ -39,7 +41,7 @@ fn the_rest_is_brought_in_once() {
         assert!(much.in_ram >= half.in_ram + 16 * MIB && much.much, "{parts:?}: {much:?}");
         // Written where it is, like anything that is out.
         block.bytes_mut()[50 * MIB] ^= 1;
-        let everything = || pager::restore_for(pager::EVERYTHING, &mut |_| usize::MAX);
+        let everything = || PROCESS.page_in_for(pager::EVERYTHING, &mut |_| usize::MAX);
         assert!(patiently(everything).expect("restore").1);
         pager::begin_phase(1);
         assert_eq!(pager::in_ram(), all, "{parts:?}");
@@ -51,10 +53,10 @@ fn the_rest_is_brought_in_once() {
         block.check(1);
         pager::verify_touched().expect("sound");
         // Without what was there before the arena.
-        patiently(|| pager::evict_to(all - 40 * MIB, 1, &mut |_| {})).expect("evict");
+        patiently(|| PROCESS.page_out_to(all - 40 * MIB, 1, &mut |_| {})).expect("evict");
         assert!(pager::in_ram() <= all - 40 * MIB, "{parts:?}");
         block.check(1);
-        patiently(pager::restore).expect("restore");
+        patiently(|| PROCESS.page_in()).expect("restore");
         block.check(1);
     }
 }

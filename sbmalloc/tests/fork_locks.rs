@@ -1,7 +1,10 @@
 //! No lock of the library is held in a child of fork, whatever other threads were doing. Each round is a process of its own, since what
 //! is looked for happens once in a life: the first allocation, the first arena.
 
-use sbmalloc::{Arena, ArenaOptions, Config, TrackerKind, mapping, pager, raw};
+mod moves;
+
+use moves::Moves;
+use sbmalloc::{Arena, ArenaOptions, Config, PROCESS, TrackerKind, mapping, pager, raw};
 use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,7 +135,7 @@ fn left_out() {
     // SAFETY: as above.
     let is = |mark: u64| (0..WORDS).all(|i| unsafe { at.add(i).read() } == i as u64 ^ mark);
     fill(7 << 32);
-    pager::evict().expect("evict");
+    PROCESS.page_out().expect("evict");
     let (deaf, stop) = (Barrier::new(2), AtomicBool::new(false));
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -148,7 +151,7 @@ fn left_out() {
             }
         });
         deaf.wait();
-        assert!(pager::restore().is_err(), "a thread is deaf");
+        assert!(PROCESS.page_in().is_err(), "a thread is deaf");
         let mut go = [0; 2];
         // SAFETY: the kernel writes two numbers.
         assert_eq!(unsafe { libc::pipe(go.as_mut_ptr()) }, 0);
@@ -167,11 +170,11 @@ fn left_out() {
         stop.store(true, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(50));
         fill(9 << 32);
-        while pager::evict().is_err() {}
+        while PROCESS.page_out().is_err() {}
         // SAFETY: writes a byte.
         assert_eq!(unsafe { libc::write(go[1], (&raw const go).cast(), 1) }, 1);
         assert_eq!(wait(child), 0, "the child has what was there when it was made");
-        pager::restore().expect("restore");
+        PROCESS.page_in().expect("restore");
         assert!(is(9 << 32));
     });
 }

@@ -4,9 +4,11 @@
 #[path = "conformance/common.rs"]
 #[expect(dead_code, reason = "it serves other test programs too")]
 mod common;
+mod moves;
 
 use common::{Block, Random};
-use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, PROCESS, TrackerKind, pager};
+use moves::Moves;
+use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, PROCESS, TrackerKind};
 use std::io::Write;
 
 /// Bytes.
@@ -50,8 +52,8 @@ fn a_forked_child_has_memory_of_its_own() {
     let arena = Arena::new(&options).expect("arena");
     let mut block = Block::new(&arena, 9 * MIB);
     block.fill(1);
-    pager::evict().expect("evict");
-    pager::restore().expect("restore");
+    PROCESS.page_out().expect("evict");
+    PROCESS.page_in().expect("restore");
     block.check(1);
     // SAFETY: the child calls nothing that takes a lock another thread may have held.
     let child = unsafe { libc::fork() };
@@ -61,8 +63,8 @@ fn a_forked_child_has_memory_of_its_own() {
             end(2);
         }
         block.bytes_mut().fill(7);
-        pager::evict().unwrap_or_else(|_| end(3));
-        pager::restore().unwrap_or_else(|_| end(4));
+        PROCESS.page_out().unwrap_or_else(|_| end(3));
+        PROCESS.page_in().unwrap_or_else(|_| end(4));
         end(if block.bytes().iter().all(|&b| b == 7) { 0 } else { 5 });
     }
     assert!(child > 0);
@@ -73,8 +75,8 @@ fn a_forked_child_has_memory_of_its_own() {
     assert_eq!(status, 0, "exit code {}", status >> 8);
     block.bytes_mut()[MIB] ^= 1;
     block.check(1);
-    pager::evict().expect("evict");
-    pager::restore().expect("restore");
+    PROCESS.page_out().expect("evict");
+    PROCESS.page_in().expect("restore");
     block.check(1);
 }
 
@@ -91,8 +93,8 @@ fn a_forked_child_has_a_tracker_of_its_own() {
         let arena = Arena::new(&options).expect("arena");
         let mut block = Block::new(&arena, 8 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         block.bytes_mut()[3 * MIB] ^= 1;
         // SAFETY: the child calls nothing that takes a lock another thread may have held.
         let child = unsafe { libc::fork() };
@@ -106,11 +108,11 @@ fn a_forked_child_has_a_tracker_of_its_own() {
                 })
             };
             // The file was the parent's: all of it goes to one of the child's own.
-            let moved = set.evict().unwrap_or_else(|_| end(2));
+            let moved = set.page_out().unwrap_or_else(|_| end(2));
             if moved.bytes < block.len as u64 {
                 end(3);
             }
-            set.restore().unwrap_or_else(|_| end(4));
+            set.page_in().unwrap_or_else(|_| end(4));
             if !same(&block, &[3 * MIB]) {
                 end(5);
             }
@@ -121,8 +123,8 @@ fn a_forked_child_has_a_tracker_of_its_own() {
             }
             block.bytes_mut()[6 * MIB] ^= 1;
             for _ in 0..2 {
-                set.evict().unwrap_or_else(|_| end(7));
-                set.restore().unwrap_or_else(|_| end(8));
+                set.page_out().unwrap_or_else(|_| end(7));
+                set.page_in().unwrap_or_else(|_| end(8));
                 if !same(&block, &[3 * MIB, 5 * MIB, 6 * MIB]) {
                     end(9);
                 }
@@ -137,8 +139,8 @@ fn a_forked_child_has_a_tracker_of_its_own() {
         // The parent's tracking did not suffer.
         block.bytes_mut()[3 * MIB] ^= 1;
         block.bytes_mut()[7 * MIB] ^= 1;
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         block.bytes_mut()[7 * MIB] ^= 1;
         block.check(1);
     }

@@ -3,9 +3,11 @@
 #[path = "conformance/common.rs"]
 #[expect(dead_code, reason = "it serves other test programs too")]
 mod common;
+mod moves;
 
 use common::Block;
-use sbmalloc::{Arena, ArenaOptions, FrameKind, FramePool, GRANULE, HugePolicy, pager};
+use moves::Moves;
+use sbmalloc::{Arena, ArenaOptions, FrameKind, FramePool, GRANULE, HugePolicy, PROCESS};
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -43,15 +45,16 @@ fn what_a_child_does() {
         unsafe { OwnedFd::from_raw_fd(number.parse().expect("a number")) }
     });
     let (table, memory) = (fds.next().expect("a table"), fds.next().expect("frames"));
-    sbmalloc::use_frames(table, memory, OWNER).expect("a pool of frames");
+    // SAFETY: there is one child at a time, and the parent writes nothing.
+    unsafe { sbmalloc::use_frames(table, memory, OWNER) }.expect("a pool of frames");
     let options = ArenaOptions { frames: FrameKind::Auto, huge: HugePolicy::Always, ..Default::default() };
     let arena = Arena::new(&options).expect("arena");
     let mut block = Block::new(&arena, 40 * MIB);
     for seed in 1..6 {
         block.fill(seed);
         block.bytes_mut()[20 * MIB..21 * MIB].fill(0);
-        pager::evict().expect("evict");
-        pager::restore().expect("restore");
+        PROCESS.page_out().expect("evict");
+        PROCESS.page_in().expect("restore");
         assert!(block.bytes()[20 * MIB..21 * MIB].iter().all(|&b| b == 0), "a used frame was not cleared");
         assert!(block.bytes()[21 * MIB..22 * MIB].iter().any(|&b| b != 0));
     }
@@ -70,17 +73,20 @@ fn frames_of_the_dead_are_used_again() {
         bdrun_skipped::skipped("huge-frames", "no huge frames here");
     } else {
         assert!(pool.used_bytes() >= 40 << 20, "{}", pool.used_bytes());
-        assert_eq!(pool.free_all_of(OWNER + 1), 0, "it has none");
+        // SAFETY: nobody is.
+        assert_eq!(unsafe { pool.free_all_of(OWNER + 1) }, 0, "it has none");
     }
     let used = pool.used_bytes();
     dying.kill().expect("kill");
     dying.wait().expect("wait");
-    assert_eq!(pool.free_all_of(OWNER) as u64 * GRANULE as u64, used);
+    // SAFETY: it is gone.
+    assert_eq!(unsafe { pool.free_all_of(OWNER) } as u64 * GRANULE as u64, used);
     assert_eq!((pool.used_bytes(), pool.free_bytes() >= used), (0, true));
     let mut living = child("live", &pool);
     wait_for(&mut living, "restored");
     assert!(living.wait().expect("wait").success());
-    pool.free_all_of(OWNER);
+    // SAFETY: it is gone.
+    unsafe { pool.free_all_of(OWNER) };
     pool.trim(0);
     assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 0));
 }

@@ -1,6 +1,11 @@
 //! A process whose whole heap is `SbHeap`, evicted and restored while it works.
 
-use sbmalloc::{Account, Denied, GRANULE, PAGE, SbAlloc, SbHeap, SbVec, held_bytes, pager, resident_bytes};
+mod moves;
+
+use moves::Moves;
+use sbmalloc::{
+    Account, Denied, GRANULE, PAGE, PROCESS, SbAlloc, SbHeap, SbVec, held_bytes, pager, resident_bytes,
+};
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,7 +56,7 @@ fn a_program_goes_on_between_evictions() {
             table.insert(mix(i), i);
             list.push(i);
         }
-        let out = pager::evict().expect("evict");
+        let out = PROCESS.page_out().expect("evict");
         assert!(out.freed_or_filled > 0 && pager::is_evicted());
         assert!(resident_bytes() < held_bytes() / 2, "{} of {}", resident_bytes(), held_bytes());
         if round % 2 == 0 {
@@ -61,7 +66,7 @@ fn a_program_goes_on_between_evictions() {
                 map.insert(mix(i), format!("value {i}"));
             }
         }
-        pager::restore().expect("restore");
+        PROCESS.page_in().expect("restore");
         assert!(!pager::is_evicted());
         assert_eq!(resident_bytes(), held_bytes());
         for i in 0..(round + 1) * 20_000 {
@@ -116,9 +121,9 @@ fn threads_work_on_while_the_heap_is_moved() {
         let mut cycles = 0;
         let end = std::time::Instant::now() + std::time::Duration::from_secs(4);
         while std::time::Instant::now() < end || cycles < 10 {
-            pager::evict().expect("evict");
+            PROCESS.page_out().expect("evict");
             std::thread::sleep(std::time::Duration::from_millis(cycles % 3));
-            pager::restore().expect("restore");
+            PROCESS.page_in().expect("restore");
             std::thread::sleep(std::time::Duration::from_millis(cycles % 2));
             cycles += 1;
         }
@@ -147,13 +152,13 @@ fn a_thread_that_blocks_signals_is_reported_and_nothing_changes() {
             std::thread::yield_now();
         }
         let begin = std::time::Instant::now();
-        assert!(matches!(pager::evict(), Err(pager::PagerError::ThreadsBusy { .. })));
+        assert!(matches!(PROCESS.page_out(), Err(pager::PagerError::ThreadsBusy { .. })));
         assert!(begin.elapsed() < std::time::Duration::from_secs(1));
         assert!(!pager::is_evicted());
         done.store(true, Ordering::Release);
     });
-    pager::evict().expect("the thread is gone");
-    pager::restore().expect("restore");
+    PROCESS.page_out().expect("the thread is gone");
+    PROCESS.page_in().expect("restore");
 }
 
 #[test]
@@ -177,15 +182,15 @@ fn threads_in_system_calls_are_stopped() {
         let text: Vec<u8> = (0..3 << 20).map(|i| (i % 251) as u8).collect();
         let mut sent = 0;
         for piece in text.chunks(50_000) {
-            pager::evict().expect("evict");
+            PROCESS.page_out().expect("evict");
             // SAFETY: writes from the piece.
             sent += unsafe { libc::write(pipe[1], piece.as_ptr().cast(), piece.len()) };
             if sent % 100_000 != 0 {
-                pager::restore().expect("restore");
+                PROCESS.page_in().expect("restore");
             }
         }
         assert_eq!(sent, 3 << 20);
-        pager::restore().expect("restore");
+        PROCESS.page_in().expect("restore");
         assert!(reader.join().expect("reader") == text);
     });
 }
@@ -224,15 +229,16 @@ struct Blocking {
     refuse: AtomicBool,
 }
 
-impl Account for Blocking {
+// SAFETY: it counts, and the pager allocates nothing.
+unsafe impl Account for Blocking {
     fn charge(&self, bytes: usize) -> Result<(), Denied> {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE));
         if self.refuse.load(Ordering::Relaxed) {
             return Err(Denied { bytes });
         }
         if self.calls.fetch_add(1, Ordering::Relaxed) % 8 == 3 {
-            pager::evict().expect("evict in a charge");
-            pager::restore().expect("restore in a charge");
+            PROCESS.page_out().expect("evict in a charge");
+            PROCESS.page_in().expect("restore in a charge");
         }
         self.charged.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -322,7 +328,7 @@ fn threads_are_found_in_a_pid_namespace() {
 fn a_fork_brings_in_what_is_out() {
     let _turn = turn();
     let mut words: SbVec<u64> = (0..4_000_000).map(mix).collect();
-    pager::evict_to(8 << 20, 1, &mut |_| {}).expect("evict");
+    PROCESS.page_out_to(8 << 20, 1, &mut |_| {}).expect("evict");
     assert!(pager::is_evicted());
     words[77_777] = 1; // in what is out, perhaps
     // SAFETY: the child only compares, pages and ends; nobody holds the heap's lock in this test's turn.
@@ -334,14 +340,14 @@ fn a_fork_brings_in_what_is_out() {
         let here = !pager::is_evicted();
         words[77_777] = 2;
         std::thread::sleep(std::time::Duration::from_millis(50)); // the parent writes meanwhile
-        let paged = pager::evict().and_then(|_| pager::restore()).is_ok();
+        let paged = PROCESS.page_out().and_then(|_| PROCESS.page_in()).is_ok();
         // SAFETY: ends the child at once, without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(!(here && paged && right(&words, 2)))) };
     }
     for turn in 0..20 {
         words[77_777] = turn;
         words[3_999_999] = turn;
-        pager::evict().expect("evict");
+        PROCESS.page_out().expect("evict");
     }
     words[3_999_999] = mix(3_999_999);
     assert!(right(&words, 19));
@@ -349,21 +355,21 @@ fn a_fork_brings_in_what_is_out() {
     // SAFETY: waits for the child made above.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child saw wrong data");
-    pager::restore().expect("restore");
+    PROCESS.page_in().expect("restore");
 }
 
 #[test]
 fn a_forked_child_gets_a_scratch_file_of_its_own() {
     let _turn = turn();
     let mut words: SbVec<u64> = (0..4_000_000).map(mix).collect();
-    pager::evict().expect("evict");
-    pager::restore().expect("restore");
+    PROCESS.page_out().expect("evict");
+    PROCESS.page_in().expect("restore");
     words[5] = 1;
     // SAFETY: the child only pages, compares and ends; nobody holds the heap's lock in this test's turn.
     let child = unsafe { libc::fork() };
     if child == 0 {
         words[77_777] = 2;
-        let paged = pager::evict().and_then(|_| pager::restore()).is_ok();
+        let paged = PROCESS.page_out().and_then(|_| PROCESS.page_in()).is_ok();
         let right = (0..).zip(&words).all(|(i, &w)| {
             w == match i {
                 5 => 1,
@@ -375,9 +381,9 @@ fn a_forked_child_gets_a_scratch_file_of_its_own() {
         unsafe { libc::_exit(i32::from(!(paged && right))) };
     }
     for _ in 0..20 {
-        pager::evict().expect("evict");
+        PROCESS.page_out().expect("evict");
         assert_eq!(words[77_777], mix(77_777));
-        pager::restore().expect("restore");
+        PROCESS.page_in().expect("restore");
     }
     let mut status = -1;
     // SAFETY: waits for the child made above.

@@ -2,7 +2,10 @@
 //!
 //! One process, moved by each test: they take turns.
 
-use sbmalloc::{CHUNK, PAGE, mapping, pager, raw};
+mod moves;
+
+use moves::Moves;
+use sbmalloc::{CHUNK, PAGE, PROCESS, mapping, pager, raw};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,10 +28,10 @@ const EVERYWHERE: [At; 3] = [At::Home, At::Out, At::Back];
 impl At {
     fn go(self) {
         if !matches!(self, Self::Home) {
-            pager::evict().unwrap();
+            PROCESS.page_out().unwrap();
         }
         if matches!(self, Self::Back) {
-            pager::restore().unwrap();
+            PROCESS.page_in().unwrap();
         }
     }
 }
@@ -87,7 +90,7 @@ fn parts_are_unmapped_and_the_rest_stays() {
         let again = map(11 * CHUNK);
         assert_is(again..again + 11 * CHUNK, 0);
         unmap(again..again + 11 * CHUNK);
-        pager::restore().unwrap();
+        PROCESS.page_in().unwrap();
     }
 }
 
@@ -114,12 +117,12 @@ fn what_is_emptied_reads_as_zeros_wherever_it_is() {
         };
         check();
         // Nothing of it comes back, neither from the file nor at the next move.
-        pager::restore().unwrap();
+        PROCESS.page_in().unwrap();
         check();
-        pager::evict().unwrap();
+        PROCESS.page_out().unwrap();
         check();
         fill(inner.clone(), 9);
-        pager::restore().unwrap();
+        PROCESS.page_in().unwrap();
         assert_is(inner, 9);
         unmap(all);
         // SAFETY: allocated above.
@@ -164,9 +167,9 @@ fn rights_outlast_moves() {
             assert_eq!(seen, wanted, "{at:?}, {when}");
         };
         check("at once");
-        pager::evict().unwrap();
+        PROCESS.page_out().unwrap();
         check("out");
-        pager::restore().unwrap();
+        PROCESS.page_in().unwrap();
         check("back");
         // Emptied all the same.
         empty(page(20)..page(22));
@@ -194,9 +197,9 @@ fn too_many_rights_are_refused() {
         |n: usize| unsafe { mapping::protect(start + n * PAGE..start + (n + 1) * PAGE, libc::PROT_READ) };
     let refused = (0..10_000).step_by(2).find_map(|n| each(n).err().map(|errno| (n, errno.0)));
     assert!(matches!(refused, Some((8000.., libc::ENOMEM))), "{refused:?}");
-    pager::evict().unwrap();
+    PROCESS.page_out().unwrap();
     assert_eq!((rights(start), rights(start + PAGE)), ("r--".into(), "rw-".into()));
-    pager::restore().unwrap();
+    PROCESS.page_in().unwrap();
     unmap(start..start + len.next_multiple_of(CHUNK));
     assert_eq!(rights(start), "rw-");
 }
@@ -241,7 +244,7 @@ fn children_go_on_whatever_the_threads_were_doing() {
         .collect();
     for round in 0..60 {
         if round % 3 == 0 {
-            pager::evict().unwrap();
+            PROCESS.page_out().unwrap();
         }
         // SAFETY: the child uses the heap, which is in order, and ends by `_exit`.
         let child = unsafe { libc::fork() };
@@ -258,7 +261,7 @@ fn children_go_on_whatever_the_threads_were_doing() {
                 let mapped = map(3 * CHUNK);
                 fill(mapped..mapped + 3 * CHUNK, 1);
                 // A file of its own.
-                let moved = round % 10 != 0 || (pager::evict().is_ok() && pager::restore().is_ok());
+                let moved = round % 10 != 0 || (PROCESS.page_out().is_ok() && PROCESS.page_in().is_ok());
                 libc::_exit(if intact && moved { 0 } else { 1 });
             }
         }

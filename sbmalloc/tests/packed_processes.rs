@@ -7,12 +7,14 @@ mod common;
 #[path = "packed/data.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod data;
+mod moves;
 
 use common::{Faulty, Random};
 use data::Data;
+use moves::Moves;
 use sbmalloc::pager;
 use sbmalloc::{
-    Arena, ArenaOptions, ArenaSet, Compression, Config, Errno, SbVec, Store, StoreKind, configure,
+    Arena, ArenaOptions, ArenaSet, Compression, Config, Errno, PROCESS, SbVec, Store, StoreKind, configure,
 };
 use std::io::Read;
 use std::os::fd::FromRawFd;
@@ -57,7 +59,7 @@ fn evicted(arena: &Arena) -> SbVec<u8> {
     bytes.resize(12 * MIB, 0);
     Data::Counters.fill(&mut bytes, 1);
     pager::expect_restores(0);
-    pager::evict_to(0, 1, &mut |_| {}).expect("evict");
+    PROCESS.page_out_to(0, 1, &mut |_| {}).expect("evict");
     bytes
 }
 
@@ -96,13 +98,13 @@ fn a_process_with_threads_never_does() {
         // What was packed before is written raw once there are threads.
         drop(tell);
         let _ = thread.join();
-        pager::restore().expect("restore");
+        PROCESS.page_in().expect("restore");
         let mut more = evicted(&arena);
         assert!(sbmalloc::PROCESS.is_packed());
         pager::unpack().expect("restore");
         let (tell, told) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || told.recv());
-        pager::evict_to(0, 1, &mut |_| {}).expect("evict");
+        PROCESS.page_out_to(0, 1, &mut |_| {}).expect("evict");
         assert!(pager::is_evicted() && !sbmalloc::PROCESS.is_packed());
         check(&more);
         more[5] = 1;
@@ -121,11 +123,11 @@ fn nor_does_one_with_handlers_of_signals() {
         let bytes = evicted(&arena);
         assert!(pager::is_evicted() && !sbmalloc::PROCESS.is_packed());
         check(&bytes);
-        pager::restore().expect("restore");
+        PROCESS.page_in().expect("restore");
         // Unless they are known to touch nothing.
         pager::expect_restores(1 << (libc::SIGUSR1 - 1));
-        pager::evict_to(0, 1, &mut |_| {}).expect("evict");
-        pager::restore().expect("restore");
+        PROCESS.page_out_to(0, 1, &mut |_| {}).expect("evict");
+        PROCESS.page_in().expect("restore");
         check(&bytes);
     });
 }
@@ -145,7 +147,7 @@ fn a_fork_while_packed_brings_all_in() {
         for turn in 0..3 {
             let (at, byte) = (random.below(bytes.len()), random.next() as u8);
             let was = std::mem::replace(&mut bytes[at], byte);
-            pager::evict_to(0, turn << 40, &mut |_| {}).expect("evict");
+            PROCESS.page_out_to(0, turn << 40, &mut |_| {}).expect("evict");
             assert!(sbmalloc::PROCESS.is_packed());
             pager::unpack().expect("restore");
             assert_eq!(std::mem::replace(&mut bytes[at], was), byte);
@@ -226,12 +228,12 @@ fn measurement_finds_out_that_it_pays_on_a_slow_disk_and_that_noise_never_does()
             bytes.resize(48 * MIB, 0);
             data.fill(&mut bytes, 1);
             let model = bytes.to_vec();
-            let moved = set.evict_to(0, 0, &mut |_| {}).expect("evict");
+            let moved = set.page_out_to(0, 0, &mut |_| {}).expect("evict");
             assert_eq!(set.is_packed(), is_packed);
             // The first 16 MiB, by which the disk is measured, go as they are.
             let percent = moved.bytes as usize * 100 / model.len();
             assert!(if is_packed { (34..80).contains(&percent) } else { percent == 100 }, "{percent}");
-            set.restore_for(0, &mut |_| usize::MAX).expect("restore");
+            set.page_in_for(0, &mut |_| usize::MAX).expect("restore");
             assert!(*bytes == *model);
         });
     }

@@ -130,7 +130,8 @@ struct Limit {
     left: AtomicUsize,
 }
 
-impl Account for Limit {
+// SAFETY: it counts.
+unsafe impl Account for Limit {
     fn charge(&self, bytes: usize) -> Result<(), Denied> {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE));
         if !self.limited.load(Ordering::Relaxed) {

@@ -117,7 +117,8 @@ pub fn scheduling_point() {
 /// The rank's account, in the process that is the rank.
 struct PreloadAccount;
 
-impl sbmalloc::Account for PreloadAccount {
+// SAFETY: as of the runtime.
+unsafe impl sbmalloc::Account for PreloadAccount {
     fn charge(&self, bytes: usize) -> Result<(), sbmalloc::Denied> {
         let Some(runtime) = live() else { return Ok(()) };
         let _busy = Busy::begin();

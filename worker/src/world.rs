@@ -11,6 +11,11 @@ pub struct World {
 ///
 /// From then on the calling thread is the one that communicates, and the rank may be paged out whenever it waits.
 ///
+/// **What is asked of the program**: while it is in a call of this library, or allocates, nobody but its own threads writes to memory
+/// of the allocator. So whatever it began that no thread waits for (io_uring, AIO, RDMA, whichever library makes it) has ended by
+/// then, or goes to buffers of another allocator, for example mapped by the program itself; and no process shares its address space
+/// (`CLONE_VM`) but a child that is about to execute another program. What is written nevertheless is lost if the rank is moved.
+///
 /// # Errors
 /// [`Error::Runtime`](crate::Error::Runtime) if the process was started by a `bdrun` of another version, or another
 /// process of the same rank, or an earlier call, has joined already.

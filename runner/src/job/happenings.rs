@@ -56,7 +56,10 @@ impl Job<'_> {
                 }
             }
             Happening::Exited { rank, ending, oom, usage, .. } => {
-                self.setup.frames.iter().for_each(|frames| _ = frames.free_all_of(frames_owner(rank)));
+                if let Some(frames) = &self.setup.frames {
+                    // SAFETY: the number is this rank's alone, and of its processes only the one that has ended attaches.
+                    unsafe { frames.free_all_of(frames_owner(rank)) };
+                }
                 self.read_control(rank);
                 let doing = doing(&self.setup.segment, rank);
                 let again = self.outside_exited(rank, &usage, ending.success());

@@ -188,8 +188,10 @@ mod tests {
                         model[i] = [None; 16];
                     }
                     Step::Write(i, p) => put(&mut model[i][p], i, p),
-                    Step::Evict => drop(set.evict().unwrap()),
-                    Step::Restore => drop(set.restore().unwrap()),
+                    // SAFETY: only this thread has this memory.
+                    Step::Evict => drop(unsafe { set.evict() }.unwrap()),
+                    // SAFETY: as above.
+                    Step::Restore => drop(unsafe { set.restore() }.unwrap()),
                 }
                 for (i, pages) in model.iter().enumerate() {
                     for (p, byte) in pages.iter().enumerate() {
@@ -199,7 +201,8 @@ mod tests {
                     }
                 }
             }
-            set.restore().unwrap();
+            // SAFETY: as above.
+            unsafe { set.restore() }.unwrap();
         }
     }
 

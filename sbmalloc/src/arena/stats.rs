@@ -108,9 +108,11 @@ impl Arena {
     /// let mut numbers = SbVec::new_in(&arena);
     /// numbers.resize(1 << 20, 7u64);
     /// assert_eq!(arena.stats().held, 8 << 20);
-    /// sbmalloc::pager::evict()?;
+    /// // SAFETY: only threads write to what is moved.
+    /// unsafe { sbmalloc::pager::evict() }?;
     /// assert_eq!((arena.stats().out, arena.stats().written), (8 << 20, 8 << 20));
-    /// sbmalloc::pager::restore()?;
+    /// // SAFETY: as above.
+    /// unsafe { sbmalloc::pager::restore() }?;
     /// assert_eq!((arena.stats().out, arena.stats().read), (0, 8 << 20));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

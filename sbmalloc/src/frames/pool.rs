@@ -52,7 +52,17 @@ fn me() -> Option<u32> {
 ///
 /// # Errors
 /// `EBADF` if it is no pool, `EINVAL` if that is no number, `EBUSY` if this process has a pool already.
-pub fn use_frames(table: OwnedFd, frames: OwnedFd, owner: u32) -> Result<(), Errno> {
+///
+/// # Safety
+/// The frames become memory of this process. So no other process that lives has the number, and whoever else has the two files writes
+/// to them by this crate only, which touches no frame of another owner.
+///
+/// ```compile_fail,E0133
+/// fn of(table: std::os::fd::OwnedFd, frames: std::os::fd::OwnedFd) {
+///     sbmalloc::use_frames(table, frames, 2).unwrap();
+/// }
+/// ```
+pub unsafe fn use_frames(table: OwnedFd, frames: OwnedFd, owner: u32) -> Result<(), Errno> {
     if !(2..u32::MAX).contains(&owner) {
         return Err(Errno(libc::EINVAL));
     }
@@ -61,7 +71,8 @@ pub fn use_frames(table: OwnedFd, frames: OwnedFd, owner: u32) -> Result<(), Err
     if opened.is_some() {
         return Err(Errno(libc::EBUSY));
     }
-    pool.free_all_of(owner);
+    // SAFETY: this process has taken none yet, and no other has the number.
+    unsafe { pool.free_all_of(owner) };
     OWNER.store(owner, Ordering::Release);
     OPENER.store(process(), Ordering::Release);
     POOL.store(opened.insert(pool), Ordering::Release);

@@ -285,7 +285,16 @@ impl FramePool {
     }
 
     /// Frees the frames of an owner whose process is gone, or has become another program. Returns how many.
-    pub fn free_all_of(&self, owner: u32) -> usize {
+    ///
+    /// # Safety
+    /// That is so: what is freed is another process's memory next.
+    ///
+    /// ```compile_fail,E0133
+    /// fn of(pool: &sbmalloc::FramePool) {
+    ///     pool.free_all_of(2);
+    /// }
+    /// ```
+    pub unsafe fn free_all_of(&self, owner: u32) -> usize {
         let (mut freed, mut free) = (0, 0);
         for frame in 0..self.count as u32 {
             if self.is_of(frame, owner) {
@@ -329,9 +338,11 @@ mod tests {
         assert_eq!((pool.used_bytes(), pool.free_bytes()), (0, 2 * GRANULE as u64));
         pool.trim(GRANULE as u64);
         assert_eq!(pool.free_bytes(), GRANULE as u64);
-        assert_eq!(pool.free_all_of(me + 1), 0);
+        // SAFETY: nobody is that owner, nor uses frames of the other.
+        assert_eq!(unsafe { pool.free_all_of(me + 1) }, 0);
         assert!(pool.take(me, &mut [0; 8]));
-        assert_eq!((pool.free_all_of(me), pool.used_bytes()), (8, 0));
+        // SAFETY: as above.
+        assert_eq!((unsafe { pool.free_all_of(me) }, pool.used_bytes()), (8, 0));
     }
 
     #[test]

@@ -58,7 +58,8 @@ pub(crate) unsafe fn hold(hold: bool) {
         }
         // SAFETY: taken above.
         unsafe { PAGER.hold_or_let_go(false) };
-        failed = unmap_set(&PROCESS).is_err();
+        // SAFETY: whoever had it evicted, or restored to frames, has promised it for forks too.
+        failed = unsafe { unmap_set(&PROCESS) }.is_err();
     }
 }
 
@@ -78,7 +79,8 @@ pub(crate) fn after_fork_in_child() {
     let kept = unsafe { &mut *KEPT.0.get() };
     kept.read = None;
     // Without a pipe the parent does not wait, and what is read could be of later.
-    if kept.left && (kept.write.is_none() || unmap_set(&PROCESS).is_err()) {
+    // SAFETY: as in `hold`; nobody else has this memory, a copy.
+    if kept.left && (kept.write.is_none() || unsafe { unmap_set(&PROCESS) }.is_err()) {
         let text = b"sbmalloc: a child of fork cannot bring in what its parent had on scratch, and ends\n";
         // SAFETY: writes a static text, and ends the process at once.
         unsafe {

@@ -144,8 +144,27 @@ pub(crate) fn exclude() -> Guard<'static, own::Buffers> {
 ///
 /// # Errors
 /// See [`PagerError`]. What was not given back is resident and intact then.
-pub fn evict() -> Result<Moved, PagerError> {
-    PROCESS.evict()
+///
+/// # Safety
+/// Until the call returns, and again during each later move until everything is in RAM ([`restore`], [`restore_for`], a fork of the
+/// process, which restores), nobody but threads of this process writes to memory of its arenas, as nobody else is stopped, and what is
+/// written meanwhile is lost:
+/// - no transfer of the kernel or a device into it is under way that no thread waits for: AIO, io_uring, RDMA; however safe the
+///   interface that began it;
+/// - no process runs that shares the address space (`CLONE_VM` without `CLONE_THREAD`), and none writes to it from outside
+///   (`process_vm_writev`, `ptrace`);
+/// - the stack of the calling thread does not lie in it;
+/// - nobody sends the signals that faults raise (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`), if their handlers write to it.
+///
+/// Nothing is asked of the other threads, whatever they and the signals' handlers write: a thread in a system call is waited for, with
+/// what the call writes, as is one that waits for its child of `vfork` or `posix_spawn`, and all other signals are held back.
+///
+/// ```compile_fail,E0133
+/// sbmalloc::pager::evict().unwrap();
+/// ```
+pub unsafe fn evict() -> Result<Moved, PagerError> {
+    // SAFETY: the caller's.
+    unsafe { PROCESS.evict() }
 }
 
 /// Moves every arena of the process back into RAM. After it nothing maps the scratch files, but for arenas
@@ -153,8 +172,16 @@ pub fn evict() -> Result<Moved, PagerError> {
 ///
 /// # Errors
 /// See [`PagerError`]. What could not be restored is still evicted and legal to touch, and the call can be repeated.
-pub fn restore() -> Result<Moved, PagerError> {
-    PROCESS.restore()
+///
+/// # Safety
+/// As for [`evict`]: what was written to memory that is out is copied to another place, and what comes after that is lost.
+///
+/// ```compile_fail,E0133
+/// sbmalloc::pager::restore().unwrap();
+/// ```
+pub unsafe fn restore() -> Result<Moved, PagerError> {
+    // SAFETY: the caller's.
+    unsafe { PROCESS.restore() }
 }
 
 /// Whether anything of the process is out.
@@ -168,39 +195,63 @@ pub fn is_evicted() -> bool {
 /// brought in of memory that was out, then what is not likely to be used after the wait (clean before
 /// dirty), then the rest from the end of the address space backwards. It goes in groups of up to 64 MiB. `progress` is
 /// told the committed bytes still in RAM, once before the first group and after each: what it fell by may be used
-/// by others at once. `progress` must not call the pager, nor allocate from an arena.
+/// by others at once. `progress` must not call the pager, which would wait for itself.
 ///
 /// # Errors
 /// See [`PagerError`]. What was not given back is resident and intact then, and the rest properly out:
 /// [`in_ram`] tells how much.
-pub fn evict_to(target: usize, site: u64, progress: &mut dyn FnMut(usize)) -> Result<Moved, PagerError> {
-    PROCESS.evict_to(target, site, progress)
+///
+/// # Safety
+/// As for [`evict`]. Nor does `progress` write to memory of the arenas, or allocate from one: it runs between a look at
+/// memory and its replacement by what was seen.
+///
+/// ```compile_fail,E0133
+/// sbmalloc::pager::evict_to(0, 1, &mut |_| {}).unwrap();
+/// ```
+pub unsafe fn evict_to(
+    target: usize,
+    site: u64,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Moved, PagerError> {
+    // SAFETY: the caller's.
+    unsafe { PROCESS.evict_to(target, site, progress) }
 }
 
 /// Reads in what is likely to be used after the wait at `site` (or [`SAME_PHASE`], [`EVERYTHING`]), in file order, as far as there is room.
 ///
 /// `limit` is asked before each group of up to 64 MiB, with the committed bytes in RAM (those on their way
 /// included), how many there may be; it may answer more than the time before. What does not fit, and what is not
-/// likely to be used, stays mapped from the file and comes in when touched. `limit` must not call the pager, nor
-/// allocate from an arena. True if everything likely is in RAM; else the call may be repeated.
+/// likely to be used, stays mapped from the file and comes in when touched. `limit` must not call the pager, which would
+/// wait for itself. True if everything likely is in RAM; else the call may be repeated.
 ///
 /// # Errors
 /// See [`PagerError`]. What could not be restored is still out and legal to touch, and the call can be repeated.
-pub fn restore_for(site: u64, limit: &mut dyn FnMut(usize) -> usize) -> Result<(Moved, bool), PagerError> {
-    PROCESS.restore_for(site, limit)
+///
+/// # Safety
+/// As for [`restore`]. Nor does `limit` write to memory of the arenas, or allocate from one.
+///
+/// ```compile_fail,E0133
+/// sbmalloc::pager::restore_for(1, &mut |_| usize::MAX).unwrap();
+/// ```
+pub unsafe fn restore_for(
+    site: u64,
+    limit: &mut dyn FnMut(usize) -> usize,
+) -> Result<(Moved, bool), PagerError> {
+    // SAFETY: the caller's.
+    unsafe { PROCESS.restore_for(site, limit) }
 }
 
 /// From now on the calling thread touches no memory of the process between an [`evict_to`] and [`unpack`], nor do the
 /// handlers of the signals in `ours` (bit 0 for signal 1). So what is likely to be used after the wait may be
 /// compressed on its way out, as long as there is no other thread, and no handler of another signal, that could touch it:
-/// it cannot be mapped from the file, and a touch ends the process with a message.
+/// it cannot be mapped from the file, and a touch ends the process with a message. (Not unsafe: nobody can write to it.)
 pub fn expect_restores(ours: u64) {
     pack::TRUSTED.store(ours, Ordering::Release);
     PROCESS.expect_restores();
 }
 
 /// Brings in what is out compressed, over any limit: nothing else has to be restored for the process to run on. One
-/// atomic load if there is nothing.
+/// atomic load if there is nothing. Not unsafe, as a restore is: nobody can have written to what it brings in.
 ///
 /// # Errors
 /// See [`PagerError`]; the process must not run on then.
@@ -280,11 +331,16 @@ pub fn verify_touched() -> Result<(), PagerError> {
     PROCESS.verify_touched()
 }
 
-pub(crate) fn evict_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
-    evict_set_to(set, 0, None, &mut |_| {})
+/// # Safety
+/// Of [`evict`], for the arenas of the set.
+pub(crate) unsafe fn evict_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
+    // SAFETY: the caller's; this writes nothing.
+    unsafe { evict_set_to(set, 0, None, &mut |_| {}) }
 }
 
-pub(crate) fn evict_set_to(
+/// # Safety
+/// Of [`evict_to`], for the arenas of the set.
+pub(crate) unsafe fn evict_set_to(
     set: &'static ArenaSet,
     target: usize,
     site: Option<u64>,
@@ -293,11 +349,17 @@ pub(crate) fn evict_set_to(
     own::Session::begin(&PAGER)?.evict(set, target, site, progress)
 }
 
-pub(crate) fn restore_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
-    restore_set_for(set, None, &mut |_| usize::MAX).map(|(moved, _)| moved)
+/// # Safety
+/// Of [`restore`], for the arenas of the set.
+pub(crate) unsafe fn restore_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
+    // SAFETY: the caller's; this writes nothing.
+    let done = unsafe { restore_set_for(set, None, &mut |_| usize::MAX) };
+    done.map(|(moved, _)| moved)
 }
 
-pub(crate) fn restore_set_for(
+/// # Safety
+/// Of [`restore_for`], for the arenas of the set.
+pub(crate) unsafe fn restore_set_for(
     set: &'static ArenaSet,
     site: Option<u64>,
     limit: &mut dyn FnMut(usize) -> usize,
@@ -309,7 +371,10 @@ pub(crate) fn restore_set_for(
 }
 
 /// As [`restore_set`], so that nothing maps a scratch file or lies in frames any more.
-pub(crate) fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
+///
+/// # Safety
+/// Of [`restore`], for the arenas of the set.
+pub(crate) unsafe fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
     own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX)?;
     let _session = own::Session::begin(&PAGER)?;
     let left = set.arenas().try_for_each(Inner::leave_frames);

@@ -4,6 +4,7 @@
 
 use crate::MIB;
 use crate::common::{Block, arena, own_pages};
+use crate::moves::Moves;
 use sbmalloc::pager::PagerError;
 use sbmalloc::{FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::os::unix::fs::MetadataExt;
@@ -73,7 +74,7 @@ fn both_directories_are_used() {
         let _first = Block::new(&arena, 3 * MIB);
         let mut block = Block::new(&arena, 40 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         let mut blocks = vec![];
         for dir in list.split(':') {
             let of_dir = |fd: std::io::Result<std::fs::DirEntry>| {
@@ -89,13 +90,13 @@ fn both_directories_are_used() {
         assert!(blocks[0] >= 21 << 20 && blocks[1] >= 19 << 20, "{kind:?}: {blocks:?}");
         assert!(blocks.iter().sum::<u64>() < 42 << 20, "{kind:?}: {blocks:?}");
         block.check(1);
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         block.check(1);
         // Across the border of two stripes, in one go and scattered.
         block.bytes_mut()[4 * MIB..6 * MIB].fill(7);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         assert!(block.bytes()[4 * MIB..6 * MIB].iter().all(|&b| b == 7));
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         assert!(block.bytes()[4 * MIB..6 * MIB].iter().all(|&b| b == 7));
     }
 }
@@ -136,7 +137,7 @@ fn the_second_directory_is_full() {
             let mut block = Block::new(&arena, 64 * MIB);
             block.fill(1);
             for _ in 0..2 {
-                match set.evict() {
+                match set.page_out() {
                     Err(PagerError::NoSpace { dir, needed }) => {
                         assert_eq!(dir, full, "{kind:?}");
                         assert!(needed > 0);
@@ -152,9 +153,9 @@ fn the_second_directory_is_full() {
             let (set, arena) = crate::common::arena((tracker, kind, FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 16 * MIB);
             block.fill(2);
-            set.evict().expect("it fits");
+            set.page_out().expect("it fits");
             block.check(2);
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             block.check(2);
         }
     }
@@ -209,9 +210,9 @@ fn io_setup_is_refused() {
     let mut block = Block::new(&arena, 40 * MIB);
     for round in 1..4 {
         block.fill(round);
-        assert_eq!(set.evict().expect("evict").bytes, block.len as u64);
+        assert_eq!(set.page_out().expect("evict").bytes, block.len as u64);
         block.check(round);
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         block.check(round);
     }
 }

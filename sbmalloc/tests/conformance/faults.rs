@@ -2,6 +2,7 @@
 
 use crate::MIB;
 use crate::common::{Block, Faulty, arena, own_pages};
+use crate::moves::Moves;
 use sbmalloc::pager::PagerError;
 use sbmalloc::{CHUNK, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::os::fd::AsRawFd;
@@ -20,7 +21,7 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
             let mut block = Block::new(&arena, 20 * MIB);
             block.fill(1);
             store.room.store(room, Ordering::Relaxed);
-            match set.evict() {
+            match set.page_out() {
                 Err(PagerError::NoSpace { needed, .. }) => {
                     assert!(needed >= (block.len as u64).saturating_sub(room as u64 * 8 * MIB as u64));
                 }
@@ -30,10 +31,10 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
             assert_eq!(own_pages(block.at.as_ptr(), block.len), block.len / PAGE);
             block.check(1);
             block.fill(2);
-            assert!(matches!(set.evict(), Err(PagerError::NoSpace { .. })));
+            assert!(matches!(set.page_out(), Err(PagerError::NoSpace { .. })));
             store.room.store(-1, Ordering::Relaxed);
-            set.evict().expect("room again");
-            set.restore().expect("restore");
+            set.page_out().expect("room again");
+            set.page_in().expect("restore");
             block.check(2);
         }
     }
@@ -47,16 +48,16 @@ fn space_kept_for_zeros_is_given_back_before_the_disk_counts_as_full() {
             arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 20 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         block.bytes_mut()[3 * MIB..5 * MIB].fill(0);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         block.bytes_mut()[6 * MIB..7 * MIB].fill(9);
         store.room.store(0, Ordering::Relaxed);
         store.kept.store(2 * MIB as u64, Ordering::Relaxed);
-        set.evict().expect("there is room once it is given back");
-        set.restore().expect("restore");
+        set.page_out().expect("there is room once it is given back");
+        set.page_in().expect("restore");
         let expected = |at: usize| {
             [(3, 5, 0), (6, 7, 9)].iter().find(|r| (r.0 * MIB..r.1 * MIB).contains(&at)).map(|r| r.2)
         };
@@ -83,7 +84,7 @@ fn a_damaged_file_is_noticed() {
         let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         // Not through the descriptor itself, which may be direct.
         let path = format!("/proc/self/fd/{}", store.fd.as_raw_fd());
         let file = std::fs::File::options().read(true).write(true).open(path).expect("open");
@@ -92,11 +93,11 @@ fn a_damaged_file_is_noticed() {
             let mut byte = [0u8];
             file.read_exact_at(&mut byte, at).expect("read");
             file.write_all_at(&[byte[0] ^ 1], at).expect("write");
-            assert_eq!(set.restore(), Err(PagerError::Corrupt { offset: offset as u64 }));
+            assert_eq!(set.page_in(), Err(PagerError::Corrupt { offset: offset as u64 }));
             assert!(set.is_evicted());
             file.write_all_at(&byte, at).expect("write");
         }
-        set.restore().expect("repaired");
+        set.page_in().expect("repaired");
         block.check(1);
     }
 }
@@ -109,11 +110,11 @@ fn read_errors_can_be_tried_again() {
             arena((TrackerKind::Mprotect, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         // In the second run.
         let reads = if store.beside { 70 } else { 12 };
         store.readable.store(reads, Ordering::Relaxed);
-        match set.restore() {
+        match set.page_in() {
             Err(PagerError::Io { errno, .. }) => assert_eq!(errno.0, libc::EIO),
             other => panic!("{other:?}"),
         }
@@ -121,8 +122,8 @@ fn read_errors_can_be_tried_again() {
         block.bytes_mut()[MIB] ^= 1; // in the part that is in
         block.bytes_mut()[190 * MIB] ^= 1; // in the part that is out
         store.readable.store(-1, Ordering::Relaxed);
-        assert!(set.evict().expect("the part that is in").bytes >= CHUNK as u64);
-        set.restore().expect("restore");
+        assert!(set.page_out().expect("the part that is in").bytes >= CHUNK as u64);
+        set.page_in().expect("restore");
         block.bytes_mut()[MIB] ^= 1;
         block.bytes_mut()[190 * MIB] ^= 1;
         block.check(1);
@@ -141,18 +142,18 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
             let mut free = Block::new(&arena, 2 * MIB);
             block.fill(1);
             free.fill(2);
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             drop(free); // while out, and perhaps without holes
             let fresh = Block::new(&arena, 2 * MIB);
             assert!(fresh.bytes().iter().all(|&b| b == 0));
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             assert!(fresh.bytes().iter().all(|&b| b == 0));
             block.check(1);
             block.bytes_mut()[5 * MIB..6 * MIB].fill(0);
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             assert!(block.bytes()[5 * MIB..6 * MIB].iter().all(|&b| b == 0));
             assert!(fresh.bytes().iter().all(|&b| b == 0));
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             assert!(block.bytes()[5 * MIB..6 * MIB].iter().all(|&b| b == 0));
             assert!(fresh.bytes().iter().all(|&b| b == 0));
             assert_eq!(store.made_beside.load(Ordering::Relaxed) > 0, store.beside);

@@ -4,6 +4,7 @@
 //! and what failed works when it is tried again.
 
 use crate::common::{Block, arena};
+use crate::moves::Moves;
 use sbmalloc::pager::{Moved, PagerError};
 use sbmalloc::{ArenaSet, CHUNK, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -307,7 +308,7 @@ fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) ->
                 case.what
             );
         };
-        if !case.moves(ArenaSet::evict, || look(&block, &model, "not evicted")) {
+        if !case.moves(Moves::page_out, || look(&block, &model, "not evicted")) {
             break;
         }
         look(&block, &model, "out");
@@ -322,7 +323,7 @@ fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) ->
         // What was written or read while out goes to the file, or away.
         if round % 2 == 1 {
             store.last.store(i64::MIN, Ordering::Relaxed);
-            if !case.moves(ArenaSet::evict, || look(&block, &model, "not evicted again")) {
+            if !case.moves(Moves::page_out, || look(&block, &model, "not evicted again")) {
                 break;
             }
             store.last.store(-1, Ordering::Relaxed);
@@ -330,7 +331,7 @@ fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) ->
         }
         let fresh = Block::new(&arena, 3 * CHUNK);
         assert!(round == 0 || fresh.bytes().iter().all(|&b| b == 0), "{}: a fresh run is zero", case.what);
-        if !case.moves(ArenaSet::restore, || look(&block, &model, "not restored")) {
+        if !case.moves(Moves::page_in, || look(&block, &model, "not restored")) {
             break;
         }
         assert!(block.bytes() == model, "{}: round {round}, in", case.what);

@@ -5,11 +5,14 @@ mod common;
 mod content;
 mod faults;
 mod injection;
+#[path = "../moves/mod.rs"]
+mod moves;
 mod partial;
 mod programs;
 mod trackers;
 
 use common::{Block, Random, arena, combinations, is_shared, own_pages};
+use moves::Moves;
 use sbmalloc::{ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
 
 /// Bytes.
@@ -30,12 +33,12 @@ fn round_trips_with_random_writes() {
                 model[at..at + len].fill(byte);
                 block.bytes_mut()[at..at + len].fill(byte);
             }
-            set.evict().unwrap_or_else(|e| panic!("{parts:?}: {e}"));
+            set.page_out().unwrap_or_else(|e| panic!("{parts:?}: {e}"));
             assert!(set.is_evicted());
             if round % 3 == 1 {
                 assert!(block.bytes() == model, "{parts:?}: read while out");
             }
-            set.restore().unwrap_or_else(|e| panic!("{parts:?}: {e}"));
+            set.page_in().unwrap_or_else(|e| panic!("{parts:?}: {e}"));
             // By mapping, memory comes in and stays the file's.
             assert_eq!(set.is_evicted(), parts.0 == TrackerKind::Cow);
             assert!(block.bytes() == model, "{parts:?}: round {round}");
@@ -49,19 +52,19 @@ fn unmodified_memory_is_not_written_again() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 6 * MIB);
         block.fill(7);
-        let first = set.evict().expect("evict");
+        let first = set.page_out().expect("evict");
         assert_eq!(first.bytes, block.len as u64, "{parts:?}");
-        assert_eq!(set.evict().expect("evict of what is out"), Default::default());
-        let back = set.restore().expect("restore");
+        assert_eq!(set.page_out().expect("evict of what is out"), Default::default());
+        let back = set.page_in().expect("restore");
         assert_eq!(back.bytes, block.len as u64);
         block.check(7);
-        let second = set.evict().expect("evict");
+        let second = set.page_out().expect("evict");
         assert_eq!((second.bytes, second.punched), (0, 0), "{parts:?}");
         assert!(second.freed_or_filled >= block.len as u64, "{parts:?}");
         if parts.0 == TrackerKind::Mprotect {
             assert_eq!(second.scanned, 0, "a tracker that knows need not look");
         }
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         block.check(7);
     }
 }
@@ -72,13 +75,13 @@ fn only_dirty_blocks_are_written() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 16 * MIB);
         block.fill(3);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         for i in [0, 5, 6, 100, 255] {
             block.bytes_mut()[i * CHUNK + 777] ^= 0xff;
         }
-        assert_eq!(set.evict().expect("evict").bytes, 5 * CHUNK as u64, "{parts:?}");
-        set.restore().expect("restore");
+        assert_eq!(set.page_out().expect("evict").bytes, 5 * CHUNK as u64, "{parts:?}");
+        set.page_in().expect("restore");
         for i in [0, 5, 6, 100, 255] {
             block.bytes_mut()[i * CHUNK + 777] ^= 0xff;
         }
@@ -92,16 +95,16 @@ fn zeroed_blocks_are_punched_and_old_bytes_never_return() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 4 * MIB);
         block.fill(11);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         block.bytes_mut()[MIB..2 * MIB].fill(0);
-        let out = set.evict().expect("evict");
+        let out = set.page_out().expect("evict");
         assert_eq!((out.bytes, out.punched), (0, MIB as u64), "{parts:?}");
         assert!(block.bytes()[MIB..2 * MIB].iter().all(|&b| b == 0), "{parts:?}: while out");
         assert!(block.bytes()[..MIB].iter().any(|&b| b != 0));
-        assert_eq!(set.restore().expect("restore").bytes, 3 * MIB as u64);
+        assert_eq!(set.page_in().expect("restore").bytes, 3 * MIB as u64);
         assert!(block.bytes()[MIB..2 * MIB].iter().all(|&b| b == 0), "{parts:?}");
-        assert_eq!(set.evict().expect("evict").punched, 0, "{parts:?}: a hole already");
+        assert_eq!(set.page_out().expect("evict").punched, 0, "{parts:?}: a hole already");
     }
 }
 
@@ -117,23 +120,23 @@ fn freed_memory_comes_back_as_zeros() {
             gone.fill(2);
             let mut after = Block::new(&arena, 3 * CHUNK);
             after.fill(3);
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             if !free_out {
-                set.restore().expect("restore");
+                set.page_in().expect("restore");
             }
             let place = gone.at;
             drop(gone);
             for _ in 0..cycles {
-                set.restore().expect("restore");
-                set.evict().expect("evict");
+                set.page_in().expect("restore");
+                set.page_out().expect("evict");
             }
             let mut fresh = Block::new(&arena, 40 * CHUNK + 5);
             assert_eq!(fresh.at, place, "first fit");
             assert!(fresh.bytes().iter().all(|&b| b == 0), "{parts:?} {free_out} {cycles}");
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             assert!(fresh.bytes().iter().all(|&b| b == 0), "{parts:?} {free_out} {cycles}: out");
             fresh.bytes_mut()[CHUNK] = 9;
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             assert_eq!(fresh.bytes().iter().filter(|&&b| b != 0).count(), 1, "{parts:?} {free_out} {cycles}");
             keep.check(1);
             after.check(3);
@@ -149,7 +152,7 @@ fn writes_while_out_are_kept() {
         block.fill(5);
         let mut model = block.bytes().to_vec();
         for round in 0..4u8 {
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             // By this thread, by another, and by the kernel.
             block.bytes_mut()[123_456] = round;
             model[123_456] = round;
@@ -170,12 +173,12 @@ fn writes_while_out_are_kept() {
             }
             model[5 * MIB + 1000..5 * MIB + 6000].fill(round + 100);
             assert!(block.bytes() == model, "{parts:?}: while out");
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             assert!(block.bytes() == model, "{parts:?}: lost in the restore");
         }
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         assert!(block.bytes() == model, "{parts:?}: lost in the next evict");
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         assert!(block.bytes() == model);
     }
 }
@@ -186,12 +189,12 @@ fn system_calls_may_write_to_restored_memory_under_a_default_tracker() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 3 * MIB);
         block.fill(5);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         let file = std::fs::File::open("/dev/zero").expect("/dev/zero");
         std::io::Read::read_exact(&mut &file, &mut block.bytes_mut()[1000..200_000]).expect("read");
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         assert!(block.bytes()[1000..200_000].iter().all(|&b| b == 0), "{parts:?}");
     }
 }
@@ -202,21 +205,21 @@ fn memory_allocated_while_out_is_ordinary() {
         let (set, arena) = arena(parts);
         let mut old = Block::new(&arena, 5 * MIB + 1);
         old.fill(1);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         let mut inside = Block::new(&arena, CHUNK); // in the last granule that is mapped
         let mut beyond = Block::new(&arena, 7 * MIB);
         assert!(inside.bytes().iter().chain(beyond.bytes()).all(|&b| b == 0));
         inside.fill(2);
         beyond.fill(3);
-        let more = set.evict().expect("evict of what came since");
+        let more = set.page_out().expect("evict of what came since");
         assert!(more.bytes > 0);
         beyond.check(3);
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         old.check(1);
         inside.check(2);
         beyond.check(3);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         old.check(1);
         inside.check(2);
         beyond.check(3);
@@ -230,9 +233,9 @@ fn memory_is_given_back() {
         let mut block = Block::new(&arena, 32 * MIB);
         block.fill(1);
         assert_eq!(own_pages(block.at.as_ptr(), block.len), block.len / PAGE);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         assert_eq!(own_pages(block.at.as_ptr(), block.len), 0, "{parts:?}");
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         // Pages of a mapped file, or of frames, are not the process's own.
         let own = own_pages(block.at.as_ptr(), block.len);
         assert!(is_shared(parts) || own == block.len / PAGE, "{parts:?}");
@@ -248,9 +251,9 @@ fn untouched_ranges_cost_nothing() {
     let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
     let mut block = Block::new(&arena, 1 << 30);
     block.bytes_mut()[512 * MIB] = 1;
-    let out = set.evict().expect("evict");
+    let out = set.page_out().expect("evict");
     assert_eq!((out.bytes, out.scanned, out.freed_or_filled), (PAGE as u64, PAGE as u64, PAGE as u64));
-    let back = set.restore().expect("restore");
+    let back = set.page_in().expect("restore");
     assert_eq!(back.bytes, PAGE as u64);
     assert_eq!(own_pages(block.at.as_ptr(), block.len), 1);
     assert_eq!(block.bytes()[512 * MIB], 1);
@@ -272,12 +275,12 @@ fn ends_of_blocks_come_and_go() {
                     bytes[end..].fill(0);
                 }
             }
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             if round % 2 == 0 {
                 assert!(block.bytes() == model, "{parts:?}: round {round}, out");
                 set.verify_touched().expect("what the kernel brought in is what was written");
             }
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             assert!(block.bytes() == model, "{parts:?}: round {round}");
         }
     }
@@ -291,7 +294,7 @@ fn runs_grow_and_shrink_in_place() {
     unsafe {
         assert!(arena.resize(at, 30 * MIB));
         at.add(29 * MIB).write(1);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         assert!(arena.resize(at, MIB));
         assert!(arena.resize(at, 30 * MIB));
         assert_eq!(at.add(29 * MIB).read(), 0);
@@ -305,7 +308,7 @@ fn runs_grow_and_shrink_in_place() {
         arena.free(at);
     }
     assert_eq!(arena.held_bytes(), 0);
-    set.restore().expect("restore");
+    set.page_in().expect("restore");
     assert!(arena.alloc(arena.reserved_bytes() + 1, 1).is_none());
     let whole = arena.alloc(arena.reserved_bytes(), 1).expect("all of it");
     // SAFETY: just allocated.
@@ -320,10 +323,10 @@ fn an_arena_may_go_while_it_is_out() {
         assert!(!held);
         let mut block = Block::new(&arena, MIB);
         block.fill(1);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         drop(block);
         drop(arena);
-        assert_eq!(set.restore().expect("nothing left"), Default::default());
+        assert_eq!(set.page_in().expect("nothing left"), Default::default());
         let options = ArenaOptions { reserve: 1 << 30, ..ArenaOptions::default() };
         drop(sbmalloc::Arena::new_in(&options, set).expect("the slot is free again"));
     }

@@ -2,6 +2,7 @@
 
 use crate::MIB;
 use crate::common::{Block, Faulty, Random, arena, combinations, is_shared, own_pages};
+use crate::moves::Moves;
 use sbmalloc::pager::{Moved, PagerError};
 use sbmalloc::{ArenaSet, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::os::fd::AsRawFd;
@@ -10,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 fn evict_to(set: &'static ArenaSet, target: usize, site: u64) -> Moved {
     let mut told = vec![];
-    let moved = set.evict_to(target, site, &mut |left| told.push(left)).expect("evict");
+    let moved = set.page_out_to(target, site, &mut |left| told.push(left)).expect("evict");
     assert!(!told.is_empty() && told.is_sorted_by(|a, b| a >= b), "{told:?}");
     assert!(told.last() <= Some(&target), "{told:?}");
     assert_eq!(told.last(), Some(&set.in_ram()), "{told:?}");
@@ -20,7 +21,7 @@ fn evict_to(set: &'static ArenaSet, target: usize, site: u64) -> Moved {
 /// A wait at `site`, everything evicted in it, and what is likely restored after it.
 fn wait(set: &'static ArenaSet, site: u64) -> (Moved, Moved) {
     let out = evict_to(set, 0, site);
-    let (back, all) = set.restore_for(site, &mut |_| usize::MAX).expect("restore");
+    let (back, all) = set.page_in_for(site, &mut |_| usize::MAX).expect("restore");
     assert!(all);
     set.begin_phase(site);
     (out, back)
@@ -43,11 +44,11 @@ fn ram_is_brought_down_to_the_target_and_up_to_the_limit() {
         }
         assert_eq!(set.likely(1), 40 * MIB);
         let mut limit = 10 * MIB;
-        let (_, all) = set.restore_for(1, &mut |_| limit).expect("restore");
+        let (_, all) = set.page_in_for(1, &mut |_| limit).expect("restore");
         assert!(!all && set.in_ram() <= limit && set.in_ram() + GRANULE > limit, "{parts:?}");
         assert!(own() <= set.in_ram());
         let (_, all) = set
-            .restore_for(1, &mut |ram| {
+            .page_in_for(1, &mut |ram| {
                 assert!(ram <= limit);
                 limit += 4 * MIB;
                 limit
@@ -87,13 +88,13 @@ fn touched_pages_count_and_are_given_back_first() {
         assert_eq!(set.in_ram(), here, "nobody has looked");
         // All of the resident part may stay: what the kernel brought in suffices.
         let mut told = vec![];
-        let moved = set.evict_to(here, 1, &mut |left| told.push(left)).expect("evict");
+        let moved = set.page_out_to(here, 1, &mut |left| told.push(left)).expect("evict");
         assert_eq!(moved.bytes, 3 * CHUNK as u64, "{parts:?}");
         assert_eq!(set.in_ram(), here);
         assert_eq!(told.last(), Some(&here), "{parts:?}: {told:?}");
         assert_eq!(own_pages(block.at.as_ptr(), block.len) * PAGE, here, "{parts:?}");
         assert!(block.bytes() == model, "{parts:?}");
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         assert!(block.bytes() == model, "{parts:?}");
     }
 }
@@ -107,7 +108,7 @@ fn pages_written_while_out_go_to_the_file() {
         block.fill(1);
         let mut model = block.bytes().to_vec();
         let mut random = Random(7);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         for round in 0..6 {
             for _ in 0..30 {
                 let len = [1, 300, PAGE, CHUNK, 3 * CHUNK][random.below(5)];
@@ -119,13 +120,13 @@ fn pages_written_while_out_go_to_the_file() {
             // A free in what is out, and fresh memory there.
             let fresh = Block::new(&arena, 2 * CHUNK);
             assert!(fresh.bytes().iter().all(|&b| b == 0), "{parts:?} {round}");
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             assert_eq!(own_pages(block.at.as_ptr(), block.len), 0);
             assert!(block.bytes() == model, "{parts:?}: round {round}, out");
-            let moved = set.evict().expect("evict");
+            let moved = set.page_out().expect("evict");
             assert_eq!(moved.bytes, 0, "{parts:?}: what was only read is not written");
         }
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         assert!(block.bytes() == model, "{parts:?}");
     }
 }
@@ -177,7 +178,7 @@ fn what_the_kernel_brought_in_is_verified() {
             let mut block = Block::new(&arena, 20 * MIB);
             block.fill(1);
             assert_eq!(set.verify_touched(), Ok(()), "nothing is out");
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
             let path = format!("/proc/self/fd/{}", store.fd.as_raw_fd());
             let file = std::fs::File::options().read(true).write(true).open(path).expect("open");
             let at = 7 * MIB + 4321;
@@ -193,10 +194,10 @@ fn what_the_kernel_brought_in_is_verified() {
             let damaged = PagerError::Corrupt { offset: 7 * MIB as u64 };
             assert_eq!(set.verify_touched(), Err(damaged), "{buffered}");
             assert_eq!(set.verify_touched(), Err(damaged), "nor is it believed later");
-            assert_eq!(set.evict(), Err(damaged), "nor dropped unseen");
+            assert_eq!(set.page_out(), Err(damaged), "nor dropped unseen");
             file.write_all_at(&byte, at as u64).expect("write");
             assert_eq!(set.verify_touched(), Ok(()));
-            set.restore().expect("repaired");
+            set.page_in().expect("repaired");
             if write_beside {
                 block.bytes_mut()[7 * MIB + 3 * PAGE] ^= 1;
             }
@@ -216,7 +217,7 @@ fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
             // In the third group.
             store.room.store(if store.beside { 150 } else { 20 }, Ordering::Relaxed);
             let mut told = vec![];
-            match set.evict_to(10 * MIB, 1, &mut |left| told.push(left)) {
+            match set.page_out_to(10 * MIB, 1, &mut |left| told.push(left)) {
                 Err(PagerError::NoSpace { needed, .. }) => assert!(needed > 0),
                 other => panic!("{other:?}"),
             }
@@ -225,14 +226,14 @@ fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
             assert_eq!(own_pages(block.at.as_ptr(), block.len) * PAGE, left);
             block.check(1);
             // Full still; what was just read by the kernel can be given back all the same.
-            assert!(matches!(set.evict(), Err(PagerError::NoSpace { .. })));
+            assert!(matches!(set.page_out(), Err(PagerError::NoSpace { .. })));
             assert_eq!(set.in_ram(), left);
             block.bytes_mut()[20 * MIB] ^= 1;
             block.bytes_mut()[290 * MIB] ^= 1;
             store.room.store(-1, Ordering::Relaxed);
-            set.evict().expect("room again");
+            set.page_out().expect("room again");
             assert_eq!(own_pages(block.at.as_ptr(), block.len), 0);
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             block.bytes_mut()[20 * MIB] ^= 1;
             block.bytes_mut()[290 * MIB] ^= 1;
             block.check(1);
@@ -249,26 +250,26 @@ fn a_full_disk_keeps_pages_written_while_out() {
             arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 6 * MIB);
         block.bytes_mut()[..MIB].fill(3);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         let mut model = block.bytes().to_vec();
         for (at, len) in [(5000, 1), (CHUNK, CHUNK), (2 * MIB + 9000, 20_000), (4 * MIB, 3 * CHUNK)] {
             block.bytes_mut()[at..at + len].fill(9);
             model[at..at + len].fill(9);
             for room in 0..3 {
                 store.room.store(room, Ordering::Relaxed);
-                let _ = set.evict();
+                let _ = set.page_out();
                 assert!(block.bytes() == model, "{at} {room}");
             }
         }
         store.room.store(0, Ordering::Relaxed);
         block.bytes_mut()[5 * MIB] = 1;
         model[5 * MIB] = 1;
-        assert!(matches!(set.evict(), Err(PagerError::NoSpace { .. })));
+        assert!(matches!(set.page_out(), Err(PagerError::NoSpace { .. })));
         assert!(block.bytes() == model);
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         assert!(block.bytes() == model);
         store.room.store(-1, Ordering::Relaxed);
-        set.evict().expect("evict");
+        set.page_out().expect("evict");
         assert!(block.bytes() == model);
     }
 }
@@ -280,19 +281,19 @@ fn a_child_of_a_partly_evicted_process_does_not_go_on() {
     let mut block = Block::new(&arena, 20 * MIB);
     block.fill(1);
     evict_to(set, 10 * MIB, 1);
-    let refused = |set: &'static ArenaSet| match set.evict_to(MIB, 1, &mut |_| {}) {
+    let refused = |set: &'static ArenaSet| match set.page_out_to(MIB, 1, &mut |_| {}) {
         Err(PagerError::Io { errno, .. }) => errno.0 == libc::ECHILD,
         _ => false,
     };
     assert!(in_child(|| refused(set)));
-    assert!(in_child(|| set.restore().is_ok() && set.evict().is_ok() && set.restore().is_ok()));
+    assert!(in_child(|| set.page_in().is_ok() && set.page_out().is_ok() && set.page_in().is_ok()));
     block.check(1);
-    set.restore().expect("restore");
+    set.page_in().expect("restore");
     block.check(1);
     // A child of a resident process gets a file of its own.
-    let other = in_child(|| set.evict_to(MIB, 1, &mut |_| {}).is_ok() && set.in_ram() <= MIB);
+    let other = in_child(|| set.page_out_to(MIB, 1, &mut |_| {}).is_ok() && set.in_ram() <= MIB);
     assert!(other);
-    set.evict().expect("evict");
+    set.page_out().expect("evict");
     block.check(1);
 }
 

@@ -5,6 +5,7 @@
 use crate::common::{
     Block, Combination, Faulty, STORES, arena, own_pages, patiently, refuses_the_kernel, with_stores,
 };
+use crate::moves::Moves;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use sbmalloc::pager::PagerError;
@@ -217,12 +218,12 @@ impl Machine<'_> {
                 advise(&block.bytes()[range], advice).expect("ours");
             }
             Op::Evict => {
-                patiently(|| self.set.evict()).expect("evict");
+                patiently(|| self.set.page_out()).expect("evict");
             }
             Op::EvictWithRoom { writes } => {
                 if let Some(faulty) = self.faulty {
                     faulty.room.store(writes, Ordering::Relaxed);
-                    let made = patiently(|| self.set.evict());
+                    let made = patiently(|| self.set.page_out());
                     assert!(matches!(made, Ok(_) | Err(PagerError::NoSpace { .. })), "{made:?}");
                     faulty.room.store(-1, Ordering::Relaxed);
                 }
@@ -233,7 +234,7 @@ impl Machine<'_> {
                     assert!(left <= last, "{left} bytes in RAM after {last}");
                     last = left;
                 };
-                patiently(|| self.set.evict_to(target, site, &mut progress)).expect("evict");
+                patiently(|| self.set.page_out_to(target, site, &mut progress)).expect("evict");
                 let left = self.set.in_ram();
                 assert!(left <= target, "{left} bytes in RAM, not {target}");
                 self.count();
@@ -248,7 +249,7 @@ impl Machine<'_> {
                 };
                 let mut all = false;
                 let made = patiently(|| {
-                    let (moved, whole) = self.set.restore_for(site, &mut asked)?;
+                    let (moved, whole) = self.set.page_in_for(site, &mut asked)?;
                     all = whole;
                     Ok(moved)
                 });
@@ -264,7 +265,7 @@ impl Machine<'_> {
             Op::RestoreWithErrors { reads } => {
                 if let Some(faulty) = self.faulty {
                     faulty.readable.store(reads, Ordering::Relaxed);
-                    let made = patiently(|| self.set.restore());
+                    let made = patiently(|| self.set.page_in());
                     let failed = matches!(made, Err(PagerError::Io { errno: Errno(libc::EIO), .. }));
                     assert!(made.is_ok() || failed, "{made:?}");
                     faulty.readable.store(-1, Ordering::Relaxed);
@@ -275,7 +276,7 @@ impl Machine<'_> {
     }
 
     fn restore(&self) {
-        patiently(|| self.set.restore()).expect("restore");
+        patiently(|| self.set.page_in()).expect("restore");
         assert!(self.by_mapping || !self.set.is_evicted());
         assert!(self.arenas.iter().all(|arena| arena.stats().out == 0));
     }
@@ -301,7 +302,7 @@ impl Machine<'_> {
         self.check();
         self.restore();
         self.check();
-        patiently(|| self.set.evict()).expect("evict");
+        patiently(|| self.set.page_out()).expect("evict");
         self.restore();
         self.check();
         self.live.clear();

@@ -2,6 +2,7 @@
 
 use crate::MIB;
 use crate::common::{Block, Random, arena};
+use crate::moves::Moves;
 use sbmalloc::{CHUNK, FrameKind, HugePolicy, StoreKind, TrackerKind, measure_trackers};
 use std::io::{Read, Write};
 
@@ -27,21 +28,21 @@ fn only_blocks_written_to_are_looked_at() {
         let (set, arena) = arena((TrackerKind::Uffd, StoreKind::Auto, FrameKind::Anon, huge));
         let mut block = Block::new(&arena, 40 * MIB);
         block.fill(1);
-        set.evict().expect("evict");
-        set.restore().expect("restore");
-        let moved = set.evict().expect("evict");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
+        let moved = set.page_out().expect("evict");
         assert_eq!((moved.scanned, moved.bytes), (0, 0), "nothing was written");
         for _ in 0..3 {
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             let blocks = [0, 77, 78, 639];
             blocks.iter().for_each(|i| block.bytes_mut()[i * CHUNK + 5000] ^= 1);
-            let moved = set.evict().expect("evict");
+            let moved = set.page_out().expect("evict");
             assert_eq!((moved.scanned, moved.bytes), (4 * CHUNK as u64, 4 * CHUNK as u64), "{huge:?}");
-            set.restore().expect("restore");
+            set.page_in().expect("restore");
             blocks.iter().for_each(|i| block.bytes_mut()[i * CHUNK + 5000] ^= 1);
-            set.evict().expect("evict");
+            set.page_out().expect("evict");
         }
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         block.check(1);
     }
 }
@@ -57,18 +58,18 @@ fn what_is_written_again_and_again_is_soon_left_alone() {
     for round in 0..20 {
         let seed = random.next();
         block.fill(seed);
-        let moved = set.evict().expect("evict");
+        let moved = set.page_out().expect("evict");
         assert!(moved.bytes >= block.len as u64, "{round}");
-        set.restore().expect("restore");
+        set.page_in().expect("restore");
         block.check(seed);
     }
     // And found again when it has become calm.
     for _ in 0..70 {
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
     }
     block.bytes_mut()[0] ^= 1;
-    let moved = set.evict().expect("evict");
+    let moved = set.page_out().expect("evict");
     assert_eq!(moved.bytes, CHUNK as u64);
 }
 
@@ -81,8 +82,8 @@ fn system_calls_may_write_to_tracked_memory() {
         block.fill(3);
         let mut model = block.bytes().to_vec();
         for round in 0..3usize {
-            set.evict().expect("evict");
-            set.restore().expect("restore");
+            set.page_out().expect("evict");
+            set.page_in().expect("restore");
             let mut zeros = std::fs::File::open("/dev/zero").expect("/dev/zero");
             let at = round * 4096 + 100;
             zeros.read_exact(&mut block.bytes_mut()[at..at + 70_000]).expect("read(2)");
@@ -100,8 +101,8 @@ fn system_calls_may_write_to_tracked_memory() {
             assert_eq!(n, source.len() as isize, "{}", std::io::Error::last_os_error());
             model[at..at + source.len()].fill(0xab);
         }
-        set.evict().expect("evict");
-        set.restore().expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         assert!(block.bytes() == model, "{tracker:?} {huge:?}");
     }
 }

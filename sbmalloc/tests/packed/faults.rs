@@ -1,6 +1,7 @@
 //! Damage, full disks, read errors, short and interrupted transfers.
 
 use crate::common::{Block, Combination, Faulty, Random, patiently};
+use crate::moves::Moves;
 use crate::{Data, MIB, back, out, packing};
 use sbmalloc::pager::PagerError;
 use sbmalloc::{CHUNK, FrameKind, GRANULE, HugePolicy, StoreKind, TrackerKind};
@@ -43,7 +44,7 @@ fn damage_is_noticed_wherever_it_is() {
                 continue;
             }
             file.write_all_at(&now, at).expect("write");
-            match set.restore_for(0, &mut |_| usize::MAX) {
+            match set.page_in_for(0, &mut |_| usize::MAX) {
                 Err(PagerError::Corrupt { offset }) => {
                     assert_eq!(offset as usize / GRANULE, at as usize / GRANULE, "the granule of it");
                     assert_eq!(offset as usize % CHUNK, 0);
@@ -74,7 +75,7 @@ fn a_full_disk_loses_nothing() {
                 let mut model = block.bytes().to_vec();
                 store.room.store(room, Ordering::Relaxed);
                 let site = (turn as u64) << 40;
-                match patiently(|| set.evict_to(0, site, &mut |_| {})) {
+                match patiently(|| set.page_out_to(0, site, &mut |_| {})) {
                     Ok(_) | Err(PagerError::NoSpace { .. }) => {}
                     other => panic!("{tracker:?}, {room} writes: {other:?}"),
                 }
@@ -102,7 +103,7 @@ fn read_errors_can_be_tried_again() {
         for reads in 0..18 {
             out(set, 0);
             store.readable.store(reads, Ordering::Relaxed);
-            match set.restore_for(0, &mut |_| usize::MAX) {
+            match set.page_in_for(0, &mut |_| usize::MAX) {
                 Err(PagerError::Io { errno, .. }) => assert_eq!(errno.0, libc::EIO),
                 other => panic!("{other:?}"),
             }
@@ -133,9 +134,9 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
                 out(set, turn << 40);
                 back(set, turn << 40);
                 assert!(block.bytes() == model, "{tracker:?}, turn {turn}");
-                patiently(|| set.evict()).expect("evict");
+                patiently(|| set.page_out()).expect("evict");
                 assert!(block.bytes() == model, "{tracker:?}, turn {turn}: raw");
-                patiently(|| set.restore()).expect("restore");
+                patiently(|| set.page_in()).expect("restore");
             }
             assert_eq!(store.made_beside.load(Ordering::Relaxed) > 0, store.beside);
         }

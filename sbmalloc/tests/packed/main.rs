@@ -5,10 +5,13 @@
 mod common;
 mod data;
 mod faults;
+#[path = "../moves/mod.rs"]
+mod moves;
 mod programs;
 
 use common::{Block, Combination, Random, arena, combinations, own_pages, patiently};
 use data::Data;
+use moves::Moves;
 use sbmalloc::pager::Moved;
 use sbmalloc::{
     Advice, Arena, ArenaSet, CHUNK, Compression, Config, GRANULE, TrackerKind, advise, configure,
@@ -25,12 +28,12 @@ fn packing(parts: Combination) -> (&'static ArenaSet, Arena) {
 }
 
 fn out(set: &'static ArenaSet, site: u64) -> Moved {
-    patiently(|| set.evict_to(0, site, &mut |_| {})).expect("evict")
+    patiently(|| set.page_out_to(0, site, &mut |_| {})).expect("evict")
 }
 
 fn back(set: &'static ArenaSet, site: u64) -> Moved {
     patiently(|| {
-        let (moved, all) = set.restore_for(site, &mut |_| usize::MAX)?;
+        let (moved, all) = set.page_in_for(site, &mut |_| usize::MAX)?;
         assert!(all && !set.is_packed());
         Ok(moved)
     })
@@ -134,7 +137,7 @@ fn a_granule_may_change_its_form() {
             assert!(set.is_packed() || !is_packed, "{parts:?}: round {round}");
             back(set, round << 40);
             assert!(block.bytes() == model, "{parts:?}: round {round}");
-            patiently(|| set.evict()).expect("evict");
+            patiently(|| set.page_out()).expect("evict");
             assert!(!set.is_packed(), "{parts:?}: nobody said what comes after");
             assert!(block.bytes() == model, "{parts:?}: round {round}, out and raw");
             block.bytes_mut()[3 * MIB + round as usize] ^= 1;
@@ -144,7 +147,7 @@ fn a_granule_may_change_its_form() {
                 assert!(block.bytes() == model, "{parts:?}: raw and written while out, so it stays raw");
             }
             back(set, round << 40);
-            patiently(|| set.restore()).expect("restore");
+            patiently(|| set.page_in()).expect("restore");
             assert!(block.bytes() == model, "{parts:?}: round {round}");
         }
     }
@@ -164,7 +167,7 @@ fn what_is_not_likely_to_be_used_stays_legal_to_touch() {
         let likely = set.likely(0);
         assert!((6 * MIB..16 * MIB).contains(&likely), "{parts:?}: {likely}");
         // However little room there is, all that is packed comes in by itself.
-        let (_, all) = set.restore_for(0, &mut |ram| ram).expect("restore");
+        let (_, all) = set.page_in_for(0, &mut |ram| ram).expect("restore");
         assert!(!all && set.is_packed(), "{parts:?}");
         let moved = patiently(|| set.unpack()).expect("restore");
         assert!(!set.is_packed() && set.is_evicted(), "{parts:?}");

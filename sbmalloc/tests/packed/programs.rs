@@ -4,6 +4,7 @@
 //! packed. Each combination of parts gets `PROPTEST_CASES` programs (10 unless told).
 
 use crate::common::{Block, Combination, Faulty, patiently, with_stores};
+use crate::moves::Moves;
 use crate::{Data, packing};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
@@ -143,7 +144,7 @@ impl Machine<'_> {
             Op::Wait { target, then, site, room, free, writes, reads } => {
                 self.arm(writes, -1);
                 for target in [target, target.min(then)] {
-                    match patiently(|| self.set.evict_to(target, site, &mut |_| {})) {
+                    match patiently(|| self.set.page_out_to(target, site, &mut |_| {})) {
                         Ok(_) => assert!(self.set.in_ram() <= target),
                         Err(PagerError::NoSpace { .. }) if self.faulty.is_some() => {}
                         Err(e) => panic!("{e}"),
@@ -154,7 +155,7 @@ impl Machine<'_> {
                     self.live.swap_remove(i);
                 }
                 self.arm(-1, reads);
-                let made = patiently(|| self.set.restore_for(site, &mut |_| room));
+                let made = patiently(|| self.set.page_in_for(site, &mut |_| room));
                 let is_read_error = matches!(made, Err(PagerError::Io { errno: Errno(libc::EIO), .. }));
                 assert!(made.is_ok() || self.faulty.is_some() && is_read_error, "{made:?}");
                 self.arm(-1, -1);
@@ -162,11 +163,11 @@ impl Machine<'_> {
                 assert!(!self.set.is_packed());
             }
             Op::Evict => {
-                patiently(|| self.set.evict()).expect("evict");
+                patiently(|| self.set.page_out()).expect("evict");
                 assert!(!self.set.is_packed());
             }
             Op::Restore => {
-                patiently(|| self.set.restore()).expect("restore");
+                patiently(|| self.set.page_in()).expect("restore");
             }
             Op::BeginPhase { site } => self.set.begin_phase(site),
             Op::Check => self.check(),
@@ -193,9 +194,9 @@ impl Machine<'_> {
     fn run(mut self, program: &[Op]) {
         program.iter().for_each(|op| self.step(op));
         self.check();
-        patiently(|| self.set.evict()).expect("evict");
+        patiently(|| self.set.page_out()).expect("evict");
         self.check();
-        patiently(|| self.set.restore()).expect("restore");
+        patiently(|| self.set.page_in()).expect("restore");
         self.check();
         self.live.clear();
         self.check();

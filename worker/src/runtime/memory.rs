@@ -96,7 +96,8 @@ impl Runtime {
     }
 }
 
-impl sbmalloc::Account for Runtime {
+// SAFETY: texts are of fixed size, and waiting (`wait`, `beg`) needs the segment, static memory and the stack.
+unsafe impl sbmalloc::Account for Runtime {
     fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
         if !self.alive.is_rank() {
             return Ok(()); // a child of fork: its memory is a copy, of which the rank's account knows nothing

@@ -164,7 +164,9 @@ impl Runtime {
         sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
         if let Some(Frames { table, memory, owner }) = frames {
             // If it has a pool of its own already it goes on with that, or without: neither changes a result.
-            let _ = sbmalloc::use_frames(table, memory, owner);
+            // SAFETY: what `bdrun` hands to a rank: a number of its own, and files that only ranks and their master have, by this
+            // crate.
+            let _ = unsafe { sbmalloc::use_frames(table, memory, owner) };
         }
         this.trim_frames();
         // Where any thread may wait there is none to look at.
