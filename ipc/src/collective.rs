@@ -92,14 +92,16 @@ impl Deposit {
     }
 
     fn get(&self, mail: &Mail, offset: usize, into: &mut [u8]) -> Result<()> {
-        if self.len() > INLINE_PART {
+        // Read once: another process may write there at any time.
+        let len = self.len();
+        if len > INLINE_PART {
             return mail.get(&self.place(), offset as u64, into);
         }
         let mut bytes = [0u8; INLINE_PART];
         for (word, chunk) in self.inline.iter().zip(bytes.chunks_exact_mut(8)) {
             chunk.copy_from_slice(&word.load(SeqCst).to_le_bytes());
         }
-        match bytes[..self.len()].get(offset..).and_then(|rest| rest.get(..into.len())) {
+        match bytes[..len].get(offset..).and_then(|rest| rest.get(..into.len())) {
             Some(part) => {
                 into.copy_from_slice(part);
                 Ok(())

@@ -160,15 +160,29 @@ pub fn is_empty(segment: &Segment, rank: u32) -> bool {
     segment.rank(rank).inbox.load(SeqCst) == 0
 }
 
-/// By the receiver: take what has arrived, in the order of each sender.
+/// By the receiver: take what has arrived, in the order of each sender. After an error nothing was added.
 pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()> {
-    let mut at = segment.rank(rank).inbox.swap(0, SeqCst);
+    let top = segment.rank(rank).inbox.swap(0, SeqCst);
     let first = out.len();
+    let drained = follow(segment, rank, top, out);
+    match drained {
+        Ok(()) => out[first..].reverse(),
+        Err(_) => out.truncate(first),
+    }
+    drained
+}
+
+/// Adds the messages of a stack, the last first.
+fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Result<()> {
+    // As many messages at most as nodes were ever used, so that a list that leads back into itself ends before memory does.
+    let most = u64::from(segment.header().fresh_nodes.load(SeqCst).min(MAX_NODES));
+    let (mut at, mut followed) = (top, 0);
     while at != 0 {
         // Whatever another process left there: looked at before anything is computed from it.
-        if at > u64::from(MAX_NODES) || out.len() - first > MAX_NODES as usize {
+        if at > most || followed == most {
             return Err(Error::Damaged(format!("message node {at} in the inbox of rank {rank}")));
         }
+        followed += 1;
         let index = low(at) - 1;
         let node = Node::at(segment, index);
         let (who, len) = (node.words[1].load(SeqCst), node.words[3].load(SeqCst));
@@ -184,7 +198,6 @@ pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()>
         });
         at = node.next().load(SeqCst);
     }
-    out[first..].reverse();
     Ok(())
 }
 
@@ -202,4 +215,75 @@ pub fn take(segment: &Segment, mail: &Mail, message: Arrived, into: &mut [u8]) -
     }
     free_node(segment, message.node);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    /// Three messages from rank 1 lie in the inbox of rank 0.
+    fn with_three() -> (Segment, Mail) {
+        let segment = Segment::create(2, 1 << 24, 1 << 20, 2).unwrap();
+        let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        for tag in 0..3 {
+            push(&segment, &mail, 0, 7, 1, tag, b"whole").unwrap();
+        }
+        (segment, mail)
+    }
+
+    fn is_damaged(segment: &Segment) -> bool {
+        let mut out = vec![];
+        let drained = drain(segment, 0, &mut out);
+        assert!(out.is_empty(), "{out:?}");
+        matches!(drained, Err(Error::Damaged(text)) if text.contains("inbox of rank 0"))
+    }
+
+    /// No word that another process leaves in an inbox makes a rank compute an index from it, or panic: it is told.
+    #[test]
+    fn a_damaged_inbox_is_told() {
+        let past = u64::from(MAX_NODES) + 1;
+        // The low halves are 0 (nothing could be taken off it), in range, out of range; a node that was never used.
+        let words =
+            [1 << 32, 1 << 63, 1 << 32 | 1, past, u64::from(u32::MAX), u64::MAX, 4, u64::from(MAX_NODES)];
+        for word in words {
+            let (segment, _mail) = with_three();
+            segment.rank(0).inbox.store(word, SeqCst);
+            assert!(is_damaged(&segment), "{word:#x} at the top");
+            // The same further down.
+            let (segment, _mail) = with_three();
+            Node::at(&segment, 1).next().store(word, SeqCst);
+            assert!(is_damaged(&segment), "{word:#x} below");
+            assert!(is_empty(&segment, 0));
+        }
+    }
+
+    /// Nor does a list that leads back into itself, or a length that nothing has, take all memory.
+    #[test]
+    fn a_list_without_end_ends() {
+        for to in 1..=3 {
+            let (segment, _mail) = with_three();
+            Node::at(&segment, 0).next().store(to, SeqCst);
+            assert!(is_damaged(&segment), "back to {to}");
+        }
+        let (segment, _mail) = with_three();
+        Node::at(&segment, 2).words[3].store(MOST_BYTES + 1, SeqCst);
+        assert!(is_damaged(&segment));
+    }
+
+    #[test]
+    fn a_whole_inbox_is_taken_in_order() {
+        let (segment, mail) = with_three();
+        let mut out = vec![];
+        drain(&segment, 0, &mut out).unwrap();
+        assert_eq!(
+            out.iter().map(|m| (m.context, m.source, m.tag)).collect::<Vec<_>>(),
+            [(7, 1, 0), (7, 1, 1), (7, 1, 2)]
+        );
+        for message in out {
+            let mut bytes = [0; 5];
+            take(&segment, &mail, message, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"whole");
+        }
+    }
 }
