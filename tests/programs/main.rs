@@ -8,6 +8,7 @@
 //! What needs root (memory cgroups, mounts) says `skipped: why` where that is not permitted; run with `--nocapture`, or see
 //! `tests/skipped` for how skips are counted, and forbidden.
 
+mod after_exec;
 mod cli;
 mod common;
 mod conformance;

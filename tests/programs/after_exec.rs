@@ -1,0 +1,75 @@
+//! A rank that is paged in parts and becomes another program: that one is paged too, whoever executed it and however it is linked.
+
+use crate::common::chaos::{compiled, source};
+use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, skipped};
+
+const KIB: u64 = 1 << 10;
+/// The budget, what is held before, and what is held after; MiB.
+const BUDGET: u64 = 40;
+const BEFORE: u64 = 56;
+const AFTER: u64 = 96;
+
+/// A job of one rank that holds more than the budget, and then is, or starts, what holds still more.
+fn job(path: &std::path::Path, way: &str) -> Bdrun {
+    let words =
+        format!("-np 1 --memory {BUDGET}M --preload never -- {} {BEFORE} {way} {AFTER}", path.display());
+    bdrun_args(words.split(' '))
+}
+
+/// Whether a rank may be paged in parts here; said, if not.
+fn ran_in_parts(outcome: &Outcome) -> bool {
+    let refused = outcome.stderr.contains("cannot be paged");
+    if refused {
+        skipped("parts", "parts of a rank may not be paged here (CAP_SYS_PTRACE)");
+    }
+    !refused
+}
+
+/// The kernel says that the last program never held much more than the budget, and bdrun that it knew of all of it.
+fn stays_within(path: &std::path::Path, ways: &[&str]) {
+    for way in ways {
+        let outcome = job(path, way).succeed();
+        if !ran_in_parts(&outcome) {
+            return;
+        }
+        let most =
+            outcome.stdout.trim().strip_prefix("held at most ").and_then(|rest| rest.strip_suffix(" KiB"));
+        let most: u64 = most.and_then(|kib| kib.parse().ok()).unwrap_or_else(|| panic!("{way}: {outcome:?}"));
+        // Unpaged it would be all; how far it gets before it is paged the first time depends on the machine.
+        assert!(most < (BUDGET + AFTER) / 2 * KIB, "{way}: {most} KiB of {BUDGET} MiB; {outcome:?}");
+        let stats = outcome.stats();
+        assert!(stats.demand_bytes > AFTER << 20, "{way}: {stats:?}");
+    }
+}
+
+/// The test's program, linked dynamically or with these flags.
+fn program(flags: &[&str]) -> Option<(Directory, std::path::PathBuf)> {
+    assert!(source("outside/exec.c").is_file());
+    let dir = Directory::new("exec");
+    let path = compiled(&dir, "outside/exec.c", flags)?;
+    Some((dir, path))
+}
+
+#[test]
+fn a_rank_in_parts_that_becomes_another_program_is_paged_in_parts() {
+    let _machine = alone();
+    if let Some((_dir, path)) = program(&[]) {
+        stays_within(&path, &["leader", "thread"]);
+    }
+}
+
+#[test]
+fn a_child_of_a_rank_in_parts_that_becomes_another_program_is_paged_in_parts() {
+    let _machine = alone();
+    if let Some((_dir, path)) = program(&[]) {
+        stays_within(&path, &["child", "spawn"]);
+    }
+}
+
+#[test]
+fn nor_does_it_matter_how_the_program_is_linked() {
+    let _machine = alone();
+    if let Some((_dir, path)) = program(&["-static"]) {
+        stays_within(&path, &["leader"]);
+    }
+}

@@ -1,0 +1,84 @@
+/* Holds more and more memory with a pattern, checks it, and becomes the same again with what words are left, in the way the next one
+   names: `exec [MIB WAY]... MIB`. Ways: leader (execve), thread (by a thread that is not the first), child (a child of fork does, and the
+   parent waits), spawn (the same by posix_spawn, which is vfork). What the last one held at most is printed, by the kernel's count. */
+#include <pthread.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+static char **next;
+
+static void become(void) {
+  execve(next[0], next, environ);
+  perror("execve");
+  _exit(3);
+}
+
+static void *as_thread(void *unused) {
+  (void)unused;
+  become();
+  return NULL;
+}
+
+static int waited(pid_t child) {
+  int status;
+  if (child < 0 || waitpid(child, &status, 0) != child) return 4;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 5;
+}
+
+static long most_kib(void) {
+  char line[256];
+  long kib = -1;
+  FILE *file = fopen("/proc/self/status", "r");
+  while (file && fgets(line, sizeof line, file)) sscanf(line, "VmHWM: %ld", &kib);
+  return kib;
+}
+
+int main(int count, char **words) {
+  if (count < 2) return 2;
+  size_t bytes = (size_t)atol(words[1]) << 20;
+  char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 2;
+  struct timespec pause = {0, 5000000};
+  for (size_t at = 0; at < bytes; at += 4096) {
+    *(uint64_t *)(memory + at) = at * 0x9e3779b97f4a7c15u + (uint64_t)count;
+    /* No faster than a loaded machine can follow. */
+    if (!(at % (1 << 20))) nanosleep(&pause, NULL);
+  }
+  for (size_t at = 0; at < bytes; at += 16 * 4096)
+    if (*(uint64_t *)(memory + at) != at * 0x9e3779b97f4a7c15u + (uint64_t)count) {
+      printf("wrong at %zu\n", at);
+      return 1;
+    }
+  if (count < 4) {
+    printf("held at most %ld KiB\n", most_kib());
+    return 0;
+  }
+  const char *way = words[2];
+  next = words + 2;
+  next[0] = words[0];
+  if (!strcmp(way, "leader")) become();
+  if (!strcmp(way, "thread")) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, as_thread, NULL)) return 3;
+    for (;;) pause.tv_sec = 1, nanosleep(&pause, NULL);
+  }
+  if (!strcmp(way, "child")) {
+    pid_t child = fork();
+    if (!child) become();
+    return waited(child);
+  }
+  if (!strcmp(way, "spawn")) {
+    pid_t child = -1;
+    if (posix_spawn(&child, next[0], NULL, NULL, next, environ)) return 3;
+    return waited(child);
+  }
+  return 2;
+}
