@@ -30,5 +30,6 @@ mod preload;
 mod scale;
 mod scratch;
 mod seams;
+mod signals;
 mod stuck;
 mod timeouts;

@@ -1,0 +1,145 @@
+//! Signals to the master while ranks are held, out, or paged in parts: what a terminal, a batch system or `nohup` sends.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::chaos::{PYTHON, python_with};
+use crate::common::{Bdrun, Job, SOON, alone, bdrun_args, poll, proc};
+
+/// Fills its memory, says that it is ready, looks at all of it again and again, and says whether it is right. Told to end it says so.
+const LOOKS: &str = "
+import os, signal, sys, time
+name, pages, seconds = sys.argv[1], int(sys.argv[2]) << 8, float(sys.argv[3])
+def told(*_):
+    os.write(1, b'told %s\\n' % name.encode())
+    os._exit(7)
+signal.signal(signal.SIGTERM, told)
+memory = bytearray(pages << 12)
+for page in range(pages):
+    memory[page << 12] = page % 251
+os.write(1, b'ready %s\\n' % name.encode())
+while time.process_time() < seconds:
+    for page in range(0, pages, 7):
+        if memory[page << 12] != page % 251:
+            sys.exit('wrong')
+os.write(1, b'right %s\\n' % name.encode())
+";
+
+/// So many ranks of so many MiB within a budget, each computing for so long.
+fn looks(ranks: u32, mib: u32, budget: u32, seconds: &str) -> Bdrun {
+    let options = format!("-np {ranks} --processors 2 --memory {budget}M --preload never -- {PYTHON} -c");
+    let program = [LOOKS.to_owned(), "{rank}".into(), mib.to_string(), seconds.into()];
+    bdrun_args(options.split(' ').map(String::from).chain(program)).within(3 * SOON)
+}
+
+/// Two that do not fit side by side: when this returns one runs, and the other is held or out, or is about to be.
+fn two_of_which_one_fits(seconds: &str) -> Bdrun {
+    looks(2, 60, 100, seconds)
+}
+
+/// State of a process as in `ps`, `?` if it is gone.
+fn state(pid: i32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
+}
+
+/// Stopped, by a signal or by whoever traces it.
+fn stands(pid: i32) -> bool {
+    matches!(state(pid), 'T' | 't')
+}
+
+/// ^Z and `fg`: the master and all that it has started stand, and nothing is lost.
+fn pause_and_continue(job: &Job, apart: Duration) {
+    std::thread::sleep(apart);
+    job.signal(libc::SIGTSTP);
+    let all_stand = || stands(job.pid()) && job.ranks().iter().all(|&(_, pid)| stands(pid));
+    assert!(poll(SOON, || all_stand().then_some(())).is_some(), "{} {:?}", state(job.pid()), job.processes());
+    let time = || -> u64 { job.ranks().iter().map(|&(_, pid)| proc::ticks(pid)).sum() };
+    let before = time();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(all_stand() && time() == before, "somebody went on");
+    job.signal(libc::SIGCONT);
+}
+
+#[test]
+fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
+    if !python_with("signal") {
+        return;
+    }
+    let _machine = alone();
+    let job = two_of_which_one_fits("1").start();
+    job.wait_for_output("ready 0");
+    for apart in [0, 110, 230] {
+        pause_and_continue(&job, Duration::from_millis(apart));
+    }
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
+    let stats = outcome.stats();
+    assert!(stats.evictions > 0 || stats.measured.as_ref().is_some_and(|m| m.out_bytes > 0), "{stats:?}");
+}
+
+/// One that is traced all the time, so that its stops are told to the master, which stands itself.
+#[test]
+fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
+    if !python_with("signal") {
+        return;
+    }
+    let _machine = alone();
+    let job = looks(1, 48, 40, "0.15").start();
+    job.wait_for_output("ready 0");
+    for apart in [0, 110, 230] {
+        pause_and_continue(&job, Duration::from_millis(apart));
+    }
+    let outcome = job.wait();
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ready 0\nright 0\n"), "{outcome:?}");
+}
+
+/// The terminal is gone: as SIGTERM. Who runs is told, who cannot answer is killed at once; nothing is left.
+#[test]
+fn a_hangup_ends_the_job_also_when_ranks_are_held_or_out() {
+    if !python_with("signal") {
+        return;
+    }
+    let _machine = alone();
+    let job = two_of_which_one_fits("60").start();
+    job.wait_for_output("ready 0");
+    // By now the two are more than fits.
+    std::thread::sleep(Duration::from_millis(500));
+    job.signal(libc::SIGHUP);
+    let outcome = job.wait();
+    outcome.failed_with(128 + libc::SIGHUP, &["SIGHUP"]);
+    assert!(outcome.stdout.contains("told 0"), "the oldest runs: {outcome:?}");
+    assert!(!outcome.stdout.contains("right"), "{outcome:?}");
+}
+
+/// Started by `nohup` it goes on without a terminal, and so do its ranks. A terminal's new size is nobody's concern, nor is `fg` of what runs.
+#[test]
+fn what_nobody_has_to_react_to_changes_nothing() {
+    if !python_with("signal") {
+        return;
+    }
+    let _machine = alone();
+    let job = two_of_which_one_fits("0.7").with(without_hangups).start();
+    job.wait_for_output("ready 0");
+    for signal in [libc::SIGHUP, libc::SIGWINCH, libc::SIGCONT].into_iter().cycle().take(9) {
+        job.signal(signal);
+        std::thread::sleep(Duration::from_millis(70));
+    }
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
+    assert!(!outcome.stdout.contains("told"), "{outcome:?}");
+}
+
+/// As `nohup` does.
+fn without_hangups(command: &mut Command) -> &mut Command {
+    let ignore = || {
+        // SAFETY: no handler is installed, and no memory involved.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure makes one system call.
+    unsafe { command.pre_exec(ignore) }
+}
