@@ -1,7 +1,7 @@
-//! `--enforce`: a limit that the kernel keeps.
+//! Limits that the kernel keeps: those of `--enforce`, and those that bdrun itself runs under.
 
 use crate::common::cap::Cap;
-use crate::common::{alone, bdrun, poll, skipped};
+use crate::common::{Directory, alone, bdrun, bdrun_args, poll, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -46,7 +46,7 @@ fn any_program_runs_within_the_limit() {
     }
     let _machine = alone();
     // Holds 200 MiB in a variable.
-    let outcome = crate::common::bdrun_args([
+    let outcome = bdrun_args([
         "-np",
         "1",
         "--memory",
@@ -102,4 +102,57 @@ fn the_group_does_not_outlive_the_master() {
         "{}",
         left()
     );
+}
+
+/// Of many small ranks of which only some live at a time, and of some large ones: what cannot be is refused before anything starts, and
+/// what is begun is not killed.
+#[test]
+fn many_ranks_under_a_cap_of_the_kernel_are_refused_or_all_end() {
+    let _machine = alone();
+    let cap = match Cap::new(256 * MIB) {
+        Ok(cap) => cap,
+        Err(why) => return skipped("cgroup", why),
+    };
+    let dir = Directory::new("many");
+    let begun = dir.path().join("begun");
+    let says = format!("echo x >> {}; x=$(printf %500000s x); echo ${{#x}}", begun.display());
+    let many = |options: &str| {
+        let words = format!("-np 256 --memory 240M --preload never {options} -- sh -c");
+        bdrun_args(words.split_whitespace().map(String::from).chain([says.clone()])).under(&cap)
+    };
+    many("--processors 256").run().failed_with(120, &["less than 1 MiB for each of the 256 ranks"]);
+    let native = bdrun("-np 2000 --memory 64M hello").under(&cap).run();
+    native.failed_with(120, &["2000 processes take at least", "allows"]);
+    assert!(native.stdout.is_empty() && !begun.exists(), "refused, and begun: {native:?}");
+
+    let outcome = many("").succeed();
+    assert_eq!(outcome.stdout.matches("500000").count(), 256);
+    assert_eq!(std::fs::read_to_string(&begun).expect("what has begun").lines().count(), 256);
+    assert_eq!(cap.oom_kills(), 0, "{outcome:?}");
+
+    // These see themselves to it that what they read is right.
+    let native = bdrun("-np 8 --memory 200M sweep 40M 1").under(&cap).succeed();
+    assert!(native.stats().demand_bytes > 256 * MIB, "{native:?}");
+    assert_eq!(cap.oom_kills(), 0, "{native:?}");
+}
+
+/// Small ranks, each of them smaller than bdrun itself, take more than there is: the kernel takes one of them all the same, and bdrun lives
+/// to say which, and why.
+#[test]
+fn a_rank_that_is_killed_for_memory_is_named_by_a_master_that_lives() {
+    let _machine = alone();
+    let cap = match Cap::new(128 * MIB) {
+        Ok(cap) => cap,
+        Err(why) => return skipped("cgroup", why),
+    };
+    let holds = "x=$(printf %3000000s x); sleep 20; echo ${#x}";
+    let words = "-np 64 --memory 8G --processors 64 --preload never -- sh -c".split(' ').chain([holds]);
+    let outcome = bdrun_args(words).under(&cap).run();
+    assert!(cap.oom_kills() > 0, "nobody was killed: {outcome:?}");
+    outcome.failed_with(137, &["was killed by SIGKILL", "memory is exhausted", "remedy", "--memory"]);
+    assert!(outcome.stderr.contains("the kernel may kill them"), "nor was it said before: {outcome:?}");
+    let killed: Vec<u32> =
+        (0..64).filter(|rank| outcome.stderr.contains(&format!("error: rank {rank} was killed"))).collect();
+    assert_eq!(killed.len(), 1, "{outcome:?}");
+    assert_eq!(outcome.stats().ranks[killed[0] as usize].status, "signal 9");
 }
