@@ -1,7 +1,7 @@
 //! A rank that is paged in parts and becomes another program: that one is paged too, whoever executed it and however it is linked.
 
 use crate::common::chaos::{compiled, source};
-use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, skipped};
+use crate::common::{Bdrun, Directory, alone, bdrun_args, skipped};
 
 const KIB: u64 = 1 << 10;
 /// The budget, what is held before, and what is held after; MiB.
@@ -17,8 +17,8 @@ fn job(path: &std::path::Path, way: &str) -> Bdrun {
 }
 
 /// Whether a rank may be paged in parts here; said, if not.
-fn ran_in_parts(outcome: &Outcome) -> bool {
-    let refused = outcome.stderr.contains("cannot be paged");
+fn ran_in_parts(said: &str) -> bool {
+    let refused = said.contains("cannot be paged");
     if refused {
         skipped("parts", "parts of a rank may not be paged here (CAP_SYS_PTRACE)");
     }
@@ -29,7 +29,7 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 fn stays_within(path: &std::path::Path, ways: &[&str]) {
     for way in ways {
         let outcome = job(path, way).succeed();
-        if !ran_in_parts(&outcome) {
+        if !ran_in_parts(&outcome.stderr) {
             return;
         }
         let most =
@@ -71,5 +71,27 @@ fn nor_does_it_matter_how_the_program_is_linked() {
     let _machine = alone();
     if let Some((_dir, path)) = program(&["-static"]) {
         stays_within(&path, &["leader"]);
+    }
+}
+
+/// Where somebody else serves its page faults that cannot be, and is said while it runs.
+#[test]
+fn what_it_becomes_and_cannot_be_paged_is_said() {
+    let _machine = alone();
+    let Some((_dir, path)) = program(&[]) else { return };
+    let path = path.display().to_string();
+    let (before, after) = (BEFORE.to_string(), AFTER.to_string());
+    let budget = format!("{BUDGET}M");
+    let options = ["-np", "1", "--memory", &budget, "--preload", "never", "--"];
+    let words = [path.as_str(), &before, "leader", &after, "watched"];
+    let outcome = bdrun_args(options.into_iter().chain(words)).run();
+    if !ran_in_parts(&outcome.stderr.replace("cannot be paged in parts any more", "")) {
+        return;
+    }
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("held at most"), "{outcome:?}");
+    for said in ["it runs within it, paged in parts", "uses userfaultfd", "it may hold more than the budget"]
+    {
+        assert!(outcome.stderr.contains(said), "'{said}' is not said: {outcome:?}");
     }
 }

@@ -1,13 +1,19 @@
 /* Holds more and more memory with a pattern, checks it, and becomes the same again with what words are left, in the way the next one
    names: `exec [MIB WAY]... MIB`. Ways: leader (execve), thread (by a thread that is not the first), child (a child of fork does, and the
-   parent waits), spawn (the same by posix_spawn, which is vfork). What the last one held at most is printed, by the kernel's count. */
+   parent waits), spawn (the same by posix_spawn, which is vfork). What the last one held at most is printed, by the kernel's count.
+   `exec MIB watched` serves faults of a little of its memory by itself. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,8 +47,21 @@ static long most_kib(void) {
   return kib;
 }
 
+/* Whether a few pages that are there are watched from now on. */
+static int watch(void) {
+  struct uffdio_api api = {.api = UFFD_API};
+  size_t bytes = 16 * 4096;
+  char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  long fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+  if (memory == MAP_FAILED || fd < 0 || ioctl((int)fd, UFFDIO_API, &api)) return 0;
+  memset(memory, 1, bytes);
+  struct uffdio_register range = {{(unsigned long)memory, bytes}, UFFDIO_REGISTER_MODE_MISSING, 0};
+  return !ioctl((int)fd, UFFDIO_REGISTER, &range);
+}
+
 int main(int count, char **words) {
   if (count < 2) return 2;
+  if (count == 3 && !strcmp(words[2], "watched") && !watch()) return 6;
   size_t bytes = (size_t)atol(words[1]) << 20;
   char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 2;

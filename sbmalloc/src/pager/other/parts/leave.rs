@@ -7,7 +7,7 @@ use super::uffd::Interference;
 use super::{Parts, serve_too};
 use crate::checksum;
 use crate::pager::other::check;
-use crate::pager::other::error::OtherError;
+use crate::pager::other::error::{OtherError, Refusal};
 use crate::pager::other::image::{Buffers, CHUNK};
 use crate::pager::other::inject::Session;
 use crate::pager::other::proc;
@@ -160,14 +160,38 @@ impl Parts {
         // Looking at it may bring pages back, which the other thread does.
         drop(state);
         for pid in new {
-            if let Some(tid) = self.threads.parked(pid)
-                && let Ok(mut space) = Space::open(pid, tid)
-                && let Some(number) = self.number_of(pid, &space)
-            {
-                space.choose(tid);
-                self.spaces.push((number, space));
+            let Some(tid) = self.threads.parked(pid) else { continue };
+            let Ok(mut space) = Space::open(pid, tid) else { continue };
+            match self.number_of(pid, &space) {
+                Some(number) => {
+                    space.choose(tid);
+                    self.spaces.push((number, space));
+                }
+                None => self.tell_of_others_faults(pid, &space),
             }
         }
+    }
+
+    /// Says once of a process if its page faults are served by somebody else. Everything that was told has been settled, so where no copy
+    /// of ours is without its process, what is watched is not ours.
+    fn tell_of_others_faults(&mut self, pid: i32, space: &Space) {
+        let is_ours = self.shared.lock().served.iter().flatten().any(|served| served.pid.is_none());
+        if is_ours || self.refused.contains(&pid) || self.is_known(pid, space) {
+            return;
+        }
+        let mut watched = false;
+        if space.each_vma(&mut |vma| watched |= vma.watched).is_ok() && watched {
+            self.refused.push(pid);
+            self.unserved.get_or_insert(Refusal::Userfaultfd { pid }.to_string());
+        }
+    }
+
+    /// Whether a process lives in an address space that is served: a child of `vfork` still lives in its parent's.
+    fn is_known(&self, pid: i32, space: &Space) -> bool {
+        self.spaces.iter().any(|(_, other)| match proc::share_memory(other.processes[0], pid) {
+            Ok(is_same) => is_same,
+            Err(_) => other.shares_with(space) != Some(false),
+        })
     }
 
     /// The address space that a process has. Events of forks do not say whose the copies are, nor do they come in the order in which the
@@ -209,13 +233,7 @@ impl Parts {
                 inherited |= vma.watched;
                 waits |= vma.anonymous > 0;
             });
-            // A child of `vfork` still lives in its parent's.
-            let is_same = |other: &Space| match proc::share_memory(other.processes[0], pid) {
-                Ok(is_same) => is_same,
-                Err(_) => other.shares_with(&space) != Some(false),
-            };
-            let shared = self.spaces.iter().any(|(_, other)| is_same(other));
-            if listed.is_err() || inherited || !waits || shared {
+            if listed.is_err() || inherited || !waits || self.is_known(pid, &space) {
                 continue;
             }
             space.choose(tid);
