@@ -45,8 +45,13 @@ pub enum BudgetError {
     },
     /// So little that a unit is missing.
     #[error(
-        "--memory: {bytes} bytes are less than 1 MiB for each of the {computing} ranks that compute at a time; a number without a unit \
-             means bytes: write {bytes}M for MiB, {bytes}G for GiB"
+        "--memory: {} less than 1 MiB for each of the {computing} ranks that compute at a time{}",
+        if *bytes < 1 << 20 { format!("{bytes} bytes are") } else { format!("{} is", Bytes(*bytes)) },
+        if *bytes < 1 << 20 {
+            format!("; a number without a unit means bytes: write {bytes}M for MiB, {bytes}G for GiB")
+        } else {
+            format!(": give it {computing}M at least, or let fewer compute at a time (--processors)")
+        }
     )]
     TooLittle {
         /// The budget.

@@ -226,10 +226,14 @@ impl Job<'_> {
         self.say_turns();
     }
 
-    /// Says once that ranks are paged because they wait for one another.
+    /// Says once that ranks are paged because they wait for one another. Not where they are paged for no reason.
     fn say_turns(&mut self) {
+        let is_chaos = self.chaos.next.is_some();
         let Some(outside) = &mut self.outside else { return };
-        if outside.core.turns() >= SAID_TURNS && !std::mem::replace(&mut outside.told_turns, true) {
+        if !is_chaos
+            && outside.core.turns() >= SAID_TURNS
+            && !std::mem::replace(&mut outside.told_turns, true)
+        {
             self.note(
                 "ranks seem to wait for one another (sockets, pipes, files) while some of them are paged out: they come in by turns, \
                  each after seconds in which nobody did anything; with more --memory, so that they fit together, this goes fast",
