@@ -40,7 +40,7 @@ impl Registers {
     pub const ZERO: Self = Self([0; COUNT]);
 
     /// These registers, but so that the thread makes a call by the instruction at `gate` next.
-    pub fn calling(&self, gate: u64, number: i64, arguments: [u64; 3]) -> Self {
+    pub fn calling<const N: usize>(&self, gate: u64, number: i64, arguments: [u64; N]) -> Self {
         let mut regs = *self;
         for (at, value) in layout::ARGUMENTS.into_iter().zip(arguments) {
             regs.0[at] = value;

@@ -39,13 +39,13 @@ impl Session {
     }
 
     /// Makes a call and waits for its end.
-    pub fn call(&mut self, number: i64, arguments: [u64; 3]) -> Result<i64, OtherError> {
+    pub fn call<const N: usize>(&mut self, number: i64, arguments: [u64; N]) -> Result<i64, OtherError> {
         self.start(number, arguments)?;
         Ok(self.finish()?.unwrap_or_default())
     }
 
     /// Begins a call, when the one before has ended; the thread makes it while this one goes on.
-    pub fn start(&mut self, number: i64, arguments: [u64; 3]) -> Result<(), OtherError> {
+    pub fn start<const N: usize>(&mut self, number: i64, arguments: [u64; N]) -> Result<(), OtherError> {
         self.finish()?;
         let registers = self.registers.calling(self.gate, number, arguments);
         ptrace::set_registers(self.tid, &registers).map_err(gone)?;

@@ -116,6 +116,18 @@ pub(super) struct Vma {
     pub watched: bool,
     /// A child has zeros there (`MADV_WIPEONFORK`).
     pub wiped: bool,
+    /// Of mappings of `/dev/zero`: what else it is, as the kernel writes it.
+    flags: String,
+}
+
+/// How a mapping is made again as an anonymous one that is like it in all else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Remake {
+    /// For `mmap`.
+    pub protection: i32,
+    pub flags: i32,
+    /// For `madvise`.
+    pub advice: Vec<i32>,
 }
 
 impl Vma {
@@ -145,6 +157,7 @@ impl Vma {
             fixed: false,
             watched: false,
             wiped: false,
+            flags: String::new(),
         })
     }
 
@@ -164,6 +177,41 @@ impl Vma {
             matches!(&*self.name, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" | "[uprobes]");
         let mapped = self.name.starts_with('/') || self.name.starts_with("anon_inode:");
         self.private && self.file.is_none() && !self.fixed && !kernels && !mapped
+    }
+
+    /// How a private mapping of `/dev/zero`, with memory of its own, becomes an anonymous one; `None` for all others, and if something of it
+    /// could not be made again.
+    pub fn remake(&self) -> Option<Remake> {
+        let own = self.zeros && self.is_pageable() && self.anonymous > 0;
+        if !own || !self.readable || !self.writable {
+            return None;
+        }
+        let mut remake = Remake {
+            protection: libc::PROT_READ | libc::PROT_WRITE,
+            flags: libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            advice: vec![],
+        };
+        for flag in self.flags.split_whitespace() {
+            match flag {
+                // Readable, writable, what may become so, counted, and whether what is written is told (soft dirty).
+                "rd" | "wr" | "mr" | "mw" | "me" | "ac" | "sd" => {}
+                "ex" => remake.protection |= libc::PROT_EXEC,
+                "nr" => remake.flags |= libc::MAP_NORESERVE,
+                "hg" => remake.advice.push(libc::MADV_HUGEPAGE),
+                "nh" => remake.advice.push(libc::MADV_NOHUGEPAGE),
+                "dc" => remake.advice.push(libc::MADV_DONTFORK),
+                "dd" => remake.advice.push(libc::MADV_DONTDUMP),
+                "sr" => remake.advice.push(libc::MADV_SEQUENTIAL),
+                "rr" => remake.advice.push(libc::MADV_RANDOM),
+                _ => return None,
+            }
+        }
+        Some(remake)
+    }
+
+    /// Whether it is a private mapping of `/dev/zero`.
+    pub fn is_of_zero_device(&self) -> bool {
+        self.zeros
     }
 
     /// A private mapping of a file, or of `/dev/zero`. What was written there cannot leave in parts. Of files it stays in any case: dropped,
@@ -195,7 +243,12 @@ impl Vma {
                 self.fixed = has(&["lo", "ht", "pf", "io", "mm", "dp", "ss", "sl"]);
                 self.watched = has(&["um", "uw", "ui"]);
                 self.wiped = has(&["wf"]);
+                if self.name == ZERO {
+                    self.flags.push_str(value);
+                }
             }
+            // No flag is called so.
+            "ProtectionKey" if value.trim() != "0" => self.flags.push_str(" key"),
             _ => {}
         }
     }
@@ -350,6 +403,28 @@ Anonymous:            4096 kB
         .expect("read");
         let (other, file) = ((false, false, false), (false, false, true));
         assert_eq!(all, [(true, false, true), other, file, file]);
+        let (mut all, mut again) = (vec![], vec![]);
+        let entry =
+            |flags: &str| format!("7f00-7f01 rw-p 00000000 00:06 5 /dev/zero\nAnonymous: 4 kB\n{flags}\n");
+        let text = [
+            "VmFlags: rd wr mr mw me ac nr dd",
+            "ProtectionKey:         0\nVmFlags: rd wr ex mr mw me ac hg",
+            "ProtectionKey:         1\nVmFlags: rd wr mr mw me ac",
+            "VmFlags: rd wr mr mw me ac xx",
+            "VmFlags: rd wr mr mw me lo ac",
+        ];
+        read_vmas(text.map(entry).concat().as_bytes(), &mut |mut vma: Vma| {
+            vma.make_anonymous(&mut zero);
+            again.push(
+                vma.remake()
+                    .map(|r| (r.protection & libc::PROT_EXEC, r.flags & libc::MAP_NORESERVE, r.advice)),
+            );
+            all.push(vma);
+        })
+        .expect("read");
+        let plain = Some((0, libc::MAP_NORESERVE, vec![libc::MADV_DONTDUMP]));
+        let executable = Some((libc::PROT_EXEC, 0, vec![libc::MADV_HUGEPAGE]));
+        assert_eq!(again, [plain, executable, None, None, None], "{all:?}");
         let own = zero_device(std::process::id() as i32);
         assert!(own.is_some(), "/dev/zero is a device");
     }

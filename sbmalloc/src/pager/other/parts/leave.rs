@@ -98,6 +98,8 @@ impl Parts {
         }
         self.listed = Some(Instant::now());
         self.open_new_spaces();
+        // Calls are made for it, during which the other thread serves.
+        self.make_zeros_anonymous()?;
         let mut of_files = 0;
         let mut state = self.shared.lock();
         let state = &mut *state;

@@ -17,6 +17,7 @@
 //! | `changes` | in which order that happened |
 //! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
+//! | `zeros` | mappings of `/dev/zero`, which it does not serve |
 //! | `guard` | what holds the descriptors if this process is killed |
 //!
 //! # Why it never runs with wrong memory
@@ -34,6 +35,7 @@ mod state;
 mod table;
 mod told;
 mod uffd;
+mod zeros;
 
 pub use state::PartsMoved;
 
