@@ -89,6 +89,24 @@ fn what_cannot_be_seen_through_is_only_held() {
     }
 }
 
+/// Nor in parts, even where it begins only when some are out: nothing leaves any more, which is said.
+#[test]
+fn what_is_pinned_when_parts_are_out_stays() {
+    let _machine = alone();
+    let dir = Directory::new("seams");
+    let Some(path) = compiled(&dir, "outside/pinned_late.c", &["-w"]) else { return };
+    if Command::new(&path).arg("plainly").output().is_ok_and(|output| output.status.code() == Some(2)) {
+        return skipped("kernel", "no io_uring here");
+    }
+    let command = args([&path.display()]);
+    let options = "-np 1 --memory 60M --preload never --";
+    let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
+    assert_eq!(outcome.stdout, "parts are out: 1\nread 1048576, lost 0, wrong 0\n", "{outcome:?}");
+    let said =
+        outcome.stderr.contains("cannot be paged in parts any more") && outcome.stderr.contains("pinned");
+    assert!(said, "{outcome:?}");
+}
+
 /// Where kcmp(2) is refused, as in containers, ranks of several processes are paged all the same.
 #[test]
 fn ranks_of_two_processes_are_paged_where_kcmp_is_refused() {

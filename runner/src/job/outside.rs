@@ -19,6 +19,7 @@ use sbmalloc::other::Refusal;
 use super::Job;
 use super::independent::{Ordered, REACTION, Rank, What};
 use super::listen::Message;
+use super::shrink::Partial;
 
 /// After so many turns it is said that ranks wait for one another.
 const SAID_TURNS: u32 = 3;
@@ -215,8 +216,9 @@ impl Job<'_> {
             }
             record.last = sample;
             let (bytes, out) = (sample.resident(), record.out);
+            let stays = record.partial.as_ref().map_or(0, Partial::stays).min(sample.private);
             self.charge(rank, bytes, out);
-            self.tell_outside(Event::Sample { rank, bytes, fixed: bytes - sample.private });
+            self.tell_outside(Event::Sample { rank, bytes, fixed: bytes - sample.private + stays });
         }
         let Some(outside) = &mut self.outside else { return };
         outside.note_peaks(measured.elapsed);

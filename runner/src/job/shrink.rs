@@ -21,13 +21,21 @@ pub(super) struct Partial {
     /// How long it ran so, when that has ended.
     ran: Option<Duration>,
     moved: PartsMoved,
+    /// Bytes of private memory that cannot leave.
+    stays: u64,
     /// How slow it is, is said when it has run so long.
     next_note: Duration,
 }
 
 impl Partial {
     fn begin() -> Self {
-        Self { since: Instant::now(), ran: None, moved: PartsMoved::default(), next_note: FIRST_NOTE }
+        Self {
+            since: Instant::now(),
+            ran: None,
+            moved: PartsMoved::default(),
+            stays: 0,
+            next_note: FIRST_NOTE,
+        }
     }
 
     /// Whether it is time to say how slow it is: each time after twice as long.
@@ -46,6 +54,11 @@ impl Partial {
 
     fn ran(&self) -> Duration {
         self.ran.unwrap_or_else(|| self.since.elapsed())
+    }
+
+    /// Bytes of private memory that cannot leave.
+    pub fn stays(&self) -> u64 {
+        self.stays
     }
 
     /// Times it waited for a page, and seconds it ran so.
@@ -114,10 +127,11 @@ impl Job<'_> {
                     "memory of rank {rank} cannot be paged in parts any more ({why}): it may hold more than the budget"
                 ));
             }
-            InParts::Moved { out, moved } => {
+            InParts::Moved { out, stays, moved } => {
                 let block = self.setup.segment.rank(rank);
                 let Some(partial) = &mut record.partial else { return };
                 let before = std::mem::replace(&mut partial.moved, moved);
+                partial.stays = stays;
                 block.evicted.fetch_add(moved.freed - before.freed, SeqCst);
                 block.restored.fetch_add(moved.filled - before.filled, SeqCst);
                 block.written.fetch_add(moved.written - before.written, SeqCst);

@@ -43,6 +43,8 @@ pub enum InParts {
     Moved {
         /// Bytes that are out.
         out: u64,
+        /// Bytes of private memory that cannot leave.
+        stays: u64,
         /// All there is to be counted.
         moved: PartsMoved,
     },
@@ -94,7 +96,11 @@ pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dy
         }
         if told.elapsed() >= TELL {
             told = Instant::now();
-            report(Report::InParts(InParts::Moved { out: parts.out(), moved: parts.moved() }));
+            report(Report::InParts(InParts::Moved {
+                out: parts.out(),
+                stays: parts.stays(),
+                moved: parts.moved(),
+            }));
         }
         match orders.try_recv() {
             Ok(next) => order = Some(next),

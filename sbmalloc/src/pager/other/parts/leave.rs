@@ -1,5 +1,6 @@
 //! How parts leave: the rank stands, granule by granule is copied, written unless it lies in the file as it is, and dropped.
 
+use super::files::OfFiles;
 use super::serve::granules;
 use super::state::{Key, State};
 use super::table::{BLOCK, Block, Ranges};
@@ -80,17 +81,6 @@ impl Parts {
         }
     }
 
-    /// Says once that it holds more than it may because of mappings of files, if that is so.
-    fn tell_of_files(&mut self, resident: u64) {
-        if resident > self.target && self.of_files > self.target / 8 && !self.told_of_files {
-            self.told_of_files = true;
-            self.unserved = Some(format!(
-                "{} MiB that it has written to private mappings of files or of /dev/zero stay in RAM",
-                self.of_files >> 20
-            ));
-        }
-    }
-
     /// Looks which mappings there are, and has the faults of new ones told. Whether it was done.
     fn list_if_due(&mut self, now: bool) -> Result<bool, OtherError> {
         if !now && self.listed.is_some_and(|at| at.elapsed() < LIST) {
@@ -100,19 +90,20 @@ impl Parts {
         self.open_new_spaces();
         // Calls are made for it, during which the other thread serves.
         self.make_zeros_anonymous()?;
-        let mut of_files = 0;
+        let mut of_files = OfFiles::default();
         let mut state = self.shared.lock();
         let state = &mut *state;
         for (number, space) in self.spaces.iter().filter(|(_, space)| space.caller != 0) {
             let Some(served) = &mut state.served[*number] else { continue };
             let (mut ranges, mut unwatched, mut wiped) = (vec![], vec![], Ranges::default());
+            let mut of_its_files = 0;
             space.each_vma(&mut |vma| {
                 let range = vma.from..vma.to;
                 if vma.wiped {
                     wiped.add(range.clone());
                 }
                 if vma.is_of_file() {
-                    of_files += vma.anonymous;
+                    of_its_files += vma.anonymous;
                 }
                 if !vma.watched {
                     unwatched.push(range.clone());
@@ -123,6 +114,7 @@ impl Parts {
                     ranges.push(range);
                 }
             })?;
+            of_files.add(of_its_files);
             // Of these nothing is out. A child may have other mappings than its parent had when it was made (`MADV_DONTFORK`).
             for range in unwatched {
                 served.table.forget(&range, &mut state.slots);
@@ -145,7 +137,7 @@ impl Parts {
                 })?;
             }
         }
-        self.of_files = of_files;
+        self.of_files = of_files.seen(self.listed);
         Ok(true)
     }
 

@@ -17,6 +17,7 @@
 //! | `changes` | in which order that happened |
 //! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
+//! | `files` | what was written to mappings of files, which stays |
 //! | `zeros` | mappings of `/dev/zero`, which it does not serve |
 //! | `guard` | what holds the descriptors if this process is killed |
 //!
@@ -28,6 +29,7 @@
 
 mod changes;
 mod choice;
+mod files;
 mod guard;
 mod leave;
 mod serve;
@@ -47,6 +49,7 @@ use super::proc;
 use super::space::Space;
 use super::stop::{Deed, Threads};
 use crate::sys::{Errno, Fd, PAGE};
+use files::OfFiles;
 use guard::Guard;
 use serve::Shared;
 use state::{Served, State};
@@ -87,9 +90,9 @@ pub struct Parts {
     unserved: Option<String>,
     /// It was told that something else writes its memory.
     told_of_others: bool,
-    /// Bytes of private mappings of files that were written to, when the mappings were listed.
-    of_files: u64,
-    /// That they stay in RAM was told.
+    /// What was written to private mappings of files, and when that was looked at.
+    of_files: OfFiles,
+    /// That it stays in RAM was told.
     told_of_files: bool,
     _not_send: PhantomData<*const ()>,
 }
@@ -142,7 +145,7 @@ impl Held {
                 refused: vec![],
                 unserved: None,
                 told_of_others: false,
-                of_files: 0,
+                of_files: OfFiles::default(),
                 told_of_files: false,
                 _not_send: PhantomData,
             }),
@@ -340,6 +343,7 @@ impl Parts {
         }
         let starved = state.starved;
         drop(state);
+        self.look_at_files_again();
         if self.is_held {
             return Ok(self.threads.watch());
         }
