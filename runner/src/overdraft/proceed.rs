@@ -60,6 +60,10 @@ impl Overdraft {
             self.turn = None;
             return;
         }
+        if self.index.restoring >= MOVES {
+            // When one of them has come in.
+            return;
+        }
         let needs = (state.size - state.bytes).saturating_add(self.pace.small_margin(&self.limits));
         let fits = |used: u64| used.saturating_add(needs) <= self.limits.budget;
         let places = self.index.places;

@@ -399,6 +399,21 @@ fn if_nobody_does_anything_another_has_its_turn() {
 }
 
 #[test]
+fn whose_turn_it_is_comes_in_when_the_disk_has_a_place_for_it() {
+    let mut bench = Bench::running(limits(6), 6, 6);
+    bench.look(&[0, 1, 2, 3, 4, 5].map(|rank| (rank, 10)));
+    for rank in 1..=4 {
+        assert_eq!(bench.tell(Event::Chaos { rank }), [evict(rank)]);
+        assert_eq!(bench.out(rank, 10), [restore(rank)]);
+    }
+    assert_eq!(bench.tell(Event::Chaos { rank: 5 }), [evict(5)]);
+    assert_eq!(bench.out(5, 10), [], "so many come in already");
+    bench.core.turn = Some(5);
+    assert_eq!(bench.look(&[(0, 10)]), []);
+    assert_eq!(bench.tell(Event::Restored { rank: 2 }), [restore(5)]);
+}
+
+#[test]
 fn one_that_runs_in_parts_makes_room_for_whom_it_waits() {
     let mut bench = Bench::running(limits(2), 2, 2);
     assert_eq!(bench.look(&[(0, 580), (1, 395)]), [evict(1)]);
