@@ -27,8 +27,10 @@ fn helper_master() {
     }
 }
 
-fn kill_at_random_moments(role: &str, tries: u64) {
+/// The masters that were killed.
+fn kill_at_random_moments(role: &str, tries: u64) -> Vec<u32> {
     let mut slowest = Duration::ZERO;
+    let mut killed = vec![];
     for attempt in 0..tries {
         let mark = format!("SUP_MARK={role}-{}-{attempt}", std::process::id());
         let mut master = again(module_path!(), "helper_master", role)
@@ -39,6 +41,7 @@ fn kill_at_random_moments(role: &str, tries: u64) {
         // From before its first thread to long after its last rank.
         std::thread::sleep(Duration::from_micros(attempt * attempt * 400));
         let seen = marked(&mark).len();
+        killed.push(master.id());
         master.kill().unwrap();
         let start = Instant::now();
         let status = master.wait().unwrap();
@@ -48,6 +51,7 @@ fn kill_at_random_moments(role: &str, tries: u64) {
         assert!(left.is_empty(), "{role}, attempt {attempt}, {seen} were there; left: {left:?}");
     }
     println!("{role}: {tries} kills, nothing left, slowest after {slowest:?}");
+    killed
 }
 
 #[test]
@@ -75,18 +79,16 @@ fn no_cgroup_survives_the_master() {
     };
     drop(probe);
     drop(guard);
-    kill_at_random_moments("group-memory", 12);
-    let left = || {
-        let names = std::fs::read_dir(&parent).unwrap().flatten().map(|entry| entry.file_name());
-        // Groups of other tests that run at the same time belong to living processes.
-        names
-            .filter(|name| name.to_str().is_some_and(|name| name.starts_with("bdrun-")))
-            .filter(|name| !std::path::Path::new("/proc").join(&name.to_str().unwrap()[6..]).exists())
-            .collect::<Vec<_>>()
-    };
+    let killed = kill_at_random_moments("group-memory", 12);
+    // Of these only: others that run at the same time, also in another run of the tests, kill masters of their own.
+    let names = killed.iter().flat_map(|master| ["", ".master"].map(|end| format!("bdrun-{master}{end}")));
+    let names: Vec<String> = names.collect();
+    let left = || names.iter().filter(|name| parent.join(name).exists()).collect::<Vec<_>>();
     let deadline = Instant::now() + Duration::from_secs(5);
-    while !left().is_empty() && Instant::now() < deadline {
+    let mut found = left();
+    while !found.is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
+        found = left();
     }
-    assert!(left().is_empty(), "{:?}", left());
+    assert!(found.is_empty(), "{found:?}");
 }
