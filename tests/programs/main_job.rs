@@ -13,7 +13,7 @@ use crate::common::cap::Cap;
 use crate::common::{Directory, LIMIT, Outcome, alone, bdrun, limited, poll, proc, program, skipped};
 
 /// Runs that are ended at a random moment, of each kind.
-const KILLS: u32 = 17;
+const KILLS: u32 = 10;
 
 fn truth(k: u32) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/obikmer-merge/data/truth.json");

@@ -84,7 +84,7 @@ fn xz_with_threads() {
         let dir = Directory::new("outside");
         let script = dir.script("xz", "#!/bin/sh\nxz -T2 $2 -c $1 | sha256sum\n");
         same_from_outside(|work| {
-            let file = text_file(&dir, size(1_500_000, 150_000) * work);
+            let file = text_file(&dir, size(1_500_000, 60_000) * work);
             args([&script.display(), &file.display(), &(if is_full() { "-4" } else { "-2" })])
         });
     }
@@ -103,14 +103,14 @@ fn numpy_arrays() {
 fn python_objects() {
     if python_with("hashlib") {
         let script = source("preload/objects.py");
-        same_from_outside(|work| args([&PYTHON, &script.display(), &(size(180, 15) * work)]));
+        same_from_outside(|work| args([&PYTHON, &script.display(), &(size(180, 6) * work)]));
     }
 }
 
 #[test]
 fn perl() {
     let script = source("preload/words.pl");
-    same_from_outside(|work| args([&"/usr/bin/perl", &script.display(), &(size(80, 6) * work)]));
+    same_from_outside(|work| args([&"/usr/bin/perl", &script.display(), &(size(80, 3) * work)]));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn gawk() {
     if has("gawk", "--version") {
         let script = source("outside/groups.awk");
         same_from_outside(|work| {
-            args([&"gawk", &"-v", &format!("rounds={}", size(35, 3) * work), &"-f", &script.display()])
+            args([&"gawk", &"-v", &format!("rounds={}", size(35, 2) * work), &"-f", &script.display()])
         });
     }
 }
@@ -127,7 +127,7 @@ fn gawk() {
 fn threads_of_cpp() {
     let dir = Directory::new("outside");
     if let Some(program) = compiled(&dir, "preload/threads.cc", &["-O2"]) {
-        same_from_outside(|work| args([&program.display(), &(size(4500, 300) * work)]));
+        same_from_outside(|work| args([&program.display(), &(size(4500, 120) * work)]));
     }
 }
 
@@ -135,7 +135,7 @@ fn threads_of_cpp() {
 fn rust() {
     let partition = program("partition");
     same_from_outside(|work| {
-        let (mib, times) = (size(190, 48), size(8, 2) * work);
+        let (mib, times) = (size(190, 48), size(8, 1) * work);
         args([&partition.display(), &"steady", &format!("{mib}M"), &1, &times])
     });
 }
@@ -147,7 +147,7 @@ fn go_linked_statically() {
     let mut build = Command::new("go");
     build.env("GO111MODULE", "off").env("CGO_ENABLED", "0").env("GOCACHE", dir.path().join("cache"));
     if compiles(build.args(["build", "-o"]).arg(&to).arg(source("outside/heap.go"))) {
-        same_from_outside(|work| args([&to.display(), &(size(80, 15) * work), &size(50_000, 20_000)]));
+        same_from_outside(|work| args([&to.display(), &(size(80, 6) * work), &size(50_000, 20_000)]));
     }
 }
 
@@ -156,7 +156,7 @@ fn node() {
     if has("node", "--version") {
         let script = source("outside/heap.js");
         same_from_outside(|work| {
-            args([&"node", &script.display(), &(size(80, 8) * work), &size(100_000, 40_000)])
+            args([&"node", &script.display(), &(size(80, 4) * work), &size(100_000, 40_000)])
         });
     }
 }
@@ -169,7 +169,7 @@ fn java() {
     {
         let (heap, records) = if is_full() { ("-Xmx400m", 100_000) } else { ("-Xmx100m", 20_000) };
         same_from_outside(|work| {
-            let rounds = size(18, 16) * work;
+            let rounds = size(18, 6) * work;
             args([
                 &"java",
                 &"-XX:-UsePerfData",
@@ -190,7 +190,7 @@ fn as_a_user_without_rights() {
     if nobody_can_run_it() && python_with("hashlib") {
         let script = source("preload/objects.py");
         let scale = Chaos { nobody: true, ..scale() };
-        scale.same_output(|work| args([&PYTHON, &script.display(), &(size(180, 15) * work)]));
+        scale.same_output(|work| args([&PYTHON, &script.display(), &(size(180, 6) * work)]));
     }
 }
 
