@@ -125,7 +125,8 @@ fn with_daemons(kind: &str) -> Job {
     job.wait_for_output("started 1");
     let there = || {
         let sleeping = job.processes().iter().filter(|(_, name)| name == "sleep").count();
-        (sleeping == 8).then_some(())
+        // Those that look after it may have begun later than its ranks on a machine with much to do.
+        (sleeping == 8 && keepers(&job).len() == 2).then_some(())
     };
     assert!(poll(SOON, there).is_some(), "{:?}", job.processes());
     job

@@ -103,7 +103,7 @@ fn a_hangup_ends_the_job_also_when_ranks_are_held_or_out() {
         return;
     }
     let _machine = alone();
-    let job = two_of_which_one_fits("60").start();
+    let job = two_of_which_one_fits("60").with(with_hangups).start();
     job.wait_for_output("ready 0");
     // By now the two are more than fits.
     std::thread::sleep(Duration::from_millis(500));
@@ -135,11 +135,20 @@ fn what_nobody_has_to_react_to_changes_nothing() {
 
 /// As `nohup` does.
 fn without_hangups(command: &mut Command) -> &mut Command {
-    let ignore = || {
+    disposed(command, libc::SIG_IGN)
+}
+
+/// Also where these tests were started by `nohup`.
+fn with_hangups(command: &mut Command) -> &mut Command {
+    disposed(command, libc::SIG_DFL)
+}
+
+fn disposed(command: &mut Command, disposition: libc::sighandler_t) -> &mut Command {
+    let set = move || {
         // SAFETY: no handler is installed, and no memory involved.
-        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        unsafe { libc::signal(libc::SIGHUP, disposition) };
         Ok(())
     };
     // SAFETY: the closure makes one system call.
-    unsafe { command.pre_exec(ignore) }
+    unsafe { command.pre_exec(set) }
 }
