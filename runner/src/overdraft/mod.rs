@@ -122,8 +122,8 @@ pub struct Overdraft {
     turn: Option<Rank>,
     /// Who came in last because it was its turn, and since when that was so, as time of the job.
     turned: Option<(Rank, Duration)>,
-    /// For whose turn one that runs in parts was made smaller last: if that is not enough it is not tried again.
-    shrunk_for: Option<Rank>,
+    /// How often one that runs in parts was made smaller for this turn.
+    shrunk_for_turn: u32,
     /// How long the last such exchange took.
     exchange: Duration,
     /// How many there were.
@@ -159,7 +159,7 @@ impl Overdraft {
             disk_full: false,
             turn: None,
             turned: None,
-            shrunk_for: None,
+            shrunk_for_turn: 0,
             exchange: Duration::ZERO,
             turns: 0,
             // It costs the time of one rank on one processor, so it is worth it only where there are many.

@@ -14,6 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// So much longer than an exchange takes is waited for the next: where ranks only seem to do nothing that is what it costs.
 const EXCHANGES: u32 = 4;
 
+/// So often one that runs in parts is made smaller for a turn: what others use changes meanwhile.
+const SHRINKS: u32 = 3;
+
 impl Overdraft {
     /// Orders everything there is room for.
     pub(super) fn proceed(&mut self, looked: bool, effects: &mut Vec<Effect>) {
@@ -42,6 +45,7 @@ impl Overdraft {
             self.go(rank, effects);
         } else if self.turn.is_none() {
             self.turn = self.index.out_since.first().map(|&(_, rank)| rank);
+            self.shrunk_for_turn = 0;
             self.turned = self.turn.map(|rank| (rank, self.pace.clock));
         }
     }
@@ -81,9 +85,9 @@ impl Overdraft {
             self.evict(idle, Why::Turn, effects);
         } else if self.relief_is_coming() || self.index.holding + self.index.restoring > 0 {
             // Then it is looked again.
-        } else if self.shrunk_for != Some(rank) && self.make_room_of_parts(needs, effects) {
-            self.turn = None;
-            self.shrunk_for = Some(rank);
+        } else if self.shrunk_for_turn < SHRINKS && self.make_room_of_parts(needs, effects) {
+            // It comes in as soon as they are free, or they would be used again by then.
+            self.shrunk_for_turn += 1;
         } else {
             self.exceed_for(rank, effects);
         }
@@ -93,7 +97,6 @@ impl Overdraft {
     fn take_place(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         self.turn = None;
         self.turns += 1;
-        self.shrunk_for = None;
         self.promote(rank);
         self.restore(rank, effects);
     }
@@ -112,13 +115,15 @@ impl Overdraft {
         }
     }
 
-    /// Nobody can leave as a whole, but one that runs in parts can do with less: `needs` bytes less than there are. The next
-    /// turn finds them free.
+    /// Nobody can leave as a whole, but one that runs in parts can do with less: `needs` bytes less than there are, and a little
+    /// more.
     fn make_room_of_parts(&mut self, needs: u64, effects: &mut Vec<Effect>) -> bool {
         let Some(&(_, rank)) = self.index.inside.first() else { return false };
         let state = &self.ranks[rank as usize];
         let beside = self.used().saturating_sub(state.bytes).saturating_add(needs);
-        let target = self.limits.budget.saturating_sub(beside);
+        let room = self.limits.budget.saturating_sub(beside);
+        let slack = self.pace.small_margin(&self.limits).min(room.saturating_sub(state.fixed) / 2);
+        let target = room - slack;
         let can =
             state.partial && state.life == Life::Running && target < state.bytes && target > state.fixed;
         can && self.shrink(rank, target, effects)

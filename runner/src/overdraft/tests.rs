@@ -425,10 +425,8 @@ fn one_that_runs_in_parts_makes_room_for_whom_it_waits() {
     let shrink = bench.look_at(&[(0, target / MB)], 0.0, idle);
     let [Effect::Shrink { rank: 0, target }] = shrink[..] else { panic!("{shrink:?}") };
     assert!(target + 395 * MB <= 1000 * MB, "{target}");
-    bench.tell(Event::Shrunk { rank: 0, out: 990 * MB - target, left: target });
-    // One look to see that nothing happens, the next to act on it.
-    let mut orders = bench.look_at(&[(0, target / MB)], 0.0, idle);
-    orders.extend(bench.look_at(&[(0, target / MB)], 0.0, idle));
+    let orders = bench.tell(Event::Shrunk { rank: 0, out: 990 * MB - target, left: target });
+    // At once, before what is free is used again.
     assert_eq!(orders[0], restore(1), "{orders:?}");
 }
 
