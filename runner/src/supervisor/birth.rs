@@ -97,9 +97,11 @@ impl Birth {
         self.report.get().read()
     }
 
-    /// Makes a child that shares our memory until it execs, on a stack of its own. Returns when it has execed or ended. All signals are
-    /// blocked in the calling thread.
-    pub(super) fn beside(&self, plan: &Plan) -> nix::Result<(libc::pid_t, OwnedFd)> {
+    /// Makes a child that shares our memory until it execs, on a stack of its own. Returns when it has execed or ended.
+    ///
+    /// # Safety
+    /// All signals are blocked in the calling thread: the child has our handlers, and they would run in it, on our memory.
+    pub(super) unsafe fn beside(&self, plan: &Plan) -> nix::Result<(libc::pid_t, OwnedFd)> {
         // In here, so that nobody else can call it.
         extern "C" fn enter(start: *mut c_void) -> c_int {
             // SAFETY: `clone` below passes a `Start`, which lives until this child has execed or exited.
@@ -120,7 +122,10 @@ impl Birth {
     }
 
     /// Makes a child in a cgroup (v2, `clone3`), with a copy of the memory instead of a stack. The same otherwise.
-    pub(super) fn in_cgroup(&self, plan: &Plan, group: &OwnedFd) -> nix::Result<(libc::pid_t, OwnedFd)> {
+    ///
+    /// # Safety
+    /// As [`beside`](Self::beside): the handlers would run in the child, in the middle of what other threads had begun.
+    pub(super) unsafe fn in_cgroup(&self, plan: &Plan, group: &OwnedFd) -> nix::Result<(libc::pid_t, OwnedFd)> {
         let mut pidfd: c_int = -1;
         // SAFETY: clone_args is plain old data, for which zeros mean "nothing asked".
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };

@@ -232,14 +232,16 @@ impl Spawner {
         self.birth.clear();
         let failed = |source: nix::Error| SpawnError::Fork { source: source.into() };
         if let Entry::Directory { directory, procs } = &self.entry {
-            match self.birth.in_cgroup(plan, directory) {
+            // SAFETY: as below.
+            match unsafe { self.birth.in_cgroup(plan, directory) } {
                 Err(nix::Error::ENOSYS | nix::Error::EINVAL | nix::Error::E2BIG) => {
                     plan.cgroup = procs.as_raw_fd();
                 }
                 other => return other.map_err(failed),
             }
         }
-        self.birth.beside(plan).map_err(failed)
+        // SAFETY: `thread` has blocked all signals of this thread, and nobody lets them in.
+        unsafe { self.birth.beside(plan) }.map_err(failed)
     }
 }
 
