@@ -125,7 +125,11 @@ impl Birth {
     ///
     /// # Safety
     /// As [`beside`](Self::beside): the handlers would run in the child, in the middle of what other threads had begun.
-    pub(super) unsafe fn in_cgroup(&self, plan: &Plan, group: &OwnedFd) -> nix::Result<(libc::pid_t, OwnedFd)> {
+    pub(super) unsafe fn in_cgroup(
+        &self,
+        plan: &Plan,
+        group: &OwnedFd,
+    ) -> nix::Result<(libc::pid_t, OwnedFd)> {
         let mut pidfd: c_int = -1;
         // SAFETY: clone_args is plain old data, for which zeros mean "nothing asked".
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };

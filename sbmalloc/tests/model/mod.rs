@@ -4,7 +4,8 @@
 //! Each thread has regions of its own, and does to them what programs do: touches, reads, writes, has the kernel read and write them, maps,
 //! unmaps, moves, advises, protects, forks, starts programs and threads. What a page must hold is a function of its region, its number and
 //! its *version*; of versions none is 0, so that memory that has become zeros is never taken for right, not that of the model either.
-//! By its seed a thread always does the same. `OUTSIDE_MODEL=SEED,OPERATIONS,THREADS` (default `1,20000,3`).
+//! By its seed a thread always does the same. `OUTSIDE_MODEL=SEED,OPERATIONS,THREADS,RARE` (default `1,20000,3,1`): children, programs and
+//! threads, which take most of the time, are begun so many times less often than of every hundredth operation.
 
 mod region;
 
@@ -38,7 +39,8 @@ impl Random {
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
+/// Of the environment.
+pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
@@ -48,20 +50,27 @@ pub fn seeds() -> std::ops::Range<u64> {
     first..first + number("MODEL_SEEDS", 3)
 }
 
+/// How much rarer than by default what takes long is to be: children, programs and threads begun, and moves. For many operations.
+pub fn rare() -> u32 {
+    number("MODEL_RARE", 1) as u32
+}
+
 /// What is handed to the program, which is to do so many times less than others.
 pub fn arguments(seed: u64, slower: u64) -> String {
-    format!("{seed},{},3", number("MODEL_OPS", 8_000) / slower)
+    format!("{seed},{},3,{}", number("MODEL_OPS", 8_000) / slower, rare())
 }
 
 pub fn run() {
-    let text = std::env::var("OUTSIDE_MODEL").unwrap_or_else(|_| "1,20000,3".into());
-    let numbers: Vec<u64> = text.split(',').map(|n| n.parse().expect("SEED,OPERATIONS,THREADS")).collect();
-    let [seed, operations, threads] = numbers[..] else { panic!("SEED,OPERATIONS,THREADS: {text}") };
+    let text = std::env::var("OUTSIDE_MODEL").unwrap_or_else(|_| "1,20000,3,1".into());
+    let numbers: Vec<u64> = text.split(',').map(|n| n.parse().expect("numbers")).collect();
+    let [seed, operations, threads, rare] = numbers[..] else {
+        panic!("SEED,OPERATIONS,THREADS,RARE: {text}")
+    };
     tell_of_crashes();
     println!("ready");
     std::thread::scope(|s| {
         for thread in 0..threads {
-            s.spawn(move || Life::new(seed * 64 + thread).live(operations / threads, 2));
+            s.spawn(move || Life::new(seed * 64 + thread, rare as usize).live(operations / threads, 2));
         }
     });
     println!("right");
@@ -99,17 +108,18 @@ fn tell_of_crashes() {
 struct Life {
     random: Random,
     seed: u64,
+    rare: usize,
     regions: Vec<Region>,
     /// Through which the kernel reads and writes.
     file: i32,
 }
 
 impl Life {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, rare: usize) -> Self {
         // SAFETY: makes a descriptor.
         let file = unsafe { libc::memfd_create(c"model".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(file >= 0, "memfd_create");
-        Self { random: Random::new(seed), seed, regions: vec![], file }
+        Self { random: Random::new(seed), seed, rare, regions: vec![], file }
     }
 
     /// `depth`: so many generations of threads may be started.
@@ -192,12 +202,14 @@ impl Life {
                 region.check_all(i, "before it goes");
                 self.regions.swap_remove(which).unmap();
             }
-            985..990 => self.fork(i),
-            990..992 => spawn_program(),
-            992..996 => deep_stack(i, 0),
-            _ if depth > 0 && i.is_multiple_of(3) => {
+            985..989 => deep_stack(i, 0),
+            989..996 if self.random.below(self.rare) > 0 => region.check(i, first, count),
+            989..994 => self.fork(i),
+            994..996 => spawn_program(),
+            _ if depth > 0 && self.random.below(3 * self.rare) == 0 => {
                 let (seed, n) = (self.random.next() >> 8, 50 + self.random.below(200) as u64);
-                std::thread::spawn(move || Life::new(seed).live(n, depth - 1)).join().expect("no panic");
+                let life = Life::new(seed, self.rare);
+                std::thread::spawn(move || life.live(n, depth - 1)).join().expect("no panic");
             }
             _ => region.check_all(i, "all"),
         }

@@ -90,7 +90,8 @@ fn what_lies_in_a_pipe_is_as_it_was_given() {
     moved("spliced", 20, 10 * MS);
 }
 
-/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on.
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on; `MODEL_RARE` (default 1) times
+/// rarer moved than by default, and with so many times fewer children.
 #[test]
 fn random_programs_keep_every_byte() {
     for seed in crate::model::seeds() {
@@ -98,7 +99,7 @@ fn random_programs_keep_every_byte() {
             crate::driver::command("model").env("OUTSIDE_MODEL", crate::model::arguments(seed, 1)),
         );
         subject.wait_for("ready");
-        let tally = move_about(&mut subject, usize::MAX, 5 * MS);
+        let tally = move_about(&mut subject, usize::MAX, 5 * MS * crate::model::rare());
         println!("seed {seed}: {tally:?}");
         let text = subject.succeed();
         assert!(text.contains("right"), "seed {seed}: {text}");

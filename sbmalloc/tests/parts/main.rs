@@ -83,8 +83,8 @@ fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
     judge(&seen);
 }
 
-/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on. `answers`: what the kernel seems
-/// to answer now and then.
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on, in `MODEL_ROOM` MiB (default 6);
+/// `MODEL_RARE`: as of those moved whole. `answers`: what the kernel seems to answer now and then.
 fn models(answers: &[i32]) {
     let slower = if answers.is_empty() { 1 } else { 8 };
     for seed in model::seeds() {
@@ -103,7 +103,7 @@ fn models(answers: &[i32]) {
             };
             let mut parts = held.into_parts(Image::new().expect("scratch"))?;
             parts.interfere(answers, seed);
-            let _ = parts.shrink(6 * MIB, &mut |_| {}).expect("shrunk");
+            let _ = parts.shrink(model::number("MODEL_ROOM", 6) * MIB, &mut |_| {}).expect("shrunk");
             parts.go_on();
             Ok(mind(&mut parts))
         };
