@@ -29,7 +29,7 @@ fn is_root() -> bool {
 }
 
 fn scale() -> Chaos {
-    let (every, least, limit) = if is_full() { (50, 50, 8 * LIMIT) } else { (15, 20, LIMIT) };
+    let (every, least, limit) = if is_full() { (50, 50, 8 * LIMIT) } else { (20, 8, LIMIT) };
     let nobody = std::env::var_os("BDRUN_OUTSIDE_NOBODY").is_some();
     Chaos { np: 2, every, least, work: 1, preload: "never", nobody, limit }
 }
@@ -84,7 +84,7 @@ fn xz_with_threads() {
         let dir = Directory::new("outside");
         let script = dir.script("xz", "#!/bin/sh\nxz -T2 $2 -c $1 | sha256sum\n");
         same_from_outside(|work| {
-            let file = text_file(&dir, size(1_500_000, 60_000) * work);
+            let file = text_file(&dir, size(1_500_000, 30_000) * work);
             args([&script.display(), &file.display(), &(if is_full() { "-4" } else { "-2" })])
         });
     }
@@ -103,14 +103,14 @@ fn numpy_arrays() {
 fn python_objects() {
     if python_with("hashlib") {
         let script = source("preload/objects.py");
-        same_from_outside(|work| args([&PYTHON, &script.display(), &(size(180, 6) * work)]));
+        same_from_outside(|work| args([&PYTHON, &script.display(), &(size(180, 3) * work)]));
     }
 }
 
 #[test]
 fn perl() {
     let script = source("preload/words.pl");
-    same_from_outside(|work| args([&"/usr/bin/perl", &script.display(), &(size(80, 3) * work)]));
+    same_from_outside(|work| args([&"/usr/bin/perl", &script.display(), &(size(80, 2) * work)]));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn gawk() {
     if has("gawk", "--version") {
         let script = source("outside/groups.awk");
         same_from_outside(|work| {
-            args([&"gawk", &"-v", &format!("rounds={}", size(35, 2) * work), &"-f", &script.display()])
+            args([&"gawk", &"-v", &format!("rounds={}", size(35, 1) * work), &"-f", &script.display()])
         });
     }
 }
@@ -127,7 +127,7 @@ fn gawk() {
 fn threads_of_cpp() {
     let dir = Directory::new("outside");
     if let Some(program) = compiled(&dir, "preload/threads.cc", &["-O2"]) {
-        same_from_outside(|work| args([&program.display(), &(size(4500, 120) * work)]));
+        same_from_outside(|work| args([&program.display(), &(size(4500, 60) * work)]));
     }
 }
 
@@ -147,7 +147,7 @@ fn go_linked_statically() {
     let mut build = Command::new("go");
     build.env("GO111MODULE", "off").env("CGO_ENABLED", "0").env("GOCACHE", dir.path().join("cache"));
     if compiles(build.args(["build", "-o"]).arg(&to).arg(source("outside/heap.go"))) {
-        same_from_outside(|work| args([&to.display(), &(size(80, 6) * work), &size(50_000, 20_000)]));
+        same_from_outside(|work| args([&to.display(), &(size(80, 3) * work), &size(50_000, 20_000)]));
     }
 }
 
@@ -156,7 +156,7 @@ fn node() {
     if has("node", "--version") {
         let script = source("outside/heap.js");
         same_from_outside(|work| {
-            args([&"node", &script.display(), &(size(80, 4) * work), &size(100_000, 40_000)])
+            args([&"node", &script.display(), &(size(80, 3) * work), &size(100_000, 40_000)])
         });
     }
 }
@@ -169,7 +169,7 @@ fn java() {
     {
         let (heap, records) = if is_full() { ("-Xmx400m", 100_000) } else { ("-Xmx100m", 20_000) };
         same_from_outside(|work| {
-            let rounds = size(18, 6) * work;
+            let rounds = size(18, 3) * work;
             args([
                 &"java",
                 &"-XX:-UsePerfData",
@@ -190,7 +190,7 @@ fn as_a_user_without_rights() {
     if nobody_can_run_it() && python_with("hashlib") {
         let script = source("preload/objects.py");
         let scale = Chaos { nobody: true, ..scale() };
-        scale.same_output(|work| args([&PYTHON, &script.display(), &(size(180, 6) * work)]));
+        scale.same_output(|work| args([&PYTHON, &script.display(), &(size(180, 3) * work)]));
     }
 }
 
@@ -209,7 +209,7 @@ $partition steady $((4 + 4 * rank))M $rank $times >$results/.$rank &&
 fn a_killed_master_leaves_nothing_of_them() {
     const RANKS: u32 = 6;
     let _machine = alone();
-    let kills = std::env::var("BDRUN_OUTSIDE_KILLS").map_or(5, |n| n.parse().expect("a number of kills"));
+    let kills = std::env::var("BDRUN_OUTSIDE_KILLS").map_or(3, |n| n.parse().expect("a number of kills"));
     let nobody = scale().nobody;
     if nobody && !nobody_can_run_it() {
         return;

@@ -101,7 +101,7 @@ fn a_quarter_of_its_memory_gives_the_same_result() {
     assert!(stats.scratch_read_bytes > 0 && stats.overdraft_rank.is_none(), "{stats:?}");
 
     // The modes that write less, and memory in pieces.
-    for job in ["32 3 ro 64 1", "32 3 q 64 7"] {
+    for job in ["32 2 ro 64 1", "32 2 q 64 7"] {
         let ample = phases("-np 8 --memory 8G", job);
         let tight = phases("-np 8 --memory 64M", job);
         assert_eq!(check(&tight), check(&ample), "{job}");

@@ -40,7 +40,7 @@ pub(crate) fn library() -> PathBuf {
 fn scale() -> Chaos {
     let (np, every, least, work) = match std::env::var_os("BDRUN_PRELOAD_FULL") {
         Some(_) => (4, 20, 50, 6),
-        None => (2, 10, 5, 1),
+        None => (2, 20, 5, 1),
     };
     Chaos { np, every, least, work, preload: "always", nobody: false, limit: LIMIT }
 }
@@ -65,14 +65,14 @@ fn numpy_arrays() {
 fn python_objects() {
     if python_with("hashlib") {
         let script = source("preload/objects.py");
-        same_under_chaos(|work| args([&PYTHON, &script.display(), &(4 * work)]));
+        same_under_chaos(|work| args([&PYTHON, &script.display(), &(3 * work)]));
     }
 }
 
 #[test]
 fn perl() {
     let script = source("preload/words.pl");
-    same_under_chaos(|work| args([&"/usr/bin/perl", &script.display(), &(5 * work)]));
+    same_under_chaos(|work| args([&"/usr/bin/perl", &script.display(), &(2 * work)]));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_rank_that_executes_other_programs() {
         let dir = Directory::new("preload");
         let text = format!("#!/bin/bash\nx=$(echo yes)\nexec env FOUND=$x {PYTHON} \"$@\"\n");
         let (shim, script) = (dir.script("python", &text), source("preload/objects.py"));
-        same_under_chaos(|work| args([&shim.display(), &script.display(), &(4 * work)]));
+        same_under_chaos(|work| args([&shim.display(), &script.display(), &(3 * work)]));
     }
 }
 
@@ -159,7 +159,7 @@ fn more_memory_than_there_is() {
     if !python_with("hashlib") {
         return;
     }
-    let words = args([&PYTHON, &script.display(), &20]);
+    let words = args([&PYTHON, &script.display(), &8]);
     let expected = text(&plainly(&words).stdout);
     let options = ["-np", "4", "--memory", "40M", "--preload", "always"].map(String::from);
     let outcome = bdrun_args(options.into_iter().chain(words)).succeed();

@@ -73,7 +73,7 @@ fn ranks_that_are_moved_from_outside_end_with_122() {
     let job = "-np 3 --memory 2G --chaos 10 --preload never --";
     let plain = |rank| text(&plainly(&args([&partition.display(), &"steady", &"24M", &rank, &20])).stdout);
     let right: String = (0..3).map(plain).collect();
-    for (fault, word) in FAULTS.into_iter().cycle().take(15) {
+    for (fault, word) in FAULTS.into_iter().cycle().take(10) {
         let words = args([&partition.display(), &"steady", &"24M", &"{rank}", &20]);
         let outcome = disk.job(fault, job.split(' ').map(String::from).chain(words)).run();
         broken(&outcome, &[word, &directory]);
