@@ -29,7 +29,7 @@ impl Curve {
             Self::Flat => (done / EDGE).min(1.0),
             Self::Even => done,
             Self::Late => done.powi(3),
-            Self::Sudden(at) => 0.1 + 0.9 * ((done - at) / EDGE).clamp(0.0, 1.0),
+            Self::Sudden(at) => 0.1 * (done / EDGE).min(1.0) + 0.9 * ((done - at) / EDGE).clamp(0.0, 1.0),
             Self::Saw(teeth) => (done * f64::from(teeth.max(1))).fract(),
         }
     }
@@ -38,10 +38,10 @@ impl Curve {
     #[must_use]
     pub fn steepest(self) -> f64 {
         match self {
-            Self::Flat => 1.0 / EDGE,
+            // A sudden one that takes all at the beginning takes the tenth with it.
+            Self::Flat | Self::Sudden(_) => 1.0 / EDGE,
             Self::Even => 1.0,
             Self::Late => 3.0,
-            Self::Sudden(_) => 0.9 / EDGE,
             Self::Saw(teeth) => f64::from(teeth.max(1)),
         }
     }
