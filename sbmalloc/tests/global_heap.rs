@@ -153,7 +153,7 @@ fn a_thread_that_blocks_signals_is_reported_and_nothing_changes() {
         }
         let begin = std::time::Instant::now();
         assert!(matches!(PROCESS.page_out(), Err(pager::PagerError::ThreadsBusy { .. })));
-        assert!(begin.elapsed() < std::time::Duration::from_secs(1));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10));
         assert!(!pager::is_evicted());
         done.store(true, Ordering::Release);
     });

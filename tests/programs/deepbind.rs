@@ -39,7 +39,7 @@ fn php_with_its_modules() {
         let _machine = beside_others();
         assert_eq!(preloaded(None, &with(30), None), text(&plainly(&with(30)).stdout));
     }
-    same_under_chaos(|work| with(100 * work));
+    same_under_chaos(|work| with(60 * work));
 }
 
 /// The host, which finds its plug-ins by paths that depend on who asks for them, and a library to be preloaded too.

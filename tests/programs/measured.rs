@@ -109,12 +109,18 @@ end([fork(lambda: (time.sleep(number * 0.2), look(memory))) for number in range(
 #[test]
 fn what_children_write_is_counted() {
     let _machine = alone();
-    let program = "
+    let peak = |seconds: u32| {
+        let program = format!(
+            "
 memory = fill(bytearray(size))
-end([fork(lambda: (fill(memory), time.sleep(6))) for number in range(3)])
-";
-    let stats = ranks("1", "4G", program).succeed().stats.expect("stats");
-    assert!(stats.ranks[0].peak_bytes > 4 * SIZE, "{stats:?}");
+end([fork(lambda: (fill(memory), time.sleep({seconds}))) for number in range(3)])
+"
+        );
+        ranks("1", "4G", &program).succeed().stats().ranks[0].peak_bytes
+    };
+    // How long that is depends on what else the machine does.
+    let peaks: Vec<u64> = [6, 60].into_iter().map(peak).take_while(|&peak| peak <= 4 * SIZE).collect();
+    assert!(peaks.len() < 2, "{peaks:?}");
 }
 
 /// Anonymous memory got the old way.

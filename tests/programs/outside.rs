@@ -147,7 +147,7 @@ fn go_linked_statically() {
     let mut build = Command::new("go");
     build.env("GO111MODULE", "off").env("CGO_ENABLED", "0").env("GOCACHE", dir.path().join("cache"));
     if compiles(build.args(["build", "-o"]).arg(&to).arg(source("outside/heap.go"))) {
-        same_from_outside(|work| args([&to.display(), &(size(80, 3) * work), &size(50_000, 20_000)]));
+        same_from_outside(|work| args([&to.display(), &(size(80, 5) * work), &size(50_000, 20_000)]));
     }
 }
 

@@ -77,6 +77,13 @@ impl io::Write for Stderr {
     }
 }
 
+/// Whether something could be written there without waiting: somebody reads, or there is still room.
+pub(crate) fn is_read(stream: impl AsFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
 /// The output of this kind, on standard error.
 #[must_use]
 pub fn new(kind: OutputKind) -> Box<dyn Output> {

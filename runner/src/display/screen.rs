@@ -1,12 +1,12 @@
 //! What the master shows, on a thread of its own: whoever has something to show never waits for whoever reads it.
 //!
 //! Of the states of the job only the last is kept, of notes a bounded number; how many more there were is said. What is shown
-//! last may be given up after a time.
+//! last may be given up after a time if nobody reads it: not if only the processors were busy with something else.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Output, Snapshot};
 use crate::exit::Ending;
@@ -14,6 +14,12 @@ use crate::stats::Stats;
 
 /// Notes that may wait to be read.
 const MOST_NOTES: usize = 1000;
+
+/// So long it may take although somebody reads: a machine on which far more runs than it has processors.
+const STARVED: Duration = Duration::from_secs(30);
+
+/// How often it is asked whether somebody reads.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What is still to be shown.
 #[derive(Default)]
@@ -39,6 +45,7 @@ struct Shared {
     done: Condvar,
     /// Held while something is written there; by nobody who may not wait.
     output: Mutex<Box<dyn Output>>,
+    is_read: fn() -> bool,
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,12 +57,13 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Screen(Arc<Shared>);
 
 impl Screen {
-    /// Starts the thread.
+    /// Starts the thread. `is_read`: whether whoever reads there would take more.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(output: Box<dyn Output>) -> io::Result<Self> {
+    pub fn start(output: Box<dyn Output>, is_read: fn() -> bool) -> io::Result<Self> {
         let shared = Arc::new(Shared {
+            is_read,
             waiting: Mutex::default(),
             bell: Condvar::new(),
             done: Condvar::new(),
@@ -100,22 +108,30 @@ impl Screen {
         });
     }
 
-    /// The end: what happened, and why if it went wrong. Once, last. False if it is not shown by then; without a time this
-    /// waits for ever.
+    /// The end: what happened, and why if it went wrong. Once, last. False if it is not shown by then, and nobody reads; without
+    /// a time this waits for ever.
     pub fn finish(&self, stats: Stats, ending: Ending, until: Option<Instant>) -> bool {
         self.change(|waiting| waiting.last = Some(Box::new((stats, ending))));
         let mut waiting = lock(&self.0.waiting);
         while !waiting.done {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             waiting = match left {
-                Some(left) if left.is_zero() => return false,
+                Some(left) if left.is_zero() && !self.is_starved(until) => return false,
                 Some(left) => {
-                    self.0.done.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0
+                    let wait = left.max(LOOK);
+                    self.0.done.wait_timeout(waiting, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => self.0.done.wait(waiting).unwrap_or_else(PoisonError::into_inner),
             };
         }
         true
+    }
+}
+
+impl Screen {
+    /// Time is over, but it is not for want of a reader that it was not enough.
+    fn is_starved(&self, until: Option<Instant>) -> bool {
+        until.is_some_and(|until| until.elapsed() < STARVED) && (self.0.is_read)()
     }
 }
 
@@ -182,7 +198,7 @@ mod tests {
 
     fn slow() -> (Screen, Sender<()>, Receiver<String>) {
         let ((reader, read), (shown, shows)) = (unbounded(), unbounded());
-        (Screen::start(Box::new(Slow { read, shown })).unwrap(), reader, shows)
+        (Screen::start(Box::new(Slow { read, shown }), || false).unwrap(), reader, shows)
     }
 
     #[test]
@@ -216,5 +232,24 @@ mod tests {
         let until = Instant::now() + Duration::from_millis(20);
         assert!(!screen.finish(Stats::default(), Ending::Success, Some(until)));
         drop(reader);
+    }
+
+    /// Shows nothing for a while, as on a machine that does something else.
+    struct Late;
+
+    impl Output for Late {
+        fn progress(&mut self, _snapshot: &Snapshot) {}
+
+        fn note(&mut self, _text: &str) {}
+
+        fn finish(&mut self, _stats: &Stats, _ending: &Ending) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    #[test]
+    fn the_end_is_not_given_up_while_somebody_reads() {
+        let screen = Screen::start(Box::new(Late), || true).unwrap();
+        assert!(screen.finish(Stats::default(), Ending::Success, Some(Instant::now())));
     }
 }

@@ -118,7 +118,7 @@ struct Job<'a> {
 /// Run a job; the exit code.
 pub fn run(mut options: Options) -> u8 {
     let begin = Instant::now();
-    let screen = match Screen::start(display::new(options.output)) {
+    let screen = match Screen::start(display::new(options.output), || display::is_read(std::io::stderr())) {
         Ok(screen) => screen,
         Err(error) => {
             let ending = Ending::Setup(format!("cannot start a thread: {error}"));

@@ -93,7 +93,7 @@ fn helper_copies_stdin() {
     supervisor.spawn(spec(0, Stdin::Inherit));
     let ends = events.iter().filter(|happening| matches!(happening, Happening::Exited { .. }));
     assert_eq!(ends.take(2).count(), 2);
-    supervisor.finish(Duration::from_secs(5));
+    supervisor.finish(Duration::from_secs(30));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn kill_all_reaches_groups_and_daemons() {
         }
         rig.supervisor.kill_all();
         assert!(rig.ends(4).iter().all(|end| end.1 == Ending::Signal { signal: libc::SIGKILL, core: false }));
-        let left = wait_unmarked(&mark, Duration::from_secs(2));
+        let left = wait_unmarked(&mark, Duration::from_secs(20));
         assert!(left.is_empty(), "{left:?}");
         let (out, ..) = rig.finish();
         assert_eq!(out, "up\n".repeat(4));
@@ -216,7 +216,7 @@ fn a_rank_takes_its_group_along() {
         spec.env.push(("SUP_MARK".into(), mark[9..].into()));
         rig.supervisor.spawn(spec);
         rig.ends(1);
-        assert_eq!(wait_unmarked(&mark, Duration::from_secs(2)), []);
+        assert_eq!(wait_unmarked(&mark, Duration::from_secs(20)), []);
     });
 }
 
@@ -311,7 +311,7 @@ fn a_closed_output_is_reported_and_does_not_block() {
     supervisor.spawn(shell(0, "head -c 3000000 /dev/zero | tr '\\0' '\\n'; exit 7"));
     let (mut failed, mut ended) = (false, false);
     while !(failed && ended) {
-        match events.recv_timeout(Duration::from_secs(10)).unwrap() {
+        match events.recv_timeout(Duration::from_secs(30)).unwrap() {
             Happening::OutputFailed { stream: Stream::Stdout, error } => {
                 assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
                 failed = true;
@@ -321,7 +321,7 @@ fn a_closed_output_is_reported_and_does_not_block() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(supervisor.finish(Duration::from_secs(5)).output_complete);
+    assert!(supervisor.finish(Duration::from_secs(30)).output_complete);
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
     std::thread::sleep(Duration::from_millis(300));
     supervisor.spawn(shell(0, "echo unseen; exit 7"));
     loop {
-        let happening = events.recv_timeout(Duration::from_secs(5)).unwrap();
+        let happening = events.recv_timeout(Duration::from_secs(30)).unwrap();
         if matches!(happening, Happening::Exited { rank: 0, ending: Ending::Code(7), .. }) {
             break;
         }

@@ -80,7 +80,7 @@ impl Rig {
     }
 
     fn finish(self) -> (String, String, Farewell) {
-        let farewell = self.supervisor.finish(Duration::from_secs(5));
+        let farewell = self.supervisor.finish(Duration::from_secs(30));
         let [out, err] = self.texts.map(|text| text.join().unwrap());
         (out, err, farewell)
     }
