@@ -62,9 +62,15 @@ fn run_in_parts(subject: &Subject, target: u64) -> Option<Seen> {
 }
 
 fn mind(parts: &mut Parts) -> Seen {
-    let (mut seen, begun) = (Seen::default(), Instant::now());
+    let (mut seen, mut moved_at) = (Seen::default(), Instant::now());
     while parts.mind(Duration::from_millis(1)).expect("minded") {
-        assert!(begun.elapsed() < Duration::from_secs(300), "stuck: {seen:?}");
+        // On a busy machine it may take long, but it moves.
+        let moved = parts.moved();
+        if moved.faults != seen.moved.faults {
+            moved_at = Instant::now();
+        }
+        seen.moved = moved;
+        assert!(moved_at.elapsed() < Duration::from_secs(300), "stuck: {seen:?}");
         seen.most = seen.most.max(parts.resident());
         seen.out = seen.out.max(parts.out());
     }
