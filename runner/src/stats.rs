@@ -51,7 +51,7 @@ pub struct Stats {
     /// The message of an ending other than `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The rank that alone needed more than the budget, if one did.
+    /// The rank that needed more than there was, alone or beside what of others could not be paged, if one did: the budget was exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft_rank: Option<u32>,
     /// Bytes written to scratch files for evictions: what had changed since it was last written.

@@ -163,6 +163,22 @@ fn a_locked_page_makes_nobody_run_twice() {
     assert!(outcome.stats().evictions > 0, "{outcome:?}");
 }
 
+/// What is locked of one that is out, beside one that is in: more than the budget, though each of them fits. That is said.
+#[test]
+fn locked_memory_of_those_that_are_out_counts() {
+    let _machine = alone();
+    let dir = Directory::new("remnants");
+    let Some(path) = compiled(&dir, "outside/remnants.c", &[]) else { return };
+    let command = args([&path.display(), &"{rank}"]);
+    let options = "-np 2 --processors 2 --memory 110M --preload never --";
+    let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["right 0", "right 1"], "{outcome:?}");
+    assert!(outcome.stderr.contains("of others that cannot be paged out"), "{outcome:?}");
+    assert!(outcome.stats().overdraft_rank.is_some(), "{outcome:?}");
+}
+
 /// A rank that has used up its descriptors is paged when it has some again: nothing is broken.
 #[test]
 fn a_rank_without_free_descriptors_goes_on() {

@@ -7,6 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `screen.rs` | the thread that shows it, so that nobody waits for whoever reads it |
+//! | `patience.rs` | how long it may wait for its reader |
 //! | `human.rs` | live line, messages, table |
 //! | `progress.rs` | the text of the live line, and the time left |
 //! | `table.rs` | the table, and which ranks are notable |
@@ -15,6 +16,7 @@
 
 mod human;
 mod json;
+mod patience;
 mod progress;
 mod quiet;
 mod screen;
@@ -26,6 +28,7 @@ use std::os::fd::AsFd;
 
 pub use human::Human;
 pub use json::Json;
+pub(crate) use patience::Patience;
 pub use progress::{JobProgress, Snapshot};
 pub use quiet::Quiet;
 pub use screen::Screen;

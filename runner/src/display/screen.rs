@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Output, Snapshot};
+use super::{Output, Patience, Snapshot};
 use crate::exit::Ending;
 use crate::stats::Stats;
 
@@ -17,9 +17,6 @@ const MOST_NOTES: usize = 1000;
 
 /// So long it may take although somebody reads: a machine on which far more runs than it has processors.
 const STARVED: Duration = Duration::from_secs(30);
-
-/// How often it is asked whether somebody reads.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What is still to be shown.
 #[derive(Default)]
@@ -112,26 +109,20 @@ impl Screen {
     /// a time this waits for ever.
     pub fn finish(&self, stats: Stats, ending: Ending, until: Option<Instant>) -> bool {
         self.change(|waiting| waiting.last = Some(Box::new((stats, ending))));
+        let patience = until.map(|until| Patience { until, more: STARVED });
         let mut waiting = lock(&self.0.waiting);
         while !waiting.done {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            waiting = match left {
-                Some(left) if left.is_zero() && !self.is_starved(until) => return false,
-                Some(left) => {
-                    let wait = left.max(LOOK);
-                    self.0.done.wait_timeout(waiting, wait).unwrap_or_else(PoisonError::into_inner).0
-                }
+            waiting = match patience {
                 None => self.0.done.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let now = Instant::now();
+                    let Some(next) = patience.next(now, self.0.is_read) else { return false };
+                    let woken = self.0.done.wait_timeout(waiting, next - now);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
             };
         }
         true
-    }
-}
-
-impl Screen {
-    /// Time is over, but it is not for want of a reader that it was not enough.
-    fn is_starved(&self, until: Option<Instant>) -> bool {
-        until.is_some_and(|until| until.elapsed() < STARVED) && (self.0.is_read)()
     }
 }
 

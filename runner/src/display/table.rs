@@ -107,7 +107,7 @@ fn headline(stats: &Stats) -> String {
         Some(measured) => independent_lines(&mut text, stats, measured),
     }
     if let Some(rank) = stats.overdraft_rank {
-        let _ = writeln!(text, "bdrun: rank {rank} alone needed more than the budget and ran alone");
+        let _ = writeln!(text, "bdrun: rank {rank} needed more than there was: the budget was exceeded");
     }
     text
 }
@@ -294,7 +294,7 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
             notable(&stats).into_iter().map(|(rank, why)| (rank.rank, why)).collect();
         assert_eq!(found[..2], [(4, "signal 11".into()), (2, "over budget".into())]);
         assert_eq!(found.len(), SHOWN);
-        assert!(summary(&stats).contains("rank 2 alone needed more than the budget"));
+        assert!(summary(&stats).contains("rank 2 needed more than there was"));
     }
 
     #[test]

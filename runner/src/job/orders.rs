@@ -164,7 +164,7 @@ impl Job<'_> {
         block.all.store(all, SeqCst);
         let granted = block.granted.fetch_add(got, SeqCst) + got;
         if overdraft {
-            self.note_overdraft(rank, granted);
+            self.note_overdraft(rank, granted, 0);
         }
         let seen = &mut self.ranks[rank as usize].seen;
         seen.orders = seen.orders.wrapping_add(1);
@@ -196,7 +196,7 @@ impl Job<'_> {
         block.request.store(0, SeqCst);
         self.forget(rank);
         if overdraft {
-            self.note_overdraft(rank, bytes_in(&block.granted));
+            self.note_overdraft(rank, bytes_in(&block.granted), 0);
         }
         if block.word.wake(&SharedFutex) == Woken::NeedsMaster {
             self.observe(rank);
@@ -214,17 +214,24 @@ impl Job<'_> {
         }
     }
 
-    pub(super) fn note_overdraft(&mut self, rank: u32, bytes: u64) {
+    pub(super) fn note_overdraft(&mut self, rank: u32, bytes: u64, beside: u64) {
         if self.overdraft.replace(rank).is_some() {
             return;
         }
         let pool = &self.setup.segment.header().pool;
-        super::lock(&self.output).note(&format!(
-            "rank {rank} alone needs {}, which with {} of messages is more than the budget of {}: it runs alone",
-            Bytes(bytes),
-            Bytes(pool.mail()),
-            Bytes(pool.budget())
-        ));
+        let (bytes, budget) = (Bytes(bytes), Bytes(pool.budget()));
+        let text = if beside == 0 {
+            let mail = Bytes(pool.mail());
+            format!(
+                "rank {rank} alone needs {bytes}, which with {mail} of messages is more than the budget of {budget}: it runs alone"
+            )
+        } else {
+            let beside = Bytes(beside);
+            format!(
+                "rank {rank} needs {bytes}, which with {beside} of others that cannot be paged out is more than the budget of {budget}: it is exceeded"
+            )
+        };
+        super::lock(&self.output).note(&text);
     }
 
     /// A rank's process has ended: what it held is free.

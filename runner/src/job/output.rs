@@ -7,10 +7,10 @@ use std::io::{stderr, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, at, bounded, never, select};
+use crossbeam_channel::{at, bounded, never, select};
 
 use super::{Job, KILLED_PATIENCE, Message};
-use crate::display::is_read;
+use crate::display::{Patience, is_read};
 use crate::exit::Ending;
 use crate::stats::{Stats, StatsError};
 use crate::supervisor::Happening;
@@ -18,11 +18,8 @@ use crate::supervisor::Happening;
 /// What output gets at least, also when the grace is over: long enough for a reader that reads.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// What it gets on top while it could be written: time that the processors had for something else is not the reader's.
+/// What it gets on top while somebody reads.
 const STARVED: Duration = Duration::from_secs(5);
-
-/// How often it is asked whether it could.
-const LOOK: Duration = Duration::from_millis(50);
 
 impl Job<'_> {
     /// Until when output may wait for its reader, once all processes have ended; none: until somebody ends it.
@@ -52,9 +49,12 @@ impl Job<'_> {
                     Err(_) => break,
                 },
                 recv(overdue) -> _ => {
-                    if self.escalation.ending() && is_starved(until, is_read(stdout()) && is_read(stderr())) {
-                        overdue = at(Instant::now() + LOOK);
-                        continue;
+                    if self.escalation.ending() && let Some(until) = until {
+                        let patience = Patience { until, more: STARVED };
+                        if let Some(next) = patience.next(Instant::now(), || is_read(stdout()) && is_read(stderr())) {
+                            overdue = at(next);
+                            continue;
+                        }
                     }
                     if let Some(limit) = self.options.timeout.filter(|_| !self.escalation.ending()) {
                         self.end_otherwise(Ending::Timeout(limit));
@@ -95,28 +95,6 @@ impl Job<'_> {
     }
 }
 
-/// Time is over, but not for want of a reader.
-fn is_starved(until: Option<Instant>, is_read: bool) -> bool {
-    is_read && until.is_some_and(|until| until.elapsed() < STARVED)
-}
-
-/// What comes until then, or a little later if that is not the reader's fault.
-fn patiently<T>(
-    from: &Receiver<T>,
-    until: Instant,
-    is_read: impl Fn() -> bool,
-) -> Result<T, RecvTimeoutError> {
-    let mut next = until;
-    loop {
-        match from.recv_deadline(next) {
-            Err(RecvTimeoutError::Timeout) if is_starved(Some(until), is_read()) => {
-                next = Instant::now() + LOOK;
-            }
-            result => return result,
-        }
-    }
-}
-
 /// Why the account was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unwritten {
@@ -133,25 +111,6 @@ pub(super) fn write_stats(stats: &Stats, path: &Path, until: Option<Instant>) ->
     let (stats, path) = (stats.clone(), path.to_owned());
     // On a thread that is left alone if nobody reads.
     std::thread::spawn(move || sender.send(stats.write(&path)));
-    match patiently(&written, until, || is_read(stdout())) {
-        Ok(result) => Ok(result?),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Unwritten::Unread),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_late_though_somebody_reads_is_waited_for() {
-        let (sender, receiver) = bounded(1);
-        let late = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(200));
-            sender.send(7)
-        });
-        assert_eq!(patiently(&receiver, Instant::now(), || false), Err(RecvTimeoutError::Timeout));
-        assert_eq!(patiently(&receiver, Instant::now(), || true), Ok(7));
-        late.join().unwrap().unwrap();
-    }
+    let patience = Patience { until, more: STARVED };
+    patience.receive(&written, || is_read(stdout())).map_err(|_| Unwritten::Unread)?.map_err(Unwritten::from)
 }

@@ -85,7 +85,7 @@ impl Job<'_> {
                 self.kill(rank);
                 self.fail_rank(rank, Ending::Memory(text));
             }
-            Effect::Overdraft { rank, bytes } => self.note_overdraft(rank, bytes),
+            Effect::Overdraft { rank, bytes, beside } => self.note_overdraft(rank, bytes, beside),
         }
     }
 

@@ -58,15 +58,17 @@ pub enum Effect {
         rank: Rank,
         /// Bytes it holds.
         bytes: u64,
-        /// Bytes it may hold: the limit of a rank, or, enforced, the budget.
+        /// Bytes it may hold: the limit of a rank, or, enforced, what the others leave of the budget.
         limit: u64,
     },
-    /// To be told, once for each rank: it needs more than the budget all by itself and cannot be paged in parts, so the
-    /// budget is exceeded as long as it runs. Not answered.
+    /// To be told, once for each rank: it needs more than there is and cannot be paged in parts, so the budget is exceeded
+    /// as long as it runs. Not answered.
     Overdraft {
         /// The rank.
         rank: Rank,
         /// Bytes it holds.
         bytes: u64,
+        /// Bytes of other ranks, which cannot be paged; 0 if it needs more than the budget all by itself.
+        beside: u64,
     },
 }

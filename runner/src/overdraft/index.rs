@@ -23,6 +23,8 @@ pub(super) struct Index {
     pub held: BTreeSet<Aged>,
     /// May be stopped.
     pub stoppable: BTreeSet<Aged>,
+    /// Out, but for what of them cannot be paged.
+    pub remnants: BTreeSet<Aged>,
     /// Out for lack of memory.
     pub out: BTreeSet<Aged>,
     /// Out, and to come back at once.
@@ -85,6 +87,7 @@ impl Index {
         way.set(&mut self.growing, aged, state.is_growing());
         way.set(&mut self.held, aged, state.life == Life::Held);
         way.set(&mut self.stoppable, aged, state.is_stoppable());
+        way.set(&mut self.remnants, aged, out && state.bytes > 0);
         way.set(&mut self.out, aged, out && !state.eager);
         way.set(&mut self.eager, aged, out && state.eager);
         way.set(&mut self.out_since, (state.out_since, rank), out);

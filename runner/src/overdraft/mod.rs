@@ -116,6 +116,8 @@ pub struct Overdraft {
     admitted: u64,
     /// Counts down, from the first admission, those that became the oldest because it was their turn.
     seniors: u64,
+    /// Somebody may come in if that is still so after a look.
+    asks: bool,
     /// Scratch was found full: nobody is paged out before somebody ends.
     disk_full: bool,
     /// Nobody did anything for a while although somebody is out: this one, which is out longest, comes in next.
@@ -156,6 +158,7 @@ impl Overdraft {
             now: 0,
             admitted: FIRST,
             seniors: FIRST,
+            asks: false,
             disk_full: false,
             turn: None,
             turned: None,
@@ -194,6 +197,9 @@ impl Overdraft {
     /// event: once somebody was let go on, it may be at once.
     #[must_use]
     pub fn next_look(&self) -> Duration {
+        if self.asks {
+            return pace::SOONEST;
+        }
         let used = self.index.present.saturating_add(self.pace.others);
         self.pace.next_look(self.index.active, self.limits.budget.saturating_sub(used), &self.limits)
     }
@@ -243,6 +249,7 @@ impl Overdraft {
         match event {
             Event::Looked { elapsed, others, busy, reaction } => {
                 self.pace.others = others;
+                self.asks = false;
                 let doing = self.doing();
                 self.pace.looked(elapsed, busy, reaction, doing, &self.limits);
                 self.judge_overbooking(elapsed);
@@ -350,8 +357,7 @@ impl Overdraft {
         self.update(rank, |state| state.measured(bytes, fixed, clock));
         let limit = self.limits.rank_limit.filter(|&limit| bytes > limit);
         if let Some(limit) = limit.filter(|_| matches!(life, Life::Running | Life::Held)) {
-            self.update(rank, |state| state.life = Life::Stopping);
-            effects.push(Effect::OverLimit { rank, bytes, limit });
+            self.fail(rank, limit, effects);
         }
     }
 

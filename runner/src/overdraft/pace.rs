@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Limits;
 
 /// The least and the most time between two looks.
-const SOONEST: Duration = Duration::from_millis(2);
+pub(super) const SOONEST: Duration = Duration::from_millis(2);
 const LATEST: Duration = Duration::from_millis(100);
 
 /// A processor that fills fresh memory gets about so many bytes in a second: what may happen although nothing did so far.

@@ -14,6 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// So much longer than an exchange takes is waited for the next: where ranks only seem to do nothing that is what it costs.
 const EXCHANGES: u32 = 4;
 
+/// Where nobody is in RAM, the next is chosen of so many.
+const CHOICE: usize = 16;
+
 /// So often one that runs in parts is made smaller for a turn: what others use changes meanwhile.
 const SHRINKS: u32 = 3;
 
@@ -25,10 +28,10 @@ impl Overdraft {
             self.end_patience(effects);
         }
         if let Some(rank) = self.turn {
-            self.take_turn(rank, effects);
+            self.take_turn(rank, looked, effects);
         }
         self.go_on(looked, effects);
-        self.come_back(effects);
+        self.come_back(looked, effects);
         self.admit(effects);
     }
 
@@ -58,7 +61,7 @@ impl Overdraft {
     }
 
     /// Brings in the rank whose turn it is, in exchange for the oldest of those that do nothing.
-    fn take_turn(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+    fn take_turn(&mut self, rank: Rank, looked: bool, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
         if state.life != Life::Out {
             self.turn = None;
@@ -71,8 +74,17 @@ impl Overdraft {
         let needs = (state.size - state.bytes).saturating_add(self.pace.small_margin(&self.limits));
         let fits = |used: u64| used.saturating_add(needs) <= self.limits.budget;
         let places = self.index.places;
-        if self.is_empty() || (fits(self.used()) && places < self.limits.resident) {
-            self.take_place(rank, effects);
+        if self.is_empty() {
+            if self.makes_way_for(rank, effects) {
+                self.take_place(rank, effects);
+            }
+            return;
+        }
+        if fits(self.used()) && places < self.limits.resident {
+            // What was made free for it now is used again before long.
+            if self.shrunk_for_turn > 0 || self.is_known(looked) {
+                self.take_place(rank, effects);
+            }
             return;
         }
         if fits(self.committed()) && places - self.index.evicting - self.index.stopping < self.limits.resident
@@ -144,11 +156,16 @@ impl Overdraft {
 
     /// Brings back those that are out, the oldest first, while what they and those in RAM will need fits. One more than
     /// there are processors, so that they have something to do while it is on its way.
-    fn come_back(&mut self, effects: &mut Vec<Effect>) {
+    fn come_back(&mut self, looked: bool, effects: &mut Vec<Effect>) {
         while let Some(&(_, rank)) = self.index.eager.first()
             && self.index.restoring < MOVES
         {
-            if self.is_empty() || (self.turn.is_none() && self.fits(rank)) {
+            let used = self.used().saturating_add(self.pace.margin(&self.limits));
+            if self.turn.is_none() && self.fits_beside(rank, used) {
+                // As it was before, whatever is expected of the others.
+                if !self.is_known(looked) {
+                    break;
+                }
                 self.restore(rank, effects);
             } else {
                 // What it held is needed now: it stands in line.
@@ -158,16 +175,68 @@ impl Overdraft {
         if self.turn.is_some() || !self.index.held.is_empty() || self.index.holding > 0 {
             return;
         }
+        if self.is_empty() {
+            self.come_alone(effects);
+        }
         while let Some(&(_, rank)) = self.index.out.first()
             && self.index.restoring < MOVES
         {
             let enough = self.pace.wanted.max(self.limits.processors.saturating_add(1));
             let wanted = self.index.active < enough && self.index.places < self.limits.resident;
-            let comes = self.is_empty() || (wanted && self.fits(rank));
-            if !comes {
+            if !wanted || !self.fits(rank) || !self.is_known(looked) {
                 break;
             }
             self.restore(rank, effects);
+        }
+    }
+
+    /// Whether what is in RAM is known: somebody may have grown since the last look, and whoever is on the way in cannot go out
+    /// before he has come in. If not, a look is asked for.
+    fn is_known(&mut self, looked: bool) -> bool {
+        let grow = self.index.active - self.index.restoring + self.index.holding;
+        self.asks |= !looked && grow > 0;
+        looked || grow == 0
+    }
+
+    /// Nobody is in RAM: one comes in, whatever it needs. The oldest, or the first after it that fits beside what of the others cannot
+    /// be paged.
+    fn come_alone(&mut self, effects: &mut Vec<Effect>) {
+        let mut out = self.index.out.iter().map(|&(_, rank)| rank).take(CHOICE);
+        let Some(rank) =
+            out.clone().find(|&rank| self.fits_beside(rank, self.index.present)).or_else(|| out.next())
+        else {
+            return;
+        };
+        if self.makes_way_for(rank, effects) {
+            self.restore(rank, effects);
+        }
+    }
+
+    /// Whether what it holds fits now beside the rest of `used` bytes.
+    fn fits_beside(&self, rank: Rank, used: u64) -> bool {
+        let state = &self.ranks[rank as usize];
+        used.saturating_sub(state.bytes).saturating_add(state.size) <= self.limits.budget
+    }
+
+    /// Whether a rank may come in while nobody else is in RAM. What does not fit is told, or who has what cannot be paged is ended.
+    fn makes_way_for(&mut self, rank: Rank, effects: &mut Vec<Effect>) -> bool {
+        if self.index.stopping > 0 {
+            return false;
+        }
+        let state = &self.ranks[rank as usize];
+        if self.fits_beside(rank, self.index.present) || state.size > self.limits.budget {
+            return true;
+        }
+        let mut remnants = self.index.remnants.iter().rev().map(|&(_, other)| other);
+        match remnants.find(|&other| other != rank) {
+            Some(other) if self.limits.may_stop || self.limits.enforce => {
+                self.end(other, effects);
+                false
+            }
+            _ => {
+                self.tell_overdraft(rank, effects);
+                true
+            }
         }
     }
 

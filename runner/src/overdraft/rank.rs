@@ -74,6 +74,8 @@ pub(super) struct RankState {
     pub overbooked: bool,
     /// It was held when its eviction was ordered.
     pub was_held: bool,
+    /// It was out when it was told to end.
+    pub was_out: bool,
     /// It leaves for no need of memory, and comes back at once.
     pub eager: bool,
     /// It leaves because memory is short.
@@ -116,6 +118,7 @@ impl RankState {
         grew_at: None,
         overbooked: false,
         was_held: false,
+        was_out: false,
         eager: false,
         for_memory: false,
         partial: false,
@@ -147,7 +150,8 @@ impl RankState {
     /// It takes one of the places for residents: so does one that will be back at once.
     pub fn has_place(&self) -> bool {
         self.is_inside()
-            || matches!(self.life, Life::Evicting | Life::Stopping)
+            || self.life == Life::Evicting
+            || (self.life == Life::Stopping && !self.was_out)
             || (self.life == Life::Out && self.eager)
     }
 
@@ -246,6 +250,12 @@ impl RankState {
         self.keep = self.fixed;
         self.eager = why == Why::Chaos;
         self.for_memory = why == Why::Memory;
+    }
+
+    /// It is told to end.
+    pub fn stop(&mut self) {
+        self.was_out = self.life == Life::Out;
+        self.life = Life::Stopping;
     }
 
     /// Parts of it are to leave.

@@ -153,20 +153,31 @@ impl Overdraft {
     /// Ends a rank to make room: it is started again, if that is wanted.
     pub(super) fn end(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let bytes = self.ranks[rank as usize].bytes;
-        self.update(rank, |state| state.life = Life::Stopping);
-        effects.push(match self.limits.may_stop {
-            true => Effect::Stop { rank, used: bytes },
-            false => Effect::OverLimit { rank, bytes, limit: self.limits.budget },
-        });
+        let limit = self.limits.budget.saturating_sub(self.index.present.saturating_sub(bytes));
+        if self.limits.may_stop {
+            self.update(rank, RankState::stop);
+            effects.push(Effect::Stop { rank, used: bytes });
+        } else {
+            self.fail(rank, limit, effects);
+        }
+    }
+
+    /// Ends a rank that holds more than `limit` bytes, for good.
+    pub(super) fn fail(&mut self, rank: Rank, limit: u64, effects: &mut Vec<Effect>) {
+        let bytes = self.ranks[rank as usize].bytes;
+        self.update(rank, RankState::stop);
+        effects.push(Effect::OverLimit { rank, bytes, limit });
     }
 
     /// Says, once for each rank, that it makes the job exceed the budget.
     pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
-        let bytes = state.size.max(state.bytes);
+        let bytes = if state.life == Life::Out { state.size } else { state.bytes };
         if !state.told {
             self.update(rank, |state| state.told = true);
-            effects.push(Effect::Overdraft { rank, bytes });
+            let beside = self.index.present.saturating_sub(self.ranks[rank as usize].bytes);
+            let beside = if bytes > self.limits.budget { 0 } else { beside };
+            effects.push(Effect::Overdraft { rank, bytes, beside });
         }
     }
 
@@ -190,30 +201,34 @@ impl Overdraft {
         // However fast it grew: what is taken from it now it is not given back, and whoever runs in parts waits where there is no room.
         let most = budget.saturating_sub(elsewhere) / 4 * 3;
         let target = room.max(most).max(budget / 8).max(state.fixed);
-        if target < bytes && self.shrink(rank, target, effects) {
-            return;
-        }
         let state = &self.ranks[rank as usize];
-        let never = state.unpageable || state.unshrinkable;
-        let possible = self.limits.may_page && !self.disk_full && !never;
+        let possible = self.may_shrink(state);
+        let shrinks = target < bytes && possible && state.refused_until.is_none();
         let hopeful = possible && state.refused_until.is_some() && state.refusals <= PATIENCE;
-        if bytes > budget && !hopeful && !state.told {
-            self.update(rank, |state| state.told = true);
-            if self.limits.enforce {
-                self.update(rank, |state| state.life = Life::Stopping);
-                effects.push(Effect::OverLimit { rank, bytes, limit: budget });
-            } else {
-                effects.push(Effect::Overdraft { rank, bytes });
+        let suffices = shrinks && elsewhere.saturating_add(target) <= budget;
+        if self.index.present > budget && !hopeful && !suffices {
+            // It may be that it fits, but not beside what of the others cannot be paged.
+            let remnant = self.index.remnants.last().map(|&(_, other)| other);
+            match remnant.filter(|_| shrinks || bytes <= budget) {
+                Some(other) if self.limits.may_stop || self.limits.enforce => self.end(other, effects),
+                None if self.limits.enforce => return self.fail(rank, budget, effects),
+                _ => self.tell_overdraft(rank, effects),
             }
         }
+        if shrinks {
+            self.shrink(rank, target, effects);
+        }
+    }
+
+    /// Whether parts of a rank can be paged out, now or when it is asked again.
+    fn may_shrink(&self, state: &RankState) -> bool {
+        self.limits.may_page && !self.disk_full && !state.unpageable && !state.unshrinkable
     }
 
     /// Pages parts of a rank out, if that is possible now.
     pub(super) fn shrink(&mut self, rank: Rank, target: u64, effects: &mut Vec<Effect>) -> bool {
         let (state, ceiling) = (&self.ranks[rank as usize], digest::ceiling(&self.limits));
-        let never = state.unpageable || state.unshrinkable;
-        let possible = self.limits.may_page && !self.disk_full && !never;
-        if !possible || state.refused_until.is_some() {
+        if !self.may_shrink(state) || state.refused_until.is_some() {
             return false;
         }
         self.update(rank, |state| {
@@ -235,9 +250,13 @@ impl Overdraft {
         effects.push(Effect::Evict { rank });
     }
 
-    /// Pages a rank out for no need, if it can be.
+    /// Pages a rank out for no need, if it can be, and can come back: where the budget is exceeded somebody is in whom the others wait for.
     pub(super) fn evict_for_chaos(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        if self.may_evict() && self.ranks.get(rank as usize).is_some_and(RankState::is_evictable) {
+        let comes_back = self.used() <= self.limits.budget || self.index.inside.len() == 1;
+        if comes_back
+            && self.may_evict()
+            && self.ranks.get(rank as usize).is_some_and(RankState::is_evictable)
+        {
             self.evict(rank, Why::Chaos, effects);
         }
     }

@@ -202,8 +202,8 @@ impl World<'_> {
     fn end_soon(&mut self, rank: Rank, again: bool) {
         let at = self.now + self.machine.holding;
         let process = &mut self.processes[rank as usize];
-        assert!(matches!(process.place, Place::Running | Place::Held), "{process:?}");
-        process.stands = process.place == Place::Held;
+        assert!(matches!(process.place, Place::Running | Place::Held | Place::Out), "{process:?}");
+        process.stands = process.place != Place::Running;
         process.place = Place::Ending { again };
         process.due = Some(at);
     }

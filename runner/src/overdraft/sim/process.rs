@@ -213,14 +213,19 @@ impl World<'_> {
                 self.tell(Event::EvictProgress { rank, freed });
             }
             Place::Shrinking if due => {
-                process.moves =
-                    (process.ram - process.target).min(self.machine.scratch - self.scratch).max(0.0);
+                let (all, room) = (process.ram - process.target, self.machine.scratch - self.scratch);
+                process.disk_full = all > room;
+                process.moves = all.min(room).max(0.0);
             }
             Place::Shrinking if arrived => {
-                process.partial = true;
+                process.partial |= process.out > 0.0;
                 process.place = Place::Running;
                 let (out, left) = (process.out as u64, process.ram as u64);
-                self.tell(Event::Shrunk { rank, out, left });
+                if process.disk_full {
+                    self.tell(Event::DiskFull { rank, out: 0 });
+                } else {
+                    self.tell(Event::Shrunk { rank, out, left });
+                }
             }
             Place::Returning if arrived => {
                 process.ram += process.out;
