@@ -14,10 +14,10 @@ pub(super) const MOVES: u32 = 4;
 
 impl Overdraft {
     /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped, are judged
-    /// only after a look: until the next, nothing more is known of them.
+    /// only after a look: until the next, nothing more is known of them, unless all stand still.
     pub(super) fn relieve(&mut self, looked: bool, effects: &mut Vec<Effect>) {
         self.page_out(effects);
-        if !looked {
+        if !looked && self.index.active + self.index.holding > 0 {
             return;
         }
         if let Some(rank) = self.alone() {
