@@ -52,10 +52,12 @@ fn unique() -> u32 {
 pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
+        // A look may take long: what `/proc` tells of a process that is short of memory (not of ours) was seen to take 22 s.
+        let last = Instant::now() >= deadline;
         if let Some(found) = look() {
             return Some(found);
         }
-        if Instant::now() >= deadline {
+        if last {
             return None;
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -261,11 +263,17 @@ impl Job {
 
     /// Wait until so many ranks have a process, or the job has ended.
     pub fn wait_for_ranks(&mut self, count: usize) -> Vec<(u32, i32)> {
+        let (mut looks, mut longest) = (0, Duration::ZERO);
         let found = poll(SOON, || {
+            let begin = Instant::now();
             let ranks = self.ranks();
+            (looks, longest) = (looks + 1, longest.max(begin.elapsed()));
             (ranks.len() >= count || matches!(self.child.try_wait(), Ok(Some(_)))).then_some(ranks)
         });
-        found.unwrap_or_else(|| panic!("no {count} ranks: {}", self.err.text()))
+        found.unwrap_or_else(|| {
+            let (err, tree) = (self.err.text(), proc::tree(self.pid()));
+            panic!("no {count} ranks, {looks} looks of up to {longest:?}: {err}\n{tree}")
+        })
     }
 
     /// Wait until this was printed on standard output.

@@ -44,6 +44,24 @@ pub fn ranks(mark: &str) -> Vec<(u32, i32)> {
     found
 }
 
+/// What every thread of a process and of its descendants does now, a line each, with what the kernel says where it waits.
+pub fn tree(pid: i32) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+            text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let state = read("stat").rsplit_once(") ").map_or(String::new(), |(_, rest)| rest[..1].to_owned());
+        let (name, call, stack) = (read("comm"), read("syscall"), read("stack"));
+        text += &format!("{pid} {:?} {name} {state} {call} {stack}\n", entry.file_name());
+        for child in read("children").split(' ').filter_map(|child| child.parse().ok()) {
+            text += &tree(child);
+        }
+    }
+    text
+}
+
 /// Send a signal.
 pub fn kill(pid: i32, signal: i32) {
     // SAFETY: no memory is involved. Processes are ours: just found by their mark, or our own child.
