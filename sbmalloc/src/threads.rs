@@ -6,10 +6,11 @@
 //! returned (or was interrupted before it copied, and `SA_RESTART` starts it again afterwards); a copy that
 //! were still in flight would land in pages about to be replaced, and be lost.
 //!
-//! A thread that sleeps with the signal blocked cannot be stopped: after [`PATIENCE_NS`] all are let go and the
-//! caller hears `Busy`. One that is merely not getting a processor, or waits for the disk (a page of memory that
-//! is out, a direct read), is waited for longer ([`STARVED_NS`]); on a busy machine, and while other ranks are
-//! paged, that is common. Nothing here allocates, and the only memory used is static.
+//! A thread that sleeps with the signal blocked cannot be stopped: where only such are left after [`PATIENCE_NS`],
+//! all are let go and the caller hears `Busy`. One that is merely not getting a processor, or waits for the disk (a
+//! page of memory that is out, a direct read), is waited for longer ([`STARVED_NS`]); on a busy machine, and while
+//! other ranks are paged, that is common. So are those that sleep beside it: they may wait for a lock that it holds.
+//! Nothing here allocates, and the only memory used is static.
 //!
 //! Thread ids are read from `/proc/self/task`. In a PID namespace whose `/proc` is an outer one they are the
 //! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
@@ -325,17 +326,20 @@ fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
             continue;
         }
         let late = now_ns().saturating_sub(deadline);
+        let (mut stuck, mut comes) = (None, false);
         for i in (first..count).filter(missing) {
             let tid = TIDS[i].load(Ordering::Relaxed);
             let seen = status(task_path(LISTED[i].load(Ordering::Relaxed)).as_cstr());
             match seen.map_err(|e| ParkError::System("read a thread's status", e))? {
                 // Also a main thread that has left by pthread_exit: it stays listed as a zombie.
                 Some(Status { dead: true, .. }) | None => WHEN[i].store(GONE, Ordering::Relaxed),
-                Some(s) if late > STARVED_NS || (late > 0 && s.cannot_stop(signal)) => {
-                    return Err(ParkError::Busy(tid));
-                }
-                Some(_) => {}
+                Some(_) if late > STARVED_NS => return Err(ParkError::Busy(tid)),
+                Some(s) if s.cannot_stop(signal) => stuck = Some(tid),
+                Some(_) => comes = true,
             }
+        }
+        if let Some(tid) = stuck.filter(|_| late > 0 && !comes) {
+            return Err(ParkError::Busy(tid));
         }
     }
 }

@@ -161,6 +161,60 @@ fn a_thread_that_blocks_signals_is_reported_and_nothing_changes() {
     PROCESS.page_in().expect("restore");
 }
 
+/// One sleeps with its signals blocked, for a lock whose holder computes, or is not given a processor: it will come.
+#[test]
+fn who_waits_for_one_that_computes_is_waited_for() {
+    static LOCK: Mutex<()> = Mutex::new(());
+    /// Until dropped, this thread takes no signal.
+    struct Blocked(libc::sigset_t);
+    impl Blocked {
+        fn new() -> Self {
+            // SAFETY: blocks the signals of this thread only; both sets are filled in.
+            unsafe {
+                let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
+                libc::sigfillset(&mut all);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+                Self(old)
+            }
+        }
+    }
+    impl Drop for Blocked {
+        fn drop(&mut self) {
+            // SAFETY: the set was filled in by the kernel.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        }
+    }
+    let _turn = turn();
+    let (held, waits) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let _blocked = Blocked::new();
+            let _guard = LOCK.lock();
+            held.store(true, Ordering::Release);
+            while !waits.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < std::time::Duration::from_millis(600) {
+                std::hint::spin_loop();
+            }
+        });
+        while !held.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        s.spawn(|| {
+            let _blocked = Blocked::new();
+            waits.store(true, Ordering::Release);
+            drop(LOCK.lock());
+        });
+        while !waits.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        PROCESS.page_out().expect("both come");
+        PROCESS.page_in().expect("restore");
+    });
+}
+
 #[test]
 fn threads_in_system_calls_are_stopped() {
     let _turn = turn();

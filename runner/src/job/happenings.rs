@@ -142,11 +142,14 @@ impl Job<'_> {
             let Some(socket) = self.ranks.get(rank as usize).and_then(|r| r.control.as_ref()) else { return };
             match control::recv_frame(socket.as_fd()) {
                 Ok(None) => return,
-                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => self.hand_over(rank),
-                Ok(Some(Frame::Attached)) => {
-                    self.outside_attached(rank);
-                    self.events.push(Event::Attached { rank });
+                // It was killed, and asks no more.
+                Ok(Some(Frame::Hello { .. })) if self.is_stopping(rank) => {}
+                Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
+                    // Before the rank can take memory: once it can, a look would charge it a second time.
+                    self.adopt(rank);
+                    self.hand_over(rank);
                 }
+                Ok(Some(Frame::Attached)) => self.events.push(Event::Attached { rank }),
                 Ok(Some(Frame::Hello { protocol })) => {
                     self.end(Ending::Internal(format!(
                         "rank {rank} speaks version {protocol} of the protocol, bdrun {}: build both from one release",

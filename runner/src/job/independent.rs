@@ -13,6 +13,7 @@ use crate::stats::{JobMeasured, RankMeasured};
 use crate::supervisor::Supervisor;
 
 use super::SharedOutput;
+use super::accounts::Accounts;
 use super::listen::Message;
 use super::setup::Setup;
 use super::shrink::Partial;
@@ -28,8 +29,7 @@ pub(super) struct Outside {
     pub sampler: Sampler,
     pub permits: Permits,
     pub ranks: Vec<Rank>,
-    /// Bytes that all of them are charged.
-    pub charged: u64,
+    pub accounts: Accounts,
     pub reaction: Duration,
     /// It was said that ranks come in by turns.
     pub told_turns: bool,
@@ -50,19 +50,12 @@ pub(super) struct Rank {
     pub order: Option<Ordered>,
     /// What it was last seen to hold.
     pub last: Sample,
-    /// Bytes of the budget it is charged.
-    pub charged: u64,
-    /// Bytes on scratch.
-    pub out: u64,
-    pub most_out: u64,
     /// Said to be impossible to page.
     pub fixed: bool,
     /// It was said why it cannot be paged out.
     pub told_fixed: bool,
     /// We have killed it to make room.
     pub stopping: bool,
-    /// It has joined the co-operative runtime.
-    pub adopted: bool,
     /// Since when it stands still.
     pub still: Option<Instant>,
     pub still_for: Duration,
@@ -136,7 +129,7 @@ impl Outside {
             sampler,
             permits,
             ranks: sizes.iter().map(|_| Rank::default()).collect(),
-            charged: 0,
+            accounts: Accounts::new(options.np, setup.limits.first_reserve),
             reaction: REACTION,
             told_turns: false,
             seen: JobMeasured { paging_refused, ..JobMeasured::default() },
@@ -150,13 +143,13 @@ impl Outside {
 
     /// What was measured of a rank; none of one that joined the co-operative runtime, which measures itself.
     pub fn account(&self, rank: u32) -> Option<RankMeasured> {
-        let Rank { last, most_out, still_for, spent, adopted, partial, .. } = &self.ranks[rank as usize];
+        let Rank { last, still_for, spent, partial, .. } = &self.ranks[rank as usize];
         let (parts_faults, parts_s) = partial.as_ref().map_or((0, 0.0), Partial::account);
-        (!adopted).then(|| RankMeasured {
+        (!self.accounts.is_adopted(rank)).then(|| RankMeasured {
             private_bytes: last.peak_private,
             shared_bytes: last.peak_shared,
             unmanaged_bytes: last.shared + last.page_tables,
-            out_bytes: *most_out,
+            out_bytes: self.accounts.out_of(rank).1,
             processes: last.peak_processes,
             cpu_s: (*spent + last.cpu).as_secs_f64(),
             held_s: still_for.as_secs_f64(),
@@ -173,17 +166,20 @@ impl Outside {
 
     /// After a look: the highest sums so far.
     pub fn note_peaks(&mut self, gap: Duration) {
-        let living = || self.ranks.iter().filter(|rank| rank.group.is_some() && !rank.adopted);
-        let sum = |of: &dyn Fn(&Rank) -> u64| living().map(of).sum::<u64>();
-        // Of one that is out only what could not leave is in RAM.
-        let is_in = |rank: &Rank| u64::from(rank.out == 0 || rank.partial.is_some());
+        let accounts = &self.accounts;
+        let living = || {
+            (0..)
+                .zip(&self.ranks)
+                .filter(|(rank, record)| record.group.is_some() && !accounts.is_adopted(*rank))
+        };
+        let sum = |of: &dyn Fn(&Rank) -> u64| living().map(|(_, record)| of(record)).sum::<u64>();
         let seen = &self.seen;
         self.seen = JobMeasured {
-            measured_peak_bytes: seen.measured_peak_bytes.max(self.charged),
-            private_bytes: seen.private_bytes.max(sum(&|rank| rank.last.private * is_in(rank))),
+            measured_peak_bytes: seen.measured_peak_bytes.max(accounts.held()),
+            private_bytes: seen.private_bytes.max(sum(&|rank| rank.last.private)),
             shared_bytes: seen.shared_bytes.max(sum(&|rank| rank.last.shared)),
             unmanaged_bytes: seen.unmanaged_bytes.max(sum(&|rank| rank.last.shared + rank.last.page_tables)),
-            out_bytes: seen.out_bytes.max(sum(&|rank| rank.out)),
+            out_bytes: seen.out_bytes.max(living().map(|(rank, _)| accounts.out_of(rank).0).sum()),
             longest_gap_s: seen.longest_gap_s.max(gap.as_secs_f64()),
             ..seen.clone()
         };

@@ -22,6 +22,7 @@
 //! This thread never waits for a reader: ranks' lines are written by the supervisor's threads, what bdrun shows by that of
 //! [`Screen`], and where the end has to wait for them, signals and the time limit are heard.
 
+mod accounts;
 mod chaos;
 mod describe;
 mod happenings;

@@ -7,6 +7,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use bdrun_ipc::pool::bytes_in;
+
 use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::measure::{Group, Measured, own_max_rss};
@@ -17,6 +19,7 @@ use crate::supervisor::Usage;
 use sbmalloc::other::Refusal;
 
 use super::Job;
+use super::accounts::Change;
 use super::independent::{Ordered, REACTION, Rank, What};
 use super::listen::Message;
 use super::shrink::Partial;
@@ -54,9 +57,9 @@ impl Job<'_> {
     /// Bytes of the budget that are not independent ranks'.
     fn others(&self) -> u64 {
         let pool = &self.setup.segment.header().pool;
-        let charged = self.outside.as_ref().map_or(0, |outside| outside.charged);
+        let taken = self.outside.as_ref().map_or(0, |outside| outside.accounts.taken());
         let held = pool.budget() as i64 - pool.free();
-        (held - charged as i64).max(0) as u64 + self.scheduler.wanted()
+        (held - taken as i64).max(0) as u64 + self.scheduler.wanted()
     }
 
     fn carry_out_outside(&mut self, effect: Effect) {
@@ -115,6 +118,9 @@ impl Job<'_> {
     /// A rank's process runs.
     pub(super) fn outside_spawned(&mut self, rank: u32, group: Group) {
         let Some(outside) = &mut self.outside else { return };
+        if !outside.accounts.spawned(rank) {
+            return;
+        }
         let record = &mut outside.ranks[rank as usize];
         *record = Rank {
             group: Some(group.clone()),
@@ -122,7 +128,6 @@ impl Job<'_> {
             lived: record.lived,
             still_for: record.still_for,
             spent: record.spent + record.last.cpu,
-            most_out: record.most_out,
             ..Rank::default()
         };
         outside.sampler.watch(rank, group);
@@ -147,63 +152,66 @@ impl Job<'_> {
         record.lived += record.born.take().map_or(Duration::ZERO, |born| born.elapsed());
         let ran = record.lived.saturating_sub(record.still_for);
         self.setup.segment.rank(rank).running_ns.store(ran.as_nanos() as u64, SeqCst);
+        let change = outside.accounts.exited(rank);
         self.note_parts(rank);
-        self.charge(rank, 0, 0);
+        self.carry_over(change);
         self.tell_outside(Event::Exited { rank, peak, stopped });
         stopped
     }
 
-    /// A rank has joined the co-operative runtime.
-    pub(super) fn outside_attached(&mut self, rank: u32) {
+    /// A rank joins the co-operative runtime.
+    pub(super) fn adopt(&mut self, rank: u32) {
         let Some(outside) = &mut self.outside else { return };
-        let record = &mut outside.ranks[rank as usize];
-        if record.adopted {
-            return;
-        }
+        let Some(change) = outside.accounts.adopt(rank) else { return };
         outside.sampler.forget(rank);
-        if let Some(mover) = &record.mover {
+        if let Some(mover) = &outside.ranks[rank as usize].mover {
             mover.order(Order::Continue);
         }
-        // From here on the rank charges what it holds itself: what moves end with says nothing any more.
-        self.charge(rank, 0, 0);
-        let Some(outside) = &mut self.outside else { return };
-        outside.ranks[rank as usize].adopted = true;
+        self.carry_over(change);
         self.tell_outside(Event::Adopted { rank });
+        // The others' starts are paid before it can take what is free.
+        for other in 0..self.setup.segment.np() {
+            let Some(outside) = &self.outside else { return };
+            self.charge(other, outside.accounts.held_by(other), outside.accounts.out_of(other).0);
+        }
     }
 
     /// Whether the rank is one of those that are paged from outside.
     pub(super) fn is_outside(&self, rank: u32) -> bool {
-        self.outside.as_ref().is_some_and(|outside| !outside.ranks[rank as usize].adopted)
+        self.outside.as_ref().is_some_and(|outside| !outside.accounts.is_adopted(rank))
     }
 
-    /// The budget is charged what the rank holds in RAM; with what it has on scratch that is what it needs. What is charged here is written
-    /// nowhere else, and its account in the segment (`held`, `granted`) is written by its own runtime alone, if it has one.
+    /// Whether the rank is about to end because we have killed it to make room.
+    pub(super) fn is_stopping(&self, rank: u32) -> bool {
+        self.outside.as_ref().is_some_and(|outside| outside.ranks[rank as usize].stopping)
+    }
+
+    /// The budget is charged what the rank holds in RAM; with what it has on scratch that is what it needs. Nothing, if it has an account of
+    /// its own: that (`held`, `granted` in the segment) is written by its runtime alone.
     pub(super) fn charge(&mut self, rank: u32, bytes: u64, out: u64) {
         let Some(outside) = &mut self.outside else { return };
-        let record = &mut outside.ranks[rank as usize];
-        if record.adopted {
-            return;
-        }
-        let held = record.charged + record.out;
-        let before = std::mem::replace(&mut record.charged, bytes);
-        record.out = out;
-        record.most_out = record.most_out.max(out);
-        outside.charged = outside.charged - before + bytes;
-        let pool = &self.setup.segment.header().pool;
-        if bytes >= before {
-            pool.force(bytes - before);
-        } else {
-            pool.give(before - bytes);
-        }
         let block = self.setup.segment.rank(rank);
-        let needs = bytes + out;
-        if needs >= held {
-            pool.demand_add(needs - held);
+        let Some(change) = outside.accounts.charge(rank, bytes, out, bytes_in(&block.granted)) else {
+            return;
+        };
+        block.peak.fetch_max(bytes + out, SeqCst);
+        self.largest_rank = self.largest_rank.max(bytes + out);
+        self.carry_over(change);
+    }
+
+    /// To the segment, where all can see it.
+    fn carry_over(&mut self, Change { taken, needs }: Change) {
+        let pool = &self.setup.segment.header().pool;
+        if taken >= 0 {
+            pool.force(taken.unsigned_abs());
         } else {
-            pool.demand_sub(held - needs);
+            pool.give(taken.unsigned_abs());
         }
-        block.peak.fetch_max(needs, SeqCst);
-        self.largest_rank = self.largest_rank.max(needs);
+        if needs >= 0 {
+            pool.demand_add(needs.unsigned_abs());
+        } else {
+            pool.demand_sub(needs.unsigned_abs());
+        }
     }
 
     /// What the ranks were seen to hold.
@@ -211,11 +219,11 @@ impl Job<'_> {
         for &(rank, sample) in &measured.samples {
             let Some(outside) = &mut self.outside else { return };
             let record = &mut outside.ranks[rank as usize];
-            if record.adopted || record.group.is_none() {
+            if outside.accounts.is_adopted(rank) || record.group.is_none() {
                 continue;
             }
             record.last = sample;
-            let (bytes, out) = (sample.resident(), record.out);
+            let (bytes, out) = (sample.resident(), outside.accounts.out_of(rank).0);
             let stays = record.partial.as_ref().map_or(0, Partial::stays).min(sample.private);
             self.charge(rank, bytes, out);
             self.tell_outside(Event::Sample { rank, bytes, fixed: bytes - sample.private + stays });
@@ -332,7 +340,9 @@ impl Job<'_> {
                 block.evicted.fetch_add(freed, SeqCst);
                 block.written.fetch_add(written, SeqCst);
                 block.paging_ns.fetch_add(took.as_nanos() as u64, SeqCst);
-                let left = record.last.resident().saturating_sub(freed);
+                // It may have grown after the last look at it, before it stood still.
+                record.last = outside.sampler.remains(rank).unwrap_or(record.last);
+                let left = record.last.resident();
                 self.charge(rank, left, out);
                 self.tell_outside(match full {
                     None => Event::Evicted { rank, out, left },
@@ -345,7 +355,7 @@ impl Job<'_> {
                 block.paging_ns.fetch_add(took.as_nanos() as u64, SeqCst);
                 record.mover = None;
                 record.stand(false);
-                let bytes = record.charged + filled;
+                let bytes = outside.accounts.held_by(rank) + filled;
                 outside.sampler.set_out(rank, false);
                 self.charge(rank, bytes, 0);
                 self.tell_outside(Event::Restored { rank });
@@ -418,7 +428,10 @@ impl Job<'_> {
         let np = outside.ranks.len() as u32;
         let can_go = |&rank: &u32| {
             let record = &outside.ranks[rank as usize];
-            record.group.is_some() && record.mover.is_none() && !record.adopted && !record.fixed
+            record.group.is_some()
+                && record.mover.is_none()
+                && !outside.accounts.is_adopted(rank)
+                && !record.fixed
         };
         let Some(rank) = (0..np).map(|i| (from + i) % np).find(can_go) else { return false };
         self.tell_outside(Event::Chaos { rank });

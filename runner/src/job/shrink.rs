@@ -143,7 +143,7 @@ impl Job<'_> {
                     .is_due()
                     .then(|| describe_slow(rank, needs, &partial.moved, partial.ran()))
                     .flatten();
-                let bytes = record.charged;
+                let bytes = outside.accounts.held_by(rank);
                 self.charge(rank, bytes, out);
                 slow.into_iter().for_each(|text| self.note(&text));
             }

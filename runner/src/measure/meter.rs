@@ -154,6 +154,25 @@ impl Meter {
         }
     }
 
+    /// What is in RAM now of processes that stand still, most of whose memory has left. Changes nothing that is known of
+    /// them: what they shared they may share again when it is back.
+    pub(super) fn remains(&self) -> Sample {
+        let mut found = Sample { private: 0, shared: 0, page_tables: 0, ..self.sample };
+        let (mut private, mut shared) = (0, 0);
+        for process in self.processes.iter().filter(|process| process.guest_of.is_none()) {
+            let anonymous = proc::statm(&process.file, self.page).map_or(0, Statm::anonymous);
+            let status = proc::status(process.pid).unwrap_or_default();
+            found.private += anonymous;
+            found.shared += status.shared;
+            found.page_tables += status.page_tables;
+            (private, shared) = (anonymous.max(private), status.shared.max(shared));
+        }
+        // Pages of several processes are counted once for each, but together they never held more than before.
+        found.private = found.private.min(private.max(self.sample.private));
+        found.shared = found.shared.min(shared.max(self.sample.shared));
+        found
+    }
+
     /// Looks at all processes.
     pub(super) fn look(&mut self, look: &Look<'_>) {
         if self.list_due(look.now, look.births)

@@ -113,6 +113,11 @@ impl Sampler {
         }
     }
 
+    /// What is in RAM of a rank that has just been paged out.
+    pub fn remains(&self, rank: u32) -> Option<Sample> {
+        self.shared.lock().ranks.get(&rank).map(|watched| watched.meter.remains())
+    }
+
     /// How long from one look to the next: 2 to 100 ms.
     pub fn set_interval(&self, interval: Duration) {
         self.shared.lock().interval = interval.clamp(SHORTEST, LONGEST);
