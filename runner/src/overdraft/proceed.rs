@@ -43,7 +43,12 @@ impl Overdraft {
     /// Nobody has done anything for a while: somebody else gets a chance.
     fn end_patience(&mut self, effects: &mut Vec<Effect>) {
         self.pilot = false;
+        let used = self.used().saturating_add(2 * self.pace.small_margin(&self.limits));
         if let Some(&(_, rank)) = self.index.held.first() {
+            // They stand still for want of memory, and some is coming: that ends, well or not.
+            if used > self.limits.budget && self.relief_is_coming() {
+                return;
+            }
             self.promote(rank);
             self.go(rank, effects);
         } else if self.turn.is_none() {

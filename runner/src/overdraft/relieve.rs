@@ -107,7 +107,9 @@ impl Overdraft {
             while let Some(rank) = self.youngest_growing(oldest) {
                 self.hold(rank, effects);
             }
-            let lasts = used.saturating_add(small / 2) <= self.limits.budget;
+            // Who is on the way in runs as soon as it is there, and grows until it is held.
+            let least = if self.index.restoring > 0 { small } else { small / 2 };
+            let lasts = used.saturating_add(least) <= self.limits.budget;
             let grows = oldest.filter(|&rank| self.ranks[rank as usize].is_growing());
             if let Some(rank) = grows.filter(|_| !lasts && self.relief_may_come()) {
                 self.hold(rank, effects);

@@ -405,6 +405,35 @@ fn if_nobody_does_anything_another_has_its_turn() {
 }
 
 #[test]
+fn who_stands_still_until_memory_comes_has_no_turn_meanwhile() {
+    let mut bench = Bench::running(Limits { may_stop: false, ..limits(2) }, 2, 2);
+    bench.look(&[(0, 500), (1, 400)]);
+    let soon = Duration::from_millis(20);
+    assert_eq!(bench.look_at(&[(0, 550), (1, 445)], 2.0, soon), [evict(1), Effect::Hold { rank: 0 }]);
+    bench.tell(Event::Held { rank: 0 });
+    bench.tell(Event::EvictRefused { rank: 1, lasting: false });
+    assert_eq!(bench.look_at(&[(1, 450)], 1.0, soon), [Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    // Rank 1 is asked again four looks later, and may leave then.
+    for _ in 0..2 {
+        assert_eq!(bench.look_at(&[], 0.0, Duration::from_secs(1)), []);
+    }
+    assert_eq!(bench.look_at(&[], 0.0, Duration::from_secs(1)), [evict(1)]);
+    assert_eq!(bench.out(1, 450), [Effect::Continue { rank: 0 }]);
+}
+
+/// On its way in it counts with its whole size, but once it is there it grows until it is held.
+#[test]
+fn the_oldest_stands_still_sooner_while_somebody_comes_in() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 500), (1, 480)]), [evict(1)]);
+    bench.out(1, 480);
+    assert_eq!(bench.look(&[(0, 300)]), [restore(1)]);
+    assert_eq!(bench.look(&[(0, 500)]), []);
+    assert_eq!(bench.look(&[(0, 506)]), [Effect::Hold { rank: 0 }]);
+}
+
+#[test]
 fn whose_turn_it_is_comes_in_when_the_disk_has_a_place_for_it() {
     let mut bench = Bench::running(limits(6), 6, 6);
     bench.look(&[0, 1, 2, 3, 4, 5].map(|rank| (rank, 10)));
