@@ -42,6 +42,8 @@ pub(super) struct Outside {
 #[derive(Default)]
 pub(super) struct Rank {
     pub group: Option<Group>,
+    /// Which try of it this is.
+    pub nth: u32,
     pub mover: Option<Mover>,
     /// It runs in parts, by its mover.
     pub partial: Option<Partial>,

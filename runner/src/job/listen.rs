@@ -29,8 +29,8 @@ pub(super) enum Message {
     Control(u32),
     /// What independent ranks hold.
     Measured(Measured),
-    /// What became of an order to an independent rank.
-    Mover(u32, Report),
+    /// What became of an order to an independent rank, in this try of it.
+    Mover(u32, u32, Report),
     /// Something happened to a process.
     Supervisor(Happening),
 }

@@ -397,7 +397,7 @@ impl<'a> Job<'a> {
             Message::Control(rank) => self.read_control(rank),
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
-            Message::Mover(rank, report) => self.moved(rank, report),
+            Message::Mover(rank, nth, report) => self.moved(rank, nth, report),
         }
     }
 }

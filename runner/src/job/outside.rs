@@ -124,6 +124,7 @@ impl Job<'_> {
         let record = &mut outside.ranks[rank as usize];
         *record = Rank {
             group: Some(group.clone()),
+            nth: record.nth + 1,
             born: Some(Instant::now()),
             lived: record.lived,
             still_for: record.still_for,
@@ -219,7 +220,9 @@ impl Job<'_> {
         for &(rank, sample) in &measured.samples {
             let Some(outside) = &mut self.outside else { return };
             let record = &mut outside.ranks[rank as usize];
-            if outside.accounts.is_adopted(rank) || record.group.is_none() {
+            // Of a try that has ended, or has joined the others, nothing is to be learnt.
+            let is_of_this = record.born.is_some_and(|born| born <= measured.taken);
+            if outside.accounts.is_adopted(rank) || record.group.is_none() || !is_of_this {
                 continue;
             }
             record.last = sample;
@@ -288,10 +291,10 @@ impl Job<'_> {
         let Some(outside) = &mut self.outside else { return };
         let record = &mut outside.ranks[rank as usize];
         let Some(group) = record.group.clone() else { return };
-        let sender = outside.sender.clone();
+        let (sender, nth) = (outside.sender.clone(), record.nth);
         let report = move |report| {
             // The job that does not listen any more has ended.
-            let _ = sender.send(Message::Mover(rank, report));
+            let _ = sender.send(Message::Mover(rank, nth, report));
         };
         let leader = group.leader();
         let list = Box::new(move || group.processes());
@@ -307,8 +310,8 @@ impl Job<'_> {
         let record = &mut outside.ranks[rank as usize];
         record.order = Some(Ordered::new(What::Freeze));
         let Some(group) = record.group.clone() else { return };
-        let sender = outside.sender.clone();
-        let report = move |report| _ = sender.send(Message::Mover(rank, report));
+        let (sender, nth) = (outside.sender.clone(), record.nth);
+        let report = move |report| _ = sender.send(Message::Mover(rank, nth, report));
         match Mover::freeze(rank, group, report) {
             Ok(mover) => record.mover = Some(mover),
             Err(error) => self.end(Ending::Setup(format!("rank {rank} cannot be held: no thread: {error}"))),
@@ -316,10 +319,11 @@ impl Job<'_> {
     }
 
     /// What has become of an order.
-    pub(super) fn moved(&mut self, rank: u32, report: Report) {
+    pub(super) fn moved(&mut self, rank: u32, nth: u32, report: Report) {
         let Some(outside) = &mut self.outside else { return };
         let record = &mut outside.ranks[rank as usize];
-        let Some(order) = record.order else { return };
+        // The thread of a try that has ended may still speak when the next has begun.
+        let Some(order) = record.order.filter(|_| record.nth == nth) else { return };
         let block = self.setup.segment.rank(rank);
         match report {
             Report::Held => {
