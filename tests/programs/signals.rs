@@ -54,7 +54,8 @@ fn pause_and_continue(job: &Job, apart: Duration) {
     std::thread::sleep(apart);
     job.signal(libc::SIGTSTP);
     let all_stand = || stands(job.pid()) && job.ranks().iter().all(|&(_, pid)| stands(pid));
-    assert!(poll(SOON, || all_stand().then_some(())).is_some(), "{} {:?}", state(job.pid()), job.processes());
+    let stand = poll(SOON, || all_stand().then_some(()));
+    assert!(stand.is_some(), "somebody runs:\n{}", proc::tree(job.pid()));
     let time = || -> u64 { job.ranks().iter().map(|&(_, pid)| proc::ticks(pid)).sum() };
     let before = time();
     std::thread::sleep(Duration::from_millis(100));
@@ -94,6 +95,35 @@ fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
     }
     let outcome = job.wait();
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ready 0\nright 0\n"), "{outcome:?}");
+}
+
+/// In parts, and most of the time in the middle of a system call that writes to what is out, or gives memory back: what it waits for
+/// only the master can give it, which must not stop before that.
+#[test]
+fn a_rank_in_parts_stops_in_the_middle_of_a_system_call() {
+    if !python_with("signal") {
+        return;
+    }
+    const READS: &str = "
+import os
+memory = bytearray(os.urandom(160 << 20))
+view, pages = memoryview(memory), len(memory) >> 12
+os.write(1, b'ready\\n')
+with open('/dev/urandom', 'rb', buffering=0) as source:
+    while True:
+        for page in range(0, pages, 7):
+            source.readinto(view[page << 12:(page << 12) + 64])
+";
+    let _machine = alone();
+    let options = format!("-np 1 --processors 2 --memory 40M --preload never -- {PYTHON} -c");
+    let job =
+        bdrun_args(options.split(' ').map(String::from).chain([READS.to_owned()])).within(3 * SOON).start();
+    job.wait_for_output("ready");
+    for pause in 0..16 {
+        pause_and_continue(&job, Duration::from_millis(100 + pause * 7));
+    }
+    job.signal(libc::SIGINT);
+    job.wait().failed_with(128 + libc::SIGINT, &["SIGINT"]);
 }
 
 /// The terminal is gone: as SIGTERM. Who runs is told, who cannot answer is killed at once; nothing is left.

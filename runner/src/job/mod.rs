@@ -369,7 +369,7 @@ impl<'a> Job<'a> {
                 }
             }
             Some(EscalationEffect::KillAll) => self.supervisor.kill_all(),
-            Some(EscalationEffect::Pause) => self.supervisor.pause(),
+            Some(EscalationEffect::Pause) => self.pause(),
             None => {}
         }
     }

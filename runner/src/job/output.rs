@@ -72,7 +72,7 @@ impl Job<'_> {
         match happening {
             Happening::Signal(libc::SIGUSR1 | libc::SIGUSR2) => false,
             Happening::Signal(libc::SIGTSTP) => {
-                self.supervisor.pause();
+                self.supervisor.pause(|| true);
                 false
             }
             Happening::Signal(signal) => {

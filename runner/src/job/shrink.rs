@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sbmalloc::other::PartsMoved;
 
 use crate::display::units::Bytes;
+use crate::measure::Group;
 use crate::outside::{InParts, Order};
 use crate::overdraft::Event;
 
@@ -148,6 +149,15 @@ impl Job<'_> {
                 slow.into_iter().for_each(|text| self.note(&text));
             }
         }
+    }
+
+    /// Stops the ranks and ourselves until somebody continues us. A rank in parts that waits for a page in the middle of a system call,
+    /// or for us to hear of a `madvise`, cannot stop before it was served: it would run in circles, or hang, for as long as we stand.
+    pub(super) fn pause(&mut self) {
+        let served =
+            self.outside.iter().flat_map(|outside| &outside.ranks).filter(|rank| rank.partial.is_some());
+        let groups: Vec<_> = served.filter_map(|rank| rank.group.clone()).collect();
+        self.supervisor.pause(|| groups.iter().all(Group::stands));
     }
 
     /// The rank has ended: says how fast it was, if it ran in parts.

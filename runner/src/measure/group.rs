@@ -66,6 +66,13 @@ impl Group {
         }
     }
 
+    /// Whether all threads of those processes that a signal to the rank reaches stand still: stopped, traced or ended.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        let is_reached = |pid: &i32| tree::entry(*pid).is_some_and(|entry| entry.group == self.leader());
+        self.processes().is_ok_and(|pids| pids.into_iter().filter(is_reached).all(tree::stands))
+    }
+
     /// The same from a table of all processes that somebody has read already.
     pub(super) fn of_table(&self, table: &Table) -> Vec<i32> {
         self.0.tree.lock().unwrap_or_else(PoisonError::into_inner).members(table)

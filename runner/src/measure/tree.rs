@@ -25,6 +25,16 @@ pub(super) fn entry(pid: i32) -> Option<Entry> {
     read(pid, &mut Vec::with_capacity(512))
 }
 
+/// Whether all threads of a process are stopped, traced or have ended.
+pub(super) fn stands(pid: i32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    tasks.flatten().all(|task| {
+        let text = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may hold anything. None: it has just gone.
+        text.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']))
+    })
+}
+
 /// All processes of the machine that we can see, found by any of their relations.
 #[derive(Debug, Default)]
 pub(super) struct Table {

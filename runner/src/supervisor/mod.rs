@@ -260,6 +260,8 @@ pub struct Farewell {
 
 /// Whatever is asked for: a time that can be added to now.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long ranks may take to stop for ^Z before the master stops all the same.
+const STANDING: Duration = Duration::from_secs(1);
 
 type Report = Arc<dyn Fn(Happening) + Send + Sync>;
 
@@ -423,10 +425,14 @@ impl Supervisor {
         }
     }
 
-    /// For ^Z: stops all ranks, then the master itself; returns when somebody has continued it (`fg`), after
-    /// continuing the ranks.
-    pub fn pause(&self) {
+    /// For ^Z: stops all ranks, then, once those `stand` that our threads serve, the master itself; returns when somebody has
+    /// continued it (`fg`), after continuing the ranks.
+    pub fn pause(&self, stand: impl Fn() -> bool) {
         self.signal_all(libc::SIGSTOP);
+        let begin = Instant::now();
+        while !stand() && begin.elapsed() < STANDING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
         self.signal_all(libc::SIGCONT);
     }
