@@ -179,8 +179,12 @@ impl Pace {
 
     /// Bytes below which those that grow are made to stand still at once: what grows until that takes effect.
     pub fn small_margin(&self, limits: &Limits) -> u64 {
-        let grows = self.growth * (self.look + HOLDING).as_secs_f64();
-        (limits.budget / 64).max(grows as u64).min(limits.budget / 4)
+        (limits.budget / 64).max(self.grows_soon()).min(limits.budget / 4)
+    }
+
+    /// What grows until an order to stand still, or to end, takes effect, bytes.
+    pub fn grows_soon(&self) -> u64 {
+        (self.growth * (self.look + HOLDING).as_secs_f64()) as u64
     }
 
     /// Whether anybody grows.

@@ -143,11 +143,13 @@ impl Overdraft {
         }
         let youngest = |&&(_, rank): &&Aged| Some(rank) != oldest;
         let Some(&(_, rank)) = self.index.stoppable.iter().rev().find(youngest) else { return };
-        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails.
-        let exceeds = self.used() > self.limits.budget;
-        if self.limits.may_stop || (self.limits.enforce && exceeds) {
+        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails before it is.
+        let will_exceed = self.used().saturating_add(self.pace.grows_soon()) > self.limits.budget;
+        if self.limits.may_stop || (self.limits.enforce && will_exceed) {
             self.end(rank, effects);
-        } else if exceeds && let Some(oldest) = oldest {
+        } else if self.used() > self.limits.budget
+            && let Some(oldest) = oldest
+        {
             self.tell_overdraft(oldest, effects);
         }
     }

@@ -404,6 +404,23 @@ fn if_nobody_does_anything_another_has_its_turn() {
     assert_eq!(bench.look_at(&[(1, 395)], 0.0, second), [evict(1)], "it turns on");
 }
 
+/// Before, not after, as fast as memory grows.
+#[test]
+fn enforced_the_youngest_fails_before_the_budget_is_exceeded() {
+    let limits = Limits { may_page: false, may_stop: false, enforce: true, ..limits(2) };
+    let mut bench = Bench::running(limits, 2, 2);
+    assert_eq!(bench.look(&[(0, 500), (1, 470)]), [Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    let soon = Duration::from_millis(20);
+    assert_eq!(bench.look_at(&[(0, 505)], 1.0, soon), []);
+    let fails = Effect::OverLimit { rank: 1, bytes: 470 * MB, limit: 475 * MB };
+    assert_eq!(
+        bench.look_at(&[(0, 525)], 1.0, soon),
+        [fails],
+        "1 GB/s for 30 ms are more than the 5 MB left"
+    );
+}
+
 #[test]
 fn who_stands_still_until_memory_comes_has_no_turn_meanwhile() {
     let mut bench = Bench::running(Limits { may_stop: false, ..limits(2) }, 2, 2);
