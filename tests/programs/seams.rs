@@ -215,4 +215,6 @@ fn a_native_rank_behind_a_script_keeps_the_budget() {
     let (budget, peak) = (outcome.stats().budget_bytes, outcome.stats().peak_resident_bytes);
     assert!(peak <= budget, "{peak} of {budget}; without the script {}", plain.stats().peak_resident_bytes);
     assert_eq!(outcome.stdout.matches("script").count(), 4);
+    // It writes its own time: nobody else writes over that.
+    assert!(outcome.stats().ranks.iter().all(|rank| rank.running_s > 0.0), "{outcome:?}");
 }

@@ -74,6 +74,11 @@ impl Accounts {
         self.ranks[rank as usize].owner == Owner::Itself
     }
 
+    /// Some rank has an account of its own.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// It has a process. False if that is no news: its hello comes by another way, and may be there first.
     pub fn spawned(&mut self, rank: Rank) -> bool {
         let account = &mut self.ranks[rank as usize];

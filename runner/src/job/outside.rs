@@ -152,7 +152,10 @@ impl Job<'_> {
         record.stand(false);
         record.lived += record.born.take().map_or(Duration::ZERO, |born| born.elapsed());
         let ran = record.lived.saturating_sub(record.still_for);
-        self.setup.segment.rank(rank).running_ns.store(ran.as_nanos() as u64, SeqCst);
+        // One that has joined the others writes that itself.
+        if !outside.accounts.is_adopted(rank) {
+            self.setup.segment.rank(rank).running_ns.store(ran.as_nanos() as u64, SeqCst);
+        }
         let change = outside.accounts.exited(rank);
         self.note_parts(rank);
         self.carry_over(change);
@@ -162,7 +165,9 @@ impl Job<'_> {
 
     /// A rank joins the co-operative runtime.
     pub(super) fn adopt(&mut self, rank: u32) {
+        let np = self.setup.segment.np();
         let Some(outside) = &mut self.outside else { return };
+        let is_first = !outside.accounts.is_shared();
         let Some(change) = outside.accounts.adopt(rank) else { return };
         outside.sampler.forget(rank);
         if let Some(mover) = &outside.ranks[rank as usize].mover {
@@ -171,7 +176,7 @@ impl Job<'_> {
         self.carry_over(change);
         self.tell_outside(Event::Adopted { rank });
         // The others' starts are paid before it can take what is free.
-        for other in 0..self.setup.segment.np() {
+        for other in (0..np).filter(|_| is_first) {
             let Some(outside) = &self.outside else { return };
             self.charge(other, outside.accounts.held_by(other), outside.accounts.out_of(other).0);
         }
