@@ -177,10 +177,10 @@ fn locked_memory_of_those_that_are_out_counts() {
     assert_eq!(lines, ["right 0", "right 1"], "{outcome:?}");
     assert!(outcome.stderr.contains("of others that cannot be paged out"), "{outcome:?}");
     assert!(outcome.stats().overdraft_rank.is_some(), "{outcome:?}");
-    // What of rank 1 stays is counted, also what it took after it was last looked at. (Where rank 0 gets hardly any of the
-    // processors it seems to do nothing, and both are let in.)
-    let peak = outcome.stats().peak_resident_bytes;
-    assert!(peak >= 119 << 20, "{peak}: {outcome:?}");
+    // What of rank 1 stays is counted, also what it took after it was last looked at: on a busy machine that is less than the 45 MiB
+    // it will lock, but too much beside rank 0 in any case.
+    let (peak, budget) = (outcome.stats().peak_resident_bytes, outcome.stats().budget_bytes);
+    assert!(peak > budget, "{peak} of {budget}: {outcome:?}");
 }
 
 /// A rank that has used up its descriptors is paged when it has some again: nothing is broken.

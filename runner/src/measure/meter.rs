@@ -180,6 +180,9 @@ impl Meter {
         {
             self.listed = Some((look.now, look.births));
             self.update(&pids, look.now);
+        } else if self.listed.is_none() && self.processes.is_empty() {
+            // No table of all processes is due yet. The first of a rank is known without.
+            self.update(&[self.group.leader()], look.now);
         }
         if self.read_processes(look.now) {
             self.ran = true;

@@ -54,7 +54,7 @@ impl Chaos {
             }
             // More to do is no help for one that had a second and was never moved.
             let hopeless = plain > 1.0 && moved.contains(&0);
-            assert!(attempt < 3 && !hopeless, "{args:?}: moved only {moved:?} times");
+            assert!(attempt < 3 && !hopeless, "{args:?}: moved only {moved:?} times: {outcome:?}");
             work *= 3;
         }
     }

@@ -195,3 +195,16 @@ fn an_unprivileged_master_is_told_the_truth() {
     assert!(output.status.success() && text.contains("nobody is told the truth too"), "{text}");
     println!("{text}");
 }
+
+/// Where there is no cgroup and it is too early to read the table of all processes again, a new rank is measured nevertheless.
+#[test]
+fn the_first_process_of_a_rank_is_measured_at_once() {
+    use crate::measure::meter::{Look, Meter};
+    let own = std::process::id() as i32;
+    let mut meter = Meter::new(Group::tree(own));
+    let early = Look { now: Instant::now(), births: Some(1), table: None };
+    meter.look(&early);
+    assert_eq!(meter.sample().processes, 1);
+    assert!(meter.sample().private > 0);
+    assert!(meter.wants_table(Instant::now(), Some(1)), "the others are not known yet");
+}

@@ -7,7 +7,13 @@ use crate::sys::Errno;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What forbids to look at a process for a moment is asked for so often in any case, 100 µs apart.
+const LEAST_ASKED: u32 = 20;
+/// Becoming another program takes no more processor time than this, and, where that is scarce, no longer than this.
+const MOMENT: Duration = Duration::from_millis(20);
+const WAITS_FOR_PROCESSOR: Duration = Duration::from_millis(300);
 
 /// Devices that read and write memory by themselves.
 const DEVICES: [&[u8]; 5] = [b"/dev/nvidia", b"/dev/kfd", b"/dev/dri/", b"/dev/infiniband/", b"/dev/vfio/"];
@@ -53,14 +59,43 @@ fn there<T>(pid: i32, result: io::Result<T>) -> Result<Option<T>, Refusal> {
 
 /// As [`check`]; `tracer` is the thread that may have it stopped already.
 pub(super) fn process(pid: i32, tracer: i32) -> Result<(), Refusal> {
-    // What is just ending, or becoming another program, may not be looked at for a moment.
-    for _ in 0..20 {
-        match living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer)) {
-            Err(Refusal::Forbidden { .. }) => std::thread::sleep(Duration::from_micros(100)),
-            other => return other,
+    past_the_moment(pid, || living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer)))
+}
+
+/// Asks again while a process is forbidden perhaps only because it, or a thread of it, is ending or becoming another program: then it may
+/// not be looked at for a moment, in which it computes. What sleeps, or computes for longer than that takes, is forbidden.
+pub(super) fn past_the_moment<T>(
+    pid: i32,
+    mut ask: impl FnMut() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let (begin, used) = (Instant::now(), cpu(pid));
+    let mut asked = 0;
+    loop {
+        let answer = ask();
+        let Err(Refusal::Forbidden { .. }) = answer else { return answer };
+        asked += 1;
+        // On a busy machine it may have to wait for a processor in the middle of that.
+        let computes = || {
+            cpu(pid).saturating_sub(used) < MOMENT
+                && begin.elapsed() < WAITS_FOR_PROCESSOR
+                && Stat::of(pid).is_ok_and(|stat| matches!(stat.state, b'R' | b'D'))
+        };
+        if asked > LEAST_ASKED && !computes() {
+            return answer;
         }
+        std::thread::sleep(Duration::from_micros(100));
     }
-    living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer))
+}
+
+/// Processor time of all threads of a process; nothing where that is not told.
+fn cpu(pid: i32) -> Duration {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both write to locals.
+    let told = unsafe {
+        libc::clock_getcpuclockid(pid, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0
+    };
+    if told { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
 }
 
 /// The first thread of a process, or another if that has ended; `None` if all have.
@@ -118,4 +153,53 @@ fn descriptors(pid: i32, tid: i32) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    /// Ended when it goes.
+    struct Program(Child);
+
+    impl Program {
+        fn new(script: &str) -> Self {
+            Self(Command::new("/bin/sh").args(["-c", script]).spawn().expect("a shell"))
+        }
+
+        /// Asks of it what is forbidden so many times.
+        fn ask(&self, forbidden: u32) -> (Result<(), Refusal>, u32) {
+            let pid = self.0.id() as i32;
+            let mut asked = 0;
+            let answer = past_the_moment(pid, || {
+                asked += 1;
+                let errno = Errno(libc::EACCES);
+                if asked <= forbidden { Err(Refusal::Forbidden { pid, errno }) } else { Ok(()) }
+            });
+            (answer, asked)
+        }
+    }
+
+    impl Drop for Program {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// In the middle of `exec` it computes, and on a busy machine waits for a processor.
+    #[test]
+    fn who_computes_is_asked_again_for_a_while_and_not_for_ever() {
+        let computes = Program::new("while :; do :; done");
+        assert_eq!(computes.ask(2 * LEAST_ASKED), (Ok(()), 2 * LEAST_ASKED + 1));
+        assert!(matches!(computes.ask(u32::MAX), (Err(Refusal::Forbidden { .. }), _)));
+        let sleeps = Program::new("exec sleep 1000");
+        while Stat::of(sleeps.0.id() as i32).is_ok_and(|stat| stat.state != b'S') {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(
+            matches!(sleeps.ask(u32::MAX), (Err(Refusal::Forbidden { .. }), asked) if asked == LEAST_ASKED + 1)
+        );
+    }
 }

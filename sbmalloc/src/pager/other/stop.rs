@@ -175,15 +175,8 @@ impl Threads {
     }
 
     fn seize(&mut self, pid: i32, tid: i32) -> Result<bool, Refusal> {
-        // A thread that was just ending may have given its number to one that becomes another program, and one that does
-        // may not be traced for a moment.
-        for _ in 0..20 {
-            match self.try_seize(pid, tid) {
-                Err(Refusal::Forbidden { .. }) => std::thread::sleep(Duration::from_micros(100)),
-                other => return other,
-            }
-        }
-        self.try_seize(pid, tid)
+        // A thread that was just ending may have given its number to one that becomes another program.
+        check::past_the_moment(pid, || self.try_seize(pid, tid))
     }
 
     fn try_seize(&mut self, pid: i32, tid: i32) -> Result<bool, Refusal> {
