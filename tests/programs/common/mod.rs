@@ -20,7 +20,7 @@ use cap::Cap;
 use proc::MARK;
 
 /// Longest time a job may take here, on a slow and busy machine; only a hang takes it.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(600);
 /// Longest time that something may take that happens at once.
 pub const SOON: Duration = Duration::from_secs(20);
 /// How long what is killed may take to disappear.
