@@ -261,6 +261,10 @@ impl Job<'_> {
 
     fn move_out(&mut self, rank: u32) {
         let Some(outside) = &mut self.outside else { return };
+        if outside.ranks[rank as usize].mover.as_ref().is_some_and(|mover| !mover.moves()) {
+            // It is held because it could not be traced. As long as it stands nothing changes that.
+            return self.tell_outside(Event::EvictRefused { rank, lasting: false });
+        }
         outside.ranks[rank as usize].order = Some(Ordered::new(What::Evict));
         // What it holds meanwhile is told by the mover.
         outside.sampler.set_out(rank, true);
@@ -273,7 +277,7 @@ impl Job<'_> {
     fn hold(&mut self, rank: u32) {
         let Some(outside) = &mut self.outside else { return };
         let record = &mut outside.ranks[rank as usize];
-        if record.fixed || outside.permits.ptrace.is_err() {
+        if record.mover.is_none() && (record.fixed || outside.permits.ptrace.is_err()) {
             return self.freeze(rank);
         }
         record.order = Some(Ordered::new(What::Hold));

@@ -98,6 +98,7 @@ pub type List = Box<dyn FnMut() -> io::Result<Vec<i32>> + Send>;
 #[derive(Debug)]
 pub struct Mover {
     orders: Sender<Order>,
+    moves: bool,
 }
 
 impl Mover {
@@ -120,10 +121,10 @@ impl Mover {
         }
         let thread = thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK);
         thread.spawn(move || run(leader, list, &scratch, first.is_none(), &receiver, &report))?;
-        Ok(Self { orders })
+        Ok(Self { orders, moves: true })
     }
 
-    /// Makes the rank stand still without tracing it.
+    /// Makes the rank stand still without tracing it. Whatever order comes then, it runs again.
     ///
     /// # Errors
     /// If there can be no thread.
@@ -131,7 +132,12 @@ impl Mover {
         let (orders, receiver) = unbounded();
         let thread = thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK);
         thread.spawn(move || frozen(&group, &receiver, &report))?;
-        Ok(Self { orders })
+        Ok(Self { orders, moves: false })
+    }
+
+    /// Whether it can do more than hold the rank.
+    pub fn moves(&self) -> bool {
+        self.moves
     }
 
     /// Tells it what to do next.

@@ -1,6 +1,7 @@
-/* Rank 1 takes 50 MiB, and 45 that it locks. Rank 0, which takes nothing for a while, then locks 75 and computes. Together with what of rank 1 cannot be
-   paged that is 120 MiB. Each checks what it holds. */
+/* Rank 1 takes 50 MiB, and 45 that it locks. Rank 0, which takes nothing before, then locks 75 and computes. Together with what of rank 1 cannot be paged
+   that is 120 MiB. Each checks what it holds. Files in a directory tell how far they are. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,17 +23,27 @@ static void take(int mib, int locks) {
   }
 }
 
+static void tell(const char *what) {
+  if (close(open(what, O_CREAT | O_WRONLY, 0600))) exit(5);
+}
+
+static void await(const char *what) {
+  while (access(what, F_OK)) usleep(10000);
+}
+
 int main(int count, char **words) {
-  if (count < 2) return 2;
+  if (count < 3 || chdir(words[2])) return 2;
   if (atoi(words[1]) == 0) {
-    usleep(1500000);
+    await("locked");
     take(75, 1);
     for (clock_t begin = clock(); clock() - begin < CLOCKS_PER_SEC * 3 / 2;) {
     }
+    tell("computed");
   } else {
     take(50, 0);
     take(45, 1);
-    usleep(3000000);
+    tell("locked");
+    await("computed");
   }
   for (int i = 0; i < n; i++)
     for (int k = 0; k < MIB; k++)
