@@ -145,7 +145,7 @@ fn a_rank_that_is_killed_for_memory_is_named_by_a_master_that_lives() {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };
-    let holds = "x=$(printf %3000000s x); sleep 20; echo ${#x}";
+    let holds = "x=$(printf %3000000s x); sleep 500; echo ${#x}";
     let words = "-np 64 --memory 8G --processors 64 --preload never -- sh -c".split(' ').chain([holds]);
     let outcome = bdrun_args(words).under(&cap).run();
     assert!(cap.oom_kills() > 0, "nobody was killed: {outcome:?}");
