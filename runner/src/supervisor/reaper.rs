@@ -209,7 +209,8 @@ fn job_kills(shared: &Shared) -> u64 {
     shared.cgroup.as_ref().map_or(0, |group| group.usage().oom_kills)
 }
 
-fn machine_kills() -> u64 {
+/// How often the kernel has killed for memory on this machine, anybody.
+pub(super) fn machine_kills() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }

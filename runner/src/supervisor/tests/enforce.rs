@@ -1,6 +1,7 @@
 //! The memory cgroup.
 
 use super::*;
+use crate::supervisor::reaper::machine_kills;
 
 /// One group per process: the tests that make one take turns.
 pub(super) static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -19,6 +20,7 @@ fn permitted() -> Option<std::sync::MutexGuard<'static, ()>> {
 #[test]
 fn a_rank_beyond_the_limit_is_killed_and_named() {
     let Some(_guard) = permitted() else { return };
+    let before = machine_kills();
     let rig = rig(Config { cgroup_limit: Some(64 << 20), ..grouped() });
     let path = rig.supervisor.cgroup().unwrap().path().to_owned();
     rig.shell(1, "sleep 100");
@@ -31,7 +33,10 @@ fn a_rank_beyond_the_limit_is_killed_and_named() {
     assert!(procs.lines().count() >= 2, "{procs}");
     rig.shell(2, "kill -KILL $$");
     let ends = rig.ends(1);
-    assert_eq!((ends[0].0, ends[0].2), (2, OomKill::No));
+    // Unless the kernel has killed somebody else on this machine just then.
+    let elsewhere = machine_kills() > before + 1;
+    assert_eq!(ends[0].0, 2);
+    assert!(ends[0].2 == OomKill::No || (elsewhere && ends[0].2 == OomKill::Outside), "{ends:?}");
     let (_, _, farewell) = rig.finish();
     let usage = farewell.cgroup.unwrap();
     assert_eq!(usage.oom_kills, 1);
@@ -75,6 +80,11 @@ fn a_stale_group_is_removed_and_a_living_one_is_not() {
     assert!(!path.exists());
 }
 
+/// Of a group of this process.
+fn v2_name(suffix: &str) -> String {
+    format!("bdrun-test-v2-{}{suffix}", std::process::id())
+}
+
 /// `clone3` into a group, on whichever v2 hierarchy there is, with or without a memory controller.
 #[test]
 fn a_child_can_be_born_in_a_v2_group() {
@@ -83,7 +93,7 @@ fn a_child_can_be_born_in_a_v2_group() {
         bdrun_skipped::skipped("cgroup2", "no cgroup2 mounted");
         return;
     };
-    let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join("bdrun-test-v2");
+    let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join(v2_name(""));
     if let Err(error) = std::fs::create_dir(&directory) {
         bdrun_skipped::skipped("cgroup2", format!("{}: {error}", directory.display()));
         return;
@@ -98,7 +108,7 @@ fn a_child_can_be_born_in_a_v2_group() {
     rig.ends(50);
     println!("born in a v2 group: {:?} per rank", start.elapsed() / 50);
     let (out, ..) = rig.finish();
-    assert!(out.ends_with("/bdrun-test-v2\n"), "{out}");
+    assert!(out.ends_with(&format!("/{}\n", v2_name(""))), "{out}");
     assert!(!directory.exists());
 }
 
@@ -110,7 +120,7 @@ fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
         bdrun_skipped::skipped("cgroup2", "no cgroup2 mounted");
         return;
     };
-    let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join("bdrun-test-v2-ranks");
+    let directory = std::path::Path::new(mount.split(' ').nth(4).unwrap()).join(v2_name("-ranks"));
     if let Err(error) = std::fs::create_dir(&directory) {
         bdrun_skipped::skipped("cgroup2", format!("{}: {error}", directory.display()));
         return;
@@ -122,7 +132,7 @@ fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
         rig.shell(5, "grep ^0: /proc/self/cgroup");
         assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
         let (out, _, farewell) = rig.finish();
-        let below = out.trim_end().split_once("/bdrun-test-v2-ranks/rank-");
+        let below = out.trim_end().split_once(&format!("/{}/rank-", v2_name("-ranks")));
         let is_its_own = |serial: &str| serial.parse::<u64>().is_ok();
         let right = |name: &str| match name.strip_prefix("5.") {
             Some(serial) => !common_group && is_its_own(serial),
