@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use crate::common::chaos::{PYTHON, args, compiled, source};
-use crate::common::{Directory, SOON, alone, bdrun, bdrun_args, poll, proc, program, skipped};
+use crate::common::{Directory, Outcome, SOON, alone, bdrun, bdrun_args, poll, proc, program, skipped};
 
 /// A job of one program under `--chaos`.
 fn under_chaos(every: u32, command: &[String]) -> crate::common::Bdrun {
@@ -163,18 +163,24 @@ fn a_locked_page_makes_nobody_run_twice() {
     assert!(outcome.stats().evictions > 0, "{outcome:?}");
 }
 
-/// What is locked of one that is out, beside one that is in: more than the budget, though each of them fits. That is said.
-#[test]
-fn locked_memory_of_those_that_are_out_counts() {
-    let _machine = alone();
-    let dir = Directory::new("remnants");
-    let Some(path) = compiled(&dir, "outside/remnants.c", &[]) else { return };
+/// Two ranks of a program that checks what it holds, in 110 MiB; none without a compiler.
+fn two_right_in_110_mib(program: &str) -> Option<Outcome> {
+    let dir = Directory::new(program);
+    let path = compiled(&dir, &format!("outside/{program}.c"), &[])?;
     let command = args([&path.display(), &"{rank}", &dir.path().display()]);
     let options = "-np 2 --processors 2 --memory 110M --preload never --";
     let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["right 0", "right 1"], "{outcome:?}");
+    Some(outcome)
+}
+
+/// What is locked of one that is out, beside one that is in: more than the budget, though each of them fits. That is said.
+#[test]
+fn locked_memory_of_those_that_are_out_counts() {
+    let _machine = alone();
+    let Some(outcome) = two_right_in_110_mib("remnants") else { return };
     assert!(outcome.stderr.contains("of others that cannot be paged out"), "{outcome:?}");
     assert!(outcome.stats().overdraft_rank.is_some(), "{outcome:?}");
     // What of rank 1 stays is counted, also what it took after it was last looked at.
@@ -186,14 +192,7 @@ fn locked_memory_of_those_that_are_out_counts() {
 #[test]
 fn a_rank_held_without_being_traced_stays_held() {
     let _machine = alone();
-    let dir = Directory::new("frozen");
-    let Some(path) = compiled(&dir, "outside/frozen.c", &[]) else { return };
-    let command = args([&path.display(), &"{rank}", &dir.path().display()]);
-    let options = "-np 2 --processors 2 --memory 110M --preload never --";
-    let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
-    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["right 0", "right 1"], "{outcome:?}");
+    let Some(outcome) = two_right_in_110_mib("frozen") else { return };
     let stats = outcome.stats();
     assert!(stats.ranks[1].peak_bytes >= 60 << 20, "it was not measured: {outcome:?}");
     assert!(stats.peak_resident_bytes <= stats.budget_bytes || stats.overdraft_rank.is_some(), "{outcome:?}");
