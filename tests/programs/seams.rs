@@ -4,7 +4,9 @@
 use std::process::Command;
 
 use crate::common::chaos::{PYTHON, args, compiled, source};
-use crate::common::{Directory, Outcome, SOON, alone, bdrun, bdrun_args, poll, proc, program, skipped};
+use crate::common::{
+    Directory, LIMIT, Outcome, SOON, alone, bdrun, bdrun_args, poll, proc, program, skipped,
+};
 
 /// A job of one program under `--chaos`.
 fn under_chaos(every: u32, command: &[String]) -> crate::common::Bdrun {
@@ -47,8 +49,10 @@ fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
         "i=0; while [ $i -lt 300 ]; do sleep 50 & wait $! 2>/dev/null; i=$((i+1)); done; echo through";
     let command = args([&"sh", &"-c", &script]);
     let job = under_chaos(5, &command).start();
-    let mut killed = 0;
-    let ended = poll(2 * SOON, || {
+    let (mut killed, mut last) = (0, std::time::Instant::now());
+    // On a busy machine each of them takes a while; none takes long.
+    let ended = poll(LIMIT, || {
+        let before = killed;
         for (_, pid) in job.ranks() {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             if name.trim() == "sleep" {
@@ -56,6 +60,10 @@ fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
                 killed += 1;
             }
         }
+        if killed > before {
+            last = std::time::Instant::now();
+        }
+        assert!(last.elapsed() < 2 * SOON, "{killed} killed, and it does not go on");
         (killed > 0 && job.ranks().is_empty()).then_some(())
     });
     assert!(ended.is_some(), "{killed} killed, and it does not end");
@@ -188,14 +196,16 @@ fn locked_memory_of_those_that_are_out_counts() {
     assert!(peak >= 119 << 20, "{peak}: {outcome:?}");
 }
 
-/// A rank with locked memory is held without being traced. While it is, it is not ordered out, which would let it run unmeasured.
+/// A rank with locked memory is held without being traced. While it is, it is not ordered out, which would let it run unmeasured. On
+/// a busy machine it may have grown beyond the budget before anything that was ordered takes effect, which is told.
 #[test]
 fn a_rank_held_without_being_traced_stays_held() {
     let _machine = alone();
     let Some(outcome) = two_right_in_110_mib("frozen") else { return };
     let stats = outcome.stats();
     assert!(stats.ranks[1].peak_bytes >= 60 << 20, "it was not measured: {outcome:?}");
-    assert!(stats.peak_resident_bytes <= stats.budget_bytes || stats.overdraft_rank.is_some(), "{outcome:?}");
+    let told = stats.overdraft_rank.is_some() || outcome.stderr.contains("faster than they could be stopped");
+    assert!(stats.peak_resident_bytes <= stats.budget_bytes || told, "{outcome:?}");
 }
 
 /// A rank that has used up its descriptors is paged when it has some again: nothing is broken.

@@ -108,6 +108,12 @@ fn headline(stats: &Stats) -> String {
     }
     if let Some(rank) = stats.overdraft_rank {
         let _ = writeln!(text, "bdrun: rank {rank} needed more than there was: the budget was exceeded");
+    } else if stats.peak_resident_bytes > stats.budget_bytes {
+        let peak = Bytes(stats.peak_resident_bytes);
+        let _ = writeln!(
+            text,
+            "bdrun: for a moment {peak} were in RAM, more than the budget: ranks grew, or forked, faster than they could be stopped"
+        );
     }
     text
 }
@@ -295,6 +301,18 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
         assert_eq!(found[..2], [(4, "signal 11".into()), (2, "over budget".into())]);
         assert_eq!(found.len(), SHOWN);
         assert!(summary(&stats).contains("rank 2 needed more than there was"));
+    }
+
+    #[test]
+    fn a_budget_that_was_exceeded_is_told_whyever() {
+        let mut stats = stats();
+        assert!(!summary(&stats).contains("for a moment"));
+        stats.peak_resident_bytes = stats.budget_bytes + (5 << 20);
+        let text = summary(&stats);
+        assert!(
+            text.contains("for a moment 55.0 MiB were in RAM, more than the budget: ranks grew"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -110,17 +110,6 @@ pub(super) struct Plan {
     pub(super) nofile: libc::rlimit,
     /// Where to run, if not where the master does.
     pub(super) directory: Option<CString>,
-    /// The rank's `oom_score_adj`, above the master's.
-    oom_score: CString,
-}
-
-/// By so much, of 1000, ranks come before the master when the kernel looks for whom to kill.
-const BEFORE_MASTER: i32 = 200;
-
-fn oom_score() -> CString {
-    let own = std::fs::read_to_string("/proc/self/oom_score_adj");
-    let own: i32 = own.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    CString::new((own + BEFORE_MASTER).min(1000).to_string()).unwrap_or_default()
 }
 
 impl Plan {
@@ -155,7 +144,6 @@ impl Plan {
             master: 0,
             nofile: libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY },
             directory: None,
-            oom_score: oom_score(),
         }
     }
 }
@@ -214,13 +202,6 @@ fn prepare(plan: &Plan) -> (Step, i32) {
             && libc::chdir(directory.as_ptr()) != 0
         {
             return (Step::Directory, errno());
-        }
-        // Where memory runs out a rank goes, never the master, which can say so. To raise it needs no privilege, and from a child that
-        // shares its parent's memory until it execs the kernel takes it for the child alone. Without /proc all stays as it is.
-        let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if score >= 0 {
-            libc::write(score, plan.oom_score.as_ptr().cast(), plan.oom_score.as_bytes().len());
-            libc::close(score);
         }
         // After the descriptors: a target may lie above the limit given back.
         if libc::setrlimit(libc::RLIMIT_NOFILE, &plan.nofile) != 0 {

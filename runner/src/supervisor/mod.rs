@@ -55,6 +55,7 @@ mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
+mod victim;
 
 pub use cgroup::{CgroupUsage, MemoryCgroup};
 pub(crate) use cgroup::{Hierarchy, hierarchies, locate, lock, remove_stale};

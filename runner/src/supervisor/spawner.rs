@@ -14,6 +14,7 @@ use super::cgroup::Entry;
 use super::child::{Plan, Step};
 use super::pen::Mark;
 use super::table::Process;
+use super::victim;
 use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
 use crate::measure::{Group, RankCgroup};
@@ -187,7 +188,9 @@ impl Spawner {
         drop(entrance);
         let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
         let (pid, pidfd) = made.inspect_err(|_| self.retire(group.as_ref()))?;
+        // First of all, so that whatever happens to us it ends too.
         self.shared.roster.enter(rank, pid);
+        victim::prefer(pid);
         let group = Group::new(pid, group);
         let serial = self.next;
         self.next += 1;

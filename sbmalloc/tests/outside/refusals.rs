@@ -2,7 +2,7 @@
 
 use crate::driver::{PATIENCE, Subject, cycle, list};
 use sbmalloc::other::{self, Image, Refusal};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Starts a program that does something special; `None` where that is not possible.
 fn start(program: &str) -> Option<Subject> {
@@ -15,6 +15,18 @@ fn start(program: &str) -> Option<Subject> {
     bdrun_skipped::skipped(need, format!("{program}: {said}"));
     subject.succeed();
     None
+}
+
+/// What comes to be before long, once.
+fn until<T>(what: &str, mut is: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(it) = is() {
+            return it;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "not after a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn refused(program: &str, is_right: impl Fn(&Refusal) -> bool) {
@@ -59,18 +71,21 @@ fn a_locked_page_is_no_obstacle() {
 
 #[test]
 fn a_parent_in_vfork_is_left_alone_until_it_is_through() {
-    let Some(subject) = start("vfork") else { return };
-    std::thread::sleep(Duration::from_millis(200));
+    let Some(mut subject) = start("vfork") else { return };
     let pid = subject.pid();
     let hold = move || {
         std::thread::spawn(move || other::hold(pid, &mut || list(pid), PATIENCE).map(drop))
             .join()
             .expect("hold")
     };
-    let refusal = hold().expect_err("vfork");
+    // It enters, and leaves, when it has a processor.
+    let refusal = until("it is in vfork", || hold().err());
     assert!(matches!(refusal, Refusal::Vfork { .. }) && !refusal.is_lasting(), "{refusal}");
-    std::thread::sleep(Duration::from_millis(1500));
-    hold().expect("through");
+    assert!(hold().is_err(), "it stays there");
+    let mut input = subject.input();
+    std::io::Write::write_all(&mut input, b"x").expect("written");
+    until("it is through", || hold().ok());
+    drop(input);
     assert!(subject.succeed().contains("right"));
 }
 
@@ -98,7 +113,9 @@ fn what_is_held_by_another_is_left_alone() {
 fn what_has_ended_is_said_to_be_gone() {
     let subject = Subject::spawn(&mut std::process::Command::new("true"));
     let pid = subject.pid();
-    std::thread::sleep(Duration::from_millis(100));
+    // Nobody has waited for it.
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+    until("it has ended", || state().contains(") Z ").then_some(()));
     assert_eq!(other::hold(pid, &mut || Ok(vec![pid]), PATIENCE).map(drop), Err(Refusal::Gone));
     assert!(subject.output().0.success());
 }
