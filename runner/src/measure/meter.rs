@@ -437,6 +437,14 @@ impl Meter {
 
     /// What was found out of the processes there were.
     pub(super) fn divide(&mut self, now: Instant, generation: u64, found: &[Found]) {
+        // Whoever ended before the answer came is in nobody's share. To count it beside them would be to count it twice.
+        for process in &mut self.processes {
+            process.statm_due = now;
+        }
+        if self.read_processes(now) {
+            self.ran = true;
+            self.add_up();
+        }
         if generation != self.generation {
             self.useless += 1;
             if self.useless < USELESS {

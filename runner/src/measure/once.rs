@@ -97,10 +97,13 @@ impl Once {
                 let found = left.swap_remove(at);
                 *known = Known { anonymous: found.anonymous, alone: found.alone, copied: 0 };
                 known_ones.push(known);
-            } else {
+            } else if known.copied > 0 {
                 // Was it there already when the others were found out, its part is not in theirs. It is counted.
-                news |= known.copied > 0;
+                news = true;
                 self.twice += known.copied - known.copied / (found.len() as u64 + 1);
+            } else {
+                // Nothing is known of it any more: it is counted in full, and nothing is taken off when it ends.
+                known.alone = known.anonymous;
             }
         }
         for gone in left {
@@ -246,6 +249,14 @@ mod tests {
         assert_eq!(rank.sum(), 400);
         // A kernel that tells nothing.
         rank.found(&[]);
+        assert_eq!(rank.sum(), 400);
+        // Or nothing of two of them, who are counted in full then: what the others share stays when those end.
+        rank.fork(0);
+        rank.found(&[1, 3, 4, 5].map(|pid| found(pid, 400, 100, 0)));
+        rank.found(&[found(1, 400, 200, 0), found(3, 400, 200, 0)]);
+        assert_eq!(rank.sum(), 1200);
+        rank.end(3);
+        rank.end(2);
         assert_eq!(rank.sum(), 400);
     }
 

@@ -33,6 +33,13 @@ pub(super) struct Found {
     pub(super) shared_share: u64,
 }
 
+impl Found {
+    /// Of its anonymous memory, what the kernel gives to others' account.
+    fn with_others(&self) -> u64 {
+        self.anonymous - self.share
+    }
+}
+
 /// The thread.
 #[derive(Debug)]
 pub(super) struct Divider {
@@ -51,7 +58,7 @@ impl Divider {
                 let _ = nix::sys::signal::SigSet::all().thread_block();
                 for (ticket, pids) in asked {
                     let begin = Instant::now();
-                    let found = pids.into_iter().filter_map(divide).collect();
+                    let found = divide(&pids, of);
                     let cost = begin.elapsed();
                     // Whoever does not listen is about to end.
                     let _ = sender.try_send((ticket, found));
@@ -81,7 +88,75 @@ impl Drop for Divider {
     }
 }
 
-fn divide(pid: i32) -> Option<Found> {
+/// Whoever ends or is born while others are looked at changes what those share that come after it, and the sum is of no state there
+/// ever was. That is seen by one that came early, looked at again at the end. Where it goes on all the time the last answer must do.
+const TRIES: u32 = 3;
+/// So much of what it holds may become its own, or shared, meanwhile.
+const STEADY: u64 = 64;
+
+fn divide(pids: &[i32], of: impl Fn(i32) -> Option<Found>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for _ in 0..TRIES {
+        found = pids.iter().filter_map(|&pid| of(pid)).collect();
+        let most = found.iter().map(Found::with_others).max().unwrap_or(0);
+        let early = found.iter().find(|one| one.with_others() >= most / 2);
+        let is_steady = early.is_none_or(|then| {
+            of(then.pid)
+                .is_some_and(|now| now.with_others().abs_diff(then.with_others()) <= then.anonymous / STEADY)
+        });
+        if is_steady {
+            break;
+        }
+    }
+    found
+}
+
+fn of(pid: i32) -> Option<Found> {
     let proc::Shares { anonymous, anonymous_share, alone, shared_share } = proc::shares(pid)?;
     Some(Found { pid, anonymous, share: anonymous_share, alone, shared_share })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// A family of so many that share 840 each, one of whom ends after each look while there are more than `last`.
+    fn ending(family: i32, last: i32) -> Vec<Found> {
+        let there = RefCell::new((1..=family).collect::<Vec<_>>());
+        let of = |pid| {
+            let mut there = there.borrow_mut();
+            if !there.contains(&pid) {
+                return None;
+            }
+            let share = 840 / there.len() as u64;
+            let alone = if there.len() == 1 { 840 } else { 0 };
+            if there.len() > last as usize {
+                there.remove(1);
+            }
+            Some(Found { pid, anonymous: 840, share, alone, shared_share: 0 })
+        };
+        divide(&(1..=family).collect::<Vec<_>>(), of)
+    }
+
+    #[test]
+    fn what_is_found_out_is_of_one_state() {
+        for last in 1..=8 {
+            let found = ending(8, last);
+            assert_eq!(found.len(), last as usize);
+            assert_eq!(found.iter().map(|found| found.share).sum::<u64>(), 840 / last as u64 * last as u64);
+        }
+    }
+
+    #[test]
+    fn who_never_rests_is_looked_at_a_few_times() {
+        let looks = RefCell::new(0);
+        let of = |pid| {
+            *looks.borrow_mut() += 1;
+            let share = *looks.borrow() % 7 * 100;
+            Some(Found { pid, anonymous: 1000, share, alone: 0, shared_share: 0 })
+        };
+        assert_eq!(divide(&[1, 2], of).len(), 2);
+        assert_eq!(*looks.borrow(), 3 * u64::from(TRIES));
+    }
 }

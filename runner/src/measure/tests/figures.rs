@@ -208,3 +208,49 @@ fn the_first_process_of_a_rank_is_measured_at_once() {
     assert!(meter.sample().private > 0);
     assert!(meter.wants_table(Instant::now(), Some(1)), "the others are not known yet");
 }
+
+/// Children end while it is found out what a family shares, before anybody has noticed that: they are in nobody's share, and their end
+/// does not change what the others share once more.
+#[test]
+fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
+    use crate::measure::meter::{Look, Meter};
+    use crate::measure::shares::Found;
+    let rig = rig(false);
+    let group = rig.start(0, "family");
+    let leader = group.leader();
+    let pids = group.processes().unwrap();
+    let children: Vec<i32> = pids.into_iter().filter(|&pid| pid != leader).collect();
+    let mut meter = Meter::new(group);
+    let look = |meter: &mut Meter| {
+        let table = tree::Table::read().unwrap();
+        meter.look(&Look { now: Instant::now(), births: None, table: Some(&table) });
+    };
+    let of = |pid| {
+        let proc::Shares { anonymous, anonymous_share: share, alone, shared_share } =
+            proc::shares(pid).expect("it is there");
+        Found { pid, anonymous, share, alone, shared_share }
+    };
+    look(&mut meter);
+    let (generation, asked) = meter.to_divide();
+    assert_eq!(asked.len(), 4);
+    meter.divide(Instant::now(), generation, &asked.into_iter().map(of).collect::<Vec<_>>());
+    look(&mut meter);
+    let once = meter.sample().private;
+    assert!((64 * MIB..96 * MIB).contains(&once), "{once}");
+
+    let (generation, _) = meter.to_divide();
+    let early = of(leader);
+    for &child in &children[..2] {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
+        while proc::shares(child).is_some() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let found = [early, of(children[2])];
+    // As often as that is of no use, and once more.
+    for _ in 0..4 {
+        meter.divide(Instant::now(), generation, &found);
+        look(&mut meter);
+        assert!(near(meter.sample().private, once), "{} of {once}", meter.sample().private);
+    }
+}

@@ -185,6 +185,12 @@ fn helper_program() {
             }
             // Until the first child has written is not waited for here but by the test.
         }
+        "family" => {
+            keep(anonymous(64 * MIB, libc::MAP_PRIVATE));
+            for _ in 0..3 {
+                in_child(sleep);
+            }
+        }
         "daemon" => {
             let child = in_child(|| {
                 nix::unistd::setsid().unwrap();
