@@ -194,10 +194,20 @@ fn codes_of_ranks_are_passed_on() {
     let run = |script: &str| bdrun_args(["-np", "3", "sh", "-c", script]).run();
     for (script, code, status, word) in [
         ("exit 5", 5, "exit 5", "failed with exit code 5"),
-        ("test $BDRUN_RANK != 1 || exit 111; sleep 30", 111, "exit 111", "rank 1 failed with exit code 111"),
-        ("test $BDRUN_RANK != 2 || exit 119; sleep 30", 112, "exit 119", "rank 2 failed with exit code 119"),
         (
-            "test $BDRUN_RANK != 1 || kill -SEGV $$; sleep 30",
+            "test $BDRUN_RANK != 1 || exit 111; sleep 1000",
+            111,
+            "exit 111",
+            "rank 1 failed with exit code 111",
+        ),
+        (
+            "test $BDRUN_RANK != 2 || exit 119; sleep 1000",
+            112,
+            "exit 119",
+            "rank 2 failed with exit code 119",
+        ),
+        (
+            "test $BDRUN_RANK != 1 || kill -SEGV $$; sleep 1000",
             139,
             "signal 11",
             "rank 1 was killed by SIGSEGV",
@@ -206,7 +216,7 @@ fn codes_of_ranks_are_passed_on() {
         let outcome = run(script);
         outcome.failed_with(code, &[word]);
         assert!(outcome.stats().ranks.iter().any(|rank| rank.status == status), "{outcome:?}");
-        assert!(outcome.wall < std::time::Duration::from_secs(20), "the others were not ended: {outcome:?}");
+        assert!(outcome.wall < std::time::Duration::from_secs(500), "the others were not ended: {outcome:?}");
     }
 }
 
@@ -327,7 +337,8 @@ fn a_terminal_shows_a_live_line() {
 #[test]
 fn statistics_are_complete_and_consistent() {
     let _machine = beside_others();
-    let outcome = bdrun("-np 4 --memory 24M --processors 1 sweep 12M 3").succeed();
+    // Long enough that starting and ending are little of it, also on a loaded machine.
+    let outcome = bdrun("-np 4 --memory 24M --processors 1 sweep 12M 30").succeed();
     let stats = outcome.stats();
     assert_eq!((stats.version, stats.status.as_str(), stats.exit_code, stats.np), (1, "ok", 0, 4));
     assert_eq!((stats.budget_bytes, stats.resident_limit, stats.error.as_deref()), (24 << 20, 4, None));
@@ -349,7 +360,7 @@ fn statistics_are_complete_and_consistent() {
         assert!(rank.peak_bytes >= 12 << 20, "{rank:?}");
         let total = rank.running_s + rank.waiting_s + rank.paging_s;
         assert!(rank.running_s > 0.0 && rank.waiting_s > 0.0 && rank.paging_s > 0.0, "{rank:?}");
-        // All but starting and ending, of which a loaded machine may make much.
+        // All but starting and ending.
         assert!(total <= stats.wall_s && total >= 0.3 * stats.wall_s, "{rank:?} of {} s", stats.wall_s);
     }
     assert!(
@@ -357,7 +368,7 @@ fn statistics_are_complete_and_consistent() {
         "one computes at a time"
     );
     // A rank that never waits has run all the time all the same.
-    let one = bdrun("sweep 16M 5").succeed();
+    let one = bdrun("sweep 16M 150").succeed();
     let (rank, wall) = (&one.stats().ranks[0], one.stats().wall_s);
     assert!(rank.running_s > 0.3 * wall && rank.running_s <= wall, "{rank:?} of {wall} s");
 }

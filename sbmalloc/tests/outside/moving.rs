@@ -217,7 +217,7 @@ fn one_that_is_killed_while_it_is_held_ends() {
             unsafe { libc::kill(pid, libc::SIGKILL) };
             let begun = std::time::Instant::now();
             while held.watch() {
-                assert!(begun.elapsed() < Duration::from_secs(5), "it does not end");
+                assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
                 std::thread::sleep(MS);
             }
             if round < 5 {
