@@ -26,6 +26,7 @@ pub mod launch;
 pub mod measure;
 pub mod outside;
 pub mod overdraft;
+pub mod residency;
 pub mod scheduler;
 pub mod stats;
 pub mod supervisor;

@@ -1,0 +1,292 @@
+//! The synthetic programs, the machine they run on, and what came of it.
+
+use crate::residency::{Can, Effect, Limits, Rank};
+
+/// How the memory that a program does not ask for goes with its work, as a part of its peak.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Curve {
+    /// Nearly all at once, and it stays.
+    Flat,
+    /// Grows evenly to the peak.
+    Even,
+    /// Grows slowly at first; the peak is at the very end.
+    Late,
+    /// A tenth of the peak, until at this part of the work it takes all.
+    Sudden(f64),
+    /// Grows to the peak and falls to nothing so many times.
+    Saw(u32),
+}
+
+/// Work over which a sudden change happens, as a part of all work.
+const EDGE: f64 = 0.05;
+
+impl Curve {
+    /// The part of the peak that is held when this part of the work is done.
+    #[must_use]
+    pub fn at(self, done: f64) -> f64 {
+        match self {
+            Self::Flat => (done / EDGE).min(1.0),
+            Self::Even => done,
+            Self::Late => done.powi(3),
+            Self::Sudden(at) => 0.1 * (done / EDGE).min(1.0) + 0.9 * ((done - at) / EDGE).clamp(0.0, 1.0),
+            Self::Saw(teeth) => (done * f64::from(teeth.max(1))).fract(),
+        }
+    }
+
+    /// The fastest it grows: parts of the peak for all the work.
+    #[must_use]
+    pub fn steepest(self) -> f64 {
+        match self {
+            // A sudden one that takes all at the beginning takes the tenth with it.
+            Self::Flat | Self::Sudden(_) => 1.0 / EDGE,
+            Self::Even => 1.0,
+            Self::Late => 3.0,
+            Self::Saw(teeth) => f64::from(teeth.max(1)),
+        }
+    }
+}
+
+/// What ranks that tell do at the end of each phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// Nothing: independent partitions.
+    Nothing,
+    /// All that tell meet at a barrier.
+    Barrier,
+    /// Each sends to the next that tells and waits for the one before it.
+    Ring,
+    /// Each waits for the one before it, then sends to the next: one runs at a time. The first begins.
+    Token,
+    /// All wait for a message that nobody sends: a job that is wrong.
+    Hang,
+}
+
+/// One program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// What can be done with it at first.
+    pub can: Can,
+    /// Processor time it needs, seconds.
+    pub work: f64,
+    /// At this part of its work, if any, it becomes a native rank.
+    pub joins: Option<f64>,
+    /// The most it holds that it does not ask for, bytes, and how that goes with its work.
+    pub peak: f64,
+    /// See `peak`.
+    pub curve: Curve,
+    /// Of this, so many bytes at most cannot be paged.
+    pub fixed: f64,
+    /// Of a rank that asks: into how many phases its work falls.
+    pub phases: u32,
+    /// Bytes it asks for in the first of them, and by how many more in each later one.
+    pub asks: u64,
+    /// See `asks`.
+    pub growth: u64,
+    /// The least it asks for at once, bytes; at least 1.
+    pub chunk: u64,
+    /// Whether it gives back half before it waits.
+    pub shrinks: bool,
+    /// What happens between phases, and with how many bytes in each message.
+    pub exchange: Exchange,
+    /// See `exchange`.
+    pub message: u64,
+    /// It sleeps: its work takes time, but no processor.
+    pub sleeps: bool,
+    /// It refuses to be paged, always.
+    pub unpageable: bool,
+    /// Half done, it waits for the end of this rank, if that has begun.
+    pub waits_for: Option<Rank>,
+    /// What it uses of a processor as it waits so: it asks again and again.
+    pub polls: f64,
+    /// What is declared of its size, in any unit.
+    pub declared: Option<u64>,
+}
+
+impl Program {
+    /// A program that takes up to `peak` bytes without asking, and computes for `work` seconds.
+    #[must_use]
+    pub fn new(peak: f64, work: f64, curve: Curve) -> Self {
+        Self {
+            can: Can { rerun: true, ..Can::PROGRAM },
+            work,
+            joins: None,
+            peak,
+            curve,
+            fixed: 0.0,
+            phases: 1,
+            asks: 0,
+            growth: 0,
+            chunk: 1,
+            shrinks: false,
+            exchange: Exchange::Nothing,
+            message: 0,
+            sleeps: false,
+            unpageable: false,
+            waits_for: None,
+            polls: 0.0,
+            declared: None,
+        }
+    }
+
+    /// A native rank that asks for `asks` bytes in each of `phases` phases of 10 ms, and meets the others after each.
+    #[must_use]
+    pub fn native(asks: u64, phases: u32, exchange: Exchange) -> Self {
+        let work = 0.01 * f64::from(phases);
+        let can = Can::NATIVE;
+        Self { can, phases, asks, chunk: asks.max(1), exchange, ..Self::new(0.0, work, Curve::Flat) }
+    }
+
+    /// Bytes it asks for in a phase.
+    #[must_use]
+    pub fn asks_in(&self, phase: u32) -> u64 {
+        self.asks + self.growth * u64::from(phase)
+    }
+
+    /// All of it can be paged, whenever that is wanted.
+    #[must_use]
+    pub fn is_pageable(&self) -> bool {
+        !self.unpageable && self.fixed == 0.0
+    }
+
+    /// The fastest it grows without asking, bytes a second.
+    #[must_use]
+    pub fn fastest(&self) -> f64 {
+        self.curve.steepest() * self.peak / self.work
+    }
+}
+
+/// The machine, and what goes wrong on it. All is drawn from `seed`: the same numbers make the same run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Machine {
+    /// What the job may use.
+    pub limits: Limits,
+    /// Bytes a second that can be moved to or from scratch.
+    pub disk: f64,
+    /// From an order to page a rank out until that begins, seconds.
+    pub latency: f64,
+    /// From an order to stand still, or end, until that is so, seconds.
+    pub holding: f64,
+    /// Bytes of scratch; infinite for any number.
+    pub scratch: f64,
+    /// The seed of everything drawn. 0: nothing is drawn.
+    pub seed: u64,
+    /// Up to so many seconds pass until it is heard what ranks tell.
+    pub lag: f64,
+    /// Of 256 evictions, so many are refused for now.
+    pub refused: u8,
+    /// Of 256 orders that take memory, so many are denied although there is enough.
+    pub denied: u8,
+    /// Of 256 times that a resident is woken, so many are never reported.
+    pub unseen: u8,
+    /// Of 256 times that a resident waits, so many find it out in part and not able to go on.
+    pub leaves: u8,
+    /// Of 256 samples, so many tell what was so at the look before.
+    pub late: u8,
+    /// Of 256 looks, so many ask for the eviction of any rank.
+    pub chaos: u8,
+    /// Check everything after every event, which looks at every rank.
+    pub check: bool,
+}
+
+impl Machine {
+    /// A machine on which nothing goes wrong, with a disk of 1 GB/s.
+    #[must_use]
+    pub fn new(budget: u64, processors: u32) -> Self {
+        let limits = Limits {
+            budget,
+            processors,
+            resident: u32::MAX,
+            rank_limit: None,
+            enforce: false,
+            first_reserve: 1 << 20,
+            moves: 4,
+            part: 1 << 20,
+            ahead: budget / 4,
+        };
+        Self {
+            limits,
+            disk: 1e9,
+            latency: 0.02,
+            holding: 0.005,
+            scratch: f64::INFINITY,
+            seed: 0,
+            lag: 0.0,
+            refused: 0,
+            denied: 0,
+            unseen: 0,
+            leaves: 0,
+            late: 0,
+            chaos: 0,
+            check: true,
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// [`Effect::Finish`] or [`Effect::Fail`].
+    pub end: Option<Effect>,
+    /// Seconds.
+    pub time: f64,
+    /// Bytes moved out.
+    pub moved_out: f64,
+    /// Bytes moved in.
+    pub moved_in: f64,
+    /// Ranks paged out.
+    pub evictions: u64,
+    /// The most times that one rank was for which nobody waited by telling.
+    pub most_evictions: u32,
+    /// Evictions that lost the race against a wake-up.
+    pub lost: u64,
+    /// Orders denied.
+    pub denied: u64,
+    /// Restores of ranks that had nothing to run for.
+    pub needless: u64,
+    /// Ranks made to stand still.
+    pub holds: u64,
+    /// Ranks stopped, to be started again.
+    pub stops: u64,
+    /// Orders to page parts of a rank out.
+    pub shrinks: u64,
+    /// Ranks said to need more than there is.
+    pub overdrafts: u64,
+    /// Ranks that ended for holding more than they may.
+    pub over_limit: u64,
+    /// The most bytes of RAM used at once.
+    pub peak: f64,
+    /// The most ranks brought in while one that was ready waited.
+    pub longest_wait: u64,
+    /// Looks.
+    pub looks: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Ranks in the order they were started; one that was stopped is there again.
+    pub order: Vec<Rank>,
+}
+
+/// A small generator (xorshift64*): the simulator needs speed and repeatability, not quality.
+#[derive(Debug)]
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `bound`; always 0 without a seed.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        if self.0 == 0 || bound == 0 {
+            return 0;
+        }
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    /// True `of_256` times of 256; never without a seed.
+    pub fn chance(&mut self, of_256: u8) -> bool {
+        self.0 != 0 && self.below(256) < u64::from(of_256)
+    }
+}

@@ -1,0 +1,229 @@
+//! What is ordered is done, if it can be.
+
+use super::process::{Place, Process};
+use super::{Clock, World};
+use crate::residency::{Effect, Event, Memory, Outcome, Rank, signed};
+
+/// From the order until a program begins, seconds.
+const STARTING: f64 = 0.005;
+
+impl World<'_> {
+    pub(super) fn carry_out(&mut self, effect: Effect) {
+        let machine = self.machine;
+        match effect {
+            Effect::Start { rank, reserve } => {
+                let bytes = if self.programs[rank as usize].can.asks { reserve } else { 0 };
+                self.of(rank, &[Place::Unborn], effect);
+                if !self.pays(rank, bytes, false) {
+                    return;
+                }
+                self.asked += bytes;
+                self.report.order.push(rank);
+                let process = &mut self.processes[rank as usize];
+                (process.place, process.asked) = (Place::Starting, bytes);
+                if self.programs[rank as usize].peak > 0.0 {
+                    self.measured.insert(rank);
+                }
+                self.due(rank, Clock::Wall, STARTING);
+            }
+            Effect::Evict { rank, keep } => self.evict(rank, keep, effect),
+            Effect::Restore { rank, bytes, all, overdraft } => {
+                let process = self.of(rank, &[Place::Out, Place::Returning], effect);
+                if process.own {
+                    let other = if process.place == Place::Out { process.out as u64 } else { 0 };
+                    let asked = bytes - other;
+                    assert_eq!(all, process.all_asked + process.needs, "{effect:?} {process:?}");
+                    assert!(process.asked + asked <= all, "{effect:?} {process:?}");
+                    let got = if other == 0 {
+                        self.pays_up_to(rank, asked, overdraft)
+                    } else if self.pays(rank, bytes, overdraft) {
+                        let whole = self.ram(rank) as u64 + other;
+                        self.see(rank, whole);
+                        asked
+                    } else {
+                        return;
+                    };
+                    self.asked += got;
+                    let process = &mut self.processes[rank as usize];
+                    process.asked += got;
+                    process.wanted = all;
+                } else if !self.pays(rank, bytes, overdraft) {
+                    return;
+                } else {
+                    let whole = (self.ram(rank) + self.processes[rank as usize].out) as u64;
+                    self.see(rank, whole);
+                }
+                let process = &mut self.processes[rank as usize];
+                process.orders += 1;
+                if process.place == Place::Out {
+                    process.place = Place::Returning;
+                    let read = if process.own {
+                        process.asked.min(process.all_asked).saturating_sub(process.inside) as f64
+                    } else {
+                        process.out
+                    };
+                    self.move_bytes(rank, read);
+                }
+            }
+            Effect::Grant { rank, bytes, overdraft } => {
+                let process = self.of(rank, &[Place::Inside], effect);
+                assert_eq!(process.needs, bytes, "{effect:?} {process:?}");
+                if self.pays(rank, bytes, overdraft) {
+                    self.asked += bytes;
+                    let process = &mut self.processes[rank as usize];
+                    process.asked += bytes;
+                    process.needs = 0;
+                    self.wake(rank);
+                }
+            }
+            Effect::Hold { rank } => {
+                self.report.holds += 1;
+                self.of(rank, &[Place::Inside], effect).place = Place::Holding;
+                self.due_also(rank, machine.holding);
+            }
+            Effect::Continue { rank } => {
+                self.of(rank, &[Place::Held], effect).place = Place::Inside;
+                self.news(Event::Done { rank, outcome: Outcome::Continued });
+                self.act(rank);
+            }
+            Effect::Shrink { rank, target } => {
+                self.report.shrinks += 1;
+                if self.programs[rank as usize].unpageable {
+                    self.news(Event::Done { rank, outcome: Outcome::Refused { lasting: true } });
+                    return;
+                }
+                let process = self.of(rank, &[Place::Inside], effect);
+                process.place = Place::Shrinking;
+                process.target = target as f64;
+                self.due_also(rank, machine.latency);
+            }
+            Effect::Stop { rank, .. } => {
+                self.report.stops += 1;
+                assert!(self.programs[rank as usize].can.rerun, "{effect:?}");
+                self.end_soon(rank, true, effect);
+            }
+            Effect::OverLimit { rank, .. } => {
+                self.report.over_limit += 1;
+                self.end_soon(rank, false, effect);
+            }
+            Effect::Overdraft { .. } => self.report.overdrafts += 1,
+            Effect::Fail(_) | Effect::Finish => self.end = Some(effect),
+        }
+    }
+
+    /// The process, which must be where the order says it is.
+    fn of(&mut self, rank: Rank, places: &[Place], effect: Effect) -> &mut Process {
+        let process = &mut self.processes[rank as usize];
+        assert!(places.contains(&process.place), "{effect:?} of {process:?}");
+        process
+    }
+
+    fn end_soon(&mut self, rank: Rank, again: bool, effect: Effect) {
+        self.of(rank, &[Place::Inside, Place::Held, Place::Out], effect).ending = Some(again);
+        self.due_also(rank, self.machine.holding);
+    }
+
+    /// Takes what an order costs, or denies it.
+    fn pays(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> bool {
+        let there = bytes == 0 || signed(bytes) <= self.free().saturating_add(signed(self.core.kept_free()));
+        let paid = overdraft || (there && !self.draw.chance(self.machine.denied));
+        if !paid {
+            self.deny(rank, bytes);
+        }
+        paid
+    }
+
+    /// The same for a restore of one that asks, which takes what there is.
+    fn pays_up_to(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> u64 {
+        let mut got = bytes.min(u64::try_from(self.free()).unwrap_or(0));
+        if overdraft {
+            got = bytes;
+        } else if self.draw.chance(self.machine.denied) {
+            got = self.draw.below(got + 1);
+        }
+        if got < bytes {
+            self.deny(rank, bytes - got);
+        }
+        got
+    }
+
+    fn deny(&mut self, rank: Rank, bytes: u64) {
+        self.report.denied += 1;
+        self.news(Event::Denied { rank, bytes });
+    }
+
+    fn evict(&mut self, rank: Rank, keep: u64, effect: Effect) {
+        let (refused, latency) = (self.draw.chance(self.machine.refused), self.machine.latency);
+        let program = &self.programs[rank as usize];
+        let process = &mut self.processes[rank as usize];
+        if process.place == Place::Gone || process.ending.is_some() {
+            return;
+        }
+        if !process.tells {
+            if refused || program.unpageable {
+                let outcome = Outcome::Refused { lasting: program.unpageable };
+                self.of(rank, &[Place::Inside, Place::Held], effect);
+                self.news(Event::Done { rank, outcome });
+                return;
+            }
+            let process = self.of(rank, &[Place::Inside, Place::Held], effect);
+            process.stands = process.place == Place::Held;
+            (process.place, process.own) = (Place::Leaving, false);
+            self.due_also(rank, latency);
+            return;
+        }
+        match process.place {
+            Place::Inside if process.runs() => {
+                self.report.lost += 1;
+                self.news(Event::Done { rank, outcome: Outcome::Lost });
+            }
+            Place::Inside | Place::Out if refused || program.unpageable => {
+                let left = (process.place == Place::Out).then_some((
+                    process.waits,
+                    process.asked,
+                    process.all_asked,
+                ));
+                self.news(Event::Done { rank, outcome: Outcome::Refused { lasting: false } });
+                if let Some((wait, asked, all)) = left {
+                    // It may have left by itself, which was not heard while an answer was awaited.
+                    self.news(Event::Left { rank, wait, asked, all });
+                }
+            }
+            Place::Inside | Place::Out => {
+                if process.place == Place::Inside {
+                    (process.all_asked, process.inside) = (process.asked, process.asked);
+                }
+                (process.was_out, process.own) = (process.place == Place::Out, true);
+                // It may have given some back meanwhile.
+                process.keep = keep.min(process.asked);
+                process.place = Place::Leaving;
+                self.leave_own(rank);
+            }
+            _ => panic!("{effect:?} of {process:?}"),
+        }
+    }
+
+    /// Moves a part of what is to go, or all of it, of one that moves itself.
+    pub(super) fn leave_own(&mut self, rank: Rank) {
+        let in_parts = self.draw.chance(128);
+        let process = &mut self.processes[rank as usize];
+        let going = process.asked - process.keep;
+        process.step = if in_parts { going / 2 } else { going };
+        // What was set aside and not used goes first.
+        let written = process.inside.saturating_sub(process.asked - process.step);
+        if self.scratch + written as f64 > self.machine.scratch {
+            let out = process.was_out || process.inside < process.all_asked;
+            let other = process.seen;
+            let now = (Memory { asked: process.asked, other }, Memory { asked: process.all_asked, other });
+            process.place = if out { Place::Out } else { Place::Inside };
+            let runs = process.waits.is_none() && process.needs == 0;
+            let outcome = Outcome::Full { need: written, part: out.then_some(now) };
+            self.news(Event::Done { rank, outcome });
+            if runs && !out {
+                self.act(rank);
+            }
+            return;
+        }
+        self.move_bytes(rank, written as f64);
+    }
+}

@@ -1,0 +1,672 @@
+//! What happens to one simulated process: it computes, takes memory, sends, waits, moves, ends.
+
+use super::{Clock, Exchange, World};
+use crate::residency::{Can, Event, Memory, Outcome, Rank, Wait, signed};
+
+/// Rounding, in seconds, bytes, and parts of the work.
+const NOTHING: f64 = 1e-9;
+
+/// Where a simulated process really is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Unborn,
+    Starting,
+    Inside,
+    /// Still running; it will stand still.
+    Holding,
+    Held,
+    /// On its way out. One that does not move itself runs until that is due.
+    Leaving,
+    Out,
+    Returning,
+    /// Like `Leaving`, of a part.
+    Shrinking,
+    Gone,
+}
+
+/// A simulated process.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub place: Place,
+    /// What was ordered is void if this is another by then.
+    pub generation: u32,
+    /// When its next state begins.
+    due_at: f64,
+    /// It was told to end, and perhaps to begin again.
+    pub ending: Option<bool>,
+    /// It stands still although it is told to go.
+    pub stands: bool,
+    /// The part of its work that is done, as of these times of the processors' clock and the wall's.
+    done: f64,
+    as_of: (f64, f64),
+    /// It computes until this is done.
+    until: Option<f64>,
+    polls: bool,
+    /// It tells. (It may have joined.)
+    pub tells: bool,
+    /// It moves itself.
+    pub own: bool,
+    /// Of what it did not ask for, bytes on scratch; and of what moves, bytes, as of some time of the disk's clock.
+    pub out: f64,
+    moves: Option<(f64, f64)>,
+    /// Shrinking goes so far, bytes.
+    pub target: f64,
+    /// Parts of it are out while it runs.
+    partial: bool,
+    disk_full: bool,
+    /// What the last look saw, bytes.
+    pub seen: u64,
+    evictions: u32,
+    peak: f64,
+    /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of it is in RAM.
+    pub asked: u64,
+    pub all_asked: u64,
+    pub inside: u64,
+    /// It leaves with so much at once, down to so much.
+    pub step: u64,
+    pub keep: u64,
+    pub was_out: bool,
+    /// It runs only with this.
+    pub wanted: u64,
+    pub orders: u32,
+    /// What it waits for, or for how many bytes; runs if for neither.
+    pub waits: Option<Wait>,
+    pub needs: u64,
+    phase: u32,
+    /// It has its memory, has computed, and has sent what it sends, in this phase.
+    has_memory: bool,
+    worked: bool,
+    sent: bool,
+    has_token: bool,
+    /// Messages that have come and have not been taken.
+    pub inbox: u32,
+    /// How many were brought in before it became ready.
+    ready_at: Option<u64>,
+}
+
+impl Process {
+    pub const UNBORN: Self = Self {
+        place: Place::Unborn,
+        generation: 0,
+        due_at: f64::INFINITY,
+        ending: None,
+        stands: false,
+        done: 0.0,
+        as_of: (0.0, 0.0),
+        until: None,
+        polls: false,
+        tells: false,
+        own: false,
+        out: 0.0,
+        moves: None,
+        target: 0.0,
+        partial: false,
+        disk_full: false,
+        seen: 0,
+        evictions: 0,
+        peak: 0.0,
+        asked: 0,
+        all_asked: 0,
+        inside: 0,
+        step: 0,
+        keep: 0,
+        was_out: false,
+        wanted: 0,
+        orders: 0,
+        waits: None,
+        needs: 0,
+        phase: 0,
+        has_memory: false,
+        worked: false,
+        sent: false,
+        has_token: false,
+        inbox: 0,
+        ready_at: None,
+    };
+
+    /// It can go on, where it is.
+    pub fn runs(&self) -> bool {
+        let there = match self.place {
+            Place::Inside | Place::Holding => true,
+            Place::Leaving | Place::Shrinking => !self.own && self.due_at.is_finite() && !self.stands,
+            _ => false,
+        };
+        there && self.waits.is_none() && self.needs == 0
+    }
+
+    /// Bytes that have moved, at this time of the disk's clock.
+    pub fn moved(&self, disk: f64) -> f64 {
+        self.moves.map_or(0.0, |(bytes, since)| (disk - since).clamp(0.0, bytes))
+    }
+}
+
+impl World<'_> {
+    /// Something happens to it after some time, and nothing that was due before.
+    pub(super) fn due(&mut self, rank: Rank, clock: Clock, after: f64) {
+        let process = &mut self.processes[rank as usize];
+        process.generation += 1;
+        process.due_at = f64::INFINITY;
+        if clock == Clock::Wall {
+            process.due_at = self.agenda.now[0] + after;
+        }
+        self.agenda.push(clock, after, rank, self.processes[rank as usize].generation);
+    }
+
+    /// The same beside what it does until then.
+    pub(super) fn due_also(&mut self, rank: Rank, after: f64) {
+        self.processes[rank as usize].due_at = self.now() + after;
+        self.agenda.push(Clock::Wall, after, rank, self.processes[rank as usize].generation);
+    }
+
+    /// Bytes begin to move.
+    pub(super) fn move_bytes(&mut self, rank: Rank, bytes: f64) {
+        let process = &mut self.processes[rank as usize];
+        process.moves = Some((bytes, self.agenda.now[Clock::Disk as usize]));
+        if matches!(process.place, Place::Leaving | Place::Shrinking) {
+            self.scratch += bytes;
+        }
+        self.moving += 1;
+        self.due(rank, Clock::Disk, bytes);
+    }
+
+    /// Bytes of RAM that it holds and did not ask for.
+    pub(super) fn ram(&self, rank: Rank) -> f64 {
+        let (process, program) = (&self.processes[rank as usize], &self.programs[rank as usize]);
+        if matches!(process.place, Place::Unborn | Place::Starting | Place::Gone) {
+            return 0.0;
+        }
+        let moved = if process.own { 0.0 } else { process.moved(self.agenda.now[Clock::Disk as usize]) };
+        let out = if process.place == Place::Returning { process.out - moved } else { process.out + moved };
+        let done = if process.tells { process.done.min(program.joins.unwrap_or(1.0)) } else { process.done };
+        (program.peak * program.curve.at(done.min(1.0)) - out).max(0.0)
+    }
+
+    /// Whom it waits for without telling.
+    fn awaited(&self, rank: Rank) -> Option<Rank> {
+        let there = |&other: &Rank| {
+            !matches!(self.processes[other as usize].place, Place::Unborn | Place::Gone) && other != rank
+        };
+        let half = self.processes[rank as usize].done >= 0.5 - NOTHING;
+        self.programs[rank as usize].waits_for.filter(|_| half).filter(there)
+    }
+
+    /// Brings what is done up to now.
+    pub(super) fn progress(&mut self, rank: Rank) {
+        let (program, now) = (&self.programs[rank as usize], (self.agenda.now[1], self.agenda.now[0]));
+        let process = &mut self.processes[rank as usize];
+        if let Some(until) = process.until {
+            let passed = if program.sleeps { now.1 - process.as_of.1 } else { now.0 - process.as_of.0 };
+            // What is out comes back when it is touched.
+            let rate = if process.partial { 0.5 } else { 1.0 };
+            process.done = (process.done + passed * rate / program.work).min(until);
+            if process.partial {
+                let all = program.peak * program.curve.at(process.done.min(1.0));
+                let back = (self.machine.disk / 8.0 * (now.1 - process.as_of.1)).min(process.out);
+                let out = (process.out - back).min(all);
+                self.scratch -= process.out - out;
+                process.out = out;
+            }
+        }
+        process.as_of = now;
+        let ram = self.ram(rank);
+        let process = &mut self.processes[rank as usize];
+        process.peak = process.peak.max(ram + process.asked as f64);
+    }
+
+    /// Computes until this part of its work is done.
+    fn compute(&mut self, rank: Rank, until: f64) {
+        self.progress(rank);
+        let program = &self.programs[rank as usize];
+        let process = &mut self.processes[rank as usize];
+        process.generation += 1;
+        process.until = Some(until);
+        let rate = if process.partial { 0.5 } else { 1.0 };
+        let (needs, generation) = ((until - process.done).max(0.0) * program.work / rate, process.generation);
+        let due_at = process.due_at;
+        let clock = if program.sleeps { Clock::Wall } else { Clock::Processor };
+        self.computing += u32::from(!program.sleeps);
+        self.agenda.push(clock, needs, rank, generation);
+        if due_at.is_finite() {
+            self.agenda.push(Clock::Wall, due_at - self.now(), rank, generation);
+        }
+    }
+
+    /// Stops computing, or asking.
+    fn pause(&mut self, rank: Rank) {
+        self.progress(rank);
+        let program = &self.programs[rank as usize];
+        let process = &mut self.processes[rank as usize];
+        if process.until.take().is_some() {
+            self.computing -= u32::from(!program.sleeps);
+            process.generation += 1;
+            if process.due_at.is_finite() {
+                let (after, generation) = (process.due_at - self.agenda.now[0], process.generation);
+                self.agenda.push(Clock::Wall, after, rank, generation);
+            }
+        }
+        if std::mem::take(&mut process.polls) {
+            self.polling -= program.polls;
+        }
+    }
+
+    /// What it does next, if it can go on where it is.
+    pub(super) fn act(&mut self, rank: Rank) {
+        let process = &self.processes[rank as usize];
+        if !process.runs() || process.until.is_some() || process.polls {
+            return;
+        }
+        if process.tells {
+            return self.act_native(rank);
+        }
+        let program = &self.programs[rank as usize];
+        if self.awaited(rank).is_some() {
+            self.processes[rank as usize].polls = true;
+            self.polling += program.polls;
+            return;
+        }
+        let half = program.waits_for.map(|_| 0.5);
+        let stops = [half, program.joins, Some(1.0)].into_iter().flatten();
+        let next = stops.filter(|&stop| stop > process.done + NOTHING).fold(1.0, f64::min);
+        self.compute(rank, next);
+    }
+
+    /// Something is due: that it has moved, that its next state begins, or that it has computed.
+    pub(super) fn happen(&mut self, rank: Rank, clock: Clock) {
+        if clock == Clock::Disk {
+            return self.has_moved(rank);
+        }
+        if self.processes[rank as usize].due_at <= self.now() + NOTHING {
+            self.processes[rank as usize].due_at = f64::INFINITY;
+            self.begin(rank);
+        }
+        self.progress(rank);
+        let process = &self.processes[rank as usize];
+        if process.until.is_some_and(|until| process.done >= until - NOTHING) {
+            self.has_computed(rank);
+        }
+    }
+
+    /// Its next state begins.
+    fn begin(&mut self, rank: Rank) {
+        let process = &mut self.processes[rank as usize];
+        if let Some(again) = process.ending {
+            return self.end(rank, again);
+        }
+        match process.place {
+            Place::Starting => {
+                process.place = Place::Inside;
+                process.tells = self.programs[rank as usize].can.tells;
+                self.news(Event::Done { rank, outcome: Outcome::Started });
+                self.progress(rank);
+                self.act(rank);
+            }
+            Place::Holding => {
+                process.place = Place::Held;
+                self.pause(rank);
+                self.news(Event::Done { rank, outcome: Outcome::Held });
+            }
+            Place::Leaving => self.begin_leaving(rank),
+            Place::Shrinking => {
+                self.pause(rank);
+                let (all, room) = (self.ram(rank), (self.machine.scratch - self.scratch).max(0.0));
+                let process = &mut self.processes[rank as usize];
+                let all = (all - process.target).max(0.0);
+                process.disk_full = all > room;
+                self.move_bytes(rank, all.min(room));
+            }
+            _ => {}
+        }
+    }
+
+    /// It stands still, and what it holds begins to move, as far as there is scratch.
+    fn begin_leaving(&mut self, rank: Rank) {
+        self.pause(rank);
+        let room = (self.machine.scratch - self.scratch).max(0.0);
+        let all = (self.ram(rank) - self.programs[rank as usize].fixed).max(0.0);
+        let process = &mut self.processes[rank as usize];
+        process.disk_full = all > room;
+        if process.disk_full && room < all / 2.0 {
+            process.place = if process.stands { Place::Held } else { Place::Inside };
+            let outcome = Outcome::Full { need: (all - room) as u64, part: None };
+            self.news(Event::Done { rank, outcome });
+            return self.act(rank);
+        }
+        self.move_bytes(rank, all.min(room));
+    }
+
+    /// What was to move has moved.
+    fn has_moved(&mut self, rank: Rank) {
+        self.moving -= 1;
+        let process = &mut self.processes[rank as usize];
+        let (bytes, _) = process.moves.take().unwrap_or_default();
+        if process.place == Place::Returning {
+            self.scratch -= bytes;
+            self.report.moved_in += bytes;
+            if process.own {
+                process.inside += bytes as u64;
+                return self.has_returned(rank);
+            }
+            process.out = 0.0;
+            process.place = Place::Inside;
+            if let Some(since) = process.ready_at.take() {
+                self.report.longest_wait = self.report.longest_wait.max(self.brought_in - since);
+            }
+            self.brought_in += 1;
+            self.news(Event::Done { rank, outcome: Outcome::Restored });
+            self.progress(rank);
+            return self.act(rank);
+        }
+        self.report.moved_out += bytes;
+        if process.own {
+            return self.has_left(rank);
+        }
+        process.out += bytes;
+        let (other, whole) = (self.ram(rank) as u64, self.ram(rank) + self.processes[rank as usize].out);
+        self.see(rank, other);
+        let process = &mut self.processes[rank as usize];
+        if process.place == Place::Shrinking {
+            process.partial |= process.out > 0.0;
+            process.place = Place::Inside;
+            let full = Outcome::Full { need: 1, part: None };
+            let outcome = if process.disk_full { full } else { Outcome::Shrunk { left: other } };
+            self.news(Event::Done { rank, outcome });
+            return self.act(rank);
+        }
+        self.report.evictions += 1;
+        process.evictions += 1;
+        self.report.most_evictions = self.report.most_evictions.max(process.evictions);
+        process.place = Place::Out;
+        process.ready_at = Some(self.brought_in);
+        // It may have joined on its way out: then it comes back as those do.
+        (process.own, process.all_asked, process.inside) = (process.tells, process.asked, process.asked);
+        let asked = process.asked;
+        let (left, all) = (Memory { asked, other }, Memory { asked, other: whole as u64 });
+        let full = Outcome::Full { need: 1, part: Some((left, all)) };
+        let outcome = if process.disk_full { full } else { Outcome::Evicted { left, all } };
+        self.news(Event::Done { rank, outcome });
+    }
+
+    /// One that moves itself has left, or a part of it.
+    fn has_left(&mut self, rank: Rank) {
+        let process = &mut self.processes[rank as usize];
+        let holds = process.asked - process.step;
+        process.inside = process.inside.min(holds);
+        self.asked -= process.step;
+        process.asked = holds;
+        if process.asked > process.keep {
+            self.news(Event::Granted { rank, bytes: holds });
+            return self.leave_own(rank);
+        }
+        process.place = Place::Out;
+        if process.needs > 0 && process.ready_at.is_none() {
+            process.ready_at = Some(self.brought_in);
+        }
+        // What it did not ask for goes at the end.
+        let room = self.machine.scratch - self.scratch;
+        let goes = (self.ram(rank) - self.programs[rank as usize].fixed).max(0.0).min(room.max(0.0));
+        let process = &mut self.processes[rank as usize];
+        if process.keep == 0 && process.out == 0.0 && goes >= 1.0 {
+            self.scratch += goes;
+            self.report.moved_out += goes;
+            self.processes[rank as usize].out = goes;
+        }
+        let other = self.ram(rank) as u64;
+        self.see(rank, other);
+        let process = &self.processes[rank as usize];
+        let (needs, all, whole) = (process.needs, process.all_asked, other + process.out as u64);
+        self.report.evictions += 1;
+        let (left, all) = (Memory { asked: holds, other }, Memory { asked: all, other: whole });
+        self.news(Event::Done { rank, outcome: Outcome::Evicted { left, all } });
+        if needs > 0 {
+            // Told again, as the shell does: by the time it is heard the rank may have been ordered back.
+            self.news(Event::NeedsMemory { rank, bytes: needs });
+        }
+    }
+
+    fn has_returned(&mut self, rank: Rank) {
+        let process = &mut self.processes[rank as usize];
+        self.scratch -= std::mem::take(&mut process.out);
+        let more = process.asked.min(process.all_asked) - process.inside;
+        if more > 0 {
+            return self.move_bytes(rank, more as f64);
+        }
+        if process.asked < process.wanted {
+            process.place = Place::Out;
+            let (asked, orders) = (process.asked, process.orders);
+            let runs = process.waits.is_none() && process.needs == 0;
+            self.news(Event::Done { rank, outcome: Outcome::RestoredPartly { asked, orders } });
+            if runs {
+                self.news(Event::Runnable { rank });
+            }
+            return;
+        }
+        process.place = Place::Inside;
+        process.needs = 0;
+        if let Some(since) = process.ready_at.take() {
+            self.report.longest_wait = self.report.longest_wait.max(self.brought_in - since);
+        }
+        self.brought_in += 1;
+        let waits = process.waits;
+        self.news(Event::Done { rank, outcome: Outcome::Restored });
+        if let Some(wait) = waits {
+            self.report.needless += 1;
+            self.news(Event::Blocked { rank, wait });
+        }
+        self.progress(rank);
+        self.act(rank);
+    }
+
+    /// It has done what it was to do before something else.
+    fn has_computed(&mut self, rank: Rank) {
+        self.pause(rank);
+        let (program, process) = (&self.programs[rank as usize], &mut self.processes[rank as usize]);
+        if process.tells {
+            process.worked = true;
+        } else if program.joins.is_some_and(|joins| process.done >= joins - NOTHING) {
+            process.tells = true;
+            self.news(Event::Can { rank, can: Can::NATIVE });
+        } else if process.done >= 1.0 - NOTHING {
+            return self.end(rank, false);
+        }
+        self.act(rank);
+    }
+
+    /// A native rank goes on until it computes, waits or ends.
+    fn act_native(&mut self, rank: Rank) {
+        loop {
+            let (program, process) = (&self.programs[rank as usize], &self.processes[rank as usize]);
+            let (phase, from) = (process.phase, program.joins.unwrap_or(0.0));
+            if phase >= program.phases {
+                return self.end(rank, false);
+            }
+            if phase == program.phases / 2 && self.awaited(rank).is_some() {
+                return self.wait(rank, Wait::Other);
+            }
+            if program.exchange == Exchange::Token && !self.processes[rank as usize].has_token {
+                if let Some(wait) = self.receive(rank) {
+                    return self.wait(rank, wait);
+                }
+                self.processes[rank as usize].has_token = true;
+            }
+            let process = &self.processes[rank as usize];
+            if !process.has_memory {
+                if !self.take_memory(rank, program.asks_in(phase)) {
+                    return;
+                }
+                self.processes[rank as usize].has_memory = true;
+            }
+            if !self.processes[rank as usize].worked {
+                let part = f64::from(phase + 1) / f64::from(program.phases);
+                return self.compute(rank, from + (1.0 - from) * part);
+            }
+            if let Some(wait) = self.meets(rank) {
+                return self.wait(rank, wait);
+            }
+            self.next_phase(rank);
+        }
+    }
+
+    fn next_phase(&mut self, rank: Rank) {
+        let process = &mut self.processes[rank as usize];
+        process.phase += 1;
+        (process.worked, process.has_memory) = (false, false);
+        (process.sent, process.has_token) = (false, false);
+    }
+
+    /// Takes the memory of a phase; false where it is lacking.
+    fn take_memory(&mut self, rank: Rank, target: u64) -> bool {
+        let chunk = self.programs[rank as usize].chunk.max(1);
+        loop {
+            let holds = self.processes[rank as usize].asked;
+            let bytes = chunk.min(target.saturating_sub(holds));
+            if bytes == 0 {
+                break;
+            }
+            if signed(bytes) > self.free() {
+                self.processes[rank as usize].needs = bytes;
+                self.news(Event::Granted { rank, bytes: holds });
+                self.news(Event::NeedsMemory { rank, bytes });
+                return false;
+            }
+            self.asked += bytes;
+            self.processes[rank as usize].asked += bytes;
+        }
+        self.news(Event::Granted { rank, bytes: self.processes[rank as usize].asked });
+        true
+    }
+
+    /// What it must wait for at the end of its phase, if anything. It has sent what it sends before that.
+    fn meets(&mut self, rank: Rank) -> Option<Wait> {
+        let program = &self.programs[rank as usize];
+        let at = self.members.binary_search(&rank).unwrap_or(0);
+        let np = self.members.len();
+        if !std::mem::replace(&mut self.processes[rank as usize].sent, true) {
+            if program.shrinks {
+                let gives = self.processes[rank as usize].asked / 2;
+                self.asked -= gives;
+                self.processes[rank as usize].asked -= gives;
+                self.news(Event::Granted { rank, bytes: self.processes[rank as usize].asked });
+            }
+            match program.exchange {
+                Exchange::Ring | Exchange::Token => self.send(self.members[(at + 1) % np], program.message),
+                Exchange::Barrier => self.at_barrier += 1,
+                _ => {}
+            }
+        }
+        match program.exchange {
+            Exchange::Nothing => None,
+            Exchange::Barrier if self.at_barrier == np => {
+                self.at_barrier = 0;
+                for other in self.members.clone() {
+                    if matches!(self.processes[other as usize].waits, Some(Wait::Collective { .. })) {
+                        self.next_phase(other);
+                        self.wake(other);
+                    }
+                }
+                None
+            }
+            Exchange::Barrier => Some(Wait::Collective { missing: (np - self.at_barrier) as u32 }),
+            Exchange::Hang => Some(Wait::Message { from: None }),
+            Exchange::Ring => self.receive(rank),
+            Exchange::Token => None,
+        }
+    }
+
+    /// Takes the message of the one before, or says that it must wait for it.
+    fn receive(&mut self, rank: Rank) -> Option<Wait> {
+        let (at, np) = (self.members.binary_search(&rank).unwrap_or(0), self.members.len());
+        let process = &mut self.processes[rank as usize];
+        if process.inbox == 0 {
+            return Some(Wait::Message { from: Some(self.members[(at + np - 1) % np]) });
+        }
+        process.inbox -= 1;
+        self.messages -= self.programs[rank as usize].message.min(self.messages);
+        None
+    }
+
+    fn send(&mut self, to: Rank, bytes: u64) {
+        // What finds no room goes to scratch and takes no memory.
+        if signed(bytes) <= self.free() {
+            self.messages += bytes;
+        }
+        let process = &mut self.processes[to as usize];
+        process.inbox += 1;
+        if matches!(process.waits, Some(Wait::Message { .. })) {
+            self.wake(to);
+        }
+    }
+
+    /// It waits, and tells; perhaps it turns out to have half of its memory on scratch.
+    fn wait(&mut self, rank: Rank, wait: Wait) {
+        let (leaves, scratch) = (self.draw.chance(self.machine.leaves), self.machine.scratch - self.scratch);
+        let process = &mut self.processes[rank as usize];
+        process.waits = Some(wait);
+        let (all, out) = (process.asked, process.asked / 2);
+        if !leaves || out == 0 || out as f64 > scratch || process.place != Place::Inside {
+            return self.news(Event::Blocked { rank, wait });
+        }
+        process.asked -= out;
+        (process.all_asked, process.inside, process.place) = (all, process.asked, Place::Out);
+        process.own = true;
+        self.scratch += out as f64;
+        self.report.moved_out += out as f64;
+        self.asked -= out;
+        let asked = process.asked;
+        self.news(Event::Left { rank, wait: Some(wait), asked, all });
+    }
+
+    /// A peer, or a grant, ends what it waits for.
+    pub(super) fn wake(&mut self, rank: Rank) {
+        let unseen = self.draw.chance(self.machine.unseen);
+        let process = &mut self.processes[rank as usize];
+        process.waits = None;
+        match process.place {
+            Place::Inside => {
+                if !unseen {
+                    self.news(Event::Running { rank });
+                }
+                self.act(rank);
+            }
+            Place::Leaving | Place::Out => {
+                process.ready_at = Some(self.brought_in);
+                self.news(Event::Runnable { rank });
+            }
+            _ => {}
+        }
+    }
+
+    /// It ends, or begins again some time.
+    pub(super) fn end(&mut self, rank: Rank, again: bool) {
+        self.pause(rank);
+        let process = &mut self.processes[rank as usize];
+        if process.moves.take().is_some() {
+            self.moving -= 1;
+        }
+        let on_scratch = if process.own { process.all_asked.saturating_sub(process.inside) } else { 0 };
+        let own_out = if process.place == Place::Out { on_scratch as f64 } else { 0.0 };
+        self.scratch -= process.out + own_out;
+        self.asked -= process.asked;
+        let (peak, evictions, generation) = (process.peak as u64, process.evictions, process.generation);
+        self.see(rank, 0);
+        let place = if again { Place::Unborn } else { Place::Gone };
+        let process = &mut self.processes[rank as usize];
+        *process = Process { evictions, place, generation: generation + 1, ..Process::UNBORN };
+        self.measured.remove(&rank);
+        self.ended += usize::from(!again);
+        self.news(Event::Exited { rank, peak, stopped: again });
+        for other in self.waiters.get(&rank).cloned().unwrap_or_default() {
+            self.no_longer_waits(other);
+        }
+    }
+
+    /// Whom it may have waited for has ended.
+    fn no_longer_waits(&mut self, rank: Rank) {
+        let process = &self.processes[rank as usize];
+        if process.polls {
+            self.pause(rank);
+            self.act(rank);
+        } else if process.waits == Some(Wait::Other) {
+            self.wake(rank);
+        }
+    }
+}
