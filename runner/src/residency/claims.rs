@@ -254,7 +254,7 @@ impl Core {
 
     /// Whether another rank may take a place in RAM.
     pub(super) const fn has_place(&self) -> bool {
-        self.index.places < self.limits.resident
+        self.index.places < self.limits.resident.saturating_add(self.crowd)
     }
 
     /// Whether somebody may be asked to leave.
@@ -358,8 +358,9 @@ impl Core {
     /// Pages a rank out for no need, if it can be, and can come back: where the budget is exceeded somebody is in whom the others wait for.
     pub(super) fn evict_for_chaos(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let comes_back = self.used() <= self.limits.budget || self.index.holders == 1;
-        let leaves =
-            |state: &RankState| state.can_leave_waiting() || (comes_back && state.can_leave_running());
+        // One that is out but for a part of it would only be kept from coming in.
+        let waits = |state: &RankState| state.life == Life::Resident && state.can_leave_waiting();
+        let leaves = |state: &RankState| waits(state) || (comes_back && state.can_leave_running());
         if self.may_evict() && self.ranks.get(rank as usize).is_some_and(leaves) {
             self.evict(rank, Why::Chaos, ALL, effects);
         }

@@ -84,6 +84,13 @@ pub enum Effect {
         /// Bytes of others, which cannot leave; 0 if it needs more than the budget by itself.
         beside: u64,
     },
+    /// To be told: it comes in although all places are taken, by ranks that cannot be paged. Not answered.
+    Crowded {
+        /// The rank.
+        rank: Rank,
+        /// How many there are now.
+        resident: u32,
+    },
     /// End the job. Nothing follows.
     Fail(Failure),
     /// Every rank has ended. Nothing follows.

@@ -152,6 +152,8 @@ pub struct Core {
     pilot: bool,
     /// The last rank that was given more than there was.
     overdraft: Option<Rank>,
+    /// So many more places are taken than there are.
+    crowd: u32,
     ended: bool,
 }
 
@@ -194,6 +196,7 @@ impl Core {
             // It costs the time of one rank on one processor, so it is worth it only where there are many.
             pilot: sized > 4 * limits.processors as usize,
             overdraft: None,
+            crowd: 0,
             ended: false,
         };
         for (rank, &(can, size)) in (0..).zip(ranks) {
@@ -225,6 +228,7 @@ impl Core {
         if let Err(failure) = self.take_in(event) {
             return self.fail_job(failure, effects);
         }
+        self.crowd = self.crowd.min(self.index.places.saturating_sub(self.limits.resident));
         self.ask_refused_again();
         if self.index.gone as usize == self.ranks.len() {
             self.ended = true;

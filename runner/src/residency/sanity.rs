@@ -20,13 +20,18 @@ impl Core {
         }
         assert_eq!(index, self.index, "sets or sums are out of step with the ranks");
         assert_eq!(queued, self.queue.len(), "who is not started stands in line");
-        assert!(index.places <= self.limits.resident, "{} ranks in RAM", index.places);
+        assert!(
+            index.places <= self.limits.resident.saturating_add(self.crowd),
+            "{} ranks in RAM",
+            index.places
+        );
         assert!(index.evicting <= self.limits.moves && index.restoring <= self.limits.moves);
         if self.pool.is_unknown() || self.pool.stale || self.ended || self.pace.looks == 0 {
             return;
         }
         // Of those that do not tell nothing would be heard otherwise. Those that do may wake each other, or it is told that nothing happens.
-        let strangers = index.begun_strangers > 0 && index.waiting == 0 && index.needs.is_empty();
+        let told = index.waiting > 0 || !(index.needs.is_empty() && index.ready.is_empty());
+        let strangers = index.begun_strangers > 0 && !told;
         assert!(
             !strangers || index.awaited > 0 || self.relief_is_coming(),
             "nobody goes on: {:?}",

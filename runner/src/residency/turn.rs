@@ -94,12 +94,14 @@ impl Core {
         }
     }
 
-    /// Of those that lack something the one that has for longest; those not started last.
+    /// Of those that lack something the one that has for longest; those not started last, unless many have passed them.
     fn longest_waiting(&self) -> Option<Rank> {
         let index = &self.index;
         let first =
             [&index.needs, &index.ready, &index.out_since].into_iter().filter_map(|set| set.first()).min();
-        first.or_else(|| index.unborn.first()).map(|&(_, rank)| rank)
+        let unborn = index.unborn.first();
+        let overdue = unborn.filter(|_| self.passed >= 2 * self.alive());
+        overdue.or(first).or(unborn).map(|&(_, rank)| rank)
     }
 
     /// Nobody moves, and somebody wants to. What is begun for him is taken back if there is nothing to be ordered: residents wake each other.
@@ -312,6 +314,8 @@ impl Core {
     /// exceeded, which is told. If it may not be, nobody would ever go on, and the youngest fails.
     fn exceed_for(&mut self, rank: Rank, has_place: bool, effects: &mut Vec<Effect>) {
         let asks = self.ranks[rank as usize].can.asks;
+        // A stranger only seems to do nothing, and may go on some time.
+        let certain = self.index.begun_strangers == 0 && (!has_place || self.disk_full.is_some());
         let others = self.index.stoppable.iter().rev().map(|&(_, other)| other);
         // Nobody is stopped for one that was: they would stop each other for ever.
         let reruns =
@@ -319,14 +323,20 @@ impl Core {
         let ends = |&other: &Rank| other != rank && (reruns(other) || self.limits.enforce);
         if let Some(other) = others.clone().find(ends) {
             self.end(other, effects);
-        } else if asks && (self.limits.enforce || !has_place || self.disk_full.is_some()) {
+        } else if asks && (self.limits.enforce || certain) {
             let failure = self.cannot_go_on(rank);
             self.fail_job(failure, effects);
-        } else if has_place && !self.limits.enforce {
-            self.tell_overdraft(rank, effects);
-            self.give(rank, true, effects);
-        } else {
+        } else if self.limits.enforce {
             self.end_turn();
+        } else {
+            if !has_place {
+                self.crowd += 1;
+                effects.push(Effect::Crowded { rank, resident: self.index.places + 1 });
+            }
+            if self.lack_for(rank, self.lacking(rank)) > 0 {
+                self.tell_overdraft(rank, effects);
+            }
+            self.give(rank, true, effects);
         }
     }
 

@@ -107,6 +107,7 @@ impl World<'_> {
                 self.end_soon(rank, false, effect);
             }
             Effect::Overdraft { .. } => self.report.overdrafts += 1,
+            Effect::Crowded { .. } => {}
             Effect::Fail(_) | Effect::Finish => self.end = Some(effect),
         }
     }

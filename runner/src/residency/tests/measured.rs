@@ -113,6 +113,7 @@ fn ranks(effects: &[Effect]) -> Vec<Rank> {
         | Effect::Stop { rank, .. }
         | Effect::OverLimit { rank, .. }
         | Effect::Grant { rank, .. }
+        | Effect::Crowded { rank, .. }
         | Effect::Overdraft { rank, .. } => rank,
         Effect::Fail(_) | Effect::Finish => panic!("{effect:?}"),
     };
