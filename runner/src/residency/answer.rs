@@ -124,7 +124,7 @@ impl Core {
         }
         let (now, turn, distance) = (self.now, self.brought, self.distance_class(&doing));
         // Told again, since it may have been overtaken: it has waited all the time.
-        let again = life == Life::Out && matches!(before, Doing::Needs(_));
+        let again = matches!(life, Life::Out | Life::Evicting) && matches!(before, Doing::Needs(_));
         self.update(rank, |state| {
             state.doing = doing;
             if !again {
