@@ -261,8 +261,9 @@ pub struct Farewell {
 
 /// Whatever is asked for: a time that can be added to now.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long ranks may take to stop for ^Z before the master stops all the same.
-const STANDING: Duration = Duration::from_secs(1);
+/// How long ranks may take to stop for ^Z before the master stops all the same. On a loaded machine it takes seconds until who waits for a page
+/// is served, and one that is not served by then waits for it, and cannot be killed, until the master goes on.
+const STANDING: Duration = Duration::from_secs(10);
 
 type Report = Arc<dyn Fn(Happening) + Send + Sync>;
 
