@@ -174,7 +174,7 @@ fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
 fn stays_and_that_is_said(program: &str) {
     let _machine = alone();
     let expected = plainly(program);
-    let outcome = ranks("1", "160M", program).succeed();
+    let outcome = ranks("1", "140M", program).succeed();
     assert_eq!(outcome.stdout, expected);
     assert!(outcome.stderr.contains("stay in RAM"), "{}", outcome.stderr);
 }

@@ -60,14 +60,15 @@ pub fn arguments(seed: u64, slower: u64) -> String {
     format!("{seed},{},3,{}", number("MODEL_OPS", 8_000) / slower, rare())
 }
 
-pub fn run() {
+/// Runs one, once it is `ready`.
+pub fn run(ready: impl FnOnce()) {
     let text = std::env::var("OUTSIDE_MODEL").unwrap_or_else(|_| "1,20000,3,1".into());
     let numbers: Vec<u64> = text.split(',').map(|n| n.parse().expect("numbers")).collect();
     let [seed, operations, threads, rare] = numbers[..] else {
         panic!("SEED,OPERATIONS,THREADS,RARE: {text}")
     };
     tell_of_crashes();
-    println!("ready");
+    ready();
     std::thread::scope(|s| {
         for thread in 0..threads {
             s.spawn(move || Life::new(seed * 64 + thread, rare as usize).live(operations / threads, 2));

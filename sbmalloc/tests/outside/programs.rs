@@ -18,7 +18,7 @@ pub fn run(name: &str) -> ! {
         "signals" => signals(),
         "threads" => threads(),
         "forks" => forks(),
-        "model" => crate::model::run(),
+        "model" => crate::model::run(|| println!("ready")),
         "execs" => execs(),
         "content" => content::content(),
         "spliced" => spliced(),

@@ -264,12 +264,16 @@ fn it_dies_with_its_keeper() {
     for round in 0..8 {
         let mut subject = Subject::start("sentry");
         subject.wait_for("ready");
+        let (mut told, mut tell) = std::io::pipe().expect("a pipe");
         // SAFETY: the child makes use of the heap of a process with threads, which works as long as no other thread was just in the
         // allocator; should it hang, it is killed all the same.
         let keeper = unsafe { libc::fork() };
         if keeper == 0 {
             let kept = hold(&subject).and_then(|held| held.into_parts(Image::new().expect("scratch")));
+            // Until all of it stands it would only be let go.
+            let told = kept.is_ok() && std::io::Write::write(&mut tell, b"x").is_ok();
             if let Ok(mut parts) = kept
+                && told
                 && parts.shrink(8 * MIB, &mut |_| {}).is_ok()
             {
                 parts.go_on();
@@ -278,7 +282,10 @@ fn it_dies_with_its_keeper() {
             // SAFETY: ends the child.
             unsafe { libc::_exit(0) };
         }
-        std::thread::sleep(Duration::from_millis(150 + 17 * round));
+        drop(tell);
+        // Nothing comes of one that may not.
+        let _ = std::io::Read::read(&mut told, &mut [0]);
+        std::thread::sleep(Duration::from_millis(17 * round * round));
         let mut status = 0;
         // SAFETY: a child of ours.
         unsafe {

@@ -16,7 +16,7 @@ pub fn run(name: &str) {
         "grow" => grow(),
         "signals" => signals(),
         "sentry" => sentry(),
-        "model" => crate::model::run(),
+        "model" => crate::model::run(ready),
         name => panic!("no program {name}"),
     }
     println!("right");
@@ -27,10 +27,18 @@ const PAGE: usize = 4096;
 /// Words of a page.
 const WORDS: usize = PAGE / 8;
 
+/// Has its memory, and goes on once it was made smaller: in parts it is traced as long as it lives. If that may not be it is killed.
 fn ready() {
     println!("ready");
-    // Time to be made smaller.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    while !is_traced("self") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Whether somebody traces this process.
+pub fn is_traced(pid: impl std::fmt::Display) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("TracerPid:") && line != "TracerPid:\t0")
 }
 
 /// What a word must hold after some changes.
