@@ -171,7 +171,7 @@ pub fn content() {
     println!("ready");
     let begun = Instant::now();
     let mut rounds = 0;
-    while begun.elapsed() < Duration::from_secs(8) {
+    while !crate::programs::is_enough(begun) {
         let i = random.below(areas.len() as u64) as usize;
         match random.below(12) {
             0 => {
