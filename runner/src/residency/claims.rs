@@ -350,6 +350,7 @@ impl Core {
 
     fn note_overdraft(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
         if overdraft && self.ranks[rank as usize].can.asks {
+            self.overdraft = Some(rank);
             self.tell_overdraft(rank, effects);
         }
     }

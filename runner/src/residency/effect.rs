@@ -101,6 +101,18 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
+    /// A rank of a communicating job failed.
+    #[error("rank {rank} failed")]
+    RankFailed {
+        /// The rank.
+        rank: Rank,
+    },
+    /// A process could not be started.
+    #[error("rank {rank} could not be started")]
+    SpawnFailed {
+        /// The rank.
+        rank: Rank,
+    },
     /// A single rank needs more than the budget and the limit is enforced.
     #[error(
         "rank {rank} needs {} at once; the budget is {} ({} of it held by messages), and --enforce permits no more",

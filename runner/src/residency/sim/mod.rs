@@ -270,8 +270,8 @@ impl World<'_> {
         if !news.is_empty() {
             self.heard_at = self.now();
         }
-        let (measured, kept) = (self.seen, self.core.kept_free());
-        let pool = Event::Pool { asked: self.asked, messages: self.messages, measured, kept };
+        let charged = self.seen.saturating_add(self.core.kept_free());
+        let pool = Event::Pool { asked: self.asked, messages: self.messages, charged };
         let mut effects = Vec::new();
         for event in [pool].iter().chain(&news).chain(besides) {
             self.core.handle(*event, &mut effects);

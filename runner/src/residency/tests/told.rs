@@ -33,7 +33,7 @@ impl Bench {
     fn tell(&mut self, events: &[Event]) -> Vec<Effect> {
         let mut effects = Vec::new();
         let asked = u64::try_from(signed(self.core.limits.budget) - self.free).unwrap_or(0);
-        self.core.handle(Event::Pool { asked, messages: 0, measured: 0, kept: 0 }, &mut effects);
+        self.core.handle(Event::Pool { asked, messages: 0, charged: 0 }, &mut effects);
         self.core.sanity_check();
         for event in events {
             self.core.handle(*event, &mut effects);
