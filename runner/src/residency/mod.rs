@@ -272,10 +272,17 @@ impl Core {
         self.pace.next_look(grow, self.limits.budget.saturating_sub(self.used()), &self.limits)
     }
 
-    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds.
+    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds. None while nobody asks.
     #[must_use]
     pub fn kept_free(&self) -> u64 {
-        self.margin()
+        if self.together { self.margin() } else { 0 }
+    }
+
+    /// Bytes that the others have asked for and hold, as far as is known.
+    #[must_use]
+    pub fn asked_beside(&self, rank: Rank) -> u64 {
+        let own = self.ranks.get(rank as usize).map_or(0, |state| state.holds.asked);
+        self.index.asked.saturating_sub(own)
     }
 
     /// How often a rank came in because it was its turn: the others did nothing, and seemed to wait for it.
@@ -325,8 +332,8 @@ impl Core {
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         let rank = match event {
-            Event::Pool { asked, messages, charged } => {
-                self.pool.told(asked, messages, charged);
+            Event::Pool { asked, messages, measured, kept } => {
+                self.pool.told(asked, messages, measured, kept);
                 return Ok(());
             }
             Event::Looked { elapsed, busy, reaction } => {
