@@ -11,7 +11,7 @@
 //! the others are exchanged, each once.
 
 use super::rank::{Life, RankState, Why};
-use super::{Core, Effect, Rank, digest, signed};
+use super::{Core, Effect, Rank, signed};
 
 /// A rank that is to come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,10 +242,7 @@ impl Core {
             Claim::Out(rank) => self.ranks[rank as usize].lacks().unwrap_or(0),
             // Never more than there can be, so that the first rank always starts. Nothing is lost by too little: it asks for more.
             Claim::Unborn(rank) => {
-                let state = &self.ranks[rank as usize];
-                let learned = self.digest.learned(Some(state.declared)).filter(|_| state.can.asks);
-                let most = digest::ceiling(&self.limits);
-                self.limits.first_reserve.max(state.reserve).max(learned.unwrap_or(0)).min(most)
+                self.limits.first_reserve.max(self.ranks[rank as usize].reserve).min(self.limits.budget)
             }
         }
     }
@@ -353,6 +350,7 @@ impl Core {
 
     fn note_overdraft(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
         if overdraft && self.ranks[rank as usize].can.asks {
+            self.overdraft = Some(rank);
             self.tell_overdraft(rank, effects);
         }
     }

@@ -130,10 +130,8 @@ pub enum Event {
         asked: u64,
         /// Bytes of messages in RAM.
         messages: u64,
-        /// Bytes charged for what is measured.
-        measured: u64,
-        /// Bytes charged for its growth ([`super::Core::kept_free`]).
-        kept: u64,
+        /// Bytes charged for what is measured, and kept free for its growth.
+        charged: u64,
     },
     /// What a rank holds that it did not ask for, measured.
     Sample {

@@ -272,17 +272,10 @@ impl Core {
         self.pace.next_look(grow, self.limits.budget.saturating_sub(self.used()), &self.limits)
     }
 
-    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds. None while nobody asks.
+    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds.
     #[must_use]
     pub fn kept_free(&self) -> u64 {
-        if self.together { self.margin() } else { 0 }
-    }
-
-    /// Bytes that the others have asked for and hold, as far as is known.
-    #[must_use]
-    pub fn asked_beside(&self, rank: Rank) -> u64 {
-        let own = self.ranks.get(rank as usize).map_or(0, |state| state.holds.asked);
-        self.index.asked.saturating_sub(own)
+        self.margin()
     }
 
     /// How often a rank came in because it was its turn: the others did nothing, and seemed to wait for it.
@@ -332,8 +325,8 @@ impl Core {
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         let rank = match event {
-            Event::Pool { asked, messages, measured, kept } => {
-                self.pool.told(asked, messages, measured, kept);
+            Event::Pool { asked, messages, charged } => {
+                self.pool.told(asked, messages, charged);
                 return Ok(());
             }
             Event::Looked { elapsed, busy, reaction } => {

@@ -172,7 +172,6 @@ impl Core {
 
     /// Says, once for each rank, that it makes the job exceed the budget.
     pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        self.overdraft = Some(rank);
         let state = &self.ranks[rank as usize];
         if state.told {
             return;

@@ -190,32 +190,6 @@ fn a_hundred_thousand_ranks() {
     assert!(report.most_evictions <= 20);
 }
 
-/// What the core itself costs: `cargo test --release -p bdrun a_million_ranks -- --ignored --nocapture`. Needs 2 GiB.
-#[test]
-#[ignore = "a measurement"]
-fn a_million_ranks() {
-    let natives = vec![Program::native(MIB, 3, Exchange::Barrier); 1_000_000];
-    let mut draw = Draw::new(5);
-    let mut stranger = || {
-        let peak = 20.0 * MB + draw.below(400) as f64 * MB;
-        Program { declared: Some(peak as u64 / 3), ..Program::new(peak, peak / SPEED / 4.0, Curve::Even) }
-    };
-    let strangers: Vec<Program> = (0..1_000_000).map(|_| stranger()).collect();
-    let sweep = machine(100_000 * MIB, 200_000);
-    let cluster = Machine { disk: 4e9, ..Machine::new(8_000_000_000, 32) };
-    for (what, job, machine) in [("ask and tell", natives, sweep), ("do neither", strangers, cluster)] {
-        let begun = std::time::Instant::now();
-        let report = run(&job, Machine { check: false, ..machine });
-        let (each, all) = (report.core_time / report.events as f64, begun.elapsed().as_secs_f64());
-        println!(
-            "{} events of ranks that {what}: {:.2} us each, {all:.1} s with the simulator",
-            report.events,
-            each * 1e6
-        );
-        finished(&report);
-    }
-}
-
 #[test]
 fn ranks_that_sleep_leave_no_processor_idle() {
     let sleeper = Program { sleeps: true, ..Program::new(MB, 5.0, Curve::Flat) };

@@ -56,7 +56,7 @@ impl Bench {
         };
         let ranks: Vec<_> = sizes.iter().map(|&size| (can, size)).collect();
         let mut bench = Self { core: Core::new(limits, &ranks) };
-        assert_eq!(bench.tell(Event::Pool { asked: 0, messages: 0, measured: 0, kept: 0 }), []);
+        assert_eq!(bench.tell(Event::Pool { asked: 0, messages: 0, charged: 0 }), []);
         bench
     }
 
