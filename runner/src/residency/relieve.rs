@@ -63,33 +63,12 @@ impl Core {
             let lack = self.committed().saturating_add(self.margin()).saturating_sub(self.limits.budget);
             match self.leaver() {
                 Some(rank) => drop(self.evict(rank, Why::Memory, signed(lack), effects)),
-                None => match self.victim() {
-                    Some(rank) => drop(self.evict(rank, Why::Memory, ALL, effects)),
-                    None => {
-                        self.preempt(effects);
-                        return;
-                    }
-                },
+                None => {
+                    let Some(rank) = self.victim() else { break };
+                    self.evict(rank, Why::Memory, ALL, effects);
+                }
             }
         }
-    }
-
-    /// Nobody else gives memory, and it is nearly used up: the youngest of those that tell and compute leaves, if others run.
-    fn preempt(&mut self, effects: &mut Vec<Effect>) {
-        if !self.is_short(self.small_margin()) || self.relief_is_coming() {
-            return;
-        }
-        let youngest = self.index.preemptible.last().filter(|_| self.index.active > 1);
-        let Some(&(_, rank)) = youngest else {
-            let grew = self.grew.filter(|_| self.used() > self.limits.budget);
-            return grew.into_iter().for_each(|rank| self.tell_overdraft(rank, effects));
-        };
-        let (now, turn) = (self.now, self.brought);
-        self.update(rank, |state| {
-            (state.since, state.turn) = (now, turn);
-            state.leave(Why::Memory, 0);
-        });
-        effects.push(Effect::Evict { rank, keep: 0, preempt: true });
     }
 
     /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has had its turn.
@@ -193,7 +172,6 @@ impl Core {
 
     /// Says, once for each rank, that it makes the job exceed the budget.
     pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        self.overdraft = Some(rank);
         let state = &self.ranks[rank as usize];
         if state.told {
             return;
