@@ -33,6 +33,8 @@ fn ready() {
     while !is_traced("self") {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    // Its threads are told to stand, one after the other; from then on this time passes while it stands.
+    std::thread::sleep(std::time::Duration::from_millis(300));
 }
 
 /// Whether somebody traces this process.
