@@ -91,6 +91,8 @@ impl Once {
             shared: found.iter().map(|found| found.shared_share).sum(),
         };
         let mut left: Vec<&Found> = found.iter().collect();
+        let most = found.iter().map(|found| found.anonymous).max().unwrap_or(0);
+        let most_with_others = found.iter().map(|found| found.anonymous - found.share).max().unwrap_or(0);
         let (mut news, mut known_ones) = (false, Vec::new());
         for (pid, known) in there {
             if let Some(at) = left.iter().position(|found| found.pid == pid) {
@@ -98,9 +100,13 @@ impl Once {
                 *known = Known { anonymous: found.anonymous, alone: found.alone, copied: 0 };
                 known_ones.push(known);
             } else if known.copied > 0 {
-                // Was it there already when the others were found out, its part is not in theirs. It is counted.
+                // Was it there already when the others were found out, its part is not in theirs. It is counted. But then
+                // half of each page of its original is to others' account, or more; if nobody has as much, it was not there.
                 news = true;
-                self.twice += known.copied - known.copied / (found.len() as u64 + 1);
+                let was_there =
+                    most < known.copied || most_with_others >= known.copied / 2 - known.copied / 64;
+                self.twice +=
+                    known.copied - if was_there { known.copied / (found.len() as u64 + 1) } else { 0 };
             } else {
                 // Nothing is known of it any more: it is counted in full, and nothing is taken off when it ends.
                 known.alone = known.anonymous;
@@ -257,6 +263,27 @@ mod tests {
         assert_eq!(rank.sum(), 1200);
         rank.end(3);
         rank.end(2);
+        assert_eq!(rank.sum(), 400);
+    }
+
+    /// A look at the parent takes as long as it takes to make a child on a busy machine.
+    #[test]
+    fn who_was_born_after_the_look_is_not_counted() {
+        let born = |share| {
+            let mut rank = Rank::of(400);
+            rank.fork(0);
+            rank.found(&[found(1, 400, share, share)]);
+            rank.sum()
+        };
+        assert_eq!((born(400), born(398)), (400, 400));
+        // Here it was there, and half of what both have is to its account.
+        assert_eq!(born(200), 400);
+        // Its original is not among those who were found.
+        let mut rank = Rank::of(400);
+        rank.fork(0);
+        rank.fork(0);
+        rank.end(0);
+        rank.found(&[found(2, 400, 200, 0)]);
         assert_eq!(rank.sum(), 400);
     }
 
