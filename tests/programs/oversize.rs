@@ -1,8 +1,9 @@
 //! A single rank that needs more than the budget runs within it, paged in parts. Needs root (`CAP_SYS_PTRACE`).
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
-use crate::common::{Bdrun, Outcome, alone, bdrun_args, cap::Cap, skipped};
+use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, cap::Cap, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -84,6 +85,19 @@ fn a_rank_of_four_times_the_budget_runs_within_it() {
     assert!(outcome.stderr.contains("ran in parts for"), "{}", outcome.stderr);
     let rank = stats.ranks[0].measured.as_ref().expect("measured");
     assert!(rank.parts_faults > 100 && rank.parts_s > 0.0, "{rank:?}");
+}
+
+/// What leaves together may lie in both.
+#[test]
+fn its_scratch_may_be_spread_over_directories() {
+    let _alone = alone();
+    let second = Directory::new("scratch-2");
+    let mut args = vec!["--scratch".as_ref(), second.path().as_os_str()];
+    args.extend(["-np", "1", "--memory", "64M", "--", "python3", "-c", SWEEPS, "192", "2"].map(OsStr::new));
+    let outcome = bdrun_args(args).succeed();
+    if ran_in_parts(&outcome) {
+        assert_eq!(outcome.stdout, plainly(SWEEPS, &["192", "2"]));
+    }
 }
 
 #[test]

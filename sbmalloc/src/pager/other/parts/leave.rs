@@ -471,8 +471,11 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let base = self.buffers.address(slot);
+        // Where one file is followed by another a transfer ends: the kernel knows only the first.
+        let store = self.state.image.store();
+        let ends = |slot: u32| store.piece_end(u64::from(slot) * BLOCK) == u64::from(slot + 1) * BLOCK;
         let pieces: Vec<Transfer> = wanted
-            .chunk_by(|a, b| a.0 + BLOCK as usize == b.0 && a.1 + 1 == b.1)
+            .chunk_by(|a, b| a.0 + BLOCK as usize == b.0 && a.1 + 1 == b.1 && !ends(a.1))
             .map(|piece| Transfer {
                 direction: Direction::Write,
                 offset: piece[0].1 as usize * BLOCK as usize,
