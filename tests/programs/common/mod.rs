@@ -186,12 +186,14 @@ impl Bdrun {
 
     /// Start it.
     pub fn start(mut self) -> Job {
+        // On a busy machine it may have run for a while when this goes on.
+        let begin = Instant::now();
         let mut child = self.command.spawn().expect("start bdrun");
         // No pipe where the test has redirected it.
         let out = Collector::new(child.stdout.take());
         let err = Collector::new(child.stderr.take());
         let Self { scratch, own, stats, mark, limit, .. } = self;
-        Job { child, out, err, scratch, _own: own, stats, mark, limit, begin: Instant::now() }
+        Job { child, out, err, scratch, _own: own, stats, mark, limit, begin }
     }
 
     /// Start it and wait for its end.
