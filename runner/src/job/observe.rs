@@ -1,4 +1,4 @@
-//! From state words to scheduler events.
+//! What state words tell the core.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -9,9 +9,9 @@ use bdrun_ipc::state::{State, Word};
 
 use super::Job;
 use crate::exit::Ending;
-use crate::scheduler::{Event, Wait};
+use crate::residency::{Event, Memory, Outcome, Wait};
 
-/// What the scheduler was told of a rank, so that only news is told.
+/// What the core was told of a rank, so that only news is told.
 #[derive(Default)]
 pub(super) struct Seen {
     /// What was ordered and not yet answered.
@@ -55,7 +55,7 @@ impl Job<'_> {
     /// Look at a rank and tell what is new.
     pub(super) fn observe(&mut self, rank: u32) {
         let segment = self.setup.segment.clone();
-        if rank >= segment.np() {
+        if rank >= segment.np() || self.is_outside(rank) {
             return;
         }
         let block = segment.rank(rank);
@@ -68,10 +68,11 @@ impl Job<'_> {
                 // Answered, and out again by itself.
                 record.pending = None;
                 record.out = false;
-                self.events.push(match order {
-                    Pending::Evict => Event::EvictLost { rank },
-                    Pending::Restore => Event::Restored { rank },
-                });
+                let outcome = match order {
+                    Pending::Evict => Outcome::Lost,
+                    Pending::Restore => Outcome::Restored,
+                };
+                self.events.push(Event::Done { rank, outcome });
             }
             Some(Pending::Evict) => match word.state() {
                 State::Evicting => {
@@ -84,15 +85,15 @@ impl Job<'_> {
                 }
                 state => {
                     record.pending = None;
-                    let (granted, held) = (bytes_in(&block.granted), bytes_in(&block.need));
-                    let part = (state == State::Evicted).then_some((granted, held));
-                    match block.eviction_failure() {
+                    let granted = bytes_in(&block.granted);
+                    let (left, all) = (asked(granted), asked(bytes_in(&block.need)));
+                    let part = (state == State::Evicted).then_some((left, all));
+                    let outcome = match block.eviction_failure() {
                         Some(EvictFailure::NoSpace) => {
-                            let need = bytes_in(&block.evict_need);
                             record.out = part.is_some();
-                            self.events.push(Event::DiskFull { rank, need, part });
+                            Outcome::Full { need: bytes_in(&block.evict_need), part }
                         }
-                        Some(EvictFailure::Refused) => self.events.push(Event::EvictRefused { rank }),
+                        Some(EvictFailure::Refused) => Outcome::Refused { lasting: false },
                         Some(EvictFailure::Io) => {
                             let text = format!("rank {rank}: its memory cannot be written to scratch");
                             self.end(Ending::ScratchBroken(text));
@@ -101,23 +102,25 @@ impl Job<'_> {
                         None if part.is_some() => {
                             record.granted = granted;
                             record.out = true;
-                            self.events.push(Event::Evicted { rank, granted, held });
+                            Outcome::Evicted { left, all }
                         }
-                        None => self.events.push(Event::EvictLost { rank }),
-                    }
+                        None => Outcome::Lost,
+                    };
+                    self.events.push(Event::Done { rank, outcome });
                 }
             },
             Some(Pending::Restore) => match word.state() {
                 State::Blocked | State::Running => {
                     record.pending = None;
-                    self.events.push(Event::Restored { rank });
+                    self.events.push(Event::Done { rank, outcome: Outcome::Restored });
                 }
                 State::Evicted => {
                     record.pending = None;
                     let granted = bytes_in(&block.granted);
                     record.granted = granted;
                     record.out = true;
-                    self.events.push(Event::RestoredPartly { rank, granted, orders: record.orders });
+                    let outcome = Outcome::RestoredPartly { asked: granted, orders: record.orders };
+                    self.events.push(Event::Done { rank, outcome });
                 }
                 _ => return,
             },
@@ -138,9 +141,9 @@ impl Job<'_> {
             self.events.push(Event::Granted { rank, bytes: granted });
         }
         if self_evicted {
-            let held = bytes_in(&block.need);
+            let all = bytes_in(&block.need);
             let wait = (!word.runnable()).then(|| wait(&segment, block));
-            self.events.push(Event::Left { rank, wait, granted, held });
+            self.events.push(Event::Left { rank, wait, asked: granted, all });
         }
         match word.state() {
             State::Running => self.events.push(Event::Running { rank }),
@@ -163,7 +166,7 @@ impl Job<'_> {
 
     /// Ask the ranks to ring when they block, exactly while somebody waits for room.
     pub(super) fn update_wants(&mut self) {
-        let wants = u32::from(self.scheduler.wants_room());
+        let wants = u32::from(self.core.wants_room());
         if self.setup.segment.header().pool.wants.swap(wants, SeqCst) == 0 && wants == 1 {
             self.setup.mail.give_spares_back(&self.setup.segment);
             // Those that blocked before were not asked to ring.
@@ -172,7 +175,7 @@ impl Job<'_> {
     }
 }
 
-/// What a blocked rank waits for, as the scheduler sees it.
+/// What a blocked rank waits for, as the core sees it.
 fn wait(segment: &Segment, block: &RankBlock) -> Wait {
     match block.waiting() {
         // The source is a rank of the communicator; only of the first one is that the node's number.
@@ -184,4 +187,9 @@ fn wait(segment: &Segment, block: &RankBlock) -> Wait {
         },
         Waiting::Nothing | Waiting::Memory { .. } => Wait::Other,
     }
+}
+
+/// Of what its own runtime moves.
+const fn asked(bytes: u64) -> Memory {
+    Memory { asked: bytes, other: 0 }
 }
