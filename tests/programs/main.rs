@@ -17,7 +17,6 @@ mod doors;
 mod enforced;
 mod faults;
 mod full_disk;
-mod house;
 mod launch;
 mod main_job;
 mod measured;

@@ -1,6 +1,6 @@
 //! What independent ranks hold, and what of the budget is taken for them. Pure: what follows for the pool is answered.
 
-use crate::residency::Rank;
+use crate::scheduler::Rank;
 
 /// Who writes a rank's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,7 +108,7 @@ impl Accounts {
         self.set(rank, 0, 0, 0)
     }
 
-    /// It was seen to hold `held` bytes, and `out` are on scratch. `granted` are taken for it for its start. None
+    /// It was seen to hold `held` bytes, and `out` are on scratch. `granted` are taken for it by the scheduler, for its start. None
     /// if that is not ours to write.
     pub fn charge(&mut self, rank: Rank, held: u64, out: u64, granted: u64) -> Option<Change> {
         if self.ranks[rank as usize].owner != Owner::Master {
@@ -212,7 +212,7 @@ mod tests {
         accounts.adopt(0);
         assert_eq!(taken(accounts.charge(1, 30, 0, 0)), 70);
         assert_eq!(taken(accounts.charge(1, 130, 0, 0)), 30);
-        assert_eq!(taken(accounts.charge(2, 130, 0, 100)), 30, "of which 100 were paid when it was started");
+        assert_eq!(taken(accounts.charge(2, 130, 0, 100)), 30, "of which the scheduler has paid 100");
         assert_eq!(accounts.exited(1), Change { taken: -130, needs: -130 });
         assert_eq!(accounts.adopt(2), Some(Change { taken: -30, needs: -130 }), "its reserve stays its own");
         assert_eq!((accounts.taken(), accounts.held()), (0, 0));

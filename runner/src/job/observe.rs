@@ -1,4 +1,4 @@
-//! What state words tell the core.
+//! From state words to scheduler events.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -9,9 +9,9 @@ use bdrun_ipc::state::{State, Word};
 
 use super::Job;
 use crate::exit::Ending;
-use crate::residency::{Event, Memory, Outcome, Wait};
+use crate::scheduler::{Event, Wait};
 
-/// What the core was told of a rank, so that only news is told.
+/// What the scheduler was told of a rank, so that only news is told.
 #[derive(Default)]
 pub(super) struct Seen {
     /// What was ordered and not yet answered.
@@ -55,7 +55,7 @@ impl Job<'_> {
     /// Look at a rank and tell what is new.
     pub(super) fn observe(&mut self, rank: u32) {
         let segment = self.setup.segment.clone();
-        if rank >= segment.np() || self.is_outside(rank) {
+        if rank >= segment.np() {
             return;
         }
         let block = segment.rank(rank);
@@ -68,11 +68,10 @@ impl Job<'_> {
                 // Answered, and out again by itself.
                 record.pending = None;
                 record.out = false;
-                let outcome = match order {
-                    Pending::Evict => Outcome::Lost,
-                    Pending::Restore => Outcome::Restored,
-                };
-                self.events.push(Event::Done { rank, outcome });
+                self.events.push(match order {
+                    Pending::Evict => Event::EvictLost { rank },
+                    Pending::Restore => Event::Restored { rank },
+                });
             }
             Some(Pending::Evict) => match word.state() {
                 State::Evicting => {
@@ -85,15 +84,15 @@ impl Job<'_> {
                 }
                 state => {
                     record.pending = None;
-                    let granted = bytes_in(&block.granted);
-                    let (left, all) = (asked(granted), asked(bytes_in(&block.need)));
-                    let part = (state == State::Evicted).then_some((left, all));
-                    let outcome = match block.eviction_failure() {
+                    let (granted, held) = (bytes_in(&block.granted), bytes_in(&block.need));
+                    let part = (state == State::Evicted).then_some((granted, held));
+                    match block.eviction_failure() {
                         Some(EvictFailure::NoSpace) => {
+                            let need = bytes_in(&block.evict_need);
                             record.out = part.is_some();
-                            Outcome::Full { need: bytes_in(&block.evict_need), part }
+                            self.events.push(Event::DiskFull { rank, need, part });
                         }
-                        Some(EvictFailure::Refused) => Outcome::Refused { lasting: false },
+                        Some(EvictFailure::Refused) => self.events.push(Event::EvictRefused { rank }),
                         Some(EvictFailure::Io) => {
                             let text = format!("rank {rank}: its memory cannot be written to scratch");
                             self.end(Ending::ScratchBroken(text));
@@ -102,25 +101,23 @@ impl Job<'_> {
                         None if part.is_some() => {
                             record.granted = granted;
                             record.out = true;
-                            Outcome::Evicted { left, all }
+                            self.events.push(Event::Evicted { rank, granted, held });
                         }
-                        None => Outcome::Lost,
-                    };
-                    self.events.push(Event::Done { rank, outcome });
+                        None => self.events.push(Event::EvictLost { rank }),
+                    }
                 }
             },
             Some(Pending::Restore) => match word.state() {
                 State::Blocked | State::Running => {
                     record.pending = None;
-                    self.events.push(Event::Done { rank, outcome: Outcome::Restored });
+                    self.events.push(Event::Restored { rank });
                 }
                 State::Evicted => {
                     record.pending = None;
                     let granted = bytes_in(&block.granted);
                     record.granted = granted;
                     record.out = true;
-                    let outcome = Outcome::RestoredPartly { asked: granted, orders: record.orders };
-                    self.events.push(Event::Done { rank, outcome });
+                    self.events.push(Event::RestoredPartly { rank, granted, orders: record.orders });
                 }
                 _ => return,
             },
@@ -141,9 +138,9 @@ impl Job<'_> {
             self.events.push(Event::Granted { rank, bytes: granted });
         }
         if self_evicted {
-            let all = bytes_in(&block.need);
+            let held = bytes_in(&block.need);
             let wait = (!word.runnable()).then(|| wait(&segment, block));
-            self.events.push(Event::Left { rank, wait, asked: granted, all });
+            self.events.push(Event::Left { rank, wait, granted, held });
         }
         match word.state() {
             State::Running => self.events.push(Event::Running { rank }),
@@ -166,7 +163,7 @@ impl Job<'_> {
 
     /// Ask the ranks to ring when they block, exactly while somebody waits for room.
     pub(super) fn update_wants(&mut self) {
-        let wants = u32::from(self.core.wants_room());
+        let wants = u32::from(self.scheduler.wants_room());
         if self.setup.segment.header().pool.wants.swap(wants, SeqCst) == 0 && wants == 1 {
             self.setup.mail.give_spares_back(&self.setup.segment);
             // Those that blocked before were not asked to ring.
@@ -175,7 +172,7 @@ impl Job<'_> {
     }
 }
 
-/// What a blocked rank waits for, as the core sees it.
+/// What a blocked rank waits for, as the scheduler sees it.
 fn wait(segment: &Segment, block: &RankBlock) -> Wait {
     match block.waiting() {
         // The source is a rank of the communicator; only of the first one is that the node's number.
@@ -187,9 +184,4 @@ fn wait(segment: &Segment, block: &RankBlock) -> Wait {
         },
         Waiting::Nothing | Waiting::Memory { .. } => Wait::Other,
     }
-}
-
-/// Of what its own runtime moves.
-const fn asked(bytes: u64) -> Memory {
-    Memory { asked: bytes, other: 0 }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Usage;
+use crate::supervisor::Usage;
 
 /// What a rank holds at one moment, the sum over its processes. All sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -228,12 +228,8 @@ fn evict(
         freed = bytes;
         report(Report::Freed(bytes));
     });
-    let mut written = 0;
     let full = match result {
-        Ok(moved) => {
-            written = moved.bytes;
-            None
-        }
+        Ok(_) => None,
         Err(OtherError::NoSpace { dir }) if image.is_empty() => {
             return Ok(Report::Full { dir, held: true });
         }
@@ -241,7 +237,7 @@ fn evict(
         Err(error) => return Err(error),
     };
     let out = image.bytes();
-    Ok(Report::Out { out, freed, written, took: begin.elapsed(), full })
+    Ok(Report::Out { out, freed, written: out, took: begin.elapsed(), full })
 }
 
 /// What could not be done where there is no scratch file.

@@ -38,6 +38,7 @@ pub mod sim;
 mod tests;
 mod turn;
 mod victim;
+mod way;
 
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Outcome, Wait};
@@ -153,8 +154,6 @@ pub struct Core {
     overdraft: Option<Rank>,
     /// So many more places are taken than there are.
     crowd: u32,
-    /// Of those that tell the last that was seen to hold more than before without asking.
-    grew: Option<Rank>,
     ended: bool,
 }
 
@@ -198,13 +197,12 @@ impl Core {
             pilot: sized > 4 * limits.processors as usize,
             overdraft: None,
             crowd: 0,
-            grew: None,
             ended: false,
         };
         for (rank, &(can, size)) in (0..).zip(ranks) {
             let queued = !core.together;
             let state = RankState { can, declared: size.unwrap_or(0), queued, ..RankState::UNBORN };
-            core.index.change(rank, None, Some(&state));
+            core.index.insert(rank, &state);
             core.ranks.push(state);
             if queued {
                 core.queue.push(rank, &state);
@@ -274,17 +272,10 @@ impl Core {
         self.pace.next_look(grow, self.limits.budget.saturating_sub(self.used()), &self.limits)
     }
 
-    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds. None while nobody asks.
+    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds.
     #[must_use]
     pub fn kept_free(&self) -> u64 {
-        if self.together { self.margin() } else { 0 }
-    }
-
-    /// Bytes that the others have asked for and hold, as far as is known.
-    #[must_use]
-    pub fn asked_beside(&self, rank: Rank) -> u64 {
-        let own = self.ranks.get(rank as usize).map_or(0, |state| state.holds.asked);
-        self.index.asked.saturating_sub(own)
+        self.margin()
     }
 
     /// How often a rank came in because it was its turn: the others did nothing, and seemed to wait for it.
@@ -334,8 +325,8 @@ impl Core {
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         let rank = match event {
-            Event::Pool { asked, messages, measured, kept } => {
-                self.pool.told(asked, messages, measured, kept);
+            Event::Pool { asked, messages, charged } => {
+                self.pool.told(asked, messages, charged);
                 return Ok(());
             }
             Event::Looked { elapsed, busy, reaction } => {
@@ -429,9 +420,6 @@ impl Core {
             // What it holds changes by our orders, and they tell.
             return;
         }
-        if state.can.tells && bytes > state.holds.other {
-            self.grew = Some(rank);
-        }
         self.pace.grew(bytes.saturating_sub(state.holds.other));
         self.overbooking.saw_fixed(fixed.min(bytes));
         let clock = micros(self.pace.clock);
@@ -478,9 +466,9 @@ impl Core {
     /// Changes a rank and every set it is in. The only way a rank's state changes.
     fn update(&mut self, rank: Rank, change: impl FnOnce(&mut RankState)) {
         let state = &mut self.ranks[rank as usize];
-        let before = *state;
+        self.index.remove(rank, state);
         change(state);
-        self.index.change(rank, Some(&before), Some(state));
+        self.index.insert(rank, state);
     }
 }
 

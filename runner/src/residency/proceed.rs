@@ -105,7 +105,7 @@ impl Core {
 
     /// Whether what it holds fits now beside the rest of `used` bytes.
     pub(super) fn fits_beside(&self, rank: Rank, used: u64) -> bool {
-        used.saturating_add(self.unknown()).saturating_add(self.lacks(rank)) <= self.limits.budget
+        used.saturating_add(self.lacks(rank)) <= self.limits.budget
     }
 
     /// Whether a rank may come in while nobody else is in RAM. What does not fit is told, or who has what cannot be paged is ended.
@@ -162,7 +162,7 @@ impl Core {
     fn fits(&self, rank: Rank) -> bool {
         let state = &self.ranks[rank as usize];
         let beside = self.index.expected - state.expected();
-        beside.saturating_add(state.wants()).saturating_add(self.unknown()) <= self.room()
+        beside.saturating_add(state.wants()) <= self.room()
     }
 
     pub(super) fn go(&mut self, rank: Rank, effects: &mut Vec<Effect>) {

@@ -211,8 +211,7 @@ impl Core {
         if state.can.asks {
             return signed(lacks).saturating_sub(self.free());
         }
-        let used = self.used().saturating_add(self.unknown());
-        let needs = used.saturating_add(lacks).saturating_add(self.small_margin());
+        let needs = self.used().saturating_add(lacks).saturating_add(self.small_margin());
         signed(needs).saturating_sub(signed(self.limits.budget))
     }
 
@@ -246,9 +245,7 @@ impl Core {
             Life::Resident => self.grant(rank, overdraft, effects),
             _ => self.restore_all(rank, overdraft, effects),
         }
-        if can.tells {
-            self.update(rank, |state| state.has_turn = true);
-        } else {
+        if !can.tells {
             self.promote(rank);
         }
     }

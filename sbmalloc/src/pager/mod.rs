@@ -11,7 +11,7 @@
 //! `plan` and `history` decide (pure, no system calls), `own` carries out for the calling process, with `out`
 //! and `back` for the transfers of an evict and a restore; `images` packs what goes out compressed, by `lz4`, where
 //! `judge` says that it pays; `look` sees what of out granules was touched and
-//! verifies it; `pagemap` tells which pages are there. `transfer` is what moves have in common that are made from outside (`other`).
+//! verifies it; `pagemap` tells which pages are there.
 
 mod back;
 mod fork;
@@ -27,7 +27,6 @@ mod pack;
 mod pagemap;
 mod plan;
 mod populate;
-mod transfer;
 
 pub(crate) use fork::{after_fork_in_child, after_fork_in_parent, hold};
 pub(crate) use history::{SLOTS, Sites};

@@ -239,8 +239,6 @@ pub struct Report {
     pub most_evictions: u32,
     /// Evictions that lost the race against a wake-up.
     pub lost: u64,
-    /// Ranks paged out that tell, while they computed.
-    pub preemptions: u64,
     /// Orders denied.
     pub denied: u64,
     /// Restores of ranks that had nothing to run for.
@@ -261,10 +259,8 @@ pub struct Report {
     pub longest_wait: u64,
     /// Looks.
     pub looks: u64,
-    /// Events handled, and seconds of a real clock that took, if nothing was checked after each.
+    /// Events handled.
     pub events: u64,
-    /// See `events`.
-    pub core_time: f64,
     /// Ranks in the order they were started; one that was stopped is there again.
     pub order: Vec<Rank>,
 }

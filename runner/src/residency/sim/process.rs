@@ -81,7 +81,7 @@ pub(super) struct Process {
     /// Messages that have come and have not been taken.
     pub inbox: u32,
     /// How many were brought in before it became ready.
-    pub ready_at: Option<u64>,
+    ready_at: Option<u64>,
 }
 
 impl Process {
@@ -232,7 +232,7 @@ impl World<'_> {
     }
 
     /// Stops computing, or asking.
-    pub(super) fn pause(&mut self, rank: Rank) {
+    fn pause(&mut self, rank: Rank) {
         self.progress(rank);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];

@@ -161,11 +161,6 @@ impl Vma {
         })
     }
 
-    /// Whether calls that heed protection cannot both read and write it.
-    pub fn is_forced(&self) -> bool {
-        !self.readable || !self.writable
-    }
-
     /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but zeros at first.
     pub fn is_pageable(&self) -> bool {
         self.is_of_zeros() && !self.watched
