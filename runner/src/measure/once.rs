@@ -48,6 +48,8 @@ pub(super) struct Once {
     twice: u64,
     /// What they mapped of shared memory, each page once, when that was found out.
     shared: u64,
+    /// A process has ended since all that were there were last found: a copy's original may be gone.
+    ended: bool,
 }
 
 impl Once {
@@ -60,6 +62,7 @@ impl Once {
 
     /// A process has ended that held so much.
     pub(super) fn gone(&mut self, known: Known, anonymous: u64) {
+        self.ended = true;
         self.twice = self.twice.saturating_sub(anonymous - known.own(anonymous));
     }
 
@@ -86,10 +89,9 @@ impl Once {
         if found.is_empty() {
             return;
         }
-        *self = Self {
-            twice: found.iter().map(|found| found.anonymous - found.share).sum(),
-            shared: found.iter().map(|found| found.shared_share).sum(),
-        };
+        self.twice = found.iter().map(|found| found.anonymous - found.share).sum();
+        self.shared = found.iter().map(|found| found.shared_share).sum();
+        let has_ended = std::mem::take(&mut self.ended);
         let mut left: Vec<&Found> = found.iter().collect();
         let most = found.iter().map(|found| found.anonymous).max().unwrap_or(0);
         let most_with_others = found.iter().map(|found| found.anonymous - found.share).max().unwrap_or(0);
@@ -101,10 +103,12 @@ impl Once {
                 known_ones.push(known);
             } else if known.copied > 0 {
                 // Was it there already when the others were found out, its part is not in theirs. It is counted. But then
-                // half of each page of its original is to others' account, or more; if nobody has as much, it was not there.
+                // half of each page of its original is to others' account, or more; if nobody has as much, it was not there. Nothing
+                // follows where the original may not be among those who were found.
                 news = true;
-                let was_there =
-                    most < known.copied || most_with_others >= known.copied / 2 - known.copied / 64;
+                let was_there = has_ended
+                    || most < known.copied
+                    || most_with_others >= known.copied / 2 - known.copied / 64;
                 self.twice +=
                     known.copied - if was_there { known.copied / (found.len() as u64 + 1) } else { 0 };
             } else {
@@ -116,6 +120,7 @@ impl Once {
             let known = Known { anonymous: gone.anonymous, alone: gone.alone, copied: 0 };
             self.gone(known, gone.anonymous);
         }
+        self.ended = has_ended && news;
         if news {
             // Of whom they are copies is not known.
             known_ones.into_iter().for_each(|known| known.alone = 0);
@@ -278,6 +283,13 @@ mod tests {
         assert_eq!((born(400), born(398)), (400, 400));
         // Here it was there, and half of what both have is to its account.
         assert_eq!(born(200), 400);
+        // Its original has ended, and somebody else is as large: as much is counted as if it had been there.
+        let mut rank = Rank::of(400);
+        rank.processes.push((9, 500, Known::new(500)));
+        rank.fork(0);
+        rank.end(0);
+        rank.found(&[found(9, 500, 500, 500)]);
+        assert!(rank.sum() >= 500 + 200, "{}", rank.sum());
         // Its original is not among those who were found.
         let mut rank = Rank::of(400);
         rank.fork(0);
