@@ -6,7 +6,7 @@
 mod common;
 mod moves;
 
-use common::{Block, combinations, patiently};
+use common::{Block, combinations};
 use moves::Moves;
 use sbmalloc::{Arena, ArenaOptions, PAGE, PROCESS, TrackerKind, pager};
 
@@ -24,9 +24,9 @@ fn the_rest_is_brought_in_once() {
         block.fill(1);
         assert_eq!(pager::touched(), Ok(None), "{parts:?}: nothing is out");
         let all = pager::in_ram();
-        patiently(|| PROCESS.page_out()).expect("evict");
+        PROCESS.page_out().expect("evict");
         // Room for a half, which is not taken for touched.
-        let (_, whole) = patiently(|| PROCESS.page_in_for(1, &mut |_| 32 * MIB)).expect("restore");
+        let (_, whole) = PROCESS.page_in_for(1, &mut |_| 32 * MIB).expect("restore");
         assert!(!whole);
         pager::begin_phase(1);
         let half = pager::touched().expect("pagemap").expect("a half is out");
@@ -41,8 +41,8 @@ fn the_rest_is_brought_in_once() {
         assert!(much.in_ram >= half.in_ram + 16 * MIB && much.much, "{parts:?}: {much:?}");
         // Written where it is, like anything that is out.
         block.bytes_mut()[50 * MIB] ^= 1;
-        let everything = || PROCESS.page_in_for(pager::EVERYTHING, &mut |_| usize::MAX);
-        assert!(patiently(everything).expect("restore").1);
+        let (_, whole) = PROCESS.page_in_for(pager::EVERYTHING, &mut |_| usize::MAX).expect("restore");
+        assert!(whole);
         pager::begin_phase(1);
         assert_eq!(pager::in_ram(), all, "{parts:?}");
         assert_eq!(pager::is_evicted(), tracker == TrackerKind::Cow, "{parts:?}");
@@ -53,10 +53,10 @@ fn the_rest_is_brought_in_once() {
         block.check(1);
         pager::verify_touched().expect("sound");
         // Without what was there before the arena.
-        patiently(|| PROCESS.page_out_to(all - 40 * MIB, 1, &mut |_| {})).expect("evict");
+        PROCESS.page_out_to(all - 40 * MIB, 1, &mut |_| {}).expect("evict");
         assert!(pager::in_ram() <= all - 40 * MIB, "{parts:?}");
         block.check(1);
-        patiently(|| PROCESS.page_in()).expect("restore");
+        PROCESS.page_in().expect("restore");
         block.check(1);
     }
 }

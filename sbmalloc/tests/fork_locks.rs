@@ -151,7 +151,7 @@ fn left_out() {
             }
         });
         deaf.wait();
-        assert!(PROCESS.page_in().is_err(), "a thread is deaf");
+        assert!(PROCESS.page_in_at_once().is_err(), "a thread is deaf");
         let mut go = [0; 2];
         // SAFETY: the kernel writes two numbers.
         assert_eq!(unsafe { libc::pipe(go.as_mut_ptr()) }, 0);

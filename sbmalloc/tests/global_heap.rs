@@ -152,7 +152,7 @@ fn a_thread_that_blocks_signals_is_reported_and_nothing_changes() {
             std::thread::yield_now();
         }
         let begin = std::time::Instant::now();
-        assert!(matches!(PROCESS.page_out(), Err(pager::PagerError::ThreadsBusy { .. })));
+        assert!(matches!(PROCESS.page_out_at_once(), Err(pager::PagerError::ThreadsBusy { .. })));
         assert!(begin.elapsed() < std::time::Duration::from_secs(10));
         assert!(!pager::is_evicted());
         done.store(true, Ordering::Release);

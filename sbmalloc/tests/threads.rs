@@ -7,7 +7,7 @@
 mod common;
 mod moves;
 
-use common::{Block, Combination, Faulty, Random, STORES, arena, patiently, refuses_the_kernel, with_stores};
+use common::{Block, Combination, Faulty, Random, STORES, arena, refuses_the_kernel, with_stores};
 use moves::Moves;
 use sbmalloc::{PAGE, StoreKind};
 use std::fs::File;
@@ -39,16 +39,15 @@ fn move_about(set: &'static sbmalloc::ArenaSet, cycles: u64, work: &[AtomicU64])
     while done < cycles || work.iter().any(|w| w.load(Ordering::Relaxed) < 3) {
         let (site, held) = (done % 3, set.in_ram());
         // All of it, or a part.
-        patiently(|| set.page_out_to(held * [0, 0, 30, 80][done as usize % 4] / 100, site, &mut |_| {}))
-            .expect("evict");
+        set.page_out_to(held * [0, 0, 30, 80][done as usize % 4] / 100, site, &mut |_| {}).expect("evict");
         pause();
         if done % 3 == 0 {
-            patiently(|| set.page_in_for(site, &mut |_| held / 2)).expect("restore");
+            set.page_in_for(site, &mut |_| held / 2).expect("restore");
             set.begin_phase(site);
             pause();
-            set.verify_touched().expect("sound");
+            set.verified().expect("sound");
         }
-        patiently(|| set.page_in()).expect("restore");
+        set.page_in().expect("restore");
         pause();
         done += 1;
     }

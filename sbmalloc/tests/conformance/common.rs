@@ -1,6 +1,5 @@
 //! Shared by the test programs: every combination of parts, a store that fails on demand, a look at pages.
 
-use sbmalloc::pager::PagerError;
 use sbmalloc::{
     Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
 };
@@ -61,18 +60,6 @@ pub fn arena((tracker, store, frames, huge): Combination) -> (&'static ArenaSet,
     let set: &'static ArenaSet = Box::leak(Box::default());
     let options = ArenaOptions { reserve: 4 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
     (set, Arena::new_in(&options, set).expect("arena"))
-}
-
-/// Evicts or restores, as often as it takes while a thread of another test is held up by the disk. Moving is
-/// refused then, with nothing changed.
-pub fn patiently<T>(mut f: impl FnMut() -> Result<T, PagerError>) -> Result<T, PagerError> {
-    for _ in 0..100 {
-        match f() {
-            Err(PagerError::ThreadsBusy { .. }) => std::thread::sleep(std::time::Duration::from_millis(20)),
-            other => return other,
-        }
-    }
-    f()
 }
 
 /// A block of memory in an arena, as a slice for as long as the arena lives.

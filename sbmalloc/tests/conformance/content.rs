@@ -1,7 +1,7 @@
 //! What the program tells about its memory, what it is told, and collections: over every combination of parts.
 
 use crate::MIB;
-use crate::common::{Block, arena, combinations, is_shared, own_pages, patiently};
+use crate::common::{Block, arena, combinations, is_shared, own_pages};
 use crate::moves::Moves;
 use sbmalloc::{
     Advice, Arena, ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, NotOurs, PAGE, SbAlloc, SbBox, SbVec,
@@ -18,10 +18,10 @@ fn discarded_content_is_zero_and_gone() {
             block.fill(1);
             let mut model = block.bytes().to_vec();
             if when > 0 {
-                patiently(|| set.page_out()).expect("evict");
+                set.page_out().expect("evict");
             }
             if when > 1 {
-                patiently(|| set.page_in()).expect("restore");
+                set.page_in().expect("restore");
             }
             // In the middle of chunks; whole granules; inside one chunk; nothing.
             for range in [1000..3 * MIB + 77, 4 * MIB..8 * MIB, 9 * MIB + 5..9 * MIB + 500, 7..7] {
@@ -32,21 +32,21 @@ fn discarded_content_is_zero_and_gone() {
             assert!(block.bytes() == model, "{parts:?} {when}");
             assert_eq!(arena.held_bytes(), 12 * MIB, "it stays charged");
             if when == 1 {
-                patiently(|| set.page_in()).expect("restore");
+                set.page_in().expect("restore");
                 assert!(block.bytes() == model, "{parts:?}: discarded while out, and restored");
             }
-            let out = patiently(|| set.page_out()).expect("evict");
+            let out = set.page_out().expect("evict");
             let stored = arena.stats().stored_blocks;
             // But for the blocks whose ends were cleared, nothing of it is written or kept.
             let whole = (12 * MIB - (3 * MIB - CHUNK) - 4 * MIB) / CHUNK;
             assert_eq!(stored, whole, "{parts:?} {when}: {out:?}");
             assert!(block.bytes() == model, "{parts:?} {when}: out");
-            patiently(|| set.page_in()).expect("restore");
+            set.page_in().expect("restore");
             assert!(block.bytes() == model, "{parts:?} {when}: restored");
             block.bytes_mut()[5 * MIB] = 9;
             model[5 * MIB] = 9;
-            patiently(|| set.page_out()).expect("evict");
-            patiently(|| set.page_in()).expect("restore");
+            set.page_out().expect("evict");
+            set.page_in().expect("restore");
             assert!(block.bytes() == model, "{parts:?} {when}: written again");
         }
     }
@@ -58,7 +58,7 @@ fn discarding_gives_space_on_scratch_back() {
         let (set, arena) = arena((TrackerKind::Hash, store, FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 24 * MIB);
         block.fill(1);
-        patiently(|| set.page_out()).expect("evict");
+        set.page_out().expect("evict");
         let before = arena.stats();
         assert!(before.on_scratch >= 24 * MIB as u64, "{before:?}");
         assert_eq!(before.stored_blocks, 24 * MIB / CHUNK);
@@ -67,7 +67,7 @@ fn discarding_gives_space_on_scratch_back() {
         let after = arena.stats();
         assert!(after.on_scratch + 22 * MIB as u64 <= before.on_scratch, "{after:?}");
         assert_eq!(after.stored_blocks, 2 * MIB / CHUNK);
-        assert_eq!(patiently(|| set.page_in()).expect("restore").bytes, 2 * MIB as u64);
+        assert_eq!(set.page_in().expect("restore").bytes, 2 * MIB as u64);
     }
 }
 
@@ -81,7 +81,7 @@ fn advice_changes_no_content() {
             let (front, back) = block.bytes().split_at(4 * MIB);
             advise(front, if round % 2 == 0 { Advice::WillNeed } else { Advice::DontNeed }).expect("ours");
             advise(back, if round % 2 == 0 { Advice::DontNeed } else { Advice::WillNeed }).expect("ours");
-            patiently(|| if round % 2 == 0 { set.page_out() } else { set.page_in() }).expect("moved");
+            if round % 2 == 0 { set.page_out() } else { set.page_in() }.expect("moved");
             block.check(1);
         }
     }
@@ -101,23 +101,23 @@ fn advice_is_heeded() {
         };
         // What is not needed goes first and comes last, what is needed comes first, if there is not room for all.
         advise(part(2), Advice::DontNeed).expect("ours");
-        patiently(|| set.page_out_to(24 * MIB, 1, &mut |_| {})).expect("evict");
+        set.page_out_to(24 * MIB, 1, &mut |_| {}).expect("evict");
         is_here([8, 8, 0, 8]);
-        patiently(|| set.page_out()).expect("evict");
+        set.page_out().expect("evict");
         advise(part(1), Advice::WillNeed).expect("ours");
-        patiently(|| set.page_in_for(1, &mut |_| 8 * MIB).map(|(moved, _)| moved)).expect("restore");
+        set.page_in_for(1, &mut |_| 8 * MIB).map(|(moved, _)| moved).expect("restore");
         is_here([0, 8, 0, 0]);
-        patiently(|| set.page_in_for(1, &mut |_| usize::MAX).map(|(moved, _)| moved)).expect("restore");
+        set.page_in_for(1, &mut |_| usize::MAX).map(|(moved, _)| moved).expect("restore");
         is_here([8, 8, 0, 8]);
         assert_eq!(arena.stats().out, 8 * MIB);
         // For a granule that was touched the advice has had its time; and a whole restore heeds none.
         assert!(part(2)[..8] != [0; 8]);
-        patiently(|| set.page_out()).expect("evict");
-        patiently(|| set.page_in_for(1, &mut |_| usize::MAX).map(|(moved, _)| moved)).expect("restore");
+        set.page_out().expect("evict");
+        set.page_in_for(1, &mut |_| usize::MAX).map(|(moved, _)| moved).expect("restore");
         is_here([8, 8, 2, 8]);
         advise(block.bytes(), Advice::DontNeed).expect("ours");
-        patiently(|| set.page_out()).expect("evict");
-        patiently(|| set.page_in()).expect("restore");
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
         assert_eq!(set.is_evicted(), parts.0 == TrackerKind::Cow);
         block.check(1);
     }
@@ -136,7 +136,7 @@ fn what_will_be_needed_is_fetched_ahead() {
     let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
     let mut block = Block::new(&arena, 8 * MIB);
     block.fill(1);
-    patiently(|| set.page_out()).expect("evict");
+    set.page_out().expect("evict");
     assert_eq!(cached_pages(block.bytes()), 0);
     advise(&block.bytes()[2 * MIB..2 * MIB + 10], Advice::WillNeed).expect("ours");
     // The kernel reads beside us.
@@ -147,7 +147,7 @@ fn what_will_be_needed_is_fetched_ahead() {
     }
     assert_eq!([0, 1, 2, 3].map(granule), [0, GRANULE / PAGE, 0, 0]);
     block.check(1);
-    patiently(|| set.page_in()).expect("restore");
+    set.page_in().expect("restore");
     block.check(1);
 }
 
@@ -191,7 +191,7 @@ fn statistics_tell_what_happened() {
         if parts.3 == HugePolicy::Never {
             assert_eq!(full.huge.unwrap_or(0), 0);
         }
-        patiently(|| set.page_out()).expect("evict");
+        set.page_out().expect("evict");
         let out = arena.stats();
         assert_eq!(
             (out.held, out.out, out.stored_blocks),
@@ -200,13 +200,13 @@ fn statistics_tell_what_happened() {
         );
         assert_eq!((out.evictions, out.restores, out.written, out.evicted), (1, 0, len, len), "{parts:?}");
         assert_eq!((out.in_ram.unwrap_or(0), out.huge.unwrap_or(0)), (0, 0), "{parts:?}");
-        patiently(|| set.page_in()).expect("restore");
+        set.page_in().expect("restore");
         let back = arena.stats();
         assert_eq!((back.out, back.restores, back.read, back.restored), (0, 1, len, len), "{parts:?}");
         // What is mapped from the file is not the process's own.
         let own = if parts.0 == TrackerKind::Cow { 0 } else { 32 * MIB };
         assert_eq!(back.in_ram.unwrap_or(own), own, "{parts:?}");
-        patiently(|| set.page_out()).expect("evict");
+        set.page_out().expect("evict");
         assert_eq!((arena.stats().evictions, arena.stats().written), (2, len), "{parts:?}: nothing to write");
         assert_eq!(set.stats().collect::<Vec<_>>(), [arena.stats()]);
     }
@@ -258,7 +258,7 @@ fn boxes_and_other_collections_live_on_storage() {
                 allocator_api2::unsize_box!(boxed);
             boxed.into()
         };
-        patiently(|| set.page_out()).expect("evict");
+        set.page_out().expect("evict");
         for round in 0..2u64 {
             assert_eq!((*word, object(*word)), (7 + round, 3 * (7 + round)));
             *word += 1;
@@ -267,7 +267,7 @@ fn boxes_and_other_collections_live_on_storage() {
             assert!(list.iter().copied().eq(0..60_000));
             assert!(slice.iter().copied().eq(0..100_000));
             assert_eq!(zeros.iter().sum::<u32>(), 5);
-            patiently(|| set.page_in()).expect("restore");
+            set.page_in().expect("restore");
         }
         let mut again = SbVec::from(slice.clone());
         again.push(100_000);

@@ -278,7 +278,7 @@ fn ends_of_blocks_come_and_go() {
             set.page_out().expect("evict");
             if round % 2 == 0 {
                 assert!(block.bytes() == model, "{parts:?}: round {round}, out");
-                set.verify_touched().expect("what the kernel brought in is what was written");
+                set.verified().expect("what the kernel brought in is what was written");
             }
             set.page_in().expect("restore");
             assert!(block.bytes() == model, "{parts:?}: round {round}");

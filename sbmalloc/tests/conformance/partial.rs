@@ -157,7 +157,7 @@ fn a_tenth_used_is_a_tenth_moved() {
                 written += out.bytes;
             }
             use_part(&mut block, write, turn);
-            set.verify_touched().expect("sound");
+            set.verified().expect("sound");
         }
         let tenth = 12 * 20 * MIB as u64;
         assert!(read * 100 <= tenth * 105, "{read} read of {tenth}");
@@ -177,7 +177,7 @@ fn what_the_kernel_brought_in_is_verified() {
                 arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);
             block.fill(1);
-            assert_eq!(set.verify_touched(), Ok(()), "nothing is out");
+            assert_eq!(set.verified(), Ok(()), "nothing is out");
             set.page_out().expect("evict");
             let path = format!("/proc/self/fd/{}", store.fd.as_raw_fd());
             let file = std::fs::File::options().read(true).write(true).open(path).expect("open");
@@ -186,17 +186,17 @@ fn what_the_kernel_brought_in_is_verified() {
             file.read_exact_at(&mut byte, at as u64).expect("read");
             file.write_all_at(&[byte[0] ^ 1], at as u64).expect("write");
             std::hint::black_box(block.bytes()[3 * MIB]);
-            assert_eq!(set.verify_touched(), Ok(()), "an undamaged block");
+            assert_eq!(set.verified(), Ok(()), "an undamaged block");
             std::hint::black_box(block.bytes()[at]);
             if write_beside {
                 block.bytes_mut()[7 * MIB + 3 * PAGE] ^= 1; // the same block
             }
             let damaged = PagerError::Corrupt { offset: 7 * MIB as u64 };
-            assert_eq!(set.verify_touched(), Err(damaged), "{buffered}");
-            assert_eq!(set.verify_touched(), Err(damaged), "nor is it believed later");
+            assert_eq!(set.verified(), Err(damaged), "{buffered}");
+            assert_eq!(set.verified(), Err(damaged), "nor is it believed later");
             assert_eq!(set.page_out(), Err(damaged), "nor dropped unseen");
             file.write_all_at(&byte, at as u64).expect("write");
-            assert_eq!(set.verify_touched(), Ok(()));
+            assert_eq!(set.verified(), Ok(()));
             set.page_in().expect("repaired");
             if write_beside {
                 block.bytes_mut()[7 * MIB + 3 * PAGE] ^= 1;

@@ -2,9 +2,7 @@
 //!
 //! Each combination of parts gets `PROPTEST_CASES` programs (10 unless told); a failing one is shrunk and printed.
 
-use crate::common::{
-    Block, Combination, Faulty, STORES, arena, own_pages, patiently, refuses_the_kernel, with_stores,
-};
+use crate::common::{Block, Combination, Faulty, STORES, arena, own_pages, refuses_the_kernel, with_stores};
 use crate::moves::Moves;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
@@ -218,12 +216,12 @@ impl Machine<'_> {
                 advise(&block.bytes()[range], advice).expect("ours");
             }
             Op::Evict => {
-                patiently(|| self.set.page_out()).expect("evict");
+                self.set.page_out().expect("evict");
             }
             Op::EvictWithRoom { writes } => {
                 if let Some(faulty) = self.faulty {
                     faulty.room.store(writes, Ordering::Relaxed);
-                    let made = patiently(|| self.set.page_out());
+                    let made = self.set.page_out();
                     assert!(matches!(made, Ok(_) | Err(PagerError::NoSpace { .. })), "{made:?}");
                     faulty.room.store(-1, Ordering::Relaxed);
                 }
@@ -234,7 +232,7 @@ impl Machine<'_> {
                     assert!(left <= last, "{left} bytes in RAM after {last}");
                     last = left;
                 };
-                patiently(|| self.set.page_out_to(target, site, &mut progress)).expect("evict");
+                self.set.page_out_to(target, site, &mut progress).expect("evict");
                 let left = self.set.in_ram();
                 assert!(left <= target, "{left} bytes in RAM, not {target}");
                 self.count();
@@ -247,13 +245,7 @@ impl Machine<'_> {
                     before.get_or_insert(ram);
                     room
                 };
-                let mut all = false;
-                let made = patiently(|| {
-                    let (moved, whole) = self.set.page_in_for(site, &mut asked)?;
-                    all = whole;
-                    Ok(moved)
-                });
-                made.expect("restore");
+                let (_, all) = self.set.page_in_for(site, &mut asked).expect("restore");
                 let (now, most) = (self.set.in_ram(), before.map(|ram| room.max(ram)));
                 let told = || format!("{now} bytes in RAM, {before:?} before, room for {room}");
                 assert!(most.is_none_or(|most| now <= most), "{}", told());
@@ -261,11 +253,11 @@ impl Machine<'_> {
                 self.count();
             }
             Op::BeginPhase { site } => self.set.begin_phase(site),
-            Op::Verify => self.set.verify_touched().expect("verify"),
+            Op::Verify => self.set.verified().expect("verify"),
             Op::RestoreWithErrors { reads } => {
                 if let Some(faulty) = self.faulty {
                     faulty.readable.store(reads, Ordering::Relaxed);
-                    let made = patiently(|| self.set.page_in());
+                    let made = self.set.page_in();
                     let failed = matches!(made, Err(PagerError::Io { errno: Errno(libc::EIO), .. }));
                     assert!(made.is_ok() || failed, "{made:?}");
                     faulty.readable.store(-1, Ordering::Relaxed);
@@ -276,7 +268,7 @@ impl Machine<'_> {
     }
 
     fn restore(&self) {
-        patiently(|| self.set.page_in()).expect("restore");
+        self.set.page_in().expect("restore");
         assert!(self.by_mapping || !self.set.is_evicted());
         assert!(self.arenas.iter().all(|arena| arena.stats().out == 0));
     }
@@ -302,7 +294,7 @@ impl Machine<'_> {
         self.check();
         self.restore();
         self.check();
-        patiently(|| self.set.page_out()).expect("evict");
+        self.set.page_out().expect("evict");
         self.restore();
         self.check();
         self.live.clear();

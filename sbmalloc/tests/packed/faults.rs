@@ -1,6 +1,6 @@
 //! Damage, full disks, read errors, short and interrupted transfers.
 
-use crate::common::{Block, Combination, Faulty, Random, patiently};
+use crate::common::{Block, Combination, Faulty, Random};
 use crate::moves::Moves;
 use crate::{Data, MIB, back, out, packing};
 use sbmalloc::pager::PagerError;
@@ -53,7 +53,7 @@ fn damage_is_noticed_wherever_it_is() {
             }
             assert!(set.is_packed());
             file.write_all_at(&was, at).expect("write");
-            patiently(|| set.unpack()).expect("repaired");
+            set.unpacked().expect("repaired");
             assert!(block.bytes() == model);
             out(set, (round + 1) << 40);
             assert!(set.is_packed());
@@ -75,12 +75,12 @@ fn a_full_disk_loses_nothing() {
                 let mut model = block.bytes().to_vec();
                 store.room.store(room, Ordering::Relaxed);
                 let site = (turn as u64) << 40;
-                match patiently(|| set.page_out_to(0, site, &mut |_| {})) {
+                match set.page_out_to(0, site, &mut |_| {}) {
                     Ok(_) | Err(PagerError::NoSpace { .. }) => {}
                     other => panic!("{tracker:?}, {room} writes: {other:?}"),
                 }
                 store.room.store(-1, Ordering::Relaxed);
-                patiently(|| set.unpack()).expect("restore");
+                set.unpacked().expect("restore");
                 assert!(block.bytes() == model, "{tracker:?}, {room} writes: what was out");
                 block.bytes_mut()[7 * MIB] ^= 1;
                 model[7 * MIB] ^= 1;
@@ -134,9 +134,9 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
                 out(set, turn << 40);
                 back(set, turn << 40);
                 assert!(block.bytes() == model, "{tracker:?}, turn {turn}");
-                patiently(|| set.page_out()).expect("evict");
+                set.page_out().expect("evict");
                 assert!(block.bytes() == model, "{tracker:?}, turn {turn}: raw");
-                patiently(|| set.page_in()).expect("restore");
+                set.page_in().expect("restore");
             }
             assert_eq!(store.made_beside.load(Ordering::Relaxed) > 0, store.beside);
         }

@@ -9,7 +9,7 @@ mod faults;
 mod moves;
 mod programs;
 
-use common::{Block, Combination, Random, arena, combinations, own_pages, patiently};
+use common::{Block, Combination, Random, arena, combinations, own_pages};
 use data::Data;
 use moves::Moves;
 use sbmalloc::pager::Moved;
@@ -28,16 +28,13 @@ fn packing(parts: Combination) -> (&'static ArenaSet, Arena) {
 }
 
 fn out(set: &'static ArenaSet, site: u64) -> Moved {
-    patiently(|| set.page_out_to(0, site, &mut |_| {})).expect("evict")
+    set.page_out_to(0, site, &mut |_| {}).expect("evict")
 }
 
 fn back(set: &'static ArenaSet, site: u64) -> Moved {
-    patiently(|| {
-        let (moved, all) = set.page_in_for(site, &mut |_| usize::MAX)?;
-        assert!(all && !set.is_packed());
-        Ok(moved)
-    })
-    .expect("restore")
+    let (moved, all) = set.page_in_for(site, &mut |_| usize::MAX).expect("restore");
+    assert!(all && !set.is_packed());
+    moved
 }
 
 /// Everything the crate offers, but for stores that differ in how files are opened only.
@@ -137,7 +134,7 @@ fn a_granule_may_change_its_form() {
             assert!(set.is_packed() || !is_packed, "{parts:?}: round {round}");
             back(set, round << 40);
             assert!(block.bytes() == model, "{parts:?}: round {round}");
-            patiently(|| set.page_out()).expect("evict");
+            set.page_out().expect("evict");
             assert!(!set.is_packed(), "{parts:?}: nobody said what comes after");
             assert!(block.bytes() == model, "{parts:?}: round {round}, out and raw");
             block.bytes_mut()[3 * MIB + round as usize] ^= 1;
@@ -147,7 +144,7 @@ fn a_granule_may_change_its_form() {
                 assert!(block.bytes() == model, "{parts:?}: raw and written while out, so it stays raw");
             }
             back(set, round << 40);
-            patiently(|| set.page_in()).expect("restore");
+            set.page_in().expect("restore");
             assert!(block.bytes() == model, "{parts:?}: round {round}");
         }
     }
@@ -169,7 +166,7 @@ fn what_is_not_likely_to_be_used_stays_legal_to_touch() {
         // However little room there is, all that is packed comes in by itself.
         let (_, all) = set.page_in_for(0, &mut |ram| ram).expect("restore");
         assert!(!all && set.is_packed(), "{parts:?}");
-        let moved = patiently(|| set.unpack()).expect("restore");
+        let moved = set.unpacked().expect("restore");
         assert!(!set.is_packed() && set.is_evicted(), "{parts:?}");
         assert!(moved.freed_or_filled >= 6 * MIB as u64 && moved.freed_or_filled < 7 * MIB as u64);
         assert_eq!(set.unpack(), Ok(Moved::default()));

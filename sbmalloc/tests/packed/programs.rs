@@ -3,7 +3,7 @@
 //! As in the conformance suite, but that nothing is touched between an evict after a wait and the restore of what was
 //! packed. Each combination of parts gets `PROPTEST_CASES` programs (10 unless told).
 
-use crate::common::{Block, Combination, Faulty, patiently, with_stores};
+use crate::common::{Block, Combination, Faulty, with_stores};
 use crate::moves::Moves;
 use crate::{Data, packing};
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ impl Machine<'_> {
             Op::Wait { target, then, site, room, free, writes, reads } => {
                 self.arm(writes, -1);
                 for target in [target, target.min(then)] {
-                    match patiently(|| self.set.page_out_to(target, site, &mut |_| {})) {
+                    match self.set.page_out_to(target, site, &mut |_| {}) {
                         Ok(_) => assert!(self.set.in_ram() <= target),
                         Err(PagerError::NoSpace { .. }) if self.faulty.is_some() => {}
                         Err(e) => panic!("{e}"),
@@ -155,19 +155,19 @@ impl Machine<'_> {
                     self.live.swap_remove(i);
                 }
                 self.arm(-1, reads);
-                let made = patiently(|| self.set.page_in_for(site, &mut |_| room));
+                let made = self.set.page_in_for(site, &mut |_| room);
                 let is_read_error = matches!(made, Err(PagerError::Io { errno: Errno(libc::EIO), .. }));
                 assert!(made.is_ok() || self.faulty.is_some() && is_read_error, "{made:?}");
                 self.arm(-1, -1);
-                patiently(|| self.set.unpack()).expect("restore");
+                self.set.unpacked().expect("restore");
                 assert!(!self.set.is_packed());
             }
             Op::Evict => {
-                patiently(|| self.set.page_out()).expect("evict");
+                self.set.page_out().expect("evict");
                 assert!(!self.set.is_packed());
             }
             Op::Restore => {
-                patiently(|| self.set.page_in()).expect("restore");
+                self.set.page_in().expect("restore");
             }
             Op::BeginPhase { site } => self.set.begin_phase(site),
             Op::Check => self.check(),
@@ -182,7 +182,7 @@ impl Machine<'_> {
     }
 
     fn check(&self) {
-        self.set.verify_touched().expect("sound");
+        self.set.verified().expect("sound");
         for (i, (block, model)) in self.live.iter().enumerate() {
             let wrong = || block.bytes().iter().zip(model).position(|(a, b)| a != b);
             assert!(block.bytes() == model, "block {i} of {} bytes is wrong at {:?}", block.len, wrong());
@@ -194,9 +194,9 @@ impl Machine<'_> {
     fn run(mut self, program: &[Op]) {
         program.iter().for_each(|op| self.step(op));
         self.check();
-        patiently(|| self.set.page_out()).expect("evict");
+        self.set.page_out().expect("evict");
         self.check();
-        patiently(|| self.set.page_in()).expect("restore");
+        self.set.page_in().expect("restore");
         self.check();
         self.live.clear();
         self.check();
