@@ -9,6 +9,7 @@
 //! `tests/skipped` for how skips are counted, and forbidden.
 
 mod after_exec;
+mod besides;
 mod cli;
 mod common;
 mod conformance;
@@ -17,9 +18,11 @@ mod doors;
 mod enforced;
 mod faults;
 mod full_disk;
+mod house;
 mod launch;
 mod main_job;
 mod measured;
+mod mixed;
 mod out_of_core;
 mod output;
 mod outside;

@@ -132,6 +132,7 @@ impl Core {
             }
             state.distance = distance;
             state.pending = 0;
+            state.has_turn &= matches!(doing, Doing::Needs(_));
         });
     }
 

@@ -1,7 +1,8 @@
 //! Which processes live. Signals are sent only under this table's lock and only to processes not yet reaped, so a
 //! number that the kernel has given to somebody else is never hit.
 
-use super::ending::{Ending, Usage};
+use super::Usage;
+use super::ending::Ending;
 use super::sys;
 use crate::measure::Group;
 use std::collections::HashMap;

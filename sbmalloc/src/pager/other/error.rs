@@ -172,7 +172,7 @@ pub enum OtherError {
     Corrupt {
         /// The directory.
         dir: String,
-        /// Byte offset of the chunk.
+        /// Byte offset of the page.
         offset: u64,
     },
     /// A system call on the rank failed.

@@ -15,6 +15,7 @@ mod seized;
 
 pub(super) use seized::Deed;
 
+use super::OwnPager;
 use super::check;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
@@ -76,6 +77,8 @@ pub(super) struct Threads {
     /// Tells whether the first process is still there; never waited for, its end is another's.
     alive: Option<Fd>,
     list: Vec<Tracee>,
+    /// It has a pager of its own.
+    pub own: Option<OwnPager>,
 }
 
 pub(super) fn own_tid() -> i32 {
@@ -87,7 +90,7 @@ impl Threads {
     fn new(leader: i32) -> Self {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
-        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![] }
+        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![], own: None }
     }
 
     /// Stops them all, within `patience`.
@@ -95,8 +98,9 @@ impl Threads {
         leader: i32,
         list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
         patience: Duration,
+        own: Option<OwnPager>,
     ) -> Result<(Self, Vec<i32>), Refusal> {
-        let mut threads = Self::new(leader);
+        let mut threads = Self { own, ..Self::new(leader) };
         match threads.stop_all(list, Instant::now() + patience) {
             Ok(processes) => Ok((threads, processes)),
             Err(refusal) => {
@@ -116,7 +120,7 @@ impl Threads {
         }
         let mut listed = || list().map_err(|e| Refusal::List(Errno::from(&e)));
         let mut processes = listed()?;
-        processes.iter().try_for_each(|&pid| check::process(pid, 0))?;
+        processes.iter().try_for_each(|&pid| check::process(pid, 0, self.own))?;
         loop {
             let mut new = false;
             for &pid in &processes {
@@ -135,7 +139,7 @@ impl Threads {
             return Err(Refusal::Gone);
         }
         // Now that nothing changes any more, and before anything does.
-        processes.iter().try_for_each(|&pid| check::process(pid, own_tid()))?;
+        processes.iter().try_for_each(|&pid| check::process(pid, own_tid(), self.own))?;
         // Those that are to make calls must not have them filtered.
         let callers = processes.iter().filter_map(|&pid| Some((pid, self.parked(pid)?)));
         for (pid, tid) in callers {
