@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 pub struct Pool {
     budget: AtomicI64,
     free: AtomicI64,
-    /// Of what is not free, bytes that nobody uses: room for what grows without asking.
-    margin: AtomicI64,
     lowest_free: AtomicI64,
     mail: AtomicI64,
     mail_limit: AtomicI64,
@@ -68,7 +66,7 @@ impl Pool {
         let taken = self.free.fetch_update(SeqCst, SeqCst, |free| (free >= bytes).then(|| free - bytes));
         match taken {
             Ok(before) => {
-                self.note(before - bytes);
+                self.lowest_free.fetch_min(before - bytes, SeqCst);
                 true
             }
             Err(_) => false,
@@ -83,31 +81,14 @@ impl Pool {
             got = free.clamp(0, signed(bytes));
             Some(free - got)
         });
-        self.note(self.free.load(SeqCst));
+        self.lowest_free.fetch_min(self.free.load(SeqCst), SeqCst);
         got as u64
     }
 
     /// Take `bytes` even if they are not free: by the master for a rank that runs alone.
     pub fn force(&self, bytes: u64) {
         let before = self.free.fetch_sub(signed(bytes), SeqCst);
-        self.note(before - signed(bytes));
-    }
-
-    fn note(&self, free: i64) {
-        self.lowest_free.fetch_min(free.saturating_add(self.margin.load(SeqCst)), SeqCst);
-    }
-
-    /// By the master: keep so many bytes from those that ask, whether or not they are free.
-    pub fn set_margin(&self, bytes: u64) {
-        let (now, before) = (signed(bytes), self.margin.load(SeqCst));
-        // What is read between the two seems to be used by nobody: a highest sum that is too low for a moment, none that never was.
-        if now > before {
-            self.margin.store(now, SeqCst);
-            self.free.fetch_sub(now - before, SeqCst);
-        } else {
-            self.free.fetch_add(before - now, SeqCst);
-            self.margin.store(now, SeqCst);
-        }
+        self.lowest_free.fetch_min(before - signed(bytes), SeqCst);
     }
 
     /// Give back. The caller rings the master if [`wanted`](Self::wanted).

@@ -70,8 +70,6 @@ pub struct Header {
     pub metered: AtomicU32,
     /// Ranks that are being brought in. While there are some, free frames are about to be used.
     pub restoring: AtomicU32,
-    /// Non-zero: somebody may yet make room for threads that wait for memory.
-    pub relief: AtomicU32,
 }
 
 /// What a rank waits for, as its peers see it.
@@ -162,12 +160,6 @@ pub struct RankBlock {
     pub paging_ns: AtomicU64,
     /// When it last began to compute or to wait, by [`monotonic_ns`]: what it has done since is in none of these yet.
     pub mark_ns: AtomicU64,
-    /// Bytes that threads beside the one that waits need, and wait for.
-    pub lacks: AtomicU64,
-    /// Bytes that were taken although they were not free, because it forked.
-    pub forked: AtomicU64,
-    /// The kernel's name for the asynchronous I/O of its pager, once it has some: not the program's own.
-    pub ring: AtomicU64,
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,
@@ -183,13 +175,11 @@ pub enum EvictFailure {
     Refused = 2,
     /// Scratch failed otherwise.
     Io = 3,
-    /// The program has asynchronous I/O of its own.
-    InUse = 4,
 }
 
 impl EvictFailure {
     fn from_u32(n: u32) -> Option<Self> {
-        [Self::NoSpace, Self::Refused, Self::Io, Self::InUse].into_iter().find(|f| *f as u32 == n)
+        [Self::NoSpace, Self::Refused, Self::Io].into_iter().find(|f| *f as u32 == n)
     }
 }
 

@@ -130,7 +130,9 @@ pub struct Options {
     /// How ranks notice what they have written since it was last on scratch
     ///
     /// hash: checksums only; auto: the kernel's write tracking where that seems to pay, else checksums, by a measurement of a few
-    /// milliseconds at the start; uffd: the kernel's write tracking everywhere (Linux 6.7).
+    /// milliseconds at the start; uffd: the kernel's write tracking everywhere (Linux 6.7); cow: memory is brought in
+    /// by mapping scratch; mprotect: page protection and a signal handler, for explicit arenas only, into which
+    /// system calls cannot write.
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Hash)]
     pub tracker: Tracker,
 
@@ -207,8 +209,12 @@ pub enum Tracker {
     Hash,
     /// Measure, and choose.
     Auto,
+    /// Page protection and a signal handler.
+    Mprotect,
     /// The kernel's asynchronous write protection.
     Uffd,
+    /// Memory mapped from scratch.
+    Cow,
 }
 
 /// What ranks are restored into; see `sbmalloc::FrameKind`.

@@ -25,8 +25,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::residency::{Failure, Rank};
-use crate::units::{Bytes, Span};
+use crate::display::units::{Bytes, Span};
+use crate::scheduler::{Failure, Rank};
 
 /// The highest exit code of a rank that is passed through as it is.
 pub const LAST_PASSED_THROUGH: u8 = 111;
@@ -249,6 +249,9 @@ impl fmt::Display for Ending {
 impl From<Failure> for Ending {
     fn from(failure: Failure) -> Self {
         match failure {
+            // The scheduler knows only that it failed; the supervisor, who knows the code, builds its own ending.
+            Failure::RankFailed { rank } => Self::RankExited { rank, code: 1, doing: None },
+            Failure::SpawnFailed { .. } => Self::Setup(failure.to_string()),
             Failure::ScratchFull { rank, need } => Self::ScratchFull { rank, need, directory: None },
             Failure::Deadlock { waiting } => Self::Deadlock { waiting, detail: None },
             Failure::RankTooLarge { .. } | Failure::RankOverLimit { .. } | Failure::Unpageable { .. } => {

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | [`cli`] | one definition of every flag |
 //! | [`budget`] | what memory is really there |
-//! | [`residency`] | pure: who is admitted, evicted, held, restored next |
+//! | [`scheduler`] | pure: who is admitted, evicted, restored next |
+//! | [`overdraft`] | pure: the same of independent programs, which ask for nothing and are measured |
 //! | [`launch`] | what each rank is given: its part, its command line, its files |
 //! | [`supervisor`] | processes: spawned, tied to our life, heard, ended |
 //! | [`measure`] | what ranks hold, told by the kernel |
@@ -15,10 +16,8 @@
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`exit`] | every exit code |
-//! | [`cgroups`], [`units`] | leaves: control groups; bytes and times in words |
 
 pub mod budget;
-pub mod cgroups;
 pub mod cli;
 pub mod display;
 pub mod exit;
@@ -26,7 +25,8 @@ pub mod job;
 pub mod launch;
 pub mod measure;
 pub mod outside;
+pub mod overdraft;
 pub mod residency;
+pub mod scheduler;
 pub mod stats;
 pub mod supervisor;
-pub mod units;

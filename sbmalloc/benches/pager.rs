@@ -162,7 +162,7 @@ fn main() {
     if !others.into_iter().any(is_wanted) {
         return;
     }
-    for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
+    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
         for huge in [HugePolicy::Auto, HugePolicy::Never] {
             let options = ArenaOptions { tracker: Some(tracker), huge, ..ArenaOptions::default() };
             let arena = Arena::new(&options).expect("arena");

@@ -64,7 +64,9 @@ fn main() {
         "tracker", "huge", "written", "writes", "out", "out CPU", "in", "in CPU", "MiB looked"
     );
     for huge in [HugePolicy::Always, HugePolicy::Never] {
-        for tracker in [TrackerKind::Hash, TrackerKind::Uffd, TrackerKind::Auto] {
+        for tracker in
+            [TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow, TrackerKind::Auto]
+        {
             let set: &'static ArenaSet = Box::leak(Box::default());
             let options = ArenaOptions {
                 tracker: Some(tracker),

@@ -38,11 +38,6 @@ pub unsafe trait Account: Sync {
 
     /// Called with bytes given back, a multiple of 4096. Must not block for long.
     fn uncharge(&self, bytes: usize);
-
-    /// Called before a fork for which everything that was out has come in: so many bytes are in RAM now. Must not block.
-    fn forks(&self, in_ram: usize) {
-        let _ = in_ram;
-    }
 }
 
 /// The installed account lives in a leaked-by-contract `&'static dyn`; the fat pointer is kept in a slot.
@@ -122,13 +117,6 @@ pub(crate) fn uncharge(bytes: usize) {
     };
     HELD.fetch_sub(bytes, Ordering::Relaxed);
     account.uncharge(bytes);
-}
-
-/// Everything has come in for a fork.
-pub(crate) fn forks(in_ram: usize) {
-    if let Some(account) = installed() {
-        account.forks(in_ram);
-    }
 }
 
 /// Bytes committed by allocators on arenas of this process, in RAM or out.

@@ -9,11 +9,6 @@ pub(crate) fn of(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
 
-/// 64 bits of it, for a page.
-pub(crate) fn of_page(bytes: &[u8]) -> u64 {
-    of(bytes) as u64
-}
-
 /// The checksum of a block of which `bytes`, whole pages, are the beginning, and the rest is zeros: that of its content, so
 /// that however much of the rest is given it is the same.
 pub(crate) fn of_block(bytes: &[u8]) -> u128 {

@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `account`, nobody pays yet | all below: the account is charged for what is held, which may allocate, or evict |
 //! | `heap`, `mapping`: the first arenas are reserved | settings, list of sets, trackers |
-//! | pager | settings, tracker's descriptors, handler of faults, frames, rights |
-//! | list of sets; settings; tracker's descriptors; handler of faults; frames | nothing |
+//! | pager | settings, tracker's descriptors and handler, frames, rights |
+//! | list of sets; settings; tracker's descriptors; its handler; frames | nothing |
 //! | space of each arena | rights |
 //! | rights of ranges | nothing |
 //!
@@ -72,7 +72,7 @@ type Hold = unsafe fn(bool);
 
 /// In the order in which they nest. With the pager's what is out comes in; from there on no arena leaves its set, and from the
 /// next on none enters one.
-const LOCKS: [Hold; 10] = [
+const LOCKS: [Hold; 9] = [
     account::hold,
     heap::hold,
     mapping::hold,
@@ -80,7 +80,6 @@ const LOCKS: [Hold; 10] = [
     set::hold,
     config::hold,
     tracker::hold,
-    pager::hold_handler,
     frames::hold,
     hold_arenas,
 ];

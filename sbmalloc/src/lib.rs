@@ -51,9 +51,9 @@
 //! | [`fork`] | what a process with threads does around a fork: the place of every lock |
 //! | `alloc_api`, `collections`, `boxed` | [`SbAlloc`], [`SbVec`], [`SbBox`] |
 //! | `advice` | [`discard`], [`advise`] |
-//! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fault` says why a touch ended the process, `fork` |
+//! | [`pager`] | evict and restore: `plan` and `history` decide, `own` carries out, `out` and `back` transfer, `look` and `pagemap` see what was touched, `fork` |
 //! | [`other`] | the memory of other processes, moved from outside |
-//! | `tracker` | which blocks may be dirty: `hash`, `uffd`; `choose`: which of them |
+//! | `tracker` | which blocks may be dirty: `hash`, `mprotect`, `uffd`, `cow`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
 //! | `frames` | where restored memory comes from: `anon`; `pool`, `shared`: frames shared by the processes of a job |
 //! | `threads` | stopping the other threads |

@@ -119,6 +119,10 @@ pub(crate) fn advise(at: usize, len: usize, advice: libc::c_int) -> Result<(), E
     check(unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) }).map(drop)
 }
 
+pub(crate) fn protect(at: usize, len: usize, writable: bool) -> Result<(), Errno> {
+    set_protection(at, len, if writable { RW } else { libc::PROT_READ })
+}
+
 pub(crate) fn set_protection(at: usize, len: usize, protection: libc::c_int) -> Result<(), Errno> {
     // SAFETY: callers pass ranges of their own reservation; who takes a right away gives it back before it is needed.
     check(unsafe { libc::syscall(libc::SYS_mprotect, at, len, protection) }).map(drop)

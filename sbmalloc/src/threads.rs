@@ -187,24 +187,8 @@ static ENTRIES: Entries = Entries(UnsafeCell::new([0; 512]));
 
 /// Calls `f` with every thread id listed in /proc/self/task.
 fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), ParkError> {
-    let mut done = Ok(());
-    // SAFETY: under the pager's lock.
-    let listed = unsafe {
-        each_entry(c"/proc/self/task", &mut |name| {
-            if let (Ok(()), Some(id)) = (&done, number(name)) {
-                done = f(id);
-            }
-        })
-    };
-    listed.map_err(|e| ParkError::System("list /proc/self/task", e)).and(done)
-}
-
-/// Calls `f` with the name of every entry of a directory.
-///
-/// # Safety
-/// The caller holds the pager's lock, and `f` does not call this.
-pub(crate) unsafe fn each_entry(path: &std::ffi::CStr, f: &mut dyn FnMut(&[u8])) -> Result<(), Errno> {
-    let dir = Fd::open(path, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    let failed = |e| ParkError::System("list /proc/self/task", e);
+    let dir = Fd::open(c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY).map_err(failed)?;
     // SAFETY: see Entries.
     let buf = unsafe { &mut *ENTRIES.0.get() };
     let size = size_of_val(buf);
@@ -212,7 +196,7 @@ pub(crate) unsafe fn each_entry(path: &std::ffi::CStr, f: &mut dyn FnMut(&[u8]))
         // SAFETY: the kernel writes at most `size` bytes into the buffer.
         let n = unsafe { libc::syscall(libc::SYS_getdents64, dir.0, buf.as_mut_ptr(), size) };
         if n < 0 {
-            return Err(Errno::last());
+            return Err(failed(Errno::last()));
         }
         if n == 0 {
             return Ok(());
@@ -225,7 +209,9 @@ pub(crate) unsafe fn each_entry(path: &std::ffi::CStr, f: &mut dyn FnMut(&[u8]))
             let len = u16::from_ne_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
             let name = &bytes[at + 19..at + len];
             let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
-            f(name);
+            if let Some(id) = number(name) {
+                f(id)?;
+            }
             at += len;
         }
     }

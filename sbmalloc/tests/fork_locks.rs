@@ -53,7 +53,8 @@ fn allocate() -> bool {
 fn use_all() -> bool {
     let options =
         |tracker| ArenaOptions { tracker: Some(tracker), reserve: 64 * MIB, ..ArenaOptions::default() };
-    let arenas = [TrackerKind::Hash, TrackerKind::Uffd].map(|t| Arena::new(&options(t)));
+    let arenas =
+        [TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd].map(|t| Arena::new(&options(t)));
     let _ = sbmalloc::configure(Config::default());
     let Some(at) = mapping::map(4 << 16) else { return false };
     let range = at.as_ptr() as usize..at.as_ptr() as usize + (4 << 16);

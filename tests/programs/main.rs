@@ -9,7 +9,6 @@
 //! `tests/skipped` for how skips are counted, and forbidden.
 
 mod after_exec;
-mod besides;
 mod cli;
 mod common;
 mod conformance;
@@ -18,11 +17,9 @@ mod doors;
 mod enforced;
 mod faults;
 mod full_disk;
-mod house;
 mod launch;
 mod main_job;
 mod measured;
-mod mixed;
 mod out_of_core;
 mod output;
 mod outside;

@@ -204,33 +204,6 @@ fn system_calls_of_threads() {
     c_program_is_ok("io.c", &[], 2);
 }
 
-/// It is not moved while it may have transfers under way, which is said, and afterwards it is.
-#[test]
-fn asynchronous_reads_lose_nothing() {
-    library();
-    let _machine = alone();
-    let dir = Directory::new("aio");
-    let Some(program) = compiled(&dir, "preload/aio.c", &["-w"]) else { return };
-    let job = |words: &[&str]| {
-        let words = [&program.display().to_string()]
-            .map(String::from)
-            .into_iter()
-            .chain(words.iter().map(|&w| w.into()));
-        let options = ["-np", "2", "--chaos", "5", "--preload", "always", "--"].map(String::from);
-        bdrun_args(options.into_iter().chain(words)).run()
-    };
-    for words in [&["2"][..], &["1", "uring"]] {
-        let outcome = job(words);
-        if outcome.code == Some(77) {
-            skipped("kernel", format!("no asynchronous I/O of this kind here: {words:?}"));
-            continue;
-        }
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ok\nok\n"), "{outcome:?}");
-        assert!(outcome.stderr.contains("asynchronous I/O of its own"), "{outcome:?}");
-        assert_eq!(outcome.stats().evictions > 0, words.len() == 1, "{outcome:?}");
-    }
-}
-
 /// A program on the `worker` crate attaches itself, also where the library got in front of it by an `exec`.
 #[test]
 fn programs_of_ours_are_left_alone() {

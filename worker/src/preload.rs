@@ -130,12 +130,6 @@ unsafe impl sbmalloc::Account for PreloadAccount {
             sbmalloc::Account::uncharge(runtime, bytes);
         }
     }
-
-    fn forks(&self, in_ram: usize) {
-        if let Some(runtime) = live() {
-            sbmalloc::Account::forks(runtime, in_ram);
-        }
-    }
 }
 
 /// Around a fork: the calling thread must not wait.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Merge the k-mers of many genomes into one partitioned index; run under bdrun with a rank for each partition.
 ///
@@ -52,6 +52,15 @@ pub struct What {
     pub unitigs: bool,
 }
 
+/// `--graph`.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Graph {
+    /// Tables of junctions, a small part of the k-mers at a time
+    Junction,
+    /// A hash set of all k-mers of a rank, as in the first design; needs much more memory
+    Hashbrown,
+}
+
 /// How to merge.
 #[derive(Args, Debug)]
 pub struct Merge {
@@ -70,6 +79,9 @@ pub struct Merge {
     /// Add the inputs to the index that is there, as a new layer
     #[arg(long)]
     pub add: bool,
+    /// How k-mers and their neighbours are held; the index is the same
+    #[arg(long, value_name = "GRAPH", default_value = "junction")]
+    pub graph: Graph,
     /// Tell on standard error how long the phases of rank 0 take
     #[arg(long, short)]
     pub verbose: bool,

@@ -8,7 +8,7 @@ use bdrun_worker::Communicator;
 use crate::claim::Claim;
 use crate::error::{Error, Result, agree};
 use crate::exchange;
-use crate::graph::{self, Texts};
+use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
 use crate::index;
 use crate::input::spool::Spool;
 use crate::input::tally::Tallies;
@@ -59,6 +59,8 @@ pub struct MergeOptions {
     pub budget: Option<u64>,
     /// Bytes gathered before an exchange; by default chosen by the budget.
     pub window: Option<usize>,
+    /// The graph.
+    pub graph: graph::Kind,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
     /// Threads of each rank; by default as many as there are processors for it, if the budget has room.
@@ -251,7 +253,10 @@ impl<W: Texts> Job<'_, W> {
                 (self.progress)("merge", done, total);
             };
             let task = graph::Task { lengths, partitions, rank: comm.rank(), store: &store, threads };
-            task.pieces::<W>(&mut sets, &mut report)
+            match self.options.graph {
+                graph::Kind::Junction => task.pieces::<W, JunctionGraph<W>>(&mut sets, &mut report),
+                graph::Kind::Hashbrown => task.pieces::<W, HashSetGraph<W>>(&mut sets, &mut report),
+            }
         });
         clock.tick(|| "pieces".into());
         let found = found.and_then(|mut found| {

@@ -1,7 +1,7 @@
 //! Sets of sources, as numbers. Sources are added in ascending order, so the sets form a trie: a set is its largest
 //! member and the set of the others. Only sets that are prefixes of real ones come to be, whatever their number.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::graph::Mixer;
 

@@ -12,6 +12,7 @@
 //! | `progress.rs` | the text of the live line, and the time left |
 //! | `table.rs` | the table, and which ranks are notable |
 //! | `json.rs`, `quiet.rs` | the other kinds |
+//! | `units.rs` | bytes and times as text |
 
 mod human;
 mod json;
@@ -20,6 +21,7 @@ mod progress;
 mod quiet;
 mod screen;
 mod table;
+pub mod units;
 
 use std::io;
 use std::os::fd::AsFd;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use super::units::{Bytes, Count, Span};
 use crate::stats::{JobMeasured, RankMeasured, RankStats, Stats};
-use crate::units::{Bytes, Count, Span};
 
 /// How many ranks are shown.
 const SHOWN: usize = 5;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bdrun_ipc::state::State;
 
 use super::Job;
-use crate::residency::{Event, Wait};
+use crate::scheduler::{Event, Wait};
 
 /// When the next eviction is due, and whom it hits.
 pub(super) struct Chaos {
@@ -49,7 +49,7 @@ impl Job<'_> {
         let ranks = || (0..np).map(|i| (self.chaos.at + i) % np);
         let is = |rank: u32, state: State| segment.rank(rank).word.load().state() == state;
         if let Some(rank) = ranks().find(|&rank| is(rank, State::Blocked)) {
-            // The core has to know that it waits.
+            // The scheduler has to know that it waits.
             self.forget(rank);
             self.observe(rank);
             self.events.push(Event::Chaos { rank });

@@ -14,11 +14,11 @@ use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
 use crate::cli::{Compress, Frames, Options, Tracker};
+use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::launch::Launch;
-use crate::residency::Limits;
+use crate::scheduler::Limits;
 use crate::supervisor::SpawnError;
-use crate::units::Bytes;
 
 /// Everything a job is made of but processes.
 pub(super) struct Setup {
@@ -96,7 +96,6 @@ impl Setup {
         segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
-            processors: tokens,
             resident,
             enforce: options.enforce,
             // Ranks themselves see to it that they hold no more; on top of that one may ask for room for messages.
@@ -172,6 +171,8 @@ fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
     match wanted {
         Tracker::Auto => sbmalloc::measure_trackers().map_or(TrackerChoice::Hash, TrackerChoice::Measured),
         Tracker::Hash => TrackerChoice::Hash,
+        Tracker::Mprotect => TrackerChoice::Mprotect,
+        Tracker::Cow => TrackerChoice::Cow,
         Tracker::Uffd => {
             if let Err(error) = sbmalloc::measure_trackers() {
                 notes.push(format!(

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Launch;
-use crate::units::Bytes;
+use crate::display::units::Bytes;
 
 impl Launch {
     /// One line for each rank: its command with its directory, files and environment, quoted for a shell, and behind `#` its

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::cgroup::RankCgroup;
 use super::tree::{self, Table, Tree};
-use crate::cgroups::RankCgroup;
 
 /// How the processes of a rank are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use super::cgroup::pids;
 use super::group::{Group, Tracking};
 use super::once::{Known, Once};
 use super::proc::{self, Statm, Status};
 use super::sample::Sample;
 use super::shares::Found;
 use super::tree::{self, Table};
-use crate::cgroups::pids;
 
 /// How often the list of processes is read at most.
 const LIST: Duration = Duration::from_millis(50);

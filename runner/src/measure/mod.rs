@@ -22,6 +22,7 @@
 //! back by itself when memory is short. Huge pages of hugetlbfs, socket buffers and the page cache of files that
 //! are only read and written belong to no process and are in none of these.
 
+mod cgroup;
 mod group;
 mod meter;
 mod once;
@@ -33,10 +34,9 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod usage;
 
+pub(crate) use cgroup::{RankCgroup, RankGroups};
 pub use group::{Group, Tracking};
 pub use permits::{Freezer, Permits};
 pub use sample::{Measured, Sample, Sent, own_max_rss};
-pub use sampler::{Sampler, Tells, Told};
-pub use usage::Usage;
+pub use sampler::Sampler;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::cgroups::{Kind, RankGroups};
+use super::cgroup::{Kind, RankGroups};
 
 /// How a rank can be stopped where ptrace is forbidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Usage;
+use crate::supervisor::Usage;
 
 /// What a rank holds at one moment, the sum over its processes. All sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,6 @@ pub struct Sample {
     pub peak_file: u64,
     /// The most processes seen at one moment.
     pub peak_processes: u32,
-    /// Bytes of the budget that it asked for and has: at least what of `private` it has by that.
-    pub asked: u64,
 }
 
 impl Sample {
@@ -58,14 +56,6 @@ impl Sample {
             return self.peak;
         }
         self.peak.max(usage.max_rss.saturating_sub(self.peak_file))
-    }
-
-    /// Bytes that it did not ask for, of what can be paged or belongs to it alone; `fixed` bytes of each process are reckoned elsewhere.
-    /// What it shares with others (the job's segment, messages) is not in it.
-    #[must_use]
-    pub fn not_asked_for(&self, fixed: u64) -> u64 {
-        let fixed = fixed.saturating_mul(u64::from(self.processes.max(1)));
-        (self.private + self.page_tables).saturating_sub(self.asked.saturating_add(fixed))
     }
 
     /// Raises the peaks to what is now.

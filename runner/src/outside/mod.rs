@@ -1,5 +1,5 @@
 //! Independent ranks, held and moved from outside: the threads that do it. Who is moved when is decided by
-//! [`crate::residency`]; how it is done to a process is in [`sbmalloc::other`].
+//! [`crate::overdraft`]; how it is done to a process is in [`sbmalloc::other`].
 
 mod mover;
 mod parts;

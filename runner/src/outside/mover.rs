@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use sbmalloc::Errno;
-use sbmalloc::other::{self, Held, Image, OtherError, OwnPager, Refusal};
+use sbmalloc::other::{self, Held, Image, OtherError, Refusal};
 
 use super::parts::{self, InParts};
 use crate::measure::Group;
@@ -102,13 +102,13 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// Stops the rank whose first process is `leader`, with what it has of a pager of its own; `first` is what follows at once, if anything.
+    /// Stops the rank whose first process is `leader`; `first` is what follows at once, if anything.
     ///
     /// # Errors
     /// If there can be no thread.
     pub fn start(
         rank: u32,
-        leader: (i32, Option<OwnPager>),
+        leader: i32,
         list: List,
         scratch: Scratch,
         first: Option<Order>,
@@ -148,14 +148,14 @@ impl Mover {
 }
 
 fn run(
-    (leader, own): (i32, Option<OwnPager>),
+    leader: i32,
     mut list: List,
     scratch: &Scratch,
     is_held: bool,
     orders: &Receiver<Order>,
     report: &dyn Fn(Report),
 ) {
-    let mut held = match other::hold_with(leader, &mut list, PATIENCE, own) {
+    let mut held = match other::hold(leader, &mut list, PATIENCE) {
         Ok(held) => held,
         Err(Refusal::Gone) => return report(Report::Gone),
         Err(refusal) => return report(Report::Refused(refusal)),
@@ -228,12 +228,8 @@ fn evict(
         freed = bytes;
         report(Report::Freed(bytes));
     });
-    let mut written = 0;
     let full = match result {
-        Ok(moved) => {
-            written = moved.bytes;
-            None
-        }
+        Ok(_) => None,
         Err(OtherError::NoSpace { dir }) if image.is_empty() => {
             return Ok(Report::Full { dir, held: true });
         }
@@ -241,7 +237,7 @@ fn evict(
         Err(error) => return Err(error),
     };
     let out = image.bytes();
-    Ok(Report::Out { out, freed, written, took: begin.elapsed(), full })
+    Ok(Report::Out { out, freed, written: out, took: begin.elapsed(), full })
 }
 
 /// What could not be done where there is no scratch file.

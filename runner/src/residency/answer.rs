@@ -132,7 +132,6 @@ impl Core {
             }
             state.distance = distance;
             state.pending = 0;
-            state.has_turn &= matches!(doing, Doing::Needs(_));
         });
     }
 

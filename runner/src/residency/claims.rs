@@ -11,7 +11,7 @@
 //! the others are exchanged, each once.
 
 use super::rank::{Life, RankState, Why};
-use super::{Core, Effect, Rank, digest, signed};
+use super::{Core, Effect, Rank, signed};
 
 /// A rank that is to come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,10 +242,7 @@ impl Core {
             Claim::Out(rank) => self.ranks[rank as usize].lacks().unwrap_or(0),
             // Never more than there can be, so that the first rank always starts. Nothing is lost by too little: it asks for more.
             Claim::Unborn(rank) => {
-                let state = &self.ranks[rank as usize];
-                let learned = self.digest.learned(Some(state.declared)).filter(|_| state.can.asks);
-                let most = digest::ceiling(&self.limits);
-                self.limits.first_reserve.max(state.reserve).max(learned.unwrap_or(0)).min(most)
+                self.limits.first_reserve.max(self.ranks[rank as usize].reserve).min(self.limits.budget)
             }
         }
     }
@@ -281,7 +278,7 @@ impl Core {
     pub(super) fn evict(&mut self, rank: Rank, why: Why, lack: i64, effects: &mut Vec<Effect>) -> i64 {
         let keep = self.rest(self.ranks[rank as usize].holds.asked, lack);
         self.update(rank, |state| state.leave(why, keep));
-        effects.push(Effect::Evict { rank, keep, preempt: false });
+        effects.push(Effect::Evict { rank, keep });
         signed(self.ranks[rank as usize].leaving())
     }
 
@@ -291,7 +288,7 @@ impl Core {
         let before = self.ranks[rank as usize].keep.asked;
         let less = self.rest(before, lack);
         let order = effects.iter_mut().rev().find_map(|effect| match effect {
-            Effect::Evict { rank: other, keep, .. } if *other == rank => Some(keep),
+            Effect::Evict { rank: other, keep } if *other == rank => Some(keep),
             _ => None,
         });
         *order.filter(|_| less < before)? = less;
@@ -353,6 +350,7 @@ impl Core {
 
     fn note_overdraft(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
         if overdraft && self.ranks[rank as usize].can.asks {
+            self.overdraft = Some(rank);
             self.tell_overdraft(rank, effects);
         }
     }

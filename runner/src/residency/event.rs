@@ -14,8 +14,6 @@ pub struct Can {
     pub tells: bool,
     /// It can be paged out when it waits; one that does not tell, at any moment.
     pub leave: bool,
-    /// One that tells can be paged out while it computes as well, as a whole.
-    pub preempt: bool,
     /// When one that asks leaves, what it did not ask for does, too.
     pub whole: bool,
     /// Parts of it can be paged out while it runs.
@@ -27,21 +25,12 @@ pub struct Can {
 }
 
 impl Can {
-    /// Nothing.
-    pub const NONE: Self = Self {
-        asks: false,
-        tells: false,
-        leave: false,
-        preempt: false,
-        whole: false,
-        shrink: false,
-        hold: false,
-        rerun: false,
-    };
     /// A native rank.
-    pub const NATIVE: Self = Self { asks: true, tells: true, leave: true, whole: true, ..Self::NONE };
+    pub const NATIVE: Self =
+        Self { asks: true, tells: true, leave: true, whole: true, shrink: false, hold: false, rerun: false };
     /// Any program that may be traced.
-    pub const PROGRAM: Self = Self { leave: true, whole: true, shrink: true, hold: true, ..Self::NONE };
+    pub const PROGRAM: Self =
+        Self { asks: false, tells: false, leave: true, whole: true, shrink: true, hold: true, rerun: false };
 }
 
 /// What a blocked rank waits for, as far as it tells how long that may take.
@@ -141,10 +130,8 @@ pub enum Event {
         asked: u64,
         /// Bytes of messages in RAM.
         messages: u64,
-        /// Bytes charged for what is measured.
-        measured: u64,
-        /// Bytes charged for its growth ([`super::Core::kept_free`]).
-        kept: u64,
+        /// Bytes charged for what is measured, and kept free for its growth.
+        charged: u64,
     },
     /// What a rank holds that it did not ask for, measured.
     Sample {
@@ -232,13 +219,6 @@ pub enum Event {
         /// The rank.
         rank: Rank,
         /// Bytes on top of what it holds, or held when it was evicted.
-        bytes: u64,
-    },
-    /// Threads of ranks, beside those that wait as ranks, wait for memory. They take it when it is free, and run on.
-    Lacks {
-        /// The one of which that has changed.
-        rank: Rank,
-        /// Bytes, of all ranks together.
         bytes: u64,
     },
     /// All processes of the rank have ended, and everything they held is free. Legal at any moment.

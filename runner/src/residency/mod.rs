@@ -38,6 +38,7 @@ pub mod sim;
 mod tests;
 mod turn;
 mod victim;
+mod way;
 
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Outcome, Wait};
@@ -153,10 +154,6 @@ pub struct Core {
     overdraft: Option<Rank>,
     /// So many more places are taken than there are.
     crowd: u32,
-    /// Of those that tell the last that was seen to hold more than before without asking.
-    grew: Option<Rank>,
-    /// Bytes that threads wait for, beside ranks.
-    lacking: u64,
     ended: bool,
 }
 
@@ -200,14 +197,12 @@ impl Core {
             pilot: sized > 4 * limits.processors as usize,
             overdraft: None,
             crowd: 0,
-            grew: None,
-            lacking: 0,
             ended: false,
         };
         for (rank, &(can, size)) in (0..).zip(ranks) {
             let queued = !core.together;
             let state = RankState { can, declared: size.unwrap_or(0), queued, ..RankState::UNBORN };
-            core.index.change(rank, None, Some(&state));
+            core.index.insert(rank, &state);
             core.ranks.push(state);
             if queued {
                 core.queue.push(rank, &state);
@@ -273,23 +268,14 @@ impl Core {
         if self.asks {
             return pace::SOONEST;
         }
-        let index = &self.index;
-        let grow = index.active - index.active_telling;
-        let may_grow = index.active_telling > index.active_for_long;
-        self.pace.next_look(grow, may_grow, self.limits.budget.saturating_sub(self.used()), &self.limits)
+        let grow = self.index.active - self.index.active_telling;
+        self.pace.next_look(grow, self.limits.budget.saturating_sub(self.used()), &self.limits)
     }
 
-    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds. None while nobody asks.
+    /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds.
     #[must_use]
     pub fn kept_free(&self) -> u64 {
-        if self.together { self.margin() } else { 0 }
-    }
-
-    /// Bytes that the others have asked for and hold, as far as is known.
-    #[must_use]
-    pub fn asked_beside(&self, rank: Rank) -> u64 {
-        let own = self.ranks.get(rank as usize).map_or(0, |state| state.holds.asked);
-        self.index.asked.saturating_sub(own)
+        self.margin()
     }
 
     /// How often a rank came in because it was its turn: the others did nothing, and seemed to wait for it.
@@ -327,16 +313,7 @@ impl Core {
     /// look at them.
     #[must_use]
     pub fn wants_room(&self) -> bool {
-        !self.ended && (self.has_claims() || self.lacking > 0)
-    }
-
-    /// Whether somebody is making room, or may be asked to.
-    #[must_use]
-    pub fn may_make_room(&self) -> bool {
-        let index = &self.index;
-        let waiting = !index.heavy.is_empty() || !index.parts.is_empty();
-        let others = waiting || self.victim().is_some() || index.preemptible.len() > 1;
-        self.relief_is_coming() || (self.may_evict() && others)
+        !self.ended && self.has_claims()
     }
 
     /// Whether the job has ended, well or not.
@@ -348,8 +325,8 @@ impl Core {
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         let rank = match event {
-            Event::Pool { asked, messages, measured, kept } => {
-                self.pool.told(asked, messages, measured, kept);
+            Event::Pool { asked, messages, charged } => {
+                self.pool.told(asked, messages, charged);
                 return Ok(());
             }
             Event::Looked { elapsed, busy, reaction } => {
@@ -376,13 +353,8 @@ impl Core {
             | Event::Left { rank, .. }
             | Event::Runnable { rank }
             | Event::NeedsMemory { rank, .. }
-            | Event::Lacks { rank, .. }
             | Event::Exited { rank, .. } => rank,
         };
-        if let Event::Lacks { bytes, .. } = event {
-            self.lacking = bytes;
-            return Ok(());
-        }
         let Some(state) = self.ranks.get(rank as usize) else { return Ok(()) };
         let life = state.life;
         if life == Life::Gone {
@@ -400,9 +372,6 @@ impl Core {
                     state.holds.asked = bytes;
                     state.peak = state.peak.max(state.holds.total());
                 });
-                if self.used() > self.limits.budget {
-                    self.grew = Some(rank);
-                }
             }
             Event::Freed { bytes, .. } if matches!(life, Life::Evicting | Life::Shrinking) => {
                 self.update(rank, |state| {
@@ -451,9 +420,6 @@ impl Core {
             // What it holds changes by our orders, and they tell.
             return;
         }
-        if state.can.tells && bytes > state.holds.other {
-            self.grew = Some(rank);
-        }
         self.pace.grew(bytes.saturating_sub(state.holds.other));
         self.overbooking.saw_fixed(fixed.min(bytes));
         let clock = micros(self.pace.clock);
@@ -475,7 +441,7 @@ impl Core {
             active: index.active,
             disturbed: disturbed > 0,
             moves: moving + index.starting > index.eager_moves,
-            telling: index.active_for_long > 0,
+            telling: index.active_telling > 0,
         }
     }
 
@@ -500,9 +466,9 @@ impl Core {
     /// Changes a rank and every set it is in. The only way a rank's state changes.
     fn update(&mut self, rank: Rank, change: impl FnOnce(&mut RankState)) {
         let state = &mut self.ranks[rank as usize];
-        let before = *state;
+        self.index.remove(rank, state);
         change(state);
-        self.index.change(rank, Some(&before), Some(state));
+        self.index.insert(rank, state);
     }
 }
 

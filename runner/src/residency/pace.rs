@@ -32,9 +32,6 @@ const FULL: f64 = 0.95;
 /// half of the processors, nobody does anything.
 const POLLS: f64 = 0.1;
 
-/// Whoever uses less of a processor takes no memory to speak of.
-const NOTHING: f64 = 0.01;
-
 /// Processor time that says nothing, seconds: it is told in ticks.
 const TICKS: f64 = 0.1;
 
@@ -53,8 +50,6 @@ pub(super) struct Pace {
     pub still: Option<(Duration, f64)>,
     /// Processor seconds used in that time.
     idled: f64,
-    /// Processors used at the last look.
-    busy: f64,
     /// Bytes by which ranks grew since the last look.
     grown: u64,
     /// Growth of the job lately, bytes a second.
@@ -83,7 +78,7 @@ pub(super) struct Doing {
     pub disturbed: bool,
     /// Somebody starts, comes or goes, but for those that are sent out and back as a test.
     pub moves: bool,
-    /// Somebody runs who says when he waits, and cannot be interrupted.
+    /// Somebody runs who says when he waits.
     pub telling: bool,
 }
 
@@ -96,7 +91,6 @@ impl Pace {
             idle: Duration::ZERO,
             still: None,
             idled: 0.0,
-            busy: 0.0,
             grown: 0,
             growth: 0.0,
             look: LATEST,
@@ -122,7 +116,6 @@ impl Pace {
         let busy = if busy.is_finite() { busy.max(0.0) } else { 0.0 };
         self.clock += elapsed;
         self.looks += 1;
-        self.busy = busy;
         self.look = elapsed.clamp(SOONEST, Duration::from_secs(1));
         self.reaction = reaction.min(Duration::from_secs(10));
         let seconds = elapsed.as_secs_f64().max(0.001);
@@ -212,18 +205,16 @@ impl Pace {
         self.growth > 0.0
     }
 
-    /// How soon to look again when `running` ranks run and `free` bytes are free: twice before these can be used up. `asking`: those run
-    /// that ask for most of what they take. They are not expected to grow besides, but may while they compute.
-    pub fn next_look(&self, running: u32, asking: bool, free: u64, limits: &Limits) -> Duration {
-        let latest = if asking && self.busy > NOTHING { 10 * SOONEST } else { LATEST };
-        if running == 0 && !self.is_growing() {
-            return latest;
+    /// How soon to look again when `running` ranks run and `free` bytes are free: twice before these can be used up.
+    pub fn next_look(&self, running: u32, free: u64, limits: &Limits) -> Duration {
+        if running == 0 {
+            return LATEST;
         }
         if free == 0 && !self.is_growing() {
             // Nothing can be saved, and it seems that nothing need be.
             return 10 * SOONEST;
         }
         let may_grow = self.growth.max(f64::from(running.min(limits.processors)) * FILLS);
-        Duration::from_secs_f64(free as f64 / may_grow / 2.0).clamp(SOONEST, latest)
+        Duration::from_secs_f64(free as f64 / may_grow / 2.0).clamp(SOONEST, LATEST)
     }
 }

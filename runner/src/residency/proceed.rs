@@ -77,9 +77,8 @@ impl Core {
     /// Whether what is in RAM is known: somebody may have grown since the last look, and whoever is on the way in cannot go out before he has
     /// come in. If not, a look is asked for.
     pub(super) fn is_known(&mut self, looked: bool) -> bool {
-        // One that is held may have begun to tell meanwhile, and is not among those inside.
-        let stand = self.index.held.len() as u32 + self.index.restoring;
-        let grow = (self.index.inside.len() as u32).saturating_sub(stand);
+        let grow = self.index.inside.len() as u32 - self.index.held.len() as u32;
+        let grow = grow.saturating_sub(self.index.restoring);
         self.asks |= !looked && grow > 0;
         looked || grow == 0
     }
@@ -106,7 +105,7 @@ impl Core {
 
     /// Whether what it holds fits now beside the rest of `used` bytes.
     pub(super) fn fits_beside(&self, rank: Rank, used: u64) -> bool {
-        used.saturating_add(self.unknown()).saturating_add(self.lacks(rank)) <= self.limits.budget
+        used.saturating_add(self.lacks(rank)) <= self.limits.budget
     }
 
     /// Whether a rank may come in while nobody else is in RAM. What does not fit is told, or who has what cannot be paged is ended.
@@ -163,7 +162,7 @@ impl Core {
     fn fits(&self, rank: Rank) -> bool {
         let state = &self.ranks[rank as usize];
         let beside = self.index.expected - state.expected();
-        beside.saturating_add(state.wants()).saturating_add(self.unknown()) <= self.room()
+        beside.saturating_add(state.wants()) <= self.room()
     }
 
     pub(super) fn go(&mut self, rank: Rank, effects: &mut Vec<Effect>) {

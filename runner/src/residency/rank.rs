@@ -1,6 +1,6 @@
 //! What the core knows of one rank.
 
-use super::{Can, Memory, Rank, Wait};
+use super::{Can, Memory, Wait};
 
 /// Where a rank is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,19 +113,23 @@ pub(super) struct RankState {
     pub for_memory: bool,
     /// Parts of it are out while it runs.
     pub partial: bool,
-    /// What it was told to hold at most, of what was measured.
-    pub target: u64,
     /// It was said that it needs more than there is.
     pub told: bool,
-    /// It came in because it was its turn, and has not waited since: it is not interrupted.
-    pub has_turn: bool,
 }
 
 impl RankState {
     pub const UNBORN: Self = Self {
         life: Life::Unborn,
         doing: Doing::Runs,
-        can: Can::NONE,
+        can: Can {
+            asks: false,
+            tells: false,
+            leave: false,
+            whole: false,
+            shrink: false,
+            hold: false,
+            rerun: false,
+        },
         holds: Memory { asked: 0, other: 0 },
         all: Memory { asked: 0, other: 0 },
         keep: Memory { asked: 0, other: 0 },
@@ -153,9 +157,7 @@ impl RankState {
         eager: false,
         for_memory: false,
         partial: false,
-        target: 0,
         told: false,
-        has_turn: false,
     };
 
     /// In RAM to stay, as far as we know.
@@ -228,31 +230,6 @@ impl RankState {
         self.holds.asked.saturating_add(other)
     }
 
-    /// It would run if it were in RAM, and stands in line for that.
-    pub fn claims(&self) -> bool {
-        self.comeback().is_some() && !self.eager
-    }
-
-    /// The order of those that lack least.
-    pub fn lacks_least(&self, rank: Rank) -> (u64, u64, Rank) {
-        (self.lacks().unwrap_or(0), self.since, rank)
-    }
-
-    /// It waits for others, and may be asked to leave.
-    pub fn goes(&self) -> bool {
-        self.can_leave_waiting() && self.waits()
-    }
-
-    /// It refused to leave, and is left alone for now.
-    pub fn has_refused(&self) -> bool {
-        self.refused_until != 0 && self.life != Life::Gone
-    }
-
-    /// It holds more than was expected of it, or was not expected to fit.
-    pub fn is_over(&self) -> bool {
-        self.holds.other > self.reserve || self.overbooked
-    }
-
     /// It waits for what others do.
     pub fn waits(&self) -> bool {
         matches!(self.doing, Doing::Waits(_)) && !matches!(self.life, Life::Unborn | Life::Gone)
@@ -276,16 +253,6 @@ impl RankState {
             && !self.partial
             && self.refused_until == 0
             && self.holds.other > self.fixed
-    }
-
-    /// It tells when it waits, computes, and may be interrupted for others.
-    pub fn can_be_preempted(&self) -> bool {
-        self.life == Life::Resident
-            && self.doing == Doing::Runs
-            && self.can.tells
-            && self.can.preempt
-            && self.pending == 0
-            && self.refused_until == 0
     }
 
     /// It runs, has grown lately, and can be held.
@@ -378,7 +345,6 @@ impl RankState {
     /// Parts of it are to leave.
     pub fn shrink(&mut self, target: u64) {
         self.life = Life::Shrinking;
-        self.target = target;
         self.from = self.holds.other;
         self.keep = Memory { other: target, ..self.holds };
     }

@@ -28,7 +28,7 @@ impl Core {
 
     /// Whether less than `margin` bytes will be free when those on their way out have left.
     fn is_short(&self, margin: u64) -> bool {
-        self.committed().saturating_add(margin).saturating_add(self.lacking) > self.limits.budget
+        self.committed().saturating_add(margin) > self.limits.budget
     }
 
     /// Memory will become free without another order, or somebody may yet leave who could not a moment ago.
@@ -60,44 +60,15 @@ impl Core {
     /// Pages out until enough will be free: first those that wait for others.
     fn page_out(&mut self, effects: &mut Vec<Effect>) {
         while self.may_evict() && self.is_short(self.margin()) {
-            let needed = self.committed().saturating_add(self.margin()).saturating_add(self.lacking);
-            let lack = needed.saturating_sub(self.limits.budget);
+            let lack = self.committed().saturating_add(self.margin()).saturating_sub(self.limits.budget);
             match self.leaver() {
                 Some(rank) => drop(self.evict(rank, Why::Memory, signed(lack), effects)),
-                None => match self.victim() {
-                    Some(rank) => drop(self.evict(rank, Why::Memory, ALL, effects)),
-                    None => {
-                        self.preempt(effects);
-                        return;
-                    }
-                },
+                None => {
+                    let Some(rank) = self.victim() else { break };
+                    self.evict(rank, Why::Memory, ALL, effects);
+                }
             }
         }
-    }
-
-    /// Nobody else gives memory, and it is nearly used up: the youngest of those that tell and compute leaves, if others run.
-    fn preempt(&mut self, effects: &mut Vec<Effect>) {
-        if !self.is_short(self.small_margin()) || self.relief_is_coming() {
-            return;
-        }
-        let mut youngest = self.index.preemptible.iter().rev().filter(|_| self.index.active > 1);
-        let gives = |state: &RankState| !state.has_turn && state.holds.total() > state.fixed;
-        let Some(&(_, rank)) = youngest.find(|&&(_, rank)| gives(&self.ranks[rank as usize])) else {
-            let grew = self.grew.filter(|_| self.used() > self.limits.budget);
-            return grew.into_iter().for_each(|rank| self.tell_overdraft(rank, effects));
-        };
-        self.interrupt(rank, Why::Memory, effects);
-    }
-
-    /// One that tells leaves while it computes, for all we know, with all that it holds.
-    pub(super) fn interrupt(&mut self, rank: Rank, why: Why, effects: &mut Vec<Effect>) {
-        let (now, turn) = (self.now, self.brought);
-        self.update(rank, |state| {
-            (state.since, state.turn) = (now, turn);
-            state.has_turn = false;
-            state.leave(why, 0);
-        });
-        effects.push(Effect::Evict { rank, keep: 0, preempt: true });
     }
 
     /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has had its turn.
@@ -201,7 +172,6 @@ impl Core {
 
     /// Says, once for each rank, that it makes the job exceed the budget.
     pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        self.overdraft = Some(rank);
         let state = &self.ranks[rank as usize];
         if state.told {
             return;
@@ -224,24 +194,13 @@ impl Core {
     fn relieve_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
         let small = self.small_margin();
-        if state.life != Life::Resident {
+        if state.life != Life::Resident || !self.is_short(small) {
             return;
         }
         let (budget, bytes) = (self.limits.budget, state.holds.other);
         let elsewhere = self.used().saturating_sub(bytes);
         let room = budget.saturating_sub(elsewhere).saturating_sub(self.margin() + small);
-        if !self.is_short(small) {
-            // It grew fast when it was told how much it may hold. A little is left for what it holds too much for a moment.
-            let room = room.saturating_sub(budget / 32);
-            if state.partial
-                && room >= state.target.saturating_add(budget / 32)
-                && bytes >= state.target / 8 * 7
-            {
-                self.shrink(rank, room, effects);
-            }
-            return;
-        }
-        // However fast it grew: whoever runs in parts waits where there is no room.
+        // However fast it grew: what is taken from it now it is not given back, and whoever runs in parts waits where there is no room.
         let most = budget.saturating_sub(elsewhere) / 4 * 3;
         let target = room.max(most).max(budget / 8).max(state.fixed);
         let state = &self.ranks[rank as usize];

@@ -14,7 +14,7 @@ impl Core {
         let mut index = Index::default();
         let mut queued = 0;
         for (rank, state) in (0..).zip(&self.ranks) {
-            index.change(rank, None, Some(state));
+            index.insert(rank, state);
             queued += usize::from(state.life == Life::Unborn && state.queued);
             Self::check_rank(rank, state);
         }

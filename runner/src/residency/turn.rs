@@ -171,12 +171,6 @@ impl Core {
         {
             self.turned.get_or_insert((rank, self.pace.clock));
             self.evict(victim, Why::Turn, lack, effects);
-        } else if let Some(victim) = self
-            .seems_to_wait(rank, !will_have_place)
-            .filter(|_| turn.cause == Cause::Idle && self.may_evict())
-        {
-            self.turned.get_or_insert((rank, self.pace.clock));
-            self.interrupt(victim, Why::Turn, effects);
         } else if self.relief_is_coming() || self.index.holding + self.index.restoring > u32::from(coming) {
             // Then it is looked again.
         } else if turn.cause != Cause::Passed
@@ -217,8 +211,7 @@ impl Core {
         if state.can.asks {
             return signed(lacks).saturating_sub(self.free());
         }
-        let used = self.used().saturating_add(self.unknown());
-        let needs = used.saturating_add(lacks).saturating_add(self.small_margin());
+        let needs = self.used().saturating_add(lacks).saturating_add(self.small_margin());
         signed(needs).saturating_sub(signed(self.limits.budget))
     }
 
@@ -238,14 +231,6 @@ impl Core {
         waiting.filter(other).or(stranger).or(needy)
     }
 
-    /// The oldest other that tells when it waits, and has not, although nobody does anything: it waits in a way it does not tell (in a call of
-    /// the system). One that holds nothing gives a place.
-    fn seems_to_wait(&self, rank: Rank, for_place: bool) -> Option<Rank> {
-        let gives =
-            |of: Rank| for_place || self.ranks[of as usize].holds.total() > self.ranks[of as usize].fixed;
-        self.index.preemptible.iter().map(|&(_, rank)| rank).find(|&of| of != rank && gives(of))
-    }
-
     /// Its turn has come.
     fn give(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
         let RankState { life, can, .. } = self.ranks[rank as usize];
@@ -260,9 +245,7 @@ impl Core {
             Life::Resident => self.grant(rank, overdraft, effects),
             _ => self.restore_all(rank, overdraft, effects),
         }
-        if can.tells {
-            self.update(rank, |state| state.has_turn = true);
-        } else {
+        if !can.tells {
             self.promote(rank);
         }
     }
@@ -331,9 +314,8 @@ impl Core {
     /// exceeded, which is told. If it may not be, nobody would ever go on, and the youngest fails.
     fn exceed_for(&mut self, rank: Rank, has_place: bool, effects: &mut Vec<Effect>) {
         let asks = self.ranks[rank as usize].can.asks;
-        // Whoever does not tell only seems to do nothing, and may go on some time.
-        let certain =
-            self.index.begun_strangers + self.index.awaited == 0 && (!has_place || self.disk_full.is_some());
+        // A stranger only seems to do nothing, and may go on some time.
+        let certain = self.index.begun_strangers == 0 && (!has_place || self.disk_full.is_some());
         let others = self.index.stoppable.iter().rev().map(|&(_, other)| other);
         // Nobody is stopped for one that was: they would stop each other for ever.
         let reruns =

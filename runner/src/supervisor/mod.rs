@@ -35,6 +35,7 @@
 //! `/dev/null`.
 
 mod birth;
+mod cgroup;
 mod child;
 mod ending;
 mod error;
@@ -56,14 +57,13 @@ mod table;
 mod tests;
 mod victim;
 
-pub use crate::cgroups::{CgroupError, CgroupUsage, MemoryCgroup};
-pub use crate::measure::Usage;
-pub use ending::{Ending, OomKill, signal_name};
-pub use error::{SpawnError, SuperviseError};
+pub use cgroup::{CgroupUsage, MemoryCgroup};
+pub(crate) use cgroup::{Hierarchy, hierarchies, locate, lock, remove_stale};
+pub use ending::{Ending, OomKill, Usage, signal_name};
+pub use error::{CgroupError, SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
 
-use crate::cgroups::RankGroups;
-use crate::measure::{Group, Permits};
+use crate::measure::{Group, Permits, RankGroups};
 use crossbeam_channel::{Receiver, Sender};
 use keeper::Keepers;
 use pen::Pen;

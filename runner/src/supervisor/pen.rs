@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{MemoryCgroup, sweep};
-use crate::cgroups::RankGroups;
+use crate::measure::RankGroups;
 
 /// The cgroup that ranks have in common.
 pub(super) struct Common {

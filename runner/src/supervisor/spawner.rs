@@ -10,14 +10,14 @@
 //! own (`measure/cgroup.rs`), where nothing has to be charged anew, the child always moves itself.
 
 use super::birth::Birth;
+use super::cgroup::Entry;
 use super::child::{Plan, Step};
 use super::pen::Mark;
 use super::table::Process;
 use super::victim;
 use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
-use crate::cgroups::{Entry, RankCgroup};
-use crate::measure::Group;
+use crate::measure::{Group, RankCgroup};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;

@@ -1,7 +1,6 @@
 //! Safe wrappers of the few system calls that `nix` does not offer in the form needed here.
 
-use super::Usage;
-use super::ending::Ending;
+use super::ending::{Ending, Usage};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -105,6 +104,11 @@ pub(super) fn wait_writable(fd: &OwnedFd) {
 /// Blocks all signals in the calling thread: they are for the thread that listens for them.
 pub(super) fn block_signals() {
     let _ = nix::sys::signal::SigSet::all().thread_block();
+}
+
+/// The calling thread's id.
+pub(super) fn thread_id() -> libc::pid_t {
+    nix::unistd::gettid().as_raw()
 }
 
 /// The limit of open files, and the same with the soft limit raised to the hard one, which is set.

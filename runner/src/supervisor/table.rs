@@ -1,8 +1,7 @@
 //! Which processes live. Signals are sent only under this table's lock and only to processes not yet reaped, so a
 //! number that the kernel has given to somebody else is never hit.
 
-use super::Usage;
-use super::ending::Ending;
+use super::ending::{Ending, Usage};
 use super::sys;
 use crate::measure::Group;
 use std::collections::HashMap;

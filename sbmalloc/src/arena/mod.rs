@@ -106,6 +106,11 @@ impl Inner {
         self.tables.stored(i).store(pages as u8, Ordering::Relaxed);
     }
 
+    /// The tracker's word for granule `g`.
+    pub fn granule(&self, g: usize) -> &AtomicU8 {
+        self.tables.granule(g)
+    }
+
     /// What the program said of granule `g`, see [`advised`](Self::advised).
     pub fn advice(&self, g: usize) -> &AtomicU8 {
         self.tables.advice(g)

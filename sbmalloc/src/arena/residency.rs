@@ -18,8 +18,10 @@ const OUT: u8 = 1;
 const TOUCHED: u8 = 2;
 /// Pages written while it was out were merged into what is being restored.
 const MERGED: u8 = 4;
+/// It is out and was brought in where it is, by mapping: all it holds may be used at once.
+const POPULATED: u8 = 8;
 /// From here on: the number of the phase for which it was brought in, 0 for none.
-const PHASE_SHIFT: u32 = 3;
+const PHASE_SHIFT: u32 = 4;
 
 /// Forms of a granule in the file.
 const RAW: u8 = 0;
@@ -102,16 +104,26 @@ impl Inner {
             0 => note.fetch_and(!TOUCHED, Ordering::Relaxed),
             _ => note.fetch_or(TOUCHED, Ordering::Relaxed),
         };
-        if pages > 0 {
+        if pages > 0 && !self.is_populated(g) {
             self.forget_advice(g);
         }
         let held = self.held(g);
         self.set_away(g, held.saturating_sub(pages));
     }
 
+    /// Notes that granule `g` was brought in by mapping: it stays out, but is as good as resident. Pager only.
+    pub fn set_populated(&self, g: usize, phase: u8) {
+        self.set_touched(g, (GRANULE / PAGE) as u16);
+        self.tables.note(g).fetch_or(POPULATED | phase << PHASE_SHIFT, Ordering::AcqRel);
+    }
+
     /// Whether granule `g` was brought in for phase `phase` and not since.
     pub fn is_of_phase(&self, g: usize, phase: u8) -> bool {
         self.tables.note(g).load(Ordering::Relaxed) >> PHASE_SHIFT == phase
+    }
+
+    pub fn is_populated(&self, g: usize) -> bool {
+        self.tables.note(g).load(Ordering::Acquire) & POPULATED != 0
     }
 
     /// Whether the file has granule `g` packed, wherever the granule is.
@@ -145,6 +157,11 @@ impl Inner {
 
     pub fn set_packed_block(&self, i: usize, n: u32) {
         self.tables.packed(i).store(n, Ordering::Relaxed);
+    }
+
+    /// Whether granule `g` is out, and what it holds was not brought in.
+    pub fn is_left_out(&self, g: usize) -> bool {
+        self.tables.note(g).load(Ordering::Acquire) & (OUT | POPULATED) == OUT
     }
 
     pub fn is_touched(&self, g: usize) -> bool {

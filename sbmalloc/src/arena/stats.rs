@@ -67,8 +67,9 @@ pub struct ArenaStats {
     /// Of `held`, what was moved out and has not been restored or freed since.
     pub out: usize,
     /// Pages of the process's own that are in RAM now, as the kernel has them: less than `held - out` where
-    /// committed memory was never touched. Frames of a pool count whole. `None` on kernels before Linux 6.7, which do
-    /// not tell.
+    /// committed memory was never touched, or is mapped from the scratch file (the tracker
+    /// [`Cow`](crate::TrackerKind::Cow)). Frames of a pool count whole. `None` on kernels before Linux 6.7, which do not
+    /// tell.
     pub in_ram: Option<usize>,
     /// Of `in_ram`, what lies in huge pages (2 MiB). `None` as above.
     pub huge: Option<usize>,

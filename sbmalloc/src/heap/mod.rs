@@ -12,6 +12,7 @@
 mod prim;
 
 use crate::arena::{ArenaOptions, Inner};
+use crate::config;
 use crate::lock::Lock;
 use crate::set::PROCESS;
 use crate::sys::CHUNK;
@@ -63,7 +64,7 @@ fn reserve() -> bool {
         return false;
     }
     if SMALL.load(Ordering::Relaxed).is_null() {
-        let options = ArenaOptions::default();
+        let options = ArenaOptions { tracker: Some(config::heap_tracker()), ..ArenaOptions::default() };
         let made =
             Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&options, &PROCESS).map(|b| (a, b)));
         let Ok((small, runs)) = made else {

@@ -25,6 +25,8 @@ pub(super) struct Room<'a> {
     pub ram: usize,
     /// How much that may become; asked before each group.
     pub limit: &'a mut dyn FnMut(usize) -> usize,
+    /// Nothing is to stay mapped from a file.
+    pub unmap: bool,
     /// The number of the phase that begins when all is there.
     pub phase: u8,
     /// Something was wanted for which there was no room.
@@ -52,6 +54,10 @@ impl Session {
         room: &mut Room,
         want: impl Fn(usize) -> bool,
     ) -> Result<(), PagerError> {
+        let by_mapping = arena.tracker.tracker().restores_by_mapping() && !room.unmap;
+        if by_mapping && self.populate(arena, room, &want)? {
+            return Ok(());
+        }
         let granules = arena.granules();
         let Some(mut at) = (0..granules).find(|&g| want(g)) else { return Ok(()) };
         let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;
@@ -83,7 +89,7 @@ impl Session {
 }
 
 /// The next granules that are wanted, as many as fit into a group, of one policy for huge pages, and into RAM.
-fn next_group(
+pub(super) fn next_group(
     arena: &Inner,
     at: &mut usize,
     want: &impl Fn(usize) -> bool,

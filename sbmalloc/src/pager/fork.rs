@@ -11,10 +11,10 @@
 //! that what the child reads is what was there at the fork. If the child cannot either it ends at once, with 122: it would
 //! compute with what its parent wrote later.
 
-use super::{PAGER, restore_without_frames};
+use super::{PAGER, unmap_set};
+use crate::frames;
 use crate::set::PROCESS;
 use crate::sys::Fd;
-use crate::{account, frames};
 use std::cell::UnsafeCell;
 
 /// What keeps the parent waiting: it reads until every writing end is closed.
@@ -59,8 +59,7 @@ pub(crate) unsafe fn hold(hold: bool) {
         // SAFETY: taken above.
         unsafe { PAGER.hold_or_let_go(false) };
         // SAFETY: whoever had it evicted, or restored to frames, has promised it for forks too.
-        failed = unsafe { restore_without_frames(&PROCESS) }.is_err();
-        account::forks(PROCESS.ram());
+        failed = unsafe { unmap_set(&PROCESS) }.is_err();
     }
 }
 
@@ -81,7 +80,7 @@ pub(crate) fn after_fork_in_child() {
     kept.read = None;
     // Without a pipe the parent does not wait, and what is read could be of later.
     // SAFETY: as in `hold`; nobody else has this memory, a copy.
-    if kept.left && (kept.write.is_none() || unsafe { restore_without_frames(&PROCESS) }.is_err()) {
+    if kept.left && (kept.write.is_none() || unsafe { unmap_set(&PROCESS) }.is_err()) {
         let text = b"sbmalloc: a child of fork cannot bring in what its parent had on scratch, and ends\n";
         // SAFETY: writes a static text, and ends the process at once.
         unsafe {

@@ -11,12 +11,9 @@
 //! `plan` and `history` decide (pure, no system calls), `own` carries out for the calling process, with `out`
 //! and `back` for the transfers of an evict and a restore; `images` packs what goes out compressed, by `lz4`, where
 //! `judge` says that it pays; `look` sees what of out granules was touched and
-//! verifies it; `pagemap` tells which pages are there; `fault` says what happened if packed memory was touched.
-//! `transfer` is what moves have in common that are made from outside (`other`).
+//! verifies it; `pagemap` tells which pages are there.
 
-mod async_io;
 mod back;
-mod fault;
 mod fork;
 mod history;
 mod images;
@@ -29,12 +26,12 @@ mod own;
 mod pack;
 mod pagemap;
 mod plan;
-mod transfer;
+mod populate;
 
-pub(crate) use fault::hold as hold_handler;
 pub(crate) use fork::{after_fork_in_child, after_fork_in_parent, hold};
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
+pub(crate) use pack::{complain_of_touch, is_packed_at};
 
 use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
@@ -97,12 +94,6 @@ pub enum PagerError {
         /// Byte offset of the block in its scratch file.
         offset: u64,
     },
-    /// The program has asynchronous I/O of its own ([`expect_async_io`]), which may read or write memory at any moment.
-    #[error("the program has asynchronous I/O of its own ({what}), which may be at work on its memory")]
-    InUse {
-        /// `io_uring` or `AIO`.
-        what: &'static str,
-    },
     /// Another thread could not be stopped: it blocks signals (known after 100 ms), or has not come out of a system
     /// call that cannot be interrupted, or has not got a processor, for 3 s. Nothing was changed, and the call may be
     /// repeated.
@@ -114,11 +105,11 @@ pub enum PagerError {
 }
 
 impl PagerError {
-    /// It will pass, as a rule, and the call may be repeated: threads that do not stop, asynchronous I/O, a process or a system without free descriptors
+    /// It will pass, as a rule, and the call may be repeated: threads that do not stop, a process or a system without free descriptors
     /// or memory.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::ThreadsBusy { .. } | Self::InUse { .. } => true,
+            Self::ThreadsBusy { .. } => true,
             Self::Io { errno, .. } => errno.is_passing(),
             _ => false,
         }
@@ -158,8 +149,8 @@ pub(crate) fn exclude() -> Guard<'static, own::Buffers> {
 /// Until the call returns, and again during each later move until everything is in RAM ([`restore`], [`restore_for`], a fork of the
 /// process, which restores), nobody but threads of this process writes to memory of its arenas, as nobody else is stopped, and what is
 /// written meanwhile is lost:
-/// - no transfer of the kernel or a device into it is under way that no thread waits for: AIO, io_uring (but see [`expect_async_io`]), RDMA;
-///   however safe the interface that began it;
+/// - no transfer of the kernel or a device into it is under way that no thread waits for: AIO, io_uring, RDMA; however safe the
+///   interface that began it;
 /// - no process runs that shares the address space (`CLONE_VM` without `CLONE_THREAD`), and none writes to it from outside
 ///   (`process_vm_writev`, `ptrace`);
 /// - the stack of the calling thread does not lie in it;
@@ -176,7 +167,8 @@ pub unsafe fn evict() -> Result<Moved, PagerError> {
     unsafe { PROCESS.evict() }
 }
 
-/// Moves every arena of the process back into RAM. After it nothing maps the scratch files.
+/// Moves every arena of the process back into RAM. After it nothing maps the scratch files, but for arenas
+/// with the tracker [`Cow`](crate::TrackerKind::Cow).
 ///
 /// # Errors
 /// See [`PagerError`]. What could not be restored is still evicted and legal to touch, and the call can be repeated.
@@ -190,12 +182,6 @@ pub unsafe fn evict() -> Result<Moved, PagerError> {
 pub unsafe fn restore() -> Result<Moved, PagerError> {
     // SAFETY: the caller's.
     unsafe { PROCESS.restore() }
-}
-
-/// The kernel's name (`io_setup`) for the asynchronous I/O of this process's pager; 0 while it has none. Who moves the process from outside
-/// ([`other::OwnPager`]) has to know it from the program's own.
-pub fn ring() -> u64 {
-    crate::store::ring()
 }
 
 /// Whether anything of the process is out.
@@ -253,13 +239,6 @@ pub unsafe fn restore_for(
 ) -> Result<(Moved, bool), PagerError> {
     // SAFETY: the caller's.
     unsafe { PROCESS.restore_for(site, limit) }
-}
-
-/// From now on it is looked, each time before memory is moved, whether the program has asynchronous I/O of its own (an io_uring, or a context
-/// of `io_setup`): then nothing is moved ([`PagerError::InUse`]). Costs some 20 µs and 1 µs per descriptor each time. For programs that
-/// were not written for this.
-pub fn expect_async_io() {
-    async_io::expect();
 }
 
 /// From now on the calling thread touches no memory of the process between an [`evict_to`] and [`unpack`], nor do the
@@ -388,15 +367,15 @@ pub(crate) unsafe fn restore_set_for(
     if !set.is_evicted() {
         return Ok((Moved::default(), true));
     }
-    own::Session::begin(&PAGER)?.restore(set, site, limit)
+    own::Session::begin(&PAGER)?.restore(set, site, false, limit)
 }
 
-/// As [`restore_set`], so that nothing lies in frames of a pool any more either.
+/// As [`restore_set`], so that nothing maps a scratch file or lies in frames any more.
 ///
 /// # Safety
 /// Of [`restore`], for the arenas of the set.
-pub(crate) unsafe fn restore_without_frames(set: &'static ArenaSet) -> Result<(), PagerError> {
-    own::Session::begin(&PAGER)?.restore(set, None, &mut |_| usize::MAX)?;
+pub(crate) unsafe fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
+    own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX)?;
     let _session = own::Session::begin(&PAGER)?;
     let left = set.arenas().try_for_each(Inner::leave_frames);
     left.map_err(|e| PagerError::io("copy frames to memory of the process's own", 0, e))

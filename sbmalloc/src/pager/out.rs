@@ -242,7 +242,7 @@ impl Writer<'_, '_> {
                     }
                 }
                 let past = self.goal.past;
-                if !out && arena.held(g) > 0 && arena.is_of_phase(g, past.number()) {
+                if !arena.is_left_out(g) && arena.held(g) > 0 && arena.is_of_phase(g, past.number()) {
                     for (slot, byte) in past.resident(changed, |slot| arena.history(slot, g)) {
                         arena.set_history(slot, g, byte);
                     }

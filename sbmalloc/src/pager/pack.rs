@@ -28,7 +28,7 @@ pub(super) fn is_undisturbed() -> bool {
 }
 
 /// Whether an address lies in a granule that is packed. In the handler of a fault.
-pub(super) fn is_packed_at(address: usize) -> bool {
+pub(crate) fn is_packed_at(address: usize) -> bool {
     let sets = set::all().filter(|set| set.is_packed());
     // An arena may be going away while others fault; only where something is packed, which its user has promised not to
     // touch, is it looked at, and then the process is about to end anyway.
@@ -37,7 +37,7 @@ pub(super) fn is_packed_at(address: usize) -> bool {
 }
 
 /// Says why the process is about to end. In the handler of a fault.
-pub(super) fn complain_of_touch(address: usize) {
+pub(crate) fn complain_of_touch(address: usize) {
     let mut text = *b"sbmalloc: memory at 0x________________ was touched while it is out, compressed, and before it was \
         restored (pager::expect_restores); --compress none avoids this\n";
     let digits = text.iter().position(|&b| b == b'_').unwrap_or(0);
@@ -97,7 +97,7 @@ impl Writer<'_, '_> {
     ) -> Result<Packed, PagerError> {
         let (arena, tracker) = (self.arena, self.arena.tracker.tracker());
         let Some(Packing { how, outlook }) = self.goal.pack else { return Ok(Packed::No) };
-        if arena.held(g) == 0 || !is_likely(outlook, arena, g) {
+        if arena.held(g) == 0 || tracker.restores_by_mapping() || !is_likely(outlook, arena, g) {
             return Ok(Packed::No);
         }
         let is_packed = arena.has_packed_form(g);

@@ -7,7 +7,7 @@ mod striped;
 
 pub(crate) use file::Mode;
 pub(crate) use memory::MemoryStore;
-pub(crate) use queue::{Direction, Landed, Queue, Transfer, ring};
+pub(crate) use queue::{Direction, Landed, Queue, Transfer};
 pub(crate) use striped::Striped;
 
 use crate::config;

@@ -15,7 +15,6 @@
 
 use super::Store;
 use crate::sys::Errno;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Transfers under way at most: enough for scattered blocks of 64 KiB to go out at two thirds of the rate of one
 /// stream (`docs/benchmarks.md`), and for the pieces of 1 MiB to keep several disks at work.
@@ -132,14 +131,6 @@ enum Slot {
     Down(Landed),
 }
 
-/// The context that was made last; of a process that is moved, its pager's.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
-/// The kernel's name for the asynchronous I/O of this process's pager, the address of its ring; 0 while there is none.
-pub(crate) fn ring() -> u64 {
-    LAST.load(Ordering::Relaxed)
-}
-
 /// The transfers under way.
 pub(crate) struct Queue {
     /// The kernel's context, 0 for none.
@@ -170,7 +161,6 @@ impl Queue {
             // SAFETY: the kernel writes the context's id. On failure (not built in, forbidden, or too many on
             // this machine just now) it stays 0, and the next evict tries again.
             unsafe { libc::syscall(libc::SYS_io_setup, DEPTH, &mut self.context) };
-            LAST.store(self.context, Ordering::Relaxed);
         }
         self.context != 0
     }

@@ -33,6 +33,8 @@ impl Tracker for Uffd {
         }
     }
 
+    fn detach(&self, _: &Inner) {}
+
     fn arm(&self, arena: &Inner, start: usize, len: usize) -> Result<(), Errno> {
         let when = if self.selective { choose::when() } else { When::Always };
         let wanted = |g: usize| {

@@ -132,7 +132,7 @@ fn the_second_directory_is_full() {
     let list = std::env::var("BDRUN_SCRATCH").expect("the directories");
     let full = list.split(':').nth(1).expect("two");
     for kind in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered] {
-        for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
+        for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
             let (set, arena) = arena((tracker, kind, FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 64 * MIB);
             block.fill(1);

@@ -67,7 +67,7 @@ impl Fault {
                 _ => false,
             },
             PagerError::Corrupt { .. } => matches!(self, Self::CorruptRead | Self::CorruptWrite),
-            PagerError::ThreadsBusy { .. } | PagerError::InUse { .. } => false,
+            PagerError::ThreadsBusy { .. } => false,
         }
     }
 }
@@ -409,7 +409,7 @@ const OTHERS: [Fault; 7] = [
 
 #[test]
 fn a_fault_at_each_call_in_turn() {
-    for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
+    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
         for faults in [&WRITES[..], &READS, &OTHERS] {
             every_call(faults, false, false, tracker);
         }

@@ -54,8 +54,8 @@ fn ram_is_brought_down_to_the_target_and_up_to_the_limit() {
                 limit
             })
             .expect("restore");
-        assert!(all && !set.is_evicted(), "{parts:?}");
-        // Pages of frames are not the process's own.
+        assert!(all && set.is_evicted() == (parts.0 == TrackerKind::Cow), "{parts:?}");
+        // Pages of a mapped file, or of frames, are not the process's own.
         assert!(is_shared(parts) || own() == 40 * MIB, "{parts:?}");
         block.check(1);
     }
@@ -209,7 +209,7 @@ fn what_the_kernel_brought_in_is_verified() {
 #[test]
 fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
     for make in [Faulty::new as fn(bool, bool) -> &'static Faulty, Faulty::beside] {
-        for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
+        for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
             let store = make(false, false);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 300 * MIB);

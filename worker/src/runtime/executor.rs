@@ -60,7 +60,6 @@ impl Pager for RankPager<'_> {
         let done = unsafe { pager::evict_to(keep, self.site, &mut progress) };
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
-        block.ring.store(pager::ring(), SeqCst);
         block.need.store(runtime.needs(self.site), SeqCst);
         match done {
             Ok(moved) => {
@@ -74,7 +73,6 @@ impl Pager for RankPager<'_> {
             Err(error) => {
                 let (kind, need) = match error {
                     PagerError::NoSpace { needed, .. } => (EvictFailure::NoSpace, needed),
-                    PagerError::InUse { .. } => (EvictFailure::InUse, 0),
                     _ if error.is_passing() => (EvictFailure::Refused, 0),
                     _ => (EvictFailure::Io, 0),
                 };

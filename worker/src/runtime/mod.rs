@@ -173,9 +173,6 @@ impl Runtime {
         if native && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
             pager::expect_catch_up();
         }
-        if !native {
-            pager::expect_async_io();
-        }
         if native {
             // In a wait this thread touches static memory, its stack and the segment, and so does the meter's handler.
             pager::expect_restores(this.meter.signals());

@@ -72,11 +72,6 @@ impl Runs {
         self.counts[set as usize] += u64::from(kmers);
     }
 
-    /// Each position at which the set changes, and that set.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.starts.iter().copied().zip(self.sets.iter().copied())
-    }
-
     /// Give the sets other numbers.
     pub fn renumber(&mut self, numbers: &[u32]) {
         for set in &mut self.sets {

@@ -154,9 +154,7 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
         end: None,
         report: Report::default(),
     };
-    // Whoever does not tell when it waits has a turn of two seconds for each of its messages, among all that do the same.
-    let mute = programs.iter().filter(|program| program.mute).count() as f64;
-    let forever = FOREVER * (1.0 + mute) + programs.iter().map(|program| program.work).sum::<f64>();
+    let forever = FOREVER + programs.iter().map(|program| program.work).sum::<f64>();
     let mut looked = 0.0;
     while world.end.is_none() {
         world.look(world.now() - looked);
@@ -272,13 +270,11 @@ impl World<'_> {
         if !news.is_empty() {
             self.heard_at = self.now();
         }
-        let (measured, kept) = (self.seen, self.core.kept_free());
-        let pool = Event::Pool { asked: self.asked, messages: self.messages, measured, kept };
+        let charged = self.seen.saturating_add(self.core.kept_free());
+        let pool = Event::Pool { asked: self.asked, messages: self.messages, charged };
         let mut effects = Vec::new();
         for event in [pool].iter().chain(&news).chain(besides) {
-            let begun = std::time::Instant::now();
             self.core.handle(*event, &mut effects);
-            self.report.core_time += begun.elapsed().as_secs_f64();
             self.report.events += 1;
             if self.machine.check {
                 self.core.sanity_check();

@@ -26,7 +26,7 @@ impl World<'_> {
                 }
                 self.due(rank, Clock::Wall, STARTING);
             }
-            Effect::Evict { rank, keep, preempt } => self.evict(rank, keep, preempt, effect),
+            Effect::Evict { rank, keep } => self.evict(rank, keep, effect),
             Effect::Restore { rank, bytes, all, overdraft } => {
                 let process = self.of(rank, &[Place::Out, Place::Returning], effect);
                 if process.own {
@@ -73,7 +73,6 @@ impl World<'_> {
                     let process = &mut self.processes[rank as usize];
                     process.asked += bytes;
                     process.needs = 0;
-                    self.news(Event::Running { rank });
                     self.wake(rank);
                 }
             }
@@ -154,7 +153,7 @@ impl World<'_> {
         self.news(Event::Denied { rank, bytes });
     }
 
-    fn evict(&mut self, rank: Rank, keep: u64, preempt: bool, effect: Effect) {
+    fn evict(&mut self, rank: Rank, keep: u64, effect: Effect) {
         let (refused, latency) = (self.draw.chance(self.machine.refused), self.machine.latency);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
@@ -173,17 +172,6 @@ impl World<'_> {
             (process.place, process.own) = (Place::Leaving, false);
             self.due_also(rank, latency);
             return;
-        }
-        if process.place == Place::Inside && preempt && (process.runs() || program.mute) {
-            assert!((program.can.preempt || program.mute) && keep == 0, "{effect:?}");
-            self.pause(rank);
-            self.report.preemptions += 1;
-            let process = &mut self.processes[rank as usize];
-            (process.all_asked, process.inside, process.ready_at) =
-                (process.asked, process.asked, Some(self.brought_in));
-            (process.was_out, process.own, process.keep) = (false, true, 0);
-            process.place = Place::Leaving;
-            return self.leave_own(rank);
         }
         match process.place {
             Place::Inside if process.runs() => {

@@ -190,32 +190,6 @@ fn a_hundred_thousand_ranks() {
     assert!(report.most_evictions <= 20);
 }
 
-/// What the core itself costs: `cargo test --release -p bdrun a_million_ranks -- --ignored --nocapture`. Needs 2 GiB.
-#[test]
-#[ignore = "a measurement"]
-fn a_million_ranks() {
-    let natives = vec![Program::native(MIB, 3, Exchange::Barrier); 1_000_000];
-    let mut draw = Draw::new(5);
-    let mut stranger = || {
-        let peak = 20.0 * MB + draw.below(400) as f64 * MB;
-        Program { declared: Some(peak as u64 / 3), ..Program::new(peak, peak / SPEED / 4.0, Curve::Even) }
-    };
-    let strangers: Vec<Program> = (0..1_000_000).map(|_| stranger()).collect();
-    let sweep = machine(100_000 * MIB, 200_000);
-    let cluster = Machine { disk: 4e9, ..Machine::new(8_000_000_000, 32) };
-    for (what, job, machine) in [("ask and tell", natives, sweep), ("do neither", strangers, cluster)] {
-        let begun = std::time::Instant::now();
-        let report = run(&job, Machine { check: false, ..machine });
-        let (each, all) = (report.core_time / report.events as f64, begun.elapsed().as_secs_f64());
-        println!(
-            "{} events of ranks that {what}: {:.2} us each, {all:.1} s with the simulator",
-            report.events,
-            each * 1e6
-        );
-        finished(&report);
-    }
-}
-
 #[test]
 fn ranks_that_sleep_leave_no_processor_idle() {
     let sleeper = Program { sleeps: true, ..Program::new(MB, 5.0, Curve::Flat) };
@@ -417,14 +391,13 @@ prop_compose! {
     /// A rank that asks for up to 60 MB in phases of up to 0.1 s, and meets the others.
     fn natives()(
         asks in 0_u64..60, growth in 0_u64..12, chunk in 1_u64..24, shrinks: bool, phases in 1_u32..6, seconds in 0.001..0.1,
-        other in prop_oneof![Just(0.0), 0.0..20.0], curve in curves(), preempt: bool, mute in weighted(0.3),
+        other in prop_oneof![Just(0.0), 0.0..20.0], curve in curves(),
     ) -> Program {
         let scale = 1_000_000;
         let work = f64::max(seconds * f64::from(phases), curve.steepest() * other * MB / 1e9);
         Program {
             asks: asks * scale, growth: growth * scale, chunk: chunk * scale, shrinks, work,
-            peak: other * MB, curve, can: Can { preempt, ..Can::NATIVE }, mute: mute && preempt,
-            ..Program::native(0, phases, Exchange::Nothing)
+            peak: other * MB, curve, ..Program::native(0, phases, Exchange::Nothing)
         }
     }
 }
@@ -465,9 +438,7 @@ proptest! {
         }
         let report = run(&programs, machine);
         prop_assert!(ends_well(&report, &machine), "{:?}", report);
-        // Who does not tell when it waits passes others again and again.
-        let mute = programs.iter().any(|program| program.mute);
-        prop_assert!(mute || report.longest_wait <= 4 * programs.len() as u64 + 8, "{:?}", report);
+        prop_assert!(report.longest_wait <= 4 * programs.len() as u64 + 8, "{:?}", report);
         let budget = machine.limits.budget as f64;
         prop_assert!(other || report.peak <= budget || report.overdrafts > 0, "{:?}", report);
     }
@@ -550,38 +521,11 @@ proptest! {
         let stays = |program: &Program| program.unpageable || !program.can.leave || program.fixed > 0.0;
         let no_place = programs.iter().any(stays) && matches!(report.end, Some(Effect::Fail(Failure::Unpageable { .. })));
         prop_assert!(no_place || ends_well(&report, &machine), "{:?}", report);
-        let mute = programs.iter().any(|program| program.mute);
-        prop_assert!(mute || report.longest_wait <= 8 * programs.len() as u64 + 16, "{:?}", report);
+        prop_assert!(report.longest_wait <= 8 * programs.len() as u64 + 16, "{:?}", report);
         let holds = machine.late == 0 && report.overdrafts == 0 && programs.iter().all(|program| program.can.asks || program.can.hold);
-        // What those that tell take without asking nobody can stop before they wait, unless they can be interrupted.
-        let tells = |program: &Program| program.can.asks || program.joins.is_some();
-        let stops = |program: &Program| program.can.preempt || program.mute;
-        let unstopped = |program: &&Program| tells(program) && !stops(program);
-        let unasked: f64 = programs.iter().filter(unstopped).map(|program| program.peak).sum();
-        // Those are looked at every 20 ms.
-        let interrupted: Vec<Program> = programs.iter().filter(|program| tells(program) && stops(program)).cloned().collect();
-        let seldom = growth(&interrupted, &machine) * 0.02;
-        let most = promised(&programs, &machine) + unasked + seldom;
+        // What those that tell take without asking nobody can stop before they wait.
+        let unasked: f64 = programs.iter().filter(|program| program.can.asks).map(|program| program.peak).sum();
+        let most = promised(&programs, &machine) + unasked;
         prop_assert!(!holds || report.peak <= most, "peak {} of {}, {:?}", report.peak, most, report);
     }
-}
-
-/// Ranks that ask for little and take much besides: who computes is interrupted, so that the budget holds.
-#[test]
-fn ranks_that_compute_are_interrupted_for_what_others_took_unasked() {
-    let rank = |preempt| Program {
-        can: Can { preempt, ..Can::NATIVE },
-        peak: 60.0 * MB,
-        curve: Curve::Even,
-        work: 2.0,
-        ..Program::native(MIB, 1, Exchange::Nothing)
-    };
-    let machine = Machine::new(200 * MIB, 4);
-    let without = run(&vec![rank(false); 8], machine);
-    finished(&without);
-    assert!(without.overdrafts > 0 && without.peak > 300.0 * MB, "{without:?}");
-    let report = run(&vec![rank(true); 8], machine);
-    finished(&report);
-    assert!(report.preemptions > 0 && report.overdrafts == 0, "{report:?}");
-    assert!(report.peak <= machine.limits.budget as f64, "{report:?}");
 }

@@ -56,7 +56,7 @@ impl Bench {
         };
         let ranks: Vec<_> = sizes.iter().map(|&size| (can, size)).collect();
         let mut bench = Self { core: Core::new(limits, &ranks) };
-        assert_eq!(bench.tell(Event::Pool { asked: 0, messages: 0, measured: 0, kept: 0 }), []);
+        assert_eq!(bench.tell(Event::Pool { asked: 0, messages: 0, charged: 0 }), []);
         bench
     }
 
@@ -121,7 +121,7 @@ fn ranks(effects: &[Effect]) -> Vec<Rank> {
 }
 
 pub(super) fn evict(rank: Rank) -> Effect {
-    Effect::Evict { rank, keep: 0, preempt: false }
+    Effect::Evict { rank, keep: 0 }
 }
 
 /// What was measured comes back as a whole: how much that is goes without saying here.

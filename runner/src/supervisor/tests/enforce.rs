@@ -1,7 +1,6 @@
 //! The memory cgroup.
 
 use super::*;
-use crate::cgroups::{lock, remove_stale};
 use crate::supervisor::reaper::machine_kills;
 
 /// One group per process: the tests that make one take turns.
@@ -193,7 +192,7 @@ fn what_lives_in_a_stale_group_is_killed() {
 fn made_and_locked(group: &std::path::Path) -> std::fs::File {
     loop {
         let _ = std::fs::create_dir(group);
-        if let Some(lock) = lock(group).filter(|_| group.exists()) {
+        if let Some(lock) = cgroup::lock(group).filter(|_| group.exists()) {
             return lock;
         }
     }

@@ -1,7 +1,6 @@
 //! Nothing survives a SIGKILL of the master, whenever it comes.
 
 use super::*;
-use crate::cgroups::remove_stale;
 use std::os::unix::process::ExitStatusExt;
 
 /// Not a test by itself: a master that starts ranks without pause until it is killed.

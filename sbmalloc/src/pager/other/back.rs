@@ -1,92 +1,73 @@
-//! Back: pages are read ahead into buffers, verified, and written to where they were.
+//! Back: chunks are read ahead into buffers, verified, and written to where their pages were.
 //!
 //! Where pages were parts of huge ones, and at least half of a huge one comes back, it is made anew first: one of its
 //! pages is touched, and if that was not enough the kernel is asked to collapse it.
 
 use super::Moved;
 use super::error::OtherError;
-use super::image::{Image, Known, granule};
+use super::image::{Buffers, CHUNK, FORCED, HUGE, Image, KEPT, Run};
 use super::inject::Session;
-use super::proc;
 use super::space::{RANGES, Space};
 use super::stop::Threads;
 use crate::checksum;
-use crate::pager::transfer::pump::{BUFFER, Pump, pieces};
-use crate::pager::transfer::table::{Copied, EVERYTHING};
+use crate::store::{Direction, Transfer};
 use crate::sys::{Errno, GRANULE, PAGE};
-use std::collections::VecDeque;
-use std::iter::Peekable;
 use std::ops::Range;
 
 /// Told of what has come back each time so much has.
 const TELL: u64 = 16 << 20;
-/// So many bytes are made by one call, ahead; for less it does not pay.
-const AHEAD: u64 = 256 << 10;
+/// So many pages are made by one call, ahead; for less it does not pay.
+const AHEAD: u32 = 64;
 /// At most so many, as each call costs a few switches between this thread and the one that makes it.
-const AT_ONCE: u64 = 4 << 20;
+const AT_ONCE: usize = (4 << 20) / PAGE;
 
-/// Pages of an address space, one behind the other in a buffer.
-struct Chunk {
-    number: usize,
-    buffer: usize,
-    pages: Vec<(u64, Copied)>,
-}
-
-struct Incoming<'a> {
+pub(super) struct Incoming<'a> {
     threads: &'a Threads,
     spaces: &'a [Space],
     image: &'a Image,
-    pump: Pump,
-    /// What was asked for.
-    chunks: VecDeque<Chunk>,
-    /// Ranges of each address space that can only be written by force.
-    forced: Vec<Vec<Range<u64>>>,
+    buffers: Buffers,
+    beside: bool,
+    /// The next chunk to be read.
+    next: usize,
+    /// The buffers of the chunks that were asked for, and whether they are there.
+    asked: Vec<(usize, usize, bool)>,
+    failed: Option<(u64, Errno)>,
+    /// The next page of the stream belongs to this run, after so many of its pages.
+    run: usize,
+    pages: u32,
     /// The huge page made last, of an address space.
-    huge: (usize, u64),
+    huge: (u32, u64),
     session: Option<(Session, usize)>,
     /// Up to here pages were made ahead, or are being made, of an address space.
-    made: (usize, u64),
+    made: (u32, u64),
     moved: Moved,
 }
 
-/// Brings back all that is out. The image is as it was, and lies ready for the next time, when that has been noted.
-pub(super) fn restore(
-    threads: &Threads,
-    spaces: &[Space],
-    image: &mut Image,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Moved, OtherError> {
-    let known = image.known_of(threads.leader(), spaces);
-    let pump = Pump::new().map_err(|e| image.failed("make buffers for", None, e));
-    let result = pump.and_then(|pump| {
-        let incoming = Incoming {
+impl<'a> Incoming<'a> {
+    pub fn new(threads: &'a Threads, spaces: &'a [Space], image: &'a Image) -> Result<Self, OtherError> {
+        let mut buffers = Buffers::new().map_err(|e| image.failed("make buffers for", None, e))?;
+        let beside = image.store().async_fd(0).is_some() && buffers.queue().is_ready();
+        Ok(Self {
             threads,
             spaces,
             image,
-            pump,
-            chunks: VecDeque::new(),
-            forced: vec![],
+            buffers,
+            beside,
+            next: 0,
+            asked: vec![],
+            failed: None,
+            run: 0,
+            pages: 0,
             huge: (0, 0),
             session: None,
             made: (0, 0),
             moved: Moved::default(),
-        };
-        incoming.run(&known, progress)
-    });
-    image.known = known;
-    if result.is_ok() {
-        image.known.iter_mut().for_each(|known| known.table.is_there(&EVERYTHING));
+        })
     }
-    result
-}
 
-type Pages<'p> = Peekable<Box<dyn Iterator<Item = (usize, u64, Copied)> + 'p>>;
-
-impl Incoming<'_> {
-    fn run(mut self, known: &[Known], progress: &mut dyn FnMut(u64)) -> Result<Moved, OtherError> {
-        let mut result = self.all(known, progress);
-        // The buffers are the kernel's until then.
-        let _ = self.pump.drain(self.image.store());
+    pub fn run(mut self, progress: &mut dyn FnMut(u64)) -> Result<Moved, OtherError> {
+        let mut result = self.all(progress);
+        while self.wait() {}
         if let Some((session, space)) = self.session.take() {
             let parked = session.park(&self.spaces[space]);
             result = result.and(self.unless_lost(space, parked));
@@ -109,33 +90,18 @@ impl Incoming<'_> {
         }
     }
 
-    fn all(&mut self, known: &[Known], progress: &mut dyn FnMut(u64)) -> Result<(), OtherError> {
-        for number in 0..self.spaces.len() {
-            let forced = forced(&self.spaces[number]);
-            let failed = forced.as_ref().err().cloned().map_or(Ok(()), Err);
-            self.unless_lost(number, failed)?;
-            self.forced.push(forced.unwrap_or_default());
-        }
-        let all = known.iter().enumerate().flat_map(|(number, known)| {
-            known.table.out_in(&EVERYTHING).map(move |(at, copied)| (number, at, copied))
-        });
-        let mut pages: Pages<'_> = (Box::new(all) as Box<dyn Iterator<Item = _>>).peekable();
+    fn all(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), OtherError> {
         let mut told = 0;
-        loop {
-            self.read_ahead(&mut pages)?;
-            let Some(chunk) = self.chunks.pop_front() else { break };
-            let arrived = self.pump.arrived(self.image.store(), chunk.buffer);
-            arrived.map_err(|e| self.image.failed_to_read(e))?;
-            let bytes = self.pump.bytes(chunk.buffer).chunks(PAGE);
-            let mut verified = chunk.pages.iter().zip(bytes);
-            if let Some(((_, damaged), _)) = verified.find(|((_, c), page)| checksum::of_page(page) != c.sum)
-            {
-                return Err(self.image.damaged(damaged.slot));
+        for chunk in 0..self.image.sums.len() {
+            self.read_ahead();
+            let slot = self.arrived(chunk)?;
+            let len = self.image.chunk_len(chunk);
+            if checksum::of(&self.buffers.bytes(slot)[..len]) != self.image.sums[chunk] {
+                return Err(self.image.corrupt(chunk));
             }
-            self.moved.bytes += (chunk.pages.len() * PAGE) as u64;
-            let put = self.put_back(&known[chunk.number], &chunk);
-            self.unless_lost(chunk.number, put)?;
-            self.pump.give(chunk.buffer);
+            self.put_back(slot, len)?;
+            self.buffers.give(slot);
+            self.moved.bytes += len as u64;
             if self.moved.freed >= told + TELL {
                 told = self.moved.freed;
                 progress(told);
@@ -146,101 +112,144 @@ impl Incoming<'_> {
     }
 
     /// Asks for as many chunks as there are buffers.
-    fn read_ahead(&mut self, pages: &mut Pages<'_>) -> Result<(), OtherError> {
-        while let Some(&(number, ..)) = pages.peek()
-            && (self.chunks.is_empty() || self.pump.has_free())
+    fn read_ahead(&mut self) {
+        while self.next < self.image.sums.len()
+            && let Some(slot) = self.buffers.take()
         {
-            let store = self.image.store();
-            let buffer = self.pump.take(store).map_err(|e| self.image.failed_to_read(e))?;
-            let mut chunk = Chunk { number, buffer, pages: Vec::with_capacity(BUFFER / PAGE) };
-            while chunk.pages.len() < BUFFER / PAGE
-                && let Some((_, at, copied)) = pages.next_if(|page| page.0 == number)
-            {
-                chunk.pages.push((at, copied));
+            let (chunk, at) = (self.next, self.buffers.address(slot));
+            let len = self.image.chunk_len(chunk);
+            let transfer = Transfer { direction: Direction::Read, offset: chunk * CHUNK, at, len };
+            self.next += 1;
+            self.asked.push((chunk, slot, !self.beside));
+            if self.beside {
+                // SAFETY: the buffer is taken, and nobody looks at it before its transfer has ended: `run` waits for all.
+                unsafe { self.buffers.queue().start(self.image.store(), transfer) };
+            } else {
+                // SAFETY: as above.
+                let landed = unsafe { transfer.by_calls(self.image.store(), 0) };
+                self.failed = self.failed.or(landed.result.err());
+                return;
             }
-            let pieces = pieces(chunk.pages.iter().map(|(_, copied)| copied.slot));
-            self.pump.read(store, buffer, &pieces);
-            self.chunks.push_back(chunk);
         }
-        Ok(())
+    }
+
+    /// Waits for a chunk that was asked for. Its buffer.
+    fn arrived(&mut self, chunk: usize) -> Result<usize, OtherError> {
+        loop {
+            if let Some((at, e)) = self.failed {
+                return Err(self.image.failed("read", Some(at), e));
+            }
+            let place = self.asked.iter().position(|&(c, _, there)| c == chunk && there);
+            if let Some(i) = place {
+                return Ok(self.asked.swap_remove(i).1);
+            }
+            if !self.wait() {
+                return Err(self.image.failed("read", Some((chunk * CHUNK) as u64), Errno(libc::EIO)));
+            }
+        }
+    }
+
+    fn wait(&mut self) -> bool {
+        let Some(landed) = self.buffers.queue().wait(self.image.store()) else { return false };
+        let chunk = landed.transfer.offset / CHUNK;
+        self.asked.iter_mut().filter(|a| a.0 == chunk).for_each(|a| a.2 = true);
+        self.failed = self.failed.or(landed.result.err());
+        true
     }
 
     /// Writes the pages of a chunk to where they were.
-    fn put_back(&mut self, known: &Known, chunk: &Chunk) -> Result<(), OtherError> {
-        let spaces = self.spaces;
-        let space = &spaces[chunk.number];
-        let mut done = 0;
-        let mut ranges = ranges(&chunk.pages).peekable();
-        while ranges.peek().is_some() {
-            // Stretches that are written in one way.
-            let (mut list, mut bytes, mut forced) = (vec![], 0, false);
-            while let Some(range) = ranges.peek().filter(|_| list.len() < RANGES) {
-                let how = self.is_forced(chunk.number, range.start);
-                if !list.is_empty() && how != forced {
+    fn put_back(&mut self, slot: usize, len: usize) -> Result<(), OtherError> {
+        let mut at = 0;
+        while at < len {
+            // Stretches of one address space, written in one way.
+            let first = self.image.runs[self.run];
+            let kind = |run: &Run| (run.space, run.is(FORCED), run.is(KEPT));
+            let mut ranges: Vec<Range<u64>> = vec![];
+            let mut bytes = 0;
+            while at + bytes < len && ranges.len() < RANGES {
+                let Some(run) = self.image.runs.get(self.run).filter(|run| kind(run) == kind(&first)) else {
                     break;
+                };
+                let from = run.at() + u64::from(self.pages) * PAGE as u64;
+                let count = (run.pages - self.pages).min(((len - at - bytes) / PAGE) as u32);
+                let to = from + u64::from(count) * PAGE as u64;
+                if run.is(HUGE) && !run.is(KEPT) {
+                    let made = self.make_huge(self.run, from..to);
+                    self.unless_lost(run.space as usize, made)?;
                 }
-                forced = how;
-                self.make_huge(known, chunk.number, range)?;
-                bytes += (range.end - range.start) as usize;
-                list.extend(ranges.next());
+                ranges.push(from..to);
+                bytes += count as usize * PAGE;
+                self.pages += count;
+                if self.pages == run.pages {
+                    (self.run, self.pages) = (self.run + 1, 0);
+                }
             }
-            self.make_ahead(chunk, list.last().map_or(0, |range: &Range<u64>| range.end))?;
-            let buffer = &self.pump.bytes(chunk.buffer)[done..done + bytes];
-            write(space, &list, buffer, forced).map_err(|e| space.failed("write the memory of", e))?;
-            done += bytes;
-            self.moved.freed += bytes as u64;
+            let made = self.make_ahead();
+            if let Some(run) = self.image.runs.get(self.run) {
+                self.unless_lost(run.space as usize, made)?;
+            }
+            let space = &self.spaces[first.space as usize];
+            if !first.is(KEPT) {
+                let buffer = &self.buffers.bytes(slot)[at..at + bytes];
+                let written = write(space, &ranges, buffer, first.is(FORCED))
+                    .map_err(|e| space.failed("write the memory of", e));
+                self.unless_lost(first.space as usize, written)?;
+                self.moved.freed += bytes as u64;
+            }
+            at += bytes;
         }
         Ok(())
     }
 
-    fn is_forced(&self, number: usize, at: u64) -> bool {
-        let forced = &self.forced[number];
-        let i = forced.partition_point(|range| range.end <= at);
-        forced.get(i).is_some_and(|range| range.contains(&at))
-    }
-
-    /// Makes the huge pages in which a range lies, before anything of them is written.
-    fn make_huge(&mut self, known: &Known, number: usize, range: &Range<u64>) -> Result<(), OtherError> {
-        if known.huge.is_empty() {
-            return Ok(());
-        }
-        for unit in (granule(range.start)..range.end).step_by(GRANULE) {
-            if self.huge == (number, unit) || !known.huge.contains(&unit) {
-                continue;
+    /// Makes the huge pages in which a part of a run lies, before anything of them is written.
+    fn make_huge(&mut self, run: usize, range: Range<u64>) -> Result<(), OtherError> {
+        let size = GRANULE as u64;
+        let space = self.image.runs[run].space;
+        let number = space as usize;
+        let mut unit = range.start & !(size - 1);
+        while unit < range.end {
+            if self.huge != (space, unit) {
+                self.huge = (space, unit);
+                let touched = unit.max(range.start);
+                if self.is_mostly_back(run, unit..unit + size)
+                    && self.spaces[number].touch(touched)
+                    && !self.spaces[number].is_huge(touched)
+                {
+                    self.collapse(number, unit)?;
+                }
             }
-            self.huge = (number, unit);
-            let back = known.table.out_in(&(unit..unit + GRANULE as u64)).count() * PAGE;
-            let (space, touched) = (&self.spaces[number], unit.max(range.start));
-            if back >= GRANULE / 2 && space.touch(touched) && !space.is_huge(touched) {
-                // Where it fails there will be small pages.
-                let arguments = [unit, GRANULE as u64, libc::MADV_COLLAPSE as u64];
-                self.session(number)?.call(libc::SYS_madvise, arguments)?;
-            }
+            unit += size;
         }
         Ok(())
     }
 
-    /// Has the rank make the pages that are filled next, while these are: those that follow, of the next chunks.
-    fn make_ahead(&mut self, chunk: &Chunk, from: u64) -> Result<(), OtherError> {
-        let number = chunk.number;
-        let next = chunk.pages.iter().skip_while(|page| page.0 < from);
-        let more = self.chunks.iter().filter(|chunk| chunk.number == number).flat_map(|chunk| &chunk.pages);
-        let mut next = next.chain(more).map(|page| page.0).peekable();
-        let Some(&begin) = next.peek() else { return Ok(()) };
-        if self.made.0 == number && begin < self.made.1 || self.is_forced(number, begin) {
+    /// Whether at least half of a huge page comes back, counting from a run on.
+    fn is_mostly_back(&self, run: usize, unit: Range<u64>) -> bool {
+        let inside = self.image.runs[run..]
+            .iter()
+            .take_while(|r| {
+                r.space == self.image.runs[run].space && r.at() < unit.end && r.end() > unit.start
+            })
+            .filter(|r| r.is(HUGE) && !r.is(KEPT));
+        let bytes: u64 = inside.map(|r| r.end().min(unit.end) - r.at().max(unit.start)).sum();
+        bytes >= GRANULE as u64 / 2
+    }
+
+    /// Has the rank make the pages that are filled next, while these are.
+    fn make_ahead(&mut self) -> Result<(), OtherError> {
+        let Some(&run) = self.image.runs.get(self.run) else { return Ok(()) };
+        let pages = (run.pages - self.pages).min(AT_ONCE as u32);
+        let from = run.at() + u64::from(self.pages) * PAGE as u64;
+        if self.made.0 == run.space && (run.at()..self.made.1).contains(&from) {
             return Ok(());
         }
-        let mut end = begin;
-        while next.next_if_eq(&end).is_some() && end - begin < AT_ONCE {
-            end += PAGE as u64;
-        }
-        if end - begin < AHEAD {
+        if pages < AHEAD || run.is(FORCED) || run.is(KEPT) {
             return Ok(());
         }
-        self.made = (number, end);
+        self.made = (run.space, from + u64::from(pages) * PAGE as u64);
+        let arguments = [from, u64::from(pages) * PAGE as u64, libc::MADV_POPULATE_WRITE as u64];
         // Where the kernel cannot (before 5.14) they are made one by one as they are filled.
-        let arguments = [begin, end - begin, libc::MADV_POPULATE_WRITE as u64];
-        self.session(number)?.start(libc::SYS_madvise, arguments)
+        self.session(run.space as usize)?.start(libc::SYS_madvise, arguments)
     }
 
     /// A thread that makes calls in an address space.
@@ -257,24 +266,12 @@ impl Incoming<'_> {
             }
         }
     }
-}
 
-/// Adjacent pages as ranges.
-fn ranges(pages: &[(u64, Copied)]) -> impl Iterator<Item = Range<u64>> {
-    let adjacent = pages.chunk_by(|a, b| a.0 + PAGE as u64 == b.0);
-    adjacent.map(|pages| pages[0].0..pages[0].0 + (pages.len() * PAGE) as u64)
-}
-
-/// The mappings that cannot be read and written by calls that heed protection, ascending.
-fn forced(space: &Space) -> Result<Vec<Range<u64>>, OtherError> {
-    let mut list = vec![];
-    let listed = proc::each_range(space.via(), &mut |vma| {
-        if vma.is_forced() {
-            list.push(vma.from..vma.to);
-        }
-    });
-    listed.map_err(|e| space.failed("list the mappings of", Errno::from(&e)))?;
-    Ok(list)
+    fn collapse(&mut self, number: usize, unit: u64) -> Result<(), OtherError> {
+        let arguments = [unit, GRANULE as u64, libc::MADV_COLLAPSE as u64];
+        // Where it fails there will be small pages.
+        self.session(number)?.call(libc::SYS_madvise, arguments).map(drop)
+    }
 }
 
 /// Writes bytes to ranges that follow each other.

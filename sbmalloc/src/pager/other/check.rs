@@ -1,7 +1,6 @@
 //! Recognises what must not be paged from outside: memory that somebody else than the rank's threads reads or writes,
 //! or processes that do not let themselves be stopped and made to call the system.
 
-use super::OwnPager;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
 use crate::sys::Errno;
@@ -28,7 +27,7 @@ const THREADS: usize = 32;
 /// # Errors
 /// What speaks against it; [`Refusal::is_lasting`] tells whether to ask again later.
 pub fn check(processes: &[i32]) -> Result<(), Refusal> {
-    processes.iter().try_for_each(|&pid| process(pid, 0, None))
+    processes.iter().try_for_each(|&pid| process(pid, 0))
 }
 
 /// Of processes that stand, and of which parts may be out: whether something else than their threads has begun to read or write their
@@ -41,7 +40,7 @@ pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
         match () {
             () if pinned > 0 => Some(Refusal::Pinned { pid, bytes: pinned }),
             () if aio => Some(Refusal::Aio { pid }),
-            () => descriptors(pid, pid, false)
+            () => descriptors(pid, pid)
                 .err()
                 .filter(|refusal| matches!(refusal, Refusal::IoUring { .. } | Refusal::Device { .. })),
         }
@@ -58,9 +57,9 @@ fn there<T>(pid: i32, result: io::Result<T>) -> Result<Option<T>, Refusal> {
     }
 }
 
-/// As [`check`]; `tracer` is the thread that may have it stopped already, `own` what it has of a pager of its own.
-pub(super) fn process(pid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Refusal> {
-    past_the_moment(pid, || living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer, own)))
+/// As [`check`]; `tracer` is the thread that may have it stopped already.
+pub(super) fn process(pid: i32, tracer: i32) -> Result<(), Refusal> {
+    past_the_moment(pid, || living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer)))
 }
 
 /// Asks again while a process is forbidden perhaps only because it, or a thread of it, is ending or becoming another program: then it may
@@ -106,7 +105,7 @@ fn living_thread(pid: i32) -> Option<i32> {
 }
 
 /// Looks at a process through one of its threads.
-fn look(pid: i32, tid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Refusal> {
+fn look(pid: i32, tid: i32, tracer: i32) -> Result<(), Refusal> {
     let Some(status) = there(pid, Status::of(tid))? else { return Ok(()) };
     if status.tracer != 0 && status.tracer != tracer {
         return Err(Refusal::Traced { pid, by: status.tracer });
@@ -122,9 +121,9 @@ fn look(pid: i32, tid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Re
     if proc::threads(pid).unwrap_or_default().into_iter().take(THREADS).any(filters_calls) {
         return Err(Refusal::Seccomp { pid });
     }
-    descriptors(pid, tid, own.is_some())?;
-    let (mut aio, ring) = (false, own.map_or(0, |own| own.ring));
-    there(pid, proc::each_range(tid, &mut |vma| aio |= vma.name.starts_with("/[aio]") && vma.from != ring))?;
+    descriptors(pid, tid)?;
+    let mut aio = false;
+    there(pid, proc::each_range(tid, &mut |vma| aio |= vma.name.starts_with("/[aio]")))?;
     if aio { Err(Refusal::Aio { pid }) } else { Ok(()) }
 }
 
@@ -136,13 +135,12 @@ pub(super) fn filters_calls(tid: i32) -> bool {
     strict || (theirs > 0 && theirs > filters(std::process::id() as i32).0)
 }
 
-/// `writes`: it may see which of its pages are written to, by itself.
-fn descriptors(pid: i32, tid: i32, writes: bool) -> Result<(), Refusal> {
+fn descriptors(pid: i32, tid: i32) -> Result<(), Refusal> {
     let Some(entries) = there(pid, fs::read_dir(format!("/proc/{tid}/fd")))? else { return Ok(()) };
     for entry in entries.flatten() {
         let Some(target) = there(pid, fs::read_link(entry.path()))? else { continue };
         let target = target.as_os_str().as_bytes();
-        if target.starts_with(b"anon_inode:[userfaultfd]") && !writes {
+        if target.starts_with(b"anon_inode:[userfaultfd]") {
             return Err(Refusal::Userfaultfd { pid });
         }
         if DEVICES.iter().any(|device| target.starts_with(device)) {

@@ -172,7 +172,7 @@ pub enum OtherError {
     Corrupt {
         /// The directory.
         dir: String,
-        /// Byte offset of the page.
+        /// Byte offset of the chunk.
         offset: u64,
     },
     /// A system call on the rank failed.

@@ -14,15 +14,13 @@
 //! | `stop` | stopping all threads, children and newcomers included, and letting them go |
 //! | `restart` | calls that a stop broke off: that their timeouts end |
 //! | `inject` | making a parked thread call the system |
-//! | `together` | dropping ranges, many of them by one call |
 //! | `arch` | registers and instructions of the processor |
 //! | `ptrace` | ptrace(2) and waitid(2), thinly |
 //! | `check` | what must not be moved |
 //! | `proc` | what `/proc` tells |
 //! | `space` | an address space: which pages are there; copying |
-//! | `image` | scratch file and tables of what is out |
-//! | `out`, `back` | the whole of a rank moved out, and back |
-//! | `writer` | copying what leaves, and writing what of it changed |
+//! | `image` | scratch file, table of what is out, buffers |
+//! | `out`, `back` | the transfers |
 //! | `parts` | a rank that runs while parts of it are out ([`Held::into_parts`]) |
 //! | `error` | [`Refusal`], [`OtherError`] |
 //!
@@ -32,12 +30,12 @@
 //! The kernel's own accesses end with the calls in which threads stand, or were made unseen: those (asynchronous
 //! I/O, io_uring, pinned pages, devices) are recognised while everything stands, and the rank refused.
 //!
-//! *Nothing is dropped before it is written.* A page is dropped only when its content lies on scratch, written and flushed: now, or when it left
-//! before with the same checksum. Until then it is not in the table. What the kernel refuses to drop (locked, sealed) stays; whether a
+//! *Nothing is dropped before it is written.* A page is dropped only when the chunk with its content, and every chunk before, has been written and
+//! flushed. Until then it is not in the table. What the kernel refuses to drop (locked, sealed) stays and is marked; whether a
 //! protected range can be put back is tried before it is dropped. A range to be dropped never goes beyond a mapping, so that
 //! one madvise drops all of it or nothing. What lies between the pages of such a range holds nothing, or only zeros.
 //!
-//! *Everything comes back, or the rank ends.* Each page is verified before it is put back. A rank of which anything is out is
+//! *Everything comes back, or the rank ends.* Each chunk is verified before a page of it is written. A rank of which anything is out is
 //! killed rather than let go ([`Held`]'s drop), and by the kernel if the thread that holds it ends (`PTRACE_O_EXITKILL`).
 //!
 //! *Nobody notices.* A thread is let go from an event stop with the registers it had at its first stop, so the kernel restarts its call or
@@ -63,8 +61,6 @@ mod ptrace;
 mod restart;
 mod space;
 mod stop;
-mod together;
-mod writer;
 
 pub use check::check;
 pub use error::{OtherError, Refusal};
@@ -89,13 +85,6 @@ pub struct Moved {
     /// Private memory that stays: of private mappings of files (static data), shared with another process of the rank since a
     /// fork, or what could not be dropped.
     pub unmanaged: u64,
-}
-
-/// What a process has of this crate's own pager ([`crate::pager`]), which stands while nobody runs: no reason not to move the rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OwnPager {
-    /// Its asynchronous I/O ([`crate::pager::ring`]); 0: none.
-    pub ring: u64,
 }
 
 /// A rank of which nothing runs. Dropped, it goes on if nothing of it is out, and else is killed.
@@ -129,22 +118,9 @@ pub fn hold(
     list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
     patience: Duration,
 ) -> Result<Held, Refusal> {
-    hold_with(leader, list, patience, None)
-}
-
-/// The same of a rank that may have a pager of its own, which moves nothing at this moment.
-///
-/// # Errors
-/// As of [`hold`].
-pub fn hold_with(
-    leader: i32,
-    list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
-    patience: Duration,
-    own: Option<OwnPager>,
-) -> Result<Held, Refusal> {
     let begun = Instant::now();
     loop {
-        let (mut threads, refusal) = match Threads::stop(leader, list, patience, own) {
+        let (mut threads, refusal) = match Threads::stop(leader, list, patience) {
             Ok((mut threads, processes)) => match spaces(&threads, &processes) {
                 Ok(spaces) => {
                     let stopping = begun.elapsed();
@@ -183,7 +159,6 @@ fn spaces(threads: &Threads, processes: &[i32]) -> Result<Vec<Space>, Refusal> {
         }
         let mut space = Space::open(pid, parked.unwrap_or(pid))?;
         parked.into_iter().for_each(|tid| space.choose(tid));
-        space.has_own_pager = threads.own.is_some();
         spaces.push(space);
     }
     // A parent that stands in vfork has its child's memory, and the child makes the calls.
@@ -215,7 +190,9 @@ impl Held {
         if !image.is_empty() {
             return Err(OtherError::Occupied);
         }
-        let (moved, result) = out::evict(&self.threads, &self.spaces, image, progress)?;
+        image.clear();
+        let outgoing = out::Outgoing::new(&self.threads, &self.spaces, image, progress)?;
+        let (moved, result) = outgoing.run();
         self.out = moved.freed > 0 || !image.is_empty();
         result.map(|()| moved)
     }
@@ -230,7 +207,8 @@ impl Held {
         if !image.is_empty() && image.rank != self.threads.leader() {
             return Err(OtherError::Occupied);
         }
-        let moved = back::restore(&self.threads, &self.spaces, image, progress)?;
+        let moved = back::Incoming::new(&self.threads, &self.spaces, image)?.run(progress)?;
+        image.clear();
         self.out = false;
         Ok(moved)
     }

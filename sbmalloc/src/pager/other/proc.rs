@@ -114,8 +114,6 @@ pub(super) struct Vma {
     fixed: bool,
     /// Its missing pages are served by userfaultfd.
     pub watched: bool,
-    /// Only writes are.
-    pub only_writes: bool,
     /// A child has zeros there (`MADV_WIPEONFORK`).
     pub wiped: bool,
     /// Of mappings of `/dev/zero`: what else it is, as the kernel writes it.
@@ -158,21 +156,14 @@ impl Vma {
             anonymous: 0,
             fixed: false,
             watched: false,
-            only_writes: false,
             wiped: false,
             flags: String::new(),
         })
     }
 
-    /// Whether calls that heed protection cannot both read and write it.
-    pub fn is_forced(&self) -> bool {
-        !self.readable || !self.writable
-    }
-
-    /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but zeros at first. `writes`: that
-    /// somebody sees which are written to is no reason.
-    pub fn is_pageable(&self, writes: bool) -> bool {
-        self.is_of_zeros() && (!self.watched || (writes && self.only_writes))
+    /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but zeros at first.
+    pub fn is_pageable(&self) -> bool {
+        self.is_of_zeros() && !self.watched
     }
 
     /// The same, whoever serves its missing pages, and they can be served. In a mapping of `/dev/zero` the kernel places none: it
@@ -191,7 +182,7 @@ impl Vma {
     /// How a private mapping of `/dev/zero`, with memory of its own, becomes an anonymous one; `None` for all others, and if something of it
     /// could not be made again.
     pub fn remake(&self) -> Option<Remake> {
-        let own = self.zeros && self.is_pageable(false) && self.anonymous > 0;
+        let own = self.zeros && self.is_pageable() && self.anonymous > 0;
         if !own || !self.readable || !self.writable {
             return None;
         }
@@ -251,7 +242,6 @@ impl Vma {
                 let has = |flags: &[&str]| value.split_whitespace().any(|flag| flags.contains(&flag));
                 self.fixed = has(&["lo", "ht", "pf", "io", "mm", "dp", "ss", "sl"]);
                 self.watched = has(&["um", "uw", "ui"]);
-                self.only_writes = !has(&["um", "ui"]);
                 self.wiped = has(&["wf"]);
                 if self.name == ZERO {
                     self.flags.push_str(value);
@@ -389,7 +379,7 @@ VmFlags: rd wr lo
 VmFlags: mr mw me";
         let mut all = vec![];
         read_vmas(text.as_bytes(), &mut |vma| all.push(vma)).expect("read");
-        let pageable: Vec<bool> = all.iter().map(|vma| vma.is_pageable(false)).collect();
+        let pageable: Vec<bool> = all.iter().map(Vma::is_pageable).collect();
         assert_eq!(pageable, [true, false, false, false, false, true]);
         assert_eq!((all[0].anonymous, all[1].anonymous), (4 << 20, 8 << 10));
         assert_eq!((&*all[1].name, all[1].executable), ("/usr/bin/a b", true));
@@ -408,7 +398,7 @@ Anonymous:            4096 kB
         let mut zero = || Some((0, 6, 5));
         read_vmas(text.as_bytes(), &mut |mut vma: Vma| {
             vma.make_anonymous(&mut zero);
-            all.push((vma.is_pageable(false), vma.is_own(), vma.is_of_file()));
+            all.push((vma.is_pageable(), vma.is_own(), vma.is_of_file()));
         })
         .expect("read");
         let (other, file) = ((false, false, false), (false, false, true));

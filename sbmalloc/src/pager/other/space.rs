@@ -4,7 +4,6 @@ use super::arch::{GATE, GATE_ALIGN};
 use super::error::{OtherError, Refusal};
 use super::proc::{self, Vma};
 use super::ptrace;
-use super::together::DESK;
 use crate::scan::{self, Query, ScanError};
 use crate::sys::{Errno, Fd, PAGE, PathBuf};
 use std::ops::Range;
@@ -37,14 +36,10 @@ pub(super) struct Space {
     pagemap: Fd,
     /// Address of an instruction that makes a system call, in memory that is never moved.
     pub gate: u64,
-    /// The lowest end of the main thread's stack, for arguments of calls.
-    pub desk: Option<u64>,
     /// The thread that makes the calls, and where its pointer to the restartable sequence it is in lies, with what that
     /// was before anything was moved or called.
     pub caller: i32,
     pub rseq: Option<(u64, u64)>,
-    /// A pager of its own sees which of its pages are written to: what is put back counts as written.
-    pub has_own_pager: bool,
 }
 
 fn open(tid: i32, what: &[u8], flags: i32) -> Result<Fd, Errno> {
@@ -62,17 +57,7 @@ impl Space {
         };
         let memory = open(via, b"mem", libc::O_RDWR).map_err(forbidden)?;
         let pagemap = open(via, b"pagemap", libc::O_RDONLY).map_err(forbidden)?;
-        let mut space = Self {
-            processes: vec![pid],
-            via,
-            memory,
-            pagemap,
-            gate: 0,
-            desk: None,
-            caller: 0,
-            rseq: None,
-            has_own_pager: false,
-        };
+        let mut space = Self { processes: vec![pid], via, memory, pagemap, gate: 0, caller: 0, rseq: None };
         space.gate = space.find_gate().ok_or(Refusal::NoGate { pid })?;
         Ok(space)
     }
@@ -102,19 +87,16 @@ impl Space {
     }
 
     /// In the kernel's own code (vdso) if there is any, else in the program's or a library's.
-    fn find_gate(&mut self) -> Option<u64> {
-        let (mut kernels, mut files, mut desk) = (vec![], vec![], None);
+    fn find_gate(&self) -> Option<u64> {
+        let (mut kernels, mut files) = (vec![], vec![]);
         proc::each_range(self.via, &mut |vma| {
             if vma.executable && vma.name == "[vdso]" {
                 kernels.push(vma.from..vma.to);
             } else if vma.executable && vma.readable && vma.name.starts_with('/') {
                 files.push(vma.from..vma.to);
-            } else if vma.name == "[stack]" && vma.writable && vma.to - vma.from >= 2 * DESK {
-                desk = Some(vma.from);
             }
         })
         .ok()?;
-        self.desk = desk;
         kernels.into_iter().chain(files).find_map(|range| self.find_gate_in(range))
     }
 

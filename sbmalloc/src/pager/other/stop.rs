@@ -15,7 +15,6 @@ mod seized;
 
 pub(super) use seized::Deed;
 
-use super::OwnPager;
 use super::check;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
@@ -77,8 +76,6 @@ pub(super) struct Threads {
     /// Tells whether the first process is still there; never waited for, its end is another's.
     alive: Option<Fd>,
     list: Vec<Tracee>,
-    /// It has a pager of its own.
-    pub own: Option<OwnPager>,
 }
 
 pub(super) fn own_tid() -> i32 {
@@ -90,7 +87,7 @@ impl Threads {
     fn new(leader: i32) -> Self {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
-        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![], own: None }
+        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![] }
     }
 
     /// Stops them all, within `patience`.
@@ -98,9 +95,8 @@ impl Threads {
         leader: i32,
         list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
         patience: Duration,
-        own: Option<OwnPager>,
     ) -> Result<(Self, Vec<i32>), Refusal> {
-        let mut threads = Self { own, ..Self::new(leader) };
+        let mut threads = Self::new(leader);
         match threads.stop_all(list, Instant::now() + patience) {
             Ok(processes) => Ok((threads, processes)),
             Err(refusal) => {
@@ -120,7 +116,7 @@ impl Threads {
         }
         let mut listed = || list().map_err(|e| Refusal::List(Errno::from(&e)));
         let mut processes = listed()?;
-        processes.iter().try_for_each(|&pid| check::process(pid, 0, self.own))?;
+        processes.iter().try_for_each(|&pid| check::process(pid, 0))?;
         loop {
             let mut new = false;
             for &pid in &processes {
@@ -139,7 +135,7 @@ impl Threads {
             return Err(Refusal::Gone);
         }
         // Now that nothing changes any more, and before anything does.
-        processes.iter().try_for_each(|&pid| check::process(pid, own_tid(), self.own))?;
+        processes.iter().try_for_each(|&pid| check::process(pid, own_tid()))?;
         // Those that are to make calls must not have them filtered.
         let callers = processes.iter().filter_map(|&pid| Some((pid, self.parked(pid)?)));
         for (pid, tid) in callers {

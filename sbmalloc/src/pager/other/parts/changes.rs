@@ -13,7 +13,7 @@
 //! Where two releases of one range could each have been the one before the move, content decides nothing; that is told, and
 //! whoever has something out there must not go on.
 
-use super::ranges::Ranges;
+use super::table::Ranges;
 use std::ops::Range;
 
 /// What has happened to addresses.

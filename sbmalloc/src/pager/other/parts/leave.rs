@@ -1,20 +1,20 @@
-//! How parts leave: the rank stands, those who leave next are written (`other::writer`) and dropped.
+//! How parts leave: the rank stands, granule by granule is copied, written unless it lies in the file as it is, and dropped.
 
-use super::choice::Choice;
 use super::files::OfFiles;
-use super::ranges::Ranges;
-use super::state::{Dropping, FIRST, Key, Served, State};
+use super::serve::granules;
+use super::state::{Key, State};
+use super::table::{BLOCK, Block, Ranges};
 use super::uffd::Interference;
 use super::{Parts, serve_too};
+use crate::checksum;
 use crate::pager::other::check;
 use crate::pager::other::error::{OtherError, Refusal};
-use crate::pager::other::image::granule;
+use crate::pager::other::image::{Buffers, CHUNK};
+use crate::pager::other::inject::Session;
 use crate::pager::other::proc;
 use crate::pager::other::space::{Kind, Space};
-use crate::pager::other::together;
-use crate::pager::other::writer::{Batch, Drop, From, Writer};
-use crate::pager::transfer::table::{BLOCK, Pages, blocks, stretches};
-use crate::sys::{GRANULE, PAGE};
+use crate::store::{Direction, Transfer};
+use crate::sys::{Errno, GRANULE, PAGE};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,17 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 16 << 20;
 /// The mappings are looked through again after this time at the soonest, unless nothing else is left.
 const LIST: Duration = Duration::from_millis(100);
-/// And after so many times as long as it took.
-const LIST_SHARE: u32 = 30;
 
 /// Pages looked at for one that holds nothing.
 const MOST_TRIED: usize = 1 << 12;
+
+/// What was copied, and is to be dropped when it has been written.
+#[derive(Default)]
+struct Batch {
+    blocks: Vec<(usize, Block)>,
+    drops: Vec<(usize, Range<u64>)>,
+    bytes: u64,
+}
 
 impl Parts {
     /// Has parts leave until there are at most `goal` bytes, or nothing is left that can. The bytes that were given back.
@@ -77,10 +83,10 @@ impl Parts {
 
     /// Looks which mappings there are, and has the faults of new ones told. Whether it was done.
     fn list_if_due(&mut self, now: bool) -> Result<bool, OtherError> {
-        if !now && self.list_not_before.is_some_and(|due| Instant::now() < due) {
+        if !now && self.listed.is_some_and(|at| at.elapsed() < LIST) {
             return Ok(false);
         }
-        let begun = Instant::now();
+        self.listed = Some(Instant::now());
         self.open_new_spaces();
         // Calls are made for it, during which the other thread serves.
         self.make_zeros_anonymous()?;
@@ -111,7 +117,7 @@ impl Parts {
             of_files.add(of_its_files);
             // Of these nothing is out. A child may have other mappings than its parent had when it was made (`MADV_DONTFORK`).
             for range in unwatched {
-                served.table.forget(&range, &mut state.image.slots);
+                served.table.forget(&range, &mut state.slots);
                 served.armed.remove(&range);
             }
             served.wiped = wiped;
@@ -125,15 +131,13 @@ impl Parts {
             for range in armed {
                 space.each_region(range, false, &mut |region, kind| {
                     if kind != Kind::Stays {
-                        let found = blocks(&region);
-                        found.for_each(|(block, pages)| state.choice.found((*number, block), pages));
+                        granules(&region).for_each(|granule| state.choice.found((*number, granule)));
                     }
                     Ok(())
                 })?;
             }
         }
-        self.of_files = of_files.seen(Some(begun));
-        self.list_not_before = Some(Instant::now() + (begun.elapsed() * LIST_SHARE).max(LIST));
+        self.of_files = of_files.seen(self.listed);
         Ok(true)
     }
 
@@ -244,38 +248,36 @@ impl Parts {
     /// Chooses what leaves, copies and writes it.
     fn write_some(&mut self, wanted: u64) -> Result<Batch, OtherError> {
         let mut state = self.shared.lock();
-        let State { image, pump, choice, served, dropping, moved, .. } = &mut *state;
-        let mut writer = Writer::new(image, pump);
-        let filled = fill(&mut writer, wanted, choice, served, &self.spaces);
-        let closed = filled.and_then(|()| writer.close()).and_then(|closed| writer.settle(closed));
-        writer.end()?;
-        let mut batch = closed?;
+        let mut writer = Writer::new(&mut state, &mut self.buffers);
+        let alone = self.spaces.len() > 1;
+        let mut result = Ok(());
+        while writer.batch.bytes < wanted && result.is_ok() {
+            let Some(key) = writer.state.choice.next() else { break };
+            let callable = |(number, space): &&(usize, Space)| *number == key.0 && space.caller != 0;
+            let space = self.spaces.iter().find(callable);
+            if let Some((_, space)) = space {
+                result = writer.granule(key, space, alone);
+            }
+        }
+        let batch = writer.finish(result)?;
         // Before the other thread looks again, which might bring something to where it is dropped at once.
-        batch.commit(image, served);
-        *dropping = Dropping::new(&batch.drops);
-        moved.written += batch.written;
+        let state = &mut *state;
+        for &(number, block) in &batch.blocks {
+            match &mut state.served[number] {
+                Some(served) => served.table.add(block, &mut state.slots),
+                None => state.slots.give(block.slot),
+            }
+        }
+        state.dropping.clone_from(&batch.drops);
         Ok(batch)
     }
 
     /// Drops what was written. The bytes that became free.
-    fn drop_all(&mut self, batch: Batch) -> Result<u64, OtherError> {
+    fn drop_all(&self, batch: Batch) -> Result<u64, OtherError> {
         // The other thread goes on serving: the kernel may need pages of the very thread that makes the calls.
-        let mut dropped = Ok(());
-        for drops in batch.drops.chunk_by(|a, b| a.number == b.number) {
-            let Some((_, space)) = self.spaces.iter().find(|(number, _)| *number == drops[0].number) else {
-                continue;
-            };
-            dropped = match self.drop_ranges(space, drops.to_vec()) {
-                // All of its memory is nobody's any more.
-                Err(_) if self.threads.has_lost(space) => Ok(()),
-                done => done,
-            };
-            if dropped.is_err() {
-                break;
-            }
-        }
+        let dropped = self.drop_ranges(&batch.drops);
         let mut state = self.shared.lock();
-        state.dropping = Dropping::default();
+        state.dropping.clear();
         dropped?;
         state.moved.freed += batch.bytes;
         Ok(batch.bytes)
@@ -283,95 +285,270 @@ impl Parts {
 
     /// Drops ranges, while nothing of the rank runs. Where the kernel refuses, what is still there is not out: a call that fails may
     /// have dropped what lies before the mapping that it refused.
-    fn drop_ranges(&self, space: &Space, drops: Vec<Drop>) -> Result<(), OtherError> {
-        let mut dropping = together::Dropping::begin(&self.threads, space, drops)?;
-        while dropping.on(space, &mut |drops, is_dropped| {
+    fn drop_ranges(&self, drops: &[(usize, Range<u64>)]) -> Result<(), OtherError> {
+        for drops in drops.chunk_by(|a, b| a.0 == b.0) {
+            let Some((_, space)) = self.spaces.iter().find(|(number, _)| *number == drops[0].0) else {
+                continue;
+            };
+            match self.drop_ranges_of(space, drops) {
+                // All of its memory is nobody's any more.
+                Err(_) if self.threads.has_lost(space) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_ranges_of(&self, space: &Space, drops: &[(usize, Range<u64>)]) -> Result<(), OtherError> {
+        let mut session = Session::begin(&self.threads, space)?;
+        for (number, range) in drops {
+            let arguments = [range.start, range.end - range.start, libc::MADV_DONTNEED as u64];
             let mut there = vec![];
-            for drop in drops.iter().filter(|_| !is_dropped) {
-                space.each_region(drop.range.clone(), false, &mut |region, _| {
-                    there.push((drop.number, region));
+            if session.call(libc::SYS_madvise, arguments)? != 0 {
+                space.each_region(range.clone(), false, &mut |region, _| {
+                    there.push(region);
                     Ok(())
                 })?;
             }
             let mut state = self.shared.lock();
-            for (number, region) in there {
-                if let Some(served) = &mut state.served[number] {
-                    served.table.is_there(&region);
-                }
+            if let Some(served) = &mut state.served[*number] {
+                there.iter().for_each(|region| served.table.is_there(region));
             }
             // From here on faults there are served.
-            drops.iter().for_each(|drop| state.dropping.end(drop));
-            Ok(())
-        })? {}
-        dropping.park(space)
+            state.dropping.retain(|(n, r)| (n, r) != (number, range));
+        }
+        session.park(space)
     }
 }
 
-/// Takes up at least `wanted` bytes, of those who leave next, unless there are no more.
-fn fill(
-    writer: &mut Writer<'_>,
-    wanted: u64,
-    choice: &mut Choice<Key>,
-    served: &[Option<Served>],
-    spaces: &[(usize, Space)],
-) -> Result<(), OtherError> {
-    while writer.batch.bytes < wanted {
-        let mut victims: Vec<(Key, Pages)> = vec![];
-        let mut found = writer.batch.bytes;
-        while found < wanted
-            && let Some((key, pages)) = choice.next()
-        {
-            found += u64::from(pages.count_ones()) * PAGE as u64;
-            victims.push((key, pages));
-        }
-        if victims.is_empty() {
-            break;
-        }
-        victims.sort_unstable();
-        for victims in victims.chunk_by(|a, b| a.0.0 == b.0.0) {
-            let number = victims[0].0.0;
-            let callable = |space: &&(usize, Space)| space.0 == number && space.1.caller != 0;
-            let (Some((_, space)), Some(served)) = (spaces.iter().find(callable), &served[number]) else {
-                continue;
-            };
-            let from = From { number, space, table: &served.table, forced: false, unit: FIRST };
-            for victims in victims.chunk_by(|a, b| granule(a.0.1) == granule(b.0.1)) {
-                fill_from_granule(writer, victims, served, from, spaces.len() > 1)?;
-            }
-            writer.copy(from)?;
-        }
-    }
-    Ok(())
+/// Copies blocks and writes them.
+struct Writer<'a> {
+    state: &'a mut State,
+    buffers: &'a mut Buffers,
+    beside: bool,
+    batch: Batch,
+    /// The buffer being filled, and the bytes in it.
+    slot: Option<usize>,
+    filled: usize,
+    /// Of the buffer being filled, what is to be written: where in it, and the slot of the file.
+    wanted: Vec<(usize, u32)>,
+    /// Transfers under way of each buffer.
+    flying: Vec<(usize, usize)>,
+    failed: Option<(u64, Errno)>,
 }
 
-/// Takes up what is there of pages of a granule.
-fn fill_from_granule(
-    writer: &mut Writer<'_>,
-    victims: &[(Key, Pages)],
-    served: &Served,
-    from: From<'_>,
-    alone: bool,
-) -> Result<(), OtherError> {
-    let mut pages = [0; GRANULE / BLOCK as usize];
-    let of = |block: u64| (block % GRANULE as u64 / BLOCK) as usize;
-    victims.iter().for_each(|&((_, block), more)| pages[of(block)] |= more);
-    let (first, last) = (victims[0].0.1, victims[victims.len() - 1].0.1);
-    for range in served.armed.within(&(first..last + BLOCK)) {
-        // Where the last page lies that is there.
-        let mut there = None;
-        from.space.each_region(range, alone, &mut |region, kind| {
-            let before = there.replace(region.end);
-            if kind == Kind::Stays {
-                return Ok(());
+impl<'a> Writer<'a> {
+    fn new(state: &'a mut State, buffers: &'a mut Buffers) -> Self {
+        let beside = state.image.store().async_fd(0).is_some() && buffers.queue().is_ready();
+        Self {
+            state,
+            buffers,
+            beside,
+            batch: Batch::default(),
+            slot: None,
+            filled: 0,
+            wanted: vec![],
+            flying: vec![],
+            failed: None,
+        }
+    }
+
+    /// Takes up what is there of a granule.
+    fn granule(&mut self, key: Key, space: &Space, alone: bool) -> Result<(), OtherError> {
+        let Some(served) = &self.state.served[key.0] else { return Ok(()) };
+        let armed = served.armed.within(&(key.1..key.1 + GRANULE as u64));
+        for range in armed {
+            // Pages of each block, and ranges of them: those that are there.
+            let mut there: Vec<Range<u64>> = vec![];
+            let mut stays = false;
+            space.each_region(range.clone(), alone, &mut |region, kind| {
+                match kind {
+                    Kind::Stays => stays = true,
+                    _ => there.push(region),
+                }
+                Ok(())
+            })?;
+            let mut at = range.start & !(BLOCK - 1);
+            let mut rest = &there[..];
+            while at < range.end {
+                while rest.first().is_some_and(|r| r.end <= at) {
+                    rest = &rest[1..];
+                }
+                let inside: Vec<Range<u64>> = rest
+                    .iter()
+                    .take_while(|r| r.start < at + BLOCK)
+                    .map(|r| r.start.max(at)..r.end.min(at + BLOCK))
+                    .collect();
+                if !inside.is_empty() {
+                    self.block(key.0, at, &inside, space)?;
+                }
+                at += BLOCK;
             }
-            for (block, inside) in blocks(&region) {
-                for stretch in stretches(block, inside & pages[of(block)]) {
-                    let before = before.filter(|_| stretch.start == region.start);
-                    writer.take(stretch, before, from)?;
+            self.batch.bytes += there.iter().map(|r| r.end - r.start).sum::<u64>();
+            if stays {
+                self.batch.drops.extend(there.into_iter().map(|range| (key.0, range)));
+            } else if !there.is_empty() {
+                // What lies between holds nothing, or zeros. Not what is out: the thread that makes the calls may need it first.
+                let Some(served) = &self.state.served[key.0] else { return Ok(()) };
+                let left = served.table.without_out(&range);
+                let hit =
+                    |piece: &Range<u64>| there.iter().any(|r| r.start < piece.end && piece.start < r.end);
+                self.batch.drops.extend(left.iter().filter(hit).map(|piece| (key.0, piece)));
+            }
+        }
+        Ok(())
+    }
+
+    fn block(
+        &mut self,
+        number: usize,
+        at: u64,
+        there: &[Range<u64>],
+        space: &Space,
+    ) -> Result<(), OtherError> {
+        let slot = self.take_buffer()?;
+        let base = self.filled;
+        let bytes = &mut self.buffers.bytes(slot)[base..base + BLOCK as usize];
+        let whole = there.len() == 1 && there[0].end - there[0].start == BLOCK;
+        if !whole {
+            bytes.fill(0);
+        }
+        let mut out = 0;
+        for range in there {
+            let part = (range.start - at) as usize..(range.end - at) as usize;
+            let copied = space.copy_out(std::slice::from_ref(range), &mut bytes[part.clone()]);
+            let copied = copied.map_err(|e| space.failed("read the memory of", e))?;
+            if copied < part.len() {
+                let rest = part.start + copied..part.end;
+                space
+                    .peek(range.start + copied as u64, &mut bytes[rest])
+                    .map_err(|e| space.failed("read the memory of", e))?;
+            }
+            for page in part.step_by(PAGE) {
+                if !checksum::content(&bytes[page..page + PAGE]).is_empty() {
+                    out |= 1 << (page / PAGE);
                 }
             }
-            Ok(())
-        })?;
+        }
+        let state = &mut *self.state;
+        let Some(served) = &mut state.served[number] else { return Ok(()) };
+        let clean = served.table.take_clean(at, &mut state.slots);
+        if out == 0 {
+            clean.into_iter().for_each(|block| state.slots.give(block.slot));
+            return Ok(());
+        }
+        let sum = checksum::of(bytes);
+        let place = clean.map_or_else(|| state.slots.take(), |block| block.slot);
+        self.batch.blocks.push((number, Block { at, slot: place, out, sum }));
+        if clean.is_none_or(|block| block.sum != sum) {
+            self.wanted.push((base, place));
+            self.filled += BLOCK as usize;
+        }
+        if self.filled == CHUNK { self.write() } else { Ok(()) }
     }
-    Ok(())
+
+    fn take_buffer(&mut self) -> Result<usize, OtherError> {
+        if let Some(slot) = self.slot {
+            return Ok(slot);
+        }
+        loop {
+            if let Some(slot) = self.buffers.take() {
+                self.slot = Some(slot);
+                return Ok(slot);
+            }
+            self.wait();
+            self.verdict()?;
+        }
+    }
+
+    /// Sends the buffer on its way.
+    fn write(&mut self) -> Result<(), OtherError> {
+        self.filled = 0;
+        let Some(slot) = self.slot.take() else { return Ok(()) };
+        let wanted = std::mem::take(&mut self.wanted);
+        if wanted.is_empty() {
+            self.buffers.give(slot);
+            return Ok(());
+        }
+        let base = self.buffers.address(slot);
+        // Where one file is followed by another a transfer ends: the kernel knows only the first.
+        let store = self.state.image.store();
+        let ends = |slot: u32| store.piece_end(u64::from(slot) * BLOCK) == u64::from(slot + 1) * BLOCK;
+        let pieces: Vec<Transfer> = wanted
+            .chunk_by(|a, b| a.0 + BLOCK as usize == b.0 && a.1 + 1 == b.1 && !ends(a.1))
+            .map(|piece| Transfer {
+                direction: Direction::Write,
+                offset: piece[0].1 as usize * BLOCK as usize,
+                at: base + piece[0].0,
+                len: piece.len() * BLOCK as usize,
+            })
+            .collect();
+        self.flying.push((slot, pieces.len()));
+        let end = pieces.iter().map(|piece| piece.offset + piece.len).max().unwrap_or(0);
+        let lengthened = self.state.image.lengthen(end as u64);
+        if let Err(error) = lengthened {
+            self.flying.pop();
+            self.buffers.give(slot);
+            return Err(error);
+        }
+        for piece in pieces {
+            self.state.moved.written += piece.len as u64;
+            if self.beside {
+                while self.buffers.queue().is_full() {
+                    self.wait();
+                }
+                // SAFETY: the buffer is taken, and nobody touches it before all of its transfers have ended: `finish` waits for all.
+                unsafe { self.buffers.queue().start(self.state.image.store(), piece) };
+            } else {
+                // SAFETY: as above.
+                let landed = unsafe { piece.by_calls(self.state.image.store(), 0) };
+                self.failed = self.failed.or(landed.result.err());
+                self.landed(slot);
+            }
+        }
+        self.verdict()
+    }
+
+    /// A transfer of a buffer has ended.
+    fn landed(&mut self, slot: usize) {
+        if let Some(i) = self.flying.iter().position(|f| f.0 == slot) {
+            self.flying[i].1 -= 1;
+            if self.flying[i].1 == 0 {
+                self.flying.swap_remove(i);
+                self.buffers.give(slot);
+            }
+        }
+    }
+
+    fn wait(&mut self) -> bool {
+        let Some(landed) = self.buffers.queue().wait(self.state.image.store()) else { return false };
+        self.failed = self.failed.or(landed.result.err());
+        let slot = self.buffers.slot_of(landed.transfer.at);
+        self.landed(slot);
+        true
+    }
+
+    fn verdict(&self) -> Result<(), OtherError> {
+        self.failed.map_or(Ok(()), |(at, e)| Err(self.state.image.failed("write", Some(at), e)))
+    }
+
+    /// Waits for all; what was copied, if all of it is written.
+    fn finish(mut self, result: Result<(), OtherError>) -> Result<Batch, OtherError> {
+        let result = result.and_then(|()| self.write());
+        while self.wait() {}
+        if let Some(slot) = self.slot.take() {
+            self.buffers.give(slot);
+        }
+        let settled =
+            || self.state.image.store().settle().map_err(|e| self.state.image.failed("flush", None, e));
+        let result = result.and_then(|()| self.verdict()).and_then(|()| settled());
+        match result {
+            Ok(()) => Ok(self.batch),
+            Err(error) => {
+                // Nothing of it was dropped.
+                self.batch.blocks.iter().for_each(|(_, block)| self.state.slots.give(block.slot));
+                Err(error)
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@
 //!
 //! | file | concept |
 //! |---|---|
+//! | `table` | what is out, and where in the file |
 //! | `choice` | who leaves next |
 //! | `leave` | how parts leave |
 //! | `serve` | how they come back |
@@ -31,9 +32,9 @@ mod choice;
 mod files;
 mod guard;
 mod leave;
-mod ranges;
 mod serve;
 mod state;
+mod table;
 mod told;
 mod uffd;
 mod zeros;
@@ -42,12 +43,11 @@ pub use state::PartsMoved;
 
 use super::Held;
 use super::error::{OtherError, Refusal};
-use super::image::Image;
+use super::image::{Buffers, Image};
 use super::inject::Session;
 use super::proc;
 use super::space::Space;
 use super::stop::{Deed, Threads};
-use crate::pager::transfer::pump::Pump;
 use crate::sys::{Errno, Fd, PAGE};
 use files::OfFiles;
 use guard::Guard;
@@ -74,11 +74,12 @@ pub struct Parts {
     spaces: Vec<(usize, Space)>,
     shared: Arc<Shared>,
     server: Option<JoinHandle<()>>,
+    buffers: Buffers,
     /// Bytes of private memory it may hold.
     target: u64,
     is_held: bool,
-    /// Its mappings were looked through, and are not again before.
-    list_not_before: Option<Instant>,
+    /// When its mappings were last looked through.
+    listed: Option<Instant>,
     /// Not to be made smaller before.
     rest_until: Option<Instant>,
     /// Of memory that several processes have.
@@ -124,21 +125,21 @@ impl Held {
     /// # Errors
     /// Why that is not possible; the rank runs on, unharmed. Above all [`Refusal::NotInParts`]: it takes privileges that
     /// moving it as a whole does not.
-    pub fn into_parts(mut self, mut image: Image) -> Result<Parts, Refusal> {
+    pub fn into_parts(mut self, image: Image) -> Result<Parts, Refusal> {
         assert!(!self.out && image.is_empty(), "something is out");
-        image.clear();
         let spaces = std::mem::take(&mut self.spaces);
         let none = Threads::none(self.threads.leader());
         let mut threads = std::mem::replace(&mut self.threads, none);
         match begin(&threads, spaces, image) {
-            Ok((shared, spaces, server)) => Ok(Parts {
+            Ok((shared, spaces, server, buffers)) => Ok(Parts {
                 threads,
                 spaces,
                 shared,
                 server: Some(server),
+                buffers,
                 target: u64::MAX,
                 is_held: true,
-                list_not_before: None,
+                listed: None,
                 rest_until: None,
                 shares: Cell::new(Shares { count: 0, fraction: 1.0, until: Instant::now() }),
                 refused: vec![],
@@ -156,15 +157,14 @@ impl Held {
     }
 }
 
-type Begun = (Arc<Shared>, Vec<(usize, Space)>, JoinHandle<()>);
+type Begun = (Arc<Shared>, Vec<(usize, Space)>, JoinHandle<()>, Buffers);
 
 fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, Refusal> {
     let refused = |pid: i32| move |errno| Refusal::NotInParts { pid, errno };
     let leader = threads.leader();
     let end = threads.end().ok_or(Refusal::Kernel("pidfd_open"))?;
     let guard = Guard::start(end).map_err(refused(leader))?;
-    let pump = Pump::new().map_err(refused(leader))?;
-    let mut state = State::new(image, pump, guard);
+    let mut state = State::new(image, guard);
     for space in &spaces {
         let pid = space.processes[0];
         let fd = descriptor_of(threads, space).map_err(|error| match error {
@@ -175,6 +175,7 @@ fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, R
         state.guard.hold(&uffd.0).map_err(refused(pid))?;
         state.served.push(Some(Served::new(uffd, pid)));
     }
+    let buffers = Buffers::new().map_err(refused(leader))?;
     let shared = Shared::new(state);
     let theirs = Arc::clone(&shared);
     let server = std::thread::Builder::new()
@@ -182,7 +183,7 @@ fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, R
         .stack_size(256 << 10)
         .spawn(move || theirs.serve())
         .map_err(|e| Refusal::NotInParts { pid: leader, errno: Errno::from(&e) })?;
-    Ok((shared, spaces.into_iter().enumerate().collect(), server))
+    Ok((shared, spaces.into_iter().enumerate().collect(), server, buffers))
 }
 
 /// Serves an address space that was not there when the rank began to run in parts. Its number.
@@ -446,7 +447,7 @@ impl Parts {
             match deed {
                 Deed::Exec(pid) => {
                     self.refused.retain(|refused| *refused != pid);
-                    self.list_not_before = None;
+                    self.listed = None;
                     let mut state = self.shared.lock();
                     state.close_dead();
                     // What it lived in before may go on in another process.

@@ -1,11 +1,10 @@
 //! What the kernel tells of address spaces: read, put into order when nothing is under way, applied to the tables.
 
 use super::changes::{Change, order, seen_by_copy};
-use super::ranges::Ranges;
 use super::state::{Served, State};
+use super::table::Ranges;
 use super::uffd::{News, Probed, Uffd};
 use crate::pager::other::error::OtherError;
-use crate::pager::transfer::slots::Slots;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,7 @@ impl State {
                 }
                 // By our own calls: the table says already that it is out, or is told what was refused.
                 News::Removed(range)
-                    if self.dropping.with(number, &range).is_some_and(|ours| covers(&ours, &range)) =>
+                    if self.dropping.iter().any(|(n, r)| *n == number && covers(r, &range)) =>
                 {
                     continue;
                 }
@@ -141,13 +140,13 @@ impl State {
         served.told.clear();
         for (&(_, copy), seen) in copies.iter().zip(&seen) {
             if let Some(copy) = &mut self.served[copy] {
-                copy.inherit(&served, &mut self.image.slots);
-                seen.iter().for_each(|change| copy.apply(change, &mut self.image.slots));
+                copy.inherit(&served, &mut self.slots);
+                seen.iter().for_each(|change| copy.apply(change, &mut self.slots));
                 copy.disarm_moved(seen);
             }
         }
         let all: Vec<Change> = ordered.changes.into_iter().map(|(_, change)| change).collect();
-        all.iter().for_each(|change| served.apply(change, &mut self.image.slots));
+        all.iter().for_each(|change| served.apply(change, &mut self.slots));
         served.disarm_moved(&all);
         self.served[number] = Some(served);
         true
@@ -177,7 +176,7 @@ impl Probe<'_> {
 }
 
 impl Served {
-    fn apply(&mut self, change: &Change, slots: &mut Slots) {
+    fn apply(&mut self, change: &Change, slots: &mut super::table::Slots) {
         match change {
             Change::Removed(range) => self.table.forget(range, slots),
             Change::Unmapped(range) => {

@@ -12,7 +12,7 @@ pub(in super::super) enum Deed {
 impl Threads {
     /// None at all.
     pub(in super::super) fn none(leader: i32) -> Self {
-        Self { leader, alive: None, list: vec![], own: None }
+        Self { leader, alive: None, list: vec![] }
     }
 
     /// Tells when the rank's first process has ended.
