@@ -81,6 +81,31 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
     assert!(stats.evictions > 0 || stats.measured.as_ref().is_some_and(|m| m.out_bytes > 0), "{stats:?}");
 }
 
+/// ^Z while ranks are being started: whoever has just been made stands too, and does not run, unseen, for as long as the master stands.
+#[test]
+fn nobody_runs_who_is_being_started_when_the_job_is_paused() {
+    let _machine = alone();
+    for later in 0..10 {
+        let words = ["-np", "300", "--processors", "300", "--preload", "never", "sleep", "1000"];
+        let mut job = bdrun_args(words).start();
+        job.wait_for_ranks(1 + 20 * later);
+        job.signal(libc::SIGTSTP);
+        assert!(poll(SOON, || stands(job.pid()).then_some(())).is_some(), "the master runs");
+        let ranks = job.ranks();
+        let runs = || ranks.iter().find(|&&(_, pid)| !stands(pid) && state(pid) != '?');
+        let stand = poll(SOON, || runs().is_none().then_some(()));
+        assert!(
+            stand.is_some(),
+            "of {} processes these run while the master stands: {:?}",
+            ranks.len(),
+            runs()
+        );
+        job.signal(libc::SIGCONT);
+        job.signal(libc::SIGTERM);
+        assert_eq!(job.wait().code, Some(143));
+    }
+}
+
 /// One that is traced all the time, so that its stops are told to the master, which stands itself.
 #[test]
 fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {

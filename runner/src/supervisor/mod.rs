@@ -72,7 +72,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sweep::Room;
@@ -279,6 +279,8 @@ struct Shared {
     roster: Roster,
     keepers: Keepers,
     nofile: libc::rlimit,
+    /// Held while a process is made, until it is in the table: signals to all reach none that is not.
+    births: Mutex<()>,
 }
 
 struct Threads {
@@ -333,7 +335,17 @@ impl Supervisor {
         let roster = Roster::new().map_err(setup("list of process groups"))?;
         let (table, nofile) = (Table::default(), sys::raise_open_files());
         let keepers = Keepers::new(rooms);
-        let shared = Arc::new(Shared { report, table, groups, pen, cgroup, roster, keepers, nofile });
+        let shared = Arc::new(Shared {
+            report,
+            table,
+            groups,
+            pen,
+            cgroup,
+            roster,
+            keepers,
+            nofile,
+            births: Mutex::default(),
+        });
         let style = output::Style {
             tag: config.tag_output,
             pass_through: config.pass_through && !config.tag_output,
@@ -428,8 +440,21 @@ impl Supervisor {
     }
 
     /// For ^Z: stops all ranks, then, once those `stand` that our threads serve, the master itself; returns when somebody has
-    /// continued it (`fg`), after continuing the ranks.
+    /// continued it (`fg`), after continuing the ranks. Nobody is made meanwhile: who has just been made would not get the signal, and run,
+    /// unseen, for as long as we stand.
     pub fn pause(&self, stand: impl Fn() -> bool) {
+        let begin = Instant::now();
+        let births = loop {
+            match self.shared.births.try_lock() {
+                Err(TryLockError::WouldBlock) if begin.elapsed() < STANDING => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
+                // What takes so long hangs in its `exec`.
+                Err(TryLockError::WouldBlock) => break None,
+                Err(TryLockError::Poisoned(births)) => break Some(births.into_inner()),
+                Ok(births) => break Some(births),
+            }
+        };
         self.signal_all(libc::SIGSTOP);
         let begin = Instant::now();
         while !stand() && begin.elapsed() < STANDING {
@@ -437,6 +462,7 @@ impl Supervisor {
         }
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
         self.signal_all(libc::SIGCONT);
+        drop(births);
     }
 
     /// Ends the job's processes: kills what still runs, and reaps everything. Takes at most about `patience`. What they have

@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -184,6 +184,7 @@ impl Spawner {
         let entrance = entrance.map_err(|source| SpawnError::Group { source })?;
         let entered = entrance.as_ref().or_else(|| self.shared.pen.entrance());
         plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
+        let _birth = self.shared.births.lock().unwrap_or_else(PoisonError::into_inner);
         let spawned = self.clone(&mut plan);
         drop(entrance);
         let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));

@@ -1,4 +1,4 @@
-/* Rank 0 takes 70 MiB and computes. Then rank 1 locks 60, piece by piece. */
+/* Rank 0 takes 70 MiB and computes. Then rank 1 locks 60, piece by piece, and goes on for long enough to be looked at. */
 #include "held.h"
 
 int main(int count, char **words) {
@@ -10,6 +10,7 @@ int main(int count, char **words) {
   } else {
     await("taken");
     take(60, 1);
+    compute(500);
   }
   check(words[1]);
 }

@@ -64,12 +64,18 @@ fn a_thousand_ranks() {
         for rank in 0..1000 {
             rig.shell(rank, "echo $RANK; exec sleep 1000");
         }
-        let mut spawned = 0;
-        while spawned < 1000 {
-            spawned += usize::from(matches!(rig.next(), Happening::Spawned { .. }));
+        let mut spawned = vec![];
+        while spawned.len() < 1000 {
+            if let Happening::Spawned { pid, .. } = rig.next() {
+                spawned.push(pid);
+            }
         }
         println!("1,000 alive at once after {:?}", start.elapsed());
-        std::thread::sleep(Duration::from_millis(500));
+        // Each has written its line when it has become another program.
+        let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("it lives");
+        while !spawned.iter().all(|pid| name(pid) == "sleep\n") {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let start = Instant::now();
         rig.supervisor.signal_all(libc::SIGTERM);
         assert!(rig.ends(1000).iter().all(|end| end.1.shell_code() == 128 + libc::SIGTERM));
