@@ -7,7 +7,7 @@ use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::state::State;
 
 use super::Job;
-use crate::units::Bytes;
+use crate::display::units::Bytes;
 
 /// How many ranks a deadlock message describes.
 const DESCRIBED: usize = 3;

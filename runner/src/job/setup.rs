@@ -14,11 +14,11 @@ use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
 use crate::cli::{Compress, Frames, Options, Tracker};
+use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::launch::Launch;
-use crate::residency::Limits;
+use crate::scheduler::Limits;
 use crate::supervisor::SpawnError;
-use crate::units::Bytes;
 
 /// Everything a job is made of but processes.
 pub(super) struct Setup {
@@ -90,17 +90,15 @@ impl Setup {
             .header()
             .rank_limit
             .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
-        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
-        // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
+        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the copy), of which
+        // small ranks have none to spare, nor has a job whose limit the kernel enforces.
         let metered = !options.enforce && managed / u64::from(options.np) >= METERED;
         segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
-            processors: tokens,
             resident,
             enforce: options.enforce,
-            // Ranks themselves see to it that they hold no more; on top of that one may ask for room for
-            // messages.
+            // Ranks themselves see to it that they hold no more; on top of that one may ask for room for messages.
             rank_limit: options.rank_memory.map(|most| most.saturating_add(bdrun_ipc::inbox::HEADER_BLOCK)),
             first_reserve: first,
             moves: 2 * tokens,
@@ -173,6 +171,8 @@ fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
     match wanted {
         Tracker::Auto => sbmalloc::measure_trackers().map_or(TrackerChoice::Hash, TrackerChoice::Measured),
         Tracker::Hash => TrackerChoice::Hash,
+        Tracker::Mprotect => TrackerChoice::Mprotect,
+        Tracker::Cow => TrackerChoice::Cow,
         Tracker::Uffd => {
             if let Err(error) = sbmalloc::measure_trackers() {
                 notes.push(format!(
@@ -193,9 +193,8 @@ fn compression(wanted: Compress) -> Compression {
     }
 }
 
-/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it.
-/// Up to a quarter of the budget may wait in it for the next rank; charging trims that to what the budget has
-/// free.
+/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it. Up to a
+/// quarter of the budget may wait in it for the next rank; charging trims that to what the budget has free.
 fn choose_frames(wanted: Frames, managed: u64) -> Result<Option<FramePool>, Ending> {
     match wanted {
         Frames::Auto | Frames::Anon => Ok(None),

@@ -1,6 +1,5 @@
-//! What the kernel says of one process. `statm` through a descriptor that stays open costs 1 µs, the
-//! processor clock 0.2 µs, `status` 7 µs, `smaps_rollup` 30 µs for a small process and milliseconds for a
-//! large one.
+//! What the kernel says of one process. `statm` through a descriptor that stays open costs 1 µs, the processor clock
+//! 0.2 µs, `status` 7 µs, `smaps_rollup` 30 µs for a small process and milliseconds for a large one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -34,8 +33,7 @@ pub(super) struct Status {
     pub(super) threads: u32,
 }
 
-/// What a process holds, and how much of it is its own where pages that several processes map are divided
-/// among them.
+/// What a process holds, and how much of it is its own where pages that several processes map are divided among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shares {
     pub(super) anonymous: u64,
@@ -101,8 +99,8 @@ fn parse_shares(text: &str) -> Option<Shares> {
     // Since Linux 5.9; before that nothing is known of the shares.
     let anonymous_share = field("Pss_Anon")?.min(anonymous);
     let shared_share = field("Pss_Shmem")?;
-    // "Private" are pages that one process maps, of any kind. Those of files and shared memory are in their
-    // shares in full.
+    // "Private" are pages that one process maps, of any kind. Those of files and shared memory are in their shares in
+    // full.
     let private = field("Private_Clean")? + field("Private_Dirty")?;
     let alone = private.saturating_sub(field("Pss_File")? + shared_share).min(anonymous_share);
     Some(Shares { anonymous, anonymous_share, alone, shared_share })
@@ -142,8 +140,7 @@ fn parse_cpu_stat(text: &str) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_micros)
 }
 
-/// Whether two processes have one address space, as between `vfork` and `exec`. None if the kernel does not
-/// tell.
+/// Whether two processes have one address space, as between `vfork` and `exec`. None if the kernel does not tell.
 pub(super) fn same_memory(one: i32, other: i32) -> Option<bool> {
     // From linux/kcmp.h.
     const KCMP_VM: i32 = 1;
@@ -155,8 +152,7 @@ pub(super) fn same_memory(one: i32, other: i32) -> Option<bool> {
     }
 }
 
-/// A number that changes when a process is made anywhere in our PID namespace or one below it: the last
-/// number given.
+/// A number that changes when a process is made anywhere in our PID namespace or one below it: the last number given.
 pub(super) fn births(loadavg: &File) -> Option<u64> {
     let mut text = [0_u8; 128];
     let length = loadavg.read_at(&mut text, 0).ok()?;

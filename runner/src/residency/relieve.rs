@@ -1,9 +1,8 @@
 //! Memory is short: who goes, who stands still, who ends.
 //!
-//! The means, from the mildest: page out the youngest (those over what was expected of them first); make
-//! those that grow stand still; stop the youngest and admit it again later. The oldest in RAM is never paged
-//! out or stopped for lack of memory, and stands still only while somebody is on the way out: so somebody
-//! always goes on.
+//! The means, from the mildest: page out the youngest (those over what was expected of them first); make those that grow
+//! stand still; stop the youngest and admit it again later. The oldest in RAM is never paged out or stopped for lack of
+//! memory, and stands still only while somebody is on the way out: so somebody always goes on.
 
 use super::claims::ALL;
 use super::index::{Aged, PATIENCE};
@@ -11,8 +10,8 @@ use super::rank::{Life, RankState, Why};
 use super::{Core, Effect, Rank, digest, signed};
 
 impl Core {
-    /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped,
-    /// are judged only after a look: until the next, nothing more is known of them, unless all stand still.
+    /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped, are judged
+    /// only after a look: until the next, nothing more is known of them, unless all stand still.
     pub(super) fn relieve(&mut self, looked: bool, effects: &mut Vec<Effect>) {
         self.page_out(effects);
         if !looked && self.index.active + self.index.holding > 0 {
@@ -29,7 +28,7 @@ impl Core {
 
     /// Whether less than `margin` bytes will be free when those on their way out have left.
     fn is_short(&self, margin: u64) -> bool {
-        self.committed().saturating_add(margin).saturating_add(self.lacking) > self.limits.budget
+        self.committed().saturating_add(margin) > self.limits.budget
     }
 
     /// Memory will become free without another order, or somebody may yet leave who could not a moment ago.
@@ -39,17 +38,16 @@ impl Core {
         index.evicting + index.shrinking + index.stopping > 0 || hopeful
     }
 
-    /// The same, or somebody who cannot leave because he is on the way in, or runs and tells when he waits,
-    /// soon can.
+    /// The same, or somebody who cannot leave because he is on the way in, or runs and tells when he waits, soon can.
     fn relief_may_come(&self) -> bool {
         let index = &self.index;
         let arriving = index.restoring + index.starting + index.active_telling > 0;
         self.relief_is_coming() || (self.disk_full.is_none() && arriving)
     }
 
-    /// The youngest that may be asked to leave, of those over what was expected of them if there are any.
-    /// Never the oldest in RAM.
-    pub(super) fn stranger_victim(&self) -> Option<Rank> {
+    /// The youngest that may be asked to leave, of those over what was expected of them if there are any. Never the
+    /// oldest in RAM.
+    pub(super) fn victim(&self) -> Option<Rank> {
         let oldest = self.oldest();
         self.index.victims.iter().rev().map(|&(.., rank)| rank).find(|&rank| Some(rank) != oldest)
     }
@@ -62,54 +60,21 @@ impl Core {
     /// Pages out until enough will be free: first those that wait for others.
     fn page_out(&mut self, effects: &mut Vec<Effect>) {
         while self.may_evict() && self.is_short(self.margin()) {
-            let needed = self.committed().saturating_add(self.margin()).saturating_add(self.lacking);
-            let lack = needed.saturating_sub(self.limits.budget);
-            match self.waiting_victim() {
+            let lack = self.committed().saturating_add(self.margin()).saturating_sub(self.limits.budget);
+            match self.leaver() {
                 Some(rank) => drop(self.evict(rank, Why::Memory, signed(lack), effects)),
-                None => match self.stranger_victim() {
-                    Some(rank) => drop(self.evict(rank, Why::Memory, ALL, effects)),
-                    None => {
-                        self.preempt(effects);
-                        return;
-                    }
-                },
+                None => {
+                    let Some(rank) = self.victim() else { break };
+                    self.evict(rank, Why::Memory, ALL, effects);
+                }
             }
         }
     }
 
-    /// Nobody else gives memory, and it is nearly used up: the youngest of those that tell and compute
-    /// leaves, if others run.
-    fn preempt(&mut self, effects: &mut Vec<Effect>) {
-        if !self.is_short(self.small_margin()) || self.relief_is_coming() {
-            return;
-        }
-        let mut youngest = self.index.preemptible.iter().rev().filter(|_| self.index.active > 1);
-        let gives = |state: &RankState| !state.has_turn && state.holds.total() > state.fixed;
-        let Some(&(_, rank)) = youngest.find(|&&(_, rank)| gives(&self.ranks[rank as usize])) else {
-            let grew = self.grew.filter(|_| self.used() > self.limits.budget);
-            return grew.into_iter().for_each(|rank| self.tell_overdraft(rank, effects));
-        };
-        self.interrupt(rank, Why::Memory, effects);
-    }
-
-    /// One that tells leaves while it computes, for all we know, with all that it holds.
-    pub(super) fn interrupt(&mut self, rank: Rank, why: Why, effects: &mut Vec<Effect>) {
-        let (now, turn) = (self.now, self.brought);
-        self.update(rank, |state| {
-            (state.since, state.turn) = (now, turn);
-            state.has_turn = false;
-            state.evict(why, 0);
-        });
-        effects.push(Effect::Evict { rank, keep: 0, preempt: true });
-    }
-
-    /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has
-    /// had its turn.
+    /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has had its turn.
     fn shrink_younger(&mut self, effects: &mut Vec<Effect>) {
         let margin = self.margin();
-        if !self.is_short(margin)
-            || self.relief_is_coming()
-            || (self.may_evict() && self.stranger_victim().is_some())
+        if !self.is_short(margin) || self.relief_is_coming() || (self.may_evict() && self.victim().is_some())
         {
             return;
         }
@@ -128,9 +93,9 @@ impl Core {
         }
     }
 
-    /// Makes those that grow stand still: all but the oldest if memory is nearly used up, or else, if nobody
-    /// can leave, the youngest at each look. The oldest only while somebody is on the way out, or in and to
-    /// be sent out again, and memory would not last until then.
+    /// Makes those that grow stand still: all but the oldest if memory is nearly used up, or else, if nobody can leave, the
+    /// youngest at each look. The oldest only while somebody is on the way out, or in and to be
+    /// sent out again, and memory would not last until then.
     fn hold_growing(&mut self, effects: &mut Vec<Effect>) {
         let oldest = self.oldest();
         let (used, small) = (self.used(), self.small_margin());
@@ -146,7 +111,7 @@ impl Core {
                 self.hold(rank, effects);
             }
         } else if self.is_short(self.margin())
-            && !(self.may_evict() && self.stranger_victim().is_some())
+            && !(self.may_evict() && self.victim().is_some())
             && !self.relief_may_come()
             && let Some(rank) = self.youngest_growing(oldest)
         {
@@ -165,7 +130,7 @@ impl Core {
         if !self.is_short(small) || !threatens || self.relief_may_come() || self.index.holding > 0 {
             return;
         }
-        if self.may_evict() && self.stranger_victim().is_some() {
+        if self.may_evict() && self.victim().is_some() {
             return;
         }
         let oldest = self.oldest();
@@ -174,8 +139,7 @@ impl Core {
         }
         let youngest = |&&(_, rank): &&Aged| Some(rank) != oldest;
         let Some(&(_, rank)) = self.index.stoppable.iter().rev().find(youngest) else { return };
-        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails
-        // before it is.
+        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails before it is.
         let will_exceed = self.used().saturating_add(self.pace.grows_soon()) > self.limits.budget;
         if self.ranks[rank as usize].can.rerun || (self.limits.enforce && will_exceed) {
             self.end(rank, effects);
@@ -208,13 +172,11 @@ impl Core {
 
     /// Says, once for each rank, that it makes the job exceed the budget.
     pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        self.overdraft = Some(rank);
         let state = &self.ranks[rank as usize];
         if state.told {
             return;
         }
-        let needs =
-            state.all_to_run().unwrap_or(state.holds).total().saturating_add(state.need().unwrap_or(0));
+        let needs = state.comeback().unwrap_or(state.holds).total().saturating_add(state.need().unwrap_or(0));
         let beside = self.used().saturating_sub(state.holds.total());
         let beside = if needs > self.limits.budget { 0 } else { beside };
         self.update(rank, |state| state.told = true);
@@ -232,25 +194,13 @@ impl Core {
     fn relieve_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
         let small = self.small_margin();
-        if state.life != Life::Resident {
+        if state.life != Life::Resident || !self.is_short(small) {
             return;
         }
         let (budget, bytes) = (self.limits.budget, state.holds.other);
         let elsewhere = self.used().saturating_sub(bytes);
         let room = budget.saturating_sub(elsewhere).saturating_sub(self.margin() + small);
-        if !self.is_short(small) {
-            // It grew fast when it was told how much it may hold. A little is left for what it holds too much
-            // for a moment.
-            let room = room.saturating_sub(budget / 32);
-            if state.partial
-                && room >= state.target.saturating_add(budget / 32)
-                && bytes >= state.target / 8 * 7
-            {
-                self.shrink(rank, room, effects);
-            }
-            return;
-        }
-        // However fast it grew: whoever runs in parts waits where there is no room.
+        // However fast it grew: what is taken from it now it is not given back, and whoever runs in parts waits where there is no room.
         let most = budget.saturating_sub(elsewhere) / 4 * 3;
         let target = room.max(most).max(budget / 8).max(state.fixed);
         let state = &self.ranks[rank as usize];
@@ -276,7 +226,7 @@ impl Core {
 
     /// Whether parts of a rank can be paged out, now or when it is asked again.
     fn may_shrink(&self, state: &RankState) -> bool {
-        self.disk_full.is_none() && state.can.evict && state.can.shrink
+        self.disk_full.is_none() && state.can.leave && state.can.shrink
     }
 
     /// Pages parts of a rank out, if that is possible now.

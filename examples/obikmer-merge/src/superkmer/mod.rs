@@ -1,5 +1,4 @@
-//! Super-k-mers on their way: cut out of sequences, gathered in a window, routed to their partition, stored
-//! there.
+//! Super-k-mers on their way: cut out of sequences, gathered in a window, routed to their partition, stored there.
 
 pub mod cut;
 pub mod route;

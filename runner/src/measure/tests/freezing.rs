@@ -1,7 +1,8 @@
 //! All processes stand still, and go on.
 
+use super::super::cgroup::Kind;
 use super::*;
-use crate::cgroups::{Hierarchy, Kind, RankGroups, hierarchies};
+use crate::supervisor::{Hierarchy, hierarchies, locate};
 
 fn numbers(rig: &Rig) -> [u64; 2] {
     ["leader", "child"].map(|name| {
@@ -79,7 +80,7 @@ fn whatever_the_hierarchy() {
         (Kind::List, Hierarchy::V1("pids")),
     ];
     for (kind, hierarchy) in kinds {
-        let found = hierarchy.locate(&cgroups, &mounts).and_then(|own| RankGroups::create_below(kind, &own));
+        let found = locate(hierarchy, &cgroups, &mounts).and_then(|own| RankGroups::create_below(kind, &own));
         let groups = match found {
             Ok(groups) => groups,
             Err(why) => {

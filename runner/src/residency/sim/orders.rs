@@ -26,7 +26,7 @@ impl World<'_> {
                 }
                 self.due(rank, Clock::Wall, STARTING);
             }
-            Effect::Evict { rank, keep, preempt } => self.evict(rank, keep, preempt, effect),
+            Effect::Evict { rank, keep } => self.evict(rank, keep, effect),
             Effect::Restore { rank, bytes, all, overdraft } => {
                 let process = self.of(rank, &[Place::Out, Place::Returning], effect);
                 if process.own {
@@ -73,7 +73,6 @@ impl World<'_> {
                     let process = &mut self.processes[rank as usize];
                     process.asked += bytes;
                     process.needs = 0;
-                    self.news(Event::Running { rank });
                     self.wake(rank);
                 }
             }
@@ -82,9 +81,9 @@ impl World<'_> {
                 self.of(rank, &[Place::Inside], effect).place = Place::Holding;
                 self.due_also(rank, machine.holding);
             }
-            Effect::Resume { rank } => {
+            Effect::Continue { rank } => {
                 self.of(rank, &[Place::Held], effect).place = Place::Inside;
-                self.news(Event::Done { rank, outcome: Outcome::Resumed });
+                self.news(Event::Done { rank, outcome: Outcome::Continued });
                 self.act(rank);
             }
             Effect::Shrink { rank, target } => {
@@ -154,7 +153,7 @@ impl World<'_> {
         self.news(Event::Denied { rank, bytes });
     }
 
-    fn evict(&mut self, rank: Rank, keep: u64, preempt: bool, effect: Effect) {
+    fn evict(&mut self, rank: Rank, keep: u64, effect: Effect) {
         let (refused, latency) = (self.draw.chance(self.machine.refused), self.machine.latency);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
@@ -174,31 +173,21 @@ impl World<'_> {
             self.due_also(rank, latency);
             return;
         }
-        if process.place == Place::Inside && preempt && (process.runs() || program.mute) {
-            assert!((program.can.preempt || program.mute) && keep == 0, "{effect:?}");
-            self.pause(rank);
-            self.report.preemptions += 1;
-            let process = &mut self.processes[rank as usize];
-            (process.all_asked, process.inside, process.ready_at) =
-                (process.asked, process.asked, Some(self.brought_in));
-            (process.was_out, process.own, process.keep) = (false, true, 0);
-            process.place = Place::Leaving;
-            return self.leave_own(rank);
-        }
         match process.place {
             Place::Inside if process.runs() => {
                 self.report.lost += 1;
                 self.news(Event::Done { rank, outcome: Outcome::Lost });
             }
             Place::Inside | Place::Out if refused || program.unpageable => {
-                let (waits, asked, all) = (process.waits, process.asked, process.all_asked);
-                let is_out = process.place == Place::Out;
+                let left = (process.place == Place::Out).then_some((
+                    process.waits,
+                    process.asked,
+                    process.all_asked,
+                ));
                 self.news(Event::Done { rank, outcome: Outcome::Refused { lasting: false } });
-                // What it did since the order was not heard while an answer was awaited.
-                if is_out {
-                    self.news(Event::EvictedItself { rank, wait: waits, asked, all });
-                } else if let Some(wait) = waits.filter(|_| !program.mute) {
-                    self.news(Event::Blocked { rank, wait });
+                if let Some((wait, asked, all)) = left {
+                    // It may have left by itself, which was not heard while an answer was awaited.
+                    self.news(Event::Left { rank, wait, asked, all });
                 }
             }
             Place::Inside | Place::Out => {

@@ -46,8 +46,7 @@ pub(super) struct Process {
     pub tells: bool,
     /// It moves itself.
     pub own: bool,
-    /// Of what it did not ask for, bytes on scratch; and of what moves, bytes, as of some time of the disk's
-    /// clock.
+    /// Of what it did not ask for, bytes on scratch; and of what moves, bytes, as of some time of the disk's clock.
     pub out: f64,
     moves: Option<(f64, f64)>,
     /// Shrinking goes so far, bytes.
@@ -59,8 +58,7 @@ pub(super) struct Process {
     pub seen: u64,
     evictions: u32,
     peak: f64,
-    /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of
-    /// it is in RAM.
+    /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of it is in RAM.
     pub asked: u64,
     pub all_asked: u64,
     pub inside: u64,
@@ -83,7 +81,7 @@ pub(super) struct Process {
     /// Messages that have come and have not been taken.
     pub inbox: u32,
     /// How many were brought in before it became ready.
-    pub ready_at: Option<u64>,
+    ready_at: Option<u64>,
 }
 
 impl Process {
@@ -234,7 +232,7 @@ impl World<'_> {
     }
 
     /// Stops computing, or asking.
-    pub(super) fn pause(&mut self, rank: Rank) {
+    fn pause(&mut self, rank: Rank) {
         self.progress(rank);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
@@ -450,7 +448,7 @@ impl World<'_> {
         self.brought_in += 1;
         let waits = process.waits;
         self.news(Event::Done { rank, outcome: Outcome::Restored });
-        if let Some(wait) = waits.filter(|_| !self.programs[rank as usize].mute) {
+        if let Some(wait) = waits {
             self.report.needless += 1;
             self.news(Event::Blocked { rank, wait });
         }
@@ -466,8 +464,7 @@ impl World<'_> {
             process.worked = true;
         } else if program.joins.is_some_and(|joins| process.done >= joins - NOTHING) {
             process.tells = true;
-            let preempt = self.programs[rank as usize].mute;
-            self.news(Event::Can { rank, can: Can { preempt, ..Can::NATIVE } });
+            self.news(Event::Can { rank, can: Can::NATIVE });
         } else if process.done >= 1.0 - NOTHING {
             return self.end(rank, false);
         }
@@ -604,9 +601,6 @@ impl World<'_> {
         let (leaves, scratch) = (self.draw.chance(self.machine.leaves), self.machine.scratch - self.scratch);
         let process = &mut self.processes[rank as usize];
         process.waits = Some(wait);
-        if self.programs[rank as usize].mute {
-            return;
-        }
         let (all, out) = (process.asked, process.asked / 2);
         if !leaves || out == 0 || out as f64 > scratch || process.place != Place::Inside {
             return self.news(Event::Blocked { rank, wait });
@@ -618,7 +612,7 @@ impl World<'_> {
         self.report.moved_out += out as f64;
         self.asked -= out;
         let asked = process.asked;
-        self.news(Event::EvictedItself { rank, wait: Some(wait), asked, all });
+        self.news(Event::Left { rank, wait: Some(wait), asked, all });
     }
 
     /// A peer, or a grant, ends what it waits for.
@@ -628,16 +622,14 @@ impl World<'_> {
         process.waits = None;
         match process.place {
             Place::Inside => {
-                if !unseen && !self.programs[rank as usize].mute {
+                if !unseen {
                     self.news(Event::Running { rank });
                 }
                 self.act(rank);
             }
             Place::Leaving | Place::Out => {
                 process.ready_at = Some(self.brought_in);
-                if !self.programs[rank as usize].mute {
-                    self.news(Event::Runnable { rank });
-                }
+                self.news(Event::Runnable { rank });
             }
             _ => {}
         }

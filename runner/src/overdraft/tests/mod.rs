@@ -1,0 +1,566 @@
+//! The core against hand-made event sequences. Random jobs are in `sim/tests.rs`.
+
+mod remnants;
+
+use super::*;
+
+const MB: u64 = 1_000_000;
+
+/// So long a look that nothing seems to grow fast.
+const LONG: Duration = Duration::from_secs(100);
+
+fn limits(processors: u32) -> Limits {
+    Limits {
+        budget: 1000 * MB,
+        processors,
+        resident: 100,
+        rank_limit: None,
+        may_page: true,
+        may_freeze: true,
+        may_stop: true,
+        enforce: false,
+    }
+}
+
+/// A core that is checked after every event.
+struct Bench {
+    core: Overdraft,
+}
+
+impl Bench {
+    fn new(limits: Limits, sizes: &[Option<u64>]) -> Self {
+        Self { core: Overdraft::new(limits, sizes) }
+    }
+
+    /// `np` ranks of unknown size, of which the first `running` run, the first look being over.
+    fn running(limits: Limits, np: usize, running: u32) -> Self {
+        let mut bench = Self::new(limits, &vec![None; np]);
+        let admitted = bench.look(&[]);
+        assert_eq!(ranks(&admitted), (0..running).collect::<Vec<_>>(), "{admitted:?}");
+        for rank in 0..running {
+            bench.tell(Event::Spawned { rank });
+        }
+        bench
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.core.handle(event, &mut effects);
+        self.core.sanity_check();
+        effects
+    }
+
+    /// A look at ranks that hold so many MB, while the processors are busy.
+    fn look(&mut self, held: &[(Rank, u64)]) -> Vec<Effect> {
+        self.look_at(held, f64::from(self.core.limits.processors), LONG)
+    }
+
+    fn look_at(&mut self, held: &[(Rank, u64)], busy: f64, elapsed: Duration) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for &(rank, bytes) in held {
+            effects.extend(self.tell(Event::Sample { rank, bytes: bytes * MB, fixed: 0 }));
+        }
+        effects.extend(self.tell(Event::Looked { elapsed, others: 0, busy, reaction: Duration::ZERO }));
+        effects
+    }
+
+    fn exit(&mut self, rank: Rank, peak: u64) -> Vec<Effect> {
+        self.tell(Event::Exited { rank, peak: peak * MB, stopped: false })
+    }
+
+    fn out(&mut self, rank: Rank, out: u64) -> Vec<Effect> {
+        self.tell(Event::Evicted { rank, out: out * MB, left: 0 })
+    }
+}
+
+/// Whom the effects are about.
+fn ranks(effects: &[Effect]) -> Vec<Rank> {
+    let rank = |effect: &Effect| match *effect {
+        Effect::Admit { rank, .. }
+        | Effect::Evict { rank }
+        | Effect::Restore { rank }
+        | Effect::Hold { rank }
+        | Effect::Continue { rank }
+        | Effect::Shrink { rank, .. }
+        | Effect::Stop { rank, .. }
+        | Effect::OverLimit { rank, .. }
+        | Effect::Overdraft { rank, .. } => rank,
+    };
+    effects.iter().map(rank).collect()
+}
+
+fn evict(rank: Rank) -> Effect {
+    Effect::Evict { rank }
+}
+
+fn restore(rank: Rank) -> Effect {
+    Effect::Restore { rank }
+}
+
+fn reserves(effects: &[Effect]) -> Vec<(Rank, u64)> {
+    let reserve = |effect: &Effect| match *effect {
+        Effect::Admit { rank, reserve } => Some((rank, reserve / MB)),
+        _ => None,
+    };
+    effects.iter().filter_map(reserve).collect()
+}
+
+#[test]
+fn the_largest_runs_alone_first_and_tells_what_to_expect() {
+    let mut sizes: Vec<_> = (1..20).map(Some).collect();
+    sizes[4] = Some(50);
+    let mut bench = Bench::new(limits(2), &sizes);
+    assert_eq!(ranks(&bench.look(&[])), [4]);
+    assert_eq!(bench.tell(Event::Spawned { rank: 4 }), []);
+    let next = bench.exit(4, 150);
+    assert_eq!(ranks(&next), [18, 17], "then as many as processors, the largest first");
+    // Three MB for each unit, within the error of the sketch.
+    let near = |&(rank, reserve): &(Rank, u64)| reserve.abs_diff(3 * u64::from(rank + 1)) <= 1;
+    assert!(reserves(&next).iter().all(near), "{next:?}");
+}
+
+#[test]
+fn few_ranks_need_no_pilot_and_those_without_size_go_by_number_after_the_others() {
+    let mut bench = Bench::new(limits(4), &[None, Some(3), None, Some(7)]);
+    assert_eq!(ranks(&bench.look(&[])), [3, 1, 0, 2]);
+}
+
+#[test]
+fn what_is_expected_before_there_is_data() {
+    let mut bench = Bench::new(limits(4), &[None; 9]);
+    assert_eq!(reserves(&bench.look(&[]))[0], (0, 125), "an equal share of half the budget");
+    let limited = Limits { rank_limit: Some(300 * MB), ..limits(4) };
+    let mut bench = Bench::new(limited, &[None; 9]);
+    assert_eq!(reserves(&bench.look(&[]))[0], (0, 150), "half of what a rank may hold");
+    bench.tell(Event::Spawned { rank: 0 });
+    assert_eq!(reserves(&bench.exit(0, 1))[0].1, 15, "never less than a twentieth of that");
+}
+
+#[test]
+fn what_is_expected_is_the_95th_percentile_and_never_more_than_there_is() {
+    let mut bench = Bench::running(limits(1), 200, 1);
+    for rank in 0..100 {
+        let peak = if rank < 94 { 10 } else { 400 };
+        let next = bench.exit(rank, peak);
+        assert_eq!(ranks(&next), [rank + 1]);
+        bench.tell(Event::Spawned { rank: rank + 1 });
+        match reserves(&next)[0].1 {
+            reserve if rank < 90 => assert!((9..=10).contains(&reserve), "{reserve}"),
+            reserve if rank == 99 => assert!((396..=404).contains(&reserve), "{reserve}"),
+            _ => {}
+        }
+    }
+    for rank in 100..120 {
+        let next = bench.exit(rank, 5000);
+        assert!(reserves(&next)[0].1 <= 1000, "{next:?}");
+        bench.tell(Event::Spawned { rank: rank + 1 });
+    }
+}
+
+#[test]
+fn when_nothing_is_active_the_first_in_line_is_admitted_whatever_it_costs() {
+    let mut bench = Bench::running(Limits { may_page: false, ..limits(2) }, 4, 2);
+    bench.exit(0, 5000);
+    // Whoever is next is expected to need all there is, and more is in use.
+    assert_eq!(bench.core.counts().running, 1);
+    assert_eq!(reserves(&bench.exit(1, 5000)), [(2, 1000)]);
+    bench.tell(Event::Spawned { rank: 2 });
+    assert_eq!(bench.look(&[(2, 10)]), [], "nobody beside it");
+}
+
+#[test]
+fn smaller_ones_pass_the_first_in_line_but_not_for_ever() {
+    // The pilot says: 10 MB a unit. The largest of the others, 90 units, does not fit beside what runs.
+    let mut sizes = vec![Some(100), Some(90), Some(89)];
+    sizes.extend([Some(1); 60]);
+    let mut bench = Bench::new(Limits { may_page: false, ..limits(2) }, &sizes);
+    bench.look(&[]);
+    bench.tell(Event::Spawned { rank: 0 });
+    let next = bench.exit(0, 1000);
+    assert_eq!(ranks(&next), [1, 3], "the third does not fit, a small one does");
+    bench.tell(Event::Spawned { rank: 1 });
+    let mut passed = 1;
+    for rank in 3.. {
+        bench.tell(Event::Spawned { rank });
+        match bench.exit(rank, 10)[..] {
+            [Effect::Admit { rank: next, .. }] => assert_eq!(next, rank + 1),
+            ref nobody => {
+                assert_eq!(nobody, []);
+                break;
+            }
+        }
+        passed += 1;
+    }
+    assert_eq!(passed, 16);
+    assert_eq!(ranks(&bench.exit(1, 900))[0], 2, "it has waited long enough");
+}
+
+#[test]
+fn ranks_that_wait_do_not_keep_processors_idle_but_places_count() {
+    let limits = Limits { resident: 6, rank_limit: Some(100 * MB), ..limits(2) };
+    let mut bench = Bench::running(limits, 100, 2);
+    let second = Duration::from_secs(1);
+    let mut inside = 2;
+    for _ in 0..10 {
+        let more = bench.look_at(&[], 0.2, second);
+        inside += more.len();
+        for rank in ranks(&more) {
+            bench.tell(Event::Spawned { rank });
+        }
+    }
+    assert_eq!(inside, 6);
+    // Busy again: those that end are not replaced until there are no more than processors.
+    bench.look_at(&[], 2.0, second);
+    for rank in 0..4 {
+        assert_eq!(bench.exit(rank, 1), []);
+        bench.look_at(&[], 2.0, second);
+    }
+    assert_eq!(ranks(&bench.exit(4, 1)), [6]);
+}
+
+#[test]
+fn the_youngest_over_what_was_expected_leaves_first_and_the_oldest_never() {
+    // 125 MB are expected of each.
+    let mut bench = Bench::running(limits(4), 4, 4);
+    assert_eq!(bench.look(&[(0, 400), (1, 250), (2, 200), (3, 100)]), []);
+    assert_eq!(bench.look(&[(0, 425), (1, 250), (2, 200), (3, 100)]), [evict(2)]);
+    assert_eq!(bench.look(&[(0, 430), (1, 250), (3, 100)]), [], "what leaves counts as gone");
+    assert_eq!(bench.out(2, 200), []);
+    assert_eq!(bench.look(&[(0, 625), (1, 250), (3, 100)]), [evict(1)]);
+    assert_eq!(bench.out(1, 250), []);
+    assert_eq!(bench.look(&[(0, 875), (3, 100)]), [evict(3)], "the oldest is over what was expected too");
+}
+
+#[test]
+fn several_leave_if_one_is_not_enough() {
+    let mut bench = Bench::running(limits(4), 4, 4);
+    assert_eq!(bench.look(&[(0, 400), (1, 150), (2, 150), (3, 150)]), []);
+    let gone = bench.tell(Event::LimitChanged { budget: 600 * MB });
+    assert_eq!(gone, [evict(3), evict(2)]);
+}
+
+#[test]
+fn those_out_come_back_oldest_first_before_anybody_is_admitted() {
+    let mut bench = Bench::running(limits(4), 9, 4);
+    assert_eq!(bench.look(&[(0, 565), (1, 150), (2, 130), (3, 130)]), [evict(3)]);
+    assert_eq!(bench.out(3, 130), []);
+    assert_eq!(bench.look(&[(0, 695), (1, 150), (2, 130)]), [evict(2)]);
+    assert_eq!(bench.out(2, 130), []);
+    assert_eq!(bench.exit(1, 150), [], "the others may have grown");
+    assert_eq!(bench.core.next_look(), pace::SOONEST);
+    assert_eq!(bench.look(&[]), [restore(2)], "for the other there is no room, and nobody passes it");
+    bench.tell(Event::Restored { rank: 2 });
+    bench.exit(0, 695);
+    let next = bench.look(&[]);
+    assert_eq!(next[0], restore(3));
+    assert!(next[1..].iter().all(|effect| matches!(effect, Effect::Admit { .. })), "{next:?}");
+}
+
+#[test]
+fn the_only_one_comes_back_whatever_it_needs() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 480), (1, 500)]), [evict(1)]);
+    assert_eq!(bench.out(1, 500), []);
+    bench.tell(Event::LimitChanged { budget: 100 * MB });
+    assert_eq!(bench.exit(0, 480), [restore(1)]);
+}
+
+#[test]
+fn who_refuses_for_good_is_not_asked_again_who_cannot_now_is_asked_later() {
+    let mut bench = Bench::running(limits(3), 3, 3);
+    let held = [(0, 325), (1, 325), (2, 325)];
+    assert_eq!(bench.look(&held), [evict(2)]);
+    assert_eq!(bench.tell(Event::EvictRefused { rank: 2, lasting: true }), [evict(1)]);
+    assert_eq!(bench.tell(Event::EvictRefused { rank: 1, lasting: false }), []);
+    let mut asked = Vec::new();
+    for _ in 0..8 {
+        asked.extend(bench.look(&held));
+    }
+    assert_eq!(asked, [evict(1)]);
+}
+
+#[test]
+fn a_full_disk_is_left_alone_until_somebody_ends() {
+    let mut bench = Bench::running(limits(4), 4, 4);
+    assert_eq!(bench.look(&[(0, 245), (1, 245), (2, 245), (3, 240)]), [evict(3)]);
+    assert_eq!(bench.tell(Event::DiskFull { rank: 3, out: 0 }), []);
+    assert_eq!(bench.look(&[(0, 248), (1, 245), (2, 245), (3, 240)]), [], "it was asked once");
+    assert_eq!(bench.exit(2, 245), []);
+    assert_eq!(bench.look(&[(0, 490), (1, 245), (3, 240)]), [evict(3)]);
+    assert_eq!(bench.tell(Event::DiskFull { rank: 3, out: 100 * MB }), []);
+    assert_eq!(bench.core.counts().out, 1, "what is out in part stands still");
+    bench.exit(0, 490);
+    assert_eq!(bench.look(&[]), [restore(3)]);
+}
+
+#[test]
+fn where_nothing_can_be_paged_the_youngest_stand_still_and_go_on_later() {
+    let limits = Limits { may_page: false, ..limits(3) };
+    let mut bench = Bench::running(limits, 3, 3);
+    assert_eq!(bench.look(&[(0, 300), (1, 320), (2, 340)]), []);
+    assert_eq!(bench.look(&[(0, 302), (1, 322), (2, 348)]), [Effect::Hold { rank: 2 }]);
+    bench.tell(Event::Held { rank: 2 });
+    assert_eq!(bench.look(&[(0, 304), (1, 324), (2, 348)]), [Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    assert_eq!(bench.look(&[(0, 305), (1, 324), (2, 348)]), [], "the oldest goes on");
+    assert_eq!(bench.exit(0, 305), [Effect::Continue { rank: 1 }]);
+    bench.tell(Event::Continued { rank: 1 });
+    assert_eq!(bench.look(&[(1, 324), (2, 348)]), [Effect::Continue { rank: 2 }]);
+}
+
+#[test]
+fn the_youngest_is_stopped_last_of_all_and_comes_again_with_more() {
+    let limits = Limits { may_page: false, ..limits(2) };
+    let mut bench = Bench::running(limits, 2, 2);
+    assert_eq!(bench.look(&[(0, 580), (1, 395)]), [Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    assert_eq!(bench.look(&[(0, 590), (1, 395)]), [Effect::Stop { rank: 1, used: 395 * MB }]);
+    assert_eq!(bench.look(&[(0, 591)]), [], "once");
+    assert_eq!(bench.tell(Event::Exited { rank: 1, peak: 395 * MB, stopped: true }), []);
+    assert_eq!(bench.core.counts().unborn, 1);
+    assert_eq!(reserves(&bench.exit(0, 591)), [(1, 434)], "1.1 times what it held");
+}
+
+#[test]
+fn if_leaving_takes_too_long_those_that_grow_stand_still_the_oldest_last() {
+    let mut bench = Bench::running(limits(3), 3, 3);
+    assert_eq!(bench.look(&[(0, 320), (1, 320), (2, 320)]), []);
+    let stands = bench.look(&[(0, 325), (1, 325), (2, 340)]);
+    assert_eq!(stands, [evict(2), Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    assert_eq!(bench.look(&[(0, 335), (1, 325)]), [Effect::Hold { rank: 0 }]);
+    bench.tell(Event::Held { rank: 0 });
+    bench.tell(Event::EvictProgress { rank: 2, freed: 200 * MB });
+    assert_eq!(bench.look(&[]), [Effect::Continue { rank: 0 }]);
+    bench.tell(Event::Continued { rank: 0 });
+    assert_eq!(bench.look(&[(0, 335)]), [Effect::Continue { rank: 1 }]);
+}
+
+#[test]
+fn a_single_rank_that_does_not_fit_is_paged_in_parts() {
+    let mut bench = Bench::running(limits(1), 2, 1);
+    let Some(&Effect::Shrink { rank: 0, target }) = bench.look(&[(0, 990)]).first() else { panic!() };
+    assert!(target < 960 * MB, "{target}");
+    assert_eq!(bench.tell(Event::Shrunk { rank: 0, out: 990 * MB - target, left: target }), []);
+    assert_eq!(bench.look(&[(0, 960)]), [], "nobody is admitted beside it");
+    assert!(matches!(bench.look(&[(0, 990)])[..], [Effect::Shrink { rank: 0, .. }]));
+}
+
+#[test]
+fn a_single_rank_that_can_not_is_told_once_or_killed() {
+    for (enforce, unpageable) in [(false, false), (false, true), (true, false)] {
+        let mut bench = Bench::running(Limits { may_page: unpageable, enforce, ..limits(1) }, 2, 1);
+        let mut told = bench.look(&[(0, 1100)]);
+        if unpageable {
+            assert!(matches!(told[..], [Effect::Shrink { .. }]));
+            told = bench.tell(Event::ShrinkRefused { rank: 0, lasting: true });
+            told.extend(bench.look(&[(0, 1100)]));
+        }
+        let bytes = 1100 * MB;
+        let limit = 1000 * MB;
+        let expected = if enforce {
+            Effect::OverLimit { rank: 0, bytes, limit }
+        } else {
+            Effect::Overdraft { rank: 0, bytes, beside: 0 }
+        };
+        assert_eq!(told, [expected]);
+        assert_eq!(bench.look(&[(0, 1200)]), [], "once");
+    }
+}
+
+#[test]
+fn one_that_cannot_be_paged_in_parts_can_leave_as_a_whole() {
+    let mut bench = Bench::running(limits(1), 2, 1);
+    assert!(matches!(bench.look(&[(0, 990)])[..], [Effect::Shrink { .. }]));
+    bench.tell(Event::ShrinkRefused { rank: 0, lasting: true });
+    bench.look(&[(0, 1100)]);
+    assert_eq!(bench.tell(Event::Chaos { rank: 0 }), [], "it was just asked");
+    (0..8).for_each(|_| drop(bench.look(&[(0, 1100)])));
+    assert_eq!(bench.tell(Event::Chaos { rank: 0 }), [evict(0)]);
+}
+
+#[test]
+fn a_rank_over_its_limit_is_killed() {
+    let mut bench = Bench::running(Limits { rank_limit: Some(200 * MB), ..limits(2) }, 2, 2);
+    assert_eq!(bench.look(&[(0, 200)]), []);
+    let over = Effect::OverLimit { rank: 0, bytes: 201 * MB, limit: 200 * MB };
+    assert_eq!(bench.look(&[(0, 201)]), [over]);
+    assert_eq!(bench.look(&[(0, 202)]), []);
+    bench.exit(0, 202);
+    assert_eq!(bench.core.counts().exited, 1);
+}
+
+#[test]
+fn if_nobody_does_anything_another_has_its_turn() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 580), (1, 395)]), [evict(1)]);
+    bench.out(1, 395);
+    let second = Duration::from_secs(1);
+    assert_eq!(bench.look_at(&[(0, 600)], 0.0, second), []);
+    assert_eq!(bench.look_at(&[(0, 600)], 0.0, second), [evict(0)]);
+    assert_eq!(bench.out(0, 600), [restore(1)]);
+    bench.tell(Event::Restored { rank: 1 });
+    assert_eq!(bench.look_at(&[(1, 395)], 0.0, second), []);
+    assert_eq!(bench.look_at(&[(1, 395)], 0.0, second), [evict(1)], "it turns on");
+}
+
+/// Before, not after, as fast as memory grows.
+#[test]
+fn enforced_the_youngest_fails_before_the_budget_is_exceeded() {
+    let limits = Limits { may_page: false, may_stop: false, enforce: true, ..limits(2) };
+    let mut bench = Bench::running(limits, 2, 2);
+    assert_eq!(bench.look(&[(0, 500), (1, 470)]), [Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    let soon = Duration::from_millis(20);
+    assert_eq!(bench.look_at(&[(0, 505)], 1.0, soon), []);
+    let fails = Effect::OverLimit { rank: 1, bytes: 470 * MB, limit: 475 * MB };
+    assert_eq!(
+        bench.look_at(&[(0, 525)], 1.0, soon),
+        [fails],
+        "1 GB/s for 30 ms are more than the 5 MB left"
+    );
+}
+
+#[test]
+fn who_stands_still_until_memory_comes_has_no_turn_meanwhile() {
+    let mut bench = Bench::running(Limits { may_stop: false, ..limits(2) }, 2, 2);
+    bench.look(&[(0, 500), (1, 400)]);
+    let soon = Duration::from_millis(20);
+    assert_eq!(bench.look_at(&[(0, 550), (1, 445)], 2.0, soon), [evict(1), Effect::Hold { rank: 0 }]);
+    bench.tell(Event::Held { rank: 0 });
+    bench.tell(Event::EvictRefused { rank: 1, lasting: false });
+    assert_eq!(bench.look_at(&[(1, 450)], 1.0, soon), [Effect::Hold { rank: 1 }]);
+    bench.tell(Event::Held { rank: 1 });
+    // Rank 1 is asked again four looks later, and may leave then.
+    for _ in 0..2 {
+        assert_eq!(bench.look_at(&[], 0.0, Duration::from_secs(1)), []);
+    }
+    assert_eq!(bench.look_at(&[], 0.0, Duration::from_secs(1)), [evict(1)]);
+    assert_eq!(bench.out(1, 450), [Effect::Continue { rank: 0 }]);
+}
+
+/// On its way in it counts with its whole size, but once it is there it grows until it is held.
+#[test]
+fn the_oldest_stands_still_sooner_while_somebody_comes_in() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 500), (1, 480)]), [evict(1)]);
+    bench.out(1, 480);
+    assert_eq!(bench.look(&[(0, 300)]), [restore(1)]);
+    assert_eq!(bench.look(&[(0, 500)]), []);
+    assert_eq!(bench.look(&[(0, 506)]), [Effect::Hold { rank: 0 }]);
+}
+
+#[test]
+fn whose_turn_it_is_comes_in_when_the_disk_has_a_place_for_it() {
+    let mut bench = Bench::running(limits(6), 6, 6);
+    bench.look(&[0, 1, 2, 3, 4, 5].map(|rank| (rank, 10)));
+    for rank in 1..=4 {
+        assert_eq!(bench.tell(Event::Chaos { rank }), [evict(rank)]);
+        bench.out(rank, 10);
+        assert_eq!(bench.look(&[]), [restore(rank)]);
+    }
+    assert_eq!(bench.tell(Event::Chaos { rank: 5 }), [evict(5)]);
+    assert_eq!(bench.out(5, 10), [], "so many come in already");
+    bench.core.turn = Some(5);
+    assert_eq!(bench.look(&[(0, 10)]), []);
+    bench.tell(Event::Restored { rank: 2 });
+    assert_eq!(bench.look(&[]), [restore(5)]);
+}
+
+#[test]
+fn one_that_runs_in_parts_makes_room_for_whom_it_waits() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 580), (1, 395)]), [evict(1)]);
+    bench.out(1, 395);
+    let shrink = bench.look(&[(0, 990)]);
+    let [Effect::Shrink { rank: 0, target }] = shrink[..] else { panic!("{shrink:?}") };
+    bench.tell(Event::Shrunk { rank: 0, out: 990 * MB - target, left: target });
+    let idle = Duration::from_secs(2);
+    let shrink = bench.look_at(&[(0, target / MB)], 0.0, idle);
+    let [Effect::Shrink { rank: 0, target }] = shrink[..] else { panic!("{shrink:?}") };
+    assert!(target + 395 * MB <= 1000 * MB, "{target}");
+    let orders = bench.tell(Event::Shrunk { rank: 0, out: 990 * MB - target, left: target });
+    // At once, before what is free is used again.
+    assert_eq!(orders[0], restore(1), "{orders:?}");
+}
+
+#[test]
+fn chaos_sends_out_and_at_once_back() {
+    let mut bench = Bench::running(limits(2), 9, 2);
+    bench.look(&[(0, 100), (1, 100)]);
+    let effects = bench.tell(Event::Chaos { rank: 0 });
+    assert_eq!(effects[0], evict(0));
+    assert_eq!(bench.tell(Event::Chaos { rank: 0 }), [], "it is on its way");
+    bench.tell(Event::Evicted { rank: 0, out: 90 * MB, left: 10 * MB });
+    assert_eq!(bench.look(&[]), [restore(0)]);
+    assert_eq!(bench.tell(Event::Chaos { rank: 7 }), [], "not even started");
+}
+
+#[test]
+fn from_the_first_one_adopted_on_admission_belongs_to_others() {
+    let mut bench = Bench::running(limits(2), 9, 2);
+    assert_eq!(bench.tell(Event::Adopted { rank: 1 }), []);
+    let counts = bench.core.counts();
+    assert_eq!((counts.adopted, counts.given_up, counts.running, counts.unborn), (1, 7, 1, 0));
+    assert_eq!(bench.exit(0, 1), []);
+    assert!(bench.core.is_done());
+}
+
+#[test]
+fn who_cannot_be_started_is_not_tried_again() {
+    let mut bench = Bench::new(limits(1), &[None, None]);
+    assert_eq!(ranks(&bench.look(&[])), [0]);
+    assert_eq!(ranks(&bench.tell(Event::SpawnFailed { rank: 0 })), [1]);
+    assert_eq!(ranks(&bench.tell(Event::SpawnFailed { rank: 1 })), [] as [Rank; 0]);
+    assert!(bench.core.is_done());
+}
+
+#[test]
+fn what_is_overtaken_changes_nothing() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    bench.look(&[(0, 500), (1, 480)]);
+    bench.exit(1, 480);
+    let before = bench.core.counts();
+    let late = [
+        Event::Evicted { rank: 1, out: 480 * MB, left: 0 },
+        Event::EvictProgress { rank: 1, freed: MB },
+        Event::Restored { rank: 0 },
+        Event::Continued { rank: 0 },
+        Event::Held { rank: 1 },
+        Event::Sample { rank: 1, bytes: 5000 * MB, fixed: 0 },
+        Event::Exited { rank: 77, peak: 0, stopped: false },
+        Event::Chaos { rank: 77 },
+    ];
+    for event in late {
+        assert_eq!(bench.tell(event), [], "{event:?}");
+    }
+    assert_eq!(bench.core.counts(), before);
+}
+
+#[test]
+fn looks_come_sooner_when_memory_gets_short() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    bench.look(&[(0, 100), (1, 100)]);
+    let far = bench.core.next_look();
+    bench.look(&[(0, 440), (1, 490)]);
+    let near = bench.core.next_look();
+    bench.look(&[(0, 478), (1, 505)]);
+    let there = bench.core.next_look();
+    assert!(far > near && near > there, "{far:?} {near:?} {there:?}");
+    assert!(far <= Duration::from_millis(100) && there >= Duration::from_millis(2));
+}
+
+#[test]
+fn fast_growth_is_given_way_early() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    let tenth = Duration::from_millis(100);
+    assert_eq!(bench.look(&[(0, 300), (1, 300)]), []);
+    // 1 GB/s: what grows until the next look and until an order takes effect must be free.
+    assert_eq!(bench.look_at(&[(0, 350), (1, 350)], 2.0, tenth), []);
+    for rank in 0..2 {
+        bench.tell(Event::Sample { rank, bytes: 400 * MB, fixed: 0 });
+    }
+    let reaction = Duration::from_millis(200);
+    let orders = bench.tell(Event::Looked { elapsed: tenth, others: 0, busy: 2.0, reaction });
+    assert_eq!(orders, [evict(1)]);
+}

@@ -1,0 +1,408 @@
+//! The scheduler against hand-made event sequences. Random jobs are in `sim/tests.rs`.
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn limits(budget: u64, resident: u32) -> Limits {
+    Limits {
+        budget,
+        resident,
+        enforce: false,
+        rank_limit: None,
+        first_reserve: MIB,
+        moves: 2,
+        part: budget + 1,
+        ahead: 0,
+    }
+}
+
+/// A scheduler whose pool is kept by hand, checked after every event.
+struct Bench {
+    scheduler: Scheduler,
+    free: i64,
+}
+
+impl Bench {
+    fn new(np: u32, limits: Limits) -> Self {
+        Self { scheduler: Scheduler::new(np, limits), free: signed(limits.budget) }
+    }
+
+    /// Feeds one batch and returns what was ordered, with the pool kept as if all was carried out.
+    fn tell(&mut self, events: &[Event]) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.scheduler.handle(Event::Pool { free: self.free, messages: 0 }, &mut effects);
+        self.scheduler.sanity_check();
+        for event in events {
+            self.scheduler.handle(*event, &mut effects);
+            self.scheduler.sanity_check();
+        }
+        for effect in &effects {
+            match *effect {
+                Effect::Spawn { reserve: bytes, .. }
+                | Effect::Restore { bytes, .. }
+                | Effect::Grant { bytes, .. } => self.free -= signed(bytes),
+                _ => {}
+            }
+        }
+        effects
+    }
+
+    /// Starts ranks 0..n and lets each hold `bytes`.
+    fn start(&mut self, n: u32, bytes: u64) {
+        self.tell(&[]);
+        let mut events = Vec::new();
+        for rank in 0..n {
+            events.extend([
+                Event::Spawned { rank },
+                Event::Attached { rank },
+                Event::Granted { rank, bytes },
+            ]);
+            self.free -= signed(bytes) - signed(self.scheduler.limits().first_reserve);
+        }
+        self.tell(&events);
+    }
+
+    fn evicted(&mut self, rank: Rank, held: u64) -> Vec<Effect> {
+        self.free += signed(held);
+        self.tell(&[Event::Evicted { rank, granted: 0, held }])
+    }
+}
+
+fn blocked(rank: Rank, missing: u32) -> Event {
+    Event::Blocked { rank, wait: Wait::Collective { missing } }
+}
+
+fn evict(rank: Rank) -> Effect {
+    Effect::Evict { rank, keep: 0 }
+}
+
+fn restore(rank: Rank, bytes: u64) -> Effect {
+    Effect::Restore { rank, bytes, all: bytes, overdraft: false }
+}
+
+fn needs(rank: Rank, bytes: u64) -> Event {
+    Event::NeedsMemory { rank, bytes }
+}
+
+#[test]
+fn chaos_evicts_only_who_waits() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 3));
+    bench.start(3, MIB);
+    assert_eq!(bench.tell(&[Event::Chaos { rank: 0 }]), [], "it runs");
+    assert_eq!(bench.tell(&[Event::Chaos { rank: 9 }]), [], "there is none");
+    assert_eq!(bench.tell(&[blocked(1, 2), Event::Chaos { rank: 1 }]), [evict(1)]);
+    assert_eq!(bench.tell(&[Event::Chaos { rank: 1 }]), [], "it is on its way");
+    assert_eq!(bench.evicted(1, MIB), [], "it comes back when it is runnable");
+    let back = restore(1, MIB);
+    assert_eq!(bench.tell(&[Event::Runnable { rank: 1 }]), [back]);
+}
+
+#[test]
+fn admits_up_to_the_count_and_the_budget() {
+    let mut bench = Bench::new(10, limits(100 * MIB, 3));
+    let spawned = bench.tell(&[]);
+    assert_eq!(spawned, (0..3).map(|rank| Effect::Spawn { rank, reserve: MIB }).collect::<Vec<_>>());
+    assert_eq!(bench.tell(&[]), []);
+    assert!(bench.scheduler.wants_room());
+
+    let mut bench = Bench::new(10, limits(2 * MIB + 1, 10));
+    assert_eq!(bench.tell(&[]).len(), 2);
+}
+
+#[test]
+fn nothing_is_evicted_while_everything_fits() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 2));
+    bench.start(2, 10 * MIB);
+    assert_eq!(bench.tell(&[blocked(0, 1), blocked(1, 0)]), []);
+    assert!(bench.scheduler.is_quiet() && !bench.scheduler.wants_room());
+}
+
+#[test]
+fn blocked_rank_makes_room_for_an_unborn_one_and_comes_back_when_runnable() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 1));
+    bench.start(1, 10 * MIB);
+    assert_eq!(bench.tell(&[blocked(0, 1)]), [evict(0)]);
+    assert_eq!(bench.evicted(0, 10 * MIB), [Effect::Spawn { rank: 1, reserve: MIB }]);
+    assert_eq!(bench.tell(&[Event::Spawned { rank: 1 }, Event::Attached { rank: 1 }]), []);
+    assert_eq!(bench.tell(&[Event::Runnable { rank: 0 }]), [], "rank 1 runs in the only place");
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [evict(1)]);
+    let back = restore(0, 10 * MIB);
+    assert_eq!(bench.evicted(1, MIB), [back]);
+}
+
+#[test]
+fn a_wake_up_during_eviction_is_not_lost() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 1));
+    bench.start(1, MIB);
+    bench.tell(&[blocked(0, 1)]);
+    assert_eq!(bench.tell(&[Event::Runnable { rank: 0 }, blocked(0, 1)]), []);
+    // Rank 1 is unborn and waits longer, but what was begun goes on first.
+    assert_eq!(bench.evicted(0, MIB), [restore(0, MIB)]);
+}
+
+#[test]
+fn a_lost_race_chooses_another_victim() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 2));
+    bench.start(2, MIB);
+    assert_eq!(bench.tell(&[blocked(0, 2), blocked(1, 2)]), [evict(0)]);
+    assert_eq!(bench.tell(&[Event::EvictLost { rank: 0 }]), [evict(1)]);
+}
+
+#[test]
+fn the_furthest_goes_first() {
+    let mut bench = Bench::new(12, limits(100 * MIB, 4));
+    bench.start(4, MIB);
+    let from = |rank, from| Event::Blocked { rank, wait: Wait::Message { from: Some(from) } };
+    // 0 runs; 1 waits for it, 2 for a rank not born, 3 for one that is on its way out. Two may go at once.
+    assert_eq!(bench.tell(&[from(1, 0)]), [evict(1)], "the only one");
+    let mut effects = Vec::new();
+    bench.scheduler.limits.moves = 1;
+    for event in [from(3, 1), from(2, 4)] {
+        bench.scheduler.handle(event, &mut effects);
+    }
+    assert_eq!(effects, []);
+    // 1 stays: 3, which waits for it, is nearer than was thought.
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 1 }]), [evict(2)]);
+}
+
+#[test]
+fn of_those_at_the_same_distance_the_last_to_block_goes() {
+    let mut bench = Bench::new(5, limits(100 * MIB, 4));
+    bench.start(4, MIB);
+    let mut last = Vec::new();
+    // Lag: all block before the scheduler may act.
+    let mut effects = Vec::new();
+    for rank in 0..4 {
+        let wait = Wait::Message { from: None };
+        bench.scheduler.handle(Event::Blocked { rank, wait }, &mut effects);
+        last.append(&mut effects);
+    }
+    assert_eq!(last, [evict(0)], "room is made as soon as it can be");
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 0 }]), [evict(3)]);
+}
+
+#[test]
+fn ranks_that_never_attached_are_never_evicted() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 1));
+    bench.tell(&[]);
+    assert_eq!(bench.tell(&[Event::Spawned { rank: 0 }, blocked(0, 1)]), []);
+    assert_eq!(bench.tell(&[Event::Exited { rank: 0, ok: true }]), [Effect::Spawn { rank: 1, reserve: MIB }]);
+    assert_eq!(bench.tell(&[Event::Exited { rank: 1, ok: true }]), [Effect::Finish]);
+}
+
+#[test]
+fn memory_goes_to_the_one_that_waits_longest() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 2));
+    bench.start(2, 50 * MIB);
+    assert_eq!(bench.tell(&[needs(1, 10 * MIB)]), [], "rank 0 runs and may give some back");
+    assert_eq!(bench.tell(&[needs(0, 10 * MIB)]), [evict(0)]);
+    let grant = Effect::Grant { rank: 1, bytes: 10 * MIB, overdraft: false };
+    assert_eq!(bench.evicted(0, 50 * MIB), [grant]);
+    bench.tell(&[Event::Running { rank: 1 }]);
+    bench.free += signed(60 * MIB);
+    let back = restore(0, 60 * MIB);
+    assert_eq!(bench.tell(&[Event::Exited { rank: 1, ok: true }]), [back]);
+}
+
+#[test]
+fn a_rank_larger_than_the_budget_runs_alone() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 2));
+    bench.start(2, 20 * MIB);
+    assert_eq!(bench.tell(&[needs(0, 150 * MIB)]), []);
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [evict(1)]);
+    let grant = Effect::Grant { rank: 0, bytes: 150 * MIB, overdraft: true };
+    assert_eq!(bench.evicted(1, 20 * MIB), [grant]);
+    assert_eq!(bench.scheduler.overdraft_rank(), Some(0));
+    // It waits; the other is wanted; it leaves, and comes back alone.
+    bench.tell(&[Event::Running { rank: 0 }, Event::Runnable { rank: 1 }]);
+    assert_eq!(bench.tell(&[blocked(0, 1)]), [evict(0)]);
+    bench.evicted(0, 170 * MIB);
+    bench.tell(&[Event::Restored { rank: 1 }, Event::Runnable { rank: 0 }]);
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [evict(1)]);
+    let restore = Effect::Restore { rank: 0, bytes: 170 * MIB, all: 170 * MIB, overdraft: true };
+    assert_eq!(bench.evicted(1, 20 * MIB), [restore]);
+}
+
+#[test]
+fn limits_that_cannot_be_kept_fail() {
+    let mut bench = Bench::new(2, Limits { enforce: true, ..limits(100 * MIB, 2) });
+    bench.start(2, 20 * MIB);
+    let effects = bench.tell(&[needs(0, 81 * MIB)]);
+    let failure = Failure::RankTooLarge { rank: 0, need: 101 * MIB, budget: 100 * MIB, messages: 0 };
+    assert_eq!(effects, [Effect::Fail(failure)]);
+    assert_eq!(bench.tell(&[blocked(1, 1)]), [], "nothing follows");
+
+    let mut bench = Bench::new(2, Limits { rank_limit: Some(30 * MIB), ..limits(100 * MIB, 2) });
+    bench.start(2, 20 * MIB);
+    let failure = Failure::RankOverLimit { rank: 1, need: 31 * MIB, limit: 30 * MIB };
+    assert_eq!(bench.tell(&[needs(1, 11 * MIB)]), [Effect::Fail(failure)]);
+}
+
+#[test]
+fn denied_orders_are_repeated_when_the_pool_has_enough() {
+    let mut bench = Bench::new(1, limits(100 * MIB, 1));
+    bench.start(1, 50 * MIB);
+    let grant = Effect::Grant { rank: 0, bytes: 40 * MIB, overdraft: false };
+    assert_eq!(bench.tell(&[needs(0, 40 * MIB)]), std::slice::from_ref(&grant));
+    let mut effects = Vec::new();
+    bench.scheduler.handle(Event::Denied { rank: 0, bytes: 40 * MIB }, &mut effects);
+    assert_eq!(effects, [], "not before the pool has told what it has");
+    bench.free += signed(40 * MIB);
+    assert_eq!(bench.tell(&[]), [grant]);
+}
+
+#[test]
+fn full_disk_fails_only_when_nobody_can_go_on() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 2));
+    bench.start(2, 20 * MIB);
+    assert_eq!(bench.tell(&[blocked(0, 2)]), [evict(0)]);
+    let full = Event::DiskFull { rank: 0, need: 20 * MIB, part: None };
+    assert_eq!(bench.tell(&[full]), []);
+    assert_eq!(bench.tell(&[blocked(1, 2)]), [evict(1)], "nobody runs: the disk is asked again");
+    assert_eq!(bench.tell(&[Event::DiskFull { rank: 1, need: 20 * MIB, part: None }]), []);
+    let failure = Failure::ScratchFull { rank: 1, need: 20 * MIB };
+    assert_eq!(bench.tell(&[Event::Settled]), [Effect::Fail(failure)]);
+}
+
+#[test]
+fn an_exit_reopens_the_disk() {
+    let mut bench = Bench::new(4, limits(100 * MIB, 3));
+    bench.start(3, 20 * MIB);
+    bench.tell(&[blocked(0, 3)]);
+    assert_eq!(bench.tell(&[Event::DiskFull { rank: 0, need: 1, part: None }, blocked(1, 3)]), []);
+    bench.free += signed(20 * MIB);
+    let effects = bench.tell(&[Event::Exited { rank: 2, ok: true }]);
+    assert_eq!(effects, [Effect::Spawn { rank: 3, reserve: MIB }]);
+}
+
+#[test]
+fn deadlock_is_called_only_when_all_is_settled() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 2));
+    bench.start(2, MIB);
+    let wait = |rank| Event::Blocked { rank, wait: Wait::Message { from: None } };
+    assert_eq!(bench.tell(&[wait(0), Event::Settled]), []);
+    assert_eq!(bench.tell(&[wait(1)]), []);
+    assert_eq!(bench.tell(&[Event::Settled]), [Effect::Fail(Failure::Deadlock { waiting: 2 })]);
+}
+
+#[test]
+fn a_lowered_budget_is_met() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 2));
+    bench.start(2, 40 * MIB);
+    bench.tell(&[blocked(0, 1)]);
+    bench.free -= signed(50 * MIB);
+    assert_eq!(bench.tell(&[Event::LimitChanged { budget: 50 * MIB }]), [evict(0)]);
+}
+
+#[test]
+fn unborn_ranks_have_their_turn_though_others_wake_each_other_for_ever() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 1));
+    bench.start(1, MIB);
+    bench.tell(&[blocked(0, 1)]);
+    bench.evicted(0, MIB);
+    bench.tell(&[Event::Spawned { rank: 1 }, Event::Attached { rank: 1 }]);
+    let (mut inside, mut outside) = (1, 0);
+    for _ in 0..10 {
+        bench.tell(&[Event::Runnable { rank: outside }]);
+        assert_eq!(bench.tell(&[blocked(inside, 1)]), [evict(inside)]);
+        let effects = bench.evicted(inside, MIB);
+        if effects == [Effect::Spawn { rank: 2, reserve: MIB }] {
+            return;
+        }
+        assert_eq!(effects, [restore(outside, MIB)]);
+        bench.tell(&[Event::Restored { rank: outside }]);
+        std::mem::swap(&mut inside, &mut outside);
+    }
+    panic!("rank 2 never had its turn");
+}
+
+#[test]
+fn nonsense_changes_nothing() {
+    let mut bench = Bench::new(1, limits(100 * MIB, 1));
+    let rank = 7;
+    let strangers =
+        [Event::Attached { rank }, blocked(rank, 1), Event::Evicted { rank, granted: 0, held: 1 }];
+    assert_eq!(bench.tell(&strangers), [Effect::Spawn { rank: 0, reserve: MIB }]);
+    let early = [
+        Event::Runnable { rank: 0 },
+        Event::Evicted { rank: 0, granted: 0, held: 3 },
+        Event::EvictLost { rank: 0 },
+    ];
+    assert_eq!(bench.tell(&early), []);
+    assert_eq!(bench.scheduler.counts().resident, 1);
+}
+
+#[test]
+fn while_another_runs_the_youngest_in_need_leaves_for_the_oldest() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 3));
+    bench.start(3, 33 * MIB);
+    assert_eq!(bench.tell(&[needs(1, 10 * MIB)]), []);
+    assert_eq!(bench.tell(&[needs(0, 10 * MIB)]), [evict(0)], "rank 2 runs on");
+}
+
+#[test]
+fn the_oldest_in_need_leaves_where_the_others_cannot() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 3));
+    bench.start(3, 33 * MIB);
+    bench.tell(&[needs(0, 10 * MIB), needs(1, 10 * MIB)]);
+    // Rank 1 refuses, now and whenever it is asked again.
+    bench.tell(&[Event::EvictRefused { rank: 1 }]);
+    let effects = bench.tell(&[Event::Blocked { rank: 2, wait: Wait::Other }]);
+    assert_eq!(effects, [evict(2)]);
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 2 }]), [evict(2)], "asked once more");
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 2 }]), [evict(1)], "this one too");
+    assert_eq!(bench.tell(&[Event::EvictRefused { rank: 1 }]), [evict(0)]);
+    let grant = Effect::Grant { rank: 1, bytes: 10 * MIB, overdraft: false };
+    assert_eq!(bench.evicted(0, 33 * MIB), [grant]);
+}
+
+#[test]
+fn a_denial_that_the_pool_has_overtaken_gives_nothing_back_twice() {
+    let mut bench = Bench::new(2, limits(100 * MIB, 2));
+    bench.start(2, 40 * MIB);
+    let grant = |rank| Effect::Grant { rank, bytes: 15 * MIB, overdraft: false };
+    assert_eq!(bench.tell(&[needs(0, 15 * MIB)]), [grant(0)]);
+    // The order was dropped, so the pool still has its 20 MiB; 10 of them are taken by rank 1.
+    bench.free += signed(15 * MIB) - signed(10 * MIB);
+    assert_eq!(bench.tell(&[Event::Denied { rank: 0, bytes: 15 * MIB }]), [], "10 MiB are free, not 25");
+    bench.free += signed(10 * MIB);
+    assert_eq!(bench.tell(&[]), [grant(0)]);
+    // Denied again, but by now there is enough: no reason to wait for the pool's next word.
+    bench.free += signed(15 * MIB);
+    assert_eq!(bench.tell(&[Event::Denied { rank: 0, bytes: 15 * MIB }]), [grant(0)]);
+}
+
+#[test]
+fn of_independent_ranks_nobody_is_started_here_until_one_attaches() {
+    let mut scheduler = Scheduler::of_independent_ranks(4, limits(100 * MIB, 4));
+    let mut effects = Vec::new();
+    let mut tell = |scheduler: &mut Scheduler, event| {
+        effects.clear();
+        scheduler.handle(Event::Pool { free: signed(100 * MIB), messages: 0 }, &mut effects);
+        scheduler.handle(event, &mut effects);
+        scheduler.sanity_check();
+        effects.clone()
+    };
+    assert_eq!(tell(&mut scheduler, Event::Settled), []);
+    assert!(!scheduler.wants_room() && !scheduler.admits());
+    assert_eq!(tell(&mut scheduler, Event::Admitted { rank: 2 }), []);
+    assert_eq!(tell(&mut scheduler, Event::Spawned { rank: 2 }), []);
+    assert_eq!(scheduler.counts().running, 1);
+    // It was stopped to make room, and begins anew.
+    assert_eq!(tell(&mut scheduler, Event::Returned { rank: 2 }), []);
+    assert_eq!(scheduler.counts().unborn, 4);
+    tell(&mut scheduler, Event::Admitted { rank: 2 });
+    tell(&mut scheduler, Event::Spawned { rank: 2 });
+    // Others may have to be there for it to go on.
+    let started = tell(&mut scheduler, Event::Attached { rank: 2 });
+    let ranks: Vec<_> = started
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Spawn { rank, .. } => Some(*rank),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ranks, [0, 1, 3]);
+    assert!(scheduler.admits());
+}
