@@ -1,5 +1,5 @@
-//! How a rank gets the master's attention: its bit in a bitmap, then one futex wake, and none while the master has not
-//! answered the last.
+//! How a rank gets the master's attention: its bit in a bitmap, then one futex wake, and none while the
+//! master has not answered the last.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;

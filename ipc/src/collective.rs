@@ -1,8 +1,10 @@
-//! Collectives as objects in the segment: every rank deposits its part and may leave RAM; who arrives last completes
-//! the collective and wakes the others; everyone then reads what it needs; who leaves last frees the parts.
+//! Collectives as objects in the segment: every rank deposits its part and may leave RAM; who arrives last
+//! completes the collective and wakes the others; everyone then reads what it needs; who leaves last frees
+//! the parts.
 //!
-//! A communicator has two phases, used in turn. Two suffice: a rank deposits for collective *n + 2* only after *n + 1*
-//! was complete, so after every rank had deposited for *n + 1*, which each did only after leaving *n*.
+//! A communicator has two phases, used in turn. Two suffice: a rank deposits for collective *n + 2* only
+//! after *n + 1* was complete, so after every rank had deposited for *n + 1*, which each did only after
+//! leaving *n*.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -270,7 +272,8 @@ impl Comm {
         }
     }
 
-    /// Deposit this rank's part for collective `number` (0, 1, 2, … on this communicator) called `name` (a hash).
+    /// Deposit this rank's part for collective `number` (0, 1, 2, … on this communicator) called `name` (a
+    /// hash).
     pub fn arrive(
         self,
         segment: &Segment,
@@ -306,8 +309,8 @@ impl Comm {
         (other != 0).then(|| (phase.name.load(SeqCst), other))
     }
 
-    /// By who came last: store the folded result (`Err`: it could not be made) and complete the collective. The caller
-    /// then wakes the other members.
+    /// By who came last: store the folded result (`Err`: it could not be made) and complete the collective.
+    /// The caller then wakes the other members.
     pub fn complete(
         self,
         segment: &Segment,

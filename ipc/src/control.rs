@@ -1,4 +1,5 @@
-//! Rare, structured traffic from a rank to its master: one Unix socket per rank, whole frames, limited in length.
+//! Rare, structured traffic from a rank to its master: one Unix socket per rank, whole frames, limited in
+//! length.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,7 +11,7 @@ use crate::wire;
 use crate::{Error, Result};
 
 /// Version of the frames and of the segment. Both sides must have the same.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// Longest frame in bytes.
 pub const FRAME_LIMIT: usize = 64 << 10;
@@ -21,7 +22,8 @@ pub const TEXT_LIMIT: usize = 16 << 10;
 /// What a rank tells.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
-    /// A process wants to be the rank: it is given the descriptors of the segment and the mail ([`crate::door`]).
+    /// A process wants to be the rank: it is given the descriptors of the segment and the mail
+    /// ([`crate::door`]).
     Hello {
         /// [`PROTOCOL`] of the rank's library.
         protocol: u32,
@@ -84,7 +86,8 @@ pub fn send_frame(socket: BorrowedFd<'_>, frame: &Frame) -> Result<()> {
     Ok(())
 }
 
-/// Receive a frame if there is one; `None` at the end of the connection or when nothing is there (non-blocking).
+/// Receive a frame if there is one; `None` at the end of the connection or when nothing is there
+/// (non-blocking).
 pub fn recv_frame(socket: BorrowedFd<'_>) -> Result<Option<Frame>> {
     let mut bytes = vec![0u8; FRAME_LIMIT];
     let n = match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {

@@ -1,7 +1,7 @@
 //! The descriptors of a job: handed to a process of a rank once it says hello, and to no other.
 //!
-//! A rank is started with its socket only: most programs have no use for more, and what they have open they may
-//! spoil (a child of a shell that truncates whatever it finds). Each process that says hello is given new
+//! A rank is started with its socket only: most programs have no use for more, and what they have open they
+//! may spoil (a child of a shell that truncates whatever it finds). Each process that says hello is given new
 //! descriptors, so a program that took the place of another by `exec` asks as the first did.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -23,8 +23,8 @@ use crate::{Error, Result};
 /// Segment, mail, spill; and of the pool of frames its table and the frames.
 const MOST: usize = 5;
 
-/// Where the numbers of descriptors begin that are not in the way of those that programs choose themselves; lower
-/// ones where the limit is low.
+/// Where the numbers of descriptors begin that are not in the way of those that programs choose themselves;
+/// lower ones where the limit is low.
 const NUMBERS: [i32; 5] = [200, 100, 50, 25, 10];
 
 /// The system lets only so many descriptors be on their way at one time. How long, and how often, a rank asks
@@ -67,8 +67,8 @@ fn answer(kind: u32, owner: u32) -> [u8; 4 * WORDS] {
     bytes
 }
 
-/// By the master, for a hello: segment, mail, spill, and those of the pool of frames if there is one, in which the
-/// rank has frames under the number `owner`. Never waits.
+/// By the master, for a hello: segment, mail, spill, and those of the pool of frames if there is one, in
+/// which the rank has frames under the number `owner`. Never waits.
 pub fn hand_over(socket: BorrowedFd<'_>, given: &[BorrowedFd<'_>], owner: u32) -> Result<()> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];

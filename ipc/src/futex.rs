@@ -22,7 +22,8 @@ impl Futex for SharedFutex {
     }
 }
 
-/// Sleep while `word` is `value`, at most for `timeout`. Returns early at a signal or for no reason: callers loop.
+/// Sleep while `word` is `value`, at most for `timeout`. Returns early at a signal or for no reason: callers
+/// loop.
 pub fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as _, tv_nsec: t.subsec_nanos() as _ });
     // EAGAIN (the value differs), EINTR and ETIMEDOUT all mean: look again.

@@ -1,9 +1,11 @@
-//! Message headers and small payloads: per rank a stack of nodes that senders push to and the receiver takes whole and
-//! turns round, which keeps the order of each sender (MPI's non-overtaking rule) whatever way a payload went.
+//! Message headers and small payloads: per rank a stack of nodes that senders push to and the receiver takes
+//! whole and turns round, which keeps the order of each sender (MPI's non-overtaking rule) whatever way a
+//! payload went.
 //!
-//! Nodes come from one sparse pool; as many exist as messages were ever outstanding at once, and that memory is
-//! counted against the budget for good. There is no inbox that can be full: a sender waits for nobody, but it waits, once
-//! its message is delivered, until there is memory for new nodes (rarely: 256 come at a time and all are used again).
+//! Nodes come from one sparse pool; as many exist as messages were ever outstanding at once, and that memory
+//! is counted against the budget for good. There is no inbox that can be full: a sender waits for nobody, but
+//! it waits, once its message is delivered, until there is memory for new nodes (rarely: 256 come at a time
+//! and all are used again).
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -99,9 +101,9 @@ fn free_node(segment: &Segment, index: u32) {
     }
 }
 
-/// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if
-/// [`concerns`] says so. `source` is the sender's rank in the communicator. Returns bytes of memory for headers that the
-/// pool did not have (mostly 0): the caller finds them before it goes on, see [`crate::pool::Pool::grow_headers`].
+/// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if [`concerns`] says
+/// so. `source` is the sender's rank in the communicator. Returns bytes of memory for headers that the pool
+/// did not have (mostly 0): the caller finds them before it goes on, see [`crate::pool::Pool::grow_headers`].
 pub fn push(
     segment: &Segment,
     mail: &Mail,
@@ -129,7 +131,8 @@ pub fn push(
     node.words[5].store(offset, SeqCst);
     if inline {
         let payload = segment.bytes_at(segment.node_offset(index) + HEADER_WORDS * 8, INLINE_BYTES);
-        // SAFETY: in bounds (checked by `bytes_at`); the node was just taken, so nobody else touches its payload.
+        // SAFETY: in bounds (checked by `bytes_at`); the node was just taken, so nobody else touches its
+        // payload.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), payload, data.len()) };
         segment.header().pool.count_message(data.len() as u64, false);
     }
@@ -174,7 +177,8 @@ pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()>
 
 /// Adds the messages of a stack, the last first.
 fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Result<()> {
-    // As many messages at most as nodes were ever used, so that a list that leads back into itself ends before memory does.
+    // As many messages at most as nodes were ever used, so that a list that leads back into itself ends
+    // before memory does.
     let most = u64::from(segment.header().fresh_nodes.load(SeqCst).min(MAX_NODES));
     let (mut at, mut followed) = (top, 0);
     while at != 0 {
@@ -239,11 +243,13 @@ mod tests {
         matches!(drained, Err(Error::Damaged(text)) if text.contains("inbox of rank 0"))
     }
 
-    /// No word that another process leaves in an inbox makes a rank compute an index from it, or panic: it is told.
+    /// No word that another process leaves in an inbox makes a rank compute an index from it, or panic: it is
+    /// told.
     #[test]
     fn a_damaged_inbox_is_told() {
         let past = u64::from(MAX_NODES) + 1;
-        // The low halves are 0 (nothing could be taken off it), in range, out of range; a node that was never used.
+        // The low halves are 0 (nothing could be taken off it), in range, out of range; a node that was never
+        // used.
         let words =
             [1 << 32, 1 << 63, 1 << 32 | 1, past, u64::from(u32::MAX), u64::MAX, 4, u64::from(MAX_NODES)];
         for word in words {

@@ -1,13 +1,13 @@
 //! Moving bytes and wake-ups between the ranks of one node.
 //!
-//! What it is: the layout of the shared segment that the master makes and every rank maps, and the protocols in it:
-//! state words, the memory pool, tokens, inboxes, mail, collectives, and the control connection. What it is not: policy
-//! (the master's scheduler), typed messages (the `worker` crate), or paging (`sbmalloc`).
+//! What it is: the layout of the shared segment that the master makes and every rank maps, and the protocols
+//! in it: state words, the memory pool, tokens, inboxes, mail, collectives, and the control connection. What
+//! it is not: policy (the master's scheduler), typed messages (the `worker` crate), or paging (`sbmalloc`).
 //!
-//! Rules that hold throughout. Only atomics in the segment are ever referenced; other bytes there are copied through
-//! raw pointers by their one owner of the moment. Nothing read from the segment or a socket is trusted: every index and
-//! length is checked before use. Nothing here allocates while a rank is blocked, so the pager may take the whole heap
-//! away in between.
+//! Rules that hold throughout. Only atomics in the segment are ever referenced; other bytes there are copied
+//! through raw pointers by their one owner of the moment. Nothing read from the segment or a socket is
+//! trusted: every index and length is checked before use. Nothing here allocates while a rank is blocked, so
+//! the pager may take the whole heap away in between.
 //!
 //! | module | answers |
 //! |---|---|

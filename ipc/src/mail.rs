@@ -1,8 +1,9 @@
-//! Large payloads. A payload lies in the *mail* file (a memfd: RAM that counts against the budget) while there is room
-//! for it, else in the *spill* file on scratch. Both are written and read by offset, never mapped, so a payload costs no
-//! page tables and no address space; the last reader punches it out.
+//! Large payloads. A payload lies in the *mail* file (a memfd: RAM that counts against the budget) while
+//! there is room for it, else in the *spill* file on scratch. Both are written and read by offset, never
+//! mapped, so a payload costs no page tables and no address space; the last reader punches it out.
 //!
-//! Offsets only grow (a sparse file does not care), but for pages of the mail file that are used again (`spares`).
+//! Offsets only grow (a sparse file does not care), but for pages of the mail file that are used again
+//! (`spares`).
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -191,8 +192,8 @@ impl Mail {
         segment.header().pool.give_mail(range.pages * PAGE);
     }
 
-    /// Give the pages back that were kept for messages to come; were there any? By whoever does not find memory, before it asks the
-    /// master, and by the master. Rings nobody.
+    /// Give the pages back that were kept for messages to come; were there any? By whoever does not find
+    /// memory, before it asks the master, and by the master. Rings nobody.
     pub fn give_spares_back(&self, segment: &Segment) -> bool {
         let mut any = false;
         for range in segment.spares().take_all() {
@@ -210,7 +211,8 @@ fn punch(fd: &OwnedFd, offset: u64, bytes: u64) {
 
 /// Many pieces in one system call each time.
 fn write_all(fd: &OwnedFd, pieces: &[&[u8]], mut at: u64) -> std::result::Result<(), Errno> {
-    /// What one call takes: on the stack, because nothing may be allocated while a payload is paid for but not written.
+    /// What one call takes: on the stack, because nothing may be allocated while a payload is paid for but
+    /// not written.
     const BATCH: usize = 256;
     let mut pieces = pieces.iter().filter(|p| !p.is_empty()).peekable();
     // Bytes of the next piece that are written.

@@ -1,6 +1,6 @@
-//! The mark by which an executable is known to bring its own runtime: an ELF note, which stays in the program also when
-//! it is stripped. `bdrun` does not preload `libsbmalloc.so` into such programs, and the library, where it got there
-//! by an `exec`, leaves them alone.
+//! The mark by which an executable is known to bring its own runtime: an ELF note, which stays in the program
+//! also when it is stripped. `bdrun` does not preload `libsbmalloc.so` into such programs, and the library,
+//! where it got there by an `exec`, leaves them alone.
 
 /// Name of the note, NUL included.
 pub const NAME: [u8; 6] = *b"bdrun\0";
@@ -33,7 +33,8 @@ pub fn is_in(notes: &[u8]) -> bool {
     protocol_in(notes).is_some()
 }
 
-/// The version of the protocol that our note in a segment of notes says the program speaks; `None` without it.
+/// The version of the protocol that our note in a segment of notes says the program speaks; `None` without
+/// it.
 pub fn protocol_in(mut notes: &[u8]) -> Option<u32> {
     let word = |bytes: &[u8], at: usize| {
         let four = bytes.get(at..at + 4)?.try_into().ok()?;

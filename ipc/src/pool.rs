@@ -1,5 +1,6 @@
-//! The budget as one number in shared memory: bytes that nobody holds. Whoever brings memory into RAM takes from it
-//! first, so the sum in RAM never exceeds the budget, but for what the master grants knowingly (`force`).
+//! The budget as one number in shared memory: bytes that nobody holds. Whoever brings memory into RAM takes
+//! from it first, so the sum in RAM never exceeds the budget, but for what the master grants knowingly
+//! (`force`).
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -9,6 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 pub struct Pool {
     budget: AtomicI64,
     free: AtomicI64,
+    /// Of what is not free, bytes that nobody uses: room for what grows without asking.
+    margin: AtomicI64,
     lowest_free: AtomicI64,
     mail: AtomicI64,
     mail_limit: AtomicI64,
@@ -20,11 +23,12 @@ pub struct Pool {
     pub wants: AtomicU32,
 }
 
-/// Most bytes that one number about memory can mean (64 TiB): what is more was not written by the runtime, and sums of as many as there
-/// may be ranks stay far from where they would wrap.
+/// Most bytes that one number about memory can mean (64 TiB): what is more was not written by the runtime,
+/// and sums of as many as there may be ranks stay far from where they would wrap.
 pub const MOST_BYTES: u64 = 1 << 46;
 
-/// A number of bytes that another process wrote: any value is possible, and none may stop whoever reads it, the master above all.
+/// A number of bytes that another process wrote: any value is possible, and none may stop whoever reads it,
+/// the master above all.
 pub fn bytes_in(word: &AtomicU64) -> u64 {
     word.load(SeqCst).min(MOST_BYTES)
 }
@@ -66,7 +70,7 @@ impl Pool {
         let taken = self.free.fetch_update(SeqCst, SeqCst, |free| (free >= bytes).then(|| free - bytes));
         match taken {
             Ok(before) => {
-                self.lowest_free.fetch_min(before - bytes, SeqCst);
+                self.note(before - bytes);
                 true
             }
             Err(_) => false,
@@ -81,14 +85,32 @@ impl Pool {
             got = free.clamp(0, signed(bytes));
             Some(free - got)
         });
-        self.lowest_free.fetch_min(self.free.load(SeqCst), SeqCst);
+        self.note(self.free.load(SeqCst));
         got as u64
     }
 
     /// Take `bytes` even if they are not free: by the master for a rank that runs alone.
     pub fn force(&self, bytes: u64) {
         let before = self.free.fetch_sub(signed(bytes), SeqCst);
-        self.lowest_free.fetch_min(before - signed(bytes), SeqCst);
+        self.note(before - signed(bytes));
+    }
+
+    fn note(&self, free: i64) {
+        self.lowest_free.fetch_min(free.saturating_add(self.margin.load(SeqCst)), SeqCst);
+    }
+
+    /// By the master: keep so many bytes from those that ask, whether or not they are free.
+    pub fn set_margin(&self, bytes: u64) {
+        let (now, before) = (signed(bytes), self.margin.load(SeqCst));
+        // What is read between the two seems to be used by nobody: a highest sum that is too low for a
+        // moment, none that never was.
+        if now > before {
+            self.margin.store(now, SeqCst);
+            self.free.fetch_sub(now - before, SeqCst);
+        } else {
+            self.free.fetch_add(before - now, SeqCst);
+            self.margin.store(now, SeqCst);
+        }
     }
 
     /// Give back. The caller rings the master if [`wanted`](Self::wanted).
@@ -135,8 +157,9 @@ impl Pool {
         self.give(bytes);
     }
 
-    /// Message headers came to take this many bytes of RAM more, for good. `false`: they are not free; whoever caused it
-    /// finds them as for memory of its own and then calls [`headers_paid`](Self::headers_paid).
+    /// Message headers came to take this many bytes of RAM more, for good. `false`: they are not free;
+    /// whoever caused it finds them as for memory of its own and then calls
+    /// [`headers_paid`](Self::headers_paid).
     #[must_use]
     pub fn grow_headers(&self, bytes: u64) -> bool {
         self.demand_add(bytes);

@@ -70,6 +70,8 @@ pub struct Header {
     pub metered: AtomicU32,
     /// Ranks that are being brought in. While there are some, free frames are about to be used.
     pub restoring: AtomicU32,
+    /// Non-zero: somebody may yet make room for threads that wait for memory.
+    pub relief: AtomicU32,
 }
 
 /// What a rank waits for, as its peers see it.
@@ -115,8 +117,9 @@ pub struct RankBlock {
     pub(crate) inbox: AtomicU64,
     /// Non-zero once it has attached.
     pub attached: AtomicU32,
-    /// Non-zero when the master wants it to wait, as for memory, at its next call that is a scheduling point (an allocation
-    /// of a program under the preloaded library), so that it can be evicted. The rank clears it when it does.
+    /// Non-zero when the master wants it to wait, as for memory, at its next call that is a scheduling point
+    /// (an allocation of a program under the preloaded library), so that it can be evicted. The rank clears
+    /// it when it does.
     pub yield_wanted: AtomicU32,
     /// Times it has begun to wait.
     pub waits: AtomicU64,
@@ -158,8 +161,15 @@ pub struct RankBlock {
     pub waiting_ns: AtomicU64,
     /// See `running_ns`.
     pub paging_ns: AtomicU64,
-    /// When it last began to compute or to wait, by [`monotonic_ns`]: what it has done since is in none of these yet.
+    /// When it last began to compute or to wait, by [`monotonic_ns`]: what it has done since is in none of
+    /// these yet.
     pub mark_ns: AtomicU64,
+    /// Bytes that threads beside the one that waits need, and wait for.
+    pub lacks: AtomicU64,
+    /// Bytes that were taken although they were not free, because it forked.
+    pub forked: AtomicU64,
+    /// The kernel's name for the asynchronous I/O of its pager, once it has some: not the program's own.
+    pub ring: AtomicU64,
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,
@@ -175,11 +185,13 @@ pub enum EvictFailure {
     Refused = 2,
     /// Scratch failed otherwise.
     Io = 3,
+    /// The program has asynchronous I/O of its own.
+    InUse = 4,
 }
 
 impl EvictFailure {
     fn from_u32(n: u32) -> Option<Self> {
-        [Self::NoSpace, Self::Refused, Self::Io].into_iter().find(|f| *f as u32 == n)
+        [Self::NoSpace, Self::Refused, Self::Io, Self::InUse].into_iter().find(|f| *f as u32 == n)
     }
 }
 
@@ -346,7 +358,8 @@ impl Segment {
             .len(PAGE)
             .map_raw(&fd)
             .map_err(|source| Error::System { what: "map the shared segment", source })?;
-        // SAFETY: the page is mapped, page-aligned, and holds a `Header`, which is all atomics: valid for any bytes.
+        // SAFETY: the page is mapped, page-aligned, and holds a `Header`, which is all atomics: valid for any
+        // bytes.
         let header = unsafe { &*first.as_ptr().cast::<Header>() };
         let (version, np) = (header.version.load(SeqCst), header.np.load(SeqCst));
         if version != PROTOCOL || header.magic.load(SeqCst) != MAGIC {
@@ -381,8 +394,9 @@ impl Segment {
     /// A reference to something made of atomics only, at a checked offset.
     pub(crate) fn atomics<T: AtomicsOnly>(&self, offset: usize) -> &T {
         assert!(offset.is_multiple_of(align_of::<T>()) && offset + size_of::<T>() <= self.at.end);
-        // SAFETY: in bounds and aligned (asserted; the map is page-aligned and as long as `end`), lives as long as
-        // `self`; `T` is made of atomics only, for which any bytes are valid and shared writes are defined.
+        // SAFETY: in bounds and aligned (asserted; the map is page-aligned and as long as `end`), lives as
+        // long as `self`; `T` is made of atomics only, for which any bytes are valid and shared writes are
+        // defined.
         unsafe { &*self.map.as_ptr().add(offset).cast::<T>() }
     }
 

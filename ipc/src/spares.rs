@@ -1,6 +1,7 @@
-//! Pages of the mail file in which no payload lies any more, kept for the next one: to give a page back to the kernel and get a fresh
-//! one costs more than to copy what is in it. They stay paid for, so only few are kept, and only while most of the budget
-//! is free ([`crate::pool::Pool::may_keep`]); whoever does not find memory gives them back first ([`crate::mail::Mail::give_spares_back`]).
+//! Pages of the mail file in which no payload lies any more, kept for the next one: to give a page back to
+//! the kernel and get a fresh one costs more than to copy what is in it. They stay paid for, so only few are
+//! kept, and only while most of the budget is free ([`crate::pool::Pool::may_keep`]); whoever does not find
+//! memory gives them back first ([`crate::mail::Mail::give_spares_back`]).
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

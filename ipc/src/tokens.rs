@@ -1,8 +1,9 @@
 //! How many ranks compute at once: a counting semaphore in shared memory, whose tokens say who has them.
 //!
-//! A rank can be killed at any instruction. So a token is taken and noted by one atomic operation, and when a rank has ended
-//! the master gives back what is noted: nothing is lost, and nothing given back twice. A rank that was
-//! woken for a token and died before it took it has used up that wake-up, so the master passes one on.
+//! A rank can be killed at any instruction. So a token is taken and noted by one atomic operation, and when a
+//! rank has ended the master gives back what is noted: nothing is lost, and nothing given back twice. A rank
+//! that was woken for a token and died before it took it has used up that wake-up, so the master passes one
+//! on.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -16,7 +17,8 @@ pub const MOST: u32 = 512;
 #[derive(Debug)]
 pub struct Tokens {
     count: AtomicU32,
-    /// Those who sleep for a token, or are about to. Who is killed meanwhile is counted for good: a wake-up more, in vain.
+    /// Those who sleep for a token, or are about to. Who is killed meanwhile is counted for good: a wake-up
+    /// more, in vain.
     waiters: AtomicU32,
     /// Counts tokens given back; slept on.
     given: AtomicU32,
@@ -45,8 +47,8 @@ impl Tokens {
 
     /// Take a token for a rank that has none, waiting for it.
     ///
-    /// No wake-up is lost: a releaser frees a token, counts it in `given`, and then reads `waiters`; a waiter adds itself, reads
-    /// `given`, looks at the tokens, and sleeps only while `given` is what it was.
+    /// No wake-up is lost: a releaser frees a token, counts it in `given`, and then reads `waiters`; a waiter
+    /// adds itself, reads `given`, looks at the tokens, and sleeps only while `given` is what it was.
     pub fn acquire(&self, rank: u32) {
         while !self.try_take(rank) {
             self.waiters.fetch_add(1, SeqCst);

@@ -1,7 +1,8 @@
 //! bincode, in this one module: values between ranks and frames on the control socket, always with a limit.
 //!
-//! bincode 1.3.3 is final and unmaintained, by its authors' word complete; what makes it safe here is that nothing is
-//! decoded from a stream, only from a slice of known length, with a limit and without trailing bytes.
+//! bincode 1.3.3 is final and unmaintained, by its authors' word complete; what makes it safe here is that
+//! nothing is decoded from a stream, only from a slice of known length, with a limit and without trailing
+//! bytes.
 
 use bincode::Options;
 use serde::Serialize;

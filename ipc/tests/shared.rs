@@ -1,4 +1,5 @@
-//! The protocols of the segment under many threads that play ranks. (Processes do the same in the conformance suite.)
+//! The protocols of the segment under many threads that play ranks. (Processes do the same in the conformance
+//! suite.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

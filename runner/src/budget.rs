@@ -1,15 +1,16 @@
 //! What memory is really there, and how much of it the job may hold.
 //!
-//! Two things bound it: what the kernel can give without swapping (`MemAvailable`), and the headroom of every cgroup
-//! from our own up to the root, v1 or v2. In a container only a part of that path may be visible; what is visible is
-//! used, and for v1 the kernel's own `hierarchical_memory_limit` tells of the rest.
+//! Two things bound it: what the kernel can give without swapping (`MemAvailable`), and the headroom of every
+//! cgroup from our own up to the root, v1 or v2. In a container only a part of that path may be visible; what
+//! is visible is used, and for v1 the kernel's own `hierarchical_memory_limit` tells of the rest.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cgroups::{Hierarchy, Mount, hierarchies_under};
 use crate::cli::{Memory, Options};
-use crate::display::units::Bytes;
+use crate::units::Bytes;
 
 /// Limits from here on mean none: v1 writes the largest page-aligned `i64`.
 const NO_LIMIT: u64 = 1 << 62;
@@ -83,26 +84,36 @@ pub enum BudgetError {
 /// What memory is there now for this process and its children.
 ///
 /// # Errors
-/// [`BudgetError::Unreadable`] without a readable `/proc/meminfo`. Unreadable cgroup files are taken as no limit.
+/// [`BudgetError::Unreadable`] without a readable `/proc/meminfo`. Unreadable cgroup files are taken as no
+/// limit.
 pub fn available() -> Result<Available, BudgetError> {
     available_under(Path::new("/"))
 }
 
 /// The share that is used of the memory there is, where only what the runtime manages is counted.
 const MANAGED: f64 = 0.5;
-/// Where all that ranks hold is measured: what is left is for the page cache, the kernel, and the time between two looks.
+/// Where all that ranks hold is measured: what is left is for the page cache, the kernel, and the time
+/// between two looks.
 const MEASURED: f64 = 0.8;
 
-/// The budget that was asked for, of a job of `independent` ranks or not. An amount named by the user is taken as it is, even if it is not there.
+/// The budget that was asked for, of a job of `independent` ranks or not, of which `alive` live at the same
+/// time. An amount or share named by the user is taken as it is, even if it is not there; else what these
+/// processes hold besides is left.
 ///
 /// # Errors
 /// [`BudgetError::NoneLeft`] for a share of nothing.
-pub fn budget(options: &Options, available: &Available, independent: bool) -> Result<Budget, BudgetError> {
-    let share = match options.memory {
+pub fn budget(
+    options: &Options,
+    available: &Available,
+    independent: bool,
+    alive: u32,
+) -> Result<Budget, BudgetError> {
+    let named = match options.memory {
         Some(Memory::Bytes(bytes)) => return Ok(Budget { bytes, source: "--memory".into() }),
-        Some(Memory::Share(share)) => share,
-        None => options.budget_fraction.unwrap_or(if independent { MEASURED } else { MANAGED }),
+        Some(Memory::Share(share)) => Some(share),
+        None => options.budget_fraction,
     };
+    let share = named.unwrap_or(if independent { MEASURED } else { MANAGED });
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -113,21 +124,33 @@ pub fn budget(options: &Options, available: &Available, independent: bool) -> Re
     if bytes == 0 {
         return Err(BudgetError::NoneLeft { source_text: available.source.clone() });
     }
+    let rest = available.bytes.saturating_sub(fixed(alive)).max(bytes / 4);
+    if named.is_none() && rest < bytes {
+        let source = format!("what {} allows beside {alive} processes", available.source);
+        return Ok(Budget { bytes: rest, source });
+    }
     Ok(Budget { bytes, source: format!("{}% of what {} allows", 100.0 * share, available.source) })
 }
 
 /// A budget of less for each rank that computes is a mistake of units.
 const LEAST: u64 = 1 << 20;
-/// What an idle rank and the master hold beside the budget, at least: text that is not shared, stacks, page tables.
+/// What an idle rank and the master hold beside the budget, at least: text that is not shared, stacks, page
+/// tables.
 const LEAST_RANK: u64 = 200 << 10;
 const LEAST_JOB: u64 = 4 << 20;
-/// The same as it is set aside, in bytes.
-pub const FIXED_PER_RANK: u64 = 512 << 10;
-/// See [`FIXED_PER_RANK`].
-pub const FIXED_PER_JOB: u64 = 4 << 20;
+/// The same as it is set aside: 360 KiB of a rank are its own (measured), 170 KiB the kernel's (page tables,
+/// stacks, descriptors).
+const FIXED_PER_RANK: u64 = 544 << 10;
+/// The same of the master, and a page cache for the text of programs.
+pub const FIXED_PER_JOB: u64 = 8 << 20;
 
-/// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute, at the same time; and what is to be said
-/// if it may turn out not to be there.
+/// Bytes that `alive` processes and the master hold beside the budget, as they are set aside.
+pub fn fixed(alive: u32) -> u64 {
+    FIXED_PER_JOB + FIXED_PER_RANK * u64::from(alive)
+}
+
+/// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute, at
+/// the same time; and what is to be said if it may turn out not to be there.
 ///
 /// # Errors
 /// [`BudgetError::TooLittle`], [`BudgetError::NoRoom`].
@@ -145,7 +168,7 @@ pub fn check(
     if least > there {
         return Err(BudgetError::NoRoom { alive, fixed: least, there, source_text: source.clone() });
     }
-    let fixed = FIXED_PER_JOB + FIXED_PER_RANK * u64::from(alive);
+    let fixed = fixed(alive);
     let most = bytes.saturating_add(fixed);
     Ok((most > there).then(|| {
         format!(
@@ -180,117 +203,69 @@ pub fn available_under(root: &Path) -> Result<Available, BudgetError> {
 
 /// The headroom of every cgroup that limits this process and can be seen.
 fn headrooms(root: &Path) -> Vec<Available> {
-    let (Ok(groups), Ok(mounts)) = (
-        fs::read_to_string(root.join("proc/self/cgroup")),
-        fs::read_to_string(root.join("proc/self/mountinfo")),
-    ) else {
-        return Vec::new();
-    };
+    let Ok((groups, mounts)) = hierarchies_under(root) else { return Vec::new() };
     let mut found = Vec::new();
-    for mount in mounts.lines().filter_map(Mount::parse) {
-        let Some(own) = groups.lines().find_map(|line| mount.version.path_in(line)) else { continue };
-        let top = root.join(mount.at.trim_start_matches('/'));
-        let mut directory = mount.directory(&top, own);
-        loop {
-            found.extend(mount.version.headroom(root, &directory));
-            if directory == top || !directory.pop() {
-                break;
+    for hierarchy in [MEMORY, Hierarchy::V2] {
+        let Some(own) = hierarchy.group_in(&groups) else { continue };
+        for mount in hierarchy.mounts(&mounts) {
+            let top = root.join(mount.at.trim_start_matches('/'));
+            let mut at = directory(&mount, &top, own);
+            loop {
+                found.extend(headroom(hierarchy, root, &at));
+                if at == top || !at.pop() {
+                    break;
+                }
             }
         }
     }
     found
 }
 
-/// The two kinds of cgroup file system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
+/// Where version 1 limits memory.
+const MEMORY: Hierarchy = Hierarchy::V1("memory");
+
+/// What may still be used in a cgroup; none if it has no limit. The page cache that has not been used lately
+/// is given up by the kernel before anybody is refused.
+fn headroom(hierarchy: Hierarchy, root: &Path, directory: &Path) -> Option<Available> {
+    let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+    let stat = read("memory.stat").unwrap_or_default();
+    let (limits, used, cache) = match hierarchy {
+        Hierarchy::V1(_) => (
+            [
+                ("memory.limit_in_bytes", number("memory.limit_in_bytes")),
+                ("memory.stat", field(&stat, "hierarchical_memory_limit")),
+            ],
+            number("memory.usage_in_bytes"),
+            field(&stat, "total_inactive_file"),
+        ),
+        // Beyond `high` a cgroup is not refused memory but slowed down until it gives some back.
+        Hierarchy::V2 => (
+            [("memory.max", number("memory.max")), ("memory.high", number("memory.high"))],
+            number("memory.current"),
+            None,
+        ),
+    };
+    let cache = cache.or_else(|| field(&stat, "inactive_file")).unwrap_or(0);
+    let (name, limit) = limits
+        .into_iter()
+        .filter_map(|(name, limit)| Some((name, limit.filter(|&limit| limit < NO_LIMIT)?)))
+        .min_by_key(|&(_, limit)| limit)?;
+    let shown = directory.strip_prefix(root).unwrap_or(directory);
+    Some(Available {
+        bytes: limit.saturating_sub(used.unwrap_or(0).saturating_sub(cache)),
+        source: format!("/{}", shown.join(name).display()),
+    })
 }
 
-impl Version {
-    /// The path of our own cgroup, if this line of `/proc/self/cgroup` tells it.
-    fn path_in(self, line: &str) -> Option<&str> {
-        let mut parts = line.splitn(3, ':');
-        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_ours = match self {
-            Self::One => controllers.split(',').any(|name| name == "memory"),
-            Self::Two => number == "0" && controllers.is_empty(),
-        };
-        is_ours.then_some(path)
-    }
-
-    /// What may still be used in a cgroup; none if it has no limit. The page cache that has not been used lately is
-    /// given up by the kernel before anybody is refused.
-    fn headroom(self, root: &Path, directory: &Path) -> Option<Available> {
-        let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
-        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        let stat = read("memory.stat").unwrap_or_default();
-        let (limits, used, cache) = match self {
-            Self::One => (
-                [
-                    ("memory.limit_in_bytes", number("memory.limit_in_bytes")),
-                    ("memory.stat", field(&stat, "hierarchical_memory_limit")),
-                ],
-                number("memory.usage_in_bytes"),
-                field(&stat, "total_inactive_file"),
-            ),
-            // Beyond `high` a cgroup is not refused memory but slowed down until it gives some back.
-            Self::Two => (
-                [("memory.max", number("memory.max")), ("memory.high", number("memory.high"))],
-                number("memory.current"),
-                None,
-            ),
-        };
-        let cache = cache.or_else(|| field(&stat, "inactive_file")).unwrap_or(0);
-        let (name, limit) = limits
-            .into_iter()
-            .filter_map(|(name, limit)| Some((name, limit.filter(|&limit| limit < NO_LIMIT)?)))
-            .min_by_key(|&(_, limit)| limit)?;
-        let shown = directory.strip_prefix(root).unwrap_or(directory);
-        Some(Available {
-            bytes: limit.saturating_sub(used.unwrap_or(0).saturating_sub(cache)),
-            source: format!("/{}", shown.join(name).display()),
-        })
-    }
-}
-
-/// A mounted cgroup file system that may limit memory.
-struct Mount {
-    version: Version,
-    /// Which cgroup is seen at the mount point.
-    shows: String,
-    at: String,
-}
-
-impl Mount {
-    /// Reads a line of `/proc/self/mountinfo`.
-    fn parse(line: &str) -> Option<Self> {
-        let (front, back) = line.split_once(" - ")?;
-        let mut front = front.split(' ').skip(3);
-        let (shows, at) = (unescape(front.next()?), unescape(front.next()?));
-        let mut back = back.split(' ');
-        let (kind, options) = (back.next()?, back.nth(1)?);
-        let version = match kind {
-            "cgroup2" => Version::Two,
-            "cgroup" if options.split(',').any(|option| option == "memory") => Version::One,
-            _ => return None,
-        };
-        Some(Self { version, shows, at })
-    }
-
-    /// Where our own cgroup is seen: below the mount point, by the part of its path behind what is mounted there. In a
-    /// container the path may be that of the host, or lead out of what is mounted: then it is the mount point.
-    fn directory(&self, top: &Path, own: &str) -> PathBuf {
-        let below = if self.shows == "/" { Some(own) } else { own.strip_prefix(self.shows.as_str()) };
-        let below = below.filter(|path| path.is_empty() || path.starts_with('/')).unwrap_or("");
-        let directory = top.join(below.trim_start_matches('/'));
-        if below.split('/').any(|part| part == "..") || !directory.is_dir() {
-            top.to_owned()
-        } else {
-            directory
-        }
-    }
+/// Where our own cgroup is seen: below the mount point, by the part of its path behind what is mounted there.
+/// In a container the path may be that of the host, or lead out of what is mounted: then it is the mount
+/// point.
+fn directory(mount: &Mount, top: &Path, own: &str) -> PathBuf {
+    let below = if mount.shows == "/" { Some(own) } else { own.strip_prefix(mount.shows.as_str()) };
+    let below = below.filter(|path| path.is_empty() || path.starts_with('/')).unwrap_or("");
+    let directory = top.join(below.trim_start_matches('/'));
+    if below.split('/').any(|part| part == "..") || !directory.is_dir() { top.to_owned() } else { directory }
 }
 
 /// The number behind a word that begins a line.
@@ -299,29 +274,6 @@ fn field(text: &str, name: &str) -> Option<u64> {
         let mut words = line.split_ascii_whitespace();
         (words.next() == Some(name)).then(|| words.next()?.parse().ok())?
     })
-}
-
-/// Undoes the octal escapes (`\040` for a space) of mount tables.
-fn unescape(text: &str) -> String {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let code = (first == b'\\')
-            .then(|| behind.get(..3))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        match code {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &behind[3..];
-            }
-            None => {
-                plain.push(first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
 }
 
 #[cfg(test)]
@@ -442,24 +394,28 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_may_contain_spaces() {
-        assert_eq!(unescape(r"/a\040b\134c\09"), "/a b\\c\\09");
-    }
-
-    #[test]
     fn the_budget_is_what_was_asked_for() {
         let there = Available { bytes: 10 * GIB, source: "MemAvailable".into() };
         let choose = |line: &str| {
             let options = Options::from_args(line.split(' ')).unwrap();
-            budget(&options, &there, false).unwrap()
+            budget(&options, &there, false, 1).unwrap()
         };
         assert_eq!(choose("bdrun p").bytes, 5 * GIB);
         assert_eq!(choose("bdrun p").source, "50% of what MemAvailable allows");
         assert_eq!(choose("bdrun --budget-fraction 0.25 p").bytes, 5 * GIB / 2);
         assert_eq!(choose("bdrun --memory 10% p").bytes, GIB);
         assert_eq!(choose("bdrun --memory 64G p").bytes, 64 * GIB, "even if it is not there");
+        // What 256 processes hold besides is left, unless a share was asked for.
+        let little = Available { bytes: 256 << 20, ..there.clone() };
+        let many = |line: &str| {
+            let options = Options::from_args(line.split(' ')).unwrap();
+            budget(&options, &little, false, 256).unwrap()
+        };
+        assert_eq!(many("bdrun p").bytes, 112 << 20);
+        assert_eq!(many("bdrun p").source, "what MemAvailable allows beside 256 processes");
+        assert_eq!(many("bdrun --budget-fraction 0.5 p").bytes, 128 << 20);
         let nothing = Available { bytes: 0, ..there.clone() };
-        assert!(budget(&Options::from_args(["bdrun", "p"]).unwrap(), &nothing, false).is_err());
+        assert!(budget(&Options::from_args(["bdrun", "p"]).unwrap(), &nothing, false, 1).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The command line: one definition of every flag.
 //!
-//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like; `-np N` is
-//! accepted as `mpiexec` does, which a parser of POSIX options would read as `-n p`.
+//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like;
+//! `-np N` is accepted as `mpiexec` does, which a parser of POSIX options would read as `-n p`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -53,14 +53,15 @@ pub struct Options {
 
     /// Memory the whole job may hold: 700M, 1.5GiB, or 50% of what is available
     ///
-    /// Units are powers of 1024. What is available is the smaller of the kernel's MemAvailable and the headroom
-    /// of the cgroup that bdrun runs in. Default: --budget-fraction of it.
+    /// Units are powers of 1024. What is available is the smaller of the kernel's MemAvailable and the
+    /// headroom of the cgroup that bdrun runs in. Default: --budget-fraction of it.
     #[arg(long, value_name = "SIZE|PCT", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
     /// The share of the available memory to use when --memory is not given [default: 0.5, or 0.8]
     ///
-    /// Ranks that bring bdrun's runtime hold memory besides what it manages: 0.5. Of independent ranks everything is measured: 0.8.
+    /// Ranks that bring bdrun's runtime hold memory besides what it manages: 0.5. Of independent ranks
+    /// everything is measured: 0.8.
     #[arg(long, value_name = "F", value_parser = parse_fraction)]
     pub budget_fraction: Option<f64>,
 
@@ -68,18 +69,20 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub rank_memory: Option<u64>,
 
-    /// Directory on a disk for what does not fit in memory [default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp]
+    /// Directory on a disk for what does not fit in memory [default: $BDRUN_SCRATCH, else $TMPDIR, else
+    /// /var/tmp]
     ///
-    /// May be repeated, for directories on disks of their own: ranks' memory is spread over all of them in stripes, and
-    /// messages that do not fit go to the first. $BDRUN_SCRATCH is a list with colons between.
+    /// May be repeated, for directories on disks of their own: ranks' memory is spread over all of them in
+    /// stripes, and messages that do not fit go to the first. $BDRUN_SCRATCH is a list with colons between.
     #[arg(long, value_name = "DIR", action = clap::ArgAction::Append)]
     pub scratch: Vec<PathBuf>,
 
     /// Whether memory is compressed on its way to scratch
     ///
-    /// lz4: whatever shrinks by an eighth; auto: by LZ4 while that takes less time than the disk is spared, as measured in each
-    /// rank; none: as it is. Only in ranks that use bdrun's own runtime, have a single thread and no handlers of signals,
-    /// and of those only what will be used next: the rest stays legal to touch, which compressed memory is not.
+    /// lz4: whatever shrinks by an eighth; auto: by LZ4 while that takes less time than the disk is spared,
+    /// as measured in each rank; none: as it is. Only in ranks that use bdrun's own runtime, have a single
+    /// thread and no handlers of signals, and of those only what will be used next: the rest stays legal to
+    /// touch, which compressed memory is not.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Compress::Auto)]
     pub compress: Compress,
 
@@ -115,31 +118,30 @@ pub struct Options {
 
     /// Page a waiting rank out every MS milliseconds, whatever the memory
     ///
-    /// A test option, for us and for you: does the program survive paging? The rank comes back when what it waits for is
-    /// there. Counted in --stats (chaos_evictions).
+    /// A test option, for us and for you: does the program survive paging? The rank comes back when what it
+    /// waits for is there. Counted in --stats (chaos_evictions).
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     pub chaos: Option<u64>,
 
     /// Put libsbmalloc.so in front of programs not written for bdrun, so that they can be paged
     ///
-    /// It serves their memory and lets them be moved at each allocation. auto: programs that are linked dynamically and do
-    /// not bring bdrun's runtime, if the library is found (beside bdrun, or in ../lib).
+    /// It serves their memory and lets them be moved at each allocation. auto: programs that are linked
+    /// dynamically and do not bring bdrun's runtime, if the library is found (beside bdrun, or in ../lib).
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Preload::Auto)]
     pub preload: Preload,
 
     /// How ranks notice what they have written since it was last on scratch
     ///
-    /// hash: checksums only; auto: the kernel's write tracking where that seems to pay, else checksums, by a measurement of a few
-    /// milliseconds at the start; uffd: the kernel's write tracking everywhere (Linux 6.7); cow: memory is brought in
-    /// by mapping scratch; mprotect: page protection and a signal handler, for explicit arenas only, into which
-    /// system calls cannot write.
+    /// hash: checksums only; auto: the kernel's write tracking where that seems to pay, else checksums, by a
+    /// measurement of a few milliseconds at the start; uffd: the kernel's write tracking everywhere (Linux
+    /// 6.7).
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Hash)]
     pub tracker: Tracker,
 
     /// What ranks are restored into
     ///
-    /// anon: memory of their own, which the kernel zeroes first; pool: frames of 2 MiB of memory shared by the job, handed
-    /// on from the rank that goes out to the one that comes in. auto: anon, for now.
+    /// anon: memory of their own, which the kernel zeroes first; pool: frames of 2 MiB of memory shared by
+    /// the job, handed on from the rank that goes out to the one that comes in. auto: anon, for now.
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Frames::Auto)]
     pub frames: Frames,
 
@@ -209,12 +211,8 @@ pub enum Tracker {
     Hash,
     /// Measure, and choose.
     Auto,
-    /// Page protection and a signal handler.
-    Mprotect,
     /// The kernel's asynchronous write protection.
     Uffd,
-    /// Memory mapped from scratch.
-    Cow,
 }
 
 /// What ranks are restored into; see `sbmalloc::FrameKind`.
@@ -318,8 +316,8 @@ impl Options {
         self.resident.unwrap_or(self.np).min(self.np)
     }
 
-    /// How many ranks may compute at once: `--processors`, else those this process may use (its scheduling affinity
-    /// and its cgroup's quota).
+    /// How many ranks may compute at once: `--processors`, else those this process may use (its scheduling
+    /// affinity and its cgroup's quota).
     #[must_use]
     pub fn processor_count(&self) -> u32 {
         self.processors.unwrap_or_else(|| {
@@ -328,8 +326,8 @@ impl Options {
     }
 }
 
-/// Makes an unambiguous command line: `-np` before PROGRAM becomes `--np`, and a `--` is put before PROGRAM, so that
-/// an unknown option is an error and not the program's name.
+/// Makes an unambiguous command line: `-np` before PROGRAM becomes `--np`, and a `--` is put before PROGRAM,
+/// so that an unknown option is an error and not the program's name.
 fn mark_program(mut argv: Vec<OsString>) -> Vec<OsString> {
     let command = Options::command();
     let takes_value = |matches: &dyn Fn(&clap::Arg) -> bool| {

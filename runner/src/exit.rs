@@ -19,14 +19,14 @@
 //! | 127 | PROGRAM is not found |
 //! | 128 + *s* | a rank was killed by signal *s*, or `bdrun` was told to stop by it (130 SIGINT, 143 SIGTERM) |
 //!
-//! 124 to 127 and 128 + *s* mean what they mean for `timeout(1)`, `env(1)` and the shells. Codes of ranks from
-//! 112 on are folded into one, because passed through they could not be told from ours.
+//! 124 to 127 and 128 + *s* mean what they mean for `timeout(1)`, `env(1)` and the shells. Codes of ranks
+//! from 112 on are folded into one, because passed through they could not be told from ours.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::display::units::{Bytes, Span};
-use crate::scheduler::{Failure, Rank};
+use crate::residency::{Failure, Rank};
+use crate::units::{Bytes, Span};
 
 /// The highest exit code of a rank that is passed through as it is.
 pub const LAST_PASSED_THROUGH: u8 = 111;
@@ -249,9 +249,6 @@ impl fmt::Display for Ending {
 impl From<Failure> for Ending {
     fn from(failure: Failure) -> Self {
         match failure {
-            // The scheduler knows only that it failed; the supervisor, who knows the code, builds its own ending.
-            Failure::RankFailed { rank } => Self::RankExited { rank, code: 1, doing: None },
-            Failure::SpawnFailed { .. } => Self::Setup(failure.to_string()),
             Failure::ScratchFull { rank, need } => Self::ScratchFull { rank, need, directory: None },
             Failure::Deadlock { waiting } => Self::Deadlock { waiting, detail: None },
             Failure::RankTooLarge { .. } | Failure::RankOverLimit { .. } | Failure::Unpageable { .. } => {

@@ -1,14 +1,13 @@
 //! The master: spawns one worker process per rank, decides who is in RAM, and tells what happened.
 //!
-//! What it is: the program `bdrun`, as a library so that its parts can be tested. What it is not: in the way. While a job
-//! fits its budget, ranks wake each other through the shared segment and the master sleeps.
+//! What it is: the program `bdrun`, as a library so that its parts can be tested. What it is not: in the way.
+//! While a job fits its budget, ranks wake each other through the shared segment and the master sleeps.
 //!
 //! | module | answers |
 //! |---|---|
 //! | [`cli`] | one definition of every flag |
 //! | [`budget`] | what memory is really there |
-//! | [`scheduler`] | pure: who is admitted, evicted, restored next |
-//! | [`overdraft`] | pure: the same of independent programs, which ask for nothing and are measured |
+//! | [`residency`] | pure: who is admitted, evicted, held, restored next |
 //! | [`launch`] | what each rank is given: its part, its command line, its files |
 //! | [`supervisor`] | processes: spawned, tied to our life, heard, ended |
 //! | [`measure`] | what ranks hold, told by the kernel |
@@ -16,17 +15,18 @@
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`exit`] | every exit code |
+//! | [`cgroups`], [`units`] | leaves: control groups; bytes and times in words |
 
 pub mod budget;
+pub mod cgroups;
 pub mod cli;
 pub mod display;
 pub mod exit;
+pub mod holder;
 pub mod job;
 pub mod launch;
 pub mod measure;
-pub mod outside;
-pub mod overdraft;
 pub mod residency;
-pub mod scheduler;
 pub mod stats;
 pub mod supervisor;
+pub mod units;

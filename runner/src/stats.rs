@@ -1,8 +1,8 @@
 //! The `--stats` file: one JSON object that says what a job did. Its names are stable.
 //!
-//! Version 1. All bytes are plain counts, all times seconds of wall clock as floating-point numbers. Fields may
-//! be added behind these in later versions without a new version number; none is renamed or changes its meaning
-//! without one. The file is written aside and renamed, so it is either whole or not there.
+//! Version 1. All bytes are plain counts, all times seconds of wall clock as floating-point numbers. Fields
+//! may be added behind these in later versions without a new version number; none is renamed or changes its
+//! meaning without one. The file is written aside and renamed, so it is either whole or not there.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -51,7 +51,8 @@ pub struct Stats {
     /// The message of an ending other than `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The rank that needed more than there was, alone or beside what of others could not be paged, if one did: the budget was exceeded.
+    /// The rank that needed more than there was, alone or beside what of others could not be paged, if one
+    /// did: the budget was exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdraft_rank: Option<u32>,
     /// Bytes written to scratch files for evictions: what had changed since it was last written.
@@ -77,26 +78,29 @@ pub struct Stats {
     pub measured: Option<JobMeasured>,
 }
 
-/// What the kernel told of all ranks of a job together. The peaks are of sums over the ranks, each at one moment.
+/// What the kernel told of all ranks of a job together. The peaks are of sums over the ranks, each at one
+/// moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JobMeasured {
-    /// The most that was seen in RAM: private and shared memory and page tables. Measured, hence between two looks
-    /// it may have been more.
+    /// The most that was seen in RAM: private and shared memory and page tables. Measured, hence between two
+    /// looks it may have been more.
     pub measured_peak_bytes: u64,
     /// The most private (anonymous) memory seen in RAM: what paging can take out.
     pub private_bytes: u64,
     /// The most shared memory seen in RAM, a segment once for each rank that maps it.
     pub shared_bytes: u64,
-    /// The most seen in RAM of what is not managed, so that paging cannot take it out: shared memory, page tables.
+    /// The most seen in RAM of what is not managed, so that paging cannot take it out: shared memory, page
+    /// tables.
     pub unmanaged_bytes: u64,
     /// The most memory that was paged out at one moment.
     pub out_bytes: u64,
-    /// Seconds of processor time, user and kernel, of all processes, those of tries that were stopped included.
+    /// Seconds of processor time, user and kernel, of all processes, those of tries that were stopped
+    /// included.
     pub cpu_s: f64,
     /// The longest time from one look at the ranks to the next, seconds.
     pub longest_gap_s: f64,
-    /// Why ranks could not be paged out, if that is so: then they were only admitted, frozen, and if need be stopped
-    /// and tried again.
+    /// Why ranks could not be paged out, if that is so: then they were only admitted, frozen, and if need be
+    /// stopped and tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paging_refused: Option<String>,
 }
@@ -114,7 +118,8 @@ fn is_nothing(n: &f64) -> bool {
 pub struct RankStats {
     /// Its number.
     pub rank: u32,
-    /// How it ended: `ok`, `exit N`, `signal N`, `stopped` (ended because the job did) or `unborn` (never started).
+    /// How it ended: `ok`, `exit N`, `signal N`, `stopped` (ended because the job did) or `unborn` (never
+    /// started).
     pub status: String,
     /// The most bytes it held from the allocator at one moment, in RAM or out.
     pub peak_bytes: u64,
@@ -136,7 +141,8 @@ pub struct RankStats {
     pub measured: Option<RankMeasured>,
 }
 
-/// What the kernel told of one rank, children included. Each the most at one moment, where nothing else is said.
+/// What the kernel told of one rank, children included. Each the most at one moment, where nothing else is
+/// said.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RankMeasured {
     /// Private (anonymous) memory in RAM; pages that its processes share after a `fork` once.
@@ -185,10 +191,12 @@ fn aside(path: &Path) -> PathBuf {
 }
 
 impl Stats {
-    /// Writes the object as indented JSON to `path`: aside, in the same directory, then renamed over it. `-` is standard output.
+    /// Writes the object as indented JSON to `path`: aside, in the same directory, then renamed over it. `-`
+    /// is standard output.
     ///
     /// # Errors
-    /// [`StatsError::Io`] with the path at fault; nothing is left behind then, and an older file stays as it was.
+    /// [`StatsError::Io`] with the path at fault; nothing is left behind then, and an older file stays as it
+    /// was.
     pub fn write(&self, path: &Path) -> Result<(), StatsError> {
         if path == Path::new(STDOUT) {
             let written = serde_json::to_string_pretty(self)

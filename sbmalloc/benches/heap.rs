@@ -1,10 +1,11 @@
 //! The heap beside plain mimalloc and glibc's malloc, on programs that do little but allocate.
 //!
-//! `cargo bench -p sbmalloc --bench heap [-- ROUNDS [WORKLOAD...]]` (6 rounds of all by default). Each measurement
-//! is a process of its own; the three allocators take turns in every order. Shown are medians of CPU
-//! seconds (user and system, all threads: the wall clock says little on a shared machine), the median of the
-//! rounds' ratios to either of the others, the ratio of the best rounds, which a noisy machine disturbs less,
-//! and the largest resident size. Below 1 this heap is the faster. First comes what an idle process takes.
+//! `cargo bench -p sbmalloc --bench heap [-- ROUNDS [WORKLOAD...]]` (6 rounds of all by default). Each
+//! measurement is a process of its own; the three allocators take turns in every order. Shown are medians of
+//! CPU seconds (user and system, all threads: the wall clock says little on a shared machine), the median of
+//! the rounds' ratios to either of the others, the ratio of the best rounds, which a noisy machine disturbs
+//! less, and the largest resident size. Below 1 this heap is the faster. First comes what an idle process
+//! takes.
 
 use allocator_api2::alloc::{AllocError, Allocator};
 use allocator_api2::vec::Vec as AVec;
@@ -17,8 +18,8 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
 
-/// Not a type parameter: the compiler would make other code of the workload itself for each allocator, and the difference
-/// is larger than that of the allocators.
+/// Not a type parameter: the compiler would make other code of the workload itself for each allocator, and
+/// the difference is larger than that of the allocators.
 type Heap = dyn GlobalAlloc + Sync;
 
 const THREADS: u64 = 2;
@@ -123,7 +124,8 @@ fn resident_kib() -> f64 {
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("number")
 }
 
-/// Resident KiB that 100 small blocks of different sizes in each of so many threads add, the threads included.
+/// Resident KiB that 100 small blocks of different sizes in each of so many threads add, the threads
+/// included.
 fn idle(heap: &'static Heap, threads: usize) -> f64 {
     let before = resident_kib();
     let wait = Barrier::new(threads + 1);

@@ -1,9 +1,10 @@
 //! How fast the memory of another process is moved out and back, beside what the disk does in the same run.
 //!
-//! `cargo bench -p sbmalloc --bench outside [-- MiB [ROUNDS]]` (1024 and 9 by default). The process has a heap of so much, of small
-//! pages (as without `madvise`) or of huge ones, and four threads, of which one computes. Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. Each round
-//! has a direct write and read of as many bytes beside it, in pieces of 8 MiB one after the other, because a shared disk changes from second to second; the
-//! medians of the rounds' ratios to those are shown.
+//! `cargo bench -p sbmalloc --bench outside [-- MiB [ROUNDS]]` (1024 and 9 by default). The process has a
+//! heap of so much, of small pages (as without `madvise`) or of huge ones, and four threads, of which one
+//! computes. Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. Each round has a direct write and read of
+//! as many bytes beside it, in pieces of 8 MiB one after the other, because a shared disk changes from second
+//! to second; the medians of the rounds' ratios to those are shown.
 
 use sbmalloc::other::{self, Image};
 use std::io::BufRead;

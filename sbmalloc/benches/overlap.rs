@@ -1,9 +1,10 @@
-//! How much of its speed a computing process keeps while another is restored or evicted, on the other processor and on
-//! the same; with memory of its own and with frames of a pool.
+//! How much of its speed a computing process keeps while another is restored or evicted, on the other
+//! processor and on the same; with memory of its own and with frames of a pool.
 //!
-//! `cargo bench -p sbmalloc --bench overlap [-- MiB]` (512 by default). The computing process is this program again; it
-//! goes over 1 MiB (its cache) or 256 MiB (memory) in turn and counts. Undisturbed speed is measured
-//! before and after each case; the rate is of the bytes moved while it computed. Needs two processors.
+//! `cargo bench -p sbmalloc --bench overlap [-- MiB]` (512 by default). The computing process is this program
+//! again; it goes over 1 MiB (its cache) or 256 MiB (memory) in turn and counts. Undisturbed speed is
+//! measured before and after each case; the rate is of the bytes moved while it computed. Needs two
+//! processors.
 
 #[path = "../tests/moves/mod.rs"]
 mod moves;

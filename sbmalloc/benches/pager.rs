@@ -1,11 +1,12 @@
 //! How fast memory is moved out and in, beside what the disk does in the same run.
 //!
-//! `cargo bench -p sbmalloc [-- MiB [NAME]]` (2048 by default; a name keeps to cases that contain it). The cases named
-//! `compress` hold data that LZ4 shrinks, more or less, and go out raw, compressed, and as measurement decides. Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The
-//! rates are of the bytes *held*, except the raw ones, so a clean evict may well beat the disk. Each round of
-//! evict and restore has its own raw write and read beside it, because a shared disk changes from second to
-//! second; medians are shown, with the median of the rounds' ratios to the raw rates. CPU seconds are the
-//! process's own; the kernel's threads that finish a transfer are not in them.
+//! `cargo bench -p sbmalloc [-- MiB [NAME]]` (2048 by default; a name keeps to cases that contain it). The
+//! cases named `compress` hold data that LZ4 shrinks, more or less, and go out raw, compressed, and as
+//! measurement decides. Scratch goes where `BDRUN_SCRATCH` or `TMPDIR` says. The rates are of the bytes
+//! *held*, except the raw ones, so a clean evict may well beat the disk. Each round of evict and restore has
+//! its own raw write and read beside it, because a shared disk changes from second to second; medians are
+//! shown, with the median of the rounds' ratios to the raw rates. CPU seconds are the process's own; the
+//! kernel's threads that finish a transfer are not in them.
 
 #[path = "../tests/moves/mod.rs"]
 mod moves;
@@ -52,8 +53,9 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Direct sequential transfers in pieces of 8 MiB: the yardstick. Through one buffer of that size again and again,
-/// which stays in the processor's cache, and from and to memory as large as what is moved, there already.
+/// Direct sequential transfers in pieces of 8 MiB: the yardstick. Through one buffer of that size again and
+/// again, which stays in the processor's cache, and from and to memory as large as what is moved, there
+/// already.
 struct Raw {
     file: std::fs::File,
     buffer: *mut u8,
@@ -162,7 +164,7 @@ fn main() {
     if !others.into_iter().any(is_wanted) {
         return;
     }
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+    for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
         for huge in [HugePolicy::Auto, HugePolicy::Never] {
             let options = ArenaOptions { tracker: Some(tracker), huge, ..ArenaOptions::default() };
             let arena = Arena::new(&options).expect("arena");
@@ -220,8 +222,8 @@ fn mix(i: u64, n: u64) -> u64 {
     (z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// What does not shrink; sorted 31-mers (as 62-bit numbers) with their counts; a table of 64-bit words of which one in 24 is
-/// in use.
+/// What does not shrink; sorted 31-mers (as 62-bit numbers) with their counts; a table of 64-bit words of
+/// which one in 24 is in use.
 const DATA: [(&str, Fill); 3] = [
     ("noise", |i, n| mix(i, n) ^ mix(i, n) >> 31),
     ("k-mers and counts", |i, n| match i % 2 {
@@ -274,8 +276,8 @@ fn configure(compression: Compression) {
     sbmalloc::configure(Config { compression, ..Config::default() }).expect("a configuration");
 }
 
-/// Phases that use a tenth of the memory, in scattered granules, or all of it, with a wait at one site between
-/// them in which everything is evicted. What is moved once the site is known, and at first.
+/// Phases that use a tenth of the memory, in scattered granules, or all of it, with a wait at one site
+/// between them in which everything is evicted. What is moved once the site is known, and at first.
 fn phases(words: &mut [u64], tenth: bool, write: bool) {
     /// No other phases are at it.
     static SITE: AtomicU64 = AtomicU64::new(0);
@@ -314,9 +316,9 @@ fn phases(words: &mut [u64], tenth: bool, write: bool) {
     }
 }
 
-/// One evict and one restore, with a raw pass of each kind before and after. Not between them: a guest hands memory
-/// that has been free for two seconds back to its host, and getting it again takes seconds per GiB. In a job the memory
-/// a rank is restored into was freed by another just before.
+/// One evict and one restore, with a raw pass of each kind before and after. Not between them: a guest hands
+/// memory that has been free for two seconds back to its host, and getting it again takes seconds per GiB. In
+/// a job the memory a rank is restored into was freed by another just before.
 fn round(raw: Option<(&Raw, &mut [Rounds; 2])>) -> ((Took, Moved), (Took, Moved)) {
     let mut raw = raw;
     let mut beside = |i: usize| {

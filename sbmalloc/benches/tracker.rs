@@ -1,9 +1,10 @@
-//! What each tracker costs, and when it wins: nothing written since the restore, 1 % of the pages scattered, 10 % of
-//! the blocks, everything; with huge pages and without.
+//! What each tracker costs, and when it wins: nothing written since the restore, 1 % of the pages scattered,
+//! 10 % of the blocks, everything; with huge pages and without.
 //!
-//! `cargo bench -p sbmalloc --bench tracker [-- MiB]` (1024 by default). The store is a file on scratch; bytes
-//! that were written by the program are written to it, so `out` has those of the disk in it: the column `CPU` has not.
-//! All in milliseconds per GiB held, medians. `arm` is what a restore takes beyond one with `hash`.
+//! `cargo bench -p sbmalloc --bench tracker [-- MiB]` (1024 by default). The store is a file on scratch;
+//! bytes that were written by the program are written to it, so `out` has those of the disk in it: the column
+//! `CPU` has not. All in milliseconds per GiB held, medians. `arm` is what a restore takes beyond one with
+//! `hash`.
 
 #[path = "../tests/moves/mod.rs"]
 mod moves;
@@ -64,9 +65,7 @@ fn main() {
         "tracker", "huge", "written", "writes", "out", "out CPU", "in", "in CPU", "MiB looked"
     );
     for huge in [HugePolicy::Always, HugePolicy::Never] {
-        for tracker in
-            [TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow, TrackerKind::Auto]
-        {
+        for tracker in [TrackerKind::Hash, TrackerKind::Uffd, TrackerKind::Auto] {
             let set: &'static ArenaSet = Box::leak(Box::default());
             let options = ArenaOptions {
                 tracker: Some(tracker),

@@ -15,8 +15,9 @@ pub struct Denied {
 /// The payer for memory, installed once per process by the runtime.
 ///
 /// # Safety
-/// No method allocates from the heap on arenas, or frees to it: they are called in the middle of its work, which is not to be entered
-/// twice. That includes everything that allocates, where the heap is the `#[global_allocator]`.
+/// No method allocates from the heap on arenas, or frees to it: they are called in the middle of its work,
+/// which is not to be entered twice. That includes everything that allocates, where the heap is the
+/// `#[global_allocator]`.
 ///
 /// ```compile_fail,E0200
 /// struct Free;
@@ -38,6 +39,12 @@ pub unsafe trait Account: Sync {
 
     /// Called with bytes given back, a multiple of 4096. Must not block for long.
     fn uncharge(&self, bytes: usize);
+
+    /// Called before a fork for which everything that was out has come in: so many bytes are in RAM now. Must
+    /// not block.
+    fn forks(&self, in_ram: usize) {
+        let _ = in_ram;
+    }
 }
 
 /// The installed account lives in a leaked-by-contract `&'static dyn`; the fat pointer is kept in a slot.
@@ -117,6 +124,13 @@ pub(crate) fn uncharge(bytes: usize) {
     };
     HELD.fetch_sub(bytes, Ordering::Relaxed);
     account.uncharge(bytes);
+}
+
+/// Everything has come in for a fork.
+pub(crate) fn forks(in_ram: usize) {
+    if let Some(account) = installed() {
+        account.forks(in_ram);
+    }
 }
 
 /// Bytes committed by allocators on arenas of this process, in RAM or out.

@@ -1,4 +1,5 @@
-//! What a program may tell about the content of its memory: that it is dead, that it will be needed, that it will not.
+//! What a program may tell about the content of its memory: that it is dead, that it will be needed, that it
+//! will not.
 
 use crate::arena::Inner;
 use crate::sys::{self, CHUNK, GRANULE};
@@ -10,15 +11,15 @@ use std::sync::atomic::Ordering;
 /// What [`advise`] tells about a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// It is likely to be used next: what of it is out is fetched ahead by the kernel, beside the program, and it is
-    /// brought in among the first at the next restore.
+    /// It is likely to be used next: what of it is out is fetched ahead by the kernel, beside the program,
+    /// and it is brought in among the first at the next restore.
     WillNeed,
     /// It is not likely to be used soon: it may be moved out before anything else. Its content is kept.
     DontNeed,
 }
 
-/// A range does not lie in an arena of this crate: it is on a stack, in static memory or a mapped file, comes from
-/// another allocator, or reaches beyond its arena. Nothing was changed.
+/// A range does not lie in an arena of this crate: it is on a stack, in static memory or a mapped file, comes
+/// from another allocator, or reaches beyond its arena. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the {len} bytes at {address:#x} are not memory of sbmalloc (the heap on arenas must be installed, or the \
@@ -31,14 +32,15 @@ pub struct NotOurs {
     pub len: usize,
 }
 
-/// Gives the content of `content` up: it reads as zeros afterwards, and what it held is neither written to scratch
-/// nor read from there again.
+/// Gives the content of `content` up: it reads as zeros afterwards, and what it held is neither written to
+/// scratch nor read from there again.
 ///
-/// RAM of the whole 64 KiB chunks inside the range is given back at once, whether the range is resident or out, and
-/// space in the scratch files, unless it is little (below 16 MiB) and the disk has room: then when the disk is full. The
-/// rest at both ends is merely cleared. The memory stays allocated, and **stays
-/// charged** to the [`Account`](crate::Account): it may be written again at any time without asking. To have it
-/// uncharged, free it. RAM that lies in a huge page comes back once the whole page (2 MiB, aligned) is discarded.
+/// RAM of the whole 64 KiB chunks inside the range is given back at once, whether the range is resident or
+/// out, and space in the scratch files, unless it is little (below 16 MiB) and the disk has room: then when
+/// the disk is full. The rest at both ends is merely cleared. The memory stays allocated, and **stays
+/// charged** to the [`Account`](crate::Account): it may be written again at any time without asking. To have
+/// it uncharged, free it. RAM that lies in a huge page comes back once the whole page (2 MiB, aligned) is
+/// discarded.
 ///
 /// For types that are not [`Zeroable`], or may be read by others meanwhile, clear and discard the bytes of a
 /// buffer that holds no value of theirs.

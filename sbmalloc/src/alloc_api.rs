@@ -9,9 +9,10 @@ use std::ptr::NonNull;
 /// Memory for collections: from the heap of the process, or from an explicit arena.
 ///
 /// Implements the `Allocator` trait of `allocator-api2`, which hashbrown and others take, so that
-/// `hashbrown::HashMap<K, V, S, SbAlloc>` lives on storage. From an explicit arena every allocation takes whole
-/// 64 KiB chunks of address space: right for large tables, not for trees of small nodes. A refused charge is an
-/// `AllocError`: what a collection makes of that is its affair (`try_reserve` returns it, `push` and `insert` abort).
+/// `hashbrown::HashMap<K, V, S, SbAlloc>` lives on storage. From an explicit arena every allocation takes
+/// whole 64 KiB chunks of address space: right for large tables, not for trees of small nodes. A refused
+/// charge is an `AllocError`: what a collection makes of that is its affair (`try_reserve` returns it, `push`
+/// and `insert` abort).
 ///
 /// ```
 /// use allocator_api2::{boxed::Box, vec::Vec};

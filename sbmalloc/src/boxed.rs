@@ -10,9 +10,9 @@ use std::ops::{Deref, DerefMut};
 
 /// A box in the heap on arenas, or in an explicit arena.
 ///
-/// `SbBox<[T]>` is a slice whose length does not change: made [`zeroed`](SbBox::zeroed) it costs no RAM until it is
-/// written. Around `allocator_api2`'s `Box<T, SbAlloc>`, into and from which it converts, for all that that type
-/// does besides, trait objects for one (`allocator_api2::unsize_box!`).
+/// `SbBox<[T]>` is a slice whose length does not change: made [`zeroed`](SbBox::zeroed) it costs no RAM until
+/// it is written. Around `allocator_api2`'s `Box<T, SbAlloc>`, into and from which it converts, for all that
+/// that type does besides, trait objects for one (`allocator_api2::unsize_box!`).
 ///
 /// Holds any `T`: evicted memory stays legal to touch. What a `T` itself points to is evicted only if that
 /// lies in an arena too.
@@ -29,15 +29,16 @@ use std::ops::{Deref, DerefMut};
 pub struct SbBox<T: ?Sized>(Box<T, SbAlloc>);
 
 impl<T> SbBox<T> {
-    /// Moves a value to the heap of the process. Aborts the process, as the standard box does, if memory is refused.
+    /// Moves a value to the heap of the process. Aborts the process, as the standard box does, if memory is
+    /// refused.
     ///
     /// The value passes over the stack; for what is too large for that use a slice.
     pub fn new(value: T) -> Self {
         Self(Box::new_in(value, SbAlloc::heap()))
     }
 
-    /// As [`new`](Self::new), in an explicit arena, where it takes whole 64 KiB chunks of address space and is charged
-    /// by the 4 KiB page.
+    /// As [`new`](Self::new), in an explicit arena, where it takes whole 64 KiB chunks of address space and
+    /// is charged by the 4 KiB page.
     pub fn new_in(value: T, arena: &Arena) -> Self {
         Self(Box::new_in(value, SbAlloc::in_arena(arena)))
     }

@@ -1,4 +1,5 @@
-//! The checksum of a block: xxh3 with 128 bits. Chosen at run time for what the processor can do; allocates nothing.
+//! The checksum of a block: xxh3 with 128 bits. Chosen at run time for what the processor can do; allocates
+//! nothing.
 
 use twox_hash::XxHash3_128;
 
@@ -9,14 +10,19 @@ pub(crate) fn of(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
 
-/// The checksum of a block of which `bytes`, whole pages, are the beginning, and the rest is zeros: that of its content, so
-/// that however much of the rest is given it is the same.
+/// 64 bits of it, for a page.
+pub(crate) fn of_page(bytes: &[u8]) -> u64 {
+    of(bytes) as u64
+}
+
+/// The checksum of a block of which `bytes`, whole pages, are the beginning, and the rest is zeros: that of
+/// its content, so that however much of the rest is given it is the same.
 pub(crate) fn of_block(bytes: &[u8]) -> u128 {
     of(content(bytes))
 }
 
-/// Whole pages up to the last that is not zeros. Little of the rest of a block is ever used if it is the end of a vector
-/// that may still grow, or of blocks of one size that mimalloc has few of.
+/// Whole pages up to the last that is not zeros. Little of the rest of a block is ever used if it is the end
+/// of a vector that may still grow, or of blocks of one size that mimalloc has few of.
 pub(crate) fn content(bytes: &[u8]) -> &[u8] {
     let pages = bytes.chunks(PAGE).rev();
     let zeros: usize = pages.take_while(|page| is_zero(page)).map(<[u8]>::len).sum();

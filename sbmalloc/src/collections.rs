@@ -13,12 +13,13 @@ const GENTLE_FROM: usize = 4 << 20;
 
 /// A growable vector in the heap on arenas, or in an explicit arena.
 ///
-/// Holds any `T`: evicted memory stays legal to touch, so nothing about a value changes when it is out. What a
-/// `T` itself points to is evicted only if that lies in an arena too.
+/// Holds any `T`: evicted memory stays legal to touch, so nothing about a value changes when it is out. What
+/// a `T` itself points to is evicted only if that lies in an arena too.
 ///
 /// Whatever makes it longer aborts the process, as the standard vector does, if memory is refused, and
-/// [`try_reserve_exact`](Self::try_reserve_exact) does not. From 4 MiB on it grows by a quarter at a time, where it
-/// lies if there is room. What it has room for is charged, used or not. Everything a slice can do, it can.
+/// [`try_reserve_exact`](Self::try_reserve_exact) does not. From 4 MiB on it grows by a quarter at a time,
+/// where it lies if there is room. What it has room for is charged, used or not. Everything a slice can do,
+/// it can.
 ///
 /// ```
 /// use sbmalloc::{SbVec, pager};

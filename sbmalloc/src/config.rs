@@ -3,7 +3,7 @@
 use crate::lock::Lock;
 use crate::store::StoreKind;
 use crate::sys::PathBuf as FixedPath;
-use crate::tracker::{self, TrackerChoice, TrackerKind};
+use crate::tracker::TrackerKind;
 use std::ffi::CStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -18,12 +18,12 @@ pub(crate) const MAX_DIRS: usize = 8;
 /// Settings of the crate; see [`configure`].
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Directories of the scratch files, at most 8, best each on a disk of its own: memory is spread over them in
-    /// stripes of 8 MiB. Empty means `$BDRUN_SCRATCH`, a list with colons between, else `$TMPDIR`, else `/var/tmp`.
+    /// Directories of the scratch files, at most 8, best each on a disk of its own: memory is spread over
+    /// them in stripes of 8 MiB. Empty means `$BDRUN_SCRATCH`, a list with colons between, else `$TMPDIR`,
+    /// else `/var/tmp`.
     pub scratch_dirs: Vec<PathBuf>,
-    /// Tracker of explicit arenas made afterwards whose options name none. [`TrackerKind::Auto`] means what
-    /// `$BDRUN_TRACKER` says, if it says anything. The heap, made at the first
-    /// allocation, uses the same, but `Auto` for [`TrackerKind::Mprotect`], under which system calls fail.
+    /// Tracker of arenas made afterwards whose options name none, and of the heap, made at the first
+    /// allocation. [`TrackerKind::Auto`] means what `$BDRUN_TRACKER` says, if it says anything.
     pub tracker: TrackerKind,
     /// How scratch files made from now on are written.
     pub store: StoreKind,
@@ -49,8 +49,8 @@ impl Default for Config {
 /// Whether memory is compressed on its way to the scratch file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// What `$BDRUN_COMPRESS` says, if it says `lz4` or `none`. Else by LZ4 while that takes less time than the disk is
-    /// spared, as measured in this process.
+    /// What `$BDRUN_COMPRESS` says, if it says `lz4` or `none`. Else by LZ4 while that takes less time than
+    /// the disk is spared, as measured in this process.
     #[default]
     Auto,
     /// By LZ4, whatever shrinks by an eighth.
@@ -170,23 +170,7 @@ fn variable(name: &CStr) -> &'static [u8] {
 }
 
 pub(crate) fn default_tracker() -> TrackerKind {
-    match SETTINGS.lock().tracker {
-        // Between the others `Auto` itself decides, at the first restore.
-        TrackerKind::Auto => match tracker::from_environment() {
-            TrackerChoice::Mprotect => TrackerKind::Mprotect,
-            TrackerChoice::Cow => TrackerKind::Cow,
-            _ => TrackerKind::Auto,
-        },
-        tracker => tracker,
-    }
-}
-
-/// The tracker of the heap, whose memory is handed to system calls.
-pub(crate) fn heap_tracker() -> TrackerKind {
-    match default_tracker() {
-        TrackerKind::Mprotect => TrackerKind::Auto,
-        tracker => tracker,
-    }
+    SETTINGS.lock().tracker
 }
 
 pub(crate) fn default_store() -> StoreKind {

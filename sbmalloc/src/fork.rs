@@ -1,30 +1,33 @@
 //! Forks of a process with threads: no lock of this crate is held by a thread that the child does not have.
 //!
-//! One place, registered once, before the first use of anything here (when the program or the library is loaded: a fork that
-//! comes while another thread is at its very first allocation must find it registered, or the child inherits that
-//! thread's locks and waits for ever). **Every `static` lock of the crate, and the lock of every arena, has its line in
-//! [`LOCKS`]**; a new one is added there, in the order in which they nest:
+//! One place, registered once, before the first use of anything here (when the program or the library is
+//! loaded: a fork that comes while another thread is at its very first allocation must find it registered, or
+//! the child inherits that thread's locks and waits for ever). **Every `static` lock of the crate, and the
+//! lock of every arena, has its line in [`LOCKS`]**; a new one is added there, in the order in which they
+//! nest:
 //!
 //! | lock | what is taken while it is held |
 //! |---|---|
 //! | `account`, nobody pays yet | all below: the account is charged for what is held, which may allocate, or evict |
 //! | `heap`, `mapping`: the first arenas are reserved | settings, list of sets, trackers |
-//! | pager | settings, tracker's descriptors and handler, frames, rights |
-//! | list of sets; settings; tracker's descriptors; its handler; frames | nothing |
+//! | pager | settings, tracker's descriptors, handler of faults, frames, rights |
+//! | list of sets; settings; tracker's descriptors; handler of faults; frames | nothing |
 //! | space of each arena | rights |
 //! | rights of ranges | nothing |
 //!
-//! The pager's is taken only when nothing of the process is out (`pager/fork.rs`). mimalloc has none that counts: its segments lie
-//! in our arena, and what other threads' heaps held at that moment is lost to the child, not damaged.
+//! The pager's is taken only when nothing of the process is out (`pager/fork.rs`). mimalloc has none that
+//! counts: its segments lie in our arena, and what other threads' heaps held at that moment is lost to the
+//! child, not damaged.
 //!
-//! A child that goes on uses its copy of the memory; it has no account to charge unless the one installed says so,
-//! and pages to a scratch file of its own.
+//! A child that goes on uses its copy of the memory; it has no account to charge unless the one installed
+//! says so, and pages to a scratch file of its own.
 
 use crate::{account, config, frames, heap, mapping, pager, protection, set, tracker};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Has forks seen to from now on. Called when the crate is loaded; a library whose first call may come before that calls it
-/// itself, before it registers handlers of its own that allocate or wait. More than once does nothing.
+/// Has forks seen to from now on. Called when the crate is loaded; a library whose first call may come before
+/// that calls it itself, before it registers handlers of its own that allocate or wait. More than once does
+/// nothing.
 pub fn install() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Ordering::Acquire) || DONE.swap(true, Ordering::AcqRel) {
@@ -35,7 +38,8 @@ pub fn install() {
     unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
 }
 
-/// Early among the functions that run at load, so that handlers of others are called before ours at a fork, and may allocate.
+/// Early among the functions that run at load, so that handlers of others are called before ours at a fork,
+/// and may allocate.
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static AT_LOAD: extern "C" fn() = {
@@ -70,9 +74,9 @@ fn let_go() {
 /// Takes a lock, or lets go of it: only the thread that took it may, or its image in a child.
 type Hold = unsafe fn(bool);
 
-/// In the order in which they nest. With the pager's what is out comes in; from there on no arena leaves its set, and from the
-/// next on none enters one.
-const LOCKS: [Hold; 9] = [
+/// In the order in which they nest. With the pager's what is out comes in; from there on no arena leaves its
+/// set, and from the next on none enters one.
+const LOCKS: [Hold; 10] = [
     account::hold,
     heap::hold,
     mapping::hold,
@@ -80,6 +84,7 @@ const LOCKS: [Hold; 9] = [
     set::hold,
     config::hold,
     tracker::hold,
+    pager::hold_handler,
     frames::hold,
     hold_arenas,
 ];

@@ -1,8 +1,8 @@
-//! Memory that programs map, unmap, advise and protect themselves: what the preloaded `libsbmalloc.so` does in place
-//! of `mmap`, `munmap`, `madvise` and `mprotect`.
+//! Memory that programs map, unmap, advise and protect themselves: what the preloaded `libsbmalloc.so` does
+//! in place of `mmap`, `munmap`, `madvise` and `mprotect`.
 //!
-//! One arena, reserved at the first call. All addresses and lengths here are whole pages; whoever calls has checked
-//! them as the kernel would.
+//! One arena, reserved at the first call. All addresses and lengths here are whole pages; whoever calls has
+//! checked them as the kernel would.
 
 use crate::arena::{ArenaOptions, Inner};
 use crate::lock::Lock;
@@ -44,7 +44,8 @@ fn reserve() -> Option<&'static Inner> {
     maps()
 }
 
-/// Private anonymous memory of `len` bytes that reads as zeros; `None` if the account or the address space refuses.
+/// Private anonymous memory of `len` bytes that reads as zeros; `None` if the account or the address space
+/// refuses.
 pub fn map(len: usize) -> Option<NonNull<u8>> {
     let arena = maps().or_else(reserve)?;
     NonNull::new(arena.map_pages(len)? as *mut u8)
@@ -66,14 +67,15 @@ pub fn is_mapped(range: Range<usize>) -> bool {
     maps().is_some_and(|arena| arena.has_pages(range.start - arena.base, range.len()))
 }
 
-/// Unmaps `range`, which [`part`] returned. What lies in the same 64 KiB as memory still mapped stays readable.
+/// Unmaps `range`, which [`part`] returned. What lies in the same 64 KiB as memory still mapped stays
+/// readable.
 ///
 /// # Safety
 /// Nothing refers to it any more.
 pub unsafe fn unmap(range: Range<usize>) {
     if let Some(arena) = maps() {
-        // Taken away rights would hit whoever gets the memory next; that it fails for want of a slot cannot be, as
-        // nothing is added.
+        // Taken away rights would hit whoever gets the memory next; that it fails for want of a slot cannot
+        // be, as nothing is added.
         let _ = protection::set(range.clone(), sys::RW);
         arena.unmap_pages(range.start - arena.base, range.len());
     }
@@ -105,7 +107,8 @@ pub unsafe fn empty(range: Range<usize>) {
     }
 }
 
-/// Gives `range`, a part that [`part_in_any_arena`] returned, other rights, which outlast evicts and restores.
+/// Gives `range`, a part that [`part_in_any_arena`] returned, other rights, which outlast evicts and
+/// restores.
 ///
 /// # Errors
 /// `ENOMEM` if too many ranges have rights of their own; otherwise the kernel's.

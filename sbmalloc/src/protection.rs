@@ -1,11 +1,12 @@
-//! Ranges of arenas that the program has given other rights than to read and write: guard pages, code, sealed data.
+//! Ranges of arenas that the program has given other rights than to read and write: guard pages, code, sealed
+//! data.
 //!
-//! Moving memory makes new mappings, which are readable and writable, and looking at it needs the right to read. So
-//! the ranges are kept in a table; the pager lifts them before it begins and puts them back at its end, with all
-//! other threads parked. The table is changed under a lock the pager does not take: a thread may be parked
-//! in the middle of [`set`]. Therefore what is protected is in the table at every moment: a range is opened before
-//! its entry goes, has its entry before it is closed, and the kernel hears the last word at the end, in case the
-//! pager put an old one back in between.
+//! Moving memory makes new mappings, which are readable and writable, and looking at it needs the right to
+//! read. So the ranges are kept in a table; the pager lifts them before it begins and puts them back at its
+//! end, with all other threads parked. The table is changed under a lock the pager does not take: a thread
+//! may be parked in the middle of [`set`]. Therefore what is protected is in the table at every moment: a
+//! range is opened before its entry goes, has its entry before it is closed, and the kernel hears the last
+//! word at the end, in case the pager put an old one back in between.
 
 use crate::lock::Lock;
 use crate::sys::{self, Errno, RW};
@@ -85,8 +86,8 @@ pub(crate) fn set(range: Range<usize>, rights: i32) -> Result<(), Errno> {
     }
     for slot in slots().filter(|slot| slot.overlaps(&range)) {
         let (was, its) = (slot.range(), slot.rights.load(Ordering::Relaxed));
-        // The rests first: they must not be without an entry. Only a range that is cut in two needs both slots,
-        // and there is at most one of those.
+        // The rests first: they must not be without an entry. Only a range that is cut in two needs both
+        // slots, and there is at most one of those.
         add(was.start..range.start.max(was.start), its);
         add(range.end.min(was.end)..was.end, its);
         slot.end.store(0, Ordering::Release);

@@ -114,11 +114,11 @@ impl ArenaSet {
         self.out.load(Ordering::Acquire) > 0
     }
 
-    /// From now on nobody touches memory of the set between an [`evict_to`](Self::evict_to) and the end of a restore after
-    /// which [`is_packed`](Self::is_packed) is false: neither this thread, nor another, nor a signal's handler, nor the
-    /// kernel. So what is likely to be used after the wait may be compressed on its way out, if the
-    /// [configuration](crate::Config) says so; it cannot be mapped from the file then. Whoever touches it nevertheless
-    /// ends the process, with a message.
+    /// From now on nobody touches memory of the set between an [`evict_to`](Self::evict_to) and the end of a
+    /// restore after which [`is_packed`](Self::is_packed) is false: neither this thread, nor another, nor a
+    /// signal's handler, nor the kernel. So what is likely to be used after the wait may be compressed on its
+    /// way out, if the [configuration](crate::Config) says so; it cannot be mapped from the file then.
+    /// Whoever touches it nevertheless ends the process, with a message.
     pub fn expect_restores(&'static self) {
         self.restores_expected.store(true, Ordering::Release);
     }
@@ -227,7 +227,8 @@ impl ArenaSet {
 
     /// Where the process waited.
     pub(crate) fn sites<'a>(&'a self, _pager: &'a mut Buffers) -> &'a mut Sites {
-        // SAFETY: there is one `Buffers`, behind the pager's lock, and it stays borrowed as long as the result.
+        // SAFETY: there is one `Buffers`, behind the pager's lock, and it stays borrowed as long as the
+        // result.
         unsafe { &mut *self.sites.get() }
     }
 

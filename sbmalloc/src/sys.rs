@@ -45,8 +45,8 @@ pub(crate) const fn round_up(n: usize, unit: usize) -> usize {
 const ANON: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 pub(crate) const RW: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-// Memory is mapped by bare system calls: where this crate is preloaded (`libsbmalloc.so`), the functions of these
-// names are the program's, and are served from arenas themselves.
+// Memory is mapped by bare system calls: where this crate is preloaded (`libsbmalloc.so`), the functions of
+// these names are the program's, and are served from arenas themselves.
 
 fn check(result: libc::c_long) -> Result<usize, Errno> {
     if result == -1 { Err(Errno::last()) } else { Ok(result as usize) }
@@ -119,12 +119,23 @@ pub(crate) fn advise(at: usize, len: usize, advice: libc::c_int) -> Result<(), E
     check(unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) }).map(drop)
 }
 
-pub(crate) fn protect(at: usize, len: usize, writable: bool) -> Result<(), Errno> {
-    set_protection(at, len, if writable { RW } else { libc::PROT_READ })
+/// Pauses the thread. Like all here a system call, not the C library's function, which the preloaded library
+/// makes a scheduling point: whoever moves memory must not begin to move it once more.
+pub(crate) fn pause(nanoseconds: i64) {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    // SAFETY: reads one timespec.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const pause, 0) };
+}
+
+/// Writes to standard error, as far as that goes.
+pub(crate) fn say(text: &[u8]) {
+    // SAFETY: reads the text.
+    unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, text.as_ptr(), text.len()) };
 }
 
 pub(crate) fn set_protection(at: usize, len: usize, protection: libc::c_int) -> Result<(), Errno> {
-    // SAFETY: callers pass ranges of their own reservation; who takes a right away gives it back before it is needed.
+    // SAFETY: callers pass ranges of their own reservation; who takes a right away gives it back before it is
+    // needed.
     check(unsafe { libc::syscall(libc::SYS_mprotect, at, len, protection) }).map(drop)
 }
 
@@ -157,12 +168,18 @@ impl Fd {
 
     /// Of a pipe: returns when nobody can write to it any more.
     pub fn wait_for_end(&self) {
-        let mut byte = 0u8;
+        while self.read(&mut [0]).is_ok_and(|n| n > 0) {}
+    }
+
+    /// Reads up to `buf.len()` bytes; retries interrupted calls.
+    pub fn read(&self, buf: &mut [u8]) -> Result<usize, Errno> {
         loop {
-            // SAFETY: reads into a local of that size.
-            let n = unsafe { libc::read(self.0, (&raw mut byte).cast(), 1) };
-            if n == 0 || n < 0 && Errno::last().0 != libc::EINTR {
-                return;
+            // SAFETY: `buf` is writable for its length.
+            let n = unsafe { libc::syscall(libc::SYS_read, self.0, buf.as_mut_ptr(), buf.len()) };
+            match usize::try_from(n) {
+                Ok(n) => return Ok(n),
+                Err(_) if Errno::last().0 == libc::EINTR => {}
+                Err(_) => return Err(Errno::last()),
             }
         }
     }

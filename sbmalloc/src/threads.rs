@@ -6,11 +6,12 @@
 //! returned (or was interrupted before it copied, and `SA_RESTART` starts it again afterwards); a copy that
 //! were still in flight would land in pages about to be replaced, and be lost.
 //!
-//! A thread that sleeps with the signal blocked cannot be stopped: where only such are left after [`PATIENCE_NS`],
-//! all are let go and the caller hears `Busy`. One that is merely not getting a processor, or waits for the disk (a
-//! page of memory that is out, a direct read), is waited for longer ([`STARVED_NS`]); on a busy machine, and while
-//! other ranks are paged, that is common. So are those that sleep beside it: they may wait for a lock that it holds.
-//! Nothing here allocates, and the only memory used is static.
+//! A thread that sleeps with the signal blocked cannot be stopped: where only such are left after
+//! [`PATIENCE_NS`], all are let go and the caller hears `Busy`. One that is merely not getting a processor,
+//! or waits for the disk (a page of memory that is out, a direct read), is waited for longer
+//! ([`STARVED_NS`]); on a busy machine, and while other ranks are paged, that is common. So are those that
+//! sleep beside it: they may wait for a lock that it holds. Nothing here allocates, and the only memory used
+//! is static.
 //!
 //! Thread ids are read from `/proc/self/task`. In a PID namespace whose `/proc` is an outer one they are the
 //! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
@@ -55,7 +56,8 @@ extern "C" fn on_park(_: i32) {
     if turn.is_multiple_of(2) {
         return; // sent in a turn that has been given up
     }
-    // SAFETY: errno is saved because the interrupted code may be about to read it; gettid has no preconditions.
+    // SAFETY: errno is saved because the interrupted code may be about to read it; gettid has no
+    // preconditions.
     let (saved, me) = unsafe { (*libc::__errno_location(), libc::gettid()) };
     let count = COUNT.load(Ordering::Acquire);
     for (tid, when) in TIDS[..count].iter().zip(&WHEN) {
@@ -82,8 +84,8 @@ fn action(number: i32) -> Option<libc::sigaction> {
     }
 }
 
-/// Takes a real-time signal nobody uses, from the top, and installs the handler. Programs reset signals they never
-/// installed, or take one for themselves, so that it is still ours is looked up each time.
+/// Takes a real-time signal nobody uses, from the top, and installs the handler. Programs reset signals they
+/// never installed, or take one for themselves, so that it is still ours is looked up each time.
 fn signal() -> Result<i32, Errno> {
     let ours = on_park as *const () as usize;
     let known = SIGNAL.load(Ordering::Relaxed);
@@ -138,8 +140,8 @@ struct Status {
     dead: bool,
     /// Asleep, or runnable.
     state: u8,
-    /// The signals it was sent and blocks, bit 0 for signal 1. A thread inside our handler blocks all, but has
-    /// taken the one sent, so both have to be looked at.
+    /// The signals it was sent and blocks, bit 0 for signal 1. A thread inside our handler blocks all, but
+    /// has taken the one sent, so both have to be looked at.
     held_back: u64,
 }
 
@@ -187,8 +189,24 @@ static ENTRIES: Entries = Entries(UnsafeCell::new([0; 512]));
 
 /// Calls `f` with every thread id listed in /proc/self/task.
 fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), ParkError> {
-    let failed = |e| ParkError::System("list /proc/self/task", e);
-    let dir = Fd::open(c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY).map_err(failed)?;
+    let mut done = Ok(());
+    // SAFETY: under the pager's lock.
+    let listed = unsafe {
+        each_entry(c"/proc/self/task", &mut |name| {
+            if let (Ok(()), Some(id)) = (&done, number(name)) {
+                done = f(id);
+            }
+        })
+    };
+    listed.map_err(|e| ParkError::System("list /proc/self/task", e)).and(done)
+}
+
+/// Calls `f` with the name of every entry of a directory.
+///
+/// # Safety
+/// The caller holds the pager's lock, and `f` does not call this.
+pub(crate) unsafe fn each_entry(path: &std::ffi::CStr, f: &mut dyn FnMut(&[u8])) -> Result<(), Errno> {
+    let dir = Fd::open(path, libc::O_RDONLY | libc::O_DIRECTORY)?;
     // SAFETY: see Entries.
     let buf = unsafe { &mut *ENTRIES.0.get() };
     let size = size_of_val(buf);
@@ -196,7 +214,7 @@ fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), Park
         // SAFETY: the kernel writes at most `size` bytes into the buffer.
         let n = unsafe { libc::syscall(libc::SYS_getdents64, dir.0, buf.as_mut_ptr(), size) };
         if n < 0 {
-            return Err(failed(Errno::last()));
+            return Err(Errno::last());
         }
         if n == 0 {
             return Ok(());
@@ -209,16 +227,14 @@ fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), Park
             let len = u16::from_ne_bytes([bytes[at + 16], bytes[at + 17]]) as usize;
             let name = &bytes[at + 19..at + len];
             let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
-            if let Some(id) = number(name) {
-                f(id)?;
-            }
+            f(name);
             at += len;
         }
     }
 }
 
-/// Whether the process has one thread, if that can be told without reading a file: the kernel counts a link of the
-/// directory of threads for each, beside the two that every directory has.
+/// Whether the process has one thread, if that can be told without reading a file: the kernel counts a link
+/// of the directory of threads for each, beside the two that every directory has.
 fn is_alone() -> bool {
     // SAFETY: a zeroed stat is valid, and the kernel fills it.
     unsafe {

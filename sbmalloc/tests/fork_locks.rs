@@ -1,5 +1,6 @@
-//! No lock of the library is held in a child of fork, whatever other threads were doing. Each round is a process of its own, since what
-//! is looked for happens once in a life: the first allocation, the first arena.
+//! No lock of the library is held in a child of fork, whatever other threads were doing. Each round is a
+//! process of its own, since what is looked for happens once in a life: the first allocation, the first
+//! arena.
 
 mod moves;
 
@@ -15,7 +16,8 @@ const MIB: usize = 1 << 20;
 
 /// Forks; the exit code of the child, which does `work` and is ended if it hangs.
 fn in_child(work: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child calls what a child of a process with threads may, and what this library promises to work there.
+    // SAFETY: the child calls what a child of a process with threads may, and what this library promises to
+    // work there.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork");
     if child == 0 {
@@ -53,8 +55,7 @@ fn allocate() -> bool {
 fn use_all() -> bool {
     let options =
         |tracker| ArenaOptions { tracker: Some(tracker), reserve: 64 * MIB, ..ArenaOptions::default() };
-    let arenas =
-        [TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd].map(|t| Arena::new(&options(t)));
+    let arenas = [TrackerKind::Hash, TrackerKind::Uffd].map(|t| Arena::new(&options(t)));
     let _ = sbmalloc::configure(Config::default());
     let Some(at) = mapping::map(4 << 16) else { return false };
     let range = at.as_ptr() as usize..at.as_ptr() as usize + (4 << 16);

@@ -1,5 +1,5 @@
-//! What a child of fork must find. One test after the other, in a program of their own: a child inherits the locks
-//! that other threads hold, the pager's among them.
+//! What a child of fork must find. One test after the other, in a program of their own: a child inherits the
+//! locks that other threads hold, the pager's among them.
 
 #[path = "conformance/common.rs"]
 #[expect(dead_code, reason = "it serves other test programs too")]
@@ -81,10 +81,9 @@ fn a_forked_child_has_memory_of_its_own() {
 }
 
 fn a_forked_child_has_a_tracker_of_its_own() {
-    for (tracker, huge) in
-        [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow]
-            .into_iter()
-            .flat_map(|t| HUGE.map(|h| (t, h)))
+    for (tracker, huge) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd]
+        .into_iter()
+        .flat_map(|t| HUGE.map(|h| (t, h)))
     {
         // Only what belongs to the process is brought in before a fork.
         let set = &PROCESS;

@@ -1,4 +1,5 @@
-//! A pool of frames shared by processes: used again, given back by the dead, and done without when it is empty.
+//! A pool of frames shared by processes: used again, given back by the dead, and done without when it is
+//! empty.
 
 #[path = "conformance/common.rs"]
 #[expect(dead_code, reason = "it serves other test programs too")]

@@ -161,7 +161,8 @@ fn a_thread_that_blocks_signals_is_reported_and_nothing_changes() {
     PROCESS.page_in().expect("restore");
 }
 
-/// One sleeps with its signals blocked, for a lock whose holder computes, or is not given a processor: it will come.
+/// One sleeps with its signals blocked, for a lock whose holder computes, or is not given a processor: it
+/// will come.
 #[test]
 fn who_waits_for_one_that_computes_is_waited_for() {
     static LOCK: Mutex<()> = Mutex::new(());
@@ -304,7 +305,8 @@ unsafe impl Account for Blocking {
 
 #[test]
 fn the_account_sees_what_the_kernel_sees_and_may_evict() {
-    // In a process of its own: memory that other tests freed is charged, may not be resident, and is used again.
+    // In a process of its own: memory that other tests freed is charged, may not be resident, and is used
+    // again.
     const NAME: &str = "the_account_sees_what_the_kernel_sees_and_may_evict";
     if std::env::var_os("SBMALLOC_ALONE").is_none() {
         let me = std::env::current_exe().expect("own path");
@@ -332,7 +334,8 @@ fn the_account_sees_what_the_kernel_sees_and_may_evict() {
     }
     let more_charged = ACCOUNT.charged.load(Ordering::Relaxed) - charged;
     let more_seen = anonymous_bytes().saturating_sub(seen);
-    // Where huge pages are in use the kernel brings in a granule at its first touch, of which not all need be committed.
+    // Where huge pages are in use the kernel brings in a granule at its first touch, of which not all need be
+    // committed.
     let most = more_charged + more_charged / 4 + 2 * GRANULE;
     assert!(more_seen <= most, "charged {more_charged}, the kernel sees {more_seen}");
     assert!(more_charged <= more_seen + more_seen / 4, "charged {more_charged}, the kernel sees {more_seen}");

@@ -1,5 +1,5 @@
-//! Memory of a process that is compressed on its way out, in children that have one thread each, as ranks have. Not in one
-//! program with the tests of frames: a process that has forked uses none.
+//! Memory of a process that is compressed on its way out, in children that have one thread each, as ranks
+//! have. Not in one program with the tests of frames: a process that has forked uses none.
 
 #[path = "conformance/common.rs"]
 #[allow(dead_code, reason = "the conformance suite uses the rest")]
@@ -22,7 +22,8 @@ use std::os::fd::FromRawFd;
 /// Bytes.
 const MIB: usize = 1 << 20;
 
-/// Runs `f` in a child with one thread: how it ended (as `waitpid` says), and what it wrote to standard error.
+/// Runs `f` in a child with one thread: how it ended (as `waitpid` says), and what it wrote to standard
+/// error.
 fn child(f: impl FnOnce()) -> (i32, String) {
     let mut pipe = [0; 2];
     // SAFETY: makes a pipe, and a child that runs `f` and ends.

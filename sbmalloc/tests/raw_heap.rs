@@ -40,8 +40,8 @@ impl Block {
     }
 }
 
-/// Bytes held once everything free is given back. Threads that have just ended give up their heaps a moment after
-/// they were joined, so it asks again.
+/// Bytes held once everything free is given back. Threads that have just ended give up their heaps a moment
+/// after they were joined, so it asks again.
 fn settled() -> usize {
     for _ in 0..200 {
         raw::trim();

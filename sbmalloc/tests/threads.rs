@@ -7,7 +7,7 @@
 mod common;
 mod moves;
 
-use common::{Block, Combination, Faulty, Random, STORES, arena, refuses_the_kernel, with_stores};
+use common::{Block, Combination, Faulty, Random, STORES, arena, with_stores};
 use moves::Moves;
 use sbmalloc::{PAGE, StoreKind};
 use std::fs::File;
@@ -70,7 +70,8 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// Allocates, fills, checks and frees; and counts in words that lie apart, so that a page lost is a count lost.
+/// Allocates, fills, checks and frees; and counts in words that lie apart, so that a page lost is a count
+/// lost.
 fn allocate(arena: &sbmalloc::Arena, seed: u64, stop: &AtomicBool, work: &AtomicU64) {
     let mut random = Random(seed);
     let mut live: Vec<(Block, u64)> = vec![];
@@ -135,7 +136,8 @@ fn write_pipe(mut end: File, stop: &AtomicBool) {
     }
 }
 
-/// Reads pieces of a file to random places, through the page cache or past it, and looks at all of it after a while.
+/// Reads pieces of a file to random places, through the page cache or past it, and looks at all of it after a
+/// while.
 fn read_file(arena: &sbmalloc::Arena, file: &File, seed: u64, stop: &AtomicBool, work: &AtomicU64) {
     let len = file.metadata().expect("metadata").len() as usize;
     let mut random = Random(seed);
@@ -180,20 +182,17 @@ fn stress(parts: Combination, cycles: u64) {
     let (stop, work) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 5]);
     std::thread::scope(|s| {
         let (arena, stop) = (&arena, &stop);
-        let kernel = !refuses_the_kernel(parts.0);
         let [a, b, c, d, e] = &work;
         s.spawn(move || allocate(arena, 1, stop, a));
         s.spawn(move || allocate(arena, 2, stop, b));
-        if kernel {
-            let (from, to) = pipe();
-            s.spawn(move || write_pipe(to.into(), stop));
-            s.spawn(move || read_pipe(arena, &from, c));
-            let (cached, direct) = (&cached, &direct);
-            s.spawn(move || read_file(arena, cached, 3, stop, d));
-            s.spawn(move || read_file(arena, direct, 4, stop, e));
-        }
+        let (from, to) = pipe();
+        s.spawn(move || write_pipe(to.into(), stop));
+        s.spawn(move || read_pipe(arena, &from, c));
+        let (cached, direct) = (&cached, &direct);
+        s.spawn(move || read_file(arena, cached, 3, stop, d));
+        s.spawn(move || read_file(arena, direct, 4, stop, e));
         let _stop = StopOnDrop(stop);
-        move_about(set, cycles, if kernel { &work } else { &work[..2] });
+        move_about(set, cycles, &work);
     });
     assert_eq!(arena.held_bytes(), 0, "{parts:?}");
 }

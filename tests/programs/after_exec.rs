@@ -1,4 +1,5 @@
-//! A rank that is paged in parts and becomes another program: that one is paged too, whoever executed it and however it is linked.
+//! A rank that is paged in parts and becomes another program: that one is paged too, whoever executed it and
+//! however it is linked.
 
 use crate::common::chaos::{compiled, source};
 use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, skipped};
@@ -8,8 +9,8 @@ const KIB: u64 = 1 << 10;
 const BUDGET: u64 = 40;
 const BEFORE: u64 = 56;
 const AFTER: u64 = 96;
-/// What a program that is not paged holds at least: it would hold all, and how far one gets before it is paged the first time depends on the
-/// machine.
+/// What a program that is not paged holds at least: it would hold all, and how far one gets before it is
+/// paged the first time depends on the machine.
 const LEAST: u64 = (BUDGET + AFTER) / 2;
 
 /// A job of one rank that holds more than the budget, and then is, or starts, what holds still more.
@@ -34,7 +35,8 @@ fn held_at_most(outcome: &Outcome) -> u64 {
     most.and_then(|kib| kib.parse().ok()).unwrap_or_else(|| panic!("{outcome:?}"))
 }
 
-/// The kernel says that the last program never held much more than the budget, and bdrun that it knew of all of it.
+/// The kernel says that the last program never held much more than the budget, and bdrun that it knew of all
+/// of it.
 fn stays_within(path: &std::path::Path, ways: &[&str]) {
     for way in ways {
         let outcome = job(path, way).succeed();
@@ -80,7 +82,8 @@ fn nor_does_it_matter_how_the_program_is_linked() {
     }
 }
 
-/// Where somebody else serves its page faults that cannot be, and is said while it runs; unless it was paged before it began to.
+/// Where somebody else serves its page faults that cannot be, and is said while it runs; unless it was paged
+/// before it began to.
 #[test]
 fn what_it_becomes_and_cannot_be_paged_is_said() {
     let _machine = alone();

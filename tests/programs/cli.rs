@@ -370,7 +370,8 @@ fn statistics_are_complete_and_consistent() {
     // A rank that never waits has run all the time all the same.
     let one = bdrun("sweep 16M 150").succeed();
     let (rank, wall) = (&one.stats().ranks[0], one.stats().wall_s);
-    // 150 times through 16 MiB at no more than 100 GB/s. Starting and ending may take any time on a loaded machine.
+    // 150 times through 16 MiB at no more than 100 GB/s. Starting and ending may take any time on a loaded
+    // machine.
     assert!(rank.running_s > 0.025 && rank.running_s <= wall, "{rank:?} of {wall} s");
 }
 

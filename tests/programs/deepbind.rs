@@ -1,5 +1,6 @@
-//! Programs that load modules with `RTLD_DEEPBIND`, or ask the C library itself for its functions, with `libsbmalloc.so`
-//! in front of them: such lookups pass by whatever is preloaded, and must find its `malloc` and `mmap` nevertheless.
+//! Programs that load modules with `RTLD_DEEPBIND`, or ask the C library itself for its functions, with
+//! `libsbmalloc.so` in front of them: such lookups pass by whatever is preloaded, and must find its `malloc`
+//! and `mmap` nevertheless.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +43,8 @@ fn php_with_its_modules() {
     same_under_chaos(|work| with(60 * work));
 }
 
-/// The host, which finds its plug-ins by paths that depend on who asks for them, and a library to be preloaded too.
+/// The host, which finds its plug-ins by paths that depend on who asks for them, and a library to be
+/// preloaded too.
 struct Host {
     dir: Directory,
     program: PathBuf,

@@ -94,8 +94,8 @@ fn who_does_not_attach_has_nothing_but_the_socket() {
     assert_eq!(outcome.succeed().stdout, none);
 }
 
-/// What is handed over stays out of the way of the numbers that programs choose, and ends with the program; the next one
-/// in the same process asks anew.
+/// What is handed over stays out of the way of the numbers that programs choose, and ends with the program;
+/// the next one in the same process asks anew.
 #[test]
 fn what_a_rank_is_given_ends_with_its_program() {
     let _machine = beside_others();

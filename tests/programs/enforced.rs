@@ -39,8 +39,9 @@ fn a_rank_larger_than_the_limit_fails() {
     assert_eq!(outcome.stats().status, "memory");
 }
 
-/// A program that knows nothing of us, and has nothing of ours in front of it, runs within the kernel's limit in parts. It grows by no more than
-/// 25 MiB/s: of one that grows as fast as it can a busy machine may see too late that it does, and the kernel does not wait.
+/// A program that knows nothing of us, and has nothing of ours in front of it, runs within the kernel's limit
+/// in parts. It grows by no more than 25 MiB/s: of one that grows as fast as it can a busy machine may see
+/// too late that it does, and the kernel does not wait.
 #[test]
 fn any_program_runs_within_the_limit() {
     if let Some(why) = not_permitted() {
@@ -105,8 +106,8 @@ fn the_group_does_not_outlive_the_master() {
     );
 }
 
-/// Of many small ranks of which only some live at a time, and of some large ones: what cannot be is refused before anything starts, and
-/// what is begun is not killed.
+/// Of many small ranks of which only some live at a time, and of some large ones: what cannot be is refused
+/// before anything starts, and what is begun is not killed.
 #[test]
 fn many_ranks_under_a_cap_of_the_kernel_are_refused_or_all_end() {
     let _machine = alone();
@@ -137,8 +138,8 @@ fn many_ranks_under_a_cap_of_the_kernel_are_refused_or_all_end() {
     assert_eq!(cap.oom_kills(), 0, "{native:?}");
 }
 
-/// Small ranks, each of them smaller than bdrun itself, take more than there is: the kernel takes one of them all the same, and bdrun lives
-/// to say which, and why.
+/// Small ranks, each of them smaller than bdrun itself, take more than there is: the kernel takes one of them
+/// all the same, and bdrun lives to say which, and why.
 #[test]
 fn a_rank_that_is_killed_for_memory_is_named_by_a_master_that_lives() {
     let _machine = alone();

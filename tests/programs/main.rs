@@ -1,14 +1,15 @@
 //! Whole programs: `bdrun` with the small jobs of `examples/ranks` as users start them, in real processes.
 //!
-//! One test program with a module per subject, so that `cargo test --test programs faults` runs one subject and the
-//! helpers exist once. Every job has a time limit, and after every job it is checked that no process and no file is
-//! left of it (`common`). Tests of speed, memory or random moments have the machine for themselves
-//! ([`common::alone`]), the others run side by side ([`common::beside_others`]).
+//! One test program with a module per subject, so that `cargo test --test programs faults` runs one subject
+//! and the helpers exist once. Every job has a time limit, and after every job it is checked that no process
+//! and no file is left of it (`common`). Tests of speed, memory or random moments have the machine for
+//! themselves ([`common::alone`]), the others run side by side ([`common::beside_others`]).
 //!
-//! What needs root (memory cgroups, mounts) says `skipped: why` where that is not permitted; run with `--nocapture`, or see
-//! `tests/skipped` for how skips are counted, and forbidden.
+//! What needs root (memory cgroups, mounts) says `skipped: why` where that is not permitted; run with
+//! `--nocapture`, or see `tests/skipped` for how skips are counted, and forbidden.
 
 mod after_exec;
+mod besides;
 mod cli;
 mod common;
 mod conformance;
@@ -17,9 +18,11 @@ mod doors;
 mod enforced;
 mod faults;
 mod full_disk;
+mod house;
 mod launch;
 mod main_job;
 mod measured;
+mod mixed;
 mod out_of_core;
 mod output;
 mod outside;

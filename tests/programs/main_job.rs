@@ -1,5 +1,5 @@
-//! The main job on real genomes: exact whatever the number of ranks and the budget, bigger than its memory, and gone
-//! without a trace whenever it is killed. The truth comes from independent tools
+//! The main job on real genomes: exact whatever the number of ranks and the budget, bigger than its memory,
+//! and gone without a trace whenever it is killed. The truth comes from independent tools
 //! (`examples/obikmer-merge/data/truth.json`).
 
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! What programs are said to hold, and of what kinds: memory that processes of a rank share is there once, that of
-//! `/dev/zero` is paged like any other.
+//! What programs are said to hold, and of what kinds: memory that processes of a rank share is there once,
+//! that of `/dev/zero` is paged like any other.
 
 use crate::common::chaos::{self, compiled};
 use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, cap::Cap, skipped};
@@ -35,7 +35,8 @@ fn ranks(np: &str, budget: &str, program: &str) -> Bdrun {
     bdrun_args(["-np", np, "--memory", budget, "--preload", "never", "--", "python3", "-c", &program])
 }
 
-/// Each rank had what there is in it, and not several times that: each Python has about 10 MiB, each child 2 more.
+/// Each rank had what there is in it, and not several times that: each Python has about 10 MiB, each child 2
+/// more.
 fn held_it_once(outcome: &Outcome) {
     let stats = outcome.stats();
     for rank in &stats.ranks {
@@ -154,8 +155,8 @@ fn private_mappings_of_zeros_are_paged_whole() {
     assert!(stats.evicted_bytes > SIZE && stats.restored_bytes > SIZE, "{stats:?}");
 }
 
-/// Given up, moved, protected, inherited, and counted in by a thread meanwhile. What is shared with the child since the fork may stay as
-/// long as both live, and that may be said.
+/// Given up, moved, protected, inherited, and counted in by a thread meanwhile. What is shared with the child
+/// since the fork may stay as long as both live, and that may be said.
 #[test]
 fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
     let dir = Directory::new("zeros");
@@ -211,7 +212,8 @@ slowly(mmap.mmap(file, 3 * size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WR
     ));
 }
 
-/// They stay as long as they are there: afterwards the rank is within the budget again, which it finds in what it holds itself.
+/// They stay as long as they are there: afterwards the rank is within the budget again, which it finds in
+/// what it holds itself.
 #[test]
 fn what_stayed_of_files_is_not_granted_for_ever() {
     let directory = Directory::new("mapped");

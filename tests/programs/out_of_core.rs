@@ -108,9 +108,10 @@ fn what_a_child_of_a_rank_frees_the_rank_still_holds() {
     let outcome = bdrun("-np 1 --memory 64M forks").succeed();
     assert_eq!(outcome.stdout, "child true intact true\n");
     let stats = outcome.stats();
-    // 96 MiB of 64: were the child's frees counted, they would fit.
+    // 96 MiB of 64: were the child's frees counted, they would fit. Besides, the child may be seen with 40 of
+    // its own.
     assert_eq!(stats.overdraft_rank, Some(0), "{stats:?}");
-    assert!(stats.demand_bytes >= 96 * MIB && stats.demand_bytes < 130 * MIB, "{stats:?}");
+    assert!(stats.demand_bytes >= 96 * MIB && stats.demand_bytes < 150 * MIB, "{stats:?}");
 }
 
 #[test]
@@ -123,7 +124,8 @@ fn a_rank_over_its_own_limit_is_named() {
     sweep("-np 3 --memory 8G --rank-memory 32M", "24M 2");
 }
 
-/// The kernel agrees that the budget is kept: the same job under a cap runs with it, and is killed without it.
+/// The kernel agrees that the budget is kept: the same job under a cap runs with it, and is killed without
+/// it.
 #[test]
 fn four_times_a_kernel_memory_cap() {
     let _machine = alone();

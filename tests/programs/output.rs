@@ -1,5 +1,5 @@
-//! What ranks print: byte for byte where it has to be, in whole lines where several print, and whoever reads it slowly or not
-//! at all stops nothing but those who print.
+//! What ranks print: byte for byte where it has to be, in whole lines where several print, and whoever reads
+//! it slowly or not at all stops nothing but those who print.
 
 use std::fs::{self, File};
 use std::io::{PipeReader, Read, Write};
@@ -288,7 +288,8 @@ fn while_nobody_reads_memory_is_paged() {
     let Some((window, theirs)) = terminal() else { return };
     let dir = Directory::new("paged");
     let at = |name: &str| dir.path().join(name);
-    // What does nothing is found out by looking at it for a while, and what holds memory by looking at all: on a busy machine that is seldom.
+    // What does nothing is found out by looking at it for a while, and what holds memory by looking at all:
+    // on a busy machine that is seldom.
     let script = "import os, sys, time
 rank, there = sys.argv[1:]
 while rank == '1' and not os.path.exists(there + '/go'): time.sleep(0.01)
@@ -302,7 +303,8 @@ open(there + '/done.' + rank, 'w')";
     let args =
         ["-np", "2", "--memory", "90M", "--preload", "never", "python3", "-c", script, "{rank}", &path];
     let (bdrun, mut reader) = piped(bdrun_args(args));
-    // Unbuffered, Python forgets what a write that was broken off has left over; a stop (SIGSTOP or ours) breaks one off into a full pipe.
+    // Unbuffered, Python forgets what a write that was broken off has left over; a stop (SIGSTOP or ours)
+    // breaks one off into a full pipe.
     let job = bdrun.with(|command| command.stderr(theirs).env_remove("PYTHONUNBUFFERED")).start();
     let shown = reading(window);
     wait_full(&reader);

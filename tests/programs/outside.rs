@@ -1,9 +1,11 @@
-//! Programs of every kind, unchanged and without anything preloaded: moved out of RAM and in again from outside, at any moment, they
-//! give the same results; and when the master is killed meanwhile, nothing of them is left.
+//! Programs of every kind, unchanged and without anything preloaded: moved out of RAM and in again from
+//! outside, at any moment, they give the same results; and when the master is killed meanwhile, nothing of
+//! them is left.
 //!
-//! Sources that `preload` does not have are in `outside/`. In the environment: `BDRUN_OUTSIDE_FULL=1` for the sizes and counts of the
-//! project's bar, which takes minutes (`benches/outside`), `BDRUN_OUTSIDE_NOBODY=1` to run all jobs as the user "nobody" (from root),
-//! `BDRUN_OUTSIDE_KILLS=50` for the number of killed masters.
+//! Sources that `preload` does not have are in `outside/`. In the environment: `BDRUN_OUTSIDE_FULL=1` for the
+//! sizes and counts of the project's bar, which takes minutes (`benches/outside`), `BDRUN_OUTSIDE_NOBODY=1`
+//! to run all jobs as the user "nobody" (from root), `BDRUN_OUTSIDE_KILLS=50` for the number of killed
+//! masters.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -194,8 +196,8 @@ fn as_a_user_without_rights() {
     }
 }
 
-/// Each rank has a child, a child it forgets, and as root a descendant that has made itself a daemon and goes on starting processes.
-/// Results appear under their names when they are whole.
+/// Each rank has a child, a child it forgets, and as root a descendant that has made itself a daemon and goes
+/// on starting processes. Results appear under their names when they are whole.
 const FAMILY: &str = r#"#!/bin/bash
 partition=$1 results=$2 rank=$3 daemon=$4 times=$5
 forever='while :; do "$0" steady 12M 1; done'
@@ -342,7 +344,8 @@ while time.process_time() < 1.5:
 print('ok', sys.argv[1], flush=True)
 ";
 
-/// Batch systems send them as a matter of course; who is held or out gets them when it goes on, and nobody is killed.
+/// Batch systems send them as a matter of course; who is held or out gets them when it goes on, and nobody is
+/// killed.
 #[test]
 fn user_signals_to_bdrun_kill_nobody_who_is_held_or_out() {
     let _machine = alone();

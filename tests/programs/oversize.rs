@@ -1,4 +1,5 @@
-//! A single rank that needs more than the budget runs within it, paged in parts. Needs root (`CAP_SYS_PTRACE`).
+//! A single rank that needs more than the budget runs within it, paged in parts. Needs root
+//! (`CAP_SYS_PTRACE`).
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, cap::Cap, skip
 
 const MIB: u64 = 1 << 20;
 
-/// Fills `argv[1]` MiB, then goes through all of it `argv[2]` times, changes each page, and tells what it found.
+/// Fills `argv[1]` MiB, then goes through all of it `argv[2]` times, changes each page, and tells what it
+/// found.
 const SWEEPS: &str = "
 import sys, hashlib
 size, rounds = int(sys.argv[1]) << 20, int(sys.argv[2])

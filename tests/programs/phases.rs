@@ -1,4 +1,5 @@
-//! The bulk-synchronous job that runtimes are compared with: it computes what the plain MPI program computes, in any memory.
+//! The bulk-synchronous job that runtimes are compared with: it computes what the plain MPI program computes,
+//! in any memory.
 //!
 //! The values of the C program are those of `benches/tools/phases.c`, compiled with `mpicc -O2` and run with
 //! `mpiexec -np NP phases ARGS` (MPICH 4.0 of Debian, x86-64).
@@ -30,8 +31,8 @@ fn check(outcome: &Outcome) -> u64 {
     u64::from_str_radix(value, 16).expect("a hexadecimal number")
 }
 
-/// What the job computes in mode `rw`, without its memory: all words of a rank go through the same linear map, so their
-/// sum goes through it too, and only the sums are ever sent.
+/// What the job computes in mode `rw`, without its memory: all words of a rank go through the same linear
+/// map, so their sum goes through it too, and only the sums are ever sent.
 fn reference(ranks: u64, mib: u64, phases: u64, message_kib: u64, chunks: u64) -> u64 {
     const FACTOR: u64 = 6_364_136_223_846_793_005;
     let words = mib * MIB / 8 / chunks * chunks;

@@ -1,5 +1,5 @@
-//! A rank's process id is that of the machine: for the rank itself, for `/proc`, for the other ranks, and for `bdrun`.
-//! And nothing of a job outlives it all the same, whoever is killed, daemons included.
+//! A rank's process id is that of the machine: for the rank itself, for `/proc`, for the other ranks, and for
+//! `bdrun`. And nothing of a job outlives it all the same, whoever is killed, daemons included.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -71,8 +71,8 @@ fn files_by_process_id_of_two_jobs_do_not_meet() {
     }
 }
 
-/// glibc names another thread by `/proc/self/task/<its number>/comm`; and a debugger, or LeakSanitizer, stops threads by
-/// these numbers.
+/// glibc names another thread by `/proc/self/task/<its number>/comm`; and a debugger, or LeakSanitizer, stops
+/// threads by these numbers.
 const NAMES_A_THREAD: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

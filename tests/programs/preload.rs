@@ -1,8 +1,8 @@
-//! Programs not written for us, with `libsbmalloc.so` in front of them: the same results as without it, although they
-//! are moved out of RAM and in again all the time.
+//! Programs not written for us, with `libsbmalloc.so` in front of them: the same results as without it,
+//! although they are moved out of RAM and in again all the time.
 //!
-//! Their sources are in `preload/`. With `BDRUN_PRELOAD_FULL=1` they run at the sizes and counts of the project's bar
-//! (`benches/preload`), which takes minutes.
+//! Their sources are in `preload/`. With `BDRUN_PRELOAD_FULL=1` they run at the sizes and counts of the
+//! project's bar (`benches/preload`), which takes minutes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,7 +83,8 @@ fn threads_of_cpp() {
     }
 }
 
-/// A script that becomes a program which writes to `$out`, a file for each rank and one without bdrun; all must be equal.
+/// A script that becomes a program which writes to `$out`, a file for each rank and one without bdrun; all
+/// must be equal.
 fn same_files_under_chaos(script: &str, lines: usize) {
     let dir = Directory::new("preload");
     let script = dir
@@ -129,7 +130,8 @@ fn a_rank_that_executes_other_programs() {
     }
 }
 
-/// What a program held before it executed another is no longer counted, and what a child of fork holds never is.
+/// What a program held before it executed another is no longer counted, and what a child of fork holds only
+/// while it lives: 30 MiB beside 90.
 #[test]
 fn the_account_of_a_program_ends_with_it() {
     library();
@@ -144,9 +146,9 @@ fn the_account_of_a_program_ends_with_it() {
     let outcome = bdrun_args(job).succeed();
     assert_eq!(outcome.stdout, "end\nend\n");
     let stats = outcome.stats();
-    assert!(stats.demand_bytes >= 90 * MIB && stats.demand_bytes < 2 * 110 * MIB, "{stats:?}");
+    assert!(stats.demand_bytes >= 90 * MIB && stats.demand_bytes < 2 * 140 * MIB, "{stats:?}");
     for rank in &stats.ranks {
-        assert!((90 * MIB..110 * MIB).contains(&rank.peak_bytes), "{stats:?}");
+        assert!((90 * MIB..140 * MIB).contains(&rank.peak_bytes), "{stats:?}");
     }
 }
 
@@ -204,6 +206,34 @@ fn system_calls_of_threads() {
     c_program_is_ok("io.c", &[], 2);
 }
 
+/// It is not moved while it may have transfers under way, which is said, and afterwards it is.
+#[test]
+fn asynchronous_reads_lose_nothing() {
+    library();
+    let _machine = alone();
+    let dir = Directory::new("aio");
+    let Some(program) = compiled(&dir, "preload/aio.c", &["-w"]) else { return };
+    let job = |words: &[&str]| {
+        let words = [&program.display().to_string()]
+            .map(String::from)
+            .into_iter()
+            .chain(words.iter().map(|&w| w.into()));
+        let options = ["-np", "2", "--chaos", "5", "--preload", "always", "--"].map(String::from);
+        bdrun_args(options.into_iter().chain(words)).run()
+    };
+    for words in [&["2"][..], &["1", "uring"]] {
+        let outcome = job(words);
+        if outcome.code == Some(77) {
+            skipped("kernel", format!("no asynchronous I/O of this kind here: {words:?}"));
+            continue;
+        }
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ok\nok\n"), "{outcome:?}");
+        assert!(outcome.stderr.contains("asynchronous I/O of its own"), "{outcome:?}");
+        // It may have been evicted before it made the ring, which was before it filled its memory.
+        assert_eq!(outcome.stats().evicted_bytes > MIB, words.len() == 1, "{outcome:?}");
+    }
+}
+
 /// A program on the `worker` crate attaches itself, also where the library got in front of it by an `exec`.
 #[test]
 fn programs_of_ours_are_left_alone() {
@@ -232,7 +262,8 @@ fn when_it_is_preloaded() {
     };
     let (both, alone) = (format!("{}:libm.so.6\n", library.display()), "libm.so.6\n".to_owned());
     assert_eq!((&shell("always").stdout, &shell("never").stdout), (&both, &alone));
-    // Where ranks can be paged from outside, nothing is put in front of them; where they cannot, that is said.
+    // Where ranks can be paged from outside, nothing is put in front of them; where they cannot, that is
+    // said.
     let auto = shell("auto");
     assert_eq!(auto.stdout, if auto.stderr.contains("using --preload") { both } else { alone });
 

@@ -1,5 +1,6 @@
-//! Scratch that dies, forgets or fills up, limits of independent ranks, and jobs that end while ranks are held or out: rows of
-//! `docs/failure-model.md`, each with a whole job. That nothing is left is checked for every job (`common`).
+//! Scratch that dies, forgets or fills up, limits of independent ranks, and jobs that end while ranks are
+//! held or out: rows of `docs/failure-model.md`, each with a whole job. That nothing is left is checked for
+//! every job (`common`).
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use crate::common::{
 };
 use crate::full_disk::SmallDisk;
 
-/// How the scratch goes wrong (`scratch/faulty.c`), and how that is said of a file that another process reads for the rank.
+/// How the scratch goes wrong (`scratch/faulty.c`), and how that is said of a file that another process reads
+/// for the rank.
 const FAULTS: [(&str, &str); 3] = [
     ("read", "cannot read the scratch file"),
     ("turned", "was damaged at offset"),

@@ -1,5 +1,6 @@
-//! Where things meet that know nothing of each other: ranks that wait for one another while memory is short, children that are killed
-//! while their rank is moved, memory that somebody else writes, scripts around programs of ours.
+//! Where things meet that know nothing of each other: ranks that wait for one another while memory is short,
+//! children that are killed while their rank is moved, memory that somebody else writes, scripts around
+//! programs of ours.
 
 use std::process::Command;
 
@@ -14,7 +15,8 @@ fn under_chaos(every: u32, command: &[String]) -> crate::common::Bdrun {
     bdrun_args(options.split(' ').map(String::from).chain(command.iter().cloned()))
 }
 
-/// An older rank waits for a younger one that must still grow: the younger takes its turn, and the older makes room.
+/// An older rank waits for a younger one that must still grow: the younger takes its turn, and the older
+/// makes room.
 #[test]
 fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
     let _machine = alone();
@@ -27,7 +29,8 @@ fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
     assert!(outcome.stats().evictions > 0, "they do not fit at once: {outcome:?}");
 }
 
-/// Two that answer each other by a file each, and do not fit at once: they get through, and it is said why it is slow.
+/// Two that answer each other by a file each, and do not fit at once: they get through, and it is said why it
+/// is slow.
 #[test]
 fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
     let _machine = alone();
@@ -40,8 +43,8 @@ fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
     assert!(outcome.stderr.contains("wait for one another"), "{outcome:?}");
 }
 
-/// Whoever kills a child of a rank (the kernel, when memory is short) may do so in the middle of a move: the rank goes on, and so does
-/// moving it.
+/// Whoever kills a child of a rank (the kernel, when memory is short) may do so in the middle of a move: the
+/// rank goes on, and so does moving it.
 #[test]
 fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
     let _machine = alone();
@@ -184,7 +187,8 @@ fn two_right_in_110_mib(program: &str) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// What is locked of one that is out, beside one that is in: more than the budget, though each of them fits. That is said.
+/// What is locked of one that is out, beside one that is in: more than the budget, though each of them fits.
+/// That is said.
 #[test]
 fn locked_memory_of_those_that_are_out_counts() {
     let _machine = alone();
@@ -196,8 +200,9 @@ fn locked_memory_of_those_that_are_out_counts() {
     assert!(peak >= 119 << 20, "{peak}: {outcome:?}");
 }
 
-/// A rank with locked memory is held without being traced. While it is, it is not ordered out, which would let it run unmeasured. On
-/// a busy machine it may have grown beyond the budget before anything that was ordered takes effect, which is told.
+/// A rank with locked memory is held without being traced. While it is, it is not ordered out, which would
+/// let it run unmeasured. On a busy machine it may have grown beyond the budget before anything that was
+/// ordered takes effect, which is told.
 #[test]
 fn a_rank_held_without_being_traced_stays_held() {
     let _machine = alone();
@@ -227,7 +232,8 @@ fn running_again_is_asked_for_and_its_output_must_be_ours() {
     bdrun("-np 2 --rerun hello").run().failed_with(118, &["--output-files"]);
 }
 
-/// A program with bdrun's runtime behind a shell script: from its hello on it has its own account, and the budget holds.
+/// A program with bdrun's runtime behind a shell script: from its hello on it has its own account, and the
+/// budget holds.
 #[test]
 fn a_native_rank_behind_a_script_keeps_the_budget() {
     let _machine = alone();

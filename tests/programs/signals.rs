@@ -1,4 +1,5 @@
-//! Signals to the master while ranks are held, out, or paged in parts: what a terminal, a batch system or `nohup` sends.
+//! Signals to the master while ranks are held, out, or paged in parts: what a terminal, a batch system or
+//! `nohup` sends.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use crate::common::chaos::{PYTHON, python_with};
 use crate::common::{Bdrun, Job, SOON, alone, bdrun_args, poll, proc};
 
-/// Fills its memory, says that it is ready, looks at all of it again and again, and says whether it is right. Told to end it says so.
+/// Fills its memory, says that it is ready, looks at all of it again and again, and says whether it is right.
+/// Told to end it says so.
 const LOOKS: &str = "
 import os, signal, sys, time
 name, pages, seconds = sys.argv[1], int(sys.argv[2]) << 8, float(sys.argv[3])
@@ -33,7 +35,8 @@ fn looks(ranks: u32, mib: u32, budget: u32, seconds: &str) -> Bdrun {
     bdrun_args(options.split(' ').map(String::from).chain(program)).within(3 * SOON)
 }
 
-/// Two that do not fit side by side: when this returns one runs, and the other is held or out, or is about to be.
+/// Two that do not fit side by side: when this returns one runs, and the other is held or out, or is about to
+/// be.
 fn two_of_which_one_fits(seconds: &str) -> Bdrun {
     looks(2, 60, 100, seconds)
 }
@@ -81,7 +84,8 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
     assert!(stats.evictions > 0 || stats.measured.as_ref().is_some_and(|m| m.out_bytes > 0), "{stats:?}");
 }
 
-/// ^Z while ranks are being started: whoever has just been made stands too, and does not run, unseen, for as long as the master stands.
+/// ^Z while ranks are being started: whoever has just been made stands too, and does not run, unseen, for as
+/// long as the master stands.
 #[test]
 fn nobody_runs_who_is_being_started_when_the_job_is_paused() {
     let _machine = alone();
@@ -122,8 +126,8 @@ fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ready 0\nright 0\n"), "{outcome:?}");
 }
 
-/// In parts, and most of the time in the middle of a system call that writes to what is out, or gives memory back: what it waits for
-/// only the master can give it, which must not stop before that.
+/// In parts, and most of the time in the middle of a system call that writes to what is out, or gives memory
+/// back: what it waits for only the master can give it, which must not stop before that.
 #[test]
 fn a_rank_in_parts_stops_in_the_middle_of_a_system_call() {
     if !python_with("signal") {
@@ -169,7 +173,8 @@ fn a_hangup_ends_the_job_also_when_ranks_are_held_or_out() {
     assert!(!outcome.stdout.contains("right"), "{outcome:?}");
 }
 
-/// Started by `nohup` it goes on without a terminal, and so do its ranks. A terminal's new size is nobody's concern, nor is `fg` of what runs.
+/// Started by `nohup` it goes on without a terminal, and so do its ranks. A terminal's new size is nobody's
+/// concern, nor is `fg` of what runs.
 #[test]
 fn what_nobody_has_to_react_to_changes_nothing() {
     if !python_with("signal") {

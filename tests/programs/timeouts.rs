@@ -43,7 +43,8 @@ asyncio.run(main())
 print('done')
 ";
 
-/// Without any chaos: a rank larger than the budget, which stands many times a second while parts of it leave.
+/// Without any chaos: a rank larger than the budget, which stands many times a second while parts of it
+/// leave.
 #[test]
 fn a_loop_of_events_goes_on_in_parts() {
     if !python_with("asyncio") {

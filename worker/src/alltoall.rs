@@ -1,9 +1,11 @@
-//! The exchange of a part from each rank to each rank, at a cost that depends on the parts that are not empty.
+//! The exchange of a part from each rank to each rank, at a cost that depends on the parts that are not
+//! empty.
 //!
-//! A rank deposits its *index*, a word for each part that is not empty (for whom, bytes), and behind it those parts. Who arrives last sorts
-//! the indexes by receiver, so that a receiver reads its own list, where each of its parts lies, and then those parts. (If it read
-//! all indexes itself, an exchange would take ranks² system calls however little there was to exchange.)
-//! Where parts are shorter than what a system call costs, the list has the parts themselves behind it.
+//! A rank deposits its *index*, a word for each part that is not empty (for whom, bytes), and behind it those
+//! parts. Who arrives last sorts the indexes by receiver, so that a receiver reads its own list, where each
+//! of its parts lies, and then those parts. (If it read all indexes itself, an exchange would take ranks²
+//! system calls however little there was to exchange.) Where parts are shorter than what a system call costs,
+//! the list has the parts themselves behind it.
 //!
 //! | sorted | words |
 //! |---|---|
@@ -294,8 +296,9 @@ impl Communicator {
         Ok(received.into_vec())
     }
 
-    /// A part from each rank to each rank: `parts` are those for rank 0, rank 1, and so on. What came is in `into`, whose memory is
-    /// used again where there is enough; after an error it holds nothing of use. What is sent and received is copied once each, and an empty part costs nothing.
+    /// A part from each rank to each rank: `parts` are those for rank 0, rank 1, and so on. What came is in
+    /// `into`, whose memory is used again where there is enough; after an error it holds nothing of use. What
+    /// is sent and received is copied once each, and an empty part costs nothing.
     #[track_caller]
     pub fn alltoallv_into<'a, T: Pod>(
         &self,

@@ -23,8 +23,8 @@ pub type Read<'a> = dyn FnMut(&dyn Parts) -> Result<()> + 'a;
 
 /// One rank's end of a communicator.
 ///
-/// Sends never wait: what does not fit memory lies on scratch. Receives, probes and collectives may wait, and then
-/// the rank may be evicted.
+/// Sends never wait: what does not fit memory lies on scratch. Receives, probes and collectives may wait, and
+/// then the rank may be evicted.
 pub trait Backend {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;
@@ -38,14 +38,16 @@ pub trait Backend {
     fn test(&self, ticket: Ticket) -> Result<Option<Status>>;
     /// Wait until one of the receives has its message; which of `tickets`, and what it is.
     fn wait_any(&self, tickets: &[Ticket]) -> Result<(usize, Status)>;
-    /// Copy the payload of a receive that has its message and end it. `into` has exactly the message's length.
+    /// Copy the payload of a receive that has its message and end it. `into` has exactly the message's
+    /// length.
     fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()>;
     /// End a receive that nobody waits for any more.
     fn cancel(&self, ticket: Ticket);
     /// Is there an unclaimed message that fits? With `wait`, wait for it.
     fn probe(&self, from: Source, tag: TagSel, wait: bool) -> Result<Option<Status>>;
-    /// The primitive of every collective: deposit a part (given in pieces), leave RAM if need be until all ranks
-    /// have deposited theirs, then read. All ranks pass the same `name`, or every one gets [`Error::Mismatch`].
+    /// The primitive of every collective: deposit a part (given in pieces), leave RAM if need be until all
+    /// ranks have deposited theirs, then read. All ranks pass the same `name`, or every one gets
+    /// [`Error::Mismatch`].
     fn collective(
         &self,
         name: &'static str,
@@ -57,8 +59,8 @@ pub trait Backend {
     fn memory_is_wanted(&self) -> bool {
         false
     }
-    /// A communicator of the given ranks of this one (in this order; contains this rank; the same on all of them).
-    /// Called by all ranks of this communicator at once, with `members` empty where a rank joins none.
+    /// A communicator of the given ranks of this one (in this order; contains this rank; the same on all of
+    /// them). Called by all ranks of this communicator at once, with `members` empty where a rank joins none.
     fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>>;
 }
 

@@ -1,5 +1,5 @@
-//! The typed collectives (MPI 4.1, chapter 6), each written once over [`Backend::collective`]: deposit, wait until all
-//! have, read. Reductions combine in rank order, so that a result does not depend on timing.
+//! The typed collectives (MPI 4.1, chapter 6), each written once over [`Backend::collective`]: deposit, wait
+//! until all have, read. Reductions combine in rank order, so that a result does not depend on timing.
 //!
 //! [`Backend::collective`]: crate::backend::Backend::collective
 
@@ -35,8 +35,8 @@ fn room_for_all<T: Pod>(parts: &dyn Parts, size: usize) -> Vec<T> {
     Vec::with_capacity((0..size).map(|r| parts.len(r)).sum::<usize>() / size_of::<T>().max(1))
 }
 
-/// By the rank that arrives last: the parts of all ranks in one, if they are neither so short that they need no system call nor so
-/// long that one for each does not matter; else nothing.
+/// By the rank that arrives last: the parts of all ranks in one, if they are neither so short that they need
+/// no system call nor so long that one for each does not matter; else nothing.
 fn joined(parts: &dyn Parts, size: usize) -> Result<Vec<u8>> {
     const SHORT: usize = 64;
     const LONG: usize = 16 << 10;

@@ -11,8 +11,8 @@ use crate::{Error, Result, site};
 
 /// Ranks that talk to each other, seen from one of them.
 ///
-/// Elements are plain old data ([`bytemuck::Pod`]); values that are not (strings, nested vectors) go through serde
-/// with the `_value` calls. Every call that waits is a scheduling point.
+/// Elements are plain old data ([`bytemuck::Pod`]); values that are not (strings, nested vectors) go through
+/// serde with the `_value` calls. Every call that waits is a scheduling point.
 pub struct Communicator {
     pub(crate) backend: Rc<dyn Backend>,
 }

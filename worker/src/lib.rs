@@ -7,15 +7,15 @@
 //! # Ok::<(), bdrun_worker::Error>(())
 //! ```
 //!
-//! What it is: message passing in the manner of MPI (names, order of messages and meaning of the collectives follow
-//! MPI 4.1, chapters 3 and 6) between the ranks of one job, where every call that may wait is a scheduling point:
-//! while it waits, the rank's memory may be written to scratch and given to another rank.
+//! What it is: message passing in the manner of MPI (names, order of messages and meaning of the collectives
+//! follow MPI 4.1, chapters 3 and 6) between the ranks of one job, where every call that may wait is a
+//! scheduling point: while it waits, the rank's memory may be written to scratch and given to another rank.
 //!
-//! What it asks for: that nobody but the rank's own threads, no transfer of io_uring or AIO either, writes to its memory during such a
-//! call ([`init`]).
+//! What it asks for: that nobody but the rank's own threads, no transfer of io_uring or AIO either, writes to
+//! its memory during such a call ([`init`]).
 //!
-//! What it is not: a cluster transport, an MPI ABI, or a thread-safe library: only the thread that called [`init`]
-//! communicates.
+//! What it is not: a cluster transport, an MPI ABI, or a thread-safe library: only the thread that called
+//! [`init`] communicates.
 //!
 //! | module | answers |
 //! |---|---|

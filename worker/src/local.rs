@@ -1,5 +1,5 @@
-//! Ranks as threads of one process: what a program gets that was started without `bdrun` (one rank), and what tests
-//! use where processes would only be slower.
+//! Ranks as threads of one process: what a program gets that was started without `bdrun` (one rank), and what
+//! tests use where processes would only be slower.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

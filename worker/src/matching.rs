@@ -1,9 +1,9 @@
 //! Which message belongs to which receive: a pure state machine without memory of its own for the payload.
 //!
-//! MPI 4.1, section 3.5: messages from one sender on one communicator are received in the order sent, and a message
-//! goes to the first posted receive that matches it. Both follow from two queues: receives posted and unmet, in the
-//! order posted, and messages arrived and unclaimed, in the order of arrival. At no time does a message in the one
-//! match a receive in the other.
+//! MPI 4.1, section 3.5: messages from one sender on one communicator are received in the order sent, and a
+//! message goes to the first posted receive that matches it. Both follow from two queues: receives posted and
+//! unmet, in the order posted, and messages arrived and unclaimed, in the order of arrival. At no time does a
+//! message in the one match a receive in the other.
 
 use std::collections::VecDeque;
 
@@ -251,7 +251,8 @@ mod tests {
                     tickets.push((number, want, m.post(want)));
                 }
             }
-            // Model: events in order; a message takes the earliest open receive, a receive the earliest open message.
+            // Model: events in order; a message takes the earliest open receive, a receive the earliest open
+            // message.
             let mut open_messages: Vec<(usize, Status)> = Vec::new();
             let mut open_receives: Vec<(Selector, Ticket)> = Vec::new();
             let mut expected = std::collections::HashMap::new();

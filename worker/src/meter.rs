@@ -1,10 +1,10 @@
 //! Looks at a rank that computes while some of its memory is out: a timer's signal interrupts it every few
-//! milliseconds, and if it uses much of what was left out the rest is brought in at once. So what is not known to be
-//! used need not be read in advance.
+//! milliseconds, and if it uses much of what was left out the rest is brought in at once. So what is not
+//! known to be used need not be read in advance.
 //!
-//! The first look comes after [`FIRST`], each further one after twice the time. The timer runs only while memory is
-//! out. System calls that the signal interrupts are restarted (`SA_RESTART`); those that never are (`poll`, `select`,
-//! sleeps; see signal(7)) return `EINTR`, as they do for the signals that park threads.
+//! The first look comes after [`FIRST`], each further one after twice the time. The timer runs only while
+//! memory is out. System calls that the signal interrupts are restarted (`SA_RESTART`); those that never are
+//! (`poll`, `select`, sleeps; see signal(7)) return `EINTR`, as they do for the signals that park threads.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -43,8 +43,8 @@ impl Meter {
         }
     }
 
-    /// Makes the timer, for the calling thread. `false` if there is no signal or no timer to be had: then nothing is ever
-    /// looked at.
+    /// Makes the timer, for the calling thread. `false` if there is no signal or no timer to be had: then
+    /// nothing is ever looked at.
     pub fn open(&self) -> bool {
         let Some(signal) = take_signal() else { return false };
         self.signals.store(1 << (signal - 1), SeqCst);

@@ -1,10 +1,11 @@
-//! The rank of a program that was not written for us, on behalf of `libsbmalloc.so`: attached when its process starts,
-//! and again when it executes another program; pageable at the calls that the library intercepts.
+//! The rank of a program that was not written for us, on behalf of `libsbmalloc.so`: attached when its
+//! process starts, and again when it executes another program; pageable at the calls that the library
+//! intercepts.
 //!
-//! **One process of a rank attaches: the one that `bdrun` started** ([`ENV_PROCESS`] has its number). Its children
-//! inherit library, environment and socket, and are plain programs. The socket stays open over `exec`, so that
-//! the next image of the same process asks for the rest anew; the account of the last image is closed then. A
-//! child of fork has the memory of its parent but not its rank (`runtime/alive.rs`).
+//! **One process of a rank attaches: the one that `bdrun` started** ([`ENV_PROCESS`] has its number). Its
+//! children inherit library, environment and socket, and are plain programs. The socket stays open over
+//! `exec`, so that the next image of the same process asks for the rest anew; the account of the last image
+//! is closed then. A child of fork has the memory of its parent but not its rank (`runtime/alive.rs`).
 //!
 //! Such a rank takes no token: it may wait for others in calls that we do not see.
 
@@ -48,10 +49,12 @@ fn live() -> Option<&'static Runtime> {
     RUNTIME.get().filter(|runtime| runtime.alive.is_rank())
 }
 
-/// Attach this process if it is a rank's first one, started by `bdrun` or by an `exec` of itself; the flag that says when
-/// [`scheduling_point`] is to be called. Everybody else, and every failure, is none: the program runs as it is.
+/// Attach this process if it is a rank's first one, started by `bdrun` or by an `exec` of itself; the flag
+/// that says when [`scheduling_point`] is to be called. Everybody else, and every failure, is none: the
+/// program runs as it is.
 ///
-/// `own_runtime`: the program has the runtime in it (`note`), and is to find its rank as if nobody had attached.
+/// `own_runtime`: the program has the runtime in it (`note`), and is to find its rank as if nobody had
+/// attached.
 pub fn attach(own_runtime: bool) -> Option<&'static AtomicU32> {
     let _busy = Busy::begin()?;
     std::env::var_os(ENV[2])?;
@@ -90,14 +93,15 @@ fn end_of_last_image(handed: &Handed) {
     }
 }
 
-/// The number of the socket, which children that execute other programs have no use for; `None` unless attached.
+/// The number of the socket, which children that execute other programs have no use for; `None` unless
+/// attached.
 pub fn socket() -> Option<i32> {
     live().map(Runtime::socket)
 }
 
-/// The master wants this rank to leave, or may: wait as for memory. Returns at once where that cannot be: inside this
-/// library, in a child, while another thread waits. Any thread may wait, since the first one of a program with threads
-/// often sleeps in `pthread_join`; the others go on meanwhile.
+/// The master wants this rank to leave, or may: wait as for memory. Returns at once where that cannot be:
+/// inside this library, in a child, while another thread waits. Any thread may wait, since the first one of a
+/// program with threads often sleeps in `pthread_join`; the others go on meanwhile.
 #[cold]
 pub fn scheduling_point() {
     let Some(runtime) = live() else { return };
@@ -128,6 +132,12 @@ unsafe impl sbmalloc::Account for PreloadAccount {
     fn uncharge(&self, bytes: usize) {
         if let Some(runtime) = live() {
             sbmalloc::Account::uncharge(runtime, bytes);
+        }
+    }
+
+    fn forks(&self, in_ram: usize) {
+        if let Some(runtime) = live() {
+            sbmalloc::Account::forks(runtime, in_ram);
         }
     }
 }

@@ -7,8 +7,8 @@ static CURRENT: AtomicU64 = AtomicU64::new(0);
 /// How often it became another one.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// The caller of the caller is about to make a call that may wait. Every public call that may wait says so first, and is
-/// itself `#[track_caller]`, so that of calls that call each other the outermost counts.
+/// The caller of the caller is about to make a call that may wait. Every public call that may wait says so
+/// first, and is itself `#[track_caller]`, so that of calls that call each other the outermost counts.
 #[track_caller]
 pub(crate) fn enter() {
     let place = Location::caller();

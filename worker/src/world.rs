@@ -9,16 +9,18 @@ pub struct World {
 
 /// Join the job: under `bdrun` as one of its ranks, otherwise as the only rank there is.
 ///
-/// From then on the calling thread is the one that communicates, and the rank may be paged out whenever it waits.
+/// From then on the calling thread is the one that communicates, and the rank may be paged out whenever it
+/// waits.
 ///
-/// **What is asked of the program**: while it is in a call of this library, or allocates, nobody but its own threads writes to memory
-/// of the allocator. So whatever it began that no thread waits for (io_uring, AIO, RDMA, whichever library makes it) has ended by
-/// then, or goes to buffers of another allocator, for example mapped by the program itself; and no process shares its address space
-/// (`CLONE_VM`) but a child that is about to execute another program. What is written nevertheless is lost if the rank is moved.
+/// **What is asked of the program**: while it is in a call of this library, or allocates, nobody but its own
+/// threads writes to memory of the allocator. So whatever it began that no thread waits for (io_uring, AIO,
+/// RDMA, whichever library makes it) has ended by then, or goes to buffers of another allocator, for example
+/// mapped by the program itself; and no process shares its address space (`CLONE_VM`) but a child that is
+/// about to execute another program. What is written nevertheless is lost if the rank is moved.
 ///
 /// # Errors
-/// [`Error::Runtime`](crate::Error::Runtime) if the process was started by a `bdrun` of another version, or another
-/// process of the same rank, or an earlier call, has joined already.
+/// [`Error::Runtime`](crate::Error::Runtime) if the process was started by a `bdrun` of another version, or
+/// another process of the same rank, or an earlier call, has joined already.
 pub fn init() -> Result<World> {
     Ok(match Runtime::attach()? {
         Some(runtime) => World { communicator: shm::world(runtime), runtime: Some(runtime) },
@@ -42,8 +44,8 @@ impl World {
         self.runtime.map(|r| r.segment.header().pool.budget())
     }
 
-    /// Tell the person who watches how far this rank is: `done` of `total` units of the work called `label` (24 bytes
-    /// at most are shown). `bdrun` shows the sum over the ranks. Costs a few stores.
+    /// Tell the person who watches how far this rank is: `done` of `total` units of the work called `label`
+    /// (24 bytes at most are shown). `bdrun` shows the sum over the ranks. Costs a few stores.
     pub fn progress(&self, label: &str, done: u64, total: u64) {
         if let Some(runtime) = self.runtime {
             runtime.block().set_progress(label, done, total);

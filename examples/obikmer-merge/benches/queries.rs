@@ -1,5 +1,5 @@
-//! K-mers looked up in an index: present ones in random order, random ones that are absent, and a file from its beginning to
-//! its end; by one thread and by two. And what each part of the index takes.
+//! K-mers looked up in an index: present ones in random order, random ones that are absent, and a file from
+//! its beginning to its end; by one thread and by two. And what each part of the index takes.
 //!
 //! usage: cargo bench -p obikmer-merge --bench queries -- INDEX [FASTA]
 

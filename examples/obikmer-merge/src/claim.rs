@@ -1,9 +1,10 @@
 //! Who writes an index, and how it gets its name: one job at a time, and never half of it.
 //!
-//! Beside the directory DIR of the index there are, while a job writes it: `DIR.lock`, which that job has locked;
-//! `DIR.partial-…`, which becomes the index; and, only for a moment and only on file systems that cannot exchange two
-//! names, `DIR.old-…`, what is replaced. Whoever has the lock clears away what a killed job left, and puts an old index
-//! back if the new one had not yet got its name. All of that is of one machine unless the file system passes locks on.
+//! Beside the directory DIR of the index there are, while a job writes it: `DIR.lock`, which that job has
+//! locked; `DIR.partial-…`, which becomes the index; and, only for a moment and only on file systems that
+//! cannot exchange two names, `DIR.old-…`, what is replaced. Whoever has the lock clears away what a killed
+//! job left, and puts an old index back if the new one had not yet got its name. All of that is of one
+//! machine unless the file system passes locks on.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -19,8 +20,9 @@ use crate::index::Index;
 /// A job that has just ended or been killed may hold its lock for a moment.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What is done to make an index durable, in this order, with [`Aside`](Self::Aside) and [`In`](Self::In) in place of
-/// [`Exchange`](Self::Exchange) where names cannot be exchanged, and only [`In`](Self::In) where nothing is replaced.
+/// What is done to make an index durable, in this order, with [`Aside`](Self::Aside) and [`In`](Self::In) in
+/// place of [`Exchange`](Self::Exchange) where names cannot be exchanged, and only [`In`](Self::In) where
+/// nothing is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// All that was written goes to the disk.
@@ -120,8 +122,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Give the index its name: whatever happens meanwhile, the name means the whole old one or the whole new one (or,
-    /// for a moment, none, where names cannot be exchanged). Afterwards it is on the disk.
+    /// Give the index its name: whatever happens meanwhile, the name means the whole old one or the whole new
+    /// one (or, for a moment, none, where names cannot be exchanged). Afterwards it is on the disk.
     ///
     /// # Errors
     /// The old index, if there was one, is still there.
@@ -191,8 +193,8 @@ impl Claim {
         const FUSE: u64 = 0x6573_5546;
         let syncing = || format!("cannot bring {} to the disk", self.partial.display());
         let Some(dir) = &self.dir else { return Ok(()) };
-        // For hundreds of files one call is far quicker than one for each: the disk is told to empty its cache once.
-        // But the kernel does not pass it on to programs that are file systems.
+        // For hundreds of files one call is far quicker than one for each: the disk is told to empty its
+        // cache once. But the kernel does not pass it on to programs that are file systems.
         let kind = rustix::fs::fstatfs(dir).map_err(io::Error::from).context(syncing)?.f_type;
         if kind as u64 == FUSE {
             return sync_each(&self.partial).context(syncing);
@@ -207,7 +209,8 @@ impl Drop for Claim {
         if self.dir.take().is_some() {
             let _ = std::fs::remove_dir_all(&self.partial);
         }
-        // First the name, then the lock (when the file is closed): whoever gets that sees that its name is gone.
+        // First the name, then the lock (when the file is closed): whoever gets that sees that its name is
+        // gone.
         let _ = std::fs::remove_file(&self.lock.0);
         for dir in &self.made {
             // Only where there is nothing in it.
@@ -216,8 +219,8 @@ impl Drop for Claim {
     }
 }
 
-/// The absolute path behind links: renaming must replace the index, not a link to it, and two names of one index must
-/// be one claim.
+/// The absolute path behind links: renaming must replace the index, not a link to it, and two names of one
+/// index must be one claim.
 fn resolved(out: &Path) -> Result<PathBuf> {
     let resolving = || format!("cannot resolve {}", out.display());
     if std::fs::symlink_metadata(out).is_ok() {
@@ -353,8 +356,8 @@ mod tests {
         (steps, ended)
     }
 
-    /// Killed before each of the steps: there is the old index or the new one, and the next job finds it and clears
-    /// away the rest.
+    /// Killed before each of the steps: there is the old index or the new one, and the next job finds it and
+    /// clears away the rest.
     #[test]
     fn killed_before_any_step_one_whole_index_is_left() {
         use Step::{Aside, Exchange, In, Remove, Sync, SyncNames};

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
-/// Merge the k-mers of many genomes into one partitioned index; run under bdrun with a rank for each partition.
+/// Merge the k-mers of many genomes into one partitioned index; run under bdrun with a rank for each
+/// partition.
 ///
-/// Inputs are FASTA or FASTQ files, plain or gzip, or indexes written before. A source is named after its file, without
-/// `.gz`; two of one name are refused. Without inputs the six Helicobacter pylori genomes that come with the program are
-/// merged into ./obikmer-index.
+/// Inputs are FASTA or FASTQ files, plain or gzip, or indexes written before. A source is named after its
+/// file, without `.gz`; two of one name are refused. Without inputs the six Helicobacter pylori genomes that
+/// come with the program are merged into ./obikmer-index.
 #[derive(Parser, Debug)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -52,15 +53,6 @@ pub struct What {
     pub unitigs: bool,
 }
 
-/// `--graph`.
-#[derive(ValueEnum, Clone, Copy, Debug)]
-pub enum Graph {
-    /// Tables of junctions, a small part of the k-mers at a time
-    Junction,
-    /// A hash set of all k-mers of a rank, as in the first design; needs much more memory
-    Hashbrown,
-}
-
 /// How to merge.
 #[derive(Args, Debug)]
 pub struct Merge {
@@ -79,9 +71,6 @@ pub struct Merge {
     /// Add the inputs to the index that is there, as a new layer
     #[arg(long)]
     pub add: bool,
-    /// How k-mers and their neighbours are held; the index is the same
-    #[arg(long, value_name = "GRAPH", default_value = "junction")]
-    pub graph: Graph,
     /// Tell on standard error how long the phases of rank 0 take
     #[arg(long, short)]
     pub verbose: bool,

@@ -72,8 +72,8 @@ impl<T> Context<T> for io::Result<T> {
     }
 }
 
-/// The end of a phase: every rank learns whether all succeeded. If not, the lowest failing rank keeps its error and
-/// the others get [`Error::Elsewhere`], so that all stop and one reports.
+/// The end of a phase: every rank learns whether all succeeded. If not, the lowest failing rank keeps its
+/// error and the others get [`Error::Elsewhere`], so that all stop and one reports.
 pub fn agree<T>(comm: &Communicator, mine: Result<T>) -> Result<T> {
     if let Err(Error::Communication(_)) = mine {
         // Whoever cannot talk cannot agree either; the launcher ends the others.

@@ -1,5 +1,5 @@
-//! One all-to-all round of 32-bit words that also tells whether a rank has failed meanwhile, so that agreeing on
-//! errors costs no round of its own.
+//! One all-to-all round of 32-bit words that also tells whether a rank has failed meanwhile, so that agreeing
+//! on errors costs no round of its own.
 
 use bdrun_worker::Communicator;
 

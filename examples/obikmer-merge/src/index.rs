@@ -1,5 +1,5 @@
-//! What an index directory says of itself: `index.json`, and the identities of all its files, by which each is known to
-//! be the one that belongs to the others, whenever it is opened.
+//! What an index directory says of itself: `index.json`, and the identities of all its files, by which each
+//! is known to be the one that belongs to the others, whenever it is opened.
 
 use std::path::{Path, PathBuf};
 

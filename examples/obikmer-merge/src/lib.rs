@@ -1,10 +1,11 @@
-//! The k-mers of many genomes, merged into one index by the ranks of a job, with the maximal unitigs of the whole graph
-//! and the sources of every k-mer.
+//! The k-mers of many genomes, merged into one index by the ranks of a job, with the maximal unitigs of the
+//! whole graph and the sources of every k-mer.
 //!
-//! What it is: bulk-synchronous code over [`bdrun_worker::Communicator`], a partition for each rank, in three phases
-//! ([`merge()`]): the *index phase* reads, cuts and routes super-k-mers; the *merge phase* puts each partition's k-mers
-//! into one set, finds the pieces of unitigs in it and joins them across partitions; then each rank writes its *layer*.
-//! What it is not: a counter of k-mers (how often one occurs is not kept), or an assembler.
+//! What it is: bulk-synchronous code over [`bdrun_worker::Communicator`], a partition for each rank, in three
+//! phases ([`merge()`]): the *index phase* reads, cuts and routes super-k-mers; the *merge phase* puts each
+//! partition's k-mers into one set, finds the pieces of unitigs in it and joins them across partitions; then
+//! each rank writes its *layer*. What it is not: a counter of k-mers (how often one occurs is not kept), or
+//! an assembler.
 //!
 //! | module | answers |
 //! |---|---|

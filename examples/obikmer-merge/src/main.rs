@@ -8,11 +8,10 @@ use std::process::ExitCode;
 use bdrun_worker::World;
 use clap::Parser;
 use cli::{Cli, Command, Merge};
-use obikmer_merge::graph::Kind;
 use obikmer_merge::query::Query;
 use obikmer_merge::{Error, MergeOptions, dump};
 
-/// The whole heap lives on storage, the graph's hash table included.
+/// The whole heap lives on storage, the graph's tables included.
 #[global_allocator]
 static HEAP: sbmalloc::SbHeap = sbmalloc::SbHeap;
 
@@ -71,8 +70,8 @@ enum Failure {
     Agreed(Error),
 }
 
-/// End with an exit code, but not before every rank is here: the launcher ends the others as soon as one has failed, and
-/// the one that has something to tell must have told it.
+/// End with an exit code, but not before every rank is here: the launcher ends the others as soon as one has
+/// failed, and the one that has something to tell must have told it.
 fn leave(world: &World, code: u8) -> ExitCode {
     // Without the others there is nobody to wait for.
     let _ = world.communicator().barrier();
@@ -108,29 +107,14 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
-    let Merge { k, m, out, force, add, graph, verbose, each_record, inputs } = merge;
-    let graph = match graph {
-        cli::Graph::Junction => Kind::Junction,
-        cli::Graph::Hashbrown => Kind::Hashbrown,
-    };
+    let Merge { k, m, out, force, add, verbose, each_record, inputs } = merge;
     let out = match out {
         Some(out) => out,
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    let options = MergeOptions {
-        k,
-        m,
-        out,
-        force,
-        add,
-        inputs,
-        budget,
-        each_record,
-        graph,
-        verbose,
-        ..Default::default()
-    };
+    let options =
+        MergeOptions { k, m, out, force, add, inputs, budget, each_record, verbose, ..Default::default() };
     Ok(options)
 }
 

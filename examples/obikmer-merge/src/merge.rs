@@ -8,7 +8,7 @@ use bdrun_worker::Communicator;
 use crate::claim::Claim;
 use crate::error::{Error, Result, agree};
 use crate::exchange;
-use crate::graph::{self, HashSetGraph, JunctionGraph, Texts};
+use crate::graph::{self, Texts};
 use crate::index;
 use crate::input::spool::Spool;
 use crate::input::tally::Tallies;
@@ -32,7 +32,8 @@ use crate::threads::Threads;
 /// Length of k-mers and minimizers unless said otherwise.
 pub const DEFAULT: Lengths = Lengths { k: 31, m: 11 };
 
-/// No more memory is held for each k-mer that a rank is given, repeats included, in the phases that threads take part in.
+/// No more memory is held for each k-mer that a rank is given, repeats included, in the phases that threads
+/// take part in.
 const BYTES_PER_KMER: u64 = 16;
 
 /// Tells whoever watches: label, done, total.
@@ -59,8 +60,6 @@ pub struct MergeOptions {
     pub budget: Option<u64>,
     /// Bytes gathered before an exchange; by default chosen by the budget.
     pub window: Option<usize>,
-    /// The graph.
-    pub graph: graph::Kind,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
     /// Threads of each rank; by default as many as there are processors for it, if the budget has room.
@@ -68,8 +67,9 @@ pub struct MergeOptions {
     pub threads: Option<usize>,
 }
 
-/// Merge the inputs into an index. Every rank calls this with the same options and gets the same summary, or an error:
-/// its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an error.
+/// Merge the inputs into an index. Every rank calls this with the same options and gets the same summary, or
+/// an error: its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an
+/// error.
 pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions) -> Result<Summary> {
     let mut claim = None;
     let (plan, mut own) = match comm.rank() {
@@ -214,8 +214,8 @@ fn finish(plan: &Plan, claim: Option<Claim>, shares: &[Share], summary: &Summary
 }
 
 impl<W: Texts> Job<'_, W> {
-    /// Make one layer from its inputs. An outer error is known to all ranks; an inner one, of the writing at the end,
-    /// only to this one.
+    /// Make one layer from its inputs. An outer error is known to all ranks; an inner one, of the writing at
+    /// the end, only to this one.
     fn layer(&self, inputs: &Inputs, layer: usize, last: bool, share: &mut Share) -> Result<Result<()>> {
         let (comm, lengths) = (self.comm, self.plan.lengths);
         let mut clock = Clock::new(self.options.verbose && comm.rank() == 0);
@@ -234,8 +234,8 @@ impl<W: Texts> Job<'_, W> {
             Ok(old) => (old, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        // From here to the files of k-mers and sources no rank waits for another: the join has many blocking points, and at
-        // each a rank would carry what it keeps out of memory and in again.
+        // From here to the files of k-mers and sources no rank waits for another: the join has many blocking
+        // points, and at each a rank would carry what it keeps out of memory and in again.
         let store = match (&mut old, state) {
             (Some(old), _) => old.filter(comm, lengths, partitions, store)?,
             // The others are in the exchange of the filter.
@@ -253,10 +253,7 @@ impl<W: Texts> Job<'_, W> {
                 (self.progress)("merge", done, total);
             };
             let task = graph::Task { lengths, partitions, rank: comm.rank(), store: &store, threads };
-            match self.options.graph {
-                graph::Kind::Junction => task.pieces::<W, JunctionGraph<W>>(&mut sets, &mut report),
-                graph::Kind::Hashbrown => task.pieces::<W, HashSetGraph<W>>(&mut sets, &mut report),
-            }
+            task.pieces::<W>(&mut sets, &mut report)
         });
         clock.tick(|| "pieces".into());
         let found = found.and_then(|mut found| {

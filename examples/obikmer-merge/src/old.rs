@@ -1,10 +1,10 @@
-//! `--add`: the layers that are there already. Their k-mers get the new sources; only what none of them has goes into
-//! the new layer.
+//! `--add`: the layers that are there already. Their k-mers get the new sources; only what none of them has
+//! goes into the new layer.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use bdrun_worker::Communicator;
-use hashbrown::HashSet;
 
 use crate::error::{Context, Error, Result};
 use crate::exchange::{Outgoing, exchange};
@@ -20,7 +20,7 @@ use crate::sequence::word::Word;
 use crate::sets::Sets;
 use crate::summary::Share;
 use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
-use crate::superkmer::store::{OWNED, Store, marked_kmers};
+use crate::superkmer::store::{Store, each_kmer};
 use crate::superkmer::window::{SECTION, Section};
 
 /// The layers of one partition, with the sets of their k-mers opened up.
@@ -64,8 +64,9 @@ impl<W: Word> Old<W> {
         self.layers.iter().any(|(layer, _)| layer.position(kmer).is_some())
     }
 
-    /// What the new layer's graph is made of: the super-k-mers without the k-mers that old layers have, which get the
-    /// new sources instead; ghosts that their owners have in old layers are left out too. Two exchanges; all ranks know of an outer error.
+    /// What the new layer's graph is made of: the super-k-mers without the k-mers that old layers have, which
+    /// get the new sources instead; ghosts that their owners have in old layers are left out too. Two
+    /// exchanges; all ranks know of an outer error.
     pub fn filter(
         &mut self,
         comm: &Communicator,
@@ -82,8 +83,7 @@ impl<W: Word> Old<W> {
             let mut sections = Sections::new(sub);
             store.drain(sub, |source, record| {
                 let mut parts = Parts::default();
-                marked_kmers(record, k, |kmer: Oriented<W>, marks| {
-                    let owned = marks & OWNED != 0;
+                each_kmer(record, k, |kmer: Oriented<W>, owned| {
                     if !owned {
                         ghosts.push((owner(kmer.canonical(), lengths, size) as u32, kmer.canonical()));
                     }
@@ -104,8 +104,8 @@ impl<W: Word> Old<W> {
             let mut sections = Sections::new(sub);
             new.drain(sub, |source, record| {
                 let mut parts = Parts::default();
-                marked_kmers(record, k, |kmer: Oriented<W>, marks| {
-                    parts.next(marks & OWNED != 0 || !gone.contains(&kmer.canonical()));
+                each_kmer(record, k, |kmer: Oriented<W>, owned| {
+                    parts.next(owned || !gone.contains(&kmer.canonical()));
                 });
                 parts.write(source, record, k, &mut sections);
             });
@@ -204,8 +204,8 @@ impl Parts {
         }
     }
 
-    /// Each stretch as a super-k-mer. At a cut it ends as at the end of a sequence: its junction is of this virtual
-    /// partition.
+    /// Each stretch as a super-k-mer. At a cut it ends as at the end of a sequence: its junction is of this
+    /// virtual partition.
     fn write(&self, source: u32, record: Record<'_>, k: usize, out: &mut Sections) {
         const LEFT: u16 = LEFT_FOREIGN | LEFT_OWNED;
         const RIGHT: u16 = RIGHT_FOREIGN | RIGHT_OWNED;

@@ -1,11 +1,12 @@
 //! Pieces: the unitigs of one partition, as far as it owns their k-mers.
 //!
-//! A piece ends where its unitig ends, where the next k-mer is owned by another virtual partition, or where the junction
-//! belongs to one. Pieces are numbered by virtual partition and there in the order of their texts, each in the direction
-//! of its smaller one, so that the numbers do not depend on the order in which anything arrived.
+//! A piece ends where its unitig ends, where the next k-mer is owned by another virtual partition, or where
+//! the junction belongs to one. Pieces are numbered by virtual partition and there in the order of their
+//! texts, each in the direction of its smaller one, so that the numbers do not depend on the order in which
+//! anything arrived.
 //!
-//! A junction that joins two ghosts (k-mers owned by others) gives an *empty* piece: no text, but two ends, and a
-//! number after those of the others.
+//! A junction that joins two ghosts (k-mers owned by others) gives an *empty* piece: no text, but two ends,
+//! and a number after those of the others.
 
 use crate::error::{Error, Result};
 use crate::layer::Runs;
@@ -118,7 +119,8 @@ pub struct Found<W> {
     pub ghosts: Vec<Border<W>>,
 }
 
-/// Is there room for a piece behind so many bases, there being so many places where one begins or the last one ends?
+/// Is there room for a piece behind so many bases, there being so many places where one begins or the last
+/// one ends?
 fn check_room(bases: usize, starts: usize) -> Result<()> {
     // No piece is longer than the room that is left for one.
     if bases > u32::MAX as usize / 2 || starts >= MOST {

@@ -1,4 +1,5 @@
-//! What rank 0 decides before anything is computed: lengths, layers, who is a source; and its claim on the index.
+//! What rank 0 decides before anything is computed: lengths, layers, who is a source; and its claim on the
+//! index.
 
 use std::path::{Path, PathBuf};
 
@@ -51,8 +52,8 @@ pub fn spool(partial: &Path) -> PathBuf {
 
 type Stages = (Lengths, Option<Index>, Vec<Inputs>);
 
-/// Look at everything; the directories are there afterwards. What is wrong is found before the index that is there is
-/// touched, and most of it before pipes are read.
+/// Look at everything; the directories are there afterwards. What is wrong is found before the index that is
+/// there is touched, and most of it before pipes are read.
 pub fn plan(ranks: usize, options: &MergeOptions) -> Result<(Plan, Claim)> {
     let out = &options.out;
     if options.add && options.inputs.is_empty() {
@@ -145,7 +146,8 @@ fn new_inputs(
     Ok(inputs)
 }
 
-/// The inputs; `@FILE` stands for those that the file lists, one per line. Each list is read once: it may be a pipe.
+/// The inputs; `@FILE` stands for those that the file lists, one per line. Each list is read once: it may be
+/// a pipe.
 fn listed(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::with_capacity(inputs.len());
     for input in inputs {

@@ -65,9 +65,9 @@ impl Query {
         &self.sources
     }
 
-    /// Look up k-mers (two bits a base, the last in the lowest; either direction): calls `each` for each in the order
-    /// given, with its sources, ascending, or `None` if it is not in the index. Several are on their way at once, so
-    /// many should be given together; threads may do it at the same time.
+    /// Look up k-mers (two bits a base, the last in the lowest; either direction): calls `each` for each in
+    /// the order given, with its sources, ascending, or `None` if it is not in the index. Several are on
+    /// their way at once, so many should be given together; threads may do it at the same time.
     ///
     /// # Errors
     /// A partition cannot be opened, or is damaged.

@@ -1,7 +1,8 @@
-//! Sets of sources, as numbers. Sources are added in ascending order, so the sets form a trie: a set is its largest
-//! member and the set of the others. Only sets that are prefixes of real ones come to be, whatever their number.
+//! Sets of sources, as numbers. Sources are added in ascending order, so the sets form a trie: a set is its
+//! largest member and the set of the others. Only sets that are prefixes of real ones come to be, whatever
+//! their number.
 
-use hashbrown::HashMap;
+use std::collections::HashMap;
 
 use crate::graph::Mixer;
 
@@ -115,7 +116,8 @@ impl Sets {
         members.iter().fold(EMPTY, |set, &source| self.with(set, source))
     }
 
-    /// Take in all sets of another that have no number here yet: `numbers` is of its first ones, and then of all.
+    /// Take in all sets of another that have no number here yet: `numbers` is of its first ones, and then of
+    /// all.
     pub fn adopt(&mut self, other: &Self, numbers: &mut Vec<u32>) {
         for &(rest, source) in &other.nodes[numbers.len()..] {
             // A set comes after the one without its largest member; the first one is the empty one.

@@ -1,5 +1,5 @@
-//! Threads of one rank, for where there are fewer ranks than processors. They exist while they have something to do: a
-//! rank that waits for others has none, since idle ones would only make it dearer to page out.
+//! Threads of one rank, for where there are fewer ranks than processors. They exist while they have something
+//! to do: a rank that waits for others has none, since idle ones would only make it dearer to page out.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -26,8 +26,9 @@ impl Threads {
         Self(count.max(1))
     }
 
-    /// As many as there are processors for each of so many ranks, or one if the budget has no room for all ranks at once,
-    /// each with so many bytes: a thread beside the one that communicates cannot give its rank's place up to another.
+    /// As many as there are processors for each of so many ranks, or one if the budget has no room for all
+    /// ranks at once, each with so many bytes: a thread beside the one that communicates cannot give its
+    /// rank's place up to another.
     pub fn of_rank(ranks: usize, bytes: u64, budget: Option<u64>) -> Self {
         if budget.is_some_and(|budget| budget / (ranks as u64) < bytes) {
             return Self::ONE;
@@ -58,8 +59,8 @@ impl Threads {
             .context(|| format!("cannot start {} threads", self.0))
     }
 
-    /// Do `work` for each item, and give the results to `take` in the calling thread, in the order of the items. No more
-    /// than a few items and results exist at once.
+    /// Do `work` for each item, and give the results to `take` in the calling thread, in the order of the
+    /// items. No more than a few items and results exist at once.
     ///
     /// # Errors
     /// That of `take`, after which it is not called again; or threads cannot be started.

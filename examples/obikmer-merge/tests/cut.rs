@@ -1,13 +1,14 @@
-//! Cutting, windows and the store, from letters to the k-mers of each virtual partition, against the definition: every
-//! k-mer lies in the virtual partitions of its two junctions, and that of its minimizer owns it.
+//! Cutting, windows and the store, from letters to the k-mers of each virtual partition, against the
+//! definition: every k-mer lies in the virtual partitions of its two junctions, and that of its minimizer
+//! owns it.
 
 use std::convert::Infallible;
 
 use obikmer_merge::sequence::kmer::{CODE, Lengths, Oriented};
 use obikmer_merge::sequence::minimizer::{Partitions, of_word, order, partition};
 use obikmer_merge::sequence::word::Word;
-use obikmer_merge::superkmer::cut::{Cut, Cutter, Sink};
-use obikmer_merge::superkmer::store::{self, LOCAL_LEFT, LOCAL_RIGHT, OWNED, Store};
+use obikmer_merge::superkmer::cut::{Cut, Cutter, LEFT_FOREIGN, RIGHT_FOREIGN, Sink};
+use obikmer_merge::superkmer::store::{self, Store};
 use obikmer_merge::superkmer::window::Window;
 
 struct Random(u64);
@@ -112,8 +113,9 @@ fn deliver(window: &mut Window, stores: &mut [Store]) -> Vec<u8> {
     own
 }
 
-/// Source, virtual partition, canonical k-mer, marks.
-type Seen<W> = (u32, usize, W, u8);
+/// Source, virtual partition, canonical k-mer; are its left and its right junction there, and does it own the
+/// k-mer?
+type Seen<W> = (u32, usize, W, [bool; 3]);
 
 fn by_definition<W: Word>(text: &[u8], source: u32, lengths: Lengths, p: Partitions, all: &mut Vec<Seen<W>>) {
     let Lengths { k, m } = lengths;
@@ -129,9 +131,7 @@ fn by_definition<W: Word>(text: &[u8], source: u32, lengths: Lengths, p: Partiti
         assert!(owner == left || owner == right);
         assert_eq!(p.rank_of(owner), partition(hashes[0].min(hashes[1]), p.ranks()));
         for here in if left == right { vec![left] } else { vec![left, right] } {
-            let mark = |bit, yes| if yes { bit } else { 0 };
-            let local = mark(LOCAL_LEFT, left == here) | mark(LOCAL_RIGHT, right == here);
-            all.push((source, here, kmer, local | mark(OWNED, owner == here)));
+            all.push((source, here, kmer, [left == here, right == here, owner == here]));
         }
     }
 }
@@ -170,9 +170,14 @@ fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
                 last = source;
                 (kmers, super_kmers) = (kmers + record.kmers as u64, super_kmers + 1);
                 let mut number = 0;
-                store::marked_kmers::<W>(record, lengths.k, |kmer, marks| {
+                store::each_kmer::<W>(record, lengths.k, |kmer, owned| {
+                    let left = number > 0 || record.flags & LEFT_FOREIGN == 0;
                     number += 1;
-                    seen.push((source, rank * partitions.subs() + sub, kmer.canonical(), marks));
+                    let right = number < record.kmers || record.flags & RIGHT_FOREIGN == 0;
+                    let [left, right] =
+                        if kmer.forward < kmer.reverse { [left, right] } else { [right, left] };
+                    let here = rank * partitions.subs() + sub;
+                    seen.push((source, here, kmer.canonical(), [left, right, owned]));
                 });
                 assert_eq!(number, record.kmers);
             });
@@ -218,7 +223,8 @@ fn malformed_messages_are_refused() {
     // Cut anywhere but between two sections.
     let whole: Vec<usize> = (1..sections).filter(|&n| add(&good[..n], 5).is_ok()).collect();
     assert!(whole.len() <= 5, "{whole:?}");
-    // An unknown source, an unknown virtual partition, a section without content, a super-k-mer without k-mers.
+    // An unknown source, an unknown virtual partition, a section without content, a super-k-mer without
+    // k-mers.
     let broken = |at: usize, bytes: &[u8]| {
         let mut data = good.clone();
         data[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,5 +1,5 @@
-//! An index is one index: its files belong together, and whoever reads it while others replace it gets answers of one of
-//! them, or an error.
+//! An index is one index: its files belong together, and whoever reads it while others replace it gets
+//! answers of one of them, or an error.
 
 mod common;
 
@@ -18,8 +18,8 @@ fn text(seed: u64) -> String {
     (0..4000).map(|i| ['A', 'C', 'G', 'T'][order(seed << 32 | i) as usize & 3]).collect()
 }
 
-/// The inputs of two indexes with the same names, a genome and a part of it each; and one more, which has the first genome
-/// in it.
+/// The inputs of two indexes with the same names, a genome and a part of it each; and one more, which has the
+/// first genome in it.
 fn genomes(dir: &Path) -> [Vec<PathBuf>; 3] {
     let put = |name: &str, text: &str| {
         let path = dir.join(name);

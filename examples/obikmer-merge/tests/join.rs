@@ -1,5 +1,5 @@
-//! Joining of pieces: random chains and circles cut at random, dealt out to ranks in any order and direction, with empty
-//! pieces between, against the texts they were cut from.
+//! Joining of pieces: random chains and circles cut at random, dealt out to ranks in any order and direction,
+//! with empty pieces between, against the texts they were cut from.
 
 use bdrun_worker::local;
 use obikmer_merge::Error;
@@ -138,8 +138,8 @@ impl World {
         dealt
     }
 
-    /// Join to the end by contraction, and with the end left to one rank from any number of linked ends on; compare, and
-    /// tell of the first: exchanges, bytes.
+    /// Join to the end by contraction, and with the end left to one rank from any number of linked ends on;
+    /// compare, and tell of the first: exchanges, bytes.
     fn check(mut self, random: &mut Random, ranks: usize, k: usize, what: &str) -> (usize, u64) {
         let dealt = self.deal(random, ranks, k);
         let run = |few: u64| {
@@ -216,7 +216,8 @@ fn long_chains() {
             (world.cuts.len(), world.expected.iter().map(|e| e.0.len() + 1 - k).sum::<usize>());
         let (exchanges, bytes) = world.check(&mut random, ranks, k, &format!("seed {seed}"));
         assert!(exchanges <= rounds, "{exchanges} exchanges, seed {seed}");
-        // About 28 bytes for each piece, 12 of the head of each of an exchange's messages, and the bases some times.
+        // About 28 bytes for each piece, 12 of the head of each of an exchange's messages, and the bases some
+        // times.
         let most = 40 * count + 12 * exchanges * ranks * ranks + kmers / 4 * exchanges / 2;
         assert!(bytes as usize <= most, "{bytes} bytes, not {most}, seed {seed}");
     }

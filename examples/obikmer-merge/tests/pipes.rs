@@ -1,4 +1,5 @@
-//! What can be read only once: pipes as sources and as lists, what is given as a descriptor, blank lines before all.
+//! What can be read only once: pipes as sources and as lists, what is given as a descriptor, blank lines
+//! before all.
 
 mod common;
 
@@ -100,7 +101,8 @@ fn errors_name_the_pipe() {
             assert!(errors.iter().all(|e| e.contains(word) && !e.contains("partial")), "{errors:?}");
         }
     }
-    // Named twice: told after the first reading, which has a writer, and without a second one, which has none.
+    // Named twice: told after the first reading, which has a writer, and without a second one, which has
+    // none.
     let to = input.clone();
     let writer = std::thread::spawn(move || std::fs::write(to, fasta()));
     let results = merge_all(1, &options(3, 2, &out, &[input.clone(), input]));
@@ -144,7 +146,8 @@ fn descriptors_standard_input_and_lists_through_pipes() {
     assert!(!out.status.success() && text(&out.stderr).contains("missing.fa"), "{}", text(&out.stderr));
     let out = shell(dir.path(), "$O -k 21 --out x @<(echo)");
     assert!(!out.status.success() && text(&out.stderr).contains("no sources"), "{}", text(&out.stderr));
-    // What has no end is not copied until the disk is full. (Not /dev/urandom: once in a hundred times it begins as a source does.)
+    // What has no end is not copied until the disk is full. (Not /dev/urandom: once in a hundred times it
+    // begins as a source does.)
     let out = shell(dir.path(), "$O -k 21 --out x /dev/zero <<< ''; $O -k 21 --out x <(yes)");
     assert_eq!(text(&out.stderr).matches("neither FASTA").count(), 2, "{}", text(&out.stderr));
     // A disk that is full, or a limit: the pipe is named, and its copy; nothing is left.

@@ -1,4 +1,5 @@
-//! Several jobs and one index: nothing is lost, whoever comes first, and nothing is left of those that were killed.
+//! Several jobs and one index: nothing is lost, whoever comes first, and nothing is left of those that were
+//! killed.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -39,7 +40,8 @@ fn beside(dir: &Path) -> Vec<String> {
     names
 }
 
-/// `base.fa`, `a.fa`, `b.fa`; and a pipe `slow.fa`: a job that reads it has its claim and goes on when the test says so.
+/// `base.fa`, `a.fa`, `b.fa`; and a pipe `slow.fa`: a job that reads it has its claim and goes on when the
+/// test says so.
 fn prepared() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, sequence) in [
@@ -136,7 +138,8 @@ fn of_two_at_the_same_moment_none_is_lost_silently() {
     }
 }
 
-/// A killed job's lock and directory do not keep the next one off, which removes them; what only looks like them stays.
+/// A killed job's lock and directory do not keep the next one off, which removes them; what only looks like
+/// them stays.
 #[test]
 fn what_a_killed_job_left_is_removed() {
     let dir = prepared();

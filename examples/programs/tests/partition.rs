@@ -1,5 +1,5 @@
-//! The program alone, without bdrun. That it is run here also makes `cargo test --workspace` build it, for the tests of the whole
-//! (`tests/programs`) find it beside `bdrun`.
+//! The program alone, without bdrun. That it is run here also makes `cargo test --workspace` build it, for
+//! the tests of the whole (`tests/programs`) find it beside `bdrun`.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,6 @@
-//! The programs run without a launcher, as ranks of jobs of one. That they are run here also makes `cargo test
-//! --workspace` build them, for the tests of the whole (`tests/programs`) find them beside `bdrun`.
+//! The programs run without a launcher, as ranks of jobs of one. That they are run here also makes
+//! `cargo test --workspace` build them, for the tests of the whole (`tests/programs`) find them beside
+//! `bdrun`.
 
 use std::process::{Command, Output};
 

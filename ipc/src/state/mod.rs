@@ -1,5 +1,6 @@
-//! A rank's state word and the protocol that moves it. The proof that no wake-up is lost stands in `README.md` beside
-//! this file; `cargo test` with `--cfg loom` checks it over all interleavings (bounded preemption).
+//! A rank's state word and the protocol that moves it. The proof that no wake-up is lost stands in
+//! `README.md` beside this file; `cargo test` with `--cfg loom` checks it over all interleavings (bounded
+//! preemption).
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -69,9 +70,11 @@ pub trait Futex {
 pub trait Pager {
     /// Whether the rank can run as it is: nothing of it was moved since it last did.
     fn is_whole(&self) -> bool;
-    /// Leave RAM, as far as was ordered. Whether it is [whole](Self::is_whole) afterwards tells what became of it.
+    /// Leave RAM, as far as was ordered. Whether it is [whole](Self::is_whole) afterwards tells what became
+    /// of it.
     fn evict(&mut self);
-    /// Come back, as far as there is memory for it. `false`: not far enough to run. Does not return if the data cannot be had.
+    /// Come back, as far as there is memory for it. `false`: not far enough to run. Does not return if the
+    /// data cannot be had.
     fn restore(&mut self) -> bool;
     /// This rank is blocked: tell the master if it is looking for memory.
     fn blocked(&mut self);
@@ -122,7 +125,8 @@ impl StateWord {
         self.0.store(State::Exited as u32, Ordering::SeqCst);
     }
 
-    /// By a rank whose process has executed another program: whoever was to wait or to move is gone, with all memory.
+    /// By a rank whose process has executed another program: whoever was to wait or to move is gone, with all
+    /// memory.
     pub fn resume(&self) {
         self.0.store(State::Running as u32, Ordering::SeqCst);
     }
@@ -146,7 +150,8 @@ impl StateWord {
                         return Woken::Awake;
                     }
                     if self.swap_from(now, state, true) {
-                        // Evicting and Restoring ranks are awake; they see the bit at their next transition and ring.
+                        // Evicting and Restoring ranks are awake; they see the bit at their next transition
+                        // and ring.
                         return if state == State::Evicted { Woken::NeedsMaster } else { Woken::Awake };
                     }
                 }
@@ -154,8 +159,8 @@ impl StateWord {
         }
     }
 
-    /// By the master: take a blocked rank for eviction, or one that is out in part for more of it. `false`: it was woken in
-    /// between.
+    /// By the master: take a blocked rank for eviction, or one that is out in part for more of it. `false`:
+    /// it was woken in between.
     pub fn try_evict(&self, futex: &impl Futex) -> bool {
         loop {
             let now = self.load();
@@ -185,9 +190,9 @@ impl StateWord {
         }
     }
 
-    /// By the rank, running: wait until somebody who made `satisfied` true has called [`wake`](Self::wake), and do what
-    /// the master asks meanwhile. May return although nothing is satisfied: the caller looks again and waits again.
-    /// `satisfied` reads shared memory only.
+    /// By the rank, running: wait until somebody who made `satisfied` true has called [`wake`](Self::wake),
+    /// and do what the master asks meanwhile. May return although nothing is satisfied: the caller looks
+    /// again and waits again. `satisfied` reads shared memory only.
     pub fn wait(&self, futex: &impl Futex, pager: &mut impl Pager, satisfied: impl Fn() -> bool) {
         // One that cannot run on with what it has in RAM waits as if it had been evicted.
         let state = if pager.is_whole() { State::Blocked } else { State::Evicted };
@@ -230,7 +235,8 @@ impl StateWord {
         }
     }
 
-    /// End of a move by this rank: into `state`, with the runnable bit carried along, or turned into Running in RAM.
+    /// End of a move by this rank: into `state`, with the runnable bit carried along, or turned into Running
+    /// in RAM.
     fn arrive(&self, state: State) {
         loop {
             let now = self.load();

@@ -172,7 +172,8 @@ fn with_master(can_evict: bool, partly: usize, evictions: usize, preemptions: us
             let shared = shared.clone();
             move || receive(&shared, can_evict, partly)
         });
-        // The master evicts so often if it can, also what is out in part, and brings the rank back as soon as it is runnable.
+        // The master evicts so often if it can, also what is out in part, and brings the rank back as soon as
+        // it is runnable.
         let mut left = evictions;
         while !shared.done.load(Ordering::SeqCst) {
             let now = shared.word.load();

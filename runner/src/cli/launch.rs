@@ -5,22 +5,25 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What each rank is given. PROGRAM, ARGS and the values marked "template" may hold placeholders, see [`crate::launch`].
+/// What each rank is given. PROGRAM, ARGS and the values marked "template" may hold placeholders, see
+/// [`crate::launch`].
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = "Partitions")]
 pub struct LaunchOptions {
     /// Run one rank for each line of FILE that is not empty (-: standard input)
     ///
-    /// In PROGRAM, ARGS and the templates below {} is the line, {1} {2} … are its columns, {NAME} that of --header; {.} is the
-    /// line without extension, {/} its basename, {//} its directory, {/.} its basename without extension ({1/.} and so on for
-    /// columns), {#} the rank counted from 1. If no placeholder is used, the line becomes the last argument. {rank} and {size}
-    /// work without --parts too. Other braces stay as they are; {{}} stands for {}.
+    /// In PROGRAM, ARGS and the templates below {} is the line, {1} {2} … are its columns, {NAME} that of
+    /// --header; {.} is the line without extension, {/} its basename, {//} its directory, {/.} its basename
+    /// without extension ({1/.} and so on for columns), {#} the rank counted from 1. If no placeholder is
+    /// used, the line becomes the last argument. {rank} and {size} work without --parts too. Other braces
+    /// stay as they are; {{}} stands for {}.
     #[arg(long, value_name = "FILE", conflicts_with = "glob")]
     pub parts: Option<PathBuf>,
 
     /// Run one rank for each path that matches PATTERN (*, ?, [a-z], **); may be repeated
     ///
-    /// Sorted, each path once; {} is the path. The size of the file is the memory that is expected of its rank.
+    /// Sorted, each path once; {} is the path. The size of the file is the memory that is expected of its
+    /// rank.
     #[arg(long, value_name = "PATTERN", action = clap::ArgAction::Append)]
     pub glob: Vec<String>,
 
@@ -70,14 +73,17 @@ pub struct LaunchOptions {
     #[arg(long)]
     pub keep_going: bool,
 
-    /// Where a rank cannot be paged out and memory is short, end the youngest and run it again later, from its beginning
+    /// Where a rank cannot be paged out and memory is short, end the youngest and run it again later, from
+    /// its beginning
     ///
-    /// Only for programs that may be run twice: what a try did elsewhere than in its --output-files, which begin anew, stays done. Without it
-    /// the budget is exceeded, which is said, or with --enforce the rank fails.
+    /// Only for programs that may be run twice: what a try did elsewhere than in its --output-files, which
+    /// begin anew, stays done. Without it the budget is exceeded, which is said, or with --enforce the rank
+    /// fails.
     #[arg(long, requires = "output_files")]
     pub rerun: bool,
 
-    /// Print the command line of each rank, as a line for the shell, with its files and the memory expected of it, and run nothing
+    /// Print the command line of each rank, as a line for the shell, with its files and the memory expected
+    /// of it, and run nothing
     #[arg(long)]
     pub dry_run: bool,
 }

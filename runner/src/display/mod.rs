@@ -1,8 +1,8 @@
 //! What `bdrun` itself shows: a live line while the job runs, a table or an object at its end.
 //!
-//! Everything goes to standard error, so that standard output is the ranks' alone. What is shown is behind one trait,
-//! [`Output`]; [`new`] picks the kind. With `--output json` the object (that of `--stats`) is the last line of
-//! standard error; scripts that want it apart from what ranks write there use `--stats FILE`.
+//! Everything goes to standard error, so that standard output is the ranks' alone. What is shown is behind
+//! one trait, [`Output`]; [`new`] picks the kind. With `--output json` the object (that of `--stats`) is the
+//! last line of standard error; scripts that want it apart from what ranks write there use `--stats FILE`.
 //!
 //! | file | what |
 //! |---|---|
@@ -12,7 +12,6 @@
 //! | `progress.rs` | the text of the live line, and the time left |
 //! | `table.rs` | the table, and which ranks are notable |
 //! | `json.rs`, `quiet.rs` | the other kinds |
-//! | `units.rs` | bytes and times as text |
 
 mod human;
 mod json;
@@ -21,7 +20,6 @@ mod progress;
 mod quiet;
 mod screen;
 mod table;
-pub mod units;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -38,7 +36,8 @@ use crate::cli::OutputKind;
 use crate::exit::Ending;
 use crate::stats::Stats;
 
-/// Where the master shows what it does. Errors of writing are ignored: a job does not end because nobody looks.
+/// Where the master shows what it does. Errors of writing are ignored: a job does not end because nobody
+/// looks.
 pub trait Output: Send {
     /// The state of the job now; to be called a few times a second.
     fn progress(&mut self, snapshot: &Snapshot);

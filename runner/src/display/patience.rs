@@ -1,6 +1,7 @@
 //! How long something that is shown may wait for whoever reads it.
 //!
-//! Time over counts only where nothing more can be written: time that the processors had for something else is not the reader's.
+//! Time over counts only where nothing more can be written: time that the processors had for something else
+//! is not the reader's.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! The text of the live line, and how long it will still take.
 
-use super::units::{Bytes, Count, Span};
+use crate::units::{Bytes, Count, Span};
 
 /// The state of the job at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]

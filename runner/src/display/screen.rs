@@ -1,7 +1,9 @@
-//! What the master shows, on a thread of its own: whoever has something to show never waits for whoever reads it.
+//! What the master shows, on a thread of its own: whoever has something to show never waits for whoever reads
+//! it.
 //!
-//! Of the states of the job only the last is kept, of notes a bounded number; how many more there were is said. What is shown
-//! last may be given up after a time if nobody reads it: not if only the processors were busy with something else.
+//! Of the states of the job only the last is kept, of notes a bounded number; how many more there were is
+//! said. What is shown last may be given up after a time if nobody reads it: not if only the processors were
+//! busy with something else.
 
 use std::collections::VecDeque;
 use std::io;
@@ -96,7 +98,8 @@ impl Screen {
         });
     }
 
-    /// Runs `write`, which writes ranks' lines to the same place, with the live line out of the way. Waits for the place.
+    /// Runs `write`, which writes ranks' lines to the same place, with the live line out of the way. Waits
+    /// for the place.
     pub fn lines(&self, write: &mut dyn FnMut()) {
         // Writing itself reports its errors.
         let _ = lock(&self.0.output).lines(&mut || {
@@ -105,8 +108,8 @@ impl Screen {
         });
     }
 
-    /// The end: what happened, and why if it went wrong. Once, last. False if it is not shown by then, and nobody reads; without
-    /// a time this waits for ever.
+    /// The end: what happened, and why if it went wrong. Once, last. False if it is not shown by then, and
+    /// nobody reads; without a time this waits for ever.
     pub fn finish(&self, stats: Stats, ending: Ending, until: Option<Instant>) -> bool {
         self.change(|waiting| waiting.last = Some(Box::new((stats, ending))));
         let patience = until.map(|until| Patience { until, more: STARVED });

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::units::{Bytes, Count, Span};
 use crate::stats::{JobMeasured, RankMeasured, RankStats, Stats};
+use crate::units::{Bytes, Count, Span};
 
 /// How many ranks are shown.
 const SHOWN: usize = 5;
@@ -165,8 +165,8 @@ fn of_job(stats: &Stats) -> RankStats {
     }
 }
 
-/// The ranks worth a look, each with the reasons: those that failed, the one that overdrew, and the extremes; then the
-/// next largest, up to five.
+/// The ranks worth a look, each with the reasons: those that failed, the one that overdrew, and the extremes;
+/// then the next largest, up to five.
 fn notable(stats: &Stats) -> Vec<(&RankStats, String)> {
     let mut found: Vec<(&RankStats, String)> = Vec::new();
     let mut add = |rank: Option<&'_ RankStats>, why: &str| {

@@ -1,6 +1,7 @@
-//! What independent ranks hold, and what of the budget is taken for them. Pure: what follows for the pool is answered.
+//! What was measured of ranks, and what of the budget is taken for that. Pure: what follows for the pool is
+//! answered.
 
-use crate::scheduler::Rank;
+use crate::residency::Rank;
 
 /// Who writes a rank's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,7 +11,8 @@ enum Owner {
     Nobody,
     /// The master, by what it sees.
     Master,
-    /// Its own runtime, from its hello on. It never changes again.
+    /// Its own runtime, from its hello on, of all that it asks for. What it holds besides the master sees. It
+    /// never changes again.
     Itself,
 }
 
@@ -20,10 +22,13 @@ struct Account {
     held: u64,
     out: u64,
     most_out: u64,
-    taken: u64,
+    /// Of what it asked for itself, bytes that are out: others may use them until it comes back.
+    lent: u64,
+    taken: i64,
 }
 
-/// What is to be taken from the pool, and to be added to what is needed in all, bytes; given back and less if negative.
+/// What is to be taken from the pool, and to be added to what is needed in all, bytes; given back and less if
+/// negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Change {
     pub taken: i64,
@@ -37,16 +42,18 @@ pub(super) struct Accounts {
     /// What a rank begins with, bytes.
     first: u64,
     held: u64,
-    taken: u64,
+    taken: i64,
+    lent: u64,
     /// Some rank has an account of its own, and may take all that is free.
     shared: bool,
 }
 
 impl Accounts {
-    /// For `np` ranks that have no process yet.
-    pub fn new(np: u32, first: u64) -> Self {
-        let ranks = (0..np).map(|_| Account::default()).collect();
-        Self { ranks, first, held: 0, taken: 0, shared: false }
+    /// For `np` ranks that have no process yet. `own`: all of them will have accounts of their own.
+    pub fn new(np: u32, first: u64, own: bool) -> Self {
+        let owner = if own { Owner::Itself } else { Owner::Nobody };
+        let ranks = (0..np).map(|_| Account { owner, ..Account::default() }).collect();
+        Self { ranks, first, held: 0, taken: 0, lent: 0, shared: own }
     }
 
     /// Bytes in RAM of all of them.
@@ -54,9 +61,9 @@ impl Accounts {
         self.held
     }
 
-    /// Bytes of the pool that are taken for all of them.
-    pub fn taken(&self) -> u64 {
-        self.taken
+    /// Bytes of the pool that are taken for what is measured of all of them.
+    pub fn measured(&self) -> u64 {
+        self.taken.saturating_add_unsigned(self.lent).max(0).unsigned_abs()
     }
 
     /// Bytes in RAM of one.
@@ -89,14 +96,17 @@ impl Accounts {
         true
     }
 
-    /// It charges what it holds itself from now on; none if it does already.
+    /// It charges what it asks for itself from now on; none if it does already. What it holds besides is seen
+    /// at the next look.
     pub fn adopt(&mut self, rank: Rank) -> Option<Change> {
         if self.is_adopted(rank) {
             return None;
         }
         self.shared = true;
-        self.ranks[rank as usize].owner = Owner::Itself;
-        Some(self.set(rank, 0, 0, 0))
+        let account = &mut self.ranks[rank as usize];
+        account.owner = Owner::Itself;
+        let out = account.out;
+        Some(self.set(rank, 0, out, 0))
     }
 
     /// Its processes have ended.
@@ -105,29 +115,48 @@ impl Accounts {
         if account.owner == Owner::Master {
             account.owner = Owner::Nobody;
         }
+        self.lent -= std::mem::take(&mut account.lent);
         self.set(rank, 0, 0, 0)
     }
 
-    /// It was seen to hold `held` bytes, and `out` are on scratch. `granted` are taken for it by the scheduler, for its start. None
-    /// if that is not ours to write.
-    pub fn charge(&mut self, rank: Rank, held: u64, out: u64, granted: u64) -> Option<Change> {
-        if self.ranks[rank as usize].owner != Owner::Master {
-            return None;
-        }
-        // Before its hello it cannot ask, so beside those that can its start is paid in advance.
-        let least = if self.shared { self.first } else { 0 };
-        Some(self.set(rank, held, out, held.max(least).saturating_sub(granted)))
+    /// Of what it asked for so many bytes are out from now on.
+    pub fn lend(&mut self, rank: Rank, bytes: u64) -> Change {
+        let account = &mut self.ranks[rank as usize];
+        self.lent = self.lent - account.lent + bytes;
+        account.lent = bytes;
+        let (held, out) = (account.held, account.out);
+        self.set(rank, held, out, held as i64 - bytes as i64)
     }
 
-    fn set(&mut self, rank: Rank, held: u64, out: u64, taken: u64) -> Change {
+    /// Of what it asked for, bytes that are out.
+    pub fn lent_by(&self, rank: Rank) -> u64 {
+        self.ranks[rank as usize].lent
+    }
+
+    /// It was seen to hold `held` bytes, and `out` are on scratch. `granted` are taken for it for its start.
+    /// None if that is not ours to write.
+    pub fn charge(&mut self, rank: Rank, held: u64, out: u64, granted: u64) -> Option<Change> {
+        let account = &self.ranks[rank as usize];
+        let taken = match account.owner {
+            Owner::Nobody => return None,
+            Owner::Itself => held as i64 - account.lent as i64,
+            Owner::Master => {
+                // Before its hello it cannot ask, so beside those that can its start is paid in advance.
+                let least = if self.shared { self.first } else { 0 };
+                held.max(least).saturating_sub(granted) as i64
+            }
+        };
+        Some(self.set(rank, held, out, taken))
+    }
+
+    fn set(&mut self, rank: Rank, held: u64, out: u64, taken: i64) -> Change {
         let account = &mut self.ranks[rank as usize];
         let needed = account.held + account.out;
         self.held = self.held - account.held + held;
         self.taken = self.taken - account.taken + taken;
-        let change =
-            Change { taken: taken as i64 - account.taken as i64, needs: (held + out) as i64 - needed as i64 };
+        let change = Change { taken: taken - account.taken, needs: (held + out) as i64 - needed as i64 };
         let most_out = account.most_out.max(out);
-        *account = Account { owner: account.owner, held, out, most_out, taken };
+        *account = Account { held, out, most_out, taken, ..*account };
         change
     }
 }
@@ -145,6 +174,7 @@ mod tests {
         Adopt,
         Exited,
         Charge(u64, u64),
+        Lend(u64),
     }
 
     fn steps() -> impl Strategy<Value = Vec<(Rank, Step)>> {
@@ -154,16 +184,16 @@ mod tests {
             Just(Step::Exited),
             (0_u64..1000, 0_u64..1000).prop_map(|(held, out)| Step::Charge(held, out)),
             (0_u64..1000, 0_u64..1000).prop_map(|(held, out)| Step::Charge(held, out)),
+            (0_u64..1000).prop_map(Step::Lend),
         ];
         proptest::collection::vec((0_u32..4, step), 0..80)
     }
 
     proptest! {
-        /// Whatever comes in whatever order: the pool is given back just what was taken, and for those that have an account of
-        /// their own nothing is taken.
+        /// Whatever comes in whatever order: the pool is given back just what was taken.
         #[test]
         fn what_was_taken_is_given_back(steps in steps(), granted in proptest::collection::vec(0_u64..200, 4)) {
-            let mut accounts = Accounts::new(4, FIRST);
+            let mut accounts = Accounts::new(4, FIRST, false);
             let (mut taken, mut needs) = (0, 0);
             for (rank, step) in steps {
                 let change = match step {
@@ -174,16 +204,14 @@ mod tests {
                     Step::Adopt => accounts.adopt(rank),
                     Step::Exited => Some(accounts.exited(rank)),
                     Step::Charge(held, out) => accounts.charge(rank, held, out, granted[rank as usize]),
+                    Step::Lend(bytes) => accounts.is_adopted(rank).then(|| accounts.lend(rank, bytes)),
                 }
                 .unwrap_or_default();
                 taken += change.taken;
                 needs += change.needs;
-                prop_assert_eq!(taken, accounts.taken() as i64);
+                prop_assert_eq!(taken, accounts.taken);
                 let sum: u64 = (0..4).map(|rank| accounts.held_by(rank)).sum();
                 prop_assert_eq!(sum, accounts.held());
-                for rank in (0..4).filter(|&rank| accounts.is_adopted(rank)) {
-                    prop_assert_eq!((accounts.held_by(rank), accounts.out_of(rank).0), (0, 0));
-                }
             }
             for rank in 0..4 {
                 let change = accounts.exited(rank);
@@ -196,25 +224,36 @@ mod tests {
 
     #[test]
     fn a_hello_may_be_there_first() {
-        let mut accounts = Accounts::new(2, FIRST);
+        let mut accounts = Accounts::new(2, FIRST, false);
         assert_eq!(accounts.adopt(0), Some(Change::default()));
         assert!(!accounts.spawned(0), "no news");
-        assert_eq!(accounts.charge(0, 500, 0, 0), None, "it charges itself");
+        assert_eq!(accounts.charge(1, 500, 0, 0), None, "it has no process");
         assert_eq!(accounts.adopt(0), None, "once");
     }
 
     #[test]
     fn a_start_is_paid_in_advance_beside_those_that_may_take_all() {
-        let mut accounts = Accounts::new(4, FIRST);
+        let mut accounts = Accounts::new(4, FIRST, false);
         let taken = |change: Option<Change>| change.expect("ours to write").taken;
         assert!(accounts.spawned(0) && accounts.spawned(1) && accounts.spawned(2));
         assert_eq!(taken(accounts.charge(1, 30, 0, 0)), 30, "nobody else takes anything");
         accounts.adopt(0);
         assert_eq!(taken(accounts.charge(1, 30, 0, 0)), 70);
         assert_eq!(taken(accounts.charge(1, 130, 0, 0)), 30);
-        assert_eq!(taken(accounts.charge(2, 130, 0, 100)), 30, "of which the scheduler has paid 100");
+        assert_eq!(taken(accounts.charge(2, 130, 0, 100)), 30, "of which 100 were paid when it was started");
         assert_eq!(accounts.exited(1), Change { taken: -130, needs: -130 });
         assert_eq!(accounts.adopt(2), Some(Change { taken: -30, needs: -130 }), "its reserve stays its own");
-        assert_eq!((accounts.taken(), accounts.held()), (0, 0));
+        assert_eq!((accounts.measured(), accounts.held()), (0, 0));
+    }
+
+    #[test]
+    fn what_one_did_not_ask_for_counts_besides_and_what_it_asked_for_may_be_used_while_it_is_out() {
+        let mut accounts = Accounts::new(1, FIRST, true);
+        assert_eq!(accounts.charge(0, 70, 0, 500), Some(Change { taken: 70, needs: 70 }));
+        assert_eq!(accounts.lend(0, 500), Change { taken: -500, needs: 0 });
+        assert_eq!(accounts.measured(), 70);
+        assert_eq!(accounts.charge(0, 5, 65, 500), Some(Change { taken: -65, needs: 0 }));
+        assert_eq!(accounts.lend(0, 0), Change { taken: 500, needs: 0 });
+        assert_eq!(accounts.exited(0), Change { taken: -5, needs: -70 });
     }
 }

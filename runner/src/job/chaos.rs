@@ -1,7 +1,8 @@
-//! `--chaos MS`: every so often a rank is paged out although nobody needs its memory. A test of programs, and of ourselves.
+//! `--chaos MS`: every so often a rank is paged out although nobody needs its memory. A test of programs, and
+//! of ourselves.
 //!
-//! One that waits is taken at once. If nobody does, one that runs is asked to wait at its next scheduling point (see
-//! `RankBlock::yield_wanted`), and taken when it has got there.
+//! One that waits is taken at once. If nobody does, one that runs is asked to wait at its next scheduling
+//! point (see `RankBlock::yield_wanted`), and taken when it has got there.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,14 +11,15 @@ use std::time::{Duration, Instant};
 use bdrun_ipc::state::State;
 
 use super::Job;
-use crate::scheduler::{Event, Wait};
+use crate::residency::{Event, Wait};
 
 /// When the next eviction is due, and whom it hits.
 pub(super) struct Chaos {
     every: Option<Duration>,
     /// None without `--chaos`.
     pub next: Option<Instant>,
-    /// Where the search for a victim begins; stepped by a number prime to most counts of ranks, so that all get their turn.
+    /// Where the search for a victim begins; stepped by a number prime to most counts of ranks, so that all
+    /// get their turn.
     at: u32,
     /// Evictions ordered so far.
     pub evictions: u64,
@@ -43,13 +45,13 @@ impl Job<'_> {
         let segment = self.setup.segment.clone();
         let np = segment.np();
         self.chaos.at = (self.chaos.at + 7919) % np;
-        if self.chaos_outside(self.chaos.at) {
+        if self.chaos_stranger(self.chaos.at) {
             return;
         }
         let ranks = || (0..np).map(|i| (self.chaos.at + i) % np);
         let is = |rank: u32, state: State| segment.rank(rank).word.load().state() == state;
         if let Some(rank) = ranks().find(|&rank| is(rank, State::Blocked)) {
-            // The scheduler has to know that it waits.
+            // The core has to know that it waits.
             self.forget(rank);
             self.observe(rank);
             self.events.push(Event::Chaos { rank });

@@ -7,7 +7,7 @@ use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::state::State;
 
 use super::Job;
-use crate::display::units::Bytes;
+use crate::units::Bytes;
 
 /// How many ranks a deadlock message describes.
 const DESCRIBED: usize = 3;

@@ -9,18 +9,16 @@ use super::describe::doing;
 use super::orders::frames_owner;
 use super::{Job, LAST_WORDS, lock, setup};
 use crate::exit::Ending;
-use crate::overdraft;
-use crate::scheduler::Event;
+use crate::residency::{Event, Outcome};
 use crate::supervisor::{self, EscalationEvent, Happening, OomKill};
 
 impl Job<'_> {
     /// A rank could not be started.
     fn not_started(&mut self, rank: u32, error: &supervisor::SpawnError) {
         let ending = setup::cannot_start(rank, error);
-        self.tell_outside(overdraft::Event::SpawnFailed { rank });
-        if self.options.launch.keep_going && self.is_outside(rank) {
+        self.events.push(Event::Done { rank, outcome: Outcome::NotStarted });
+        if self.options.launch.keep_going && self.is_stranger(rank) {
             self.fail_rank(rank, ending);
-            self.events.push(Event::Exited { rank, ok: true });
         } else {
             self.end(ending);
         }
@@ -31,7 +29,7 @@ impl Job<'_> {
         if std::mem::replace(&mut self.ranks[rank as usize].failed, true) {
             return;
         }
-        if self.options.launch.keep_going && self.is_outside(rank) {
+        if self.options.launch.keep_going && self.is_stranger(rank) {
             lock(&self.output).note(&ending.to_string());
             self.failures += 1;
             self.first_failure.get_or_insert(ending);
@@ -45,8 +43,8 @@ impl Job<'_> {
         match happening {
             Happening::Spawned { rank, pid, group } => {
                 self.ranks[rank as usize].pid = Some(pid);
-                self.events.push(Event::Spawned { rank });
-                self.outside_spawned(rank, group);
+                self.spawned(rank, group);
+                self.events.push(Event::Done { rank, outcome: Outcome::Started });
             }
             Happening::SpawnFailed { rank, error } => {
                 self.gone(rank);
@@ -57,16 +55,17 @@ impl Job<'_> {
             }
             Happening::Exited { rank, ending, oom, usage, .. } => {
                 if let Some(frames) = &self.setup.frames {
-                    // SAFETY: the number is this rank's alone, and of its processes only the one that has ended attaches.
+                    // SAFETY: the number is this rank's alone, and of its processes only the one that has
+                    // ended attaches.
                     unsafe { frames.free_all_of(frames_owner(rank)) };
                 }
                 self.read_control(rank);
                 let doing = doing(&self.setup.segment, rank);
-                let again = self.outside_exited(rank, &usage, ending.success());
+                let (peak, stopped) = self.ended(rank, &usage, ending.success());
                 self.gone(rank);
-                if again && self.ending.is_none() {
+                self.events.push(Event::Exited { rank, peak, stopped });
+                if stopped && self.ending.is_none() {
                     self.ranks[rank as usize].pid = None;
-                    self.events.push(Event::Returned { rank });
                     return;
                 }
                 let stopped = self.ending.is_some() && !ending.success();
@@ -80,8 +79,6 @@ impl Job<'_> {
                     let failed = self.rank_failed(rank, ending, oom, doing);
                     self.fail_rank(rank, failed);
                 }
-                let ok = ending.success() || self.ending.is_some() || self.failures > 0;
-                self.events.push(Event::Exited { rank, ok });
             }
             Happening::Signal(signal) => {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
@@ -149,7 +146,7 @@ impl Job<'_> {
                     self.adopt(rank);
                     self.hand_over(rank);
                 }
-                Ok(Some(Frame::Attached)) => self.events.push(Event::Attached { rank }),
+                Ok(Some(Frame::Attached)) => self.attached(rank),
                 Ok(Some(Frame::Hello { protocol })) => {
                     self.end(Ending::Internal(format!(
                         "rank {rank} speaks version {protocol} of the protocol, bdrun {}: build both from one release",

@@ -1,4 +1,5 @@
-//! The threads that listen while the job's thread sleeps: to the bell in the segment, and to the control sockets.
+//! The threads that listen while the job's thread sleeps: to the bell in the segment, and to the control
+//! sockets.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crossbeam_channel::Sender;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::holder::Report;
 use crate::measure::Measured;
-use crate::outside::Report;
 use crate::supervisor::Happening;
 
 /// How often the bell's thread looks whether it is still needed, should a ring be missed.
@@ -30,7 +31,7 @@ pub(super) enum Message {
     /// What independent ranks hold.
     Measured(Measured),
     /// What became of an order to an independent rank, in this try of it.
-    Mover(u32, u32, Report),
+    Holder(u32, u32, Report),
     /// Something happened to a process.
     Supervisor(Happening),
 }

@@ -1,8 +1,8 @@
-//! A job from beginning to end: the shell around the pure scheduler.
+//! A job from beginning to end: the shell around the pure core [`Core`], which says who is in RAM.
 //!
-//! One thread (the caller's) owns everything. Others only put messages into its channel: the supervisor's, one that
-//! waits for the bell in the shared segment, one that listens to the control sockets. It takes what there is, tells the
-//! scheduler, carries out its orders, and sleeps.
+//! One thread (the caller's) owns everything. Others only put messages into its channel: the supervisor's,
+//! one that waits for the bell in the shared segment, one that listens to the control sockets. It takes what
+//! there is, tells the core, carries out its orders, and sleeps.
 //!
 //! | file | what |
 //! |---|---|
@@ -10,36 +10,41 @@
 //! | `scratch.rs` | the scratch directories |
 //! | `happenings.rs` | what happens to processes |
 //! | `listen.rs` | the two listening threads |
-//! | `observe.rs` | from state words to scheduler events |
-//! | `outside.rs`, `independent.rs` | independent ranks: measured, paged from outside; what is kept of them |
-//! | `orders.rs` | from scheduler effects to state words and processes |
+//! | `observe.rs` | what state words tell the core |
+//! | `measured.rs`, `accounts.rs` | what looks at memory tell the core, and what of the budget is taken for that |
+//! | `orders.rs` | who carries out an order: a rank's own runtime (`own.rs`), or a thread that holds it (`other.rs`, `shrink.rs`), or both (`besides.rs`) |
+//! | `record.rs`, `watch.rs` | what is kept of each rank, and of all that are measured |
 //! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
 //! | `output.rs` | how long the end waits for whoever reads what ranks and bdrun have printed |
 //!
-//! This thread never waits for a reader: ranks' lines are written by the supervisor's threads, what bdrun shows by that of
-//! [`Screen`], and where the end has to wait for them, signals and the time limit are heard.
+//! This thread never waits for a reader: ranks' lines are written by the supervisor's threads, what bdrun
+//! shows by that of [`Screen`], and where the end has to wait for them, signals and the time limit are heard.
 
 mod accounts;
+mod besides;
 mod chaos;
 mod describe;
 mod happenings;
-mod independent;
 mod listen;
+mod measured;
 mod observe;
 mod orders;
+mod other;
 mod output;
-mod outside;
+mod own;
 mod preload;
+mod record;
 mod report;
 mod scratch;
 mod setup;
 mod shrink;
+mod watch;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
@@ -48,20 +53,21 @@ use crate::cli::Options;
 use crate::display::{self, Screen};
 use crate::exit::Ending;
 use crate::launch::Launch;
-use crate::scheduler::{Effect, Event, Scheduler};
+use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
-use independent::Outside;
 use listen::{Listeners, Message};
-use observe::Seen;
 use output::Unwritten;
+use record::Record;
 use setup::Setup;
+use watch::Watch;
 
 /// What ranks get to end after a signal or a time limit.
 const GRACE: Duration = Duration::from_secs(5);
 /// What they get after another rank has failed.
 const FAILURE_GRACE: Duration = Duration::from_millis(200);
-/// How long the others may go on after a rank has failed by itself: where all of them have the error, one of them prints it.
+/// How long the others may go on after a rank has failed by itself: where all of them have the error, one of
+/// them prints it.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long nothing must have happened before a job is given up.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -71,29 +77,17 @@ const TICK: Duration = Duration::from_millis(200);
 const KILLED_PATIENCE: Duration = Duration::from_secs(5);
 type SharedOutput = Screen;
 
-/// What the master keeps of a rank besides the scheduler's and the segment's.
-#[derive(Default)]
-struct RankRecord {
-    seen: Seen,
-    control: Option<OwnedFd>,
-    pid: Option<i32>,
-    /// How it ended, as in the statistics.
-    status: Option<String>,
-    /// Its failure was counted: it was killed for it, and its end is no other.
-    failed: bool,
-}
-
 struct Job<'a> {
     options: &'a Options,
     setup: Setup,
-    scheduler: Scheduler,
+    core: Core,
     supervisor: Supervisor,
     escalation: Escalation,
     listeners: Listeners,
     messages: Receiver<Message>,
     output: SharedOutput,
-    ranks: Vec<RankRecord>,
-    /// Events for the scheduler, in order.
+    ranks: Vec<Record>,
+    /// Events for the core, in order.
     events: Vec<Event>,
     /// The first thing that decided how the job ends.
     ending: Option<Ending>,
@@ -107,10 +101,15 @@ struct Job<'a> {
     /// Ranks that failed while the others go on (`--keep-going`), and how the first of them did.
     failures: u32,
     first_failure: Option<Ending>,
-    /// Of a job of independent ranks.
-    outside: Option<Outside>,
-    /// The last rank that was given more than there was.
-    overdraft: Option<u32>,
+    /// What is measured of ranks.
+    watch: Watch,
+    /// Bytes of the pool that are taken for the growth of what is measured.
+    kept_free: u64,
+    /// Bytes that threads of ranks wait for beside those that wait as ranks.
+    lacks: u64,
+    /// It was said that more is used than there is, or that more ranks are in RAM than were to be.
+    told_overdraft: bool,
+    told_crowd: bool,
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
@@ -194,19 +193,17 @@ impl<'a> Job<'a> {
         };
         let supervisor =
             Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
-        let outside = Outside::start(options, &mut setup, &supervisor, &sender, &output)?;
+        let watch = Watch::start(options, &mut setup, &supervisor, &sender, &output)?;
         let listeners = Listeners::start(setup.segment.clone(), sender)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
-        let ranks = (0..options.np).map(|_| RankRecord::default()).collect();
+        let core = watch.begin(options, &setup);
+        let ranks = (0..options.np).map(|_| Record::default()).collect();
         Ok(Self {
             options,
-            scheduler: match outside {
-                None => Scheduler::new(options.np, setup.limits),
-                Some(_) => Scheduler::of_independent_ranks(options.np, setup.limits),
-            },
+            core: Core::new(setup.limits, &core),
             failures: 0,
             first_failure: None,
-            outside,
+            watch,
             setup,
             supervisor,
             escalation: Escalation::new(GRACE, FAILURE_GRACE),
@@ -222,7 +219,10 @@ impl<'a> Job<'a> {
             most_alive: 0,
             most_resident: 0,
             largest_rank: 0,
-            overdraft: None,
+            kept_free: 0,
+            lacks: 0,
+            told_overdraft: false,
+            told_crowd: false,
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
@@ -231,7 +231,7 @@ impl<'a> Job<'a> {
 
     /// Until every process has ended, or nothing more can be hoped for.
     fn drive(&mut self) {
-        self.begin_outside();
+        self.begin_looks();
         let mut next_tick = Instant::now();
         let mut quiet_since: Option<Instant> = None;
         loop {
@@ -249,7 +249,7 @@ impl<'a> Job<'a> {
                 self.tick();
                 next_tick = now + TICK;
             }
-            if happened || !self.scheduler.is_quiet() {
+            if happened || !self.core.is_quiet() {
                 quiet_since = None;
             } else {
                 let since = *quiet_since.get_or_insert(now);
@@ -289,35 +289,51 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Tell the scheduler what has happened and carry out what it orders. Did anything happen?
+    /// It was told twice that a rank needs memory, and that was given it after the first time.
+    fn is_granted(&self, event: Event) -> bool {
+        let asks = |rank| self.setup.segment.rank(rank).request.load(SeqCst) > 0;
+        matches!(event, Event::NeedsMemory { rank, .. } if !asks(rank))
+    }
+
+    /// Tell the core what has happened and carry out what it orders. Did anything happen, but for looks at
+    /// memory?
     fn schedule(&mut self) -> bool {
-        let happened = !self.events.is_empty();
+        let news = |event: &Event| !matches!(event, Event::Sample { .. } | Event::Looked { .. });
+        let (any, happened) = (!self.events.is_empty(), self.events.iter().any(news));
         let mut effects = Vec::new();
-        let pool = &self.setup.segment.header().pool;
         let mut batch = std::mem::take(&mut self.events);
-        // While the job is being ended no order is carried out: what the scheduler makes of the ends of ranks (an overdraft,
-        // say) would not be true.
-        if self.scheduler.is_ended() || self.escalation.ending() || (!happened && self.alive > 0) {
+        // While the job is being ended no order is carried out: what the core makes of the ends of ranks (an
+        // overdraft, say) would not be true.
+        if self.core.is_ended() || self.escalation.ending() || (!any && self.alive > 0) {
             return happened;
         }
-        if self.scheduler.wants_room() || !pool.is_ample() {
+        if self.core.wants_room() || !self.setup.segment.header().pool.is_ample() {
             self.setup.mail.give_spares_back(&self.setup.segment);
         }
-        batch.insert(0, Event::Pool { free: pool.free(), messages: pool.mail() });
+        batch.insert(0, self.pool());
         for event in batch {
-            self.scheduler.handle(event, &mut effects);
-            if matches!(event, Event::Chaos { .. }) && matches!(effects[..], [.., Effect::Evict { .. }]) {
-                self.chaos.evictions += 1;
+            if self.is_granted(event) {
+                continue;
+            }
+            self.core.handle(event, &mut effects);
+            if let Event::Chaos { rank } = event {
+                let leaves =
+                    |effect: &&Effect| matches!(effect, Effect::Evict { rank: other, .. } if *other == rank);
+                self.chaos.evictions += effects.iter().filter(leaves).count() as u64;
             }
             for effect in effects.drain(..) {
                 self.carry_out(effect);
             }
         }
-        let counts = self.scheduler.counts();
+        self.keep_free();
+        let counts = self.core.counts();
         self.most_resident = self.most_resident.max(counts.resident);
         self.update_frames(counts.restoring);
         self.update_wants();
         self.update_mail_limit();
+        self.setup.segment.header().relief.store(u32::from(self.core.may_make_room()), SeqCst);
+        // What was just ordered may make memory short sooner than was thought at the last look.
+        self.watch.sampler.set_interval(self.core.next_look());
         happened
     }
 
@@ -382,9 +398,9 @@ impl<'a> Job<'a> {
             self.ending = Some(Ending::Timeout(limit));
             self.escalate(EscalationEvent::End);
         }
-        // While everything fits, ranks that block tell nobody. If none computes, the scheduler has to know why: they may
-        // wait for each other for ever.
-        if self.setup.segment.header().tokens.running() == 0 && !self.scheduler.is_quiet() {
+        // While everything fits, ranks that block tell nobody. If none computes, the core has to know why:
+        // they may wait for each other for ever.
+        if self.setup.segment.header().tokens.running() == 0 && !self.core.is_quiet() {
             self.observe_all();
         }
         let snapshot = self.snapshot();
@@ -397,7 +413,7 @@ impl<'a> Job<'a> {
             Message::Control(rank) => self.read_control(rank),
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
-            Message::Mover(rank, nth, report) => self.moved(rank, nth, report),
+            Message::Holder(rank, nth, report) => self.moved(rank, nth, report),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From state words to scheduler events.
+//! What state words tell the core.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -8,10 +8,12 @@ use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting};
 use bdrun_ipc::state::{State, Word};
 
 use super::Job;
+use super::record::While;
 use crate::exit::Ending;
-use crate::scheduler::{Event, Wait};
+use crate::residency::{Event, Memory, Outcome, Wait};
+use crate::units::Bytes;
 
-/// What the scheduler was told of a rank, so that only news is told.
+/// What the core was told of a rank, so that only news is told.
 #[derive(Default)]
 pub(super) struct Seen {
     /// What was ordered and not yet answered.
@@ -21,10 +23,13 @@ pub(super) struct Seen {
     granted: u64,
     /// How many restores were ordered.
     pub orders: u32,
-    /// The number of its waits when the order was given that is not answered: if that has changed, it has run since.
+    /// The number of its waits when the order was given that is not answered: if that has changed, it has run
+    /// since.
     pub waits: u64,
     /// It was out when last looked at.
-    out: bool,
+    pub out: bool,
+    /// Bytes that threads of it lacked.
+    pub lacks: u64,
 }
 
 /// An order that its rank has not yet answered.
@@ -55,11 +60,17 @@ impl Job<'_> {
     /// Look at a rank and tell what is new.
     pub(super) fn observe(&mut self, rank: u32) {
         let segment = self.setup.segment.clone();
-        if rank >= segment.np() {
+        if rank >= segment.np() || self.is_stranger(rank) {
             return;
         }
         let block = segment.rank(rank);
         let word = block.word.load();
+        self.observe_threads(rank);
+        if matches!(self.ranks[rank as usize].evicted_while, Some(While::Computes)) {
+            // It stands, or is about to, whatever its word says.
+            return;
+        }
+        let besides = self.besides(rank);
         let record = &mut self.ranks[rank as usize].seen;
         self.largest_rank = self.largest_rank.max(bytes_in(&block.held));
         let ran = record.pending.is_some() && block.waits.load(SeqCst) != record.waits;
@@ -68,10 +79,11 @@ impl Job<'_> {
                 // Answered, and out again by itself.
                 record.pending = None;
                 record.out = false;
-                self.events.push(match order {
-                    Pending::Evict => Event::EvictLost { rank },
-                    Pending::Restore => Event::Restored { rank },
-                });
+                let outcome = match order {
+                    Pending::Evict => Outcome::Lost,
+                    Pending::Restore => Outcome::Restored,
+                };
+                self.events.push(Event::Done { rank, outcome });
             }
             Some(Pending::Evict) => match word.state() {
                 State::Evicting => {
@@ -84,15 +96,20 @@ impl Job<'_> {
                 }
                 state => {
                     record.pending = None;
-                    let (granted, held) = (bytes_in(&block.granted), bytes_in(&block.need));
-                    let part = (state == State::Evicted).then_some((granted, held));
-                    match block.eviction_failure() {
+                    let granted = bytes_in(&block.granted);
+                    let all = bytes_in(&block.need);
+                    let memory = |asked| Memory { asked, other: besides };
+                    let part = (state == State::Evicted).then_some((memory(granted), memory(all)));
+                    let outcome = match block.eviction_failure() {
                         Some(EvictFailure::NoSpace) => {
-                            let need = bytes_in(&block.evict_need);
                             record.out = part.is_some();
-                            self.events.push(Event::DiskFull { rank, need, part });
+                            Outcome::Full { need: bytes_in(&block.evict_need), part }
                         }
-                        Some(EvictFailure::Refused) => self.events.push(Event::EvictRefused { rank }),
+                        Some(EvictFailure::Refused) => Outcome::Refused { lasting: false },
+                        Some(EvictFailure::InUse) => {
+                            self.say_in_use(rank);
+                            Outcome::Refused { lasting: false }
+                        }
                         Some(EvictFailure::Io) => {
                             let text = format!("rank {rank}: its memory cannot be written to scratch");
                             self.end(Ending::ScratchBroken(text));
@@ -101,23 +118,26 @@ impl Job<'_> {
                         None if part.is_some() => {
                             record.granted = granted;
                             record.out = true;
-                            self.events.push(Event::Evicted { rank, granted, held });
+                            self.evicted_itself(rank, granted, all);
+                            return self.observe(rank);
                         }
-                        None => self.events.push(Event::EvictLost { rank }),
-                    }
+                        None => Outcome::Lost,
+                    };
+                    self.events.push(Event::Done { rank, outcome });
                 }
             },
             Some(Pending::Restore) => match word.state() {
                 State::Blocked | State::Running => {
                     record.pending = None;
-                    self.events.push(Event::Restored { rank });
+                    self.events.push(Event::Done { rank, outcome: Outcome::Restored });
                 }
                 State::Evicted => {
                     record.pending = None;
                     let granted = bytes_in(&block.granted);
                     record.granted = granted;
                     record.out = true;
-                    self.events.push(Event::RestoredPartly { rank, granted, orders: record.orders });
+                    let outcome = Outcome::RestoredPartly { asked: granted, orders: record.orders };
+                    self.events.push(Event::Done { rank, outcome });
                 }
                 _ => return,
             },
@@ -133,14 +153,17 @@ impl Job<'_> {
         let self_evicted = word.state() == State::Evicted && !record.out;
         record.out = word.state() == State::Evicted;
         record.told = Some(news);
-        if matches!(word.state(), State::Blocked | State::Running) && granted != record.granted {
+        // Also of one that is out: a fork by another thread brings everything in.
+        let is_there = matches!(word.state(), State::Blocked | State::Running | State::Evicted);
+        if is_there && !self_evicted && granted != record.granted {
             record.granted = granted;
             self.events.push(Event::Granted { rank, bytes: granted });
         }
         if self_evicted {
-            let held = bytes_in(&block.need);
+            record.granted = granted;
+            let all = bytes_in(&block.need);
             let wait = (!word.runnable()).then(|| wait(&segment, block));
-            self.events.push(Event::Left { rank, wait, granted, held });
+            self.events.push(Event::EvictedItself { rank, wait, asked: granted, all });
         }
         match word.state() {
             State::Running => self.events.push(Event::Running { rank }),
@@ -156,6 +179,34 @@ impl Job<'_> {
         }
     }
 
+    /// A rank has ended: nobody of it lacks anything.
+    pub(super) fn observe_end(&mut self, rank: u32) {
+        let before = std::mem::take(&mut self.ranks[rank as usize].seen.lacks);
+        if before > 0 {
+            self.lacks = self.lacks.saturating_sub(before);
+            self.events.push(Event::Lacks { rank, bytes: self.lacks });
+        }
+    }
+
+    /// What threads of a rank lack beside the one that waits, and what was taken for a fork of it.
+    fn observe_threads(&mut self, rank: u32) {
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        let lacks = bytes_in(&block.lacks);
+        let before = std::mem::replace(&mut self.ranks[rank as usize].seen.lacks, lacks);
+        if lacks != before {
+            self.lacks = self.lacks.saturating_sub(before).saturating_add(lacks);
+            self.events.push(Event::Lacks { rank, bytes: self.lacks });
+        }
+        let forked = block.forked.swap(0, SeqCst);
+        if forked > 0 {
+            self.note(&format!(
+                "rank {rank} made a copy of itself (fork) while parts of it were out: they came in for that, {} more than was free",
+                Bytes(forked)
+            ));
+        }
+    }
+
     /// The next look at this rank tells everything anew.
     pub(super) fn forget(&mut self, rank: u32) {
         self.ranks[rank as usize].seen.told = None;
@@ -163,7 +214,7 @@ impl Job<'_> {
 
     /// Ask the ranks to ring when they block, exactly while somebody waits for room.
     pub(super) fn update_wants(&mut self) {
-        let wants = u32::from(self.scheduler.wants_room());
+        let wants = u32::from(self.core.wants_room());
         if self.setup.segment.header().pool.wants.swap(wants, SeqCst) == 0 && wants == 1 {
             self.setup.mail.give_spares_back(&self.setup.segment);
             // Those that blocked before were not asked to ring.
@@ -172,7 +223,7 @@ impl Job<'_> {
     }
 }
 
-/// What a blocked rank waits for, as the scheduler sees it.
+/// What a blocked rank waits for, as the core sees it.
 fn wait(segment: &Segment, block: &RankBlock) -> Wait {
     match block.waiting() {
         // The source is a rank of the communicator; only of the first one is that the node's number.

@@ -1,24 +1,25 @@
-//! From scheduler effects to state words and processes.
+//! What the core orders: processes are started here; who is moved is told to its own runtime (`own.rs`), or
+//! to the thread that holds it (`other.rs`).
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::door;
-use bdrun_ipc::futex::SharedFutex;
-use bdrun_ipc::pool::bytes_in;
-use bdrun_ipc::state::Woken;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::Job;
-use super::observe::Pending;
+use super::observe::Seen;
+use super::other::Other;
+use super::own::Own;
 use super::scratch;
-use crate::display::units::Bytes;
 use crate::exit::Ending;
-use crate::scheduler::{Effect, Event};
+use crate::residency::{Effect, Event, Outcome};
 use crate::supervisor::{SpawnSpec, Stdin};
+use crate::units::Bytes;
 
-/// The number under which a rank finds its control socket. What else belongs to the job it is given when it says hello.
+/// The number under which a rank finds its control socket. What else belongs to the job it is given when it
+/// says hello.
 const SOCKET: i32 = 203;
 
 /// The number under which a rank has frames of the pool.
@@ -26,51 +27,105 @@ pub(super) fn frames_owner(rank: u32) -> u32 {
     rank + 2
 }
 
+/// A restore, as it was ordered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restore {
+    pub bytes: u64,
+    pub all: u64,
+    pub overdraft: bool,
+}
+
+/// Who carries out what is ordered of a rank that lives. Each order is answered by one [`Outcome`], sooner or
+/// later.
+pub(super) trait Executor {
+    /// Moves it out of RAM, but for `keep` bytes of what it asked for.
+    fn evict(&self, job: &mut Job<'_>, rank: u32, keep: u64);
+    /// Brings it back, or gives one that is on its way more to go on with.
+    fn restore(&self, job: &mut Job<'_>, rank: u32, order: Restore);
+    /// Makes it stand still.
+    fn hold(&self, job: &mut Job<'_>, rank: u32);
+    /// Lets it run that stands still.
+    fn resume(&self, job: &mut Job<'_>, rank: u32);
+    /// Has parts of it leave until it holds no more than `target` bytes.
+    fn shrink(&self, job: &mut Job<'_>, rank: u32, target: u64);
+}
+
 impl Job<'_> {
+    /// An order has ended.
+    pub(super) fn done(&mut self, rank: u32, outcome: Outcome) {
+        self.events.push(Event::Done { rank, outcome });
+    }
+
+    /// Who carries out orders of this rank now: it may have begun to ask while a thread holds it.
+    fn executor(&self, rank: u32) -> &'static dyn Executor {
+        let held = self.ranks[rank as usize].holder.is_some();
+        if held || self.is_stranger(rank) { &Other } else { &Own }
+    }
+
     pub(super) fn order(&mut self, order: Effect) {
         match order {
-            Effect::Spawn { rank, reserve } => self.spawn(rank, reserve),
-            Effect::Evict { rank, keep } => self.evict(rank, keep),
-            Effect::Restore { rank, bytes, all, overdraft } => self.restore(rank, bytes, all, overdraft),
+            Effect::Start { rank, reserve } => self.start_rank(rank, reserve),
+            Effect::Evict { rank, preempt: true, .. } => self.preempt(rank),
+            Effect::Evict { rank, keep, .. } => self.executor(rank).evict(self, rank, keep),
+            Effect::Restore { rank, bytes, all, overdraft } => {
+                self.executor(rank).restore(self, rank, Restore { bytes, all, overdraft });
+            }
             Effect::Grant { rank, bytes, overdraft } => self.grant(rank, bytes, overdraft),
+            Effect::Hold { rank } => self.executor(rank).hold(self, rank),
+            Effect::Resume { rank } => self.executor(rank).resume(self, rank),
+            Effect::Shrink { rank, target } => self.executor(rank).shrink(self, rank, target),
+            Effect::Stop { rank, used } => {
+                self.note(&format!(
+                    "rank {rank} is stopped to make room ({}), and will be started again: it cannot be paged out",
+                    Bytes(used)
+                ));
+                self.stop(rank);
+            }
+            Effect::OverLimit { rank, bytes, limit } => {
+                let limit = self.options.rank_memory.map_or(limit, |most| most.min(limit));
+                let text = format!(
+                    "rank {rank}: memory limit exceeded: it holds {}, and may hold {}",
+                    Bytes(bytes),
+                    Bytes(limit)
+                );
+                self.kill(rank);
+                self.fail_rank(rank, Ending::Memory(text));
+            }
+            Effect::Overdraft { rank, bytes, beside } => {
+                self.ranks[rank as usize].overdraft = Some((bytes, beside));
+                if self.is_stranger(rank) {
+                    self.say_overdraft(rank);
+                }
+            }
+            Effect::Crowded { rank, resident } => {
+                if !std::mem::replace(&mut self.told_crowd, true) {
+                    self.note(&format!(
+                        "rank {rank} comes in although all places are taken: the ranks there do nothing, and cannot be paged out \
+                         ({resident} are in RAM now, --resident {})",
+                        self.options.resident_limit()
+                    ));
+                }
+            }
             Effect::Fail(_) | Effect::Finish => {}
         }
     }
 
-    /// Take bytes for a rank out of the pool; if they are gone the scheduler is told.
-    fn pay(&mut self, rank: u32, bytes: u64, overdraft: bool) -> bool {
-        let pool = &self.setup.segment.header().pool;
-        let paid = pool.take(bytes) || (overdraft && self.force(rank, bytes));
-        if !paid {
-            self.events.push(Event::Denied { rank, bytes });
-        }
-        paid
-    }
-
-    /// Take more than there is, if really nobody else holds anything: one who was woken a moment ago may, and the
-    /// scheduler not know yet.
-    fn force(&mut self, rank: u32, bytes: u64) -> bool {
-        let segment = self.setup.segment.clone();
-        let holds = |other: u32| segment.rank(other).granted.load(SeqCst) > 0;
-        if (0..segment.np()).any(|other| other != rank && holds(other)) {
-            self.observe_all();
-            return false;
-        }
-        segment.header().pool.force(bytes);
-        true
-    }
-
-    fn spawn(&mut self, rank: u32, reserve: u64) {
-        if !self.pay(rank, reserve, false) {
-            return;
-        }
+    fn start_rank(&mut self, rank: u32, reserve: u64) {
         let segment = self.setup.segment.clone();
         let block = segment.rank(rank);
-        block.granted.store(reserve, SeqCst);
-        block.prepaid.store(reserve, SeqCst);
+        if !self.is_stranger(rank) {
+            if !self.pay(rank, reserve, false) {
+                return;
+            }
+            block.granted.store(reserve, SeqCst);
+            block.prepaid.store(reserve, SeqCst);
+        }
         match self.spawn_spec(rank) {
             Ok(spec) => {
-                block.word.birth();
+                if !block.word.birth() {
+                    // It was stopped, and begins anew.
+                    block.word.resume();
+                }
                 self.alive += 1;
                 self.most_alive = self.most_alive.max(self.alive);
                 self.supervisor.spawn(spec);
@@ -132,77 +187,6 @@ impl Job<'_> {
         }
     }
 
-    fn evict(&mut self, rank: u32, keep: u64) {
-        let segment = self.setup.segment.clone();
-        let block = segment.rank(rank);
-        block.evict_failure.store(0, SeqCst);
-        block.keep.store(keep, SeqCst);
-        self.forget(rank);
-        if block.word.try_evict(&SharedFutex) {
-            let seen = &mut self.ranks[rank as usize].seen;
-            // Read after it was taken: it may have run and blocked again just before.
-            seen.waits = block.waits.load(SeqCst);
-            seen.pending = Some(Pending::Evict);
-        } else {
-            self.events.push(Event::EvictLost { rank });
-            self.observe(rank);
-        }
-    }
-
-    /// Brings a rank in, or gives one on its way more to go on with.
-    fn restore(&mut self, rank: u32, bytes: u64, all: u64, overdraft: bool) {
-        let pool = &self.setup.segment.header().pool;
-        let mut got = pool.take_up_to(bytes);
-        if overdraft && got < bytes && self.force(rank, bytes - got) {
-            got = bytes;
-        }
-        if got < bytes {
-            self.events.push(Event::Denied { rank, bytes: bytes - got });
-        }
-        let segment = self.setup.segment.clone();
-        let block = segment.rank(rank);
-        block.all.store(all, SeqCst);
-        let granted = block.granted.fetch_add(got, SeqCst) + got;
-        if overdraft {
-            self.note_overdraft(rank, granted, 0);
-        }
-        let seen = &mut self.ranks[rank as usize].seen;
-        seen.orders = seen.orders.wrapping_add(1);
-        if seen.pending == Some(Pending::Restore) {
-            // It looks at `granted` again and again; if it has just looked for the last time it says so, and is asked anew.
-            return;
-        }
-        self.forget(rank);
-        let seen = &mut self.ranks[rank as usize].seen;
-        seen.waits = block.waits.load(SeqCst);
-        seen.pending = Some(Pending::Restore);
-        let asked = block.request.swap(0, SeqCst);
-        if asked > 0 {
-            block.asked.store(asked, SeqCst);
-            // What it waits for is there: marks it runnable, so that it runs once it is in RAM.
-            block.word.wake(&SharedFutex);
-        }
-        block.word.try_restore(&SharedFutex);
-    }
-
-    fn grant(&mut self, rank: u32, bytes: u64, overdraft: bool) {
-        if !self.pay(rank, bytes, overdraft) {
-            return;
-        }
-        let segment = self.setup.segment.clone();
-        let block = segment.rank(rank);
-        block.granted.fetch_add(bytes, SeqCst);
-        block.prepaid.fetch_add(bytes, SeqCst);
-        block.request.store(0, SeqCst);
-        self.forget(rank);
-        if overdraft {
-            self.note_overdraft(rank, bytes_in(&block.granted), 0);
-        }
-        if block.word.wake(&SharedFutex) == Woken::NeedsMaster {
-            self.observe(rank);
-        }
-    }
-
     /// Frames that nobody is about to use are given back as far as the budget has no room for them.
     pub(super) fn update_frames(&self, restoring: u32) {
         let header = self.setup.segment.header();
@@ -214,8 +198,10 @@ impl Job<'_> {
         }
     }
 
-    pub(super) fn note_overdraft(&mut self, rank: u32, bytes: u64, beside: u64) {
-        if self.overdraft.replace(rank).is_some() {
+    /// Says, once in a job, that because of a rank more is used than there is.
+    pub(super) fn say_overdraft(&mut self, rank: u32) {
+        let Some((bytes, beside)) = self.ranks[rank as usize].overdraft.take() else { return };
+        if std::mem::replace(&mut self.told_overdraft, true) {
             return;
         }
         let pool = &self.setup.segment.header().pool;
@@ -231,7 +217,7 @@ impl Job<'_> {
                 "rank {rank} needs {bytes}, which with {beside} of others that cannot be paged out is more than the budget of {budget}: it is exceeded"
             )
         };
-        super::lock(&self.output).note(&text);
+        self.note(&text);
     }
 
     /// A rank's process has ended: what it held is free.
@@ -247,9 +233,11 @@ impl Job<'_> {
             span.fetch_add(block.next_span(), SeqCst);
         }
         block.prepaid.store(0, SeqCst);
+        block.lacks.store(0, SeqCst);
+        self.observe_end(rank);
         pool.give(block.granted.swap(0, SeqCst));
         pool.demand_sub(block.held.swap(0, SeqCst));
-        self.ranks[rank as usize].seen.pending = None;
+        self.ranks[rank as usize].seen = Seen::default();
     }
 
     /// Messages may take half of the budget, but never what the largest rank needs to run.

@@ -1,7 +1,8 @@
 //! The end of a job, and whoever reads what it prints.
 //!
-//! A job is done when what its ranks have printed is written. Whoever reads it may take his time, but a job that is told to end
-//! ends all the same: within the grace of the signal or of the time limit. What is not read by then is lost, and that is said.
+//! A job is done when what its ranks have printed is written. Whoever reads it may take his time, but a job
+//! that is told to end ends all the same: within the grace of the signal or of the time limit. What is not
+//! read by then is lost, and that is said.
 
 use std::io::{stderr, stdout};
 use std::path::Path;
@@ -22,7 +23,8 @@ const LEAST: Duration = Duration::from_secs(1);
 const STARVED: Duration = Duration::from_secs(5);
 
 impl Job<'_> {
-    /// Until when output may wait for its reader, once all processes have ended; none: until somebody ends it.
+    /// Until when output may wait for its reader, once all processes have ended; none: until somebody ends
+    /// it.
     fn output_deadline(&self) -> Option<Instant> {
         let now = Instant::now();
         if !self.escalation.ending() {
@@ -34,8 +36,8 @@ impl Job<'_> {
         Some(until.max(now + LEAST))
     }
 
-    /// Waits until what ranks have printed is written, or no longer than it may take. Returns the same for what bdrun itself
-    /// says after that.
+    /// Waits until what ranks have printed is written, or no longer than it may take. Returns the same for
+    /// what bdrun itself says after that.
     pub(super) fn await_output(&mut self) -> Option<Instant> {
         let until = self.output_deadline();
         let mut overdue = until.map_or_else(never, at);

@@ -61,8 +61,8 @@ impl Work {
         self.parts[part].ranks.insert(rank, (report.done, report.total));
     }
 
-    /// The part that most ranks are in, summed over all: those that have not begun it will have as much to do as the
-    /// others.
+    /// The part that most ranks are in, summed over all: those that have not begun it will have as much to do
+    /// as the others.
     fn summed(&self, np: u32) -> Option<JobProgress> {
         let mut count = vec![0u32; self.parts.len()];
         self.present.values().for_each(|&part| count[part] += 1);
@@ -107,7 +107,7 @@ impl Job<'_> {
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let segment = self.setup.segment.clone();
         let header = segment.header();
-        let counts = self.scheduler.counts();
+        let counts = self.core.counts();
         let mut moved = 0;
         for rank in 0..segment.np() {
             let block = segment.rank(rank);
@@ -117,13 +117,13 @@ impl Job<'_> {
             }
         }
         let budget = header.pool.budget();
-        let outside = self.outside.as_ref().map(super::Outside::counts).unwrap_or_default();
+        let outside = self.watch.running(&self.ranks);
         Snapshot {
             elapsed_s: self.begin.elapsed().as_secs_f64(),
             np: segment.np(),
-            running: header.tokens.running() + outside.running,
-            resident: counts.resident - outside.out,
-            evicted: counts.evicted + outside.out,
+            running: header.tokens.running() + outside,
+            resident: counts.resident,
+            evicted: counts.out,
             done: counts.exited,
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
@@ -132,10 +132,11 @@ impl Job<'_> {
         }
     }
 
-    /// End everything that still runs and give account; also until when what bdrun itself says may wait to be read.
+    /// End everything that still runs and give account; also until when what bdrun itself says may wait to be
+    /// read.
     pub(super) fn finish(mut self) -> (Stats, Ending, Option<Instant>) {
-        // Those that are held die with the threads that hold them.
-        let outside = self.outside.take();
+        // Those that are held die with the threads that hold them, at the latest.
+        let _held: Vec<_> = self.ranks.iter_mut().map(|record| record.holder.take()).collect();
         let wall_s = self.begin.elapsed().as_secs_f64();
         self.supervisor.stop(KILLED_PATIENCE);
         let until = self.await_output();
@@ -155,14 +156,14 @@ impl Job<'_> {
                 RankStats {
                     rank,
                     status,
-                    peak_bytes: block.peak.load(SeqCst),
+                    peak_bytes: block.peak.load(SeqCst).max(record.most),
                     evicted_bytes: block.evicted.load(SeqCst),
                     restored_bytes: block.restored.load(SeqCst),
                     running_s: seconds(block.running_ns.load(SeqCst)),
                     waiting_s: seconds(block.waiting_ns.load(SeqCst)),
                     paging_s: seconds(block.paging_ns.load(SeqCst)),
                     evictions: block.evictions.load(SeqCst).into(),
-                    measured: outside.as_ref().and_then(|outside| outside.account(rank)),
+                    measured: self.watch.account(rank, record),
                 }
             })
             .collect();
@@ -191,14 +192,14 @@ impl Job<'_> {
             max_resident: self.most_resident,
             ranks,
             error: (!ending.is_success()).then(|| ending.to_string()),
-            overdraft_rank: self.overdraft,
+            overdraft_rank: self.core.overdraft_rank(),
             scratch_written_bytes: block_sum(|b| b.written.load(SeqCst)),
             scratch_read_bytes: block_sum(|b| b.read.load(SeqCst)),
             evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),
             chaos_evictions: self.chaos.evictions,
             frames_taken: self.setup.frames.as_ref().map_or(0, sbmalloc::FramePool::taken),
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
-            measured: outside.as_ref().map(super::Outside::job_account),
+            measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks)),
         };
         (stats, ending, until)
     }

@@ -14,11 +14,11 @@ use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
 use crate::cli::{Compress, Frames, Options, Tracker};
-use crate::display::units::Bytes;
 use crate::exit::Ending;
 use crate::launch::Launch;
-use crate::scheduler::Limits;
+use crate::residency::Limits;
 use crate::supervisor::SpawnError;
+use crate::units::Bytes;
 
 /// Everything a job is made of but processes.
 pub(super) struct Setup {
@@ -61,14 +61,14 @@ impl Setup {
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
         let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
         let available = budget::available().map_err(no_budget)?;
-        let total = budget::budget(options, &available, independent).map_err(no_budget)?.bytes;
         // Independent ranks are begun as they fit; of others all live.
         let computing = options.processor_count().min(options.resident_limit());
         let alive = if independent { computing } else { options.np };
+        let total = budget::budget(options, &available, independent, alive).map_err(no_budget)?.bytes;
         notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
         let mut managed = total;
         if options.enforce {
-            let fixed = budget::FIXED_PER_JOB + budget::FIXED_PER_RANK * u64::from(options.np);
+            let fixed = budget::fixed(options.np);
             managed =
                 total.checked_sub(fixed).filter(|&rest| rest >= budget::FIXED_PER_JOB).ok_or_else(|| {
                     Ending::Setup(format!(
@@ -90,15 +90,17 @@ impl Setup {
             .header()
             .rank_limit
             .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
-        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the copy), of which
-        // small ranks have none to spare, nor has a job whose limit the kernel enforces.
+        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
+        // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
         let metered = !options.enforce && managed / u64::from(options.np) >= METERED;
         segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
+            processors: tokens,
             resident,
             enforce: options.enforce,
-            // Ranks themselves see to it that they hold no more; on top of that one may ask for room for messages.
+            // Ranks themselves see to it that they hold no more; on top of that one may ask for room for
+            // messages.
             rank_limit: options.rank_memory.map(|most| most.saturating_add(bdrun_ipc::inbox::HEADER_BLOCK)),
             first_reserve: first,
             moves: 2 * tokens,
@@ -171,8 +173,6 @@ fn choose_tracker(wanted: Tracker, notes: &mut Vec<String>) -> TrackerChoice {
     match wanted {
         Tracker::Auto => sbmalloc::measure_trackers().map_or(TrackerChoice::Hash, TrackerChoice::Measured),
         Tracker::Hash => TrackerChoice::Hash,
-        Tracker::Mprotect => TrackerChoice::Mprotect,
-        Tracker::Cow => TrackerChoice::Cow,
         Tracker::Uffd => {
             if let Err(error) = sbmalloc::measure_trackers() {
                 notes.push(format!(
@@ -193,8 +193,9 @@ fn compression(wanted: Compress) -> Compression {
     }
 }
 
-/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it. Up to a
-/// quarter of the budget may wait in it for the next rank; charging trims that to what the budget has free.
+/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it.
+/// Up to a quarter of the budget may wait in it for the next rank; charging trims that to what the budget has
+/// free.
 fn choose_frames(wanted: Frames, managed: u64) -> Result<Option<FramePool>, Ending> {
     match wanted {
         Frames::Auto | Frames::Anon => Ok(None),

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use sbmalloc::other::PartsMoved;
 
-use crate::display::units::Bytes;
+use crate::holder::InParts;
 use crate::measure::Group;
-use crate::outside::{InParts, Order};
-use crate::overdraft::Event;
+use crate::residency::Outcome;
+use crate::units::Bytes;
 
 use super::Job;
-use super::independent::{Ordered, What};
 
 /// After so long it is first said, while it runs, how slow a rank in parts is.
 const FIRST_NOTE: Duration = Duration::from_secs(5);
@@ -69,24 +68,10 @@ impl Partial {
 }
 
 impl Job<'_> {
-    /// Has parts of it leave, until it holds no more than `target` bytes.
-    pub(super) fn shrink(&mut self, rank: u32, target: u64) {
-        let Some(outside) = &mut self.outside else { return };
-        let record = &mut outside.ranks[rank as usize];
-        record.order = Some(Ordered::new(What::Shrink));
-        let fixed = record.last.resident().saturating_sub(record.last.private);
-        let order = Order::Shrink { target: target.saturating_sub(fixed) };
-        match &record.mover {
-            Some(mover) => mover.order(order),
-            None => self.start_mover(rank, Some(order)),
-        }
-    }
-
-    /// What has become of that.
+    /// What has become of the order to let parts of it leave.
     pub(super) fn moved_in_parts(&mut self, rank: u32, report: InParts) {
         let budget = self.setup.segment.header().pool.budget();
-        let Some(outside) = &mut self.outside else { return };
-        let record = &mut outside.ranks[rank as usize];
+        let record = &mut self.ranks[rank as usize];
         if record.group.is_none() {
             // It has ended.
             return;
@@ -107,21 +92,22 @@ impl Job<'_> {
                     ));
                 }
                 self.charge(rank, left, out);
-                self.tell_outside(Event::Shrunk { rank, out, left });
+                self.done(rank, Outcome::Shrunk { left });
             }
             InParts::Refused { why, lasting } => {
                 if record.partial.is_none() {
-                    record.mover = None;
+                    record.holder = None;
                 }
                 if lasting {
                     self.note(&format!("rank {rank} cannot be paged in parts: {why}"));
                 }
-                self.tell_outside(Event::ShrinkRefused { rank, lasting });
+                self.done(rank, Outcome::Refused { lasting });
             }
             InParts::Full { .. } => {
                 // Parts may be out already, so it is traced from now on in any case.
                 record.partial.get_or_insert_with(Partial::begin);
-                self.tell_outside(Event::DiskFull { rank, out: 0 });
+                let need = record.last.private;
+                self.done(rank, Outcome::Full { need, part: None });
             }
             InParts::Unserved { why } => {
                 self.note(&format!(
@@ -144,26 +130,25 @@ impl Job<'_> {
                     .is_due()
                     .then(|| describe_slow(rank, needs, &partial.moved, partial.ran()))
                     .flatten();
-                let bytes = outside.accounts.held_by(rank);
+                let bytes = self.watch.accounts.held_by(rank);
                 self.charge(rank, bytes, out);
                 slow.into_iter().for_each(|text| self.note(&text));
             }
         }
     }
 
-    /// Stops the ranks and ourselves until somebody continues us. A rank in parts that waits for a page in the middle of a system call,
-    /// or for us to hear of a `madvise`, cannot stop before it was served: it would run in circles, or hang, for as long as we stand.
+    /// Stops the ranks and ourselves until somebody continues us. A rank in parts that waits for a page in
+    /// the middle of a system call, or for us to hear of a `madvise`, cannot stop before it was served: it
+    /// would run in circles, or hang, for as long as we stand.
     pub(super) fn pause(&mut self) {
-        let served =
-            self.outside.iter().flat_map(|outside| &outside.ranks).filter(|rank| rank.partial.is_some());
+        let served = self.ranks.iter().filter(|rank| rank.partial.is_some());
         let groups: Vec<_> = served.filter_map(|rank| rank.group.clone()).collect();
         self.supervisor.pause(|| groups.iter().all(Group::stands));
     }
 
     /// The rank has ended: says how fast it was, if it ran in parts.
     pub(super) fn note_parts(&self, rank: u32) {
-        let Some(outside) = &self.outside else { return };
-        let Some(partial) = &outside.ranks[rank as usize].partial else { return };
+        let Some(partial) = &self.ranks[rank as usize].partial else { return };
         let needs = self.setup.segment.rank(rank).peak.load(SeqCst);
         self.note(&describe(rank, needs, &partial.moved, partial.ran()));
     }

@@ -1,5 +1,5 @@
-//! What must be there before anything starts, and what must not be there twice: a job should not end after hours because the
-//! input of its last rank was never there.
+//! What must be there before anything starts, and what must not be there twice: a job should not end after
+//! hours because the input of its last rank was never there.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,7 +22,8 @@ pub(super) fn file_sizes(parts: &Parts) -> Vec<Option<u64>> {
 }
 
 impl Launch {
-    /// All ranks' directories and files. A few system calls for each rank that has a directory or a file of its own.
+    /// All ranks' directories and files. A few system calls for each rank that has a directory or a file of
+    /// its own.
     pub(super) fn check(&self) -> Result<(), Ending> {
         self.each(self.directory.as_ref(), |rank, path| {
             let why = match path.metadata() {
@@ -107,7 +108,8 @@ impl Launch {
     }
 }
 
-/// One name for a file, as far as its spelling goes: `./a` and `b//../a` are not looked up, only `./` and `//` taken away.
+/// One name for a file, as far as its spelling goes: `./a` and `b//../a` are not looked up, only `./` and
+/// `//` taken away.
 fn plain(path: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(path)
 }

@@ -1,7 +1,7 @@
 //! What each rank is given: its part, its command line, its environment, its files and its directory.
 //!
-//! Everything is worked out from templates whenever a rank starts; kept are the templates and the list of parts, once. No
-//! shell is involved anywhere: an argument is one argument, whatever stands in it.
+//! Everything is worked out from templates whenever a rank starts; kept are the templates and the list of
+//! parts, once. No shell is involved anywhere: an argument is one argument, whatever stands in it.
 //!
 //! | file | what |
 //! |---|---|
@@ -69,7 +69,8 @@ impl Launch {
     /// Reads the parts, tells `options` how many ranks that makes, and checks all that can be checked before.
     ///
     /// # Errors
-    /// [`Ending::Usage`] where options contradict each other, [`Ending::Setup`] where files are missing or wrong.
+    /// [`Ending::Usage`] where options contradict each other, [`Ending::Setup`] where files are missing or
+    /// wrong.
     pub fn new(options: &mut Options) -> Result<Self, Ending> {
         let parts = read_parts(options)?;
         if let Some(parts) = &parts {
@@ -139,8 +140,9 @@ impl Launch {
         std::iter::once(&self.program).chain(&self.args)
     }
 
-    /// As in GNU parallel: any placeholder in the command does. So does the part in the environment, the directory or as
-    /// standard input; in the names of output files it does not, as these say nothing to the program.
+    /// As in GNU parallel: any placeholder in the command does. So does the part in the environment, the
+    /// directory or as standard input; in the names of output files it does not, as these say nothing to the
+    /// program.
     fn says_where_the_part_goes(&self) -> bool {
         let env = self.env.iter().filter_map(|(_, value)| value.as_ref());
         self.command().any(Template::has_placeholders)
@@ -207,7 +209,8 @@ impl Launch {
         !self.stdin_used
     }
 
-    /// The memory that a rank is expected to need, in bytes: its column of `--size-column`, or the size of its file of `--glob`.
+    /// The memory that a rank is expected to need, in bytes: its column of `--size-column`, or the size of
+    /// its file of `--glob`.
     #[must_use]
     pub fn declared(&self, rank: u32) -> Option<u64> {
         self.declared.get(rank as usize).copied().flatten()

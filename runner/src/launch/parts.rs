@@ -119,11 +119,12 @@ impl<'a> Part<'a> {
 }
 
 impl Parts {
-    /// The lines of a file that are not empty, without their ends (`\n` or `\r\n`). With `header` the first of them
-    /// names the columns and is no part. `name` is what errors call the file.
+    /// The lines of a file that are not empty, without their ends (`\n` or `\r\n`). With `header` the first
+    /// of them names the columns and is no part. `name` is what errors call the file.
     ///
     /// # Errors
-    /// If it cannot be read, is empty, has too many lines, a line with a zero byte, or a header that names two columns alike.
+    /// If it cannot be read, is empty, has too many lines, a line with a zero byte, or a header that names
+    /// two columns alike.
     pub fn read(input: impl BufRead, name: &str, separator: &str, header: bool) -> Result<Self, PartsError> {
         Self::read_up_to(LONGEST, input, name, separator, header)
     }

@@ -6,18 +6,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Launch;
-use crate::display::units::Bytes;
+use crate::units::Bytes;
 
 impl Launch {
-    /// One line for each rank: its command with its directory, files and environment, quoted for a shell, and behind `#` its
-    /// number and the memory expected of it.
+    /// One line for each rank: its command with its directory, files and environment, quoted for a shell, and
+    /// behind `#` its number and the memory expected of it.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn show(&self, out: &mut impl Write) -> io::Result<()> {
         for rank in 0..self.np {
             let given = self.given(rank);
-            // Files are found from where bdrun is, the line is read by a shell that has changed its directory.
+            // Files are found from where bdrun is, the line is read by a shell that has changed its
+            // directory.
             let file = |path: &Path| match &given.directory {
                 Some(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).into_os_string(),
                 None => path.as_os_str().to_owned(),

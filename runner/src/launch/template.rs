@@ -1,9 +1,10 @@
 //! Placeholders in texts, and what they are replaced by. Pure.
 //!
-//! Only names that are known are replaced, so that what other programs mean by braces reaches them: `awk '{print $1}'`,
-//! `jq '{a: 1}'`, a regular expression's `{2,3}`. Two rules more: braces behind a dollar sign belong to a shell
-//! (`${rank}`), and doubled braces around a known name stand for single ones (`{{}}` for `{}`). Where columns have names (`--header`)
-//! a word in braces that is none of them is an error rather than an argument: most are misspelt, or the separator is; doubled braces pass it on.
+//! Only names that are known are replaced, so that what other programs mean by braces reaches them:
+//! `awk '{print $1}'`, `jq '{a: 1}'`, a regular expression's `{2,3}`. Two rules more: braces behind a dollar
+//! sign belong to a shell (`${rank}`), and doubled braces around a known name stand for single ones (`{{}}`
+//! for `{}`). Where columns have names (`--header`) a word in braces that is none of them is an error rather
+//! than an argument: most are misspelt, or the separator is; doubled braces pass it on.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -241,8 +242,8 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The text for one rank of `size`. A column that the part does not have is empty; [`Self::columns`] lets that be
-    /// found before.
+    /// The text for one rank of `size`. A column that the part does not have is empty; [`Self::columns`] lets
+    /// that be found before.
     #[must_use]
     pub fn render(&self, rank: u32, size: u32, part: Option<Part<'_>>) -> OsString {
         let mut text = Vec::new();

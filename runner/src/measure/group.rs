@@ -4,16 +4,16 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::cgroup::RankCgroup;
 use super::tree::{self, Table, Tree};
+use crate::cgroups::RankCgroup;
 
 /// How the processes of a rank are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
     /// By a cgroup of their own: all of them, whatever they did to get away.
     Cgroup,
-    /// By parents, process group and session. A process that has left all three (a daemon: two forks and `setsid`)
-    /// before it was seen once is missed.
+    /// By parents, process group and session. A process that has left all three (a daemon: two forks and
+    /// `setsid`) before it was seen once is missed.
     Tree,
 }
 
@@ -54,8 +54,8 @@ impl Group {
         if self.0.cgroup.is_some() { Tracking::Cgroup } else { Tracking::Tree }
     }
 
-    /// The processes there are now, as the master sees their numbers; empty once all have ended. Costs a few µs in a
-    /// cgroup, else a look at every process of the machine (about 5 µs each).
+    /// The processes there are now, as the master sees their numbers; empty once all have ended. Costs a few
+    /// µs in a cgroup, else a look at every process of the machine (about 5 µs each).
     ///
     /// # Errors
     /// That of reading the cgroup's list or `/proc`.
@@ -66,7 +66,8 @@ impl Group {
         }
     }
 
-    /// Whether all threads of those processes that a signal to the rank reaches stand still: stopped, traced or ended.
+    /// Whether all threads of those processes that a signal to the rank reaches stand still: stopped, traced
+    /// or ended.
     #[must_use]
     pub fn stands(&self) -> bool {
         let is_reached = |pid: &i32| tree::entry(*pid).is_some_and(|entry| entry.group == self.leader());
@@ -83,8 +84,8 @@ impl Group {
         self.0.cgroup.as_ref()
     }
 
-    /// Stops all processes without ptrace: by the cgroup's freezer, or else by SIGSTOP, which a parent that waits for
-    /// stopped children can see. Returns when all stand still.
+    /// Stops all processes without ptrace: by the cgroup's freezer, or else by SIGSTOP, which a parent that
+    /// waits for stopped children can see. Returns when all stand still.
     ///
     /// # Errors
     /// `TimedOut` if that took longer than `patience`; then nobody is left stopped. Else that of the kernel.
@@ -117,8 +118,8 @@ impl Group {
         Ok(())
     }
 
-    /// Kills every process in its cgroup, frozen ones too. Without a cgroup nothing: its process group is killed by the
-    /// table of processes.
+    /// Kills every process in its cgroup, frozen ones too. Without a cgroup nothing: its process group is
+    /// killed by the table of processes.
     pub(crate) fn kill(&self) {
         if let Some(cgroup) = &self.0.cgroup {
             cgroup.kill();

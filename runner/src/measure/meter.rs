@@ -1,23 +1,23 @@
 //! What one rank holds: the sum over its processes.
 //!
-//! A process that has not run since the last look holds what it held then, and its processor clock is the cheapest
-//! thing to read. So each look reads the clock of each process, and `statm` of those that have run (of the others ten
-//! times a second, since the kernel may have changed their memory). The rest is read where it can have changed: the
-//! list of processes if any process has been made anywhere since, `status` twice a second and when mapped pages came
-//! or went, the processor time of a whole cgroup every 50 ms.
+//! A process that has not run since the last look holds what it held then, and its processor clock is the
+//! cheapest thing to read. So each look reads the clock of each process, and `statm` of those that have run
+//! (of the others ten times a second, since the kernel may have changed their memory). The rest is read where
+//! it can have changed: the list of processes if any process has been made anywhere since, `status` twice a
+//! second and when mapped pages came or went, the processor time of a whole cgroup every 50 ms.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use super::cgroup::pids;
 use super::group::{Group, Tracking};
 use super::once::{Known, Once};
 use super::proc::{self, Statm, Status};
 use super::sample::Sample;
 use super::shares::Found;
 use super::tree::{self, Table};
+use crate::cgroups::pids;
 
 /// How often the list of processes is read at most.
 const LIST: Duration = Duration::from_millis(50);
@@ -31,13 +31,14 @@ const CPU: Duration = Duration::from_millis(50);
 const MAPPED_CHANGE: u64 = 1 << 20;
 /// How often it is asked which pages are shared, while the processes stay the same.
 const SHARES: Duration = Duration::from_secs(1);
-/// It is not asked where all but the largest process hold less than this, or than this part of it (a shell before a program).
+/// It is not asked where all but the largest process hold less than this, or than this part of it (a shell
+/// before a program).
 const WORTH_DIVIDING: u64 = 1 << 20;
 const WORTH_DIVIDING_PART: u64 = 64;
 /// It is asked at once if they map so much more shared memory.
 const SHARED_CHANGE: u64 = 8 << 20;
-/// Answers that speak of other processes than there are by then are of no use, but if so many were none then that is as
-/// it is there: some are made all the time.
+/// Answers that speak of other processes than there are by then are of no use, but if so many were none then
+/// that is as it is there: some are made all the time.
 const USELESS: u32 = 3;
 
 /// What is the same for all ranks at one look.
@@ -82,6 +83,8 @@ pub(super) struct Meter {
     busy: f64,
     /// Something has run since processor time was read.
     ran: bool,
+    /// The rank asks for most of what it takes.
+    asks: bool,
     /// Counts changes of the list.
     generation: u64,
     /// The list for which the sample was added up.
@@ -113,6 +116,7 @@ impl Meter {
             cpu_read: None,
             busy: 0.0,
             ran: false,
+            asks: false,
             generation: 0,
             counted: None,
             once: Once::default(),
@@ -154,8 +158,8 @@ impl Meter {
         }
     }
 
-    /// What is in RAM now of processes that stand still, most of whose memory has left. Changes nothing that is known of
-    /// them: what they shared they may share again when it is back.
+    /// What is in RAM now of processes that stand still, most of whose memory has left. Changes nothing that
+    /// is known of them: what they shared they may share again when it is back.
     pub(super) fn remains(&self) -> Sample {
         let mut found = Sample { private: 0, shared: 0, page_tables: 0, ..self.sample };
         let (mut private, mut shared) = (0, 0);
@@ -167,14 +171,17 @@ impl Meter {
             found.page_tables += status.page_tables;
             (private, shared) = (anonymous.max(private), status.shared.max(shared));
         }
-        // Pages of several processes are counted once for each, but together they never held more than before.
+        // Pages of several processes are counted once for each, but together they never held more than
+        // before.
         found.private = found.private.min(private.max(self.sample.private));
         found.shared = found.shared.min(shared.max(self.sample.shared));
         found
     }
 
     /// Looks at all processes.
-    pub(super) fn look(&mut self, look: &Look<'_>) {
+    /// `asks`: what it shares and has mapped is not reckoned, so how much that is may be old.
+    pub(super) fn look(&mut self, look: &Look<'_>, asks: bool) {
+        self.asks = asks;
         if self.list_due(look.now, look.births)
             && let Some(pids) = self.read_list(look)
         {
@@ -248,8 +255,9 @@ impl Meter {
         self.generation += u64::from(self.processes.len() != before);
     }
 
-    /// One that holds at first sight much of what another holds is its copy, made by `fork` since the last look: the pages are
-    /// the same ones. Whether that is right is found out soon. The first so many others may be what it is a copy of.
+    /// One that holds at first sight much of what another holds is its copy, made by `fork` since the last
+    /// look: the pages are the same ones. Whether that is right is found out soon. The first so many others
+    /// may be what it is a copy of.
     fn note_copy(&mut self, at: usize, others: usize) {
         let Process { statm, guest_of, .. } = self.processes[at];
         if guest_of.is_some() {
@@ -339,11 +347,12 @@ impl Meter {
     fn read_details(&mut self, at: usize, now: Instant) {
         if self.processes[at].guest_of.is_some() {
             self.processes[at].guest_of = self.host(at);
-            // It runs another program now, or was taken for a guest while it was a copy that had not changed yet.
+            // It runs another program now, or was taken for a guest while it was a copy that had not changed
+            // yet.
             self.note_copy(at, self.processes.len());
         }
         let process = &mut self.processes[at];
-        let moved = process.statm.mapped.abs_diff(process.status_mapped) > MAPPED_CHANGE;
+        let moved = !self.asks && process.statm.mapped.abs_diff(process.status_mapped) > MAPPED_CHANGE;
         if now < process.status_due && !moved {
             return;
         }
@@ -399,8 +408,8 @@ impl Meter {
         self.sample.note_peaks();
     }
 
-    /// Whether it should be found out which pages are shared; since when that is not known, if it ever was asked. One
-    /// process shares nothing within its rank.
+    /// Whether it should be found out which pages are shared; since when that is not known, if it ever was
+    /// asked. One process shares nothing within its rank.
     pub(super) fn wants_division(&self, now: Instant) -> Option<Option<Instant>> {
         if self.processes.len() < 2 {
             return None;
@@ -437,7 +446,8 @@ impl Meter {
 
     /// What was found out of the processes there were.
     pub(super) fn divide(&mut self, now: Instant, generation: u64, found: &[Found]) {
-        // Whoever ended before the answer came is in nobody's share. To count it beside them would be to count it twice.
+        // Whoever ended before the answer came is in nobody's share. To count it beside them would be to
+        // count it twice.
         for process in &mut self.processes {
             process.statm_due = now;
         }

@@ -1,8 +1,9 @@
 //! The truth about each rank's memory and processor time, its children included.
 //!
-//! Programs that know nothing of bdrun tell nobody what they hold, so the master looks: it knows which processes
-//! belong to a rank ([`Group`]), reads what the kernel says of each, and adds it up ([`Sample`]) in a thread of its
-//! own ([`Sampler`]). Nothing is decided here and no process is changed, but for [`Group::freeze`].
+//! Programs that know nothing of bdrun tell nobody what they hold, so the master looks: it knows which
+//! processes belong to a rank ([`Group`]), reads what the kernel says of each, and adds it up ([`Sample`]) in
+//! a thread of its own ([`Sampler`]). Nothing is decided here and no process is changed, but for
+//! [`Group::freeze`].
 //!
 //! | file | answers |
 //! |---|---|
@@ -17,12 +18,11 @@
 //! | `permits.rs` | whether this machine lets us page by ptrace, and how it lets us freeze |
 //!
 //! # What a rank holds
-//! *private*: anonymous pages, what paging can take out. *shared*: shared memory and tmpfs files that are mapped; a
-//! segment that nobody has mapped at the moment is not seen. *file*: mapped pages of files, which the kernel takes
-//! back by itself when memory is short. Huge pages of hugetlbfs, socket buffers and the page cache of files that
-//! are only read and written belong to no process and are in none of these.
+//! *private*: anonymous pages, what paging can take out. *shared*: shared memory and tmpfs files that are
+//! mapped; a segment that nobody has mapped at the moment is not seen. *file*: mapped pages of files, which
+//! the kernel takes back by itself when memory is short. Huge pages of hugetlbfs, socket buffers and the page
+//! cache of files that are only read and written belong to no process and are in none of these.
 
-mod cgroup;
 mod group;
 mod meter;
 mod once;
@@ -34,9 +34,10 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod usage;
 
-pub(crate) use cgroup::{RankCgroup, RankGroups};
 pub use group::{Group, Tracking};
 pub use permits::{Freezer, Permits};
 pub use sample::{Measured, Sample, Sent, own_max_rss};
-pub use sampler::Sampler;
+pub use sampler::{Sampler, Tells, Told};
+pub use usage::Usage;

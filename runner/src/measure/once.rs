@@ -1,15 +1,17 @@
-//! Each page once: what the processes of a rank hold together, between the looks that find out what they share.
+//! Each page once: what the processes of a rank hold together, between the looks that find out what they
+//! share.
 //!
-//! Only a look at every page tells which pages are shared ([`shares`](super::shares)), and that is dear. In between much
-//! is known nevertheless:
+//! Only a look at every page tells which pages are shared ([`shares`](super::shares)), and that is dear. In
+//! between much is known nevertheless:
 //!
 //! - A copy made by `fork` holds nothing of its own at first.
-//! - When a process ends, or lets go of memory, the pages that it shared stay with the others: *together they never hold
-//!   more than before*. How much less depends on what no other process has: at least `alone` of what was found out, and
-//!   what came since.
+//! - When a process ends, or lets go of memory, the pages that it shared stay with the others: *together they
+//!   never hold more than before*. How much less depends on what no other process has: at least `alone` of
+//!   what was found out, and what came since.
 //! - Memory that a process got since is its own, until somebody is copied from it.
 //!
-//! What is not known is counted, but for copies being changed, which no cheap number shows: the next look does.
+//! What is not known is counted, but for copies being changed, which no cheap number shows: the next look
+//! does.
 
 use super::shares::Found;
 
@@ -53,7 +55,8 @@ pub(super) struct Once {
 }
 
 impl Once {
-    /// There is a new process, which holds what another held that has `original`: the pages are the same ones.
+    /// There is a new process, which holds what another held that has `original`: the pages are the same
+    /// ones.
     pub(super) fn copied(&mut self, anonymous: u64, original: u64) -> Known {
         let copied = original.min(anonymous);
         self.twice += copied;
@@ -66,8 +69,9 @@ impl Once {
         self.twice = self.twice.saturating_sub(anonymous - known.own(anonymous));
     }
 
-    /// A process holds less than it did. That is small and to be ignored (false), or what it let go of stays with others,
-    /// but for its own, which is taken to go first. Where hardly anything is left it runs another program.
+    /// A process holds less than it did. That is small and to be ignored (false), or what it let go of stays
+    /// with others, but for its own, which is taken to go first. Where hardly anything is left it runs
+    /// another program.
     pub(super) fn let_go(&mut self, known: &mut Known, anonymous: u64) -> bool {
         if self.twice == 0 || anonymous >= known.anonymous / 8 * 7 {
             return false;
@@ -83,8 +87,8 @@ impl Once {
         true
     }
 
-    /// What was found out of processes some of which may have ended since. What is known of those that are there, if they
-    /// were found, or of those that are new, is changed.
+    /// What was found out of processes some of which may have ended since. What is known of those that are
+    /// there, if they were found, or of those that are new, is changed.
     pub(super) fn found<'a>(&mut self, found: &[Found], there: impl Iterator<Item = (i32, &'a mut Known)>) {
         if found.is_empty() {
             return;
@@ -102,9 +106,10 @@ impl Once {
                 *known = Known { anonymous: found.anonymous, alone: found.alone, copied: 0 };
                 known_ones.push(known);
             } else if known.copied > 0 {
-                // Was it there already when the others were found out, its part is not in theirs. It is counted. But then
-                // half of each page of its original is to others' account, or more; if nobody has as much, it was not there. Nothing
-                // follows where the original may not be among those who were found.
+                // Was it there already when the others were found out, its part is not in theirs. It is
+                // counted. But then half of each page of its original is to others' account, or more; if
+                // nobody has as much, it was not there. Nothing follows where the original may not be among
+                // those who were found.
                 news = true;
                 let was_there = has_ended
                     || most < known.copied
@@ -112,7 +117,8 @@ impl Once {
                 self.twice +=
                     known.copied - if was_there { known.copied / (found.len() as u64 + 1) } else { 0 };
             } else {
-                // Nothing is known of it any more: it is counted in full, and nothing is taken off when it ends.
+                // Nothing is known of it any more: it is counted in full, and nothing is taken off when it
+                // ends.
                 known.alone = known.anonymous;
             }
         }
@@ -133,8 +139,8 @@ impl Once {
         each.sum::<u64>().saturating_sub(self.twice).max(one)
     }
 
-    /// The same of shared memory. What a process has come to map since it was found out the others map too, in all
-    /// likelihood: each counts it when it first touches it.
+    /// The same of shared memory. What a process has come to map since it was found out the others map too,
+    /// in all likelihood: each counts it when it first touches it.
     pub(super) fn shared(&self, each: impl Iterator<Item = u64> + Clone) -> u64 {
         let one = each.clone().max().unwrap_or(0);
         self.shared.max(one).min(each.sum())
@@ -261,7 +267,8 @@ mod tests {
         // A kernel that tells nothing.
         rank.found(&[]);
         assert_eq!(rank.sum(), 400);
-        // Or nothing of two of them, who are counted in full then: what the others share stays when those end.
+        // Or nothing of two of them, who are counted in full then: what the others share stays when those
+        // end.
         rank.fork(0);
         rank.found(&[1, 3, 4, 5].map(|pid| found(pid, 400, 100, 0)));
         rank.found(&[found(1, 400, 200, 0), found(3, 400, 200, 0)]);
@@ -299,8 +306,8 @@ mod tests {
         assert_eq!(rank.sum(), 400);
     }
 
-    /// Pages as bits, each process with the set of those it has: whatever happens, what is said is at least what there is,
-    /// and neither an end nor letting go adds to it.
+    /// Pages as bits, each process with the set of those it has: whatever happens, what is said is at least
+    /// what there is, and neither an end nor letting go adds to it.
     #[test]
     fn never_less_than_there_is_and_no_end_adds_to_it() {
         for seed in 0..400_u64 {
@@ -347,7 +354,8 @@ mod tests {
                 let mut there: Vec<u64> = sets.iter().flatten().copied().collect();
                 there.sort_unstable();
                 there.dedup();
-                // A program as small as the one before it is not noticed, and shares are cut off to whole pages.
+                // A program as small as the one before it is not noticed, and shares are cut off to whole
+                // pages.
                 let there = (there.len() as u64).saturating_sub(4 * sets.len() as u64);
                 assert!(rank.sum() >= there, "seed {seed}, step {step}: {} of {there}", rank.sum());
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::cgroup::{Kind, RankGroups};
+use crate::cgroups::{Kind, RankGroups};
 
 /// How a rank can be stopped where ptrace is forbidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +34,14 @@ pub struct Permits {
     pub ptrace: Result<(), String>,
     /// How ranks can be stopped otherwise.
     pub freezer: Freezer,
-    /// Whether each rank has a cgroup of its own; else what was tried, in which case children that leave session and
-    /// parents behind may be missed.
+    /// Whether each rank has a cgroup of its own; else what was tried, in which case children that leave
+    /// session and parents behind may be missed.
     pub cgroups: Result<(), String>,
 }
 
 impl Permits {
-    /// Finds out: stops a child, reads its memory, and lets it go. About 1 ms. Groups are those of the supervisor.
+    /// Finds out: stops a child, reads its memory, and lets it go. About 1 ms. Groups are those of the
+    /// supervisor.
     pub(crate) fn probe(groups: Result<&RankGroups, String>) -> Self {
         let freezer = match groups.as_ref().map(|groups| groups.kind()) {
             Ok(Kind::V2) => Freezer::V2,
@@ -157,7 +158,8 @@ mod tests {
             Ok(()) => {}
             Err((what, error)) => println!("not permitted here: {}", explain(what, &error)),
         }
-        // Whatever came out, no child is left: there is none that has this as its parent and sleeps in `pause`.
+        // Whatever came out, no child is left: there is none that has this as its parent and sleeps in
+        // `pause`.
         let permits = Permits::probe(Err("not tried".into()));
         assert_eq!(permits.freezer, Freezer::Signals);
         assert_eq!(permits.cgroups, Err("not tried".into()));

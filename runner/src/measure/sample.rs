@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::supervisor::Usage;
+use super::Usage;
 
 /// What a rank holds at one moment, the sum over its processes. All sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Anonymous memory in RAM. Pages that processes of the rank share after a `fork` are counted once, as far as was
-    /// known at the last look that found out (at most a second ago, or longer where that look is dear).
+    /// Anonymous memory in RAM. Pages that processes of the rank share after a `fork` are counted once, as
+    /// far as was known at the last look that found out (at most a second ago, or longer where that look is
+    /// dear).
     pub private: u64,
     /// Mapped shared memory in RAM; what several processes of the rank map is counted once, likewise.
     pub shared: u64,
@@ -24,8 +25,8 @@ pub struct Sample {
     pub processes: u32,
     /// How many threads they have together.
     pub threads: u32,
-    /// Processor time in user mode and in the kernel, of all processes. Of children that have ended: all of it in a
-    /// cgroup of version 2, else what their parents have waited for.
+    /// Processor time in user mode and in the kernel, of all processes. Of children that have ended: all of
+    /// it in a cgroup of version 2, else what their parents have waited for.
     pub cpu: Duration,
     /// The highest [`resident`](Self::resident) seen so far.
     pub peak: u64,
@@ -37,25 +38,39 @@ pub struct Sample {
     pub peak_file: u64,
     /// The most processes seen at one moment.
     pub peak_processes: u32,
+    /// Bytes of the budget that it asked for and has: at least what of `private` it has by that.
+    pub asked: u64,
+    /// How often it has waited, if it tells, and waited all the time of the look.
+    pub waits: Option<u64>,
 }
 
 impl Sample {
-    /// What counts against the budget: private and shared memory and page tables, which nobody else can give back.
+    /// What counts against the budget: private and shared memory and page tables, which nobody else can give
+    /// back.
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.private + self.shared + self.page_tables
     }
 
-    /// The peak to report once the rank has ended: the highest sum seen, or the kernel's own high-water mark where
-    /// that says more. It can only of a rank that has never been seen to be several processes, since it is that of the
-    /// largest one; mapped files are taken off it. `floor` is what the master itself held at most
-    /// ([`own_max_rss`]): the kernel begins to count there, so what is not above it says nothing of the rank.
+    /// The peak to report once the rank has ended: the highest sum seen, or the kernel's own high-water mark
+    /// where that says more. It can only of a rank that has never been seen to be several processes, since it
+    /// is that of the largest one; mapped files are taken off it. `floor` is what the master itself held at
+    /// most ([`own_max_rss`]): the kernel begins to count there, so what is not above it says nothing of the
+    /// rank.
     #[must_use]
     pub fn final_peak(&self, usage: &Usage, floor: u64) -> u64 {
         if self.peak_processes > 1 || usage.max_rss <= floor {
             return self.peak;
         }
         self.peak.max(usage.max_rss.saturating_sub(self.peak_file))
+    }
+
+    /// Bytes that it did not ask for, of what can be paged or belongs to it alone; `fixed` bytes of each
+    /// process are reckoned elsewhere. What it shares with others (the job's segment, messages) is not in it.
+    #[must_use]
+    pub fn not_asked_for(&self, fixed: u64) -> u64 {
+        let fixed = fixed.saturating_mul(u64::from(self.processes.max(1)));
+        (self.private + self.page_tables).saturating_sub(self.asked.saturating_add(fixed))
     }
 
     /// Raises the peaks to what is now.
@@ -85,11 +100,11 @@ pub struct Measured {
     pub elapsed: Duration,
     /// Rank and what it holds.
     pub samples: Vec<(u32, Sample)>,
-    /// Processors that the ranks used lately: the mean of the last 50 ms or of the time between two looks, whichever
-    /// is longer.
+    /// Processors that the ranks used lately: the mean of the last 50 ms or of the time between two looks,
+    /// whichever is longer.
     pub busy: f64,
-    /// To be dropped with it: the sampler sends nothing more as long as this lives, so that a master that is busy
-    /// finds one message and not a hundred.
+    /// To be dropped with it: the sampler sends nothing more as long as this lives, so that a master that is
+    /// busy finds one message and not a hundred.
     pub sent: Sent,
 }
 

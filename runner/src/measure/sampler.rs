@@ -20,20 +20,58 @@ use super::tree::Table;
 /// The interval's bounds.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(100);
+/// Bytes by which a rank that asks must seem to hold more besides for that to be looked at twice.
+const NOISE: u64 = 256 << 10;
 /// Reading the table of all processes may take this part of a processor.
-const TABLE_SHARE: u32 = 20;
+const TABLE_SHARE: u32 = 80;
 
 struct Watched {
     /// Distinguishes the tries of a rank.
     number: u64,
     meter: Meter,
     out: bool,
+    /// What it had asked for at the last look, and whether it waited.
+    told: Told,
+    /// When it is looked at although it waits: it may have other threads.
+    due: Instant,
+}
+
+/// What a rank tells of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Bytes of the budget that it asked for and has.
+    pub asked: u64,
+    /// How often it has waited, if that is what it does now, and it tells.
+    pub waits: Option<u64>,
+}
+
+/// Tells what a rank tells.
+pub type Tells = Box<dyn Fn(u32) -> Told + Send>;
+
+impl Watched {
+    /// A rank is given bytes before it uses them, and gives them back after it has given up their pages. So
+    /// what it holds of them at the moment of the look is not more than it has before it or after it.
+    fn look(&mut self, look: &Look<'_>, tells: &Tells, rank: u32) -> Sample {
+        self.told = tells(rank);
+        self.meter.look(look, self.told.asked > 0 || self.told.waits.is_some());
+        let after = tells(rank);
+        self.told.asked = self.told.asked.max(after.asked);
+        self.told.waits = self.told.waits.filter(|_| after.waits == self.told.waits);
+        self.sample()
+    }
+
+    fn sample(&self) -> Sample {
+        let Told { asked, waits } = self.told;
+        Sample { asked, waits, ..self.meter.sample() }
+    }
 }
 
 struct State {
     ranks: BTreeMap<u32, Watched>,
     watches: u64,
     interval: Duration,
+    /// What the thread sleeps by.
+    sleeps: Duration,
     stop: bool,
 }
 
@@ -48,19 +86,20 @@ impl Shared {
     }
 }
 
-/// Looks at the ranks it is told to watch, and sends what it finds. All calls return within the time of a look
-/// (1 µs per process, and a few ms now and then where there are no cgroups).
+/// Looks at the ranks it is told to watch, and sends what it finds. All calls return within the time of a
+/// look (1 µs per process, and a few ms now and then where there are no cgroups).
 pub struct Sampler {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sampler {
-    /// Starts the thread. Nothing is sent while no rank is watched, or while the last message has not been dropped.
+    /// Starts the thread. Nothing is sent while no rank is watched, or while the last message has not been
+    /// dropped.
     ///
     /// # Errors
     /// A thread or `/proc/loadavg` was refused.
-    pub fn start<E>(interval: Duration, events: Sender<E>) -> io::Result<Self>
+    pub fn start<E>(interval: Duration, tells: Tells, events: Sender<E>) -> io::Result<Self>
     where
         E: From<Measured> + Send + 'static,
     {
@@ -68,6 +107,7 @@ impl Sampler {
             ranks: BTreeMap::new(),
             watches: 0,
             interval: interval.clamp(SHORTEST, LONGEST),
+            sleeps: LONGEST,
             stop: false,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -77,6 +117,7 @@ impl Sampler {
             sent: Arc::default(),
             last: None,
             table_due: Instant::now(),
+            tells,
         };
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("bdrun-sampler".into()).stack_size(256 << 10).spawn(
@@ -91,18 +132,25 @@ impl Sampler {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Watches a rank from now on. If the number is known, it is another try of that rank: its peaks begin anew.
+    /// Watches a rank from now on. If the number is known, it is another try of that rank: its peaks begin
+    /// anew.
     pub fn watch(&self, rank: u32, group: Group) {
         let mut state = self.shared.lock();
         state.watches += 1;
-        let watched = Watched { number: state.watches, meter: Meter::new(group), out: false };
+        let watched = Watched {
+            number: state.watches,
+            meter: Meter::new(group),
+            out: false,
+            told: Told::default(),
+            due: Instant::now(),
+        };
         state.ranks.insert(rank, watched);
         self.shared.changed.notify_one();
     }
 
     /// Watches it no longer. What was found last, with the peaks.
     pub fn forget(&self, rank: u32) -> Option<Sample> {
-        self.shared.lock().ranks.remove(&rank).map(|watched| watched.meter.sample())
+        self.shared.lock().ranks.remove(&rank).map(|watched| watched.sample())
     }
 
     /// While a rank is out it stands still and is not looked at.
@@ -120,8 +168,12 @@ impl Sampler {
 
     /// How long from one look to the next: 2 to 100 ms.
     pub fn set_interval(&self, interval: Duration) {
-        self.shared.lock().interval = interval.clamp(SHORTEST, LONGEST);
-        self.shared.changed.notify_one();
+        let mut state = self.shared.lock();
+        state.interval = interval.clamp(SHORTEST, LONGEST);
+        // It is said often, and as a rule hardly differs. If it is longer the thread finds out when it wakes.
+        if state.interval < state.sleeps - state.sleeps / 8 {
+            self.shared.changed.notify_one();
+        }
     }
 }
 
@@ -142,6 +194,7 @@ struct Looker {
     last: Option<Instant>,
     /// When all processes may be read again.
     table_due: Instant,
+    tells: Tells,
 }
 
 impl Looker {
@@ -155,6 +208,7 @@ impl Looker {
                 None => None,
             };
             if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                state.sleeps = state.interval;
                 let waited = shared.changed.wait_timeout(state, wait);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
@@ -182,8 +236,21 @@ impl Looker {
         let wanted = now >= self.table_due && inside().any(|watched| watched.meter.wants_table(now, births));
         let table = wanted.then(|| self.read_table()).flatten();
         let look = Look { now, births, table: table.as_ref() };
-        for watched in state.ranks.values_mut().filter(|watched| !watched.out) {
-            watched.meter.look(&look);
+        let mut looked = Vec::new();
+        for (&rank, watched) in state.ranks.iter_mut().filter(|(_, watched)| !watched.out) {
+            let (told, before) = ((self.tells)(rank), watched.sample());
+            let waits = told.waits.is_some() && told.waits == watched.told.waits && before.threads <= 1;
+            if waits && now < watched.due {
+                continue;
+            }
+            watched.due = now + LONGEST;
+            let mut sample = watched.look(&look, &self.tells, rank);
+            if told.asked > 0 && sample.not_asked_for(NOISE) > before.not_asked_for(0) {
+                // The look may have been broken off in its middle. Twice at the same place it is not.
+                let again = watched.look(&look, &self.tells, rank);
+                sample = if again.not_asked_for(0) < sample.not_asked_for(0) { again } else { sample };
+            }
+            looked.push((rank, sample));
         }
         self.ask(state, now);
         let sent = Sent::take(&self.sent)?;
@@ -191,7 +258,7 @@ impl Looker {
         Some(Measured {
             taken: now,
             elapsed,
-            samples: inside().map(|(&rank, watched)| (rank, watched.meter.sample())).collect(),
+            samples: looked,
             busy: inside().map(|(_, watched)| watched.meter.busy()).sum(),
             sent,
         })

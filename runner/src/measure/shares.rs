@@ -1,9 +1,9 @@
 //! Which pages the processes of a rank share: the part of the truth that is dear.
 //!
-//! The kernel's cheap counters count a page once for each process that maps it, so a rank that has forked seems to
-//! hold everything twice. `smaps_rollup` divides each page among those who map it, but looks at every page for that
-//! (a few milliseconds per GiB), holding a lock of the process meanwhile. So this is done by a thread of its own, for
-//! one rank at a time, and that thread works a twentieth of the time at most.
+//! The kernel's cheap counters count a page once for each process that maps it, so a rank that has forked
+//! seems to hold everything twice. `smaps_rollup` divides each page among those who map it, but looks at
+//! every page for that (a few milliseconds per GiB), holding a lock of the process meanwhile. So this is done
+//! by a thread of its own, for one rank at a time, and that thread works a twentieth of the time at most.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -22,8 +22,9 @@ pub(super) struct Ticket {
     pub(super) generation: u64,
 }
 
-/// Of one process, bytes: its anonymous memory in RAM, how much of that is its own by the kernel's division, and how
-/// much of that nobody else has; and its share of the shared memory that it maps. Each at most as much as the one before.
+/// Of one process, bytes: its anonymous memory in RAM, how much of that is its own by the kernel's division,
+/// and how much of that nobody else has; and its share of the shared memory that it maps. Each at most as
+/// much as the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) pid: i32,
@@ -88,8 +89,9 @@ impl Drop for Divider {
     }
 }
 
-/// Whoever ends or is born while others are looked at changes what those share that come after it, and the sum is of no state there
-/// ever was. That is seen by one that came early, looked at again at the end. Where it goes on all the time the last answer must do.
+/// Whoever ends or is born while others are looked at changes what those share that come after it, and the
+/// sum is of no state there ever was. That is seen by one that came early, looked at again at the end. Where
+/// it goes on all the time the last answer must do.
 const TRIES: u32 = 3;
 /// So much of what it holds may become its own, or shared, meanwhile.
 const STEADY: u64 = 64;
@@ -121,7 +123,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// A family of so many that share 840 each, one of whom ends after each look while there are more than `last`.
+    /// A family of so many that share 840 each, one of whom ends after each look while there are more than
+    /// `last`.
     fn ending(family: i32, last: i32) -> Vec<Found> {
         let there = RefCell::new((1..=family).collect::<Vec<_>>());
         let of = |pid| {

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
-use std::io::{self, Read};
+use std::io;
+
+use super::proc;
 
 /// What `/proc/PID/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +18,8 @@ pub(super) struct Entry {
     pub(super) threads: u32,
     /// Processor time of children that were waited for, clock ticks.
     pub(super) children_ticks: u64,
-    /// When it was started, clock ticks since boot: together with the number the same only for the same process.
+    /// When it was started, clock ticks since boot: together with the number the same only for the same
+    /// process.
     pub(super) start: u64,
 }
 
@@ -70,8 +73,7 @@ impl Extend<Entry> for Table {
 }
 
 fn read(pid: i32, buffer: &mut Vec<u8>) -> Option<Entry> {
-    buffer.clear();
-    fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_end(buffer).ok()?;
+    proc::read(pid, "stat", buffer)?;
     parse(pid, buffer)
 }
 
@@ -94,7 +96,8 @@ fn parse(pid: i32, text: &[u8]) -> Option<Entry> {
 }
 
 impl Entry {
-    /// It has ended and waits for its parent, so it holds nothing. A leader that has ended before its threads has not.
+    /// It has ended and waits for its parent, so it holds nothing. A leader that has ended before its threads
+    /// has not.
     pub(super) fn ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
@@ -106,7 +109,8 @@ pub(super) struct Tree {
     leader: i32,
     /// The leader's start; none if it has gone before it was seen.
     start: Option<u64>,
-    /// Who was a member at the last look: still one when its parent has ended and it belongs to somebody else.
+    /// Who was a member at the last look: still one when its parent has ended and it belongs to somebody
+    /// else.
     known: HashSet<(i32, u64)>,
 }
 
@@ -120,7 +124,8 @@ impl Tree {
         let same = |pid: i32, start: u64| table.entries.get(&pid).is_some_and(|entry| entry.start == start);
         let mut open: Vec<i32> =
             self.known.iter().filter(|(pid, start)| same(*pid, *start)).map(|(pid, _)| *pid).collect();
-        // As long as its leader has not been reaped nobody else gets its number, nor its group's, nor its session's.
+        // As long as its leader has not been reaped nobody else gets its number, nor its group's, nor its
+        // session's.
         if self.start.is_some_and(|start| same(self.leader, start)) {
             open.push(self.leader);
             let related = [table.by_group.get(&self.leader), table.by_session.get(&self.leader)];

@@ -1,5 +1,5 @@
-//! How much is used, and how much is free. There is one budget: what was asked for, messages, what is measured, and the margin that is kept for
-//! its growth.
+//! How much is used, and how much is free. There is one budget: what was asked for, messages, what is
+//! measured, and the margin that is kept for its growth.
 
 use super::{Core, signed};
 
@@ -8,7 +8,8 @@ use super::{Core, signed};
 pub(super) struct Pool {
     asked: u64,
     pub messages: u64,
-    charged: u64,
+    measured: u64,
+    kept: u64,
     /// Bytes that were ordered since.
     ordered: i64,
     /// Counts its words, to know whether a denied order is already in the last one.
@@ -18,14 +19,15 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub const UNKNOWN: Self = Self { asked: 0, messages: 0, charged: 0, ordered: 0, round: 0, stale: true };
+    pub const UNKNOWN: Self =
+        Self { asked: 0, messages: 0, measured: 0, kept: 0, ordered: 0, round: 0, stale: true };
 
     pub const fn is_unknown(&self) -> bool {
         self.round == 0
     }
 
-    pub fn told(&mut self, asked: u64, messages: u64, charged: u64) {
-        *self = Self { asked, messages, charged, ordered: 0, round: self.round + 1, stale: false };
+    pub fn told(&mut self, asked: u64, messages: u64, measured: u64, kept: u64) {
+        *self = Self { asked, messages, measured, kept, ordered: 0, round: self.round + 1, stale: false };
     }
 
     /// Bytes are taken by an order.
@@ -56,30 +58,43 @@ impl Core {
 
     /// The same, those not counted that are on their way out.
     pub(super) fn committed(&self) -> u64 {
-        self.used().saturating_sub(self.index.leaving)
+        self.used().saturating_sub(self.index.freeing)
+    }
+
+    /// Bytes that the pool was charged for what is measured, beyond what is known of it here: who comes in
+    /// needs them, too.
+    pub(super) fn unknown(&self) -> u64 {
+        if self.together { self.pool.measured.saturating_sub(self.index.other) } else { 0 }
     }
 
     /// Bytes that can be given out to those that ask; negative where more is used than there is.
     pub(super) fn free(&self) -> i64 {
-        let measured = self.pool.charged.max(self.index.other.saturating_add(self.margin()));
+        let charged = self.pool.measured.saturating_add(self.pool.kept);
+        let measured = charged.max(self.index.other.saturating_add(self.margin()));
         let used = self.pool.asked().saturating_add(self.pool.messages).saturating_add(measured);
-        signed(self.limits.budget).saturating_sub(signed(used))
+        signed(self.limits.budget).saturating_sub(signed(used.saturating_add(self.lacking)))
     }
 
     /// The same once those on their way out have left.
     pub(super) fn coming(&self) -> i64 {
-        let used = self.committed().saturating_add(self.margin());
+        let used = self.committed().saturating_add(self.margin()).saturating_add(self.lacking);
         signed(self.limits.budget).saturating_sub(signed(used)).max(self.free())
     }
 
     /// Bytes to be kept free so that nobody need be made to stand still.
     pub(super) fn margin(&self) -> u64 {
-        self.pace.margin(&self.limits, self.index.begun_strangers > 0)
+        self.pace.margin(&self.limits, self.may_grow())
     }
 
     /// Bytes below which those that grow are made to stand still at once.
     pub(super) fn small_margin(&self) -> u64 {
-        self.pace.small_margin(&self.limits, self.index.begun_strangers > 0)
+        self.pace.small_margin(&self.limits, self.may_grow())
+    }
+
+    /// Whether any rank may begin to hold more without asking: one that does not ask, or where those that do
+    /// are seen to hold much besides.
+    fn may_grow(&self) -> bool {
+        self.index.begun_strangers > 0 || self.index.other > self.limits.budget / 64
     }
 
     /// Bytes of RAM for what is measured, but for what is kept free.

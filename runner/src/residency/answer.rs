@@ -14,21 +14,21 @@ impl Core {
             (Outcome::NotStarted, Life::Starting) => self.gone(rank),
             (Outcome::Evicted { left, all }, Life::Evicting) => {
                 self.last_call = false;
-                self.left(rank, left, all);
+                self.evicted(rank, left, all);
             }
             (Outcome::Refused { lasting }, Life::Evicting) => {
                 self.update(rank, |state| state.refuse(lasting, counts));
             }
             (Outcome::Refused { lasting }, Life::Shrinking) => self.update(rank, |state| {
-                let leave = state.can.leave;
+                let leave = state.can.evict;
                 state.refuse(false, counts);
-                state.can.leave = leave;
+                state.can.evict = leave;
                 state.can.shrink &= !lasting;
             }),
             (Outcome::Full { need, part }, Life::Evicting) => {
                 self.disk_full = Some((rank, need));
                 match part {
-                    Some((left, all)) => self.left(rank, left, all),
+                    Some((left, all)) => self.evicted(rank, left, all),
                     None => self.update(rank, RankState::stay),
                 }
             }
@@ -38,7 +38,8 @@ impl Core {
             }
             (Outcome::RestoredPartly { asked, orders }, Life::Restoring) => {
                 self.update(rank, |state| {
-                    // If another order was given since it was carried out, or denied, and it is on its way again.
+                    // If another order was given since it was carried out, or denied, and it is on its way
+                    // again.
                     if state.orders == orders {
                         state.life = Life::Out;
                         state.holds.asked = asked;
@@ -47,7 +48,7 @@ impl Core {
                 });
             }
             // It may have begun to tell, and said that it waits, while it stood still.
-            (Outcome::Continued, Life::Continuing) => self.update(rank, |state| state.life = Life::Resident),
+            (Outcome::Resumed, Life::Resuming) => self.update(rank, |state| state.life = Life::Resident),
             (Outcome::Held, Life::Holding) => self.update(rank, |state| state.life = Life::Held),
             (Outcome::NotHeld, Life::Holding) => self.update(rank, |state| {
                 state.life = Life::Resident;
@@ -64,6 +65,7 @@ impl Core {
 
     /// The rank is in RAM and runs: it was started, restored, granted memory, or woken by a peer.
     pub(super) fn arrived(&mut self, rank: Rank) {
+        self.pace.stir();
         self.last_call = false;
         if self.ranks[rank as usize].life == Life::Restoring {
             self.brought += 1;
@@ -81,7 +83,7 @@ impl Core {
     }
 
     /// The rank is out of RAM, but for what is `left`.
-    pub(super) fn left(&mut self, rank: Rank, left: Memory, all: Memory) {
+    pub(super) fn evicted(&mut self, rank: Rank, left: Memory, all: Memory) {
         let (now, turn, ceiling) = (self.now, self.brought, digest::ceiling(&self.limits));
         let least = self.limits.budget / 64;
         self.update(rank, |state| {
@@ -94,8 +96,8 @@ impl Core {
                 (state.since, state.turn) = (now, turn);
             }
             if state.for_memory && !state.can.asks {
-                // It needs more than was expected of it, or others do. Each time more must be free for it to come back, so this
-                // happens only a few times to a rank.
+                // It needs more than was expected of it, or others do. Each time more must be free for it to
+                // come back, so this happens only a few times to a rank.
                 let more = state.wants().max(least);
                 // Of one that was not expected to fit nothing new was learnt.
                 let extra = if state.overbooked { 0 } else { more / 4 };
@@ -106,11 +108,13 @@ impl Core {
 
     /// A rank waits, in RAM (also if that is how its start ended) or going.
     pub(super) fn blocked(&mut self, rank: Rank, doing: Doing) {
-        let RankState { life, doing: before, .. } = self.ranks[rank as usize];
+        let RankState { life, doing: before, interrupted, .. } = self.ranks[rank as usize];
         let may = match life {
+            // It stands, or is about to. What it does is told when it is back.
+            Life::Evicting | Life::Out if interrupted => false,
             Life::Unborn | Life::Restoring | Life::Stopping | Life::Gone => false,
-            // How a restore ended is told first; until then this was seen before the order. An evicted rank does not change what it
-            // waits for, but it may ask for memory.
+            // How a restore ended is told first; until then this was seen before the order. An evicted rank
+            // does not change what it waits for, but it may ask for memory.
             Life::Out => matches!(doing, Doing::Needs(_)),
             // It was woken since it blocked; a wake-up is never forgotten, a needless one does no harm.
             Life::Evicting => before != Doing::Runs || !matches!(doing, Doing::Waits(_)),
@@ -124,7 +128,8 @@ impl Core {
         }
         let (now, turn, distance) = (self.now, self.brought, self.distance_class(&doing));
         // Told again, since it may have been overtaken: it has waited all the time.
-        let again = matches!(life, Life::Out | Life::Evicting) && matches!(before, Doing::Needs(_));
+        let needs = matches!(before, Doing::Needs(_));
+        let again = before == doing || (matches!(life, Life::Out | Life::Evicting) && needs);
         self.update(rank, |state| {
             state.doing = doing;
             if !again {
@@ -132,6 +137,7 @@ impl Core {
             }
             state.distance = distance;
             state.pending = 0;
+            state.has_turn &= matches!(doing, Doing::Needs(_));
         });
     }
 
@@ -157,8 +163,9 @@ impl Core {
 
     /// What a rank waits for is there.
     pub(super) fn runnable(&mut self, rank: Rank) {
-        // Of any other rank it is overtaken: it is back, or was never gone. To take it for running would be an error that nothing corrects;
-        // to take a running rank for blocked is one that its next eviction does.
+        // Of any other rank it is overtaken: it is back, or was never gone. To take it for running would be
+        // an error that nothing corrects; to take a running rank for blocked is one that its next eviction
+        // does.
         let state = &self.ranks[rank as usize];
         if matches!((state.life, state.doing), (Life::Evicting | Life::Out, Doing::Waits(_))) {
             let (now, turn) = (self.now, self.brought);
@@ -171,7 +178,7 @@ impl Core {
 
     /// The pool had `bytes` less than was ordered.
     pub(super) fn denied(&mut self, rank: Rank, bytes: u64) {
-        let RankState { pending, life, from, holds, .. } = self.ranks[rank as usize];
+        let RankState { pending, life, from, holds, interrupted, .. } = self.ranks[rank as usize];
         if pending == 0 {
             return;
         }
@@ -183,7 +190,7 @@ impl Core {
             state.holds.asked = state.holds.asked.saturating_sub(asked);
             match life {
                 // It comes as far as it can, and says how far that was.
-                Life::Restoring if other == 0 && state.can.asks => return,
+                Life::Restoring if other == 0 && !interrupted && state.can.asks => return,
                 Life::Restoring => {
                     state.life = Life::Out;
                     state.holds.other = state.from;

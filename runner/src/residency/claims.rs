@@ -6,12 +6,13 @@
 //! | 2 | evicted ranks whose wait is over | those that hold a part of what they need first, then longest ready first |
 //! | 3 | ranks that are not started | by number; ahead of 2 once as many as are alive have passed them |
 //!
-//! A later one never overtakes the first in its class. Residents are not in this order: they run by themselves, before anybody is brought in.
-//! That makes a cyclic sweep move (P − R)·S bytes a phase: what was loaded last is still there when the next phase begins and runs first, and only
-//! the others are exchanged, each once.
+//! A later one never overtakes the first in its class. Residents are not in this order: they run by
+//! themselves, before anybody is brought in. That makes a cyclic sweep move (P − R)·S bytes a phase: what was
+//! loaded last is still there when the next phase begins and runs first, and only the others are exchanged,
+//! each once.
 
 use super::rank::{Life, RankState, Why};
-use super::{Core, Effect, Rank, signed};
+use super::{Core, Effect, Rank, digest, signed};
 
 /// A rank that is to come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +47,9 @@ impl Core {
         self.bring_in(effects);
     }
 
-    /// Restores and starts ranks while there is room. Residents in need of memory come first: they hold some already, and give it back the
-    /// sooner the sooner they run. The first in line for which not all is free gets what there is, so that it comes in while others compute.
+    /// Restores and starts ranks while there is room. Residents in need of memory come first: they hold some
+    /// already, and give it back the sooner the sooner they run. The first in line for which not all is free
+    /// gets what there is, so that it comes in while others compute.
     fn bring_in(&mut self, effects: &mut Vec<Effect>) {
         while self.index.needs.is_empty() {
             let Some(claim) = self.next_claim() else { break };
@@ -73,8 +75,8 @@ impl Core {
         }
     }
 
-    /// Evicts until what was asked for will fit, and nobody without need: first those that wait for others, furthest next run first
-    /// (`victim.rs`), then strangers.
+    /// Evicts until what was asked for will fit, and nobody without need: first those that wait for others,
+    /// furthest next run first (`victim.rs`), then strangers.
     pub(super) fn make_room(&mut self, effects: &mut Vec<Effect>) {
         if self.disk_full.is_some() || self.pool.stale || self.turn.is_some() {
             return;
@@ -95,19 +97,20 @@ impl Core {
     pub(super) fn evict_for_bytes(&mut self, mut lack: i64, strangers: bool, effects: &mut Vec<Effect>) {
         while lack > 0
             && self.may_evict()
-            && let Some(rank) = self.leaver().or_else(|| self.victim().filter(|_| strangers))
+            && let Some(rank) = self.waiting_victim().or_else(|| self.stranger_victim().filter(|_| strangers))
         {
             lack = lack.saturating_sub(self.evict(rank, Why::Memory, lack, effects));
         }
     }
 
-    /// Who leaves for memory, of those that tell: one that waits for others, else one that was brought in ahead.
-    pub(super) fn leaver(&mut self) -> Option<Rank> {
+    /// Who leaves for memory, of those that tell: one that waits for others, else one that was brought in
+    /// ahead.
+    pub(super) fn waiting_victim(&mut self) -> Option<Rank> {
         self.furthest(true).or_else(|| self.index.parts.last().map(|&(.., rank)| rank))
     }
 
-    /// Everybody left waits for memory: the one that waits longest will get it, from those that wait shortest. It holds then what they held,
-    /// so the next in line is served later, not never.
+    /// Everybody left waits for memory: the one that waits longest will get it, from those that wait
+    /// shortest. It holds then what they held, so the next in line is served later, not never.
     fn evict_needy(&mut self, effects: &mut Vec<Effect>) {
         while self.may_evict()
             && self.index.heavy.is_empty()
@@ -124,8 +127,9 @@ impl Core {
         }
     }
 
-    /// Evicts for those who want to come in, as many of them as may move at once. Those who were promised the room of an eviction under
-    /// way still stand first in line, and `coming` has that room, so all are counted from the front.
+    /// Evicts for those who want to come in, as many of them as may move at once. Those who were promised the
+    /// room of an eviction under way still stand first in line, and `coming` has that room, so all are
+    /// counted from the front.
     fn evict_for_claims(&mut self, coming: i64, effects: &mut Vec<Effect>) {
         let index = &self.index;
         let nobody = index.heavy.is_empty() && index.light.is_empty() && index.parts.is_empty();
@@ -133,27 +137,29 @@ impl Core {
             return;
         }
         let mut room = coming;
-        let mut places = i64::from(self.limits.resident) - i64::from(index.places - index.freeing);
+        let mut places = i64::from(self.limits.resident) - i64::from(index.places - index.freeing_places);
         let wanted: Vec<Claim> = self.claims().take(self.limits.moves as usize).collect();
         let idle = self.index.active == 0;
         let mut last = None;
         for (nth, claim) in wanted.into_iter().enumerate() {
             let (lacks, state) = (self.claimed(claim), &self.ranks[claim.rank() as usize]);
             let evictable = if self.index.victims.is_empty() { self.index.heavy_bytes } else { u64::MAX };
-            // It cannot run before somebody who runs now blocks: bring in a part, and leave the others what they have.
+            // It cannot run before somebody who runs now blocks: bring in a part, and leave the others what
+            // they have.
             let ahead = !idle && room.saturating_add(signed(evictable)) < signed(lacks);
             let part = self.limits.ahead.saturating_sub(state.holds.asked).min(state.on_scratch());
             places -= i64::from(!state.has_place());
             room = room.saturating_sub(signed(if ahead { part } else { lacks }));
             while room < 0 || places < 0 {
-                // What was brought in ahead is given up for the first in line only, and only if there is no other hope.
+                // What was brought in ahead is given up for the first in line only, and only if there is no
+                // other hope.
                 let part = if nth == 0 && idle { self.last_part(claim.rank()) } else { None };
                 let mut victim = if room < 0 { self.furthest(true).or(part) } else { None };
                 if victim.is_none() && places < 0 {
                     victim = self.furthest(false);
                 }
                 if victim.is_none() && nth == 0 {
-                    victim = self.victim();
+                    victim = self.stranger_victim();
                 }
                 // Rather more of one whose eviction was ordered just now than a part of another.
                 if room < 0
@@ -199,11 +205,13 @@ impl Core {
 
     /// Those who want to come in, next first.
     ///
-    /// Evicted ranks go before those not started: what was begun is finished before more is begun, which holds fewer bytes in scratch and
-    /// lets independent ranks end without ever being evicted. Among them those that hold a part of their memory, or were given some, go
-    /// first, the one that lacks least first: they are the residents of a sweep whose ranks do not fit whole; the others in the order they became ready.
-    /// But ranks that keep waking each other could keep one out for ever, and may even wait for it: so after as many ranks as are alive have
-    /// passed, the next one that is not started has its turn, and so has the one that has been ready for longest.
+    /// Evicted ranks go before those not started: what was begun is finished before more is begun, which
+    /// holds fewer bytes in scratch and lets independent ranks end without ever being evicted. Among them
+    /// those that hold a part of their memory, or were given some, go first, the one that lacks least first:
+    /// they are the residents of a sweep whose ranks do not fit whole; the others in the order they became
+    /// ready. But ranks that keep waking each other could keep one out for ever, and may even wait for it: so
+    /// after as many ranks as are alive have passed, the next one that is not started has its turn, and so
+    /// has the one that has been ready for longest.
     fn claims(&self) -> impl Iterator<Item = Claim> + '_ {
         let alive = self.alive();
         let is_overdue = |&(_, rank): &(u64, Rank)| self.waits_since(rank) >= 2 * alive;
@@ -240,9 +248,13 @@ impl Core {
     pub(super) fn claimed(&self, claim: Claim) -> u64 {
         match claim {
             Claim::Out(rank) => self.ranks[rank as usize].lacks().unwrap_or(0),
-            // Never more than there can be, so that the first rank always starts. Nothing is lost by too little: it asks for more.
+            // Never more than there can be, so that the first rank always starts. Nothing is lost by too
+            // little: it asks for more.
             Claim::Unborn(rank) => {
-                self.limits.first_reserve.max(self.ranks[rank as usize].reserve).min(self.limits.budget)
+                let state = &self.ranks[rank as usize];
+                let learned = self.digest.learned(Some(state.declared)).filter(|_| state.can.asks);
+                let most = digest::ceiling(&self.limits);
+                self.limits.first_reserve.max(state.reserve).max(learned.unwrap_or(0)).min(most)
             }
         }
     }
@@ -262,13 +274,15 @@ impl Core {
         self.disk_full.is_none() && self.index.evicting < self.limits.moves
     }
 
-    /// How much of the `lacks` bytes to give a rank for which not all are free: enough to be worth moving, or nothing.
+    /// How much of the `lacks` bytes to give a rank for which not all are free: enough to be worth moving, or
+    /// nothing.
     fn part(&self, lacks: u64) -> u64 {
         let free = u64::try_from(self.free()).unwrap_or(0);
         (free - free % self.limits.part.max(1)).min(lacks)
     }
 
-    /// What a rank that asked for `granted` bytes keeps when `lack` of them are needed: a small rest is not worth keeping.
+    /// What a rank that asked for `granted` bytes keeps when `lack` of them are needed: a small rest is not
+    /// worth keeping.
     fn rest(&self, granted: u64, lack: i64) -> u64 {
         let rest = granted.saturating_sub(u64::try_from(lack).unwrap_or(0));
         if rest < self.limits.part || rest < granted / 8 { 0 } else { rest }
@@ -277,9 +291,9 @@ impl Core {
     /// Evicts a rank for `lack` bytes; those it will give, at least as many if it has them.
     pub(super) fn evict(&mut self, rank: Rank, why: Why, lack: i64, effects: &mut Vec<Effect>) -> i64 {
         let keep = self.rest(self.ranks[rank as usize].holds.asked, lack);
-        self.update(rank, |state| state.leave(why, keep));
-        effects.push(Effect::Evict { rank, keep });
-        signed(self.ranks[rank as usize].leaving())
+        self.update(rank, |state| state.evict(why, keep));
+        effects.push(Effect::Evict { rank, keep, preempt: false });
+        signed(self.ranks[rank as usize].freeing())
     }
 
     /// Has a rank whose eviction was ordered just now leave with up to `lack` bytes more; how many those are.
@@ -288,7 +302,7 @@ impl Core {
         let before = self.ranks[rank as usize].keep.asked;
         let less = self.rest(before, lack);
         let order = effects.iter_mut().rev().find_map(|effect| match effect {
-            Effect::Evict { rank: other, keep } if *other == rank => Some(keep),
+            Effect::Evict { rank: other, keep, .. } if *other == rank => Some(keep),
             _ => None,
         });
         *order.filter(|_| less < before)? = less;
@@ -324,13 +338,13 @@ impl Core {
     /// Brings in a rank that asks, with so many bytes, or all of any other.
     pub(super) fn restore(&mut self, rank: Rank, bytes: u64, overdraft: bool, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
-        let all = state.comeback().unwrap_or_default().asked;
+        let all = state.all_to_run().unwrap_or_default().asked;
         // What it did not ask for comes back as a whole.
         let asked = bytes.saturating_sub(state.other_out()).min(all.saturating_sub(state.holds.asked));
         let (pending, clock) = (self.take(asked, overdraft), self.clock());
         self.note_overdraft(rank, overdraft, effects);
         self.update(rank, |state| {
-            state.come_back(asked, clock);
+            state.restore(asked, clock);
             state.pending = pending;
         });
         effects.push(Effect::Restore { rank, bytes, all, overdraft });
@@ -350,17 +364,17 @@ impl Core {
 
     fn note_overdraft(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
         if overdraft && self.ranks[rank as usize].can.asks {
-            self.overdraft = Some(rank);
             self.tell_overdraft(rank, effects);
         }
     }
 
-    /// Pages a rank out for no need, if it can be, and can come back: where the budget is exceeded somebody is in whom the others wait for.
+    /// Pages a rank out for no need, if it can be, and can come back: where the budget is exceeded somebody
+    /// is in whom the others wait for.
     pub(super) fn evict_for_chaos(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let comes_back = self.used() <= self.limits.budget || self.index.holders == 1;
         // One that is out but for a part of it would only be kept from coming in.
-        let waits = |state: &RankState| state.life == Life::Resident && state.can_leave_waiting();
-        let leaves = |state: &RankState| waits(state) || (comes_back && state.can_leave_running());
+        let waits = |state: &RankState| state.life == Life::Resident && state.evictable_waiting();
+        let leaves = |state: &RankState| waits(state) || (comes_back && state.evictable_running());
         if self.may_evict() && self.ranks.get(rank as usize).is_some_and(leaves) {
             self.evict(rank, Why::Chaos, ALL, effects);
         }

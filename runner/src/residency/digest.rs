@@ -56,15 +56,20 @@ impl Digest {
 
     /// Bytes to be expected of a rank of the declared size. Never more than it may hold, nor than there is.
     pub fn reserve(&self, size: Option<u64>, limits: &Limits) -> u64 {
+        self.learned(size).unwrap_or_else(|| default(limits)).max(floor(limits)).min(ceiling(limits))
+    }
+
+    /// The same as far as it is known from ranks that have ended.
+    pub fn learned(&self, size: Option<u64>) -> Option<u64> {
         let by_size =
             size.filter(|&size| size > 0).zip(self.factor()).map(|(size, factor)| size as f64 * factor);
         let by_peak = || self.by_peak.quantile(QUANTILE).ok().flatten();
-        let known = by_size.or_else(by_peak).map(|bytes| bytes as u64);
-        known.unwrap_or_else(|| default(limits)).max(floor(limits)).min(ceiling(limits))
+        by_size.or_else(by_peak).map(|bytes| bytes as u64)
     }
 }
 
-/// Bytes expected of a rank while nothing is known: half of what it may hold, or an equal share of half the budget.
+/// Bytes expected of a rank while nothing is known: half of what it may hold, or an equal share of half the
+/// budget.
 fn default(limits: &Limits) -> u64 {
     limits.rank_limit.unwrap_or(limits.budget / u64::from(limits.processors.max(1))) / 2
 }

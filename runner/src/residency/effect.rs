@@ -1,11 +1,12 @@
 //! What the core wants done.
 
 use super::Rank;
-use crate::display::units::Bytes;
+use crate::units::Bytes;
 
-/// An order to the shell, or something it has to tell. Orders are carried out one after the other, before the next event is handled; while
-/// one is not answered ([`super::Outcome`]) nothing else is ordered of that rank, but for more memory for one that is on its way back. What an order
-/// takes is taken out of the pool at once, or it is denied.
+/// An order to the shell, or something it has to tell. Orders are carried out one after the other, before the
+/// next event is handled; while one is not answered ([`super::Outcome`]) nothing else is ordered of that
+/// rank, but for more memory for one that is on its way back. What an order takes is taken out of the pool at
+/// once, or it is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Start the process.
@@ -15,14 +16,19 @@ pub enum Effect {
         /// Bytes to take for it if it asks; else what it is expected to need, and nothing is taken.
         reserve: u64,
     },
-    /// Move a rank out of RAM. [`super::Event::Granted`] and [`super::Event::Freed`] tell what it has given back meanwhile.
+    /// Move a rank out of RAM. [`super::Event::Granted`] and [`super::Event::Freed`] tell what it has given
+    /// back meanwhile.
     Evict {
         /// The rank.
         rank: Rank,
         /// Bytes of the pool that it keeps. 0: it leaves altogether.
         keep: u64,
+        /// Also if it computes. Else that one that tells has been woken since is answered by
+        /// [`super::Outcome::Lost`].
+        preempt: bool,
     },
-    /// Bring a rank back, or give one that is on its way back more memory. It runs once it holds `all` of what it asked for.
+    /// Bring a rank back, or give one that is on its way back more memory. It runs once it holds `all` of
+    /// what it asked for.
     Restore {
         /// The rank.
         rank: Rank,
@@ -33,7 +39,8 @@ pub enum Effect {
         /// Take them even if there are less: nobody can make room for it.
         overdraft: bool,
     },
-    /// Give a resident what it asked for and let it run. Answered by what it does then.
+    /// Give a resident what it asked for and let it run. Answered by [`super::Event::Running`], and what it
+    /// does then.
     Grant {
         /// The rank.
         rank: Rank,
@@ -48,11 +55,12 @@ pub enum Effect {
         rank: Rank,
     },
     /// Let a held rank run.
-    Continue {
+    Resume {
         /// The rank.
         rank: Rank,
     },
-    /// Page parts of a rank out until it holds `target` bytes, and let it run on, with what it touches coming back.
+    /// Page parts of a rank out until it holds `target` bytes, and let it run on, with what it touches coming
+    /// back.
     Shrink {
         /// The rank.
         rank: Rank,
@@ -101,18 +109,6 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A rank of a communicating job failed.
-    #[error("rank {rank} failed")]
-    RankFailed {
-        /// The rank.
-        rank: Rank,
-    },
-    /// A process could not be started.
-    #[error("rank {rank} could not be started")]
-    SpawnFailed {
-        /// The rank.
-        rank: Rank,
-    },
     /// A single rank needs more than the budget and the limit is enforced.
     #[error(
         "rank {rank} needs {} at once; the budget is {} ({} of it held by messages), and --enforce permits no more",

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Rank;
 
-/// What can be done with a rank, and what it does by itself. That may change while it lives ([`Event::Can`]): a script becomes a native
-/// rank, a tracer is refused.
+/// What can be done with a rank, and what it does by itself. That may change while it lives ([`Event::Can`]):
+/// a script becomes a native rank, a tracer is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Can {
     /// It asks before it takes memory (of the pool). What it holds besides is measured.
@@ -13,7 +13,9 @@ pub struct Can {
     /// It tells when it waits, and for what.
     pub tells: bool,
     /// It can be paged out when it waits; one that does not tell, at any moment.
-    pub leave: bool,
+    pub evict: bool,
+    /// One that tells can be paged out while it computes as well, as a whole.
+    pub preempt: bool,
     /// When one that asks leaves, what it did not ask for does, too.
     pub whole: bool,
     /// Parts of it can be paged out while it runs.
@@ -25,12 +27,21 @@ pub struct Can {
 }
 
 impl Can {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        asks: false,
+        tells: false,
+        evict: false,
+        preempt: false,
+        whole: false,
+        shrink: false,
+        hold: false,
+        rerun: false,
+    };
     /// A native rank.
-    pub const NATIVE: Self =
-        Self { asks: true, tells: true, leave: true, whole: true, shrink: false, hold: false, rerun: false };
+    pub const NATIVE: Self = Self { asks: true, tells: true, evict: true, whole: true, ..Self::NONE };
     /// Any program that may be traced.
-    pub const PROGRAM: Self =
-        Self { asks: false, tells: false, leave: true, whole: true, shrink: true, hold: true, rerun: false };
+    pub const PROGRAM: Self = Self { evict: true, whole: true, shrink: true, hold: true, ..Self::NONE };
 }
 
 /// What a blocked rank waits for, as far as it tells how long that may take.
@@ -67,8 +78,9 @@ impl Memory {
     }
 }
 
-/// How an order ended. Each order is answered by one of these, or by [`Event::Exited`], or by [`Event::Denied`] where the pool no longer
-/// had what it takes (a restore of one that asks goes as far as it can, and is answered besides).
+/// How an order ended. Each order is answered by one of these, or by [`Event::Exited`], or by
+/// [`Event::Denied`] where the pool no longer had what it takes (a restore of one that asks goes as far as it
+/// can, and is answered besides).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// `Start`: the process was started.
@@ -93,7 +105,8 @@ pub enum Outcome {
     Full {
         /// Bytes that found no room.
         need: u64,
-        /// After an `Evict` of one that is out in part: what it still holds, and what it must hold to run. Else it goes on as before.
+        /// After an `Evict` of one that is out in part: what it still holds, and what it must hold to run.
+        /// Else it goes on as before.
         part: Option<(Memory, Memory)>,
     },
     /// `Restore`: the rank is back in RAM and runs (or says at once that it waits).
@@ -102,8 +115,8 @@ pub enum Outcome {
     RestoredPartly {
         /// Bytes of the budget that it holds.
         asked: u64,
-        /// How many `Restore` orders had been carried out for it by then, in the whole job. If another has been given since, it is on its
-        /// way again, and this is overtaken.
+        /// How many `Restore` orders had been carried out for it by then, in the whole job. If another has
+        /// been given since, it is on its way again, and this is overtaken.
         orders: u32,
     },
     /// `Hold`: it stands still, with all its memory.
@@ -111,7 +124,7 @@ pub enum Outcome {
     /// `Hold`: it cannot be made to stand still; it runs, and is not asked again.
     NotHeld,
     /// `Continue`: it runs again.
-    Continued,
+    Resumed,
     /// `Shrink`: a part of it is out, and it runs on.
     Shrunk {
         /// Bytes it still holds, measured.
@@ -119,19 +132,22 @@ pub enum Outcome {
     },
 }
 
-/// Something that happened. Events about one rank come in the order they happened; those that have been overtaken (a wake-up of a rank
-/// that has ended) are legal and change nothing.
+/// Something that happened. Events about one rank come in the order they happened; those that have been
+/// overtaken (a wake-up of a rank that has ended) are legal and change nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event {
-    /// The truth of the shared pool. Sent before every batch of other events, read after they were taken off their queue and after all
-    /// orders before have been carried out: whatever the events of the batch tell of it is already in it.
+    /// The truth of the shared pool. Sent before every batch of other events, read after they were taken off
+    /// their queue and after all orders before have been carried out: whatever the events of the batch tell
+    /// of it is already in it.
     Pool {
         /// Bytes that ranks were given.
         asked: u64,
         /// Bytes of messages in RAM.
         messages: u64,
-        /// Bytes charged for what is measured, and kept free for its growth.
-        charged: u64,
+        /// Bytes charged for what is measured.
+        measured: u64,
+        /// Bytes charged for its growth ([`super::Core::kept_free`]).
+        kept: u64,
     },
     /// What a rank holds that it did not ask for, measured.
     Sample {
@@ -142,7 +158,8 @@ pub enum Event {
         /// Of these, bytes that cannot be paged out (shared, locked, of files).
         fixed: u64,
     },
-    /// A look at memory is complete: all its samples have been told. Nothing is decided between them. The first look starts the job.
+    /// A look at memory is complete: all its samples have been told. Nothing is decided between them. The
+    /// first look starts the job.
     Looked {
         /// Time since the look before.
         elapsed: Duration,
@@ -172,7 +189,8 @@ pub enum Event {
         /// Bytes that were not there.
         bytes: u64,
     },
-    /// What the rank asked for has changed by itself. Of one that is being evicted: it has given some back already.
+    /// What the rank asked for has changed by itself. Of one that is being evicted: it has given some back
+    /// already.
     Granted {
         /// The rank.
         rank: Rank,
@@ -198,8 +216,9 @@ pub enum Event {
         /// For what.
         wait: Wait,
     },
-    /// A resident waits, and is out in part already: what it has in RAM is not enough for it to go on after this wait.
-    Left {
+    /// A resident waits, and is out in part already: what it has in RAM is not enough for it to go on after
+    /// this wait.
+    EvictedItself {
         /// The rank.
         rank: Rank,
         /// For what; `None` if that is there already.
@@ -221,16 +240,26 @@ pub enum Event {
         /// Bytes on top of what it holds, or held when it was evicted.
         bytes: u64,
     },
+    /// Threads of ranks, beside those that wait as ranks, wait for memory. They take it when it is free, and
+    /// run on.
+    Lacks {
+        /// The one of which that has changed.
+        rank: Rank,
+        /// Bytes, of all ranks together.
+        bytes: u64,
+    },
     /// All processes of the rank have ended, and everything they held is free. Legal at any moment.
     Exited {
         /// The rank.
         rank: Rank,
         /// The most it ever held, bytes, as far as it is known; else 0.
         peak: u64,
-        /// It was ended by [`super::Effect::Stop`], and is to be started again. One that ended before the order reached it says false.
+        /// It was ended by [`super::Effect::Stop`], and is to be started again. One that ended before the
+        /// order reached it says false.
         stopped: bool,
     },
-    /// Page this rank out if it can be, whether or not anybody needs its memory, and bring it back when it may run (`--chaos`).
+    /// Page this rank out if it can be, whether or not anybody needs its memory, and bring it back when it
+    /// may run (`--chaos`).
     Chaos {
         /// The rank.
         rank: Rank,
@@ -240,7 +269,8 @@ pub enum Event {
         /// The new budget, bytes.
         budget: u64,
     },
-    /// The shell has looked at every rank's state and has nothing more to tell: nothing has happened for tens of milliseconds. Ranks wake
-    /// each other without the master, so what it knows is a little old; what cannot be taken back waits for this.
+    /// The shell has looked at every rank's state and has nothing more to tell: nothing has happened for tens
+    /// of milliseconds. Ranks wake each other without the master, so what it knows is a little old; what
+    /// cannot be taken back waits for this.
     Settled,
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::rank::{Doing, Life, RankState};
 use super::victim::Key;
-use super::way::{Enter, Leave, Way};
 use super::{Counts, Rank, Wait};
 
 /// A rank by its age, or since when it waits: the last is the youngest.
@@ -13,11 +12,12 @@ pub(super) type Aged = (u64, Rank);
 /// After so many refusals in a row nobody waits for a rank to change its mind.
 pub(super) const PATIENCE: u8 = 3;
 
-/// The sets. Each rank is in those that its state says, and in no other: `insert` after every change, `remove` before. *Strangers* are those
-/// that do not tell when they wait.
+/// The sets. Each rank is in those that its state says, and in no other. *Strangers* are those that do not
+/// tell when they wait.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Not started, by number, those that were stopped last; but for those admitted by what is expected of them.
+    /// Not started, by number, those that were stopped last; but for those admitted by what is expected of
+    /// them.
     pub unborn: BTreeSet<Aged>,
     /// Residents that wait for memory, the longest waiting first.
     pub needs: BTreeSet<Aged>,
@@ -25,7 +25,8 @@ pub(super) struct Index {
     pub needs_by_size: BTreeSet<(u64, Rank)>,
     /// Those of `needs` that may be asked to leave.
     pub yielding: BTreeSet<Aged>,
-    /// Out, tell, and would run, the longest waiting first; also those that were given a part of what they need.
+    /// Out, tell, and would run, the longest waiting first; also those that were given a part of what they
+    /// need.
     pub ready: BTreeSet<Aged>,
     /// The same, and strangers, by the bytes they lack.
     pub ready_by_size: BTreeSet<(u64, Rank)>,
@@ -33,20 +34,25 @@ pub(super) struct Index {
     pub begun: BTreeSet<(u64, u64, Rank)>,
     /// Those of `begun` that may be asked to give their part back.
     pub parts: BTreeSet<(u64, u64, Rank)>,
-    /// Ranks that wait for others, hold memory that would leave with them and may be asked to; the last goes first.
+    /// Ranks that wait for others, hold memory that would leave with them and may be asked to; the last goes
+    /// first.
     pub heavy: BTreeSet<Key>,
     /// The same of those that hold none: they free a place only.
     pub light: BTreeSet<Key>,
-    /// Ranks that refused to leave, by when they are asked again: those that tell by event, strangers by look.
+    /// Ranks that refused to leave, by when they are asked again: those that tell by event, strangers by
+    /// look.
     pub refused: BTreeSet<Aged>,
     pub refused_strangers: BTreeSet<Aged>,
 
     /// Strangers in RAM to stay.
     pub inside: BTreeSet<Aged>,
-    /// May be asked to leave, the last first: those that hold more than was expected, or were not expected to fit.
+    /// May be asked to leave, the last first: those that hold more than was expected, or were not expected to
+    /// fit.
     pub victims: BTreeSet<(bool, u64, Rank)>,
     /// The same by age alone.
     pub pageable: BTreeSet<Aged>,
+    /// Tell, compute, and may be interrupted.
+    pub preemptible: BTreeSet<Aged>,
     /// Grow, and can be held.
     pub growing: BTreeSet<Aged>,
     pub held: BTreeSet<Aged>,
@@ -65,7 +71,7 @@ pub(super) struct Index {
     /// Bytes that are measured.
     pub other: u64,
     /// Bytes of both that will be free without another order.
-    pub leaving: u64,
+    pub freeing: u64,
     /// Measured bytes that the ranks in RAM hold or are expected to need.
     pub expected: u64,
     /// Measured bytes that the ranks in RAM hold or need before long.
@@ -78,10 +84,12 @@ pub(super) struct Index {
     pub holders: u32,
     pub places: u32,
     /// Of those being evicted, the ones that will take none.
-    pub freeing: u32,
+    pub freeing_places: u32,
     pub active: u32,
     /// Of these, the ones that tell: they will wait, or end, and say so.
     pub active_telling: u32,
+    /// Of these, the ones that cannot be interrupted.
+    pub active_for_long: u32,
     /// Something will be heard of them without any order.
     pub awaited: u32,
     pub starting: u32,
@@ -109,83 +117,92 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Enters a rank with the state it has now.
-    pub fn insert(&mut self, rank: Rank, state: &RankState) {
-        self.enter(rank, state, &mut Enter);
-    }
-
-    /// Takes out a rank that was entered with exactly this state.
-    pub fn remove(&mut self, rank: Rank, state: &RankState) {
-        self.enter(rank, state, &mut Leave);
-    }
-
+    /// Enters a rank, takes one out, or keeps the sets in step with its change: what does not change is not
+    /// touched.
+    ///
     /// The one place that says which state belongs where.
-    fn enter(&mut self, rank: Rank, state: &RankState, way: &mut impl Way) {
-        let (aged, waited, tells) = ((state.seq, rank), (state.since, rank), state.can.tells);
-        let out = state.life == Life::Out;
-        way.set(&mut self.unborn, (state.stopped_at, rank), state.life == Life::Unborn && !state.queued);
-        if let Some(bytes) = state.need() {
-            way.set(&mut self.needs, waited, true);
-            way.set(&mut self.needs_by_size, (bytes, rank), true);
-            way.set(&mut self.yielding, waited, state.can_leave_waiting());
-            way.sum(&mut self.needs_bytes, bytes);
+    pub fn change(&mut self, rank: Rank, before: Option<&RankState>, after: Option<&RankState>) {
+        /// A set, and the item by which a rank is in it.
+        macro_rules! set {
+            ($set:ident, |$state:ident| $item:expr, $belongs:expr) => {{
+                let item = |$state: &RankState| if $belongs { Some($item) } else { None };
+                let (old, new) = (before.and_then(item), after.and_then(item));
+                if old != new {
+                    old.map(|old| self.$set.remove(&old));
+                    new.map(|new| self.$set.insert(new));
+                }
+            }};
         }
-        if let Some(bytes) = state.lacks().filter(|_| !state.eager) {
-            way.set(&mut self.ready, waited, tells);
-            way.set(&mut self.ready_by_size, (bytes, rank), true);
-            let least_first = (bytes, state.since, rank);
-            way.set(&mut self.begun, least_first, tells && state.has_place());
-            way.set(&mut self.parts, least_first, state.can_leave_waiting());
+        /// A sum, and the part of a rank in it. It wraps, so that leaving undoes entering exactly even for
+        /// absurd numbers.
+        macro_rules! sum {
+            ($sum:ident, |$state:ident| $part:expr) => {{
+                let part = |$state: &RankState| $part;
+                let (old, new) = (before.map_or(0, part), after.map_or(0, part));
+                self.$sum = self.$sum.wrapping_add(new).wrapping_sub(old);
+            }};
         }
-        let goes = state.can_leave_waiting() && state.waits();
-        let key = Key::new(rank, state);
-        way.set(&mut self.heavy, key, goes && state.weight() > 0);
-        way.sum(&mut self.heavy_bytes, if goes { state.weight() } else { 0 });
-        way.set(&mut self.light, key, goes && state.weight() == 0);
-        let refused = state.refused_until != 0 && state.life != Life::Gone;
-        way.set(&mut self.refused, (state.refused_until, rank), refused && tells);
-        way.set(&mut self.refused_strangers, (state.refused_until, rank), refused && !tells);
+        /// How many ranks are so.
+        macro_rules! count {
+            ($count:ident, |$state:ident| $is:expr) => {
+                sum!($count, |$state| u32::from($is))
+            };
+        }
+        set!(unborn, |s| (s.stopped_at, rank), s.life == Life::Unborn && !s.queued);
+        set!(needs, |s| (s.since, rank), s.need().is_some());
+        set!(needs_by_size, |s| (s.need().unwrap_or(0), rank), s.need().is_some());
+        set!(yielding, |s| (s.since, rank), s.need().is_some() && s.evictable_waiting());
+        sum!(needs_bytes, |s| s.need().unwrap_or(0));
+        set!(ready, |s| (s.since, rank), s.claims() && s.can.tells);
+        set!(ready_by_size, |s| (s.lacks().unwrap_or(0), rank), s.claims());
+        set!(begun, |s| s.lacks_least(rank), s.claims() && s.can.tells && s.has_place());
+        set!(parts, |s| s.lacks_least(rank), s.claims() && s.evictable_waiting());
+        set!(heavy, |s| Key::new(rank, s), s.is_victim() && s.weight() > 0);
+        sum!(heavy_bytes, |s| if s.is_victim() { s.weight() } else { 0 });
+        set!(light, |s| Key::new(rank, s), s.is_victim() && s.weight() == 0);
+        set!(refused, |s| (s.refused_until, rank), s.has_refused() && s.can.tells);
+        set!(refused_strangers, |s| (s.refused_until, rank), s.has_refused() && !s.can.tells);
 
-        way.set(&mut self.inside, aged, state.is_inside() && !tells);
-        let over = state.holds.other > state.reserve || state.overbooked;
-        way.set(&mut self.victims, (over, state.seq, rank), state.can_leave_running());
-        way.set(&mut self.pageable, aged, state.can_leave_running());
-        way.set(&mut self.growing, aged, state.is_growing());
-        way.set(&mut self.held, aged, state.life == Life::Held);
-        way.set(&mut self.stoppable, aged, state.is_stoppable());
-        way.set(&mut self.remnants, aged, out && state.holds.other > 0);
-        way.set(&mut self.out, aged, out && !tells && !state.eager);
-        way.set(&mut self.out_since, waited, out && !tells && !state.eager);
-        way.set(&mut self.eager, aged, out && state.eager);
+        set!(inside, |s| (s.seq, rank), s.is_inside() && !s.can.tells);
+        set!(victims, |s| (s.is_over(), s.seq, rank), s.evictable_running());
+        set!(pageable, |s| (s.seq, rank), s.evictable_running());
+        set!(preemptible, |s| (s.seq, rank), s.preemptible());
+        set!(growing, |s| (s.seq, rank), s.is_growing());
+        set!(held, |s| (s.seq, rank), s.life == Life::Held);
+        set!(stoppable, |s| (s.seq, rank), s.is_stoppable());
+        set!(remnants, |s| (s.seq, rank), s.life == Life::Out && s.holds.other > 0);
+        set!(out, |s| (s.seq, rank), s.life == Life::Out && !s.can.tells && !s.eager);
+        set!(out_since, |s| (s.since, rank), s.life == Life::Out && !s.can.tells && !s.eager);
+        set!(eager, |s| (s.seq, rank), s.life == Life::Out && s.eager);
 
-        way.sum(&mut self.asked, state.holds.asked);
-        way.sum(&mut self.other, state.other());
-        way.sum(&mut self.leaving, state.leaving());
-        way.sum(&mut self.expected, state.expected());
-        way.sum(&mut self.soon, state.soon());
-        way.count(&mut self.holders, state.holds.total() > 0 && state.life != Life::Gone);
-        way.count(&mut self.places, state.has_place());
-        way.count(&mut self.freeing, state.life == Life::Evicting && state.keep.asked == 0);
-        way.count(&mut self.active, state.is_active());
-        way.count(&mut self.active_telling, state.is_active() && tells);
-        way.count(&mut self.awaited, state.will_be_heard_of());
-        way.count(&mut self.starting, state.life == Life::Starting);
-        way.count(&mut self.running, state.life == Life::Resident && state.doing == Doing::Runs);
-        way.count(&mut self.holding, state.life == Life::Holding);
-        way.count(&mut self.evicting, state.life == Life::Evicting);
-        way.count(&mut self.evicting_for_long, state.life == Life::Evicting && !state.eager && !tells);
-        way.count(&mut self.restoring, state.life == Life::Restoring);
-        let moves = matches!(state.life, Life::Evicting | Life::Restoring);
-        way.count(&mut self.eager_moves, moves && state.eager);
-        way.count(&mut self.shrinking, state.life == Life::Shrinking);
-        way.count(&mut self.stopping, state.life == Life::Stopping);
-        way.count(&mut self.is_out, out);
-        way.count(&mut self.gone, state.life == Life::Gone);
-        way.count(&mut self.begun_strangers, !tells && !matches!(state.life, Life::Unborn | Life::Gone));
-        way.count(&mut self.overbooked, state.overbooked);
-        way.count(&mut self.hopeful, refused && state.refusals <= PATIENCE && state.is_stoppable());
-        way.count(&mut self.waiting, state.waits());
-        way.count(&mut self.waiting_other, state.waits() && state.doing == Doing::Waits(Wait::Other));
+        sum!(asked, |s| s.holds.asked);
+        sum!(other, |s| s.other());
+        sum!(freeing, |s| s.freeing());
+        sum!(expected, |s| s.expected());
+        sum!(soon, |s| s.soon());
+        count!(holders, |s| s.holds.total() > 0 && s.life != Life::Gone);
+        count!(places, |s| s.has_place());
+        count!(freeing_places, |s| s.life == Life::Evicting && s.keep.asked == 0);
+        count!(active, |s| s.is_active());
+        count!(active_telling, |s| s.is_active() && s.can.tells);
+        count!(active_for_long, |s| s.is_active() && s.can.tells && !s.can.preempt);
+        count!(awaited, |s| s.will_be_heard_of());
+        count!(starting, |s| s.life == Life::Starting);
+        count!(running, |s| s.life == Life::Resident && s.doing == Doing::Runs);
+        count!(holding, |s| s.life == Life::Holding);
+        count!(evicting, |s| s.life == Life::Evicting);
+        count!(evicting_for_long, |s| s.life == Life::Evicting && !s.eager && !s.can.tells);
+        count!(restoring, |s| s.life == Life::Restoring);
+        count!(eager_moves, |s| matches!(s.life, Life::Evicting | Life::Restoring) && s.eager);
+        count!(shrinking, |s| s.life == Life::Shrinking);
+        count!(stopping, |s| s.life == Life::Stopping);
+        count!(is_out, |s| s.life == Life::Out);
+        count!(gone, |s| s.life == Life::Gone);
+        count!(begun_strangers, |s| !s.can.tells && !matches!(s.life, Life::Unborn | Life::Gone));
+        count!(overbooked, |s| s.overbooked);
+        count!(hopeful, |s| s.has_refused() && s.refusals <= PATIENCE && s.is_stoppable());
+        count!(waiting, |s| s.waits());
+        count!(waiting_other, |s| s.waits() && s.doing == Doing::Waits(Wait::Other));
     }
 
     /// How many ranks are where.

@@ -1,8 +1,10 @@
-//! Which ranks are in RAM: who is admitted, who leaves, who comes back, who stands still. A pure state machine: no clock, no I/O.
+//! Which ranks are in RAM: who is admitted, who leaves, who comes back, who stands still. A pure state
+//! machine: no clock, no I/O.
 //!
-//! It is told what happened ([`Event`]) and answers with orders ([`Effect`]). Ranks differ in what they [`Can`]: some ask before they take memory and
-//! tell when they wait; of others all is learned by looks at what they hold. [`sim`] drives it with synthetic jobs of all kinds at once. `README.md` beside
-//! this file has the protocol, and why it cannot get stuck.
+//! It is told what happened ([`Event`]) and answers with orders ([`Effect`]). Ranks differ in what they
+//! [`Can`]: some ask before they take memory and tell when they wait; of others all is learned by looks at
+//! what they hold. [`sim`] drives it with synthetic jobs of all kinds at once. `README.md` beside this file
+//! has the protocol, and why it cannot get stuck.
 //!
 //! | question | file |
 //! |---|---|
@@ -38,7 +40,6 @@ pub mod sim;
 mod tests;
 mod turn;
 mod victim;
-mod way;
 
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Outcome, Wait};
@@ -72,12 +73,13 @@ pub struct Limits {
     pub enforce: bool,
     /// Bytes set aside for a rank that asks when it is started.
     pub first_reserve: u64,
-    /// The most ranks that are evicted at one moment, and the most that are restored; at least 1. More share the same disk, and the first
-    /// of them computes later. Twice the number of processors is a good value.
+    /// The most ranks that are evicted at one moment, and the most that are restored; at least 1. More share
+    /// the same disk, and the first of them computes later. Twice the number of processors is a good value.
     pub moves: u32,
     /// The least that is moved, or left behind, of a rank that does not move as a whole, bytes.
     pub part: u64,
-    /// Bytes up to which a rank is brought in ahead, at the cost of others that wait, while it cannot run yet.
+    /// Bytes up to which a rank is brought in ahead, at the cost of others that wait, while it cannot run
+    /// yet.
     pub ahead: u64,
 }
 
@@ -154,13 +156,19 @@ pub struct Core {
     overdraft: Option<Rank>,
     /// So many more places are taken than there are.
     crowd: u32,
+    /// Of those that tell the last that was seen to hold more than before without asking.
+    grew: Option<Rank>,
+    /// Bytes that threads wait for, beside ranks.
+    lacking: u64,
     ended: bool,
 }
 
 impl Core {
-    /// A job of `ranks.len()` ranks, none of them started: what can be done with each, and the size that was declared for it, in any unit, if one was.
+    /// A job of `ranks.len()` ranks, none of them started: what can be done with each, and the size that was
+    /// declared for it, in any unit, if one was.
     ///
-    /// `limits.processors`, `limits.resident` and `limits.moves` of 0 are taken as 1. Nothing is ordered before the first [`Event::Pool`].
+    /// `limits.processors`, `limits.resident` and `limits.moves` of 0 are taken as 1. Nothing is ordered
+    /// before the first [`Event::Pool`].
     #[must_use]
     pub fn new(limits: Limits, ranks: &[(Can, Option<u64>)]) -> Self {
         let Limits { processors, resident, moves, .. } = limits;
@@ -197,12 +205,14 @@ impl Core {
             pilot: sized > 4 * limits.processors as usize,
             overdraft: None,
             crowd: 0,
+            grew: None,
+            lacking: 0,
             ended: false,
         };
         for (rank, &(can, size)) in (0..).zip(ranks) {
             let queued = !core.together;
             let state = RankState { can, declared: size.unwrap_or(0), queued, ..RankState::UNBORN };
-            core.index.insert(rank, &state);
+            core.index.change(rank, None, Some(&state));
             core.ranks.push(state);
             if queued {
                 core.queue.push(rank, &state);
@@ -213,8 +223,8 @@ impl Core {
 
     /// Takes in one event and adds what is to be done to `effects`, in the order in which to do it.
     ///
-    /// Events that cannot be true any more, or name a rank that does not exist, change nothing. After [`Effect::Fail`] or
-    /// [`Effect::Finish`] nothing is ordered any more.
+    /// Events that cannot be true any more, or name a rank that does not exist, change nothing. After
+    /// [`Effect::Fail`] or [`Effect::Finish`] nothing is ordered any more.
     pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) {
         self.now += 1;
         if self.ended {
@@ -261,21 +271,32 @@ impl Core {
         self.take_turn_if_nobody_moves(effects);
     }
 
-    /// How soon after the last look memory must be looked at again; between 2 and 100 ms. To be asked again after every event: once
-    /// somebody was let go on, it may be at once.
+    /// How soon after the last look memory must be looked at again; between 2 and 100 ms. To be asked again
+    /// after every event: once somebody was let go on, it may be at once.
     #[must_use]
     pub fn next_look(&self) -> Duration {
         if self.asks {
             return pace::SOONEST;
         }
-        let grow = self.index.active - self.index.active_telling;
-        self.pace.next_look(grow, self.limits.budget.saturating_sub(self.used()), &self.limits)
+        let index = &self.index;
+        let grow = index.active - index.active_telling;
+        let may_grow = index.active_telling > index.active_for_long;
+        let free = self.limits.budget.saturating_sub(self.used());
+        self.pace.next_look(grow, may_grow, free, &self.limits)
     }
 
     /// Bytes to be kept free for what is measured and grows: to be charged to the pool beside what it holds.
+    /// None while nobody asks.
     #[must_use]
     pub fn kept_free(&self) -> u64 {
-        self.margin()
+        if self.together { self.margin() } else { 0 }
+    }
+
+    /// Bytes that the others have asked for and hold, as far as is known.
+    #[must_use]
+    pub fn asked_beside(&self, rank: Rank) -> u64 {
+        let own = self.ranks.get(rank as usize).map_or(0, |state| state.holds.asked);
+        self.index.asked.saturating_sub(own)
     }
 
     /// How often a rank came in because it was its turn: the others did nothing, and seemed to wait for it.
@@ -302,18 +323,27 @@ impl Core {
         self.overdraft
     }
 
-    /// Whether nobody runs, comes or goes as far as is known: the time to look at all ranks and, if nothing has changed for a while, to send
-    /// [`Event::Settled`].
+    /// Whether nobody runs, comes or goes as far as is known: the time to look at all ranks and, if nothing
+    /// has changed for a while, to send [`Event::Settled`].
     #[must_use]
     pub const fn is_quiet(&self) -> bool {
         !self.ended && self.index.awaited == 0
     }
 
-    /// Whether somebody waits for memory or a place. Only then does it matter which residents wait; while this is false the shell need not
-    /// look at them.
+    /// Whether somebody waits for memory or a place. Only then does it matter which residents wait; while
+    /// this is false the shell need not look at them.
     #[must_use]
     pub fn wants_room(&self) -> bool {
-        !self.ended && self.has_claims()
+        !self.ended && (self.has_claims() || self.lacking > 0)
+    }
+
+    /// Whether somebody is making room, or may be asked to.
+    #[must_use]
+    pub fn may_make_room(&self) -> bool {
+        let index = &self.index;
+        let waiting = !index.heavy.is_empty() || !index.parts.is_empty();
+        let others = waiting || self.stranger_victim().is_some() || index.preemptible.len() > 1;
+        self.relief_is_coming() || (self.may_evict() && others)
     }
 
     /// Whether the job has ended, well or not.
@@ -325,8 +355,8 @@ impl Core {
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         let rank = match event {
-            Event::Pool { asked, messages, charged } => {
-                self.pool.told(asked, messages, charged);
+            Event::Pool { asked, messages, measured, kept } => {
+                self.pool.told(asked, messages, measured, kept);
                 return Ok(());
             }
             Event::Looked { elapsed, busy, reaction } => {
@@ -350,11 +380,16 @@ impl Core {
             | Event::Freed { rank, .. }
             | Event::Running { rank }
             | Event::Blocked { rank, .. }
-            | Event::Left { rank, .. }
+            | Event::EvictedItself { rank, .. }
             | Event::Runnable { rank }
             | Event::NeedsMemory { rank, .. }
+            | Event::Lacks { rank, .. }
             | Event::Exited { rank, .. } => rank,
         };
+        if let Event::Lacks { bytes, .. } = event {
+            self.lacking = bytes;
+            return Ok(());
+        }
         let Some(state) = self.ranks.get(rank as usize) else { return Ok(()) };
         let life = state.life;
         if life == Life::Gone {
@@ -372,6 +407,9 @@ impl Core {
                     state.holds.asked = bytes;
                     state.peak = state.peak.max(state.holds.total());
                 });
+                if self.used() > self.limits.budget {
+                    self.grew = Some(rank);
+                }
             }
             Event::Freed { bytes, .. } if matches!(life, Life::Evicting | Life::Shrinking) => {
                 self.update(rank, |state| {
@@ -380,10 +418,12 @@ impl Core {
             }
             Event::Running { .. } if life == Life::Resident => self.arrived(rank),
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
-            Event::Left { wait, asked, all, .. } if matches!(life, Life::Starting | Life::Resident) => {
+            Event::EvictedItself { wait, asked, all, .. }
+                if matches!(life, Life::Starting | Life::Resident) =>
+            {
                 self.blocked(rank, Doing::Waits(wait.unwrap_or(Wait::Other)));
                 let other = self.ranks[rank as usize].holds.other;
-                self.left(rank, Memory { asked, other }, Memory { asked: all, other });
+                self.evicted(rank, Memory { asked, other }, Memory { asked: all, other });
                 if wait.is_none() {
                     self.runnable(rank);
                 }
@@ -415,12 +455,17 @@ impl Core {
     /// What a rank holds was measured.
     fn sample(&mut self, rank: Rank, bytes: u64, fixed: u64, effects: &mut Vec<Effect>) {
         let Some(state) = self.ranks.get(rank as usize) else { return };
-        use Life::{Continuing, Held, Holding, Resident, Starting};
-        if !matches!(state.life, Starting | Resident | Holding | Held | Continuing) {
+        use Life::{Held, Holding, Resident, Resuming, Starting};
+        if !matches!(state.life, Starting | Resident | Holding | Held | Resuming) {
             // What it holds changes by our orders, and they tell.
             return;
         }
-        self.pace.grew(bytes.saturating_sub(state.holds.other));
+        if state.can.tells && bytes > state.holds.other {
+            self.grew = Some(rank);
+        }
+        // What comes back of one in parts, up to its target, its mover keeps within bounds.
+        let bounded = if state.partial { state.target } else { 0 };
+        self.pace.grew(bytes.saturating_sub(state.holds.other.max(bounded)));
         self.overbooking.saw_fixed(fixed.min(bytes));
         let clock = micros(self.pace.clock);
         self.update(rank, |state| state.measured(bytes, fixed, clock));
@@ -441,7 +486,7 @@ impl Core {
             active: index.active,
             disturbed: disturbed > 0,
             moves: moving + index.starting > index.eager_moves,
-            telling: index.active_telling > 0,
+            telling: index.active_for_long > 0,
         }
     }
 
@@ -466,9 +511,9 @@ impl Core {
     /// Changes a rank and every set it is in. The only way a rank's state changes.
     fn update(&mut self, rank: Rank, change: impl FnOnce(&mut RankState)) {
         let state = &mut self.ranks[rank as usize];
-        self.index.remove(rank, state);
+        let before = *state;
         change(state);
-        self.index.insert(rank, state);
+        self.index.change(rank, Some(&before), Some(state));
     }
 }
 

@@ -1,10 +1,10 @@
 //! More ranks than are expected to fit, where processors would be idle without.
 //!
-//! Ranks seldom need the most they ever need at the same moment. So while processors have nothing to do, one more is begun
-//! than fits by what is expected of all, if half of what is expected of each fits beside what those that hold more hold now.
-//! If memory gets short it is the first to leave, and comes back when there is room for certain. Whether that pays is
-//! measured: by how many ranks run meanwhile, more or fewer than would fit for certain. So on a slow disk, or where all is
-//! taken at once, it ends by itself.
+//! Ranks seldom need the most they ever need at the same moment. So while processors have nothing to do, one
+//! more is begun than fits by what is expected of all, if half of what is expected of each fits beside what
+//! those that hold more hold now. If memory gets short it is the first to leave, and comes back when there is
+//! room for certain. Whether that pays is measured: by how many ranks run meanwhile, more or fewer than would
+//! fit for certain. So on a slow disk, or where all is taken at once, it ends by itself.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use super::{Core, Limits, Rank};
 /// The balance stays within this, seconds of one processor: what was long ago says little.
 const MOST: f64 = 10.0;
 
-/// After losses it is tried again, the later the larger they were: this part of the time that passes is forgiven.
+/// After losses it is tried again, the later the larger they were: this part of the time that passes is
+/// forgiven.
 const FORGIVEN: f64 = 0.05;
 
 /// What it has gained and lost so far.
@@ -37,7 +38,8 @@ impl Overbooking {
         self.fixed = self.fixed.max(bytes);
     }
 
-    /// For so long `running` ranks ran, where without any overbooked `fit` would have. None of them is overbooked if that is none.
+    /// For so long `running` ranks ran, where without any overbooked `fit` would have. None of them is
+    /// overbooked if that is none.
     fn looked(&mut self, elapsed: Duration, running: f64, fit: Option<f64>) {
         let elapsed = elapsed.as_secs_f64();
         match fit {
@@ -54,7 +56,7 @@ impl Core {
         let Limits { budget, processors, .. } = self.limits;
         let in_parts = self.index.inside.first().is_some_and(|&(_, rank)| self.ranks[rank as usize].partial);
         let (rank, _) = self.queue.head()?;
-        let pageable = self.ranks[rank as usize].can.leave && self.disk_full.is_none();
+        let pageable = self.ranks[rank as usize].can.evict && self.disk_full.is_none();
         let possible = pageable && !in_parts && self.turn.is_none();
         // What cannot be paged stays when they leave.
         let begun = u64::from(self.index.places) + self.index.out.len() as u64;

@@ -1,5 +1,5 @@
-//! What a series of looks tells: how fast memory grows, how busy the processors are, and what follows: how much is kept
-//! free, how soon to look again, how many ranks should run.
+//! What a series of looks tells: how fast memory grows, how busy the processors are, and what follows: how
+//! much is kept free, how soon to look again, how many ranks should run.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::Limits;
 pub(super) const SOONEST: Duration = Duration::from_millis(2);
 const LATEST: Duration = Duration::from_millis(100);
 
-/// A processor that fills fresh memory gets about so many bytes in a second: what may happen although nothing did so far.
+/// A processor that fills fresh memory gets about so many bytes in a second: what may happen although nothing
+/// did so far.
 const FILLS: f64 = (2_u64 << 30) as f64;
 
 /// The growth of the job is remembered so long: this is when half of it is forgotten.
@@ -28,9 +29,12 @@ const WINDOW: Duration = Duration::from_secs(1);
 const IDLE: f64 = 0.85;
 const FULL: f64 = 0.95;
 
-/// What a rank uses of a processor while it asks again and again whether it may go on. If all together use no more than that for each, and
-/// half of the processors, nobody does anything.
+/// What a rank uses of a processor while it asks again and again whether it may go on. If all together use no
+/// more than that for each, and half of the processors, nobody does anything.
 const POLLS: f64 = 0.1;
+
+/// Whoever uses less of a processor takes no memory to speak of.
+const NOTHING: f64 = 0.01;
 
 /// Processor time that says nothing, seconds: it is told in ticks.
 const TICKS: f64 = 0.1;
@@ -46,10 +50,13 @@ pub(super) struct Pace {
     pub wanted: u32,
     /// For so long nobody has done anything.
     pub idle: Duration,
-    /// Nobody had for long, and since then only those did that say so: for so long, with so many processor seconds used besides.
-    pub still: Option<(Duration, f64)>,
-    /// Processor seconds used in that time.
+    /// Nobody had for long, and since then only those did that say so: the processor seconds used besides,
+    /// beyond what asking again and again takes.
+    pub still: Option<f64>,
+    /// Processor seconds used in the time for which nobody has done anything, beyond the same.
     idled: f64,
+    /// Processors used at the last look.
+    busy: f64,
     /// Bytes by which ranks grew since the last look.
     grown: u64,
     /// Growth of the job lately, bytes a second.
@@ -58,6 +65,8 @@ pub(super) struct Pace {
     look: Duration,
     reaction: Duration,
     window: Window,
+    /// Somebody has begun to run; two looks later they tell what he does.
+    stirred: u8,
 }
 
 /// Sums over the time since processors were last judged.
@@ -78,7 +87,7 @@ pub(super) struct Doing {
     pub disturbed: bool,
     /// Somebody starts, comes or goes, but for those that are sent out and back as a test.
     pub moves: bool,
-    /// Somebody runs who says when he waits.
+    /// Somebody runs who says when he waits, and cannot be interrupted.
     pub telling: bool,
 }
 
@@ -91,11 +100,13 @@ impl Pace {
             idle: Duration::ZERO,
             still: None,
             idled: 0.0,
+            busy: 0.0,
             grown: 0,
             growth: 0.0,
             look: LATEST,
             reaction: Duration::ZERO,
             window: Window::default(),
+            stirred: 2,
         }
     }
 
@@ -116,6 +127,8 @@ impl Pace {
         let busy = if busy.is_finite() { busy.max(0.0) } else { 0.0 };
         self.clock += elapsed;
         self.looks += 1;
+        self.busy = busy;
+        self.stirred = self.stirred.saturating_sub(1);
         self.look = elapsed.clamp(SOONEST, Duration::from_secs(1));
         self.reaction = reaction.min(Duration::from_secs(10));
         let seconds = elapsed.as_secs_f64().max(0.001);
@@ -128,21 +141,22 @@ impl Pace {
         if doing.telling {
             self.be_patient();
         } else if !doing.moves {
-            self.idle += elapsed;
-            self.idled += busy * elapsed.as_secs_f64();
+            // How many run differs from look to look.
             let polls = (POLLS * f64::from(doing.active)).min(f64::from(limits.processors) / 2.0);
-            if let Some((idle, idled)) = &mut self.still {
-                *idle += elapsed;
-                *idled += busy * elapsed.as_secs_f64();
-                if *idled > polls * idle.as_secs_f64() + TICKS {
-                    self.still = None;
-                }
-            }
-            if self.idled > polls * self.idle.as_secs_f64() + TICKS {
+            let idled = (busy - polls) * elapsed.as_secs_f64();
+            self.still = self.still.map(|before| before + idled).filter(|&idled| idled <= TICKS);
+            self.idle += elapsed;
+            self.idled += idled;
+            if self.idled > TICKS {
                 self.be_patient();
             }
         }
         self.judge(elapsed, busy, doing, limits);
+    }
+
+    /// A rank begins to run: what was used of the processors so far says nothing of it.
+    pub fn stir(&mut self) {
+        self.stirred = 2;
     }
 
     /// From here on it counts anew for how long nobody does anything.
@@ -151,8 +165,8 @@ impl Pace {
         self.idled = 0.0;
     }
 
-    /// How many ranks should run: as many as processors, or more where those leave processors idle. Between the two
-    /// bounds it stays what it is.
+    /// How many ranks should run: as many as processors, or more where those leave processors idle. Between
+    /// the two bounds it stays what it is.
     fn judge(&mut self, elapsed: Duration, busy: f64, doing: Doing, limits: &Limits) {
         if doing.disturbed {
             self.window = Window::default();
@@ -181,8 +195,8 @@ impl Pace {
         }
     }
 
-    /// Bytes to be kept free so that nobody need be made to stand still: what grows until an order to evict takes effect, and
-    /// where anybody may begin to grow never less than a 32nd of the budget.
+    /// Bytes to be kept free so that nobody need be made to stand still: what grows until an order to evict
+    /// takes effect, and where anybody may begin to grow never less than a 32nd of the budget.
     pub fn margin(&self, limits: &Limits, may_begin: bool) -> u64 {
         let grows = self.growth * (self.look + self.reaction).as_secs_f64();
         let least = if may_begin { limits.budget / 32 } else { 0 };
@@ -205,16 +219,20 @@ impl Pace {
         self.growth > 0.0
     }
 
-    /// How soon to look again when `running` ranks run and `free` bytes are free: twice before these can be used up.
-    pub fn next_look(&self, running: u32, free: u64, limits: &Limits) -> Duration {
-        if running == 0 {
-            return LATEST;
+    /// How soon to look again when `running` ranks run and `free` bytes are free: twice before these can be
+    /// used up. `asking`: those run that ask for most of what they take. They are not expected to grow
+    /// besides, but may while they compute.
+    pub fn next_look(&self, running: u32, asking: bool, free: u64, limits: &Limits) -> Duration {
+        let compute = asking && (self.busy > NOTHING || self.stirred > 0);
+        let latest = if compute { 10 * SOONEST } else { LATEST };
+        if running == 0 && !self.is_growing() {
+            return latest;
         }
         if free == 0 && !self.is_growing() {
             // Nothing can be saved, and it seems that nothing need be.
             return 10 * SOONEST;
         }
         let may_grow = self.growth.max(f64::from(running.min(limits.processors)) * FILLS);
-        Duration::from_secs_f64(free as f64 / may_grow / 2.0).clamp(SOONEST, LATEST)
+        Duration::from_secs_f64(free as f64 / may_grow / 2.0).clamp(SOONEST, latest)
     }
 }

@@ -1,5 +1,6 @@
-//! There is room: which strangers go on, come back, begin. In this order: what stands still in RAM uses memory for nothing; what was begun is
-//! finished before more is begun. (Those that ask, or tell when they may go on: `claims.rs`.)
+//! There is room: which strangers go on, come back, begin. In this order: what stands still in RAM uses
+//! memory for nothing; what was begun is finished before more is begun. (Those that ask, or tell when they
+//! may go on: `claims.rs`.)
 
 use super::rank::{Life, RankState};
 use super::{Core, Effect, Rank, signed};
@@ -10,26 +11,27 @@ const CHOICE: usize = 16;
 impl Core {
     /// Orders everything there is room for.
     pub(super) fn proceed(&mut self, looked: bool, effects: &mut Vec<Effect>) {
-        self.go_on(looked, effects);
-        self.come_back(looked, effects);
+        self.resume_held(looked, effects);
+        self.restore_strangers(looked, effects);
         self.admit(effects);
     }
 
-    /// Lets those held go on, the oldest first: one after each look that shows room, and in any case one if nobody runs.
-    fn go_on(&mut self, looked: bool, effects: &mut Vec<Effect>) {
+    /// Lets those held go on, the oldest first: one after each look that shows room, and in any case one if
+    /// nobody runs.
+    fn resume_held(&mut self, looked: bool, effects: &mut Vec<Effect>) {
         let Some(&(_, rank)) = self.index.held.first() else { return };
         let budget = self.limits.budget;
         let room = self.committed().saturating_add(2 * self.margin()) <= budget
             && self.used().saturating_add(2 * self.small_margin()) <= budget;
         let nobody = self.index.active + self.index.holding == 0 && !self.relief_is_coming();
         if (looked && room) || nobody {
-            self.go(rank, effects);
+            self.resume(rank, effects);
         }
     }
 
-    /// Brings back those that are out, the oldest first, while what they and those in RAM will need fits. One more than there are
-    /// processors, so that they have something to do while it is on its way.
-    fn come_back(&mut self, looked: bool, effects: &mut Vec<Effect>) {
+    /// Brings back those that are out, the oldest first, while what they and those in RAM will need fits. One
+    /// more than there are processors, so that they have something to do while it is on its way.
+    fn restore_strangers(&mut self, looked: bool, effects: &mut Vec<Effect>) {
         while let Some(&(_, rank)) = self.index.eager.first()
             && self.index.restoring < self.limits.moves
         {
@@ -74,16 +76,18 @@ impl Core {
         }
     }
 
-    /// Whether what is in RAM is known: somebody may have grown since the last look, and whoever is on the way in cannot go out before he has
-    /// come in. If not, a look is asked for.
+    /// Whether what is in RAM is known: somebody may have grown since the last look, and whoever is on the
+    /// way in cannot go out before he has come in. If not, a look is asked for.
     pub(super) fn is_known(&mut self, looked: bool) -> bool {
-        let grow = self.index.inside.len() as u32 - self.index.held.len() as u32;
-        let grow = grow.saturating_sub(self.index.restoring);
+        // One that is held may have begun to tell meanwhile, and is not among those inside.
+        let stand = self.index.held.len() as u32 + self.index.restoring;
+        let grow = (self.index.inside.len() as u32).saturating_sub(stand);
         self.asks |= !looked && grow > 0;
         looked || grow == 0
     }
 
-    /// Nobody is in RAM: one comes in, whatever it needs. The oldest, or the first after it that fits beside what of the others cannot be paged.
+    /// Nobody is in RAM: one comes in, whatever it needs. The oldest, or the first after it that fits beside
+    /// what of the others cannot be paged.
     fn come_alone(&mut self, effects: &mut Vec<Effect>) {
         let mut out = self.index.out.iter().map(|&(_, rank)| rank).take(CHOICE);
         let fits = |&rank: &Rank| self.fits_beside(rank, self.used());
@@ -105,10 +109,11 @@ impl Core {
 
     /// Whether what it holds fits now beside the rest of `used` bytes.
     pub(super) fn fits_beside(&self, rank: Rank, used: u64) -> bool {
-        used.saturating_add(self.lacks(rank)) <= self.limits.budget
+        used.saturating_add(self.unknown()).saturating_add(self.lacks(rank)) <= self.limits.budget
     }
 
-    /// Whether a rank may come in while nobody else is in RAM. What does not fit is told, or who has what cannot be paged is ended.
+    /// Whether a rank may come in while nobody else is in RAM. What does not fit is told, or who has what
+    /// cannot be paged is ended.
     pub(super) fn makes_way_for(&mut self, rank: Rank, effects: &mut Vec<Effect>) -> bool {
         if self.index.stopping > 0 {
             return false;
@@ -131,8 +136,8 @@ impl Core {
         }
     }
 
-    /// Starts ranks while processors want more and what they are expected to need fits: nobody while somebody is out or stands still for
-    /// lack of memory.
+    /// Starts ranks while processors want more and what they are expected to need fits: nobody while somebody
+    /// is out or stands still for lack of memory.
     fn admit(&mut self, effects: &mut Vec<Effect>) {
         let index = &self.index;
         let lack = index.out.len() + index.held.len();
@@ -162,11 +167,11 @@ impl Core {
     fn fits(&self, rank: Rank) -> bool {
         let state = &self.ranks[rank as usize];
         let beside = self.index.expected - state.expected();
-        beside.saturating_add(state.wants()) <= self.room()
+        beside.saturating_add(state.wants()).saturating_add(self.unknown()) <= self.room()
     }
 
-    pub(super) fn go(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        self.update(rank, |state| state.life = Life::Continuing);
-        effects.push(Effect::Continue { rank });
+    pub(super) fn resume(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        self.update(rank, |state| state.life = Life::Resuming);
+        effects.push(Effect::Resume { rank });
     }
 }

@@ -1,8 +1,8 @@
 //! In which order ranks are admitted.
 //!
-//! First those that were stopped for lack of memory, then those with a declared size, the largest first, then the others by
-//! number. If the first in line does not fit, the next that does may pass it, but only [`PASSES`] may: then all wait until
-//! it fits, at the latest when nothing else is in RAM.
+//! First those that were stopped for lack of memory, then those with a declared size, the largest first, then
+//! the others by number. If the first in line does not fit, the next that does may pass it, but only
+//! [`PASSES`] may: then all wait until it fits, at the latest when nothing else is in RAM.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -60,8 +60,8 @@ impl Queue {
         again.or_else(sized).or_else(|| self.plain.first().map(|&rank| (rank, false)))
     }
 
-    /// Takes out the first in line, if what is expected of it fits the `free` bytes or `always`; else the next that
-    /// fits, while others may still pass. With what is expected of it, bytes.
+    /// Takes out the first in line, if what is expected of it fits the `free` bytes or `always`; else the
+    /// next that fits, while others may still pass. With what is expected of it, bytes.
     pub fn take(
         &mut self,
         free: u64,

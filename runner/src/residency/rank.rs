@@ -1,6 +1,6 @@
 //! What the core knows of one rank.
 
-use super::{Can, Memory, Wait};
+use super::{Can, Memory, Rank, Wait};
 
 /// Where a rank is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Life {
     Holding,
     Held,
     /// A held rank was told to go on.
-    Continuing,
+    Resuming,
     /// An eviction was ordered. It is still there.
     Evicting,
     /// Out of RAM, wholly or in part: it cannot run as it is.
@@ -113,23 +113,21 @@ pub(super) struct RankState {
     pub for_memory: bool,
     /// Parts of it are out while it runs.
     pub partial: bool,
+    /// What it was told to hold at most, of what was measured.
+    pub target: u64,
     /// It was said that it needs more than there is.
     pub told: bool,
+    /// It came in because it was its turn, and has not waited since: it is not interrupted.
+    pub has_turn: bool,
+    /// It was interrupted, and left as it was: it comes back as a whole or not at all.
+    pub interrupted: bool,
 }
 
 impl RankState {
     pub const UNBORN: Self = Self {
         life: Life::Unborn,
         doing: Doing::Runs,
-        can: Can {
-            asks: false,
-            tells: false,
-            leave: false,
-            whole: false,
-            shrink: false,
-            hold: false,
-            rerun: false,
-        },
+        can: Can::NONE,
         holds: Memory { asked: 0, other: 0 },
         all: Memory { asked: 0, other: 0 },
         keep: Memory { asked: 0, other: 0 },
@@ -157,16 +155,20 @@ impl RankState {
         eager: false,
         for_memory: false,
         partial: false,
+        target: 0,
         told: false,
+        has_turn: false,
+        interrupted: false,
     };
 
     /// In RAM to stay, as far as we know.
     pub fn is_inside(&self) -> bool {
-        use Life::{Continuing, Held, Holding, Resident, Restoring, Shrinking, Starting};
-        matches!(self.life, Starting | Resident | Holding | Held | Continuing | Restoring | Shrinking)
+        use Life::{Held, Holding, Resident, Restoring, Resuming, Shrinking, Starting};
+        matches!(self.life, Starting | Resident | Holding | Held | Resuming | Restoring | Shrinking)
     }
 
-    /// It takes one of the places for residents: so does one that is out but for a part that it asked for, or will be back at once.
+    /// It takes one of the places for residents: so does one that is out but for a part that it asked for, or
+    /// will be back at once.
     pub fn has_place(&self) -> bool {
         self.is_inside()
             || self.life == Life::Evicting
@@ -177,7 +179,7 @@ impl RankState {
     /// It computes for all we know, or will without another order.
     pub fn is_active(&self) -> bool {
         match self.life {
-            Life::Starting | Life::Continuing | Life::Restoring | Life::Shrinking => true,
+            Life::Starting | Life::Resuming | Life::Restoring | Life::Shrinking => true,
             Life::Resident => self.doing == Doing::Runs || self.pending != 0,
             _ => false,
         }
@@ -197,7 +199,7 @@ impl RankState {
     }
 
     /// Of one that would run if it were in RAM, and is not wholly on its way: all that it must hold for that.
-    pub fn comeback(&self) -> Option<Memory> {
+    pub fn all_to_run(&self) -> Option<Memory> {
         let asked = match self.doing {
             Doing::Runs => self.all.asked,
             Doing::Needs(bytes) => self.all.asked.saturating_add(bytes),
@@ -209,7 +211,7 @@ impl RankState {
 
     /// What it lacks for that, bytes.
     pub fn lacks(&self) -> Option<u64> {
-        let all = self.comeback()?;
+        let all = self.all_to_run()?;
         let asked = all.asked.saturating_sub(self.holds.asked);
         Some(asked.saturating_add(all.other.saturating_sub(self.holds.other)))
     }
@@ -221,7 +223,8 @@ impl RankState {
 
     /// Of an evicted rank that comes back in parts: bytes to be read before it can run, at most.
     pub fn on_scratch(&self) -> u64 {
-        if self.other_out() > 0 { 0 } else { self.all.asked.saturating_sub(self.holds.asked) }
+        let parts = self.other_out() == 0 && !self.interrupted;
+        if parts { self.all.asked.saturating_sub(self.holds.asked) } else { 0 }
     }
 
     /// Bytes that are free if it leaves when it waits.
@@ -230,29 +233,64 @@ impl RankState {
         self.holds.asked.saturating_add(other)
     }
 
+    /// It would run if it were in RAM, and stands in line for that.
+    pub fn claims(&self) -> bool {
+        self.all_to_run().is_some() && !self.eager
+    }
+
+    /// The order of those that lack least.
+    pub fn lacks_least(&self, rank: Rank) -> (u64, u64, Rank) {
+        (self.lacks().unwrap_or(0), self.since, rank)
+    }
+
+    /// It waits for others, and may be asked to leave.
+    pub fn is_victim(&self) -> bool {
+        self.evictable_waiting() && self.waits()
+    }
+
+    /// It refused to leave, and is left alone for now.
+    pub fn has_refused(&self) -> bool {
+        self.refused_until != 0 && self.life != Life::Gone
+    }
+
+    /// It holds more than was expected of it, or was not expected to fit.
+    pub fn is_over(&self) -> bool {
+        self.holds.other > self.reserve || self.overbooked
+    }
+
     /// It waits for what others do.
     pub fn waits(&self) -> bool {
         matches!(self.doing, Doing::Waits(_)) && !matches!(self.life, Life::Unborn | Life::Gone)
     }
 
     /// It may be asked to leave when it waits: it tells, and does, in RAM or out but for a part of it.
-    pub fn can_leave_waiting(&self) -> bool {
+    pub fn evictable_waiting(&self) -> bool {
         let waits = match self.life {
             Life::Resident => self.doing != Doing::Runs,
             Life::Out => self.holds.asked > 0,
             _ => false,
         };
-        waits && self.can.tells && self.can.leave && self.pending == 0 && self.refused_until == 0
+        waits && self.can.tells && self.can.evict && self.pending == 0 && self.refused_until == 0
     }
 
     /// It may be asked to leave at any moment.
-    pub fn can_leave_running(&self) -> bool {
+    pub fn evictable_running(&self) -> bool {
         matches!(self.life, Life::Resident | Life::Held)
-            && self.can.leave
+            && self.can.evict
             && !self.can.tells
             && !self.partial
             && self.refused_until == 0
             && self.holds.other > self.fixed
+    }
+
+    /// It tells when it waits, computes, and may be interrupted for others.
+    pub fn preemptible(&self) -> bool {
+        self.life == Life::Resident
+            && self.doing == Doing::Runs
+            && self.can.tells
+            && self.can.preempt
+            && self.pending == 0
+            && self.refused_until == 0
     }
 
     /// It runs, has grown lately, and can be held.
@@ -274,7 +312,7 @@ impl RankState {
     }
 
     /// Bytes that will be free without another order.
-    pub fn leaving(&self) -> u64 {
+    pub fn freeing(&self) -> u64 {
         match self.life {
             Life::Evicting | Life::Shrinking => self.holds.total().saturating_sub(self.keep.total()),
             Life::Stopping => self.holds.total(),
@@ -324,7 +362,7 @@ impl RankState {
     }
 
     /// An eviction is ordered, of all that it asked for but `keep` bytes.
-    pub fn leave(&mut self, why: Why, keep: u64) {
+    pub fn evict(&mut self, why: Why, keep: u64) {
         (self.was_held, self.was_out) = (self.life == Life::Held, self.life == Life::Out);
         if !self.was_out {
             self.all = self.holds;
@@ -345,12 +383,13 @@ impl RankState {
     /// Parts of it are to leave.
     pub fn shrink(&mut self, target: u64) {
         self.life = Life::Shrinking;
+        self.target = target;
         self.from = self.holds.other;
         self.keep = Memory { other: target, ..self.holds };
     }
 
     /// A restore is ordered with so many bytes that it asked for; all that was measured comes back.
-    pub fn come_back(&mut self, asked: u64, clock: u64) {
+    pub fn restore(&mut self, asked: u64, clock: u64) {
         self.life = Life::Restoring;
         // Unless it was out for no need, it comes back because it fits.
         self.overbooked &= !self.for_memory;
@@ -369,12 +408,14 @@ impl RankState {
             _ => Life::Resident,
         };
         (self.was_held, self.was_out, self.eager) = (false, false, false);
+        self.interrupted = false;
     }
 
-    /// It could not leave: it goes on as before, and is left alone until some event or look (`now` is what it counts in), each time longer.
+    /// It could not leave: it goes on as before, and is left alone until some event or look (`now` is what it
+    /// counts in), each time longer.
     pub fn refuse(&mut self, lasting: bool, now: u64) {
         self.stay();
-        self.can.leave &= !lasting;
+        self.can.evict &= !lasting;
         let first = if self.can.tells { 8 } else { 4 };
         self.refused_until = if lasting { 0 } else { now + (first << self.refusals) };
         self.refusals = (self.refusals + 1).min(if self.can.tells { 12 } else { 10 });
@@ -386,6 +427,7 @@ impl RankState {
         self.doing = Doing::Runs;
         self.pending = 0;
         (self.was_held, self.was_out, self.eager) = (false, false, false);
+        self.interrupted = false;
     }
 }
 

@@ -1,8 +1,9 @@
 //! Memory is short: who goes, who stands still, who ends.
 //!
-//! The means, from the mildest: page out the youngest (those over what was expected of them first); make those that grow
-//! stand still; stop the youngest and admit it again later. The oldest in RAM is never paged out or stopped for lack of
-//! memory, and stands still only while somebody is on the way out: so somebody always goes on.
+//! The means, from the mildest: page out the youngest (those over what was expected of them first); make
+//! those that grow stand still; stop the youngest and admit it again later. The oldest in RAM is never paged
+//! out or stopped for lack of memory, and stands still only while somebody is on the way out: so somebody
+//! always goes on.
 
 use super::claims::ALL;
 use super::index::{Aged, PATIENCE};
@@ -10,8 +11,8 @@ use super::rank::{Life, RankState, Why};
 use super::{Core, Effect, Rank, digest, signed};
 
 impl Core {
-    /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped, are judged
-    /// only after a look: until the next, nothing more is known of them, unless all stand still.
+    /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped,
+    /// are judged only after a look: until the next, nothing more is known of them, unless all stand still.
     pub(super) fn relieve(&mut self, looked: bool, effects: &mut Vec<Effect>) {
         self.page_out(effects);
         if !looked && self.index.active + self.index.holding > 0 {
@@ -28,7 +29,7 @@ impl Core {
 
     /// Whether less than `margin` bytes will be free when those on their way out have left.
     fn is_short(&self, margin: u64) -> bool {
-        self.committed().saturating_add(margin) > self.limits.budget
+        self.committed().saturating_add(margin).saturating_add(self.lacking) > self.limits.budget
     }
 
     /// Memory will become free without another order, or somebody may yet leave who could not a moment ago.
@@ -38,16 +39,17 @@ impl Core {
         index.evicting + index.shrinking + index.stopping > 0 || hopeful
     }
 
-    /// The same, or somebody who cannot leave because he is on the way in, or runs and tells when he waits, soon can.
+    /// The same, or somebody who cannot leave because he is on the way in, or runs and tells when he waits,
+    /// soon can.
     fn relief_may_come(&self) -> bool {
         let index = &self.index;
         let arriving = index.restoring + index.starting + index.active_telling > 0;
         self.relief_is_coming() || (self.disk_full.is_none() && arriving)
     }
 
-    /// The youngest that may be asked to leave, of those over what was expected of them if there are any. Never the
-    /// oldest in RAM.
-    pub(super) fn victim(&self) -> Option<Rank> {
+    /// The youngest that may be asked to leave, of those over what was expected of them if there are any.
+    /// Never the oldest in RAM.
+    pub(super) fn stranger_victim(&self) -> Option<Rank> {
         let oldest = self.oldest();
         self.index.victims.iter().rev().map(|&(.., rank)| rank).find(|&rank| Some(rank) != oldest)
     }
@@ -60,21 +62,75 @@ impl Core {
     /// Pages out until enough will be free: first those that wait for others.
     fn page_out(&mut self, effects: &mut Vec<Effect>) {
         while self.may_evict() && self.is_short(self.margin()) {
-            let lack = self.committed().saturating_add(self.margin()).saturating_sub(self.limits.budget);
-            match self.leaver() {
+            let needed = self.committed().saturating_add(self.margin()).saturating_add(self.lacking);
+            let lack = needed.saturating_sub(self.limits.budget);
+            match self.waiting_victim() {
                 Some(rank) => drop(self.evict(rank, Why::Memory, signed(lack), effects)),
-                None => {
-                    let Some(rank) = self.victim() else { break };
-                    self.evict(rank, Why::Memory, ALL, effects);
-                }
+                None => match self.stranger_victim() {
+                    Some(rank) => drop(self.evict(rank, Why::Memory, ALL, effects)),
+                    None => {
+                        self.preempt(effects);
+                        return;
+                    }
+                },
             }
         }
     }
 
-    /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has had its turn.
+    /// Nobody else gives memory, and it is nearly used up: the last in line of those that wait for memory
+    /// leaves, or the youngest of those that tell and compute, if others run. Not for the margin alone: that
+    /// was not kept free before it came in, and it would come in again.
+    fn preempt(&mut self, effects: &mut Vec<Effect>) {
+        if !self.is_short(self.small_margin()) || !self.threatens() || self.relief_is_coming() {
+            return;
+        }
+        let index = &self.index;
+        let gives = |&&(_, rank): &&Aged| {
+            let state = &self.ranks[rank as usize];
+            !state.has_turn && state.holds.total() > state.fixed
+        };
+        let others = index.active > 0;
+        if let Some(&(_, rank)) = index.yielding.iter().rev().filter(|_| others).find(gives) {
+            self.evict(rank, Why::Memory, ALL, effects);
+        } else if let Some(&(_, rank)) =
+            index.preemptible.iter().rev().filter(|_| index.active > 1).find(gives)
+        {
+            self.interrupt(rank, Why::Memory, effects);
+        } else if self.used() > self.limits.budget
+            && let Some(rank) = self.grew.or_else(|| self.exceeds())
+        {
+            self.tell_overdraft(rank, effects);
+        }
+    }
+
+    /// The only one that does not tell, of several, if nothing else helps. (Of more the youngest may be
+    /// ended: `stop_youngest`.)
+    fn exceeds(&self) -> Option<Rank> {
+        let oldest = self.oldest();
+        let only = self.index.stoppable.iter().all(|&(_, rank)| Some(rank) == oldest);
+        let nobody = only && self.index.holding == 0 && self.youngest_growing(oldest).is_none();
+        oldest.filter(|_| nobody && self.alone().is_none() && !self.relief_may_come())
+    }
+
+    /// One that tells leaves while it computes, for all we know, with all that it holds.
+    pub(super) fn interrupt(&mut self, rank: Rank, why: Why, effects: &mut Vec<Effect>) {
+        let (now, turn) = (self.now, self.brought);
+        self.update(rank, |state| {
+            (state.since, state.turn) = (now, turn);
+            state.has_turn = false;
+            state.evict(why, 0);
+            state.interrupted = true;
+        });
+        effects.push(Effect::Evict { rank, keep: 0, preempt: true });
+    }
+
+    /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has
+    /// had its turn.
     fn shrink_younger(&mut self, effects: &mut Vec<Effect>) {
         let margin = self.margin();
-        if !self.is_short(margin) || self.relief_is_coming() || (self.may_evict() && self.victim().is_some())
+        if !self.is_short(margin)
+            || self.relief_is_coming()
+            || (self.may_evict() && self.stranger_victim().is_some())
         {
             return;
         }
@@ -93,9 +149,9 @@ impl Core {
         }
     }
 
-    /// Makes those that grow stand still: all but the oldest if memory is nearly used up, or else, if nobody can leave, the
-    /// youngest at each look. The oldest only while somebody is on the way out, or in and to be
-    /// sent out again, and memory would not last until then.
+    /// Makes those that grow stand still: all but the oldest if memory is nearly used up, or else, if nobody
+    /// can leave, the youngest at each look. The oldest only while somebody is on the way out, or in and to
+    /// be sent out again, and memory would not last until then.
     fn hold_growing(&mut self, effects: &mut Vec<Effect>) {
         let oldest = self.oldest();
         let (used, small) = (self.used(), self.small_margin());
@@ -111,7 +167,7 @@ impl Core {
                 self.hold(rank, effects);
             }
         } else if self.is_short(self.margin())
-            && !(self.may_evict() && self.victim().is_some())
+            && !(self.may_evict() && self.stranger_victim().is_some())
             && !self.relief_may_come()
             && let Some(rank) = self.youngest_growing(oldest)
         {
@@ -123,14 +179,18 @@ impl Core {
         self.index.growing.iter().rev().map(|&(_, rank)| rank).find(|&rank| Some(rank) != but)
     }
 
+    /// More is used, or wanted, than there is, or will be if those that grow go on.
+    fn threatens(&self) -> bool {
+        self.pace.is_growing() || self.committed().saturating_add(self.lacking) > self.limits.budget
+    }
+
     /// The last resort: nobody can leave, nobody else can be made to stand still, and it is not enough.
     fn stop_youngest(&mut self, effects: &mut Vec<Effect>) {
         let small = self.small_margin();
-        let threatens = self.pace.is_growing() || self.committed() > self.limits.budget;
-        if !self.is_short(small) || !threatens || self.relief_may_come() || self.index.holding > 0 {
+        if !self.is_short(small) || !self.threatens() || self.relief_may_come() || self.index.holding > 0 {
             return;
         }
-        if self.may_evict() && self.victim().is_some() {
+        if self.may_evict() && self.stranger_victim().is_some() {
             return;
         }
         let oldest = self.oldest();
@@ -139,7 +199,13 @@ impl Core {
         }
         let youngest = |&&(_, rank): &&Aged| Some(rank) != oldest;
         let Some(&(_, rank)) = self.index.stoppable.iter().rev().find(youngest) else { return };
-        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails before it is.
+        // The others have gone as far as they can: it is the oldest that does not fit.
+        if let Some((rank, target)) = oldest.and_then(|rank| Some((rank, self.fitting(rank)?))) {
+            self.shrink(rank, target, effects);
+            return;
+        }
+        // If running it again was not asked for the budget is exceeded, or, enforced, the youngest fails
+        // before it is.
         let will_exceed = self.used().saturating_add(self.pace.grows_soon()) > self.limits.budget;
         if self.ranks[rank as usize].can.rerun || (self.limits.enforce && will_exceed) {
             self.end(rank, effects);
@@ -172,11 +238,13 @@ impl Core {
 
     /// Says, once for each rank, that it makes the job exceed the budget.
     pub(super) fn tell_overdraft(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        self.overdraft = Some(rank);
         let state = &self.ranks[rank as usize];
         if state.told {
             return;
         }
-        let needs = state.comeback().unwrap_or(state.holds).total().saturating_add(state.need().unwrap_or(0));
+        let needs =
+            state.all_to_run().unwrap_or(state.holds).total().saturating_add(state.need().unwrap_or(0));
         let beside = self.used().saturating_sub(state.holds.total());
         let beside = if needs > self.limits.budget { 0 } else { beside };
         self.update(rank, |state| state.told = true);
@@ -194,20 +262,29 @@ impl Core {
     fn relieve_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
         let small = self.small_margin();
-        if state.life != Life::Resident || !self.is_short(small) {
+        if state.life != Life::Resident {
             return;
         }
         let (budget, bytes) = (self.limits.budget, state.holds.other);
         let elsewhere = self.used().saturating_sub(bytes);
         let room = budget.saturating_sub(elsewhere).saturating_sub(self.margin() + small);
-        // However fast it grew: what is taken from it now it is not given back, and whoever runs in parts waits where there is no room.
-        let most = budget.saturating_sub(elsewhere) / 4 * 3;
-        let target = room.max(most).max(budget / 8).max(state.fixed);
-        let state = &self.ranks[rank as usize];
+        if !self.is_short(small) {
+            // It grew fast when it was told how much it may hold. A little is left for what it holds too much
+            // for a moment.
+            let room = room.saturating_sub(budget / 64);
+            if state.partial
+                && room >= state.target.saturating_add(budget / 64)
+                && bytes >= state.target / 8 * 7
+            {
+                self.shrink(rank, room, effects);
+            }
+            return;
+        }
         let possible = self.may_shrink(state);
+        let target = self.target(rank);
         let shrinks = target < bytes && possible && state.refused_until == 0;
         let hopeful = possible && state.refused_until != 0 && state.refusals <= PATIENCE;
-        let suffices = shrinks && elsewhere.saturating_add(target) <= budget;
+        let suffices = self.fitting(rank).is_some();
         if self.used() > budget && !hopeful && !suffices {
             // It may be that it fits, but not beside what of the others cannot be paged.
             let remnant = self.index.remnants.last().map(|&(_, other)| other);
@@ -224,9 +301,27 @@ impl Core {
         }
     }
 
+    /// How much a rank may hold if parts of it leave, however fast it grew: whoever runs in parts waits where
+    /// there is no room.
+    fn target(&self, rank: Rank) -> u64 {
+        let (state, budget) = (&self.ranks[rank as usize], self.limits.budget);
+        let there = budget.saturating_sub(self.used().saturating_sub(state.holds.other));
+        let room = there.saturating_sub(self.margin() + self.small_margin());
+        room.max(there / 4 * 3).max(budget / 8).max(state.fixed)
+    }
+
+    /// The same of one that runs, can be paged in parts, and fits then.
+    fn fitting(&self, rank: Rank) -> Option<u64> {
+        let (state, target) = (&self.ranks[rank as usize], self.target(rank));
+        let elsewhere = self.used().saturating_sub(state.holds.other);
+        let shrinks = state.life == Life::Resident && self.may_shrink(state) && state.refused_until == 0;
+        let fits = target < state.holds.other && elsewhere.saturating_add(target) <= self.limits.budget;
+        (shrinks && fits).then_some(target)
+    }
+
     /// Whether parts of a rank can be paged out, now or when it is asked again.
     fn may_shrink(&self, state: &RankState) -> bool {
-        self.disk_full.is_none() && state.can.leave && state.can.shrink
+        self.disk_full.is_none() && state.can.evict && state.can.shrink
     }
 
     /// Pages parts of a rank out, if that is possible now.

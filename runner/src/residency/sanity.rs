@@ -1,12 +1,13 @@
-//! Checks every cross-reference and every promise of the core; called after each event by tests and simulator.
+//! Checks every cross-reference and every promise of the core; called after each event by tests and
+//! simulator.
 
 use super::index::Index;
 use super::rank::{Life, RankState};
 use super::{Core, Rank};
 
 impl Core {
-    /// Checks that every set and sum says what the ranks say, that no limit is exceeded, and that somebody goes on. Looks at every rank:
-    /// for tests.
+    /// Checks that every set and sum says what the ranks say, that no limit is exceeded, and that somebody
+    /// goes on. Looks at every rank: for tests.
     ///
     /// # Panics
     /// With what is wrong.
@@ -14,7 +15,7 @@ impl Core {
         let mut index = Index::default();
         let mut queued = 0;
         for (rank, state) in (0..).zip(&self.ranks) {
-            index.insert(rank, state);
+            index.change(rank, None, Some(state));
             queued += usize::from(state.life == Life::Unborn && state.queued);
             Self::check_rank(rank, state);
         }
@@ -29,7 +30,8 @@ impl Core {
         if self.pool.is_unknown() || self.pool.stale || self.ended || self.pace.looks == 0 {
             return;
         }
-        // Of those that do not tell nothing would be heard otherwise. Those that do may wake each other, or it is told that nothing happens.
+        // Of those that do not tell nothing would be heard otherwise. Those that do may wake each other, or
+        // it is told that nothing happens.
         let told = index.waiting > 0 || !(index.needs.is_empty() && index.ready.is_empty());
         let strangers = index.begun_strangers > 0 && !told;
         assert!(

@@ -1,14 +1,17 @@
 //! Nobody makes room for whom the others may wait for: then it is its turn, and they do.
 //!
-//! Every rank that lacks something (it needs memory, is out and may go on, stands still, is not started) is served by `claims.rs` and
-//! `proceed.rs` as long as there is room. Ranks may wait for each other in ways nobody sees, though (pipes, files, locks), and what is there may
-//! be used by others for ever. So one that lacks something has its *turn*, whatever kind it is of, when
+//! Every rank that lacks something (it needs memory, is out and may go on, stands still, is not started) is
+//! served by `claims.rs` and `proceed.rs` as long as there is room. Ranks may wait for each other in ways
+//! nobody sees, though (pipes, files, locks), and what is there may be used by others for ever. So one that
+//! lacks something has its *turn*, whatever kind it is of, when
 //!
 //! - nobody moves: nothing will be heard without an order;
-//! - nobody has done anything for a while (strangers do not tell when they wait; `pace.rs` says what that looks like);
+//! - nobody has done anything for a while (strangers do not tell when they wait; `pace.rs` says what that
+//!   looks like);
 //! - twice as many as are alive have been brought in since it was out.
 //!
-//! Then the others make room, those that do nothing first, and nobody else comes in before. If they cannot, what there is is exceeded, which is told.
+//! Then the others make room, those that do nothing first, and nobody else comes in before. If they cannot,
+//! what there is is exceeded, which is told.
 
 use std::time::Duration;
 
@@ -19,10 +22,12 @@ use super::{Core, Effect, Failure, Rank, signed};
 /// After so long without anybody doing anything, it is another's turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The same if it was so before, and since then only those did anything who say so: a launcher that waits for its ranks, say.
-const SOON: Duration = Duration::from_millis(20);
+/// The same if it was so before, and since then only those did anything who say so: a launcher that waits for
+/// its ranks, say. By then who computes has used more of a processor than counts as nothing (`pace.rs`).
+const SOON: Duration = Duration::from_millis(200);
 
-/// So much longer than an exchange takes is waited for the next: where ranks only seem to do nothing that is what it costs.
+/// So much longer than an exchange takes is waited for the next: where ranks only seem to do nothing that is
+/// what it costs.
 const EXCHANGES: u32 = 4;
 
 /// So often one that runs in parts is made smaller for a turn: what others use changes meanwhile.
@@ -46,6 +51,8 @@ pub(super) struct Turn {
     cause: Cause,
     /// How often one that runs in parts was made smaller for it.
     shrunk: u32,
+    /// How many others came in meanwhile because they fit.
+    others: u64,
 }
 
 impl Core {
@@ -73,7 +80,7 @@ impl Core {
     }
 
     pub(super) fn begin_turn(&mut self, rank: Rank, cause: Cause) {
-        self.turn = Some(Turn { rank, cause, shrunk: 0 });
+        self.turn = Some(Turn { rank, cause, shrunk: 0, others: 0 });
         self.turned = None;
     }
 
@@ -85,7 +92,7 @@ impl Core {
             // They stand still for want of memory, and some is coming: that ends, well or not.
             if used <= self.limits.budget || !self.relief_is_coming() {
                 self.promote(rank);
-                self.go(rank, effects);
+                self.resume(rank, effects);
             }
         } else if let Some(turn) = &mut self.turn {
             turn.cause = Cause::Idle;
@@ -94,7 +101,8 @@ impl Core {
         }
     }
 
-    /// Of those that lack something the one that has for longest; those not started last, unless many have passed them.
+    /// Of those that lack something the one that has for longest; those not started last, unless many have
+    /// passed them.
     fn longest_waiting(&self) -> Option<Rank> {
         let index = &self.index;
         let first =
@@ -104,7 +112,8 @@ impl Core {
         overdue.or(first).or(unborn).map(|&(_, rank)| rank)
     }
 
-    /// Nobody moves, and somebody wants to. What is begun for him is taken back if there is nothing to be ordered: residents wake each other.
+    /// Nobody moves, and somebody wants to. What is begun for him is taken back if there is nothing to be
+    /// ordered: residents wake each other.
     pub(super) fn take_turn_if_nobody_moves(&mut self, effects: &mut Vec<Effect>) {
         if self.index.awaited == 0 && !self.pool.stale && !self.ended {
             self.take_last_turn(false, effects);
@@ -129,14 +138,16 @@ impl Core {
         (self.turn, self.turned) = (None, None);
     }
 
-    /// Makes it the oldest: others may wait for it, so they make room for what it still needs, not it for them.
+    /// Makes it the oldest: others may wait for it, so they make room for what it still needs, not it for
+    /// them.
     fn promote(&mut self, rank: Rank) {
         self.seniors -= 1;
         let seq = self.seniors;
         self.update(rank, |state| state.seq = seq);
     }
 
-    /// Gives the rank what it lacks, or has the others make room for it. If it is `sure` that nobody else will, what there is is exceeded.
+    /// Gives the rank what it lacks, or has the others make room for it. If it is `sure` that nobody else
+    /// will, what there is is exceeded.
     fn take_turn(&mut self, turn: Turn, looked: bool, sure: bool, effects: &mut Vec<Effect>) {
         let (rank, state) = (turn.rank, self.ranks[turn.rank as usize]);
         let coming = state.life == Life::Restoring;
@@ -161,16 +172,22 @@ impl Core {
         }
         let leaving = self.index.evicting + self.index.stopping;
         let will_have_place = has_place || self.index.places - leaving < self.limits.resident;
-        if will_have_place && lack <= signed(self.index.leaving) && leaving + self.index.shrinking > 0 {
+        if will_have_place && lack <= signed(self.index.freeing) && leaving + self.index.shrinking > 0 {
             // It fits, once those on their way out have left.
             return;
         }
-        let lack = if will_have_place { lack.saturating_sub(signed(self.index.leaving)) } else { ALL };
+        let lack = if will_have_place { lack.saturating_sub(signed(self.index.freeing)) } else { ALL };
         if let Some(victim) =
-            self.leaves_for(rank, !will_have_place, turn.cause != Cause::Passed).filter(|_| self.may_evict())
+            self.victim_for(rank, !will_have_place, turn.cause != Cause::Passed).filter(|_| self.may_evict())
         {
             self.turned.get_or_insert((rank, self.pace.clock));
             self.evict(victim, Why::Turn, lack, effects);
+        } else if let Some(victim) = self
+            .seems_to_wait(rank, !will_have_place)
+            .filter(|_| turn.cause == Cause::Idle && self.may_evict())
+        {
+            self.turned.get_or_insert((rank, self.pace.clock));
+            self.interrupt(victim, Why::Turn, effects);
         } else if self.relief_is_coming() || self.index.holding + self.index.restoring > u32::from(coming) {
             // Then it is looked again.
         } else if turn.cause != Cause::Passed
@@ -181,12 +198,12 @@ impl Core {
             self.turn = Some(Turn { shrunk: turn.shrunk + 1, ..turn });
         } else if self.index.awaited == 0 && self.ask_all_again() {
             self.take_turn(turn, looked, sure, effects);
-        } else if self.index.awaited == 0 && self.out_of_turn(rank, effects) {
+        } else if self.index.awaited == 0 && self.out_of_turn(turn, effects) {
             // What it does may be what the others wait for.
         } else if self.may_evict()
             && self.index.awaited == 0
             && self.index.needs.len() > 1
-            && state.can_leave_waiting()
+            && state.evictable_waiting()
         {
             // It leaves although it waited longest: the others that wait for memory cannot.
             self.end_turn();
@@ -211,13 +228,14 @@ impl Core {
         if state.can.asks {
             return signed(lacks).saturating_sub(self.free());
         }
-        let needs = self.used().saturating_add(lacks).saturating_add(self.small_margin());
+        let used = self.used().saturating_add(self.unknown());
+        let needs = used.saturating_add(lacks).saturating_add(self.small_margin());
         signed(needs).saturating_sub(signed(self.limits.budget))
     }
 
-    /// Who makes room: those that wait for others, those brought in ahead, strangers (where nobody does anything the oldest, else the youngest), others
-    /// that need memory.
-    fn leaves_for(&mut self, rank: Rank, for_place: bool, idle: bool) -> Option<Rank> {
+    /// Who makes room: those that wait for others, those brought in ahead, strangers (where nobody does
+    /// anything the oldest, else the youngest), others that need memory.
+    fn victim_for(&mut self, rank: Rank, for_place: bool, idle: bool) -> Option<Rank> {
         let other = move |&of: &Rank| of != rank;
         let light = if for_place { self.furthest(false) } else { None };
         let part = self.index.parts.iter().rev().map(|&(.., rank)| rank).find(other);
@@ -225,10 +243,18 @@ impl Core {
         let stranger = if idle {
             self.index.pageable.iter().map(|&(_, rank)| rank).find(other)
         } else {
-            self.victim().filter(other)
+            self.stranger_victim().filter(other)
         };
         let needy = self.index.yielding.iter().rev().map(|&(_, rank)| rank).find(other);
         waiting.filter(other).or(stranger).or(needy)
+    }
+
+    /// The oldest other that tells when it waits, and has not, although nobody does anything: it waits in a
+    /// way it does not tell (in a call of the system). One that holds nothing gives a place.
+    fn seems_to_wait(&self, rank: Rank, for_place: bool) -> Option<Rank> {
+        let gives =
+            |of: Rank| for_place || self.ranks[of as usize].holds.total() > self.ranks[of as usize].fixed;
+        self.index.preemptible.iter().map(|&(_, rank)| rank).find(|&of| of != rank && gives(of))
     }
 
     /// Its turn has come.
@@ -237,7 +263,7 @@ impl Core {
         self.turns +=
             u32::from(self.turn.take().is_some_and(|turn| turn.cause == Cause::Idle && turn.rank == rank));
         match life {
-            Life::Held => self.go(rank, effects),
+            Life::Held => self.resume(rank, effects),
             Life::Unborn => {
                 let left = u64::try_from(self.free()).unwrap_or(0);
                 self.start(rank, self.claimed(Claim::Unborn(rank)).min(left), effects);
@@ -245,7 +271,9 @@ impl Core {
             Life::Resident => self.grant(rank, overdraft, effects),
             _ => self.restore_all(rank, overdraft, effects),
         }
-        if !can.tells {
+        if can.tells {
+            self.update(rank, |state| state.has_turn = true);
+        } else {
             self.promote(rank);
         }
     }
@@ -263,7 +291,8 @@ impl Core {
         }
     }
 
-    /// Whoever refused to leave, and a full disk, are asked once more, unless they were and nothing has happened since.
+    /// Whoever refused to leave, and a full disk, are asked once more, unless they were and nothing has
+    /// happened since.
     fn ask_all_again(&mut self) -> bool {
         let refused =
             |core: &Self| core.index.refused.first().or(core.index.refused_strangers.first()).copied();
@@ -278,23 +307,29 @@ impl Core {
         true
     }
 
-    /// Lets the smallest go that fits, whoever is first in line. Those not started make do with what there is.
-    fn out_of_turn(&mut self, rank: Rank, effects: &mut Vec<Effect>) -> bool {
-        let place = self.has_place();
+    /// Lets the smallest go that fits, whoever is first in line, and does not interrupt it before nobody does
+    /// anything again. Those not started make do with what there is. Each may have its chance, but not for
+    /// ever: what they wait for may be the one whose turn it is.
+    fn out_of_turn(&mut self, turn: Turn, effects: &mut Vec<Effect>) -> bool {
+        let (rank, place) = (turn.rank, self.has_place());
+        if turn.others >= self.alive() {
+            return false;
+        }
         let fits = |&&(bytes, of): &&(u64, Rank)| {
             of != rank && self.fits_free(bytes) && (place || self.ranks[of as usize].has_place())
         };
         let smallest = self.index.needs_by_size.first().filter(fits);
         let smallest =
             smallest.or_else(|| self.index.ready_by_size.first().filter(fits)).map(|&(_, rank)| rank);
-        // Where nobody holds anything and the head needs more than there is, starting another would only be in its way.
+        // Where nobody holds anything and the head needs more than there is, starting another would only be
+        // in its way.
         let alone = self.index.holders == 0 && !self.index.ready_by_size.is_empty();
         let unborn = self.index.unborn.first().map(|&(_, of)| of).filter(|&of| of != rank && place && !alone);
         let unborn = unborn.filter(|_| self.free() > 0 || self.index.holders == 0);
         let Some(other) = smallest.or(unborn) else { return false };
-        let turn = self.turn;
         self.give(other, false, effects);
-        self.turn = turn;
+        let cause = if turn.cause == Cause::Idle { Cause::Nobody } else { turn.cause };
+        self.turn = Some(Turn { cause, others: turn.others + 1, ..turn });
         true
     }
 
@@ -310,12 +345,14 @@ impl Core {
         can && self.shrink(rank, target, effects)
     }
 
-    /// Nobody can make room for whom the others may wait for: the youngest stranger is stopped if that is wanted, else what there is to memory is
-    /// exceeded, which is told. If it may not be, nobody would ever go on, and the youngest fails.
+    /// Nobody can make room for whom the others may wait for: the youngest stranger is stopped if that is
+    /// wanted, else what there is to memory is exceeded, which is told. If it may not be, nobody would ever
+    /// go on, and the youngest fails.
     fn exceed_for(&mut self, rank: Rank, has_place: bool, effects: &mut Vec<Effect>) {
         let asks = self.ranks[rank as usize].can.asks;
-        // A stranger only seems to do nothing, and may go on some time.
-        let certain = self.index.begun_strangers == 0 && (!has_place || self.disk_full.is_some());
+        // Whoever does not tell only seems to do nothing, and may go on some time.
+        let certain =
+            self.index.begun_strangers + self.index.awaited == 0 && (!has_place || self.disk_full.is_some());
         let others = self.index.stoppable.iter().rev().map(|&(_, other)| other);
         // Nobody is stopped for one that was: they would stop each other for ever.
         let reruns =

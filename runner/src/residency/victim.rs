@@ -1,19 +1,22 @@
 //! Who goes: of the blocked residents, the one whose next run is furthest.
 //!
-//! How far that is can only be guessed from what a rank waits for, and the guess changes while it waits. It is made when the rank blocks
-//! and checked again when it is about to be chosen; in between it may be too high (the check notices) or too low (the rank stays in RAM a little
-//! longer than would be best). Of strangers nothing of the kind is known: `relieve.rs`.
+//! How far that is can only be guessed from what a rank waits for, and the guess changes while it waits. It
+//! is made when the rank blocks and checked again when it is about to be chosen; in between it may be too
+//! high (the check notices) or too low (the rank stays in RAM a little longer than would be best). Of
+//! strangers nothing of the kind is known: `relieve.rs`.
 
 use super::rank::{Doing, Life, RankState};
 use super::{Core, Rank, Wait};
 
-/// How many guesses are checked before the best so far is taken: keeps the choice cheap when all have changed.
+/// How many guesses are checked before the best so far is taken: keeps the choice cheap when all have
+/// changed.
 const CHECKED: usize = 8;
 
 /// The order of victims; the largest goes first.
 ///
-/// At the same distance a rank that holds much more goes first (fewer ranks are stopped for the same bytes), then the one that blocked
-/// last: in a ring or a pipeline its turn is the furthest, and the others stay for theirs.
+/// At the same distance a rank that holds much more goes first (fewer ranks are stopped for the same bytes),
+/// then the one that blocked last: in a ring or a pipeline its turn is the furthest, and the others stay for
+/// theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     distance: u8,
@@ -84,8 +87,8 @@ impl Core {
         self.furthest_guess(bytes).map(|key| key.rank)
     }
 
-    /// The first in order. One that holds nothing is of no use where bytes are needed, and the cheaper one at the same distance where a
-    /// place is.
+    /// The first in order. One that holds nothing is of no use where bytes are needed, and the cheaper one at
+    /// the same distance where a place is.
     fn furthest_guess(&self, bytes: bool) -> Option<Key> {
         let heavy = self.index.heavy.last().copied();
         if bytes {

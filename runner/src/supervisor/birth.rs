@@ -97,10 +97,12 @@ impl Birth {
         self.report.get().read()
     }
 
-    /// Makes a child that shares our memory until it execs, on a stack of its own. Returns when it has execed or ended.
+    /// Makes a child that shares our memory until it execs, on a stack of its own. Returns when it has execed
+    /// or ended.
     ///
     /// # Safety
-    /// All signals are blocked in the calling thread: the child has our handlers, and they would run in it, on our memory.
+    /// All signals are blocked in the calling thread: the child has our handlers, and they would run in it,
+    /// on our memory.
     pub(super) unsafe fn beside(&self, plan: &Plan) -> nix::Result<(libc::pid_t, OwnedFd)> {
         // In here, so that nobody else can call it.
         extern "C" fn enter(start: *mut c_void) -> c_int {
@@ -112,8 +114,8 @@ impl Birth {
         let start = Start { plan, report: self.report.get() };
         let mut pidfd: c_int = -1;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
-        // SAFETY: the child runs `enter` on a stack of its own, makes only system calls, and `start` outlives it
-        // (CLONE_VFORK suspends this thread until it has execed or exited).
+        // SAFETY: the child runs `enter` on a stack of its own, makes only system calls, and `start` outlives
+        // it (CLONE_VFORK suspends this thread until it has execed or exited).
         let pid = unsafe {
             let start = (&raw const start).cast_mut().cast();
             libc::clone(enter, self.stack.top(), flags, start, &raw mut pidfd)
@@ -121,10 +123,12 @@ impl Birth {
         made(pid.into(), pidfd)
     }
 
-    /// Makes a child in a cgroup (v2, `clone3`), with a copy of the memory instead of a stack. The same otherwise.
+    /// Makes a child in a cgroup (v2, `clone3`), with a copy of the memory instead of a stack. The same
+    /// otherwise.
     ///
     /// # Safety
-    /// As [`beside`](Self::beside): the handlers would run in the child, in the middle of what other threads had begun.
+    /// As [`beside`](Self::beside): the handlers would run in the child, in the middle of what other threads
+    /// had begun.
     pub(super) unsafe fn in_cgroup(
         &self,
         plan: &Plan,
@@ -137,7 +141,8 @@ impl Birth {
         args.exit_signal = libc::SIGCHLD as u64;
         args.pidfd = (&raw mut pidfd) as u64;
         args.cgroup = group.as_raw_fd() as u64;
-        // SAFETY: as `fork`: the child has a copy of this stack and makes only system calls until `exec` or `_exit`.
+        // SAFETY: as `fork`: the child has a copy of this stack and makes only system calls until `exec` or
+        // `_exit`.
         match unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) } {
             // SAFETY: a fresh child.
             0 => unsafe { child::run(plan, self.report.get()) },

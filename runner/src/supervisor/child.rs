@@ -1,8 +1,9 @@
 //! What happens between `clone` and `exec`: the only code that runs in a rank before the rank's program does.
 //!
-//! Everything that can be prepared (strings, pointers, descriptor numbers) is prepared by the master in a [`Plan`].
-//! The child itself only makes system calls: no allocation, no lock, no formatting, since in one of the two ways
-//! of starting it shares the memory of the master, in the other it has a copy of a multi-threaded process.
+//! Everything that can be prepared (strings, pointers, descriptor numbers) is prepared by the master in a
+//! [`Plan`]. The child itself only makes system calls: no allocation, no lock, no formatting, since in one of
+//! the two ways of starting it shares the memory of the master, in the other it has a copy of a
+//! multi-threaded process.
 
 use std::ffi::{CString, c_char};
 use std::os::fd::RawFd;
@@ -83,8 +84,8 @@ impl Report {
     }
 }
 
-/// The line of the environment in which a child writes its own number, so that what it executes can tell itself from
-/// its children. As long as any number.
+/// The line of the environment in which a child writes its own number, so that what it executes can tell
+/// itself from its children. As long as any number.
 const PROCESS: &[u8] = b"BDRUN_PROCESS=0000000000\0";
 const DIGITS: usize = 10;
 
@@ -151,8 +152,8 @@ impl Plan {
 /// Prepares the process and turns it into the program. Never returns.
 ///
 /// # Safety
-/// To be called only in a fresh child, which has nothing but this to do, with all signals blocked: it resets their handlers, moves descriptors
-/// and ends the process without running anything of its own.
+/// To be called only in a fresh child, which has nothing but this to do, with all signals blocked: it resets
+/// their handlers, moves descriptors and ends the process without running anything of its own.
 pub(super) unsafe fn run(plan: &Plan, report: &Report) -> ! {
     let (step, errno) = prepare(plan);
     report.errno.store(errno, Ordering::Release);
@@ -170,10 +171,9 @@ fn errno() -> i32 {
 fn prepare(plan: &Plan) -> (Step, i32) {
     // SAFETY: only async-signal-safe system calls on values prepared by the parent, in a process of its own.
     unsafe {
-        // Handlers of the master must not run here, and what it ignores (SIGPIPE) must not be inherited. Before
-        // any signal is unblocked.
-        // By the bare system call, because libc hides its own two signals (which may have been ignored by our
-        // parent); zeros in the kernel's structure are the default.
+        // Handlers of the master must not run here, and what it ignores (SIGPIPE) must not be inherited.
+        // Before any signal is unblocked. By the bare system call, because libc hides its own two signals
+        // (which may have been ignored by our parent); zeros in the kernel's structure are the default.
         let default = [0_u64; 4];
         for signal in 1..=64 {
             libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u64>(), 8_usize);

@@ -32,56 +32,8 @@ pub enum SuperviseError {
     },
     /// `--enforce` could not be carried out.
     #[error(transparent)]
-    Cgroup(#[from] CgroupError),
+    Cgroup(#[from] crate::cgroups::CgroupError),
 }
-
-/// A memory cgroup for the ranks (`--enforce`) could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum CgroupError {
-    /// Neither hierarchy offers a memory controller to us.
-    #[error(
-        "--enforce: no memory cgroup is available here ({detail}). Run without --enforce, or where the memory \
-         controller is mounted (cgroup v1: /sys/fs/cgroup/memory, v2: /sys/fs/cgroup)"
-    )]
-    Unavailable {
-        /// What was looked for and not found.
-        detail: String,
-    },
-    /// The directory could not be made.
-    #[error("--enforce: cannot make the cgroup {}: {source}. {}", path.display(), REMEDY)]
-    Create {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A control file could not be written.
-    #[error("--enforce: cannot write {value:?} to {}: {source}. {}", path.display(), REMEDY)]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What was to be written.
-        value: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// cgroup v2 gives limits only to groups without processes of their own, and others live in ours.
-    #[error(
-        "--enforce: the cgroup {} holds {others} other process(es), so it cannot have limited groups below it \
-         (cgroup v2: no processes in inner groups). Start bdrun in a group of its own: \
-         systemd-run --user --scope -p Delegate=yes bdrun …",
-        path.display()
-    )]
-    NotAlone {
-        /// The group the master runs in.
-        path: PathBuf,
-        /// How many others are in it.
-        others: usize,
-    },
-}
-
-const REMEDY: &str = "It takes root, or a delegated group: systemd-run --user --scope -p Delegate=yes bdrun …; or \
-                      run without --enforce";
 
 /// A rank could not be started.
 #[derive(Debug, thiserror::Error)]

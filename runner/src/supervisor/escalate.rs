@@ -1,12 +1,13 @@
 //! When to ask ranks to end, and when to kill them: a state machine without clock or side effects.
 //!
-//! `now` is any monotonic time, for instance the time since the job began. The master feeds what happens, carries
-//! out the effects, and calls again with [`Event::Tick`] at the time that [`Escalation::deadline`] names.
+//! `now` is any monotonic time, for instance the time since the job began. The master feeds what happens,
+//! carries out the effects, and calls again with [`Event::Tick`] at the time that [`Escalation::deadline`]
+//! names.
 
 use std::time::Duration;
 
-/// Signals that arrive this soon after the first belong to it: `timeout` and terminals send to the process and
-/// to its group.
+/// Signals that arrive this soon after the first belong to it: `timeout` and terminals send to the process
+/// and to its group.
 const ECHO: Duration = Duration::from_millis(100);
 
 /// What happened.
@@ -60,8 +61,8 @@ impl Escalation {
         Self { state: State::Running, grace, failure_grace, cause: None }
     }
 
-    /// The reaction to an event. Signals: the first that asks for an end is passed on (SIGHUP as SIGTERM), the
-    /// second kills at once; SIGUSR1 and SIGUSR2 are passed on; SIGTSTP pauses.
+    /// The reaction to an event. Signals: the first that asks for an end is passed on (SIGHUP as SIGTERM),
+    /// the second kills at once; SIGUSR1 and SIGUSR2 are passed on; SIGTSTP pauses.
     pub fn handle(&mut self, now: Duration, event: Event) -> Option<Effect> {
         let due = matches!(self.state, State::Asked { deadline, .. } if now >= deadline);
         match event {
@@ -203,8 +204,8 @@ mod tests {
         assert_eq!(machine.handle(ms(1), Event::Signal(libc::SIGTSTP)), None);
     }
 
-    /// Whatever is fed, in whatever order: a kill comes at most once, nothing but passed-on signals follows it,
-    /// and once asked it is at the deadline at the latest.
+    /// Whatever is fed, in whatever order: a kill comes at most once, nothing but passed-on signals follows
+    /// it, and once asked it is at the deadline at the latest.
     #[test]
     fn any_sequence_keeps_the_rules() {
         let events = [

@@ -1,17 +1,19 @@
 //! The *keepers*: two processes that end what a SIGKILL of the master leaves.
 //!
-//! Each sleeps on a pipe whose only write end the master holds, so the master's end wakes it, whatever that was. Then it kills
-//! what is left of the ranks' process groups and in their cgroups, which hold also what has left its process group (a
-//! frozen process is thawed when its death is certain); or, where there are no cgroups, what has the job's mark (`pen.rs`).
-//! It goes on until the cgroups are empty, removes them, and ends; it gives up after ten seconds.
+//! Each sleeps on a pipe whose only write end the master holds, so the master's end wakes it, whatever that
+//! was. Then it kills what is left of the ranks' process groups and in their cgroups, which hold also what
+//! has left its process group (a frozen process is thawed when its death is certain); or, where there are no
+//! cgroups, what has the job's mark (`pen.rs`). It goes on until the cgroups are empty, removes them, and
+//! ends; it gives up after ten seconds.
 //!
-//! They are two, and either suffices. One that is killed is replaced by the master. They have sessions of their own, no
-//! signal but SIGKILL reaches them, and their name is not that of `bdrun`, so that who kills all by that name does not kill
-//! them. Only if the master and both keepers are killed in the same moment, nobody ends what is left: ranks die by their
-//! parent-death signal, what they have started lives until another `bdrun` starts in the same place (`remove_stale`).
+//! They are two, and either suffices. One that is killed is replaced by the master. They have sessions of
+//! their own, no signal but SIGKILL reaches them, and their name is not that of `bdrun`, so that who kills
+//! all by that name does not kill them. Only if the master and both keepers are killed in the same moment,
+//! nobody ends what is left: ranks die by their parent-death signal, what they have started lives until
+//! another `bdrun` starts in the same place (`remove_stale`).
 //!
-//! They are plain forks of the multi-threaded master and so only make system calls (`sweep.rs`). They share the master's
-//! pages, hold no descriptor but the pipe, and stay outside of the ranks' cgroups.
+//! They are plain forks of the multi-threaded master and so only make system calls (`sweep.rs`). They share
+//! the master's pages, hold no descriptor but the pipe, and stay outside of the ranks' cgroups.
 
 use super::pen::Mark;
 use super::roster::Roster;
@@ -103,7 +105,8 @@ impl Keepers {
         Ok(())
     }
 
-    /// For one that has ended: reaps it and starts another. False if that is not possible, or was done too often.
+    /// For one that has ended: reaps it and starts another. False if that is not possible, or was done too
+    /// often.
     pub(super) fn replace(
         &self,
         which: usize,
@@ -171,8 +174,8 @@ fn fork(body: impl Fn() -> u8) -> nix::Result<Keeper> {
     }
 }
 
-/// In the keeper: a session of its own, out of reach of the terminal; deaf to signals; nothing open but the pipe, as
-/// descriptor 0; no directory kept busy.
+/// In the keeper: a session of its own, out of reach of the terminal; deaf to signals; nothing open but the
+/// pipe, as descriptor 0; no directory kept busy.
 fn settle(pipe: RawFd) {
     // SAFETY: async-signal-safe system calls only, on locals and constants.
     unsafe {

@@ -1,23 +1,24 @@
 //! The processes of a job: started, tied to the master's life, listened to, ended.
 //!
-//! No decisions are made here. The [`Supervisor`] carries out what it is told (`spawn`, `signal`, `kill_all`) and
-//! reports what happens as [`Happening`]s through one channel. When to ask politely, when to kill, is decided by a
-//! state machine without side effects, [`Escalation`], which the master drives.
+//! No decisions are made here. The [`Supervisor`] carries out what it is told (`spawn`, `signal`, `kill_all`)
+//! and reports what happens as [`Happening`]s through one channel. When to ask politely, when to kill, is
+//! decided by a state machine without side effects, [`Escalation`], which the master drives.
 //!
 //! # Threads
-//! - *spawner* (`spawner.rs`): makes all ranks. It lives as long as the job, because the parent-death signal fires
-//!   when the thread that made a process ends.
-//! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process group,
-//!   reaps it, and reports it once its last output has been forwarded.
-//! - *output* and *errors* (`output.rs`): read all pipes of a stream, write whole lines (`sink.rs`), with `--keep-order` what one
-//!   rank prints after another's (`order.rs`). If the master's stdout blocks, its thread blocks, and with it, once their pipes are
-//!   full, the ranks that print: nothing is buffered without bound, and nothing else waits.
+//! - *spawner* (`spawner.rs`): makes all ranks. It lives as long as the job, because the parent-death signal
+//!   fires when the thread that made a process ends.
+//! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process
+//!   group, reaps it, and reports it once its last output has been forwarded.
+//! - *output* and *errors* (`output.rs`): read all pipes of a stream, write whole lines (`sink.rs`), with
+//!   `--keep-order` what one rank prints after another's (`order.rs`). If the master's stdout blocks, its
+//!   thread blocks, and with it, once their pipes are full, the ranks that print: nothing is buffered without
+//!   bound, and nothing else waits.
 //! - *signals* (`signals.rs`): turns SIGINT, SIGTERM … into happenings.
 //!
 //! # Nothing is left behind
-//! Ranks are plain children of the master, in no PID namespace: a rank's `getpid()`, `$$` and `/proc` are those of the
-//! machine, and no two ranks, of one job or of several, have the same one at the same time. What holds the job together
-//! instead ([`Supervisor::isolation`] tells which is in force):
+//! Ranks are plain children of the master, in no PID namespace: a rank's `getpid()`, `$$` and `/proc` are
+//! those of the machine, and no two ranks, of one job or of several, have the same one at the same time. What
+//! holds the job together instead ([`Supervisor::isolation`] tells which is in force):
 //!
 //! | what dies | what guards |
 //! |---|---|
@@ -26,16 +27,16 @@
 //! | a rank | what is left of its process group is killed at its end, and what is left in its cgroup, if it has its own; what else left the group, at the end of the job (cgroup or mark) |
 //! | the master and both keepers at once | ranks die; what they have started lives on, until another `bdrun` finds its cgroup with nobody to keep it, kills what is in it and removes it |
 //!
-//! What escapes: what a process with the right to do so moves into a cgroup outside of the job's; and without cgroups (not
-//! root, and no group of one's own in version 2), what has left its process group and cleared its environment.
+//! What escapes: what a process with the right to do so moves into a cgroup outside of the job's; and without
+//! cgroups (not root, and no group of one's own in version 2), what has left its process group and cleared
+//! its environment.
 //!
 //! # Terminal
-//! Each rank leads a process group of its own, so ^C reaches only the master. A background group that reads the
-//! terminal would be stopped, hence a rank that inherits stdin gets it only when it is no terminal, else
+//! Each rank leads a process group of its own, so ^C reaches only the master. A background group that reads
+//! the terminal would be stopped, hence a rank that inherits stdin gets it only when it is no terminal, else
 //! `/dev/null`.
 
 mod birth;
-mod cgroup;
 mod child;
 mod ending;
 mod error;
@@ -57,13 +58,14 @@ mod table;
 mod tests;
 mod victim;
 
-pub use cgroup::{CgroupUsage, MemoryCgroup};
-pub(crate) use cgroup::{Hierarchy, hierarchies, locate, lock, remove_stale};
-pub use ending::{Ending, OomKill, Usage, signal_name};
-pub use error::{CgroupError, SpawnError, SuperviseError};
+pub use crate::cgroups::{CgroupError, CgroupUsage, MemoryCgroup};
+pub use crate::measure::Usage;
+pub use ending::{Ending, OomKill, signal_name};
+pub use error::{SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
 
-use crate::measure::{Group, Permits, RankGroups};
+use crate::cgroups::RankGroups;
+use crate::measure::{Group, Permits};
 use crossbeam_channel::{Receiver, Sender};
 use keeper::Keepers;
 use pen::Pen;
@@ -135,7 +137,8 @@ pub struct SpawnSpec {
     pub fds: Vec<(FdSource, RawFd)>,
     /// Standard input.
     pub stdin: Stdin,
-    /// A file for standard output, which the rank writes itself; it is made, or emptied. Without, the master forwards it.
+    /// A file for standard output, which the rank writes itself; it is made, or emptied. Without, the master
+    /// forwards it.
     pub stdout: Option<PathBuf>,
     /// The same for standard error. If it is the same file, both streams share one place in it.
     pub stderr: Option<PathBuf>,
@@ -171,8 +174,8 @@ pub enum Happening {
         /// Why.
         error: SpawnError,
     },
-    /// A rank's process ended. What it had written before has been forwarded (unless the master's own output is
-    /// blocked: then this comes first, after a quarter of a second).
+    /// A rank's process ended. What it had written before has been forwarded (unless the master's own output
+    /// is blocked: then this comes first, after a quarter of a second).
     Exited {
         /// The rank.
         rank: u32,
@@ -195,16 +198,16 @@ pub enum Happening {
         /// Why.
         error: io::Error,
     },
-    /// What ranks have written too early ([`Config::keep_order`]) cannot be held back: from now on it is discarded. Or a long
-    /// line cannot wait for its end: another's may come in between.
+    /// What ranks have written too early ([`Config::keep_order`]) cannot be held back: from now on it is
+    /// discarded. Or a long line cannot wait for its end: another's may come in between.
     HoldFailed(io::Error),
     /// Somebody goes on killing the keepers: what is left if the master is killed now may live on.
     KeeperLost,
 }
 
-/// Called around each write to where the master shows what it does, so that a progress line can be taken away and
-/// drawn again: it must call its argument once (`MultiProgress::suspend` has this form). The write may block for as long as
-/// nobody reads: whoever may not wait must not wait for it.
+/// Called around each write to where the master shows what it does, so that a progress line can be taken away
+/// and drawn again: it must call its argument once (`MultiProgress::suspend` has this form). The write may
+/// block for as long as nobody reads: whoever may not wait must not wait for it.
 pub type AroundWrite = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// How the supervisor works.
@@ -215,18 +218,20 @@ pub struct Config {
     /// Forward bytes as they come, without waiting for whole lines and without adding a last newline: for a
     /// single rank, whose output need not be kept apart from others'. Not together with `tag_output`.
     pub pass_through: bool,
-    /// Forward what ranks write in the order of their numbers, each rank's as a whole, and without tags byte by byte. Every rank
-    /// from 0 on must be started (or fail to) some time, else those behind it are heard only at the end. Takes `spool`.
+    /// Forward what ranks write in the order of their numbers, each rank's as a whole, and without tags byte
+    /// by byte. Every rank from 0 on must be started (or fail to) some time, else those behind it are heard
+    /// only at the end. Takes `spool`.
     pub keep_order: bool,
-    /// An empty file that nobody else uses, for output that has to wait: for its turn, or for the end of its line. Without,
-    /// long lines are broken where another rank prints.
+    /// An empty file that nobody else uses, for output that has to wait: for its turn, or for the end of its
+    /// line. Without, long lines are broken where another rank prints.
     pub spool: Option<std::fs::File>,
-    /// Keep the ranks in one cgroup where that is permitted, unless each has its own. Else by a mark in their environment.
+    /// Keep the ranks in one cgroup where that is permitted, unless each has its own. Else by a mark in their
+    /// environment.
     pub common_group: bool,
     /// Make a memory cgroup with this limit in bytes for the ranks (`--enforce`).
     pub cgroup_limit: Option<u64>,
-    /// Make a cgroup for each rank where that is permitted, so that all its processes are known. At the end of a rank
-    /// all that is left in it is killed, daemons included.
+    /// Make a cgroup for each rank where that is permitted, so that all its processes are known. At the end
+    /// of a rank all that is left in it is killed, daemons included.
     pub rank_groups: bool,
     /// Report signals to the master as [`Happening::Signal`] (else their handling is left alone).
     pub catch_signals: bool,
@@ -241,8 +246,8 @@ pub struct Config {
 pub enum Isolation {
     /// Cgroups: nothing of it survives the master, whatever it did to get away.
     Cgroup,
-    /// A mark in the environment: what a rank has started with another environment, or as another user, and what has left
-    /// its process group then, survives.
+    /// A mark in the environment: what a rank has started with another environment, or as another user, and
+    /// what has left its process group then, survives.
     Mark,
 }
 
@@ -261,8 +266,9 @@ pub struct Farewell {
 
 /// Whatever is asked for: a time that can be added to now.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long ranks may take to stop for ^Z before the master stops all the same. On a loaded machine it takes seconds until who waits for a page
-/// is served, and one that is not served by then waits for it, and cannot be killed, until the master goes on.
+/// How long ranks may take to stop for ^Z before the master stops all the same. On a loaded machine it takes
+/// seconds until who waits for a page is served, and one that is not served by then waits for it, and cannot
+/// be killed, until the master goes on.
 const STANDING: Duration = Duration::from_secs(10);
 
 type Report = Arc<dyn Fn(Happening) + Send + Sync>;
@@ -301,8 +307,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the threads and helper processes. Happenings go to `events`, converted into its type; nobody waits
-    /// for the receiver if the channel is unbounded, which it should be.
+    /// Starts the threads and helper processes. Happenings go to `events`, converted into its type; nobody
+    /// waits for the receiver if the channel is unbounded, which it should be.
     pub fn start<E>(config: Config, events: Sender<E>) -> Result<Self, SuperviseError>
     where
         E: From<Happening> + Send + 'static,
@@ -385,7 +391,8 @@ impl Supervisor {
         self.shared.cgroup.as_ref()
     }
 
-    /// What the machine permits us to do to ranks. Finds it out anew at each call, with a child that is stopped.
+    /// What the machine permits us to do to ranks. Finds it out anew at each call, with a child that is
+    /// stopped.
     pub fn permits(&self) -> Permits {
         Permits::probe(self.shared.groups.as_ref().map_err(Clone::clone))
     }
@@ -397,14 +404,16 @@ impl Supervisor {
         }
     }
 
-    /// Gives up what was asked for with `spawn` but does not run yet; [`SpawnError::Cancelled`] is reported for it.
-    /// To be called before `signal_all` when a signal asks the job to end. Later spawns are carried out.
+    /// Gives up what was asked for with `spawn` but does not run yet; [`SpawnError::Cancelled`] is reported
+    /// for it. To be called before `signal_all` when a signal asks the job to end. Later spawns are carried
+    /// out.
     pub fn cancel_pending(&self) {
         self.shared.table.cancel_pending();
     }
 
-    /// To be called before a rank is killed that is to be started again: with [`Config::keep_order`] the ranks behind it go on
-    /// waiting for it, and what was held back of it is forgotten. What was already forwarded comes twice.
+    /// To be called before a rank is killed that is to be started again: with [`Config::keep_order`] the
+    /// ranks behind it go on waiting for it, and what was held back of it is forgotten. What was already
+    /// forwarded comes twice.
     pub fn will_retry(&self, rank: u32) {
         if let Some(threads) = &self.threads {
             threads.output.will_retry(rank);
@@ -421,8 +430,8 @@ impl Supervisor {
         self.shared.table.signal(rank, signal);
     }
 
-    /// Kills everything of the job at once: ranks, their groups, and what else of it there is. Ranks not yet started
-    /// are cancelled. This is final: nothing can be started any more.
+    /// Kills everything of the job at once: ranks, their groups, and what else of it there is. Ranks not yet
+    /// started are cancelled. This is final: nothing can be started any more.
     pub fn kill_all(&self) {
         self.shared.table.kill_all();
         self.kill_rest();
@@ -439,9 +448,9 @@ impl Supervisor {
         }
     }
 
-    /// For ^Z: stops all ranks, then, once those `stand` that our threads serve, the master itself; returns when somebody has
-    /// continued it (`fg`), after continuing the ranks. Nobody is made meanwhile: who has just been made would not get the signal, and run,
-    /// unseen, for as long as we stand.
+    /// For ^Z: stops all ranks, then, once those `stand` that our threads serve, the master itself; returns
+    /// when somebody has continued it (`fg`), after continuing the ranks. Nobody is made meanwhile: who has
+    /// just been made would not get the signal, and run, unseen, for as long as we stand.
     pub fn pause(&self, stand: impl Fn() -> bool) {
         let begin = Instant::now();
         let births = loop {
@@ -465,8 +474,9 @@ impl Supervisor {
         drop(births);
     }
 
-    /// Ends the job's processes: kills what still runs, and reaps everything. Takes at most about `patience`. What they have
-    /// printed may still have to be read: [`forward_rest`](Self::forward_rest). Signals to the master are still reported.
+    /// Ends the job's processes: kills what still runs, and reaps everything. Takes at most about `patience`.
+    /// What they have printed may still have to be read: [`forward_rest`](Self::forward_rest). Signals to the
+    /// master are still reported.
     pub fn stop(&mut self, patience: Duration) {
         let Some(mut threads) = self.threads.take_if(|threads| threads.stuck.is_none()) else { return };
         let deadline = Instant::now() + patience.min(LONGEST_PATIENCE);
@@ -480,8 +490,8 @@ impl Supervisor {
         self.threads = Some(threads);
     }
 
-    /// After [`stop`](Self::stop): forwards what the pipes still hold and what waits for its turn. The channel is closed when
-    /// all of it is written, however long whoever reads it takes.
+    /// After [`stop`](Self::stop): forwards what the pipes still hold and what waits for its turn. The
+    /// channel is closed when all of it is written, however long whoever reads it takes.
     /// [`finish`](Self::finish) waits no more for that.
     pub fn forward_rest(&mut self) -> Receiver<()> {
         self.threads.as_mut().map_or_else(crossbeam_channel::never, |threads| {
@@ -490,9 +500,10 @@ impl Supervisor {
         })
     }
 
-    /// Ends the job: kills what still runs, reaps everything, forwards what the pipes hold, removes the cgroup.
-    /// Takes at most about `patience`, also if the master's own output blocks or a process cannot be killed; then
-    /// the [`Farewell`] says what was left. From then on signals to the master have their default effect.
+    /// Ends the job: kills what still runs, reaps everything, forwards what the pipes hold, removes the
+    /// cgroup. Takes at most about `patience`, also if the master's own output blocks or a process cannot be
+    /// killed; then the [`Farewell`] says what was left. From then on signals to the master have their
+    /// default effect.
     pub fn finish(mut self, patience: Duration) -> Farewell {
         self.end(patience)
     }

@@ -1,8 +1,9 @@
 //! `--keep-order`: what ranks write before it is their turn, held back.
 //!
-//! It is the turn of the lowest rank that has not ended. What those behind it write is collected in small buffers and, beyond
-//! [`MEMORY`] in all, in the one file that the job has for it (`spool.rs`); so memory stays bounded however much they write and
-//! however many they are, and a single descriptor does for all of them.
+//! It is the turn of the lowest rank that has not ended. What those behind it write is collected in small
+//! buffers and, beyond [`MEMORY`] in all, in the one file that the job has for it (`spool.rs`); so memory
+//! stays bounded however much they write and however many they are, and a single descriptor does for all of
+//! them.
 
 use super::Stream;
 use super::spool::{Extents, Spool};
@@ -11,8 +12,8 @@ use std::io;
 
 /// What a stream collects before it goes to the file, in bytes.
 const CHUNK: usize = 64 << 10;
-/// The same once memory is used up: so small that even thousands of streams cost little, so large that the list of places
-/// in the file does not.
+/// The same once memory is used up: so small that even thousands of streams cost little, so large that the
+/// list of places in the file does not.
 const LEAST: usize = 4 << 10;
 /// What all streams may hold in memory, in bytes; more only by [`LEAST`] for each.
 const MEMORY: usize = 8 << 20;
@@ -66,7 +67,8 @@ impl Order {
         rank <= self.turn
     }
 
-    /// Holds back what a rank has written. After an error everything is discarded, and no further error comes.
+    /// Holds back what a rank has written. After an error everything is discarded, and no further error
+    /// comes.
     pub(super) fn keep(&mut self, rank: u32, stream: Stream, key: u64, bytes: &[u8]) -> io::Result<()> {
         if self.failed || bytes.is_empty() {
             return Ok(());
@@ -90,8 +92,8 @@ impl Order {
         put
     }
 
-    /// A rank has ended and all it had written is here, or it will never write. Returns the ranks whose turn it is now, in
-    /// order, with whether they have ended.
+    /// A rank has ended and all it had written is here, or it will never write. Returns the ranks whose turn
+    /// it is now, in order, with whether they have ended.
     pub(super) fn ended(&mut self, rank: u32) -> io::Result<Vec<(u32, bool)>> {
         if self.retried.remove(&rank) {
             return self.forget(rank).map(|()| Vec::new());

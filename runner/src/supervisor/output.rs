@@ -1,13 +1,15 @@
 //! The threads that read what the ranks write and forward it.
 //!
-//! There is one for each of the two streams, so that one that nobody reads does not stop the other; where both go to one
-//! place (a terminal, `2>&1`) it is one thread, which keeps their order, and they stand together. A thread that waits for
-//! whoever reads it reads no pipe of a rank: these fill, and the ranks that print wait, nobody else.
+//! There is one for each of the two streams, so that one that nobody reads does not stop the other; where
+//! both go to one place (a terminal, `2>&1`) it is one thread, which keeps their order, and they stand
+//! together. A thread that waits for whoever reads it reads no pipe of a rank: these fill, and the ranks that
+//! print wait, nobody else.
 //!
-//! Per wake-up it reads once from every pipe that has something, then writes each stream with one call.
-//! Lines of one stream of one rank keep their order; of a rank's two streams, lines that arrive within one wake-up
-//! may change places with each other. When a rank has ended, what its pipes hold is forwarded at once; they stay
-//! open for children that it has left behind. With an [`Order`], what ranks write before their turn waits there.
+//! Per wake-up it reads once from every pipe that has something, then writes each stream with one call. Lines
+//! of one stream of one rank keep their order; of a rank's two streams, lines that arrive within one wake-up
+//! may change places with each other. When a rank has ended, what its pipes hold is forwarded at once; they
+//! stay open for children that it has left behind. With an [`Order`], what ranks write before their turn
+//! waits there.
 
 use super::order::Order;
 use super::reaper::Drained;
@@ -156,8 +158,8 @@ impl Handle {
         self.done.clone()
     }
 
-    /// The same. Should the master's own output block for longer than `patience`, what still writes is left alone and the
-    /// result is false.
+    /// The same. Should the master's own output block for longer than `patience`, what still writes is left
+    /// alone and the result is false.
     pub(super) fn finish(self, patience: Duration) -> bool {
         let done = self.forward_rest();
         let ended =
@@ -231,8 +233,8 @@ pub(super) fn start(
     Ok(Handle { feed: Feed { lanes }, joint, done, threads })
 }
 
-/// Whether both go to one place, so that what is written to one keeps the other waiting anyway, and their order is seen. Two
-/// terminals are taken for one: it has several names.
+/// Whether both go to one place, so that what is written to one keeps the other waiting anyway, and their
+/// order is seen. Two terminals are taken for one: it has several names.
 fn are_one(stdout: &OwnedFd, stderr: &OwnedFd, terminals: [bool; 2]) -> bool {
     let place = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
     terminals == [true; 2] || matches!((place(stdout), place(stderr)), (Ok(out), Ok(err)) if out == err)
@@ -316,7 +318,8 @@ impl Output {
         }
     }
 
-    /// It is the turn of this rank: forwards what was held back of it. If it has ended, its last line ends too.
+    /// It is the turn of this rank: forwards what was held back of it. If it has ended, its last line ends
+    /// too.
     fn forward_held(&mut self, rank: u32, over: bool) {
         let held = self.order.as_mut().map(|order| order.take(rank));
         for (stream, held) in held.into_iter().flatten() {
@@ -379,8 +382,8 @@ impl Output {
         }
     }
 
-    /// Reads what was in the pipe when its rank ended, and no more: a child left behind may write for ever. The
-    /// last line ends here.
+    /// Reads what was in the pipe when its rank ended, and no more: a child left behind may write for ever.
+    /// The last line ends here.
     fn drain(&mut self, key: u64) {
         let Some(source) = self.sources.get(&key) else { return };
         let mut left = sys::pipe_capacity(&source.pipe);

@@ -1,11 +1,13 @@
 //! What holds all processes of a job together, whatever they do to get away.
 //!
-//! A *cgroup*, where one can be made: each rank has one of its own (`measure/cgroup.rs`), or all ranks have one in common.
-//! A process is born in the group of its parent and leaves it only if somebody with the right to do so moves it.
+//! A *cgroup*, where one can be made: each rank has one of its own (`measure/cgroup.rs`), or all ranks have
+//! one in common. A process is born in the group of its parent and leaves it only if somebody with the right
+//! to do so moves it.
 //!
-//! Else a *mark*: a variable of the environment, `BDRUN_JOB`, that no other job has. Whatever a rank starts inherits it, and
-//! it is found in `/proc/<pid>/environ`. Only what was started with another environment, or has written over its own, is
-//! missed, and what belongs to another user. A job within a job adds its mark to the outer one's.
+//! Else a *mark*: a variable of the environment, `BDRUN_JOB`, that no other job has. Whatever a rank starts
+//! inherits it, and it is found in `/proc/<pid>/environ`. Only what was started with another environment, or
+//! has written over its own, is missed, and what belongs to another user. A job within a job adds its mark to
+//! the outer one's.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{MemoryCgroup, sweep};
-use crate::measure::RankGroups;
+use crate::cgroups::RankGroups;
 
 /// The cgroup that ranks have in common.
 pub(super) struct Common {
@@ -111,15 +113,16 @@ impl Pen {
         match self {
             Self::Each => {}
             Self::Common(common) => common.groups.kill_all(),
-            // What is born while others are looked at is found by the next look; what dies slowly is found again and again.
+            // What is born while others are looked at is found by the next look; what dies slowly is found
+            // again and again.
             Self::Mark(mark) => {
                 let _ = (0..8).find(|_| sweep::kill_marked(mark.bytes()) == 0);
             }
         }
     }
 
-    /// Kills everything and waits until nothing is left. The error is the directory of a group that could not be removed
-    /// in time.
+    /// Kills everything and waits until nothing is left. The error is the directory of a group that could not
+    /// be removed in time.
     pub(super) fn remove(&self, patience: Duration) -> Result<(), PathBuf> {
         match self {
             Self::Each => Ok(()),

@@ -1,7 +1,8 @@
 //! The thread that learns of ends: a pidfd per rank in one epoll.
 //!
-//! An end is reported after the output thread has forwarded what the rank's pipes held, so that an error message
-//! stands before the notice of the end; but not later than [`OUTPUT_GRACE`], in case the master's own stdout blocks.
+//! An end is reported after the output thread has forwarded what the rank's pipes held, so that an error
+//! message stands before the notice of the end; but not later than [`OUTPUT_GRACE`], in case the master's own
+//! stdout blocks.
 
 use super::ending::{Ending, OomKill};
 use super::keeper::KEEPERS;

@@ -12,8 +12,8 @@ use super::sys;
 const RANKS: usize = 65_536;
 const BYTES: NonZeroUsize = NonZeroUsize::new(RANKS * size_of::<AtomicI32>()).expect("not zero");
 
-/// One number for each rank, in memory shared with forked helpers: the process group it leads, 0 if it does not live.
-/// Pages nobody has written cost nothing.
+/// One number for each rank, in memory shared with forked helpers: the process group it leads, 0 if it does
+/// not live. Pages nobody has written cost nothing.
 pub(super) struct Roster {
     base: NonNull<c_void>,
 }
@@ -52,9 +52,10 @@ impl Roster {
         }
     }
 
-    /// Kills what is left in the groups. By bare system calls only. While a group has members its number is given to nobody else;
-    /// that all of them end and the number is used again in the moment between the master's end and this call is not ruled out, but
-    /// numbers are handed out in turn, so that takes tens of thousands of new processes.
+    /// Kills what is left in the groups. By bare system calls only. While a group has members its number is
+    /// given to nobody else; that all of them end and the number is used again in the moment between the
+    /// master's end and this call is not ruled out, but numbers are handed out in turn, so that takes tens of
+    /// thousands of new processes.
     pub fn kill_groups(&self) {
         for entry in self.groups() {
             let group = entry.load(SeqCst);

@@ -30,8 +30,8 @@ impl Handle {
     }
 }
 
-/// Starts listening. SIGHUP (`nohup`) and SIGTSTP stay ignored if they were; SIGINT does not, although shells without
-/// job control ignore it for what they start in the background: who sends it means it.
+/// Starts listening. SIGHUP (`nohup`) and SIGTSTP stay ignored if they were; SIGINT does not, although shells
+/// without job control ignore it for what they start in the background: who sends it means it.
 pub(super) fn start(report: Report) -> Result<Handle, SuperviseError> {
     let failed = |source| SuperviseError::Setup { what: "signal handlers", source };
     let mut wanted = vec![SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2];

@@ -1,12 +1,13 @@
 //! One output stream of the master, into which the lines of many ranks go.
 //!
-//! Lines are collected in a buffer and written in one call per wake-up of the output thread. A line is put there
-//! only when it is whole. What is longer than [`LONGEST_LINE`] waits for its end in the [`Spool`], so that nobody waits for
-//! it and nothing gets into it. The last line of a rank that has no end is written when the rank ends, and is given one if
-//! something of another follows; on a stream to which others write who do not know of that (bdrun itself), at once.
+//! Lines are collected in a buffer and written in one call per wake-up of the output thread. A line is put
+//! there only when it is whole. What is longer than [`LONGEST_LINE`] waits for its end in the [`Spool`], so
+//! that nobody waits for it and nothing gets into it. The last line of a rank that has no end is written when
+//! the rank ends, and is given one if something of another follows; on a stream to which others write who do
+//! not know of that (bdrun itself), at once.
 //!
-//! A *raw* stream knows no lines: bytes are written as they come, and nothing is added. For a single rank, and for ranks
-//! that are heard one after another (`--keep-order` without tags).
+//! A *raw* stream knows no lines: bytes are written as they come, and nothing is added. For a single rank,
+//! and for ranks that are heard one after another (`--keep-order` without tags).
 
 use super::spool::{Extents, Spool};
 use super::{AroundWrite, Stream, sys};
@@ -64,8 +65,8 @@ pub(super) struct Manner {
     pub(super) raw: bool,
     /// The last line of a rank is ended with the rank, whatever follows.
     pub(super) ends_lines: bool,
-    /// For long lines. Without, they are written as they come, and broken where another writes: for lines of ranks that are
-    /// heard one after another.
+    /// For long lines. Without, they are written as they come, and broken where another writes: for lines of
+    /// ranks that are heard one after another.
     pub(super) spool: Option<Spool>,
     pub(super) around_write: Option<AroundWrite>,
 }

@@ -1,23 +1,25 @@
 //! The thread that makes all processes, and how one is made.
 //!
-//! A rank is started with `clone(CLONE_VM | CLONE_VFORK)`, as `posix_spawn` does: no page table is copied, and the
-//! call returns when the rank's program runs or has failed, with the reason in shared memory. The child runs on a
-//! stack of its own, with all signals blocked until its dispositions are the default ones (see `birth.rs`, `child.rs`).
+//! A rank is started with `clone(CLONE_VM | CLONE_VFORK)`, as `posix_spawn` does: no page table is copied,
+//! and the call returns when the rank's program runs or has failed, with the reason in shared memory. The
+//! child runs on a stack of its own, with all signals blocked until its dispositions are the default ones
+//! (see `birth.rs`, `child.rs`).
 //!
-//! A rank is born in its memory cgroup, because moving a process there costs milliseconds: in v1 this thread itself
-//! is in the group (charges of the master's memory follow its first thread, so they are not affected), in v2
-//! `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves itself. Into a cgroup of its
-//! own (`measure/cgroup.rs`), where nothing has to be charged anew, the child always moves itself.
+//! A rank is born in its memory cgroup, because moving a process there costs milliseconds: in v1 this thread
+//! itself is in the group (charges of the master's memory follow its first thread, so they are not affected),
+//! in v2 `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves itself. Into a
+//! cgroup of its own (`measure/cgroup.rs`), where nothing has to be charged anew, the child always moves
+//! itself.
 
 use super::birth::Birth;
-use super::cgroup::Entry;
 use super::child::{Plan, Step};
 use super::pen::Mark;
 use super::table::Process;
 use super::victim;
 use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
-use crate::measure::{Group, RankCgroup};
+use crate::cgroups::{Entry, RankCgroup};
+use crate::measure::Group;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -54,7 +56,8 @@ impl Handle {
         self.stopped.recv_timeout(patience).is_ok()
     }
 
-    /// Lets the thread end. To be called when all ranks are reaped; `stopped` is what [`stop`](Self::stop) returned.
+    /// Lets the thread end. To be called when all ranks are reaped; `stopped` is what [`stop`](Self::stop)
+    /// returned.
     pub(super) fn release(&mut self, stopped: bool) {
         let _ = self.release.send(());
         // A thread that hangs in an `exec` is left alone.
@@ -276,8 +279,8 @@ impl Target {
     }
 }
 
-/// Opens a file for a rank. To open a named pipe must not wait for somebody at its other end and hold up all other ranks:
-/// without a writer it is at its end, without a reader it is an error.
+/// Opens a file for a rank. To open a named pipe must not wait for somebody at its other end and hold up all
+/// other ranks: without a writer it is at its end, without a reader it is an error.
 fn open(options: &mut std::fs::OpenOptions, path: &Path, what: &'static str) -> Result<OwnedFd, SpawnError> {
     let failed = |source: io::Error| SpawnError::File { what, path: path.to_owned(), source };
     let file = OwnedFd::from(options.custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?);
@@ -294,7 +297,8 @@ fn environment(
     set: &[(OsString, OsString)],
     mark: Option<(OsString, OsString)>,
 ) -> Result<Vec<CString>, SpawnError> {
-    // The child adds its own number; that of a `bdrun` around this one is not for it. The mark has the outer one's in it.
+    // The child adds its own number; that of a `bdrun` around this one is not for it. The mark has the outer
+    // one's in it.
     let is_marked = |name: &OsString| mark.as_ref().is_some_and(|(variable, _)| name == variable);
     let is_set = |name: &OsString| {
         name == "BDRUN_PROCESS" || is_marked(name) || set.iter().any(|(other, _)| other == name)

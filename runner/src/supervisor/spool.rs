@@ -1,7 +1,7 @@
 //! The file for output that has to wait: for its turn (`order.rs`), or for the end of its line (`sink.rs`).
 //!
-//! One for all streams of a job; a piece of it belongs to whoever has put something there. The lock is for the account
-//! only, never held while something is read or written.
+//! One for all streams of a job; a piece of it belongs to whoever has put something there. The lock is for
+//! the account only, never held while something is read or written.
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! What a keeper does when the master is gone: by bare system calls on buffers of the stack, because it is the fork of a
-//! process with several threads, of which any may have held a lock.
+//! What a keeper does when the master is gone: by bare system calls on buffers of the stack, because it is
+//! the fork of a process with several threads, of which any may have held a lock.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
@@ -27,7 +27,8 @@ impl Room {
     /// Kills what lives below it and removes it. Whether it is gone now.
     pub(super) fn clear(&self) -> bool {
         if self.ranks {
-            // SAFETY: the path is a valid C string of the copied address space; the result is used and closed here only.
+            // SAFETY: the path is a valid C string of the copied address space; the result is used and closed
+            // here only.
             unsafe {
                 let directory = libc::open(self.path.as_ptr(), DIRECTORY);
                 if directory >= 0 {
@@ -53,8 +54,8 @@ unsafe fn each_entry(directory: RawFd, each: &mut dyn FnMut(u8, &CStr)) {
     // Aligned as the kernel's records are.
     let mut buffer = [0_u64; 128];
     loop {
-        // SAFETY: a system call on a buffer of which its own size is told; the kernel fills it with whole records, whose
-        // names end with a zero.
+        // SAFETY: a system call on a buffer of which its own size is told; the kernel fills it with whole
+        // records, whose names end with a zero.
         unsafe {
             let start = buffer.as_mut_ptr().cast::<u8>();
             let got = libc::syscall(libc::SYS_getdents64, directory, start, size_of_val(&buffer));
@@ -74,7 +75,8 @@ unsafe fn each_entry(directory: RawFd, each: &mut dyn FnMut(u8, &CStr)) {
     }
 }
 
-/// Kills whatever lives in a group and in those below it (a job within the job, say), and removes them if they are empty.
+/// Kills whatever lives in a group and in those below it (a job within the job, say), and removes them if
+/// they are empty.
 fn clear_group(parent: RawFd, kind: u8, name: &CStr, depth: u32) {
     if kind != libc::DT_DIR {
         return;
@@ -119,7 +121,8 @@ fn put(group: RawFd, file: &CStr, word: &CStr) -> bool {
 #[inline(never)]
 fn kill_listed(group: RawFd) {
     let mut text = [0_u8; 4096];
-    // SAFETY: system calls on a valid string and on a buffer of which its own size is told; the numbers are positive.
+    // SAFETY: system calls on a valid string and on a buffer of which its own size is told; the numbers are
+    // positive.
     unsafe {
         let list = libc::openat(group, c"cgroup.procs".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if list < 0 {

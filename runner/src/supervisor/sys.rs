@@ -1,6 +1,7 @@
 //! Safe wrappers of the few system calls that `nix` does not offer in the form needed here.
 
-use super::ending::{Ending, Usage};
+use super::Usage;
+use super::ending::Ending;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -106,11 +107,6 @@ pub(super) fn block_signals() {
     let _ = nix::sys::signal::SigSet::all().thread_block();
 }
 
-/// The calling thread's id.
-pub(super) fn thread_id() -> libc::pid_t {
-    nix::unistd::gettid().as_raw()
-}
-
 /// The limit of open files, and the same with the soft limit raised to the hard one, which is set.
 pub(super) fn raise_open_files() -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -159,7 +155,8 @@ impl Poller {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, key))
     }
 
-    /// No longer watches it. Needed even before closing it: a child between `clone` and `exec` may still hold it.
+    /// No longer watches it. Needed even before closing it: a child between `clone` and `exec` may still hold
+    /// it.
     pub(super) fn remove(&self, fd: impl AsFd) {
         let _ = self.epoll.delete(fd);
     }
@@ -169,8 +166,8 @@ impl Poller {
         let _ = self.bell.write(1);
     }
 
-    /// Waits at most `limit_ms` (-1: without limit) and calls `each` with the keys that are ready. The bell is
-    /// silenced before it is reported.
+    /// Waits at most `limit_ms` (-1: without limit) and calls `each` with the keys that are ready. The bell
+    /// is silenced before it is reported.
     pub(super) fn wait(&self, limit_ms: i32, mut each: impl FnMut(u64)) {
         let mut events = [EpollEvent::empty(); 128];
         let limit =

@@ -1,7 +1,8 @@
-//! Which processes live. Signals are sent only under this table's lock and only to processes not yet reaped, so a
-//! number that the kernel has given to somebody else is never hit.
+//! Which processes live. Signals are sent only under this table's lock and only to processes not yet reaped,
+//! so a number that the kernel has given to somebody else is never hit.
 
-use super::ending::{Ending, Usage};
+use super::Usage;
+use super::ending::Ending;
 use super::sys;
 use crate::measure::Group;
 use std::collections::HashMap;
@@ -76,9 +77,8 @@ impl Table {
         self.lock().cancellations += 1;
     }
 
-    /// Enters a new process. `watch` makes its end known to the reaper, `announce` tells of its beginning; both
-    /// happen before anybody else sees it. Killed at once if it is no longer wanted
-    /// since it was made.
+    /// Enters a new process. `watch` makes its end known to the reaper, `announce` tells of its beginning;
+    /// both happen before anybody else sees it. Killed at once if it is no longer wanted since it was made.
     pub(super) fn insert(
         &self,
         serial: u64,
@@ -106,8 +106,8 @@ impl Table {
     pub(super) fn reap(&self, serial: u64) -> Option<(Process, Ending, Usage)> {
         let mut inner = self.lock();
         let pid = inner.processes.get(&serial)?.pid;
-        // While the leader is not reaped its number, and with it the group's, belongs to nobody else. The signal
-        // is harmless to the leader: the pidfd has said that it has ended.
+        // While the leader is not reaped its number, and with it the group's, belongs to nobody else. The
+        // signal is harmless to the leader: the pidfd has said that it has ended.
         sys::kill(-pid, libc::SIGKILL);
         inner.processes.get(&serial)?.group.kill();
         let (ending, usage) = sys::reap(pid)?;

@@ -1,8 +1,9 @@
-//! Where memory runs out a rank goes, never the master, which can say so: the `oom_score_adj` of ranks is above its own. To raise it
-//! needs no privilege.
+//! Where memory runs out a rank goes, never the master, which can say so: the `oom_score_adj` of ranks is
+//! above its own. To raise it needs no privilege.
 //!
-//! The master does that once the rank has execed. The rank itself cannot before: it has the master's memory until then, the kernel
-//! kills all who have the memory of its victim, and a child in `exec` is no longer spared as one in `vfork` while it still has it.
+//! The master does that once the rank has execed. The rank itself cannot before: it has the master's memory
+//! until then, the kernel kills all who have the memory of its victim, and a child in `exec` is no longer
+//! spared as one in `vfork` while it still has it.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -11,7 +12,8 @@ use std::io::{Read, Seek, Write};
 const BEFORE_MASTER: i32 = 200;
 const MOST: i32 = 1000;
 
-/// Makes the kernel prefer this child to us. Without `/proc`, and for programs that have other rights than we, all stays as it is.
+/// Makes the kernel prefer this child to us. Without `/proc`, and for programs that have other rights than
+/// we, all stays as it is.
 pub(super) fn prefer(pid: libc::pid_t) {
     let open = |path: String| File::options().read(true).write(true).open(path).ok();
     let (Some(mut own), Some(mut its)) =
@@ -25,7 +27,8 @@ pub(super) fn prefer(pid: libc::pid_t) {
     while has_our_memory(pid) {
         std::thread::yield_now();
     }
-    // Where that cannot be asked: the kernel raises all who have the same memory, so we see it, and take it back at once.
+    // Where that cannot be asked: the kernel raises all who have the same memory, so we see it, and take it
+    // back at once.
     while set(&mut its, raised)
         && raised != before
         && score(&mut own) == Some(raised)
@@ -61,7 +64,8 @@ mod tests {
         score(&mut File::open(format!("/proc/{pid}/oom_score_adj")).unwrap()).unwrap()
     }
 
-    /// As a child in `exec` is for a moment: with our memory, and not in `vfork`. Nothing is right until it has memory of its own.
+    /// As a child in `exec` is for a moment: with our memory, and not in `vfork`. Nothing is right until it
+    /// has memory of its own.
     #[test]
     fn who_still_has_our_memory_does_not_take_us_along() {
         extern "C" fn waits(word: *mut libc::c_void) -> libc::c_int {
@@ -81,7 +85,8 @@ mod tests {
         let own = score_of(std::process::id() as libc::pid_t);
         let mut stack = vec![0_u128; 4096];
         let mut word = 0_u32;
-        // SAFETY: the child has a stack of its own and makes only system calls; both outlive what it does with them.
+        // SAFETY: the child has a stack of its own and makes only system calls; both outlive what it does
+        // with them.
         let pid = unsafe {
             let top = stack.as_mut_ptr_range().end.cast();
             libc::clone(waits, top, libc::CLONE_VM | libc::SIGCHLD, (&raw mut word).cast())

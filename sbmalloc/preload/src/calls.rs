@@ -1,7 +1,8 @@
-//! Calls other than allocations that are scheduling points: a program that has its buffers reads and writes, and
-//! asks for no memory for minutes.
+//! Calls other than allocations that are scheduling points: a program that has its buffers reads and writes,
+//! and asks for no memory for minutes.
 //!
-//! Each looks at the flag and passes on to the C library's function, which stays the cancellation point it is.
+//! Each looks at the flag and passes on to the C library's function, which stays the cancellation point it
+//! is.
 
 use std::ffi::{c_int, c_void};
 

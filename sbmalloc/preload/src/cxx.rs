@@ -1,8 +1,8 @@
 //! C++ `new` and `delete`, under the names of the Itanium ABI.
 //!
-//! Without memory the C++ library's own operator is asked, which finds none either and then calls the new-handler or
-//! throws `std::bad_alloc`, as the standard says. It is looked up only then, so no C program needs that library.
-//! The exception passes through our frame, which has nothing to clean up (`C-unwind`).
+//! Without memory the C++ library's own operator is asked, which finds none either and then calls the
+//! new-handler or throws `std::bad_alloc`, as the standard says. It is looked up only then, so no C program
+//! needs that library. The exception passes through our frame, which has nothing to clean up (`C-unwind`).
 
 use std::ffi::{CStr, c_void};
 

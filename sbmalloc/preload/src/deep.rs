@@ -1,17 +1,20 @@
 //! glibc's own names for what we stand in for: who finds glibc's definition finds ours.
 //!
-//! Being first in the order of lookup is not enough. A module loaded with `RTLD_DEEPBIND` (all of PHP's, plug-ins of
-//! some data bases) looks in its own dependencies before anything preloaded, and so does `dlsym` on glibc's handle
-//! (`ctypes.CDLL("libc.so.6")`). Both find glibc's `free`, and give it what glibc itself, in `strdup`, has from us.
+//! Being first in the order of lookup is not enough. A module loaded with `RTLD_DEEPBIND` (all of PHP's,
+//! plug-ins of some data bases) looks in its own dependencies before anything preloaded, and so does `dlsym`
+//! on glibc's handle (`ctypes.CDLL("libc.so.6")`). Both find glibc's `free`, and give it what glibc itself,
+//! in `strdup`, has from us.
 //!
-//! To drop the flag would be half a cure, and would change which of two equal names such a module gets, which is what
-//! the flag is for. To recognise blocks of glibc's in our `free` is none: it is glibc's that is called, with ours. So the entries of glibc's symbol table that are about memory are set to our functions, in this
-//! process. Every lookup from then on finds the same functions, in whatever order. No code is changed, and nothing that
-//! is bound already.
+//! To drop the flag would be half a cure, and would change which of two equal names such a module gets, which
+//! is what the flag is for. To recognise blocks of glibc's in our `free` is none: it is glibc's that is
+//! called, with ours. So the entries of glibc's symbol table that are about memory are set to our functions,
+//! in this process. Every lookup from then on finds the same functions, in whatever order. No code is
+//! changed, and nothing that is bound already.
 //!
-//! Only functions that never ask for the next definition behind ours are led here: a library that is preloaded behind us
-//! and asks for the next one behind itself must not come round in a circle. `new` and `delete` of the C++ library need
-//! nothing: they call `malloc` and `free`. A namespace of its own (`dlmopen`) has its own glibc, which keeps its own memory.
+//! Only functions that never ask for the next definition behind ours are led here: a library that is
+//! preloaded behind us and asks for the next one behind itself must not come round in a circle. `new` and
+//! `delete` of the C++ library need nothing: they call `malloc` and `free`. A namespace of its own
+//! (`dlmopen`) has its own glibc, which keeps its own memory.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -61,7 +64,8 @@ pub(crate) fn realloc_of_glibc() -> *mut c_void {
     REALLOC.load(Ordering::Acquire)
 }
 
-/// Done once, before the program has a second thread. Where the table cannot be made writable everything stays as it is.
+/// Done once, before the program has a second thread. Where the table cannot be made writable everything
+/// stays as it is.
 pub(crate) fn lead_here() {
     let (mut ours, mut glibc) = (None, None);
     Object::for_each(|object| {
@@ -89,8 +93,8 @@ pub(crate) fn lead_here() {
         return;
     }
     for (name, ours_at, theirs) in pairs() {
-        // SAFETY: entries of tables that stay; the place of an address is aligned. Nobody writes them, and who reads one
-        // meanwhile finds one function or the other.
+        // SAFETY: entries of tables that stay; the place of an address is aligned. Nobody writes them, and
+        // who reads one meanwhile finds one function or the other.
         unsafe {
             let address = ours.address((*ours_at).st_value);
             let value = AtomicU64::from_ptr(&raw mut (*theirs).st_value);

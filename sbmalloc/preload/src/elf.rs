@@ -37,10 +37,12 @@ const fn hash(name: &[u8]) -> u32 {
 const _: () = assert!(hash(b"printf") == 0x156b_2bb8);
 
 impl Object {
-    /// Calls `each` for the objects of the program's own namespace, in the order in which symbols are looked up.
+    /// Calls `each` for the objects of the program's own namespace, in the order in which symbols are looked
+    /// up.
     pub fn for_each(mut each: impl FnMut(Self)) {
         unsafe extern "C" fn found(info: *mut libc::dl_phdr_info, _: usize, each: *mut c_void) -> c_int {
-            // SAFETY: the dynamic linker describes a loaded object; the other is the closure below, used by nobody else.
+            // SAFETY: the dynamic linker describes a loaded object; the other is the closure below, used by
+            // nobody else.
             let (info, each) = unsafe { (&*info, &mut *each.cast::<&mut dyn FnMut(Object)>()) };
             // SAFETY: as the dynamic linker says. The headers are loaded with the object.
             if let Some(object) = unsafe { Object::new(info) } {
@@ -129,8 +131,8 @@ impl Object {
 
     /// Indices of symbols whose names have this hash, but for its lowest bit.
     fn hashed(&self, hash: u32) -> impl Iterator<Item = usize> {
-        // SAFETY: the table begins with four words: buckets, the first symbol that is in it, and the size of a filter of
-        // 64-bit words, which follows and which no answer depends on.
+        // SAFETY: the table begins with four words: buckets, the first symbol that is in it, and the size of
+        // a filter of 64-bit words, which follows and which no answer depends on.
         let [buckets, first, filter, _] = unsafe { (self.hash as *const [u32; 4]).read() };
         let bucket = (self.hash as *const u32).wrapping_add(4 + 2 * filter as usize);
         let chain = bucket.wrapping_add(buckets as usize);
@@ -139,7 +141,8 @@ impl Object {
         let mut next = (begin >= first && begin != 0).then_some(begin);
         let step = move || {
             let index = next?;
-            // SAFETY: then a word for each symbol from the first one: its hash, of which bit 0 ends the bucket.
+            // SAFETY: then a word for each symbol from the first one: its hash, of which bit 0 ends the
+            // bucket.
             let its = unsafe { chain.add((index - first) as usize).read() };
             next = (its & 1 == 0).then_some(index + 1);
             Some((index as usize, its))

@@ -1,6 +1,6 @@
-//! `libsbmalloc.so`: preloaded by `bdrun`, it serves a program's `malloc`, `new` and large anonymous `mmap` from
-//! arenas, attaches the rank, and makes every allocation, and a few calls that programs make all the time, a
-//! scheduling point: there the rank may be moved out of RAM and in again, in the middle of its life.
+//! `libsbmalloc.so`: preloaded by `bdrun`, it serves a program's `malloc`, `new` and large anonymous `mmap`
+//! from arenas, attaches the rank, and makes every allocation, and a few calls that programs make all the
+//! time, a scheduling point: there the rank may be moved out of RAM and in again, in the middle of its life.
 //!
 //! It is not needed by programs on the `worker` crate, and does nothing there. Outside `bdrun` it is a plain
 //! allocator. It cannot do anything for programs that are linked statically.
@@ -17,10 +17,10 @@
 //! | `sys` | errno, bare system calls, the functions we stand in for |
 //!
 //! # What it may rely on
-//! Nothing: the dynamic linker and constructors of other libraries call `malloc` before any constructor of ours. So all
-//! state is in statics that need no construction, and the start is made by whichever call comes first once
-//! the C library is ready. No function in here takes a lock that it holds while calling another library,
-//! and a thread that waits at a scheduling point holds none.
+//! Nothing: the dynamic linker and constructors of other libraries call `malloc` before any constructor of
+//! ours. So all state is in statics that need no construction, and the start is made by whichever call comes
+//! first once the C library is ready. No function in here takes a lock that it holds while calling another
+//! library, and a thread that waits at a scheduling point holds none.
 
 mod calls;
 mod cxx;

@@ -172,7 +172,8 @@ unsafe extern "C" fn malloc_usable_size(at: *mut c_void) -> usize {
     unsafe { raw::usable_size(at.cast()) }
 }
 
-/// The names under which programs reach past an allocator in front of them; glibc's own must not be mixed with ours.
+/// The names under which programs reach past an allocator in front of them; glibc's own must not be mixed
+/// with ours.
 mod by_glibc_name {
     use super::*;
 

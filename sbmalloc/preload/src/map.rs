@@ -1,14 +1,15 @@
 //! `mmap` and what goes with it.
 //!
-//! Served from arenas: private anonymous memory to read and write, from [`LEAST`] on, wherever the kernel likes, in a
-//! rank. Everything else is the kernel's business: files, shared memory, stacks, fixed addresses and hints, code, huge
-//! page pools, locked or sparse (`MAP_NORESERVE`) memory, and reservations (`PROT_NONE`), which programs open and close by
-//! `mprotect` as they like.
+//! Served from arenas: private anonymous memory to read and write, from [`LEAST`] on, wherever the kernel
+//! likes, in a rank. Everything else is the kernel's business: files, shared memory, stacks, fixed addresses
+//! and hints, code, huge page pools, locked or sparse (`MAP_NORESERVE`) memory, and reservations
+//! (`PROT_NONE`), which programs open and close by `mprotect` as they like.
 //!
-//! What is served can be unmapped, moved, advised and protected like any other, by the page. It differs in this: it is
-//! charged when it is mapped, not when it is touched; the rest of a 64 KiB chunk of which a part is unmapped stays
-//! readable; and what new mappings could not keep is refused: `MADV_DONTFORK`, `MADV_WIPEONFORK` (`EINVAL`), shared
-//! memory put over it by `MAP_FIXED` (`EINVAL`), and `mlockall` (`ENOMEM`).
+//! What is served can be unmapped, moved, advised and protected like any other, by the page. It differs in
+//! this: it is charged when it is mapped, not when it is touched; the rest of a 64 KiB chunk of which a part
+//! is unmapped stays readable; and what new mappings could not keep is refused: `MADV_DONTFORK`,
+//! `MADV_WIPEONFORK` (`EINVAL`), shared memory put over it by `MAP_FIXED` (`EINVAL`), and `mlockall`
+//! (`ENOMEM`).
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
@@ -76,8 +77,8 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(at, len, rights, flags, fd, offset) }
 }
 
-/// A mapping at an address of ours: emptied, filled from the file if there is one, and given its rights. That is
-/// how programs give memory back, or replace it.
+/// A mapping at an address of ours: emptied, filled from the file if there is one, and given its rights. That
+/// is how programs give memory back, or replace it.
 unsafe fn map_over(
     part: Range<usize>,
     at: *mut c_void,
@@ -186,7 +187,8 @@ unsafe extern "C" fn mremap(
         unsafe { mmap(std::ptr::null_mut(), new_len, RW, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }
     };
     if there != FAILED {
-        // SAFETY: two mappings, each at least that long; the old one's rights may be none, so they are opened first.
+        // SAFETY: two mappings, each at least that long; the old one's rights may be none, so they are opened
+        // first.
         unsafe {
             let _ = mapping::protect(part.clone(), RW);
             std::ptr::copy_nonoverlapping(at.cast::<u8>(), there.cast::<u8>(), old_len.min(new_len));
@@ -235,8 +237,8 @@ fn advice(advice: c_int) -> Advice {
     }
 }
 
-/// Calls `ours` for each part of a range that lies in an arena and `kernel` for the others, until one fails. A range that
-/// the kernel would refuse is its business.
+/// Calls `ours` for each part of a range that lies in an arena and `kernel` for the others, until one fails.
+/// A range that the kernel would refuse is its business.
 fn by_parts(
     at: *mut c_void,
     len: usize,

@@ -1,8 +1,8 @@
 //! The first call, scheduling points, and forks.
 //!
-//! Every intercepted call looks at one flag, by two relaxed loads: [`FLAG`] points to a word that is 1 until the start
-//! has been made, to one that is always 0 in programs that are no rank, and to the rank's word in the shared
-//! segment otherwise.
+//! Every intercepted call looks at one flag, by two relaxed loads: [`FLAG`] points to a word that is 1 until
+//! the start has been made, to one that is always 0 in programs that are no rank, and to the rank's word in
+//! the shared segment otherwise.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed};
@@ -61,8 +61,9 @@ fn start() {
     }
     FLAG.store((&raw const NEVER).cast_mut(), Release);
     crate::deep::lead_here();
-    // The earlier the better: what is registered first is called last before a fork, and first after it, so that handlers
-    // of others may allocate. Ours come before those of the heap, which may wait: the calling thread is busy by then.
+    // The earlier the better: what is registered first is called last before a fork, and first after it, so
+    // that handlers of others may allocate. Ours come before those of the heap, which may wait: the calling
+    // thread is busy by then.
     heap::fork::install();
     // SAFETY: functions of the type wanted. Without memory for it forks stay as they were.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };

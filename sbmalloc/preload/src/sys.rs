@@ -23,8 +23,8 @@ pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The next definition of a function behind ours, looked up once. `dlsym` may allocate, which is fine: no allocation
-/// looks anything up.
+/// The next definition of a function behind ours, looked up once. `dlsym` may allocate, which is fine: no
+/// allocation looks anything up.
 pub(crate) struct Next {
     name: &'static CStr,
     at: AtomicPtr<c_void>,

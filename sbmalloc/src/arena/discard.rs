@@ -68,8 +68,8 @@ impl Inner {
             return;
         }
         if self.is_packed(from / GRANULE) {
-            // Where a packed block lies in the file are others. A stale one is left out by the restore, which comes before
-            // anybody looks.
+            // Where a packed block lies in the file are others. A stale one is left out by the restore, which
+            // comes before anybody looks.
             return;
         }
         let punched = self.store().map(|s| s.punch(from as u64, (to - from) as u64));

@@ -123,9 +123,11 @@ impl Inner {
             home.write(inner);
             &*home
         };
-        let entered = tracker.tracker().attach(inner).map_err(ArenaError::Tracker).and_then(|()| {
-            set.enter(home).map_err(|_| ArenaError::TooMany).inspect_err(|_| tracker.tracker().detach(inner))
-        });
+        let entered = tracker
+            .tracker()
+            .attach(inner)
+            .map_err(ArenaError::Tracker)
+            .and_then(|()| set.enter(home).map_err(|_| ArenaError::TooMany));
         match entered {
             Ok(slot) => inner.slot.store(slot, Ordering::Relaxed),
             Err(e) => {
@@ -140,7 +142,7 @@ impl Inner {
     /// Unmaps the arena and its tables.
     ///
     /// # Safety
-    /// Nobody refers to either, and no set or tracker knows the arena.
+    /// Nobody refers to either, and no set knows the arena.
     unsafe fn unmap(this: *mut Self) {
         // SAFETY: this function's contract; the tables, which hold `this`, go last.
         unsafe {
@@ -160,8 +162,8 @@ impl Inner {
 ///
 /// ```
 /// use sbmalloc::{Arena, ArenaOptions, SbVec, TrackerKind};
-/// // Memory only this program's own code writes: the cheapest tracker will do.
-/// let options = ArenaOptions { tracker: Some(TrackerKind::Mprotect), ..ArenaOptions::default() };
+/// // All of it is written between two moves: checksums are the cheapest tracker then.
+/// let options = ArenaOptions { tracker: Some(TrackerKind::Hash), ..ArenaOptions::default() };
 /// let arena = Arena::new(&options)?;
 /// let mut table = SbVec::new_in(&arena);
 /// table.resize(1 << 20, 0u64);
@@ -255,13 +257,12 @@ impl Drop for Arena {
             // A pager at work in another thread has this arena in hand.
             let _pager = pager::exclude();
             inner.set.leave(inner.slot.load(Ordering::Relaxed));
-            inner.tracker.tracker().detach(inner);
             if inner.has_frames() && sys::map_anon_over(inner.base, inner.len()).is_ok() {
                 (0..inner.granules()).for_each(|g| frames::release(inner, g));
             }
         }
         inner.leave_out();
-        // SAFETY: this was the last handle, and neither set nor tracker know it any more.
+        // SAFETY: this was the last handle, and the set does not know it any more.
         unsafe { Inner::unmap(self.0.as_ptr()) };
         // What was leaked in it goes with it.
         crate::account::uncharge(left);

@@ -5,9 +5,10 @@
 //! is freed is discarded at once ([`discard`]), or under the evicted mapping punched out of the file.
 //!
 //! What belongs to whom: `map`, `hint` and `run_pages` to allocation, under `space`; `blocks`, `sums`,
-//! `store` and what says where a granule is (`residency`) to the pager, with other threads parked. The pager reads `top` and nothing else of the
-//! allocator's, so a thread may be parked in the middle of an allocation. The one word that allocation writes
-//! into the pager's tables is a block's state, by compare-and-swap, in [`discard`].
+//! `store` and what says where a granule is (`residency`) to the pager, with other threads parked. The pager
+//! reads `top` and nothing else of the allocator's, so a thread may be parked in the middle of an allocation.
+//! The one word that allocation writes into the pager's tables is a block's state, by compare-and-swap, in
+//! [`discard`].
 
 mod discard;
 mod handle;
@@ -97,18 +98,14 @@ impl Inner {
         self.tables.block(i)
     }
 
-    /// Pages of block `i`, from its start, behind which the file has zeros, while it is [`STORED`]. Pager only.
+    /// Pages of block `i`, from its start, behind which the file has zeros, while it is [`STORED`]. Pager
+    /// only.
     pub fn stored_pages(&self, i: usize) -> usize {
         self.tables.stored(i).load(Ordering::Relaxed) as usize
     }
 
     pub fn set_stored_pages(&self, i: usize, pages: usize) {
         self.tables.stored(i).store(pages as u8, Ordering::Relaxed);
-    }
-
-    /// The tracker's word for granule `g`.
-    pub fn granule(&self, g: usize) -> &AtomicU8 {
-        self.tables.granule(g)
     }
 
     /// What the program said of granule `g`, see [`advised`](Self::advised).
@@ -137,7 +134,8 @@ impl Inner {
         unsafe { *self.tables.sum(i) = sum };
     }
 
-    /// The store, if one was opened. It stays until the arena goes, or until the pager of a forked child drops it.
+    /// The store, if one was opened. It stays until the arena goes, or until the pager of a forked child
+    /// drops it.
     pub fn store(&self) -> Option<&dyn Store> {
         // SAFETY: written by the pager with other threads parked, and before anything is noted as out;
         // other threads look only when something is.
@@ -187,7 +185,8 @@ impl Inner {
         }
     }
 
-    /// Small again after all: what is touched from now on is not taken in huge pages. Those that are there stay.
+    /// Small again after all: what is touched from now on is not taken in huge pages. Those that are there
+    /// stay.
     fn shrink_huge(&self, in_use: usize) {
         let end = self.huge_end.load(Ordering::Relaxed);
         if end > 0 && in_use < HUGE_FROM / 4 && self.huge == HugePolicy::Auto {
@@ -196,8 +195,8 @@ impl Inner {
         }
     }
 
-    /// Whether granule `g` is to come back as a huge page: where much of it is not in use, that would take RAM that
-    /// nobody has counted.
+    /// Whether granule `g` is to come back as a huge page: where much of it is not in use, that would take
+    /// RAM that nobody has counted.
     pub fn is_huge(&self, g: usize) -> bool {
         const MOST: usize = GRANULE / 8 * 7;
         (g + 1) * GRANULE <= self.huge_end.load(Ordering::Relaxed) && self.held(g) as usize * PAGE >= MOST

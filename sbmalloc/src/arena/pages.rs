@@ -1,9 +1,9 @@
 //! Memory that a program maps and unmaps by the page, as it would with `mmap`.
 //!
-//! An arena used this way has no runs: the word that holds a run's length elsewhere holds here which pages of the
-//! chunk are mapped, one bit each. So any page can be unmapped, across the borders of mappings too, and whoever
-//! clears the last bit of a chunk gives it back. Whole chunks are charged: the RAM of a chunk's unmapped pages is
-//! given back with the chunk.
+//! An arena used this way has no runs: the word that holds a run's length elsewhere holds here which pages of
+//! the chunk are mapped, one bit each. So any page can be unmapped, across the borders of mappings too, and
+//! whoever clears the last bit of a chunk gives it back. Whole chunks are charged: the RAM of a chunk's
+//! unmapped pages is given back with the chunk.
 
 use super::Inner;
 use crate::account;
@@ -24,8 +24,8 @@ fn chunks(start: usize, len: usize) -> impl Iterator<Item = (usize, u32)> {
 }
 
 impl Inner {
-    /// Maps `len` bytes, whole pages that read as zeros, at a multiple of 64 KiB; `None` if the account or the
-    /// address space refuses.
+    /// Maps `len` bytes, whole pages that read as zeros, at a multiple of 64 KiB; `None` if the account or
+    /// the address space refuses.
     pub(crate) fn map_pages(&self, len: usize) -> Option<usize> {
         let n = len.div_ceil(CHUNK);
         account::charge(n * CHUNK).ok()?;
@@ -79,8 +79,8 @@ impl Inner {
         chunks(start, len).all(|(i, bits)| self.tables.run_pages(i).load(Ordering::Acquire) & bits == bits)
     }
 
-    /// Makes the pages `[start, start+len)` read as zeros, in RAM or out. The RAM of whole blocks is given back; the
-    /// pages at the ends, which share a block of the file with others, are written.
+    /// Makes the pages `[start, start+len)` read as zeros, in RAM or out. The RAM of whole blocks is given
+    /// back; the pages at the ends, which share a block of the file with others, are written.
     ///
     /// # Safety
     /// The pages are mapped and writable, and the program wants them empty.

@@ -1,8 +1,9 @@
 //! Where the granules of an arena are: resident, or *out*, mapped from the scratch file; and what of the
 //! committed bytes is in RAM.
 //!
-//! The file has a granule raw, block by block in place, or *packed*: compressed, from the granule's place on. One
-//! that is out and packed has nothing mapped that could be read: nobody may touch it before it is restored.
+//! The file has a granule raw, block by block in place, or *packed*: compressed, from the granule's place on.
+//! One that is out and packed has nothing mapped that could be read: nobody may touch it before it is
+//! restored.
 //!
 //! A granule changes its place only with other threads parked. They count what they commit and free at any
 //! time, and may be parked in the middle of it: the figure of what is in RAM errs upwards then.
@@ -18,10 +19,8 @@ const OUT: u8 = 1;
 const TOUCHED: u8 = 2;
 /// Pages written while it was out were merged into what is being restored.
 const MERGED: u8 = 4;
-/// It is out and was brought in where it is, by mapping: all it holds may be used at once.
-const POPULATED: u8 = 8;
 /// From here on: the number of the phase for which it was brought in, 0 for none.
-const PHASE_SHIFT: u32 = 4;
+const PHASE_SHIFT: u32 = 3;
 
 /// Forms of a granule in the file.
 const RAW: u8 = 0;
@@ -104,26 +103,16 @@ impl Inner {
             0 => note.fetch_and(!TOUCHED, Ordering::Relaxed),
             _ => note.fetch_or(TOUCHED, Ordering::Relaxed),
         };
-        if pages > 0 && !self.is_populated(g) {
+        if pages > 0 {
             self.forget_advice(g);
         }
         let held = self.held(g);
         self.set_away(g, held.saturating_sub(pages));
     }
 
-    /// Notes that granule `g` was brought in by mapping: it stays out, but is as good as resident. Pager only.
-    pub fn set_populated(&self, g: usize, phase: u8) {
-        self.set_touched(g, (GRANULE / PAGE) as u16);
-        self.tables.note(g).fetch_or(POPULATED | phase << PHASE_SHIFT, Ordering::AcqRel);
-    }
-
     /// Whether granule `g` was brought in for phase `phase` and not since.
     pub fn is_of_phase(&self, g: usize, phase: u8) -> bool {
         self.tables.note(g).load(Ordering::Relaxed) >> PHASE_SHIFT == phase
-    }
-
-    pub fn is_populated(&self, g: usize) -> bool {
-        self.tables.note(g).load(Ordering::Acquire) & POPULATED != 0
     }
 
     /// Whether the file has granule `g` packed, wherever the granule is.
@@ -159,16 +148,12 @@ impl Inner {
         self.tables.packed(i).store(n, Ordering::Relaxed);
     }
 
-    /// Whether granule `g` is out, and what it holds was not brought in.
-    pub fn is_left_out(&self, g: usize) -> bool {
-        self.tables.note(g).load(Ordering::Acquire) & (OUT | POPULATED) == OUT
-    }
-
     pub fn is_touched(&self, g: usize) -> bool {
         self.tables.note(g).load(Ordering::Relaxed) & TOUCHED != 0
     }
 
-    /// Remembers that pages were merged into granule `g`, until [`take_merged`](Self::take_merged). Pager only.
+    /// Remembers that pages were merged into granule `g`, until [`take_merged`](Self::take_merged). Pager
+    /// only.
     pub fn set_merged(&self, g: usize) {
         self.tables.note(g).fetch_or(MERGED, Ordering::Relaxed);
     }

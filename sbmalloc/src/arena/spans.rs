@@ -1,7 +1,7 @@
 //! Committing and decommitting spans of pages that somebody else hands out: the heap of small blocks.
 //!
-//! Such an arena has no runs. A bitmap says which pages are committed, so that each is counted once however often,
-//! and in whatever pieces, its range is committed and decommitted.
+//! Such an arena has no runs. A bitmap says which pages are committed, so that each is counted once however
+//! often, and in whatever pieces, its range is committed and decommitted.
 
 use super::{HUGE_FROM, Inner};
 use crate::sys::{CHUNK, GRANULE, PAGE};
@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Inner {
-    /// Widens a range of pages by the granules at its ends of which nothing is committed yet, if they are to be
-    /// huge pages: the first touch takes them whole.
+    /// Widens a range of pages by the granules at its ends of which nothing is committed yet, if they are to
+    /// be huge pages: the first touch takes them whole.
     fn widen(&self, pages: Range<usize>) -> Range<usize> {
         const EACH: usize = GRANULE / PAGE;
         let Range { start: mut from, end: mut to } = pages;
@@ -83,8 +83,8 @@ impl Inner {
         })
     }
 
-    /// Pages of block `i`, from its start, behind which nothing has been committed since all of it was discarded last, so
-    /// that they read as zeros. All of them in arenas that are not committed by spans.
+    /// Pages of block `i`, from its start, behind which nothing has been committed since all of it was
+    /// discarded last, so that they read as zeros. All of them in arenas that are not committed by spans.
     pub fn pages_in_use(&self, i: usize) -> usize {
         const EACH: usize = CHUNK / PAGE;
         let word = self.tables.page_word(i * EACH / 64).load(Ordering::Relaxed);
@@ -152,8 +152,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-        /// What is committed anew reads as zeros, and what was written as what was written, however far the blocks were in
-        /// use before, here and in the file.
+        /// What is committed anew reads as zeros, and what was written as what was written, however far the
+        /// blocks were in use before, here and in the file.
         #[test]
         fn spans_hold_what_was_written(steps in prop::collection::vec(step(), 1..60)) {
             let set: &'static ArenaSet = Box::leak(Box::new(ArenaSet::new()));

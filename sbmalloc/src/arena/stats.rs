@@ -55,8 +55,8 @@ impl Totals {
 
 /// One arena at a moment, and what moving it has cost since it was made. All sizes are in bytes.
 ///
-/// Made by [`Arena::stats`] and [`ArenaSet::stats`]. The fields are looked up one after the other, so while other
-/// threads allocate, or the pager is at work, they need not fit together to the byte.
+/// Made by [`Arena::stats`] and [`ArenaSet::stats`]. The fields are looked up one after the other, so while
+/// other threads allocate, or the pager is at work, they need not fit together to the byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArenaStats {
@@ -67,9 +67,8 @@ pub struct ArenaStats {
     /// Of `held`, what was moved out and has not been restored or freed since.
     pub out: usize,
     /// Pages of the process's own that are in RAM now, as the kernel has them: less than `held - out` where
-    /// committed memory was never touched, or is mapped from the scratch file (the tracker
-    /// [`Cow`](crate::TrackerKind::Cow)). Frames of a pool count whole. `None` on kernels before Linux 6.7, which do not
-    /// tell.
+    /// committed memory was never touched. Frames of a pool count whole. `None` on kernels before Linux 6.7,
+    /// which do not tell.
     pub in_ram: Option<usize>,
     /// Of `in_ram`, what lies in huge pages (2 MiB). `None` as above.
     pub huge: Option<usize>,
@@ -99,8 +98,8 @@ pub struct ArenaStats {
 impl Arena {
     /// The figures of this arena.
     ///
-    /// Costs two or three system calls and a look at one byte per 64 KiB of the arena's highest use; allocates
-    /// nothing.
+    /// Costs two or three system calls and a look at one byte per 64 KiB of the arena's highest use;
+    /// allocates nothing.
     ///
     /// ```
     /// use sbmalloc::{Arena, ArenaOptions, SbVec};
@@ -122,8 +121,8 @@ impl Arena {
 }
 
 impl ArenaSet {
-    /// The figures of every arena of the set, for [`PROCESS`](crate::PROCESS) those of the heap among them: the one of
-    /// small blocks first, then that of large ones, if the heap has been used at all.
+    /// The figures of every arena of the set, for [`PROCESS`](crate::PROCESS) those of the heap among them:
+    /// the one of small blocks first, then that of large ones, if the heap has been used at all.
     pub fn stats(&'static self) -> impl Iterator<Item = ArenaStats> {
         // One at a time under the pager's lock: the caller may allocate, and so page, in between.
         (0..crate::MAX_ARENAS).filter_map(|slot| {

@@ -17,7 +17,6 @@ pub(super) struct Tables {
     run_pages: usize,
     blocks: usize,
     stored: usize,
-    granules: usize,
     advice: usize,
     tracks: usize,
     frames: usize,
@@ -41,12 +40,12 @@ impl Tables {
             len += sys::round_up(bytes, PAGE);
             at
         };
-        // What is written to before anything is evicted lies close together: each 2 MiB apart take a page of page table.
+        // What is written to before anything is evicted lies close together: each 2 MiB apart take a page of
+        // page table.
         let map = table(chunks.div_ceil(64) * 8);
         let held = table(count * 2);
         let away = table(count * 2);
         let notes = table(count);
-        let granules = table(count);
         let advice = table(count);
         let tracks = table(count * 8);
         let frames = table(count * 4);
@@ -68,7 +67,6 @@ impl Tables {
             run_pages: at + run_pages,
             blocks: at + blocks,
             stored: at + stored,
-            granules: at + granules,
             advice: at + advice,
             tracks: at + tracks,
             frames: at + frames,
@@ -178,12 +176,6 @@ impl Tables {
         let table = self.history + slot * sys::round_up(self.granules(), PAGE);
         // SAFETY: as above.
         unsafe { &*(table as *const AtomicU8).add(i) }
-    }
-
-    pub fn granule(&self, i: usize) -> &AtomicU8 {
-        assert!(i < self.granules());
-        // SAFETY: as above.
-        unsafe { &*(self.granules as *const AtomicU8).add(i) }
     }
 
     pub fn advice(&self, i: usize) -> &AtomicU8 {

@@ -16,14 +16,15 @@ use crate::sys::{Errno, GRANULE};
 /// Which frames an arena is restored into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FrameKind {
-    /// Those of the pool that this process was handed ([`use_frames`]), if any; else private anonymous memory.
+    /// Those of the pool that this process was handed ([`use_frames`]), if any; else private anonymous
+    /// memory.
     #[default]
     Auto,
     /// Private anonymous memory: right for any program.
     Anon,
-    /// Frames of 2 MiB of a memfd, shared by the processes of a job and used again and again: they need neither be
-    /// zeroed nor faulted in. Without a master's, the process makes a pool of its own. Falls back to anonymous
-    /// memory where there are no frames, and for good before the process forks.
+    /// Frames of 2 MiB of a memfd, shared by the processes of a job and used again and again: they need
+    /// neither be zeroed nor faulted in. Without a master's, the process makes a pool of its own. Falls back
+    /// to anonymous memory where there are no frames, and for good before the process forks.
     Pool,
 }
 
@@ -80,8 +81,8 @@ pub(crate) trait FrameSource: Sync {
     /// Memory for `count` granules, at most [`MOST`]; huge pages if asked.
     fn stage(&self, count: usize, huge: bool) -> Result<Staging, Errno>;
 
-    /// Moves granules `first..first + count` of the staging over those of the arena from `g` on. On failure both
-    /// are as before.
+    /// Moves granules `first..first + count` of the staging over those of the arena from `g` on. On failure
+    /// both are as before.
     fn publish(
         &self,
         staging: &Staging,

@@ -1,4 +1,5 @@
-//! Frames of a pool that processes share: mapped into the arena that is restored, given back when it is evicted.
+//! Frames of a pool that processes share: mapped into the arena that is restored, given back when it is
+//! evicted.
 //!
 //! They are shared memory, which fork does not copy. So before a fork everything in frames is copied to
 //! anonymous memory, and the process uses none from then on ([`give_up`]).
@@ -54,8 +55,8 @@ fn me() -> Option<u32> {
 /// `EBADF` if it is no pool, `EINVAL` if that is no number, `EBUSY` if this process has a pool already.
 ///
 /// # Safety
-/// The frames become memory of this process. So no other process that lives has the number, and whoever else has the two files writes
-/// to them by this crate only, which touches no frame of another owner.
+/// The frames become memory of this process. So no other process that lives has the number, and whoever else
+/// has the two files writes to them by this crate only, which touches no frame of another owner.
 ///
 /// ```compile_fail,E0133
 /// fn of(table: std::os::fd::OwnedFd, frames: std::os::fd::OwnedFd) {
@@ -81,7 +82,8 @@ pub unsafe fn use_frames(table: OwnedFd, frames: OwnedFd, owner: u32) -> Result<
     Ok(())
 }
 
-/// The source of frames: a pool, or anonymous memory where there is none. `own`: make one if none was handed over.
+/// The source of frames: a pool, or anonymous memory where there is none. `own`: make one if none was handed
+/// over.
 pub(super) fn source(own: bool) -> &'static dyn FrameSource {
     let state = STATE.load(Ordering::Acquire);
     if state == THERE {
@@ -132,7 +134,8 @@ impl FrameSource for Pool {
         let frame = frames[first];
         let fd = std::os::fd::AsRawFd::as_raw_fd(&pool.fds()[1]);
         sys::map_shared_over(arena.base + g * GRANULE, GRANULE, fd, (frame as usize * GRANULE) as u64)?;
-        // Should a fork come before `give_up` could help, a child must rather crash than write to its parent's memory.
+        // Should a fork come before `give_up` could help, a child must rather crash than write to its
+        // parent's memory.
         let _ = sys::advise(arena.base + g * GRANULE, GRANULE, libc::MADV_DONTFORK);
         arena.frame(g).store(frame + 1, Ordering::Release);
         Ok(())
@@ -145,9 +148,9 @@ impl FrameSource for Pool {
     }
 }
 
-/// Gives memory of the job's pool of frames, if there is one, back to the system until at most `most` bytes of it are
-/// free. To be called when memory was charged that is no frame: with what the budget has left, as free frames
-/// are RAM that nobody was charged for.
+/// Gives memory of the job's pool of frames, if there is one, back to the system until at most `most` bytes
+/// of it are free. To be called when memory was charged that is no frame: with what the budget has left, as
+/// free frames are RAM that nobody was charged for.
 pub fn trim_frames(most: u64) {
     source(false);
     if let Some(pool) = pool() {
@@ -155,7 +158,8 @@ pub fn trim_frames(most: u64) {
     }
 }
 
-/// Gives back the frame that granule `g` had, if any; something else is mapped there now. With the pager's lock held.
+/// Gives back the frame that granule `g` had, if any; something else is mapped there now. With the pager's
+/// lock held.
 pub(crate) fn release(arena: &Inner, g: usize) {
     // No store without need: most tables are never touched.
     if arena.frame(g).load(Ordering::Acquire) != 0
@@ -201,8 +205,9 @@ impl Inner {
         (0..self.granules()).any(|g| self.frame(g).load(Ordering::Acquire) != 0)
     }
 
-    /// Makes bytes in frames read as zeros, and gives frames back that lie wholly in the range: dropping pages of
-    /// shared memory would drop nothing. With the pager's lock held, so that no frame changes hands meanwhile.
+    /// Makes bytes in frames read as zeros, and gives frames back that lie wholly in the range: dropping
+    /// pages of shared memory would drop nothing. With the pager's lock held, so that no frame changes hands
+    /// meanwhile.
     pub(crate) fn clear_frames(&self, start: usize, len: usize) {
         for g in start / GRANULE..(start + len).div_ceil(GRANULE) {
             if self.frame(g).load(Ordering::Acquire) == 0 {

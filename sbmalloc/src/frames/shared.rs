@@ -1,12 +1,15 @@
-//! A pool of frames in shared memory: two memfds, one of 2 MiB frames, one of a table that says whose each is.
+//! A pool of frames in shared memory: two memfds, one of 2 MiB frames, one of a table that says whose each
+//! is.
 //!
-//! A frame's word is [`EMPTY`] (no memory), [`FREE`] (memory nobody uses), or the number of the *owner* that has it: whoever
-//! hands the pool to processes gives each a number, 2 or more. Each change is one compare-and-swap from what the
-//! changer saw, or a store by the process that has the frame. So a process that is killed anywhere leaves every frame in
-//! one of the three states, and whoever knows that it is gone may free its frames ([`FramePool::free_all_of`]).
+//! A frame's word is [`EMPTY`] (no memory), [`FREE`] (memory nobody uses), or the number of the *owner* that
+//! has it: whoever hands the pool to processes gives each a number, 2 or more. Each change is one
+//! compare-and-swap from what the changer saw, or a store by the process that has the frame. So a process
+//! that is killed anywhere leaves every frame in one of the three states, and whoever knows that it is gone
+//! may free its frames ([`FramePool::free_all_of`]).
 //!
-//! Frames are huge pages whatever the system says of huge pages in shared memory: a frame that is new is touched and
-//! collapsed (`MADV_COLLAPSE`, Linux 6.1), which needs no setting. It is done once; from then on frames are used again.
+//! Frames are huge pages whatever the system says of huge pages in shared memory: a frame that is new is
+//! touched and collapsed (`MADV_COLLAPSE`, Linux 6.1), which needs no setting. It is done once; from then on
+//! frames are used again.
 
 use crate::sys::{self, Errno, Fd, GRANULE, PAGE};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -46,8 +49,8 @@ pub struct FramePool {
     window: usize,
 }
 
-/// A file in memory whose size nobody changes: each process of the job has it mapped, and would die if one made it
-/// shorter.
+/// A file in memory whose size nobody changes: each process of the job has it mapped, and would die if one
+/// made it shorter.
 fn memfd(name: &std::ffi::CStr, len: usize) -> Result<Fd, Errno> {
     // SAFETY: the name is terminated; makes a new descriptor.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -72,8 +75,8 @@ fn table_len(count: usize) -> usize {
 }
 
 impl FramePool {
-    /// Makes a pool of as many frames as `bytes` take, none of which has memory yet; of those that are free, as many as
-    /// `keep` bytes take may hold on to it.
+    /// Makes a pool of as many frames as `bytes` take, none of which has memory yet; of those that are free,
+    /// as many as `keep` bytes take may hold on to it.
     ///
     /// # Errors
     /// The system's.
@@ -268,8 +271,8 @@ impl FramePool {
         self.word(frame).store(FREE, Ordering::Release);
     }
 
-    /// Gives memory of free frames back to the system until at most `most` bytes are free, for memory that is needed
-    /// elsewhere.
+    /// Gives memory of free frames back to the system until at most `most` bytes are free, for memory that is
+    /// needed elsewhere.
     pub fn trim(&self, most: u64) {
         let most = (most / GRANULE as u64).min(u64::from(u32::MAX)) as u32;
         let header = self.header();

@@ -1,9 +1,10 @@
 //! The process-wide heap: small blocks from mimalloc, large ones as runs of their own.
 //!
 //! Two arenas, reserved at the first allocation. Small blocks (below [`LARGE`]) come from mimalloc, whose
-//! operating system is [`prim`]: its segments lie in one arena, and nothing of it elsewhere but some 40 KiB of static
-//! data. Large ones are runs of chunks of the other: given back whole when freed, grown in place where there is
-//! room, known to be zero when fresh. A block's layout tells which it is, and so does its address.
+//! operating system is [`prim`]: its segments lie in one arena, and nothing of it elsewhere but some 40 KiB
+//! of static data. Large ones are runs of chunks of the other: given back whole when freed, grown in place
+//! where there is room, known to be zero when fresh. A block's layout tells which it is, and so does its
+//! address.
 //!
 //! Memory is charged as it is committed, by the page. mimalloc gives freed
 //! memory back itself, some time after it was freed and only while it is at work (see `mimalloc/README.md`);
@@ -12,7 +13,6 @@
 mod prim;
 
 use crate::arena::{ArenaOptions, Inner};
-use crate::config;
 use crate::lock::Lock;
 use crate::set::PROCESS;
 use crate::sys::CHUNK;
@@ -21,8 +21,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// Bytes from which on a block gets a run of its own. Below, mimalloc keeps freed memory for a moment, and what is
-/// used again at once costs no page faults; above, growing in place and giving back at once are worth more.
+/// Bytes from which on a block gets a run of its own. Below, mimalloc keeps freed memory for a moment, and
+/// what is used again at once costs no page faults; above, growing in place and giving back at once are worth
+/// more.
 const LARGE: usize = 8 << 20;
 /// Alignments from which on a block gets a run of its own, whatever its size.
 const LARGE_ALIGN: usize = CHUNK / 2;
@@ -64,7 +65,7 @@ fn reserve() -> bool {
         return false;
     }
     if SMALL.load(Ordering::Relaxed).is_null() {
-        let options = ArenaOptions { tracker: Some(config::heap_tracker()), ..ArenaOptions::default() };
+        let options = ArenaOptions::default();
         let made =
             Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&options, &PROCESS).map(|b| (a, b)));
         let Ok((small, runs)) = made else {
@@ -257,8 +258,8 @@ pub fn owns(at: *const u8) -> bool {
     runs_of(at).is_some() || unsafe { small.as_ref() }.is_some_and(|small| small.holds(at as usize))
 }
 
-/// Whether memory that small blocks no longer use is given back at once, as suits a process whose memory is scarce, or a
-/// few milliseconds later if it is not used again by then, which costs less time (the default).
+/// Whether memory that small blocks no longer use is given back at once, as suits a process whose memory is
+/// scarce, or a few milliseconds later if it is not used again by then, which costs less time (the default).
 pub fn give_back_at_once(yes: bool) {
     /// `mi_option_purge_delay` of mimalloc.h, in milliseconds.
     const PURGE_DELAY: libc::c_int = 15;
@@ -273,8 +274,8 @@ pub fn trim() -> bool {
         return false;
     }
     let before = crate::held_bytes();
-    // SAFETY: frees what was allocated; collecting has no preconditions. A thread that has not allocated yet has
-    // no heap, and mimalloc would collect nothing.
+    // SAFETY: frees what was allocated; collecting has no preconditions. A thread that has not allocated yet
+    // has no heap, and mimalloc would collect nothing.
     unsafe {
         sb_mi_free(sb_mi_malloc(1));
         sb_mi_collect(true);

@@ -1,14 +1,15 @@
 //! mimalloc's operating system: two arenas, and the account.
 //!
-//! Small blocks lie in mimalloc's segments of 32 MiB, which are parts of one arena. Memory of it is charged when
-//! mimalloc first makes blocks of it, by the 4 KiB page, and uncharged when mimalloc decommits it. The data of
-//! mimalloc's threads are runs of the arena of large blocks.
+//! Small blocks lie in mimalloc's segments of 32 MiB, which are parts of one arena. Memory of it is charged
+//! when mimalloc first makes blocks of it, by the 4 KiB page, and uncharged when mimalloc decommits it. The
+//! data of mimalloc's threads are runs of the arena of large blocks.
 //!
 //! **Charging happens inside mimalloc's slow path, with no lock held.** A charge may block and move this very
-//! heap out and in. mimalloc calls [`sbmalloc_prim_commit`] for a page of the calling thread's heap only, before it
-//! changes anything: no other thread waits for that heap, and what they free into it they leave on atomic lists. A
-//! new segment's place in the arena has been claimed by one atomic operation on a bitmap. So other threads allocate
-//! and free meanwhile. The calling thread cannot: an account must not allocate from the heap.
+//! heap out and in. mimalloc calls [`sbmalloc_prim_commit`] for a page of the calling thread's heap only,
+//! before it changes anything: no other thread waits for that heap, and what they free into it they leave on
+//! atomic lists. A new segment's place in the arena has been claimed by one atomic operation on a bitmap. So
+//! other threads allocate and free meanwhile. The calling thread cannot: an account must not allocate from
+//! the heap.
 
 use super::{RUNS, SMALL, arena};
 use crate::account;

@@ -1,20 +1,22 @@
 //! What a fork needs of the pager: nothing of the process may be out while it is copied.
 //!
 //! A child would read what is out from its parent's scratch file, and so see what the parent writes there
-//! afterwards. So the arenas of the process are brought in first, and the pager's lock is held until parent and
-//! child exist, which also keeps the child from inheriting it locked. `posix_spawn` and `vfork`, which only exec, do
-//! not come through here. Frames of a pool are shared memory, which would stay shared: what lies in them is copied to
-//! anonymous memory, and the process uses none from then on; arenas of other sets are their owner's business.
+//! afterwards. So the arenas of the process are brought in first, and the pager's lock is held until parent
+//! and child exist, which also keeps the child from inheriting it locked. `posix_spawn` and `vfork`, which
+//! only exec, do not come through here. Frames of a pool are shared memory, which would stay shared: what
+//! lies in them is copied to anonymous memory, and the process uses none from then on; arenas of other sets
+//! are their owner's business.
 //!
-//! *If something cannot be brought in* (another thread cannot be stopped, no memory), the fork cannot be refused from here. Then the child, which has no
-//! other threads, brings it in for itself, before its program goes on; the parent, whose file it reads, waits for that, so
-//! that what the child reads is what was there at the fork. If the child cannot either it ends at once, with 122: it would
-//! compute with what its parent wrote later.
+//! *If something cannot be brought in* (another thread cannot be stopped, no memory), the fork cannot be
+//! refused from here. Then the child, which has no other threads, brings it in for itself, before its program
+//! goes on; the parent, whose file it reads, waits for that, so that what the child reads is what was there
+//! at the fork. If the child cannot either it ends at once, with 122: it would compute with what its parent
+//! wrote later.
 
-use super::{PAGER, unmap_set};
-use crate::frames;
+use super::{PAGER, restore_without_frames};
 use crate::set::PROCESS;
 use crate::sys::Fd;
+use crate::{account, frames};
 use std::cell::UnsafeCell;
 
 /// What keeps the parent waiting: it reads until every writing end is closed.
@@ -26,8 +28,8 @@ struct Waiting {
 }
 
 struct Kept(UnsafeCell<Waiting>);
-// SAFETY: reached only by the thread that forks while it holds the pager's lock for that, or by its image in a child, which has no
-// other threads.
+// SAFETY: reached only by the thread that forks while it holds the pager's lock for that, or by its image in
+// a child, which has no other threads.
 unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept(UnsafeCell::new(Waiting { read: None, write: None, left: false }));
 
@@ -59,11 +61,13 @@ pub(crate) unsafe fn hold(hold: bool) {
         // SAFETY: taken above.
         unsafe { PAGER.hold_or_let_go(false) };
         // SAFETY: whoever had it evicted, or restored to frames, has promised it for forks too.
-        failed = unsafe { unmap_set(&PROCESS) }.is_err();
+        failed = unsafe { restore_without_frames(&PROCESS) }.is_err();
+        account::forks(PROCESS.ram());
     }
 }
 
-/// Waits until the child has brought in what was out, or has ended, or was never made. The locks are still held.
+/// Waits until the child has brought in what was out, or has ended, or was never made. The locks are still
+/// held.
 pub(crate) fn after_fork_in_parent() {
     // SAFETY: the lock is held; see `Kept`.
     let kept = unsafe { &mut *KEPT.0.get() };
@@ -80,13 +84,11 @@ pub(crate) fn after_fork_in_child() {
     kept.read = None;
     // Without a pipe the parent does not wait, and what is read could be of later.
     // SAFETY: as in `hold`; nobody else has this memory, a copy.
-    if kept.left && (kept.write.is_none() || unsafe { unmap_set(&PROCESS) }.is_err()) {
+    if kept.left && (kept.write.is_none() || unsafe { restore_without_frames(&PROCESS) }.is_err()) {
         let text = b"sbmalloc: a child of fork cannot bring in what its parent had on scratch, and ends\n";
-        // SAFETY: writes a static text, and ends the process at once.
-        unsafe {
-            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
-            libc::_exit(122);
-        }
+        crate::sys::say(text);
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(122) };
     }
     kept.left = false;
     kept.write = None;

@@ -12,9 +12,9 @@
 //!
 //! The last kind is *probed*: left on the file mapping at a later visit, where being used shows. First an
 //! eighth of the granules at a time, by groups of adjacent ones; once an eighth turns out mostly unused, all
-//! the rest at the next visit. A granule that a probe found read is probed again only every 8, 16, … 128 visits.
-//! An unused granule stays out until it is touched. If most of what was thus left out was touched, the site
-//! turns back to bringing everything in.
+//! the rest at the next visit. A granule that a probe found read is probed again only every 8, 16, … 128
+//! visits. An unused granule stays out until it is touched. If most of what was thus left out was touched,
+//! the site turns back to bringing everything in.
 
 use super::SAME_PHASE;
 
@@ -35,7 +35,8 @@ const ENOUGH: u32 = 4;
 /// Phases that can be told apart; what was resident for longer than so many may be taken for younger.
 const NUMBERS: u8 = 15;
 
-/// What is remembered of a granule: a kind, and for [`READ`] how often its period was doubled, in the high bits.
+/// What is remembered of a granule: a kind, and for [`READ`] how often its period was doubled, in the high
+/// bits.
 const KIND: u8 = 0x0f;
 /// No phase of the site is known in which it could be seen.
 const NEVER: u8 = 0;
@@ -234,8 +235,9 @@ impl Sites {
         Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past, number: 1, caught_up: false }
     }
 
-    /// From now on a process that uses much of what was left out is noticed while it does, and the rest brought in:
-    /// a wrong guess costs a few milliseconds. So what is not known to be used is left out, at a new site everything.
+    /// From now on a process that uses much of what was left out is noticed while it does, and the rest
+    /// brought in: a wrong guess costs a few milliseconds. So what is not known to be used is left out, at a
+    /// new site everything.
     pub fn expect_catch_up(&mut self) {
         self.caught_up = true;
         for slot in &mut self.slots {
@@ -243,7 +245,8 @@ impl Sites {
         }
     }
 
-    /// What was left out in the phase that goes on is used after all: next time everything is brought in at once.
+    /// What was left out in the phase that goes on is used after all: next time everything is brought in at
+    /// once.
     pub fn turn_eager(&mut self) {
         let slot = self.phase.unwrap_or(ANYWHERE);
         self.slots[slot].all_used = true;

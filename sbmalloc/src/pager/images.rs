@@ -1,9 +1,9 @@
-//! Packed granules: the blocks of a granule, compressed one by one, lie one behind the other in the file, from the
-//! granule's own place on. What each takes is kept in the arena's tables, so that a damaged file can at worst yield wrong
-//! bytes, which the checksums find.
+//! Packed granules: the blocks of a granule, compressed one by one, lie one behind the other in the file,
+//! from the granule's own place on. What each takes is kept in the arena's tables, so that a damaged file can
+//! at worst yield wrong bytes, which the checksums find.
 //!
-//! They are made and taken apart in memory of the pager's own, [`PLACES`] at a time, that is given back to the system
-//! after each evict or restore.
+//! They are made and taken apart in memory of the pager's own, [`PLACES`] at a time, that is given back to
+//! the system after each evict or restore.
 
 use super::PagerError;
 use super::judge::{self, Judge};
@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 
 /// Images that are made, written or read at a time.
 const PLACES: usize = 4;
-/// What the arena's tables say of a block in an image: how many bytes it takes, in these bits; how many pages it has, in
-/// those from [`PAGES_SHIFT`] on; and whether it lies there as it is. 0 if it is not in it.
+/// What the arena's tables say of a block in an image: how many bytes it takes, in these bits; how many pages
+/// it has, in those from [`PAGES_SHIFT`] on; and whether it lies there as it is. 0 if it is not in it.
 const BYTES: u32 = (1 << 24) - 1;
 const PAGES_SHIFT: u32 = 24;
 const AS_IT_IS: u32 = 1 << 31;
@@ -121,8 +121,8 @@ impl Images {
         }
     }
 
-    /// Makes the image of granule `g`, of which these are the contents, at a place: its bytes, in whole pages, and what
-    /// each block takes of it. `None` if it is not worth it.
+    /// Makes the image of granule `g`, of which these are the contents, at a place: its bytes, in whole
+    /// pages, and what each block takes of it. `None` if it is not worth it.
     pub fn make(
         &mut self,
         arena: &Inner,
@@ -182,8 +182,8 @@ pub(super) fn stored(arena: &Inner, g: usize) {
     }
 }
 
-/// The file's blocks of granule `g`, which is not out, mean nothing any more: whatever comes next writes all of it.
-/// `packed`: in which form that will be.
+/// The file's blocks of granule `g`, which is not out, mean nothing any more: whatever comes next writes all
+/// of it. `packed`: in which form that will be.
 pub(super) fn forsake(arena: &Inner, g: usize, packed: bool) {
     for i in g * GRANULE_BLOCKS..(g + 1) * GRANULE_BLOCKS {
         arena.block(i).store(STALE, Ordering::Release);
@@ -192,8 +192,8 @@ pub(super) fn forsake(arena: &Inner, g: usize, packed: bool) {
     arena.set_packed_form(g, packed);
 }
 
-/// Takes the image of granule `g`, at `at`, apart into the granule's place in a staging, `to`; verifies it. Blocks that are
-/// not stored stay as they are. Returns the bytes there are.
+/// Takes the image of granule `g`, at `at`, apart into the granule's place in a staging, `to`; verifies it.
+/// Blocks that are not stored stay as they are. Returns the bytes there are.
 ///
 /// # Safety
 /// At `at` lie the bytes of the image, at `to` a granule nobody else knows.

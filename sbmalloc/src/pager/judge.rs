@@ -1,8 +1,9 @@
 //! When compressing pays: rules only, no clocks, no system calls.
 //!
-//! It pays while the time that the disk is spared is more than the time that the codec takes. Both are measured in
-//! this process: the disk by transfers of what is not compressed, the codec by its own work. Where it does not pay
-//! it is given up after [`TRIAL`] granules, and tried again after a pause that doubles each time.
+//! It pays while the time that the disk is spared is more than the time that the codec takes. Both are
+//! measured in this process: the disk by transfers of what is not compressed, the codec by its own work.
+//! Where it does not pay it is given up after [`TRIAL`] granules, and tried again after a pause that doubles
+//! each time.
 
 use crate::config::Compression;
 use crate::sys::{CHUNK, GRANULE, PAGE};

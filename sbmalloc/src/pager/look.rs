@@ -23,7 +23,8 @@ const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 pub(super) const BLOCK_PAGES: usize = CHUNK / PAGE;
 
 impl Session {
-    /// Counts the pages that are there of granules that are out. If a phase went on, and `ends`, learns from them.
+    /// Counts the pages that are there of granules that are out. If a phase went on, and `ends`, learns from
+    /// them.
     pub fn look(&mut self, set: &ArenaSet, ends: bool) -> Result<(), PagerError> {
         let Self { pagemap, buffers, .. } = self;
         let buffers: &mut Buffers = buffers;
@@ -43,7 +44,7 @@ impl Session {
                 })?;
                 for (g, (there, private)) in out.zip(counts) {
                     arena.set_touched(g, there);
-                    if in_phase && arena.held(g) > 0 && !arena.is_populated(g) {
+                    if in_phase && arena.held(g) > 0 {
                         let seen = match (there, private) {
                             (0, _) => Seen::Untouched,
                             (_, 0) => Seen::Read,
@@ -66,7 +67,7 @@ impl Session {
     /// As [`verify`], within a session.
     pub fn verify_touched(&mut self, set: &ArenaSet) -> Result<(), PagerError> {
         let Self { pagemap, buffers, .. } = self;
-        set.arenas().try_for_each(|arena| verify_arena(pagemap, buffers, arena).map(drop))
+        set.arenas().try_for_each(|arena| verify_arena(pagemap, buffers, arena))
     }
 }
 
@@ -77,11 +78,10 @@ pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, 
     let (mut out, mut there) = (0, 0);
     for arena in set.arenas().filter(|a| a.is_evicted()) {
         let mut granules = 0..arena.granules();
-        while let Some(first) = granules.find(|&g| arena.is_left_out(g)) {
-            let end = (first..granules.end).find(|&g| !arena.is_left_out(g)).unwrap_or(granules.end);
-            granules.start = end;
-            let (from, len) = (arena.base + first * GRANULE, (end - first) * GRANULE);
-            out += (first..end).map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
+        while let Some(left) = arena.stretch(granules.clone(), true, usize::MAX) {
+            granules.start = left.end;
+            let (from, len) = (arena.base + left.start * GRANULE, left.len() * GRANULE);
+            out += left.map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
             pagemap.each(&mut buffers.window, from, len, &mut |pages, _| {
                 there += pages.len();
                 Ok(())
@@ -97,18 +97,13 @@ pub(super) fn verify(pager: &'static Lock<Buffers>, set: &ArenaSet) -> Result<()
     let mut buffers: Guard<'static, Buffers> = pager.lock();
     let _masked = Masked::new();
     let pagemap = Pagemap::open()?;
-    set.arenas().try_for_each(|arena| verify_arena(&pagemap, &mut buffers, arena).map(drop))
+    set.arenas().try_for_each(|arena| verify_arena(&pagemap, &mut buffers, arena))
 }
 
-/// As [`verify`], of one arena: how many blocks.
-pub(super) fn verify_arena(
-    pagemap: &Pagemap,
-    buffers: &mut Buffers,
-    arena: &Inner,
-) -> Result<usize, PagerError> {
-    let mut count = 0;
+/// As [`verify`], of one arena.
+fn verify_arena(pagemap: &Pagemap, buffers: &mut Buffers, arena: &Inner) -> Result<(), PagerError> {
     if !arena.is_evicted() || !config::verify() {
-        return Ok(count);
+        return Ok(());
     }
     let Buffers { window, block, .. } = buffers;
     let mut granules = 0..arena.granules();
@@ -122,16 +117,16 @@ pub(super) fn verify_arena(
                 if arena.checked(g) & bit == 0 {
                     verify_block(pagemap, &mut block.0, arena, i)?;
                     arena.set_checked(g, bit);
-                    count += 1;
                 }
             }
             Ok(())
         })?;
     }
-    Ok(count)
+    Ok(())
 }
 
-/// Calls `f` with each unit of `unit` bytes, counted from address `from`, that the page range has pages in, and how many.
+/// Calls `f` with each unit of `unit` bytes, counted from address `from`, that the page range has pages in,
+/// and how many.
 fn by_unit(pages: Range<usize>, from: usize, unit: usize, mut f: impl FnMut(usize, u16)) {
     let mut at = pages.start;
     while at < pages.end {

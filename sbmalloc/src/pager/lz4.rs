@@ -1,5 +1,5 @@
-//! The codec: blocks of LZ4, by its C library. Nothing in here allocates: what the library works with is given to it,
-//! because the pager runs in the middle of `malloc`.
+//! The codec: blocks of LZ4, by its C library. Nothing in here allocates: what the library works with is
+//! given to it, because the pager runs in the middle of `malloc`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -37,15 +37,15 @@ impl State {
     pub fn compress(&mut self, from: &[u8], to: &mut [u8]) -> Option<usize> {
         let (len, room) = (c_int::try_from(from.len()).ok()?, c_int::try_from(to.len()).ok()?);
         let (state, from, to) = (self.0.as_mut_ptr(), from.as_ptr(), to.as_mut_ptr());
-        // SAFETY: the slices have these lengths, the state is aligned to 8 bytes and as large as `is_enough` says,
-        // which is asked before memory is packed at all; the library writes no more than `room` bytes.
+        // SAFETY: the slices have these lengths, the state is aligned to 8 bytes and as large as `is_enough`
+        // says, which is asked before memory is packed at all; the library writes no more than `room` bytes.
         let used = unsafe { LZ4_compress_fast_extState(state.cast(), from.cast(), to.cast(), len, room, 1) };
         usize::try_from(used).ok().filter(|&used| used > 0)
     }
 }
 
-/// Decompresses `from`, which may be anything, into `to`, at most `room` bytes: how many there are; `None` if it is no
-/// block of LZ4, or too long. All of `room` may have been written.
+/// Decompresses `from`, which may be anything, into `to`, at most `room` bytes: how many there are; `None` if
+/// it is no block of LZ4, or too long. All of `room` may have been written.
 ///
 /// # Safety
 /// `to` is writable for `room` bytes.

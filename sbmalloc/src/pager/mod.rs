@@ -5,15 +5,18 @@
 //! nothing takes a lock of the allocators, so it may run inside [`Account::charge`](crate::Account::charge),
 //! whatever the parked threads were doing.
 //!
-//! Memory moves by granules of 2 MiB; each is resident or *out*. [`evict_to`] and [`restore_for`] move a part,
-//! chosen by what was used the last times the process waited at the same *site* (`history`).
+//! Memory moves by granules of 2 MiB; each is resident or *out*. [`evict_to`] and [`restore_for`] move a
+//! part, chosen by what was used the last times the process waited at the same *site* (`history`).
 //!
-//! `plan` and `history` decide (pure, no system calls), `own` carries out for the calling process, with `out`
-//! and `back` for the transfers of an evict and a restore; `images` packs what goes out compressed, by `lz4`, where
-//! `judge` says that it pays; `look` sees what of out granules was touched and
-//! verifies it; `pagemap` tells which pages are there.
+//! `plan` and `history` decide (pure, no system calls), `own` carries out for the calling process, with
+//! `evict` and `restore` for the transfers of an evict and a restore; `images` packs what goes out
+//! compressed, by `lz4`, where `judge` says that it pays; `look` sees what of out granules was touched and
+//! verifies it; `pagemap` tells which pages are there; `fault` says what happened if packed memory was
+//! touched. `transfer` is what moves have in common that are made from outside (`other`).
 
-mod back;
+mod async_io;
+mod evict;
+mod fault;
 mod fork;
 mod history;
 mod images;
@@ -21,17 +24,17 @@ mod judge;
 mod look;
 mod lz4;
 pub mod other;
-mod out;
 mod own;
 mod pack;
 mod pagemap;
 mod plan;
-mod populate;
+mod restore;
+mod transfer;
 
+pub(crate) use fault::hold as hold_handler;
 pub(crate) use fork::{after_fork_in_child, after_fork_in_parent, hold};
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
-pub(crate) use pack::{complain_of_touch, is_packed_at};
 
 use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
@@ -94,9 +97,16 @@ pub enum PagerError {
         /// Byte offset of the block in its scratch file.
         offset: u64,
     },
-    /// Another thread could not be stopped: it blocks signals (known after 100 ms), or has not come out of a system
-    /// call that cannot be interrupted, or has not got a processor, for 3 s. Nothing was changed, and the call may be
-    /// repeated.
+    /// The program has asynchronous I/O of its own ([`expect_async_io`]), which may read or write memory at
+    /// any moment.
+    #[error("the program has asynchronous I/O of its own ({what}), which may be at work on its memory")]
+    InUse {
+        /// `io_uring` or `AIO`.
+        what: &'static str,
+    },
+    /// Another thread could not be stopped: it blocks signals (known after 100 ms), or has not come out of a
+    /// system call that cannot be interrupted, or has not got a processor, for 3 s. Nothing was changed, and
+    /// the call may be repeated.
     #[error("thread {tid} could not be stopped; its signals may be blocked")]
     ThreadsBusy {
         /// One of the threads.
@@ -105,11 +115,11 @@ pub enum PagerError {
 }
 
 impl PagerError {
-    /// It will pass, as a rule, and the call may be repeated: threads that do not stop, a process or a system without free descriptors
-    /// or memory.
+    /// It will pass, as a rule, and the call may be repeated: threads that do not stop, asynchronous I/O, a
+    /// process or a system without free descriptors or memory.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::ThreadsBusy { .. } => true,
+            Self::ThreadsBusy { .. } | Self::InUse { .. } => true,
             Self::Io { errno, .. } => errno.is_passing(),
             _ => false,
         }
@@ -139,25 +149,28 @@ pub(crate) fn exclude() -> Guard<'static, own::Buffers> {
 
 /// Moves every arena of the process out of RAM. What is out already stays out.
 ///
-/// The memory stays legal to touch (but for what [`evict_to`] compressed before): it is then read from the scratch file page by page, and what is written
-/// to it, by threads or by system calls, is kept. Costs what was touched since the last time, not what is held.
+/// The memory stays legal to touch (but for what [`evict_to`] compressed before): it is then read from the
+/// scratch file page by page, and what is written to it, by threads or by system calls, is kept. Costs what
+/// was touched since the last time, not what is held.
 ///
 /// # Errors
 /// See [`PagerError`]. What was not given back is resident and intact then.
 ///
 /// # Safety
-/// Until the call returns, and again during each later move until everything is in RAM ([`restore`], [`restore_for`], a fork of the
-/// process, which restores), nobody but threads of this process writes to memory of its arenas, as nobody else is stopped, and what is
-/// written meanwhile is lost:
-/// - no transfer of the kernel or a device into it is under way that no thread waits for: AIO, io_uring, RDMA; however safe the
-///   interface that began it;
-/// - no process runs that shares the address space (`CLONE_VM` without `CLONE_THREAD`), and none writes to it from outside
-///   (`process_vm_writev`, `ptrace`);
+/// Until the call returns, and again during each later move until everything is in RAM ([`restore`],
+/// [`restore_for`], a fork of the process, which restores), nobody but threads of this process writes to
+/// memory of its arenas, as nobody else is stopped, and what is written meanwhile is lost:
+/// - no transfer of the kernel or a device into it is under way that no thread waits for: AIO, io_uring (but
+///   see [`expect_async_io`]), RDMA; however safe the interface that began it;
+/// - no process runs that shares the address space (`CLONE_VM` without `CLONE_THREAD`), and none writes to it
+///   from outside (`process_vm_writev`, `ptrace`);
 /// - the stack of the calling thread does not lie in it;
-/// - nobody sends the signals that faults raise (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`), if their handlers write to it.
+/// - nobody sends the signals that faults raise (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`), if
+///   their handlers write to it.
 ///
-/// Nothing is asked of the other threads, whatever they and the signals' handlers write: a thread in a system call is waited for, with
-/// what the call writes, as is one that waits for its child of `vfork` or `posix_spawn`, and all other signals are held back.
+/// Nothing is asked of the other threads, whatever they and the signals' handlers write: a thread in a system
+/// call is waited for, with what the call writes, as is one that waits for its child of `vfork` or
+/// `posix_spawn`, and all other signals are held back.
 ///
 /// ```compile_fail,E0133
 /// sbmalloc::pager::evict().unwrap();
@@ -167,14 +180,15 @@ pub unsafe fn evict() -> Result<Moved, PagerError> {
     unsafe { PROCESS.evict() }
 }
 
-/// Moves every arena of the process back into RAM. After it nothing maps the scratch files, but for arenas
-/// with the tracker [`Cow`](crate::TrackerKind::Cow).
+/// Moves every arena of the process back into RAM. After it nothing maps the scratch files.
 ///
 /// # Errors
-/// See [`PagerError`]. What could not be restored is still evicted and legal to touch, and the call can be repeated.
+/// See [`PagerError`]. What could not be restored is still evicted and legal to touch, and the call can be
+/// repeated.
 ///
 /// # Safety
-/// As for [`evict`]: what was written to memory that is out is copied to another place, and what comes after that is lost.
+/// As for [`evict`]: what was written to memory that is out is copied to another place, and what comes after
+/// that is lost.
 ///
 /// ```compile_fail,E0133
 /// sbmalloc::pager::restore().unwrap();
@@ -184,6 +198,12 @@ pub unsafe fn restore() -> Result<Moved, PagerError> {
     unsafe { PROCESS.restore() }
 }
 
+/// The kernel's name (`io_setup`) for the asynchronous I/O of this process's pager; 0 while it has none. Who
+/// moves the process from outside ([`other::OwnPager`]) has to know it from the program's own.
+pub fn ring() -> u64 {
+    crate::store::ring()
+}
+
 /// Whether anything of the process is out.
 pub fn is_evicted() -> bool {
     PROCESS.is_evicted()
@@ -191,19 +211,20 @@ pub fn is_evicted() -> bool {
 
 /// Brings the committed bytes in RAM down to at most `target` bytes; 0 is everything.
 ///
-/// `site` is the key of what the process waits for now, or [`SAME_PHASE`]: it tells what to keep. First goes what the kernel
-/// brought in of memory that was out, then what is not likely to be used after the wait (clean before
-/// dirty), then the rest from the end of the address space backwards. It goes in groups of up to 64 MiB. `progress` is
-/// told the committed bytes still in RAM, once before the first group and after each: what it fell by may be used
-/// by others at once. `progress` must not call the pager, which would wait for itself.
+/// `site` is the key of what the process waits for now, or [`SAME_PHASE`]: it tells what to keep. First goes
+/// what the kernel brought in of memory that was out, then what is not likely to be used after the wait
+/// (clean before dirty), then the rest from the end of the address space backwards. It goes in groups of up
+/// to 64 MiB. `progress` is told the committed bytes still in RAM, once before the first group and after
+/// each: what it fell by may be used by others at once. `progress` must not call the pager, which would wait
+/// for itself.
 ///
 /// # Errors
 /// See [`PagerError`]. What was not given back is resident and intact then, and the rest properly out:
 /// [`in_ram`] tells how much.
 ///
 /// # Safety
-/// As for [`evict`]. Nor does `progress` write to memory of the arenas, or allocate from one: it runs between a look at
-/// memory and its replacement by what was seen.
+/// As for [`evict`]. Nor does `progress` write to memory of the arenas, or allocate from one: it runs between
+/// a look at memory and its replacement by what was seen.
 ///
 /// ```compile_fail,E0133
 /// sbmalloc::pager::evict_to(0, 1, &mut |_| {}).unwrap();
@@ -217,15 +238,17 @@ pub unsafe fn evict_to(
     unsafe { PROCESS.evict_to(target, site, progress) }
 }
 
-/// Reads in what is likely to be used after the wait at `site` (or [`SAME_PHASE`], [`EVERYTHING`]), in file order, as far as there is room.
+/// Reads in what is likely to be used after the wait at `site` (or [`SAME_PHASE`], [`EVERYTHING`]), in file
+/// order, as far as there is room.
 ///
 /// `limit` is asked before each group of up to 64 MiB, with the committed bytes in RAM (those on their way
-/// included), how many there may be; it may answer more than the time before. What does not fit, and what is not
-/// likely to be used, stays mapped from the file and comes in when touched. `limit` must not call the pager, which would
-/// wait for itself. True if everything likely is in RAM; else the call may be repeated.
+/// included), how many there may be; it may answer more than the time before. What does not fit, and what is
+/// not likely to be used, stays mapped from the file and comes in when touched. `limit` must not call the
+/// pager, which would wait for itself. True if everything likely is in RAM; else the call may be repeated.
 ///
 /// # Errors
-/// See [`PagerError`]. What could not be restored is still out and legal to touch, and the call can be repeated.
+/// See [`PagerError`]. What could not be restored is still out and legal to touch, and the call can be
+/// repeated.
 ///
 /// # Safety
 /// As for [`restore`]. Nor does `limit` write to memory of the arenas, or allocate from one.
@@ -241,17 +264,26 @@ pub unsafe fn restore_for(
     unsafe { PROCESS.restore_for(site, limit) }
 }
 
-/// From now on the calling thread touches no memory of the process between an [`evict_to`] and [`unpack`], nor do the
-/// handlers of the signals in `ours` (bit 0 for signal 1). So what is likely to be used after the wait may be
-/// compressed on its way out, as long as there is no other thread, and no handler of another signal, that could touch it:
-/// it cannot be mapped from the file, and a touch ends the process with a message. (Not unsafe: nobody can write to it.)
+/// From now on it is looked, each time before memory is moved, whether the program has asynchronous I/O of
+/// its own (an io_uring, or a context of `io_setup`): then nothing is moved ([`PagerError::InUse`]). Costs
+/// some 20 µs and 1 µs per descriptor each time. For programs that were not written for this.
+pub fn expect_async_io() {
+    async_io::expect();
+}
+
+/// From now on the calling thread touches no memory of the process between an [`evict_to`] and [`unpack`],
+/// nor do the handlers of the signals in `ours` (bit 0 for signal 1). So what is likely to be used after the
+/// wait may be compressed on its way out, as long as there is no other thread, and no handler of another
+/// signal, that could touch it: it cannot be mapped from the file, and a touch ends the process with a
+/// message. (Not unsafe: nobody can write to it.)
 pub fn expect_restores(ours: u64) {
     pack::TRUSTED.store(ours, Ordering::Release);
     PROCESS.expect_restores();
 }
 
-/// Brings in what is out compressed, over any limit: nothing else has to be restored for the process to run on. One
-/// atomic load if there is nothing. Not unsafe, as a restore is: nobody can have written to what it brings in.
+/// Brings in what is out compressed, over any limit: nothing else has to be restored for the process to run
+/// on. One atomic load if there is nothing. Not unsafe, as a restore is: nobody can have written to what it
+/// brings in.
 ///
 /// # Errors
 /// See [`PagerError`]; the process must not run on then.
@@ -270,29 +302,30 @@ pub fn likely(site: u64) -> usize {
     PROCESS.likely(site)
 }
 
-/// The process is about to compute after having waited at `site` (with [`SAME_PHASE`] and [`EVERYTHING`] no new phase begins). Moves nothing: what is touched from now on
-/// until the pager next looks is what [`restore_for`] will bring in the next time.
+/// The process is about to compute after having waited at `site` (with [`SAME_PHASE`] and [`EVERYTHING`] no
+/// new phase begins). Moves nothing: what is touched from now on until the pager next looks is what
+/// [`restore_for`] will bring in the next time.
 pub fn begin_phase(site: u64) {
     PROCESS.begin_phase(site);
 }
 
-/// The process goes on after a wait at which nothing of it was moved: what it uses from now on says nothing about the
-/// site where the phase began.
+/// The process goes on after a wait at which nothing of it was moved: what it uses from now on says nothing
+/// about the site where the phase began.
 pub fn continue_phase() {
     PROCESS.sites(&mut PAGER.lock()).blur();
 }
 
-/// Instead of a site: the process waits in the middle of a phase, which goes on afterwards. What that is likely to use is what
-/// its site is.
+/// Instead of a site: the process waits in the middle of a phase, which goes on afterwards. What that is
+/// likely to use is what its site is.
 pub const SAME_PHASE: u64 = u64::MAX - 1;
 
-/// Instead of a site: as [`SAME_PHASE`], and the phase turned out to use much of what was left out ([`touched`]). Everything
-/// is brought in, and will be at once after the next wait at its site.
+/// Instead of a site: as [`SAME_PHASE`], and the phase turned out to use much of what was left out
+/// ([`touched`]). Everything is brought in, and will be at once after the next wait at its site.
 pub const EVERYTHING: u64 = u64::MAX;
 
-/// From now on somebody looks at [`touched`] while the process computes, and has [`EVERYTHING`] brought in if it needs that:
-/// what is not known to be used is left out by [`restore_for`], at a site never seen all of it, because a wrong guess
-/// costs little then.
+/// From now on somebody looks at [`touched`] while the process computes, and has [`EVERYTHING`] brought in if
+/// it needs that: what is not known to be used is left out by [`restore_for`], at a site never seen all of
+/// it, because a wrong guess costs little then.
 pub fn expect_catch_up() {
     PROCESS.sites(&mut PAGER.lock()).expect_catch_up();
 }
@@ -321,8 +354,8 @@ pub fn touched() -> Result<Option<Touched>, PagerError> {
 }
 
 /// Verifies the blocks that the kernel brought in by itself, because out memory was touched, since the last
-/// call. To be called before anything computed leaves the process. One atomic load while nothing is out; other threads
-/// go on.
+/// call. To be called before anything computed leaves the process. One atomic load while nothing is out;
+/// other threads go on.
 ///
 /// # Errors
 /// [`PagerError::Corrupt`] with the block's offset: nothing computed since can be trusted. Also `Io` if the
@@ -367,15 +400,15 @@ pub(crate) unsafe fn restore_set_for(
     if !set.is_evicted() {
         return Ok((Moved::default(), true));
     }
-    own::Session::begin(&PAGER)?.restore(set, site, false, limit)
+    own::Session::begin(&PAGER)?.restore(set, site, limit)
 }
 
-/// As [`restore_set`], so that nothing maps a scratch file or lies in frames any more.
+/// As [`restore_set`], so that nothing lies in frames of a pool any more either.
 ///
 /// # Safety
 /// Of [`restore`], for the arenas of the set.
-pub(crate) unsafe fn unmap_set(set: &'static ArenaSet) -> Result<(), PagerError> {
-    own::Session::begin(&PAGER)?.restore(set, None, true, &mut |_| usize::MAX)?;
+pub(crate) unsafe fn restore_without_frames(set: &'static ArenaSet) -> Result<(), PagerError> {
+    own::Session::begin(&PAGER)?.restore(set, None, &mut |_| usize::MAX)?;
     let _session = own::Session::begin(&PAGER)?;
     let left = set.arenas().try_for_each(Inner::leave_frames);
     left.map_err(|e| PagerError::io("copy frames to memory of the process's own", 0, e))

@@ -1,13 +1,14 @@
 //! The executor for the own process: the calling thread moves the memory, all others are parked.
 
-use super::back::Room;
+use super::evict::Goal;
+use super::fault;
 use super::history::{Outlook, Plan};
 use super::images::Images;
 use super::lz4::State;
-use super::out::Goal;
 use super::pack::{Packing, is_undisturbed};
 use super::pagemap::{Pagemap, WINDOW, Window};
-use super::{EVERYTHING, Moved, PagerError, SAME_PHASE, plan};
+use super::restore::Room;
+use super::{EVERYTHING, Moved, PagerError, SAME_PHASE, async_io, plan};
 use crate::advice::Advice;
 use crate::arena::{HOLE, Inner};
 use crate::config::{self, Compression};
@@ -17,7 +18,6 @@ use crate::set::{ArenaSet, PROCESS};
 use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
 use crate::threads::{self, Masked, Parked};
-use crate::tracker;
 use std::sync::atomic::Ordering;
 
 /// What a session works with, in static memory.
@@ -63,6 +63,9 @@ impl Session {
     pub fn with(buffers: Guard<'static, Buffers>) -> Result<Self, PagerError> {
         let masked = Masked::new();
         let parked = threads::park_others()?;
+        // Now nobody can begin any.
+        // SAFETY: the lock is held.
+        unsafe { async_io::check()? };
         let pagemap = Pagemap::open()?;
         Ok(Self { _lifted: Lifted::new(), pagemap, parked, _masked: masked, buffers })
     }
@@ -108,12 +111,12 @@ impl Session {
         // afterwards nobody could tell whether what was computed from it is right.
         self.verify_touched(set)?;
         for arena in set.arenas() {
-            self.sweep(arena, goal, |g| arena.is_touched(g) && arena.is_left_out(g))?;
+            self.sweep(arena, goal, |g| arena.is_touched(g) && arena.is_out(g))?;
         }
         (goal.progress)(goal.left);
         if goal.target == 0 {
             for arena in set.arenas() {
-                self.sweep(arena, goal, |g| !arena.is_left_out(g))?;
+                self.sweep(arena, goal, |g| !arena.is_out(g))?;
             }
         } else {
             self.evict_some(set, goal, outlook)?;
@@ -129,7 +132,7 @@ impl Session {
         goal: &mut Goal,
         outlook: Option<Outlook>,
     ) -> Result<(), PagerError> {
-        let is_here = |arena: &Inner, g: usize| !arena.is_left_out(g) && arena.held(g) > 0;
+        let is_here = |arena: &Inner, g: usize| !arena.is_out(g) && arena.held(g) > 0;
         let is_unlikely = |arena: &Inner, g: usize| {
             is_here(arena, g)
                 && outlook.is_some_and(|o| match arena.advised(g) {
@@ -167,13 +170,11 @@ impl Session {
         Ok(())
     }
 
-    /// See [`restore_for`](super::restore_for); without a site everything is brought in. `unmap`: nothing stays mapped
-    /// from a file, whatever the tracker.
+    /// See [`restore_for`](super::restore_for); without a site everything is brought in.
     pub fn restore(
         mut self,
         set: &ArenaSet,
         site: Option<u64>,
-        unmap: bool,
         limit: &mut dyn FnMut(usize) -> usize,
     ) -> Result<(Moved, bool), PagerError> {
         self.look(set, ends_phase(site))?;
@@ -182,7 +183,7 @@ impl Session {
         }
         let outlook = outlook(set, &mut self.buffers, site);
         let phase = set.sites(&mut self.buffers).number();
-        let mut room = Room { ram: set.ram(), limit, unmap, phase, ended: false, moved: Moved::default() };
+        let mut room = Room { ram: set.ram(), limit, phase, ended: false, moved: Moved::default() };
         let done = self.restore_into(set, site, outlook, &mut room);
         self.buffers.images.rest();
         done?;
@@ -221,16 +222,15 @@ impl Session {
     pub fn unpack(mut self, set: &ArenaSet) -> Result<Moved, PagerError> {
         let phase = set.sites(&mut self.buffers).number();
         let limit = &mut |_| usize::MAX;
-        let mut room =
-            Room { ram: set.ram(), limit, unmap: false, phase, ended: false, moved: Moved::default() };
+        let mut room = Room { ram: set.ram(), limit, phase, ended: false, moved: Moved::default() };
         let mut packed = set.arenas().filter(|a| a.has_packed());
         let done = packed.try_for_each(|arena| self.bring_in(arena, &mut room, |g| arena.is_packed(g)));
         self.buffers.images.rest();
         done.map(|()| room.moved)
     }
 
-    /// How granules are to be packed by an evict after a wait at `site`, and what is expected of them: what is not likely to
-    /// be used better stays legal to touch. `None` if none may be.
+    /// How granules are to be packed by an evict after a wait at `site`, and what is expected of them: what
+    /// is not likely to be used better stays legal to touch. `None` if none may be.
     fn packing(&mut self, set: &ArenaSet, site: Option<u64>) -> Option<Packing> {
         let how = config::compression();
         let may = how != Compression::None
@@ -239,7 +239,7 @@ impl Session {
             && protection::is_unused()
             && State::is_enough();
         let site = site.filter(|_| may)?;
-        tracker::install_handler().ok()?;
+        fault::install_handler().ok()?;
         Some(Packing { how, outlook: outlook(set, &mut self.buffers, Some(site)) })
     }
 

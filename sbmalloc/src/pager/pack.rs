@@ -1,10 +1,10 @@
 //! Packing granules on their way out, and who sees to it that nobody touches them before they are restored.
 
 use super::PagerError;
+use super::evict::Writer;
 use super::history::Outlook;
 use super::images::{self, Content};
 use super::look::BLOCK_PAGES;
-use super::out::Writer;
 use super::own::{block_bytes, is_likely};
 use super::pagemap::Page;
 use super::plan::{self, Fate};
@@ -28,24 +28,23 @@ pub(super) fn is_undisturbed() -> bool {
 }
 
 /// Whether an address lies in a granule that is packed. In the handler of a fault.
-pub(crate) fn is_packed_at(address: usize) -> bool {
+pub(super) fn is_packed_at(address: usize) -> bool {
     let sets = set::all().filter(|set| set.is_packed());
-    // An arena may be going away while others fault; only where something is packed, which its user has promised not to
-    // touch, is it looked at, and then the process is about to end anyway.
+    // An arena may be going away while others fault; only where something is packed, which its user has
+    // promised not to touch, is it looked at, and then the process is about to end anyway.
     sets.flat_map(|set| set.arenas())
         .any(|arena| arena.holds(address) && arena.is_packed((address - arena.base) / GRANULE))
 }
 
 /// Says why the process is about to end. In the handler of a fault.
-pub(crate) fn complain_of_touch(address: usize) {
+pub(super) fn complain_of_touch(address: usize) {
     let mut text = *b"sbmalloc: memory at 0x________________ was touched while it is out, compressed, and before it was \
         restored (pager::expect_restores); --compress none avoids this\n";
     let digits = text.iter().position(|&b| b == b'_').unwrap_or(0);
     for (k, byte) in text[digits..digits + 16].iter_mut().enumerate() {
         *byte = b"0123456789abcdef"[address >> (60 - 4 * k) & 15];
     }
-    // SAFETY: the array's length.
-    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    crate::sys::say(&text);
 }
 
 /// How granules are packed by an evict.
@@ -68,8 +67,8 @@ pub(super) enum Packed {
 }
 
 impl Writer<'_, '_> {
-    /// Packs granule `g`, which is not out, if that is wanted and worth it, and starts to write it. `page` tells of its
-    /// pages; with `in_frame` all of them are there.
+    /// Packs granule `g`, which is not out, if that is wanted and worth it, and starts to write it. `page`
+    /// tells of its pages; with `in_frame` all of them are there.
     pub fn pack(
         &mut self,
         g: usize,
@@ -97,7 +96,7 @@ impl Writer<'_, '_> {
     ) -> Result<Packed, PagerError> {
         let (arena, tracker) = (self.arena, self.arena.tracker.tracker());
         let Some(Packing { how, outlook }) = self.goal.pack else { return Ok(Packed::No) };
-        if arena.held(g) == 0 || tracker.restores_by_mapping() || !is_likely(outlook, arena, g) {
+        if arena.held(g) == 0 || !is_likely(outlook, arena, g) {
             return Ok(Packed::No);
         }
         let is_packed = arena.has_packed_form(g);

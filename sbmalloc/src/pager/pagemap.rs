@@ -172,7 +172,8 @@ mod tests {
             Ok(())
         })
         .expect("entries");
-        // What was written is private, for certain; what else is there depends on how much the kernel brings in.
+        // What was written is private, for certain; what else is there depends on how much the kernel brings
+        // in.
         let private = pages(&one).iter().filter(|p| p.1).count();
         assert_eq!(private, (0..300).filter(|p| p % 7 < 3 && p % 2 == 0).count());
         let mut two = vec![];

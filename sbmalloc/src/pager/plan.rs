@@ -9,18 +9,18 @@ pub(super) const BATCH_BLOCKS: usize = (8 << 20) / CHUNK;
 /// Blocks of one that is made beside others: together they are as large, and each is soon ready to be
 /// verified, or to start while the next is hashed.
 pub(super) const PIECE_BLOCKS: usize = (1 << 20) / CHUNK;
-/// Bytes to look through from which on transfers are made beside: in two granules there may be a dozen small pieces, which
-/// go together.
+/// Bytes to look through from which on transfers are made beside: in two granules there may be a dozen small
+/// pieces, which go together.
 pub(super) const BESIDE_FROM: usize = 2 * GRANULE;
-/// Bytes of zeros at the end of a block from which on they are passed over, which takes a transfer more: in that time
-/// about as many are moved.
+/// Bytes of zeros at the end of a block from which on they are passed over, which takes a transfer more: in
+/// that time about as many are moved.
 pub(super) const GAP_FROM: usize = 16 << 10;
-/// Granules staged and moved at a time, 64 MiB: 2 MiB pieces would leave 512 mappings per GiB, more would only
-/// take RAM.
+/// Granules staged and moved at a time, 64 MiB: 2 MiB pieces would leave 512 mappings per GiB, more would
+/// only take RAM.
 pub(super) const GROUP: usize = (64 << 20) / GRANULE;
 
-/// Whether so many of the bytes that are out have been touched, in the short time since the phase began, that the
-/// rest is worth bringing in: a sixty-fourth, which a process that goes through its memory has touched in
+/// Whether so many of the bytes that are out have been touched, in the short time since the phase began, that
+/// the rest is worth bringing in: a sixty-fourth, which a process that goes through its memory has touched in
 /// milliseconds, and one that looks something up has not.
 pub(super) fn is_much_touched(out: usize, touched: usize) -> bool {
     touched >= (out / 64).max(1 << 20)
@@ -118,8 +118,9 @@ impl Group {
         self.granules[..self.count].binary_search(&((offset / GRANULE) as u32)).is_ok()
     }
 
-    /// The next stretch of adjacent granules from position `k` on, at most `most` of them: the position behind
-    /// it, and its bytes in the arena. At position `k` lie byte `k * GRANULE` and those that follow of the group packed.
+    /// The next stretch of adjacent granules from position `k` on, at most `most` of them: the position
+    /// behind it, and its bytes in the arena. At position `k` lie byte `k * GRANULE` and those that follow of
+    /// the group packed.
     pub fn stretch(&self, k: usize, most: usize) -> Option<(usize, Range<usize>)> {
         let granules = &self.granules[k..self.count];
         let first = *granules.first()? as usize;
@@ -140,8 +141,8 @@ pub(super) fn next_stored(
     Some(first..end)
 }
 
-/// As many of these adjacent blocks, all stored, as are read in one go, and how many bytes at the end of the last one need not
-/// be; `unused` tells how many zeros a block has at its end.
+/// As many of these adjacent blocks, all stored, as are read in one go, and how many bytes at the end of the
+/// last one need not be; `unused` tells how many zeros a block has at its end.
 pub(super) fn without_gaps(blocks: Range<usize>, unused: impl Fn(usize) -> usize) -> (Range<usize>, usize) {
     let last = blocks.clone().find(|&i| unused(i) >= GAP_FROM).unwrap_or(blocks.end - 1);
     (blocks.start..last + 1, unused(last))

@@ -1,10 +1,10 @@
 //! One scratch file on disk: unlinked from birth, direct where the file system allows it, else buffered.
 //!
 //! Measured on a virtual disk behind ext4 (`docs/benchmarks.md`), and the reasons for what is done here:
-//! - The first write to a place costs twice a rewrite (2.2 against 4.5 GB/s), however large the transfers are and
-//!   whatever was preallocated: not ext4 but what lies below gets its memory then. Written over extents merely
-//!   marked as zeros it runs at the full rate. A hole punched is given back down there too (`discard`), so what is
-//!   written again later pays again.
+//! - The first write to a place costs twice a rewrite (2.2 against 4.5 GB/s), however large the transfers are
+//!   and whatever was preallocated: not ext4 but what lies below gets its memory then. Written over extents
+//!   merely marked as zeros it runs at the full rate. A hole punched is given back down there too
+//!   (`discard`), so what is written again later pays again.
 //! - Punching takes 1.8 ms a call where the file system discards at once; marking a range as zeros 5 µs.
 //! - Allocating in large pieces ahead (`fallocate`) makes no difference to an evict.
 
@@ -14,8 +14,8 @@ use crate::sys::{Errno, Fd, PathBuf};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Shorter ranges that became zero are marked so in place, if the disk has room, and keep their blocks: punching
-/// as much as this costs what writing it would.
+/// Shorter ranges that became zero are marked so in place, if the disk has room, and keep their blocks:
+/// punching as much as this costs what writing it would.
 const PUNCH_FROM: u64 = 16 << 20;
 
 /// How a scratch file is written and read.

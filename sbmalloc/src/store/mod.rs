@@ -7,21 +7,22 @@ mod striped;
 
 pub(crate) use file::Mode;
 pub(crate) use memory::MemoryStore;
-pub(crate) use queue::{Direction, Landed, Queue, Transfer};
+pub(crate) use queue::{Direction, Landed, Queue, Transfer, ring};
 pub(crate) use striped::Striped;
 
 use crate::config;
 use crate::sys::Errno;
 use std::ffi::CStr;
 
-/// A scratch file, or several as one. No method may allocate or touch an arena except through the buffers it is given.
+/// A scratch file, or several as one. No method may allocate or touch an arena except through the buffers it
+/// is given.
 ///
 /// Block *i* of the arena lies at byte offset `i * 64 KiB`. Offsets, lengths and addresses are multiples of
 /// 4 KiB except after a short transfer by a store that makes such.
 ///
 /// # Safety
-/// What was written reads back the same until it is written again, and a descriptor that a method hands out stays that file's: it
-/// is mapped over live memory, which would else change under references to it.
+/// What was written reads back the same until it is written again, and a descriptor that a method hands out
+/// stays that file's: it is mapped over live memory, which would else change under references to it.
 pub unsafe trait Store: Sync {
     /// Writes the `len` bytes at `from`; may write fewer. Returns the bytes written.
     ///
@@ -41,14 +42,15 @@ pub unsafe trait Store: Sync {
     /// `to` is writable for `len` bytes.
     unsafe fn read_at(&self, offset: u64, to: *mut u8, len: usize) -> Result<usize, Errno>;
 
-    /// Makes a range read as zeros without writing or reading it from then on; gives its space back where that pays.
+    /// Makes a range read as zeros without writing or reading it from then on; gives its space back where
+    /// that pays.
     ///
     /// # Errors
     /// The error number; the caller writes zeros instead, or keeps the range marked stale.
     fn punch(&self, offset: u64, len: u64) -> Result<(), Errno>;
 
-    /// The disk is full: gives back the space that [`punch`](Self::punch) kept, in these ranges (offset, length),
-    /// which read as zeros. Whether there may have been any.
+    /// The disk is full: gives back the space that [`punch`](Self::punch) kept, in these ranges (offset,
+    /// length), which read as zeros. Whether there may have been any.
     fn give_back(&self, _zeros: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
         false
     }
@@ -77,21 +79,22 @@ pub unsafe trait Store: Sync {
     /// The descriptor to map while evicted, at the same offset, up to [`piece_end`](Self::piece_end).
     fn mapping_fd(&self, offset: u64) -> i32;
 
-    /// The directory, for the report of a full one: of byte `offset`, or if that is not known of the last failure.
+    /// The directory, for the report of a full one: of byte `offset`, or if that is not known of the last
+    /// failure.
     fn directory(&self, _offset: Option<u64>) -> &'static CStr {
         config::scratch_dir(0)
     }
 
     /// The descriptor through which the pager may run several transfers beside its own work, by the kernel's
-    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at), from byte
-    /// `offset` to [`piece_end`](Self::piece_end). `None` where the kernel would make them one after the other
-    /// anyway; then for every offset.
+    /// asynchronous I/O, instead of calling [`write_at`](Self::write_at) and [`read_at`](Self::read_at), from
+    /// byte `offset` to [`piece_end`](Self::piece_end). `None` where the kernel would make them one after the
+    /// other anyway; then for every offset.
     fn async_fd(&self, _offset: u64) -> Option<i32> {
         None
     }
 
-    /// Is told how such a transfer from byte `offset` ended, and says what the pager is to believe. Whatever is not
-    /// all of it is finished by `write_at` or `read_at`.
+    /// Is told how such a transfer from byte `offset` ended, and says what the pager is to believe. Whatever
+    /// is not all of it is finished by `write_at` or `read_at`.
     ///
     /// # Errors
     /// Those the kernel reported, or others.
@@ -174,9 +177,7 @@ impl Patience {
             return false;
         }
         self.0 -= 1;
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        // SAFETY: reads one timespec.
-        unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+        crate::sys::pause(1_000_000);
         true
     }
 }

@@ -6,21 +6,25 @@
 //! stays for good and makes every program multithreaded. Containers forbid io_uring by default and
 //! permit this. And for a handful of large direct transfers three system calls are enough.
 //!
-//! Small transfers are handed over together: the kernel plugs the device's queue meanwhile, and rings it once. A rank of a few
-//! MiB goes and comes by some dozen pieces of a few KiB, for each of which ringing and waking up cost more than the piece.
+//! Small transfers are handed over together: the kernel plugs the device's queue meanwhile, and rings it
+//! once. A rank of a few MiB goes and comes by some dozen pieces of a few KiB, for each of which ringing and
+//! waking up cost more than the piece.
 //!
 //! A context is made at the first evict large enough to gain from it, belongs to one process (a child of fork
 //! makes its own), takes two pages, pins and locks nothing while idle, and counts [`DEPTH`] against
-//! `/proc/sys/fs/aio-max-nr`. Where there is none to be had, transfers are made by ordinary calls. No method allocates.
+//! `/proc/sys/fs/aio-max-nr`. Where there is none to be had, transfers are made by ordinary calls. No method
+//! allocates.
 
 use super::Store;
 use crate::sys::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Transfers under way at most: enough for scattered blocks of 64 KiB to go out at two thirds of the rate of one
-/// stream (`docs/benchmarks.md`), and for the pieces of 1 MiB to keep several disks at work.
+/// Transfers under way at most: enough for scattered blocks of 64 KiB to go out at two thirds of the rate of
+/// one stream (`docs/benchmarks.md`), and for the pieces of 1 MiB to keep several disks at work.
 pub(crate) const DEPTH: usize = 32;
 
-/// Bytes gathered at most before they are handed over, and under way at most for which the end of all is waited for.
+/// Bytes gathered at most before they are handed over, and under way at most for which the end of all is
+/// waited for.
 const GATHER: usize = 512 << 10;
 
 /// Which way a transfer goes.
@@ -131,6 +135,15 @@ enum Slot {
     Down(Landed),
 }
 
+/// The context that was made last; of a process that is moved, its pager's.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel's name for the asynchronous I/O of this process's pager, the address of its ring; 0 while there
+/// is none.
+pub(crate) fn ring() -> u64 {
+    LAST.load(Ordering::Relaxed)
+}
+
 /// The transfers under way.
 pub(crate) struct Queue {
     /// The kernel's context, 0 for none.
@@ -161,6 +174,7 @@ impl Queue {
             // SAFETY: the kernel writes the context's id. On failure (not built in, forbidden, or too many on
             // this machine just now) it stays 0, and the next evict tries again.
             unsafe { libc::syscall(libc::SYS_io_setup, DEPTH, &mut self.context) };
+            LAST.store(self.context, Ordering::Relaxed);
         }
         self.context != 0
     }
@@ -173,11 +187,12 @@ impl Queue {
         self.busy == DEPTH
     }
 
-    /// Starts a transfer, which lies in one file of the store: a small one at the latest when [`submit`](Self::submit) or
-    /// [`wait`](Self::wait) is called next. The queue is ready and not full.
+    /// Starts a transfer, which lies in one file of the store: a small one at the latest when
+    /// [`submit`](Self::submit) or [`wait`](Self::wait) is called next. The queue is ready and not full.
     ///
     /// # Safety
-    /// The memory is readable, or writable and nobody else's, until [`wait`](Self::wait) reports the transfer.
+    /// The memory is readable, or writable and nobody else's, until [`wait`](Self::wait) reports the
+    /// transfer.
     pub unsafe fn start(&mut self, store: &dyn Store, transfer: Transfer) {
         let Some(i) = self.slots.iter().position(|s| matches!(s, Slot::Free)) else {
             unreachable!("started a transfer with the queue full")
@@ -209,8 +224,8 @@ impl Queue {
         }
         let mut done = 0;
         while done < count {
-            // SAFETY: the kernel copies the control blocks, and writes into them, before it returns; the memory is the
-            // transfers' by the contract of `start`.
+            // SAFETY: the kernel copies the control blocks, and writes into them, before it returns; the
+            // memory is the transfers' by the contract of `start`.
             let n = unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context, count - done, list[done..].as_ptr())
             };

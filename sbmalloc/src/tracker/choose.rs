@@ -26,14 +26,14 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Whether tracking a granule costs less than hashing it, when so many of its blocks stay untouched and so many
-    /// pages are written.
+    /// Whether tracking a granule costs less than hashing it, when so many of its blocks stay untouched and
+    /// so many pages are written.
     pub(super) fn pays(&self, untouched: u64, pages: u64) -> bool {
         untouched * u64::from(self.hash_block) > pages * u64::from(self.fault) + u64::from(self.granule)
     }
 }
 
-/// A value of `BDRUN_TRACKER`: `auto`, `hash`, `uffd`, `mprotect`, `cow`, or `auto:H,F,G` with [`Costs`] in nanoseconds.
+/// A value of `BDRUN_TRACKER`: `auto`, `hash`, `uffd`, or `auto:H,F,G` with [`Costs`] in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrackerChoice {
     /// To be measured.
@@ -44,11 +44,6 @@ pub enum TrackerChoice {
     Hash,
     /// Always track with [`TrackerKind::Uffd`](super::TrackerKind::Uffd).
     Uffd,
-    /// [`TrackerKind::Mprotect`](super::TrackerKind::Mprotect) for explicit arenas, `Auto` for the heap, whose memory
-    /// is handed to system calls.
-    Mprotect,
-    /// [`TrackerKind::Cow`](super::TrackerKind::Cow).
-    Cow,
 }
 
 impl fmt::Display for TrackerChoice {
@@ -57,8 +52,6 @@ impl fmt::Display for TrackerChoice {
             Self::Auto => f.write_str("auto"),
             Self::Hash => f.write_str("hash"),
             Self::Uffd => f.write_str("uffd"),
-            Self::Mprotect => f.write_str("mprotect"),
-            Self::Cow => f.write_str("cow"),
             Self::Measured(c) => write!(f, "auto:{},{},{}", c.hash_block, c.fault, c.granule),
         }
     }
@@ -72,8 +65,6 @@ impl FromStr for TrackerChoice {
             "auto" => Self::Auto,
             "hash" => Self::Hash,
             "uffd" => Self::Uffd,
-            "mprotect" => Self::Mprotect,
-            "cow" => Self::Cow,
             _ => {
                 let mut numbers = text.strip_prefix("auto:").ok_or(())?.split(',').map(|n| n.parse().ok());
                 let mut next = || numbers.next().flatten().ok_or(());
@@ -84,7 +75,7 @@ impl FromStr for TrackerChoice {
 }
 
 /// What the environment says; what cannot be understood counts as `auto`. Allocates nothing.
-pub(crate) fn from_environment() -> TrackerChoice {
+fn from_environment() -> TrackerChoice {
     // SAFETY: getenv reads the environment block; programs that change it while threads run are in breach
     // of `std::env::set_var`'s contract already.
     let value = unsafe { libc::getenv(VARIABLE.as_ptr()) };
@@ -124,7 +115,7 @@ pub(super) fn when() -> When {
                     return When::Always;
                 }
                 TrackerChoice::Measured(costs) => Some(costs),
-                TrackerChoice::Auto | TrackerChoice::Mprotect | TrackerChoice::Cow => measure_trackers().ok(),
+                TrackerChoice::Auto => measure_trackers().ok(),
             };
             let Some(costs) = costs.filter(|c| c.pays(BLOCKS as u64, 0)) else {
                 STATE[0].store(NEVER, Ordering::Release);
@@ -209,10 +200,10 @@ mod tests {
     fn choices_are_read_as_they_are_written() {
         let costs = Costs { hash_block: 2500, fault: 800, granule: 5000 };
         use TrackerChoice::*;
-        for choice in [Auto, Hash, Uffd, Mprotect, Cow, Measured(costs)] {
+        for choice in [Auto, Hash, Uffd, Measured(costs)] {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
-        for wrong in ["", "Auto", "auto:1,2", "auto:1,2,x", "cow2"] {
+        for wrong in ["", "Auto", "auto:1,2", "auto:1,2,x", "uffd2", "cow"] {
             assert_eq!(wrong.parse::<TrackerChoice>(), Err(()), "{wrong}");
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! After a restore the pages are write-protected; the kernel itself lifts the protection of a page at the
 //! first write, whoever writes, a system call included: nobody waits on the descriptor, and none fails.
-//! `PAGEMAP_SCAN` then tells the pages whose protection is gone. Whatever else takes it away (a page given back,
-//! a mapping moved over it, a child of fork, the descriptor closed) makes the page look written: the safe side.
+//! `PAGEMAP_SCAN` then tells the pages whose protection is gone. Whatever else takes it away (a page given
+//! back, a mapping moved over it, a child of fork, the descriptor closed) makes the page look written: the
+//! safe side.
 //!
 //! A write to a protected huge page splits its *mapping* (the page stays, and comes back whole with the
 //! next restore). That, and a fault for each page written, costs more than hashing where most is written.
@@ -33,8 +34,6 @@ impl Tracker for Uffd {
         }
     }
 
-    fn detach(&self, _: &Inner) {}
-
     fn arm(&self, arena: &Inner, start: usize, len: usize) -> Result<(), Errno> {
         let when = if self.selective { choose::when() } else { When::Always };
         let wanted = |g: usize| {
@@ -46,7 +45,8 @@ impl Tracker for Uffd {
             };
             arena.track(g).store(word.0, Ordering::Release);
             let mut blocks = g * BLOCKS..(g + 1) * BLOCKS;
-            // Protecting what is not there would only make page tables, and that of shared memory splits huge pages.
+            // Protecting what is not there would only make page tables, and that of shared memory splits huge
+            // pages.
             pays && arena.frame(g).load(Ordering::Acquire) == 0
                 && blocks.any(|i| arena.block(i).load(Ordering::Acquire) == STORED)
         };
@@ -154,7 +154,8 @@ impl Kernel {
     pub fn with<T>(f: impl FnOnce(&mut Self) -> Result<T, Errno>) -> Result<T, Errno> {
         // SAFETY: getpid has no preconditions.
         let me = unsafe { libc::getpid() };
-        // The pager takes this lock too, when all others are parked: nobody is to be parked while he holds it.
+        // The pager takes this lock too, when all others are parked: nobody is to be parked while he holds
+        // it.
         let _masked = Masked::new();
         let mut kernel = KERNEL.lock();
         if kernel.as_ref().is_none_or(|k| k.owner != me) {
@@ -215,7 +216,7 @@ impl Kernel {
 
 /// An ioctl whose structure is `N` 64-bit words.
 fn call<const N: usize>(fd: &Fd, request: libc::c_ulong, words: &mut [u64; N]) -> Result<(), Errno> {
-    // SAFETY: callers pass the structure that the request names, which the kernel reads and writes; the ranges in
-    // it are the caller's, and protecting them changes no content.
+    // SAFETY: callers pass the structure that the request names, which the kernel reads and writes; the
+    // ranges in it are the caller's, and protecting them changes no content.
     if unsafe { libc::ioctl(fd.0, request, words.as_mut_ptr()) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }

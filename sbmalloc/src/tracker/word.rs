@@ -13,8 +13,8 @@ const PAGES: u32 = 42; // 10 bits
 /// Highest level: 63 turns without tracking between two tries.
 const MOST: u64 = 6;
 
-/// Blocks that may have been written, whether that is known at all, and how it went before. A granule that was
-/// written so much that tracking it did not pay is left alone for a while, twice as long each time.
+/// Blocks that may have been written, whether that is known at all, and how it went before. A granule that
+/// was written so much that tracking it did not pay is left alone for a while, twice as long each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(pub u64);
 

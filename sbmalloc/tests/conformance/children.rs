@@ -1,6 +1,8 @@
-//! What needs a process of its own: other scratch directories, a small disk, a kernel that refuses asynchronous I/O.
+//! What needs a process of its own: other scratch directories, a small disk, a kernel that refuses
+//! asynchronous I/O.
 //!
-//! The program runs itself again with the one test to make there; tests made only there are ignored otherwise.
+//! The program runs itself again with the one test to make there; tests made only there are ignored
+//! otherwise.
 
 use crate::MIB;
 use crate::common::{Block, arena, own_pages};
@@ -132,7 +134,7 @@ fn the_second_directory_is_full() {
     let list = std::env::var("BDRUN_SCRATCH").expect("the directories");
     let full = list.split(':').nth(1).expect("two");
     for kind in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered] {
-        for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
             let (set, arena) = arena((tracker, kind, FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 64 * MIB);
             block.fill(1);
@@ -161,8 +163,8 @@ fn the_second_directory_is_full() {
     }
 }
 
-/// A filter that answers `io_setup` with an error, as containers, old kernels, and machines that have given out
-/// all contexts do.
+/// A filter that answers `io_setup` with an error, as containers, old kernels, and machines that have given
+/// out all contexts do.
 fn refuse_io_setup(errno: i32) -> std::io::Result<()> {
     const fn statement(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
         libc::sock_filter { code: code as u16, jt, jf, k }

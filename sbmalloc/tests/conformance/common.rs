@@ -12,22 +12,16 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
 
 /// The parts the crate offers. A new kind joins every test by a line here.
-pub const TRACKERS: &[TrackerKind] =
-    &[TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd, TrackerKind::Cow];
+pub const TRACKERS: &[TrackerKind] = &[TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd];
 pub const STORES: &[StoreKind] =
     &[StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory];
 pub const FRAMES: &[FrameKind] = &[FrameKind::Anon, FrameKind::Pool];
 pub const HUGE: &[HugePolicy] = &[HugePolicy::Never, HugePolicy::Always];
 
-/// A tracker under which a system call that writes to restored memory may fail with `EFAULT`.
-pub fn refuses_the_kernel(tracker: TrackerKind) -> bool {
-    tracker == TrackerKind::Mprotect
-}
-
-/// Whether restored memory is not the process's own, as `/proc/self/pagemap` has it: it is mapped from the scratch
-/// file, or lies in frames that processes share.
+/// Whether restored memory is not the process's own, as `/proc/self/pagemap` has it: it lies in frames that
+/// processes share.
 pub fn is_shared(parts: Combination) -> bool {
-    parts.0 == TrackerKind::Cow || parts.2 == FrameKind::Pool
+    parts.2 == FrameKind::Pool
 }
 
 /// Frames are huge pages, and what they have to do with the file does not depend on how it is read.

@@ -14,7 +14,7 @@ const WAYS: [fn(bool, bool) -> &'static Faulty; 2] = [Faulty::new, Faulty::besid
 
 #[test]
 fn a_full_disk_leaves_everything_resident_and_intact() {
-    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+    for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
         for (room, make) in (0..3).flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
@@ -76,7 +76,7 @@ fn space_kept_for_zeros_is_given_back_before_the_disk_counts_as_full() {
 
 #[test]
 fn a_damaged_file_is_noticed() {
-    for (tracker, make) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd]
+    for (tracker, make) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd]
         .into_iter()
         .flat_map(|t| WAYS.map(|w| (t, w)))
     {
@@ -107,7 +107,7 @@ fn read_errors_can_be_tried_again() {
     for make in WAYS {
         let store = make(false, false);
         let (set, arena) =
-            arena((TrackerKind::Mprotect, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            arena((TrackerKind::Uffd, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
         let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
         set.page_out().expect("evict");
@@ -135,7 +135,7 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
     for (rough, no_holes, make) in
         [(true, false), (false, true), (true, true)].into_iter().flat_map(|(r, n)| WAYS.map(|w| (r, n, w)))
     {
-        for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+        for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(rough, no_holes);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);

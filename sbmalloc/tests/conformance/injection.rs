@@ -1,7 +1,7 @@
-//! A fault at every call on the store in turn: each kind of fault, at the first call it can happen at, then at the
-//! second, and so on until a fixed program runs clean. A fault strikes once, or at every call from then on until
-//! the store is repaired. Whatever happens: the error is the one injected, memory is right afterwards,
-//! and what failed works when it is tried again.
+//! A fault at every call on the store in turn: each kind of fault, at the first call it can happen at, then
+//! at the second, and so on until a fixed program runs clean. A fault strikes once, or at every call from
+//! then on until the store is repaired. Whatever happens: the error is the one injected, memory is right
+//! afterwards, and what failed works when it is tried again.
 
 use crate::common::{Block, arena};
 use crate::moves::Moves;
@@ -67,7 +67,7 @@ impl Fault {
                 _ => false,
             },
             PagerError::Corrupt { .. } => matches!(self, Self::CorruptRead | Self::CorruptWrite),
-            PagerError::ThreadsBusy { .. } => false,
+            PagerError::ThreadsBusy { .. } | PagerError::InUse { .. } => false,
         }
     }
 }
@@ -82,7 +82,8 @@ enum Call {
     Map,
 }
 
-/// A memfd that has one fault. Like every store it allocates nothing: a parked thread may hold the allocator's lock.
+/// A memfd that has one fault. Like every store it allocates nothing: a parked thread may hold the
+/// allocator's lock.
 struct Injector {
     fd: OwnedFd,
     beside: bool,
@@ -213,8 +214,8 @@ unsafe impl Store for Injector {
     }
     fn settle(&self) -> Result<(), Errno> {
         self.fails(Call::Settle).inspect_err(|_| {
-            // It speaks of a write before it. (Of a block that is out and written in part, the other part is in the file
-            // alone: if that is lost, only the checksum tells.)
+            // It speaks of a write before it. (Of a block that is out and written in part, the other part is
+            // in the file alone: if that is lost, only the checksum tells.)
             let last = self.last.load(Ordering::Relaxed);
             if last >= 0 {
                 self.last.store(-1, Ordering::Relaxed);
@@ -409,7 +410,7 @@ const OTHERS: [Fault; 7] = [
 
 #[test]
 fn a_fault_at_each_call_in_turn() {
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+    for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
         for faults in [&WRITES[..], &READS, &OTHERS] {
             every_call(faults, false, false, tracker);
         }
@@ -431,7 +432,8 @@ fn a_fault_from_each_call_on() {
 
 #[test]
 fn a_fault_at_each_transfer_made_beside() {
-    // A transfer that fails beside is made again by an ordinary call, which must then fail as well to be an error.
+    // A transfer that fails beside is made again by an ordinary call, which must then fail as well to be an
+    // error.
     every_call(
         &[Fault::ShortWrite, Fault::Write(libc::EIO), Fault::Read(libc::EAGAIN)],
         false,

@@ -1,4 +1,5 @@
-//! Moving a part: targets and limits, what is learnt of what is used, and what the kernel brings in by itself.
+//! Moving a part: targets and limits, what is learnt of what is used, and what the kernel brings in by
+//! itself.
 
 use crate::MIB;
 use crate::common::{Block, Faulty, Random, arena, combinations, is_shared, own_pages};
@@ -54,8 +55,8 @@ fn ram_is_brought_down_to_the_target_and_up_to_the_limit() {
                 limit
             })
             .expect("restore");
-        assert!(all && set.is_evicted() == (parts.0 == TrackerKind::Cow), "{parts:?}");
-        // Pages of a mapped file, or of frames, are not the process's own.
+        assert!(all && !set.is_evicted(), "{parts:?}");
+        // Pages of frames are not the process's own.
         assert!(is_shared(parts) || own() == 40 * MIB, "{parts:?}");
         block.check(1);
     }
@@ -209,7 +210,7 @@ fn what_the_kernel_brought_in_is_verified() {
 #[test]
 fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
     for make in [Faulty::new as fn(bool, bool) -> &'static Faulty, Faulty::beside] {
-        for tracker in [TrackerKind::Hash, TrackerKind::Mprotect] {
+        for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(false, false);
             let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
             let mut block = Block::new(&arena, 300 * MIB);
@@ -299,7 +300,8 @@ fn a_child_of_a_partly_evicted_process_does_not_go_on() {
 
 /// Whether `f` holds in a forked child, which does nothing else.
 fn in_child(f: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child calls the pager, which neither allocates nor takes locks of the allocator, and ends at once.
+    // SAFETY: the child calls the pager, which neither allocates nor takes locks of the allocator, and ends
+    // at once.
     unsafe {
         match libc::fork() {
             0 => libc::_exit(if f() { 0 } else { 1 }),

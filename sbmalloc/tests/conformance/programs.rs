@@ -1,13 +1,14 @@
 //! Random programs that use memory in every way there is while it is moved, against a model in plain memory.
 //!
-//! Each combination of parts gets `PROPTEST_CASES` programs (10 unless told); a failing one is shrunk and printed.
+//! Each combination of parts gets `PROPTEST_CASES` programs (10 unless told); a failing one is shrunk and
+//! printed.
 
-use crate::common::{Block, Combination, Faulty, STORES, arena, own_pages, refuses_the_kernel, with_stores};
+use crate::common::{Block, Combination, Faulty, STORES, arena, own_pages, with_stores};
 use crate::moves::Moves;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use sbmalloc::pager::PagerError;
-use sbmalloc::{Advice, Arena, ArenaOptions, ArenaSet, Errno, PAGE, StoreKind, TrackerKind, advise, discard};
+use sbmalloc::{Advice, Arena, ArenaOptions, ArenaSet, Errno, PAGE, StoreKind, advise, discard};
 use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
@@ -132,9 +133,6 @@ struct Machine<'a> {
     set: &'static ArenaSet,
     arenas: Vec<Arena>,
     faulty: Option<&'static Faulty>,
-    may_refuse: bool,
-    /// What was restored is still mapped from the file.
-    by_mapping: bool,
     /// Blocks, and what they must hold.
     live: Vec<(Block, Vec<u8>)>,
     source: &'a (File, Vec<u8>),
@@ -152,7 +150,6 @@ impl Machine<'_> {
     }
 
     fn step(&mut self, op: &Op) {
-        let may_refuse = self.may_refuse;
         match *op {
             Op::Alloc { arena, bytes, align } => {
                 let block = Block::aligned(&self.arenas[arena % self.arenas.len()], bytes, align);
@@ -191,10 +188,7 @@ impl Machine<'_> {
                 let (file, content) = self.source;
                 let Some((block, model, range)) = self.find(place) else { return };
                 let to = &mut block.bytes_mut()[range.clone()];
-                if let Err(e) = file.read_exact_at(to, from as u64) {
-                    assert!(may_refuse && e.raw_os_error() == Some(libc::EFAULT), "read(2): {e}");
-                    to.copy_from_slice(&content[from..from + range.len()]);
-                }
+                file.read_exact_at(to, from as u64).expect("read(2)");
                 model[range.clone()].copy_from_slice(&content[from..from + range.len()]);
             }
             Op::Send { place } => {
@@ -269,7 +263,7 @@ impl Machine<'_> {
 
     fn restore(&self) {
         self.set.page_in().expect("restore");
-        assert!(self.by_mapping || !self.set.is_evicted());
+        assert!(!self.set.is_evicted());
         assert!(self.arenas.iter().all(|arena| arena.stats().out == 0));
     }
 
@@ -330,9 +324,8 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
         // A store of the caller's own has one file.
         let count = if faulty.is_some() { 1 } else { 2 };
         let arenas = (0..count).map(|_| Arena::new_in(&options, set).expect("arena")).collect();
-        let (live, sink, may_refuse) = (vec![], memory_file(), refuses_the_kernel(tracker));
-        let by_mapping = tracker == TrackerKind::Cow;
-        let machine = Machine { set, arenas, faulty, may_refuse, by_mapping, live, source: &source, sink };
+        let (live, sink) = (vec![], memory_file());
+        let machine = Machine { set, arenas, faulty, live, source: &source, sink };
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| machine.run(&program)));
         ran.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();

@@ -1,14 +1,12 @@
-//! What trackers must see, and what they may not: writes by system calls, by children, after descriptors are gone.
+//! What trackers must see, and what they may not: writes by system calls, by children, after descriptors are
+//! gone.
 
 use crate::MIB;
-use crate::common::{Block, Random, arena};
+use crate::common::{Block, Random, TRACKERS, arena};
 use crate::moves::Moves;
 use sbmalloc::{CHUNK, FrameKind, HugePolicy, StoreKind, TrackerKind, measure_trackers};
 use std::io::{Read, Write};
 
-/// Those that may be a default: no system call fails under them.
-const TRANSPARENT: [TrackerKind; 4] =
-    [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd, TrackerKind::Cow];
 const HUGE: [HugePolicy; 2] = [HugePolicy::Never, HugePolicy::Always];
 
 /// Whether the kernel can track by itself; says so if not.
@@ -76,7 +74,7 @@ fn what_is_written_again_and_again_is_soon_left_alone() {
 #[test]
 fn system_calls_may_write_to_tracked_memory() {
     let source = vec![0xabu8; 3 * MIB];
-    for (tracker, huge) in TRANSPARENT.into_iter().flat_map(|t| HUGE.map(|h| (t, h))) {
+    for (tracker, huge) in TRACKERS.iter().flat_map(|&t| HUGE.map(|h| (t, h))) {
         let (set, arena) = arena((tracker, StoreKind::Auto, FrameKind::Anon, huge));
         let mut block = Block::new(&arena, 16 * MIB);
         block.fill(3);

@@ -1,11 +1,13 @@
-//! A random program with several threads that knows what every byte of its memory must be: for tests that move its memory about
-//! while it runs.
+//! A random program with several threads that knows what every byte of its memory must be: for tests that
+//! move its memory about while it runs.
 //!
-//! Each thread has regions of its own, and does to them what programs do: touches, reads, writes, has the kernel read and write them, maps,
-//! unmaps, moves, advises, protects, forks, starts programs and threads. What a page must hold is a function of its region, its number and
-//! its *version*; of versions none is 0, so that memory that has become zeros is never taken for right, not that of the model either.
-//! By its seed a thread always does the same. `OUTSIDE_MODEL=SEED,OPERATIONS,THREADS,RARE` (default `1,20000,3,1`): children, programs and
-//! threads, which take most of the time, are begun so many times less often than of every hundredth operation.
+//! Each thread has regions of its own, and does to them what programs do: touches, reads, writes, has the
+//! kernel read and write them, maps, unmaps, moves, advises, protects, forks, starts programs and threads.
+//! What a page must hold is a function of its region, its number and its *version*; of versions none is 0, so
+//! that memory that has become zeros is never taken for right, not that of the model either. By its seed a
+//! thread always does the same. `OUTSIDE_MODEL=SEED,OPERATIONS,THREADS,RARE` (default `1,20000,3,1`):
+//! children, programs and threads, which take most of the time, are begun so many times less often than of
+//! every hundredth operation.
 
 mod region;
 
@@ -50,7 +52,8 @@ pub fn seeds() -> std::ops::Range<u64> {
     first..first + number("MODEL_SEEDS", 3)
 }
 
-/// How much rarer than by default what takes long is to be: children, programs and threads begun, and moves. For many operations.
+/// How much rarer than by default what takes long is to be: children, programs and threads begun, and moves.
+/// For many operations.
 pub fn rare() -> u32 {
     number("MODEL_RARE", 1) as u32
 }

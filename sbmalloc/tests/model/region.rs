@@ -76,7 +76,8 @@ impl Region {
     pub fn of_file(key: u64, pages: usize) -> Self {
         let mut region = Self::new(key, pages);
         region.unmap_range(0, pages);
-        // SAFETY: a descriptor of our own, which the mapping outlives; private, so what is written stays here.
+        // SAFETY: a descriptor of our own, which the mapping outlives; private, so what is written stays
+        // here.
         unsafe {
             let file = libc::memfd_create(c"model-file".as_ptr(), libc::MFD_CLOEXEC);
             let mut buffer = [0u64; WORDS];
@@ -315,7 +316,8 @@ impl Region {
     /// To another place, page-aligned only, in one step or in several.
     pub fn move_whole(&mut self, how: usize) {
         let (len, from) = (self.len(), self.at);
-        // A reserve, so that the place is nobody else's, and off by some pages, so that blocks do not lie as before.
+        // A reserve, so that the place is nobody else's, and off by some pages, so that blocks do not lie as
+        // before.
         let reserve = map(0, len + 8, libc::MAP_NORESERVE);
         let to = reserve + how * PAGE;
         let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;

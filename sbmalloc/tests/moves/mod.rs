@@ -1,7 +1,7 @@
 //! Moving memory of a test out and in. The one place where tests and benchmarks answer for it.
 //!
-//! A move is refused, with nothing changed, while a thread cannot be stopped: one of another test, say, that waits for the disk or, on a
-//! busy machine, for a processor. So it is asked again.
+//! A move is refused, with nothing changed, while a thread cannot be stopped: one of another test, say, that
+//! waits for the disk or, on a busy machine, for a processor. So it is asked again.
 
 use sbmalloc::ArenaSet;
 use sbmalloc::pager::{Moved, PagerError};
@@ -49,9 +49,9 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, PagerError>) -> Result<T, Pag
     ask()
 }
 
-// SAFETY (of all): only threads of the test write to memory of its arenas. No test begins a transfer that no thread waits for, shares
-// its address space with a process, or has its stack in an arena; and what is told of progress is kept in memory of the system's
-// allocator, or on the stack.
+// SAFETY (of all): only threads of the test write to memory of its arenas. No test begins a transfer that no
+// thread waits for, shares its address space with a process, or has its stack in an arena; and what is told
+// of progress is kept in memory of the system's allocator, or on the stack.
 impl Moves for &'static ArenaSet {
     fn page_out_at_once(self) -> Result<Moved, PagerError> {
         // SAFETY: see above.

@@ -1,5 +1,5 @@
-//! A program that sits in every kind of call that a bare stop would break off: a thread for each kind, and feeders that end
-//! what has no timeout. None may return `EINTR` but to a handler.
+//! A program that sits in every kind of call that a bare stop would break off: a thread for each kind, and
+//! feeders that end what has no timeout. None may return `EINTR` but to a handler.
 
 use std::ptr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The end of the process that moves, at any moment: what it holds ends with it, and what it does not goes on.
+//! The end of the process that moves, at any moment: what it holds ends with it, and what it does not goes
+//! on.
 
 use crate::driver::{Random, Subject, command, cycle};
 use sbmalloc::other::Image;

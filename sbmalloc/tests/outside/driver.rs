@@ -148,8 +148,8 @@ pub struct Tally {
     pub slowest: Duration,
 }
 
-/// Moves a program at random moments, about `pause` apart, until it has ended or was moved `times` times. By a thread of its own, which has no
-/// children.
+/// Moves a program at random moments, about `pause` apart, until it has ended or was moved `times` times. By
+/// a thread of its own, which has no children.
 pub fn move_about(subject: &mut Subject, times: usize, pause: Duration) -> Tally {
     let mut tally = Tally::default();
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(subject.child.id()));

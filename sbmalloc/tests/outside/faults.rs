@@ -110,7 +110,7 @@ fn a_damaged_byte_is_found() {
             let mut held = other::hold(pid, &mut || list(pid), PATIENCE).expect("held");
             held.evict(&mut image, &mut |_| {}).expect("out");
             let error = held.restore(&mut image, &mut |_| {}).expect_err("damaged");
-            let at = turned & !((1 << 20) - 1);
+            let at = turned & !4095;
             assert!(matches!(error, OtherError::Corrupt { offset, .. } if offset == at), "{error}");
             // It cannot go on.
             assert_eq!(held.release(), Err(OtherError::StillOut));

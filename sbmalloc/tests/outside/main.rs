@@ -1,4 +1,5 @@
-//! Programs that know nothing of it are moved out and in at random moments, by a thread of another process, and must not notice.
+//! Programs that know nothing of it are moved out and in at random moments, by a thread of another process,
+//! and must not notice.
 //!
 //! The programs are in this binary: it runs itself again with `OUTSIDE` set to the name of one.
 

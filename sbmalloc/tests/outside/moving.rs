@@ -2,6 +2,7 @@
 
 use crate::driver::{PATIENCE, Subject, cycle, list, move_about};
 use sbmalloc::other::{self, Image};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -49,6 +50,37 @@ fn a_heap_of_huge_pages_is_the_same_and_huge() {
     assert!(subject.succeed().contains("right"));
 }
 
+/// What lies on scratch as it is, is not written again: of memory of which every tenth page changed, a tenth.
+#[test]
+fn only_what_changed_is_written_again() {
+    let mut subject = Subject::start("some change");
+    let mut input = subject.input();
+    subject.wait_for("ready");
+    let mut image = Image::new().expect("scratch");
+    let pid = subject.pid();
+    let size = 64 << 20;
+    for round in 0..12 {
+        if round > 0 {
+            writeln!(input).expect("told");
+            subject.wait_for(&format!("changed {round}"));
+        }
+        let mut take = image;
+        let out = std::thread::spawn(move || {
+            let out = cycle(pid, &mut take, 2 * MS);
+            (out, take)
+        });
+        let (out, back) = out.join().expect("moved");
+        image = back;
+        let (moved, _) = out.expect("moved");
+        println!("round {round}: {moved:?}");
+        assert!(moved.freed >= size, "{moved:?}");
+        let most = if round == 0 { moved.freed } else { size * 15 / 100 };
+        assert!(moved.bytes <= most, "round {round}: {moved:?}");
+    }
+    drop(input);
+    assert!(subject.succeed().contains("right"));
+}
+
 #[test]
 fn no_call_is_broken_off() {
     let mut subject = Subject::start("calls");
@@ -90,8 +122,8 @@ fn what_lies_in_a_pipe_is_as_it_was_given() {
     moved("spliced", 60, 60, 10 * MS);
 }
 
-/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on; `MODEL_RARE` (default 1) times
-/// rarer moved than by default, and with so many times fewer children.
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on;
+/// `MODEL_RARE` (default 1) times rarer moved than by default, and with so many times fewer children.
 #[test]
 fn random_programs_keep_every_byte() {
     for seed in crate::model::seeds() {
@@ -106,8 +138,8 @@ fn random_programs_keep_every_byte() {
     }
 }
 
-/// What the kernel writes for a thread on which processor it runs (from Linux 6.19 on only where that has changed) is not replaced by
-/// what was there before the thread made calls for us.
+/// What the kernel writes for a thread on which processor it runs (from Linux 6.19 on only where that has
+/// changed) is not replaced by what was there before the thread made calls for us.
 #[test]
 fn what_the_kernel_wrote_meanwhile_is_kept() {
     let mut subject = Subject::start("small sum");
@@ -150,8 +182,8 @@ fn what_the_kernel_wrote_meanwhile_is_kept() {
     }
 }
 
-/// The address of the word behind what the kernel writes of a restartable sequence (struct rseq, 28 of 32 bytes), of a thread
-/// that this one holds.
+/// The address of the word behind what the kernel writes of a restartable sequence (struct rseq, 28 of 32
+/// bytes), of a thread that this one holds.
 fn behind_rseq(tid: i32) -> Option<u64> {
     const GET_RSEQ: libc::c_uint = 0x420f;
     let mut configuration = [0_u64; 3];

@@ -11,6 +11,7 @@ pub fn run(name: &str) -> ! {
         "sum" => sum(8 << 20, 60),
         "small sum" => sum(1 << 20, 200),
         "huge sum" => huge_sum(),
+        "some change" => some_change(),
         "calls" => calls::calls(),
         "waits" => waits::waits(),
         "fed" => waits::fed(),
@@ -43,7 +44,39 @@ fn sum(words: u64, rounds: u64) {
     println!("right");
 }
 
-/// The same in huge pages.
+/// 64 MiB, of which a tenth changes for each line that comes, spread over all of it; at the end of the lines
+/// it looks at each word.
+fn some_change() {
+    const PAGE: usize = 512;
+    let word = |i: usize, round: u64| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 + round);
+    let mut words: Vec<u64> = (0..8 << 20).map(|i| word(i, 0)).collect();
+    println!("ready");
+    let mut rounds = vec![0; words.len() / PAGE];
+    for (round, line) in (1..).zip(std::io::stdin().lines()) {
+        line.expect("a line");
+        for page in (round as usize * 7 % 10..rounds.len()).step_by(10) {
+            rounds[page] = round;
+            let i = page * PAGE + round as usize % PAGE;
+            words[i] = word(i, round);
+            // What it held before.
+            let i = page * PAGE + (round as usize + 1) % PAGE;
+            words[i] ^= round;
+        }
+        println!("changed {round}");
+    }
+    let mut expected: Vec<u64> = (0..8 << 20).map(|i| word(i, 0)).collect();
+    for round in 1..=rounds.iter().copied().max().unwrap_or(0) {
+        for page in (round as usize * 7 % 10..rounds.len()).step_by(10) {
+            let i = page * PAGE + round as usize % PAGE;
+            expected[i] = word(i, round);
+            expected[page * PAGE + (round as usize + 1) % PAGE] ^= round;
+        }
+    }
+    assert!(words == expected, "wrong memory");
+    println!("right");
+}
+
+/// A heap in huge pages that is changed and summed again and again.
 fn huge_sum() {
     let bytes = 96 << 20;
     // SAFETY: new memory, used within its size.
@@ -121,8 +154,8 @@ fn signals() {
     println!("right");
 }
 
-/// Whether it was moved often enough: whoever waits for its end has closed its input. However busy the machine is, not before; but after five
-/// minutes.
+/// Whether it was moved often enough: whoever waits for its end has closed its input. However busy the
+/// machine is, not before; but after five minutes.
 pub fn is_enough(begun: Instant) -> bool {
     let mut input = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
     // SAFETY: one description, which outlives the call.
@@ -189,7 +222,8 @@ fn forks() {
     println!("right {done}");
 }
 
-/// Pages given to a pipe, which has them as they are (`vmsplice`). Each half is written again when it has been read, as it must be.
+/// Pages given to a pipe, which has them as they are (`vmsplice`). Each half is written again when it has
+/// been read, as it must be.
 fn spliced() {
     const HALF: usize = 8 * 4096;
     let mut fds = [0; 2];

@@ -36,7 +36,8 @@ fn until_all_wait(pid: i32) {
     }
 }
 
-/// Holds a program and lets it go every 20 ms until it has ended; how often. By a thread of its own, which has no children.
+/// Holds a program and lets it go every 20 ms until it has ended; how often. By a thread of its own, which
+/// has no children.
 fn stop_and_go(subject: &mut Subject) -> usize {
     let (pid, begun, mut stops) = (subject.pid(), Instant::now(), 0);
     while !subject.has_ended() {
@@ -81,7 +82,8 @@ fn they_begin_anew_with_each_call() {
     assert!(stops > 20 && said.contains("right"), "{stops}: {said}");
 }
 
-/// Held for longer than it waits it does not wait again when it is let go; and then, the second time, it waits as long as ever.
+/// Held for longer than it waits it does not wait again when it is let go; and then, the second time, it
+/// waits as long as ever.
 #[test]
 fn they_pass_while_it_stands() {
     let wait = Duration::from_secs(4);
@@ -147,12 +149,12 @@ fn they_pass_in_parts() {
         let mut parts = hold(pid)?.into_parts(Image::new().expect("scratch"))?;
         // Most of the little that it has.
         let _ = parts.shrink(1 << 20, &mut |_| {});
-        parts.go_on();
+        parts.resume();
         let (begun, mut stops, mut last) = (Instant::now(), 0, Instant::now());
         while parts.mind(MS).expect("minded") {
             assert!(begun.elapsed() < LIMIT, "it waits for ever");
             if last.elapsed() >= EVERY && parts.stop().is_ok() {
-                parts.go_on();
+                parts.resume();
                 stops += 1;
                 last = Instant::now();
             }

@@ -391,7 +391,8 @@ fn networks(ms: i64, add: Add) {
     );
 }
 
-/// Each call in a thread of its own, `WAIT_TIMES` times with the same arguments: none may return before its time, nor other than by that.
+/// Each call in a thread of its own, `WAIT_TIMES` times with the same arguments: none may return before its
+/// time, nor other than by that.
 pub fn waits() {
     let ms = wait_ms();
     let times: u32 = std::env::var("WAIT_TIMES").ok().and_then(|text| text.parse().ok()).unwrap_or(3);

@@ -65,7 +65,7 @@ fn damage_is_noticed_wherever_it_is() {
 
 #[test]
 fn a_full_disk_loses_nothing() {
-    for tracker in [TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+    for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
         for (room, make) in [0, 1, 2, 4, 7, 11].into_iter().flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
             let (set, arena) = packing(on(store, tracker, FrameKind::Anon));
@@ -123,7 +123,7 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
     for (rough, no_holes, make) in
         [(true, false), (false, true), (true, true)].into_iter().flat_map(|(r, n)| WAYS.map(|w| (r, n, w)))
     {
-        for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Mprotect, TrackerKind::Uffd] {
+        for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(rough, no_holes);
             let (set, arena) = packing(on(store, tracker, FrameKind::Anon));
             let mut block = Block::new(&arena, 20 * MIB);

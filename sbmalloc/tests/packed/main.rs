@@ -1,4 +1,5 @@
-//! Memory that is compressed on its way out: content, forms in the file, damage, full disks. (`packed_processes`: who may not.)
+//! Memory that is compressed on its way out: content, forms in the file, damage, full disks.
+//! (`packed_processes`: who may not.)
 
 #[path = "../conformance/common.rs"]
 #[allow(dead_code, reason = "the conformance suite uses the rest")]
@@ -13,9 +14,7 @@ use common::{Block, Combination, Random, arena, combinations, own_pages};
 use data::Data;
 use moves::Moves;
 use sbmalloc::pager::Moved;
-use sbmalloc::{
-    Advice, Arena, ArenaSet, CHUNK, Compression, Config, GRANULE, TrackerKind, advise, configure,
-};
+use sbmalloc::{Advice, Arena, ArenaSet, CHUNK, Compression, Config, GRANULE, advise, configure};
 
 const MIB: usize = 1 << 20;
 
@@ -53,7 +52,7 @@ fn what_shrinks_is_packed_and_comes_back() {
             let mut random = Random(2);
             for round in 0..4 {
                 let moved = out(set, 0);
-                let is_packed = data != Data::Noise && parts.0 != TrackerKind::Cow;
+                let is_packed = data != Data::Noise;
                 assert_eq!(set.is_packed(), is_packed, "{parts:?} {data:?}");
                 assert_eq!(
                     own_pages(block.at.as_ptr(), block.len),
@@ -89,7 +88,7 @@ fn what_shrinks_is_packed_and_comes_back() {
 
 #[test]
 fn what_has_not_changed_is_not_written_again_and_one_block_writes_its_granule() {
-    for parts in parts().into_iter().filter(|p| p.0 != TrackerKind::Cow) {
+    for parts in parts() {
         let (set, arena) = packing(parts);
         let mut block = Block::aligned(&arena, 16 * MIB, GRANULE);
         Data::Counters.fill(block.bytes_mut(), 1);
@@ -130,7 +129,7 @@ fn a_granule_may_change_its_form() {
             model[MIB..2 * MIB].fill(0);
             block.bytes_mut()[MIB..2 * MIB].fill(0);
             out(set, round << 40);
-            let is_packed = parts.0 != TrackerKind::Cow && [0, 2].contains(&round);
+            let is_packed = [0, 2].contains(&round);
             assert!(set.is_packed() || !is_packed, "{parts:?}: round {round}");
             back(set, round << 40);
             assert!(block.bytes() == model, "{parts:?}: round {round}");
@@ -152,7 +151,7 @@ fn a_granule_may_change_its_form() {
 
 #[test]
 fn what_is_not_likely_to_be_used_stays_legal_to_touch() {
-    for parts in parts().into_iter().filter(|p| p.0 != TrackerKind::Cow) {
+    for parts in parts() {
         let (set, arena) = packing(parts);
         let mut block = Block::aligned(&arena, 16 * MIB, GRANULE);
         Data::Counters.fill(block.bytes_mut(), 1);

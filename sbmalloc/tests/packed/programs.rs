@@ -1,7 +1,7 @@
 //! Random programs whose memory is packed now and then, against a model in plain memory.
 //!
-//! As in the conformance suite, but that nothing is touched between an evict after a wait and the restore of what was
-//! packed. Each combination of parts gets `PROPTEST_CASES` programs (10 unless told).
+//! As in the conformance suite, but that nothing is touched between an evict after a wait and the restore of
+//! what was packed. Each combination of parts gets `PROPTEST_CASES` programs (10 unless told).
 
 use crate::common::{Block, Combination, Faulty, with_stores};
 use crate::moves::Moves;
@@ -9,7 +9,7 @@ use crate::{Data, packing};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use sbmalloc::pager::PagerError;
-use sbmalloc::{Advice, Arena, ArenaOptions, ArenaSet, Errno, PAGE, StoreKind, TrackerKind, advise, discard};
+use sbmalloc::{Advice, Arena, ArenaOptions, ArenaSet, Errno, PAGE, StoreKind, advise, discard};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
@@ -38,8 +38,8 @@ enum Op {
         which: usize,
         needed: bool,
     },
-    /// A wait at a site: down to so many bytes, in two goes, perhaps with a block freed meanwhile; then back as far as there
-    /// is room. On a store that can fail so many writes and reads succeed before.
+    /// A wait at a site: down to so many bytes, in two goes, perhaps with a block freed meanwhile; then back
+    /// as far as there is room. On a store that can fail so many writes and reads succeed before.
     Wait {
         target: usize,
         then: usize,
@@ -238,7 +238,7 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
         }
         other => other.expect("cases"),
     }
-    assert_eq!(packed.get() > 0, tracker != TrackerKind::Cow, "{parts:?}: {} times packed", packed.get());
+    assert!(packed.get() > 0, "{parts:?}: never packed");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn run_in_parts(subject: &Subject, target: u64) -> Option<Seen> {
         let mut freed = 0;
         let shrunk = parts.shrink(target, &mut |bytes| freed = bytes).expect("shrunk");
         assert!(shrunk.out > 0 && freed > 0 && shrunk.left <= target, "{shrunk:?}");
-        parts.go_on();
+        parts.resume();
         Ok(mind(&mut parts))
     };
     std::thread::scope(|s| s.spawn(run).join().expect("no panic")).map_or_else(
@@ -78,7 +78,8 @@ fn mind(parts: &mut Parts) -> Seen {
     seen
 }
 
-/// The program says "ready" when it has its memory, and at its end "right". What was seen is handed to `judge`.
+/// The program says "ready" when it has its memory, and at its end "right". What was seen is handed to
+/// `judge`.
 fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
     let mut subject = Subject::start(program);
     subject.wait_for("ready");
@@ -89,8 +90,9 @@ fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
     judge(&seen);
 }
 
-/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on, in `MODEL_ROOM` MiB (default 6);
-/// `MODEL_RARE`: as of those moved whole. `answers`: what the kernel seems to answer now and then.
+/// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on, in
+/// `MODEL_ROOM` MiB (default 6); `MODEL_RARE`: as of those moved whole. `answers`: what the kernel seems to
+/// answer now and then.
 fn models(answers: &[i32]) {
     let slower = if answers.is_empty() { 1 } else { 8 };
     for seed in model::seeds() {
@@ -110,7 +112,7 @@ fn models(answers: &[i32]) {
             let mut parts = held.into_parts(Image::new().expect("scratch"))?;
             parts.interfere(answers, seed);
             let _ = parts.shrink(model::number("MODEL_ROOM", 6) * MIB, &mut |_| {}).expect("shrunk");
-            parts.go_on();
+            parts.resume();
             Ok(mind(&mut parts))
         };
         let seen = std::thread::scope(|s| s.spawn(run).join().expect("no panic"));
@@ -132,7 +134,8 @@ fn random_programs_keep_every_byte() {
     models(&[]);
 }
 
-/// Each answer after which the kernel may be asked again, at some of the calls, before anything was placed or after a part was.
+/// Each answer after which the kernel may be asked again, at some of the calls, before anything was placed or
+/// after a part was.
 #[test]
 fn whatever_the_kernel_answers() {
     models(&[libc::EAGAIN, libc::ENOMEM, libc::ENOENT, 0]);
@@ -228,7 +231,7 @@ fn it_stands_and_goes_on() {
     let run = || -> Result<(), Refusal> {
         let mut parts = hold(&subject)?.into_parts(Image::new().expect("scratch"))?;
         parts.shrink(32 * MIB, &mut |_| {}).expect("shrunk");
-        parts.go_on();
+        parts.resume();
         for _ in 0..20 {
             for _ in 0..5 {
                 parts.mind(Duration::from_millis(1)).expect("minded");
@@ -243,7 +246,7 @@ fn it_stands_and_goes_on() {
                 assert_eq!(states(subject.pid()), "tt", "it runs");
                 parts.mind(Duration::from_millis(2)).expect("held");
             }
-            parts.go_on();
+            parts.resume();
         }
         mind(&mut parts);
         Ok(())
@@ -265,8 +268,8 @@ fn it_dies_with_its_keeper() {
         let mut subject = Subject::start("sentry");
         subject.wait_for("ready");
         let (mut told, mut tell) = std::io::pipe().expect("a pipe");
-        // SAFETY: the child makes use of the heap of a process with threads, which works as long as no other thread was just in the
-        // allocator; should it hang, it is killed all the same.
+        // SAFETY: the child makes use of the heap of a process with threads, which works as long as no other
+        // thread was just in the allocator; should it hang, it is killed all the same.
         let keeper = unsafe { libc::fork() };
         if keeper == 0 {
             let kept = hold(&subject).and_then(|held| held.into_parts(Image::new().expect("scratch")));
@@ -276,7 +279,7 @@ fn it_dies_with_its_keeper() {
                 && told
                 && parts.shrink(8 * MIB, &mut |_| {}).is_ok()
             {
-                parts.go_on();
+                parts.resume();
                 while parts.mind(Duration::from_millis(1)) == Ok(true) {}
             }
             // SAFETY: ends the child.

@@ -27,7 +27,8 @@ const PAGE: usize = 4096;
 /// Words of a page.
 const WORDS: usize = PAGE / 8;
 
-/// Has its memory, and goes on once it was made smaller: in parts it is traced as long as it lives. If that may not be it is killed.
+/// Has its memory, and goes on once it was made smaller: in parts it is traced as long as it lives. If that
+/// may not be it is killed.
 fn ready() {
     println!("ready");
     while !is_traced("self") {

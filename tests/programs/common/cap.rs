@@ -39,7 +39,8 @@ impl Cap {
     pub fn confine<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let procs =
             OpenOptions::new().write(true).open(self.path.join("cgroup.procs")).expect("open cgroup.procs");
-        // SAFETY: the closure only writes a constant to a descriptor that it owns: async-signal-safe, no allocation.
+        // SAFETY: the closure only writes a constant to a descriptor that it owns: async-signal-safe, no
+        // allocation.
         unsafe { command.pre_exec(move || enter(&procs)) }
     }
 
@@ -55,8 +56,8 @@ impl Cap {
         value.unwrap_or_else(|| panic!("no {key} in {file} of {}", self.path.display()))
     }
 
-    /// Bytes that everything inside holds now without the page cache of files: memory, shared memory, and what the kernel
-    /// keeps for it (page tables, stacks).
+    /// Bytes that everything inside holds now without the page cache of files: memory, shared memory, and
+    /// what the kernel keeps for it (page tables, stacks).
     pub fn usage_without_files(&self) -> u64 {
         let (usage, cache, shared) = match self.version {
             1 => ("memory.usage_in_bytes", "total_cache", "total_shmem"),
@@ -91,8 +92,8 @@ fn enter(mut procs: &File) -> std::io::Result<()> {
     procs.write_all(b"0")
 }
 
-/// Where groups can be made, and the version: below our own in version 1; beside our own in version 2, where a group with
-/// processes has none below it.
+/// Where groups can be made, and the version: below our own in version 1; beside our own in version 2, where
+/// a group with processes has none below it.
 fn parent_group() -> Result<(u8, PathBuf), String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
     let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;

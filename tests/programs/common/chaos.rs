@@ -1,4 +1,5 @@
-//! Programs not written for us: the same results as ranks that are moved out of RAM and in again all the time as without bdrun.
+//! Programs not written for us: the same results as ranks that are moved out of RAM and in again all the time
+//! as without bdrun.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,8 +27,9 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// Runs a program plainly and as a job under chaos: the output must be the same, each rank moved, and on average often. How long a
-    /// program takes depends on the machine: if it ends too soon it is given more to do.
+    /// Runs a program plainly and as a job under chaos: the output must be the same, each rank moved, and on
+    /// average often. How long a program takes depends on the machine: if it ends too soon it is given more
+    /// to do.
     pub fn same_output(&self, command: impl Fn(usize) -> Vec<String>) {
         let _machine = alone();
         let Self { np, every, least, mut work, preload, nobody, limit } = *self;

@@ -52,7 +52,8 @@ fn unique() -> u32 {
 pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
-        // A look may take long: what `/proc` tells of a process that is short of memory (not of ours) was seen to take 22 s.
+        // A look may take long: what `/proc` tells of a process that is short of memory (not of ours) was
+        // seen to take 22 s.
         let last = Instant::now() >= deadline;
         if let Some(found) = look() {
             return Some(found);

@@ -44,7 +44,8 @@ pub fn ranks(mark: &str) -> Vec<(u32, i32)> {
     found
 }
 
-/// What every thread of a process and of its descendants does now, a line each, with what the kernel says where it waits.
+/// What every thread of a process and of its descendants does now, a line each, with what the kernel says
+/// where it waits.
 pub fn tree(pid: i32) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {

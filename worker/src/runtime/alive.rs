@@ -7,8 +7,8 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A mark that children of fork do not inherit.
 pub(crate) struct Alive {
-    /// 1 in the process that made it; the kernel makes it zero in children, whichever way they are made; they share it after `vfork`.
-    /// For programs not written for us: it costs a page of each rank.
+    /// 1 in the process that made it; the kernel makes it zero in children, whichever way they are made; they
+    /// share it after `vfork`. For programs not written for us: it costs a page of each rank.
     page: Option<&'static AtomicU32>,
 }
 

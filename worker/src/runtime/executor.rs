@@ -54,12 +54,13 @@ impl Pager for RankPager<'_> {
         let begin = monotonic_ns();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let mut progress = |in_ram| self.hold_at_most(in_ram as u64);
-        // SAFETY: what a rank's program is asked for (`init`, docs/user-guide.md): no transfer that no thread waits for, and no process
-        // that shares its address space, writes to its memory while it is in a call that may wait. What is told of progress goes to the
-        // segment.
+        // SAFETY: what a rank's program is asked for (`init`, docs/user-guide.md): no transfer that no thread
+        // waits for, and no process that shares its address space, writes to its memory while it is in a call
+        // that may wait. What is told of progress goes to the segment.
         let done = unsafe { pager::evict_to(keep, self.site, &mut progress) };
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
+        block.ring.store(pager::ring(), SeqCst);
         block.need.store(runtime.needs(self.site), SeqCst);
         match done {
             Ok(moved) => {
@@ -73,6 +74,7 @@ impl Pager for RankPager<'_> {
             Err(error) => {
                 let (kind, need) = match error {
                     PagerError::NoSpace { needed, .. } => (EvictFailure::NoSpace, needed),
+                    PagerError::InUse { .. } => (EvictFailure::InUse, 0),
                     _ if error.is_passing() => (EvictFailure::Refused, 0),
                     _ => (EvictFailure::Io, 0),
                 };
@@ -93,7 +95,8 @@ impl Pager for RankPager<'_> {
             }
             let granted = || block.granted.load(SeqCst);
             let mut limit = |_| usize::try_from(granted()).unwrap_or(usize::MAX);
-            // SAFETY: as in `evict`: it is still in that call, or in one that began since. The limit is read from the segment.
+            // SAFETY: as in `evict`: it is still in that call, or in one that began since. The limit is read
+            // from the segment.
             let (moved, all) = match unsafe { pager::restore_for(self.site, &mut limit) } {
                 Ok(done) => done,
                 // Passes, as a rule; and what is out is legal to touch.

@@ -1,5 +1,5 @@
-//! Memory of the budget: what the rank holds is paid for out of the job's pool, and asked for at the master's where that is
-//! empty.
+//! Memory of the budget: what the rank holds is paid for out of the job's pool, and asked for at the master's
+//! where that is empty.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,7 +12,9 @@ use super::Runtime;
 use super::text::FixedText;
 
 /// How long a thread other than the communicating one waits for memory before it takes what is not there.
-const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(5);
+const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(2);
+/// The same while others may yet make room for it: for longer something is wrong with them.
+const RELIEF_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Runtime {
     /// Take `bytes` out of what was set aside, then out of the pool.
@@ -56,19 +58,29 @@ impl Runtime {
             }
             return;
         }
-        // Another thread: it has no state word, so the rank cannot leave RAM for it. Wait for others to give.
-        let since = Instant::now();
+        // Another thread: it has no state word, so the rank cannot wait for it as such. The master makes
+        // room.
+        let header = self.segment.header();
+        block.lacks.fetch_add(bytes, SeqCst);
+        self.segment.ring(self.rank);
+        let (begin, mut hopeless) = (Instant::now(), Instant::now());
         while !self.pay(bytes) {
-            if since.elapsed() > OTHER_THREAD_PATIENCE {
+            if header.relief.load(SeqCst) != 0 {
+                hopeless = Instant::now();
+            }
+            if hopeless.elapsed() > OTHER_THREAD_PATIENCE || begin.elapsed() > RELIEF_PATIENCE {
                 block.granted.fetch_add(bytes, SeqCst);
-                self.segment.header().pool.force(bytes);
-                return;
+                header.pool.force(bytes);
+                break;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        block.lacks.fetch_sub(bytes, SeqCst);
+        self.segment.ring(self.rank);
     }
 
-    /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is allocated.
+    /// So many bytes are in RAM, or will be: what was not granted of them is asked for like memory that is
+    /// allocated.
     pub(super) fn own_up(&self, in_ram: u64) {
         let over = in_ram.saturating_sub(self.block().granted.load(SeqCst));
         if over > 0 && !self.pay(over) {
@@ -86,8 +98,8 @@ impl Runtime {
         }
     }
 
-    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free, but for what ranks that are
-    /// being brought in were granted and are about to use.
+    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free, but for what
+    /// ranks that are being brought in were granted and are about to use.
     pub(super) fn trim_frames(&self) {
         let header = self.segment.header();
         if header.restoring.load(SeqCst) == 0 {
@@ -96,7 +108,8 @@ impl Runtime {
     }
 }
 
-// SAFETY: texts are of fixed size, and waiting (`wait`, `beg`) needs the segment, static memory and the stack.
+// SAFETY: texts are of fixed size, and waiting (`wait`, `beg`) needs the segment, static memory and the
+// stack.
 unsafe impl sbmalloc::Account for Runtime {
     fn charge(&self, bytes: usize) -> std::result::Result<(), sbmalloc::Denied> {
         if !self.alive.is_rank() {
@@ -147,5 +160,19 @@ unsafe impl sbmalloc::Account for Runtime {
         pool.demand_sub(bytes);
         pool.give(given);
         self.gave_memory();
+    }
+
+    fn forks(&self, in_ram: usize) {
+        if !self.alive.is_rank() {
+            return;
+        }
+        let block = self.block();
+        let over = (in_ram as u64).saturating_sub(block.granted.load(SeqCst));
+        if over > 0 && !self.pay(over) {
+            block.granted.fetch_add(over, SeqCst);
+            self.segment.header().pool.force(over);
+            block.forked.fetch_add(over, SeqCst);
+            self.segment.ring(self.rank);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! A rank as `bdrun` sees it: attached to the segment, waiting in the one place where it may leave RAM, and paying for
-//! its memory.
+//! A rank as `bdrun` sees it: attached to the segment, waiting in the one place where it may leave RAM, and
+//! paying for its memory.
 
 mod alive;
 mod executor;
@@ -26,7 +26,8 @@ use self::text::FixedText;
 use crate::meter::Meter;
 use crate::{Error, Result, site};
 
-/// Environment: this rank, the number of ranks, the number of the control socket, over which the rest is handed over.
+/// Environment: this rank, the number of ranks, the number of the control socket, over which the rest is
+/// handed over.
 pub(crate) const ENV: [&str; 3] = ["BDRUN_RANK", "BDRUN_SIZE", "BDRUN_FDS"];
 
 /// Bytes of the budget for each rank below which memory is scarce.
@@ -42,8 +43,9 @@ pub(crate) struct Runtime {
     control: OwnedFd,
     /// The thread that may wait; 0 while any may take its turn.
     owner: AtomicI32,
-    /// Whether it is one thread that communicates, and computes only while it has a token. In programs not written
-    /// for us any thread may wait, one at a time, and none has a token: they block in calls that would not give it back.
+    /// Whether it is one thread that communicates, and computes only while it has a token. In programs not
+    /// written for us any thread may wait, one at a time, and none has a token: they block in calls that
+    /// would not give it back.
     native: bool,
     process: i32,
     attached: AtomicBool,
@@ -75,8 +77,8 @@ pub(crate) struct Handed {
 }
 
 impl Handed {
-    /// Ask for it over the socket that the environment names; `None` if it names none. The socket alone stays open if the process
-    /// executes another program, which asks again.
+    /// Ask for it over the socket that the environment names; `None` if it names none. The socket alone stays
+    /// open if the process executes another program, which asks again.
     pub fn take() -> Result<Option<Self>> {
         let Some(socket) = std::env::var_os(ENV[2]) else { return Ok(None) };
         let bad = |what: String| Error::Runtime(format!("environment of this rank: {what}"));
@@ -101,7 +103,8 @@ impl Handed {
         if socket < 3 || unsafe { libc::fcntl(socket, libc::F_GETFD) } < 0 {
             return Err(bad(format!("descriptor {socket} is not open")));
         }
-        // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is unset).
+        // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is
+        // unset).
         let control = unsafe { OwnedFd::from_raw_fd(socket) };
         let Given { segment, mail, spill, frames } = door::ask(control.as_fd()).map_err(runtime)?;
         let segment = Segment::open(segment).map_err(runtime)?;
@@ -127,8 +130,8 @@ impl Runtime {
         Self::begin(handed, true, |this| this).map(Some)
     }
 
-    /// This process is the rank from now on. `account` says who charges its memory, `native` whether the program was
-    /// written for us.
+    /// This process is the rank from now on. `account` says who charges its memory, `native` whether the
+    /// program was written for us.
     pub(crate) fn begin(
         handed: Handed,
         native: bool,
@@ -159,13 +162,14 @@ impl Runtime {
         sbmalloc::set_account(account(this))
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
-        // Ranks with a small share of the budget are out most of the time: what they freed is not worth keeping.
+        // Ranks with a small share of the budget are out most of the time: what they freed is not worth
+        // keeping.
         let share = this.segment.header().pool.budget() / u64::from(this.segment.np());
         sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
         if let Some(Frames { table, memory, owner }) = frames {
             // If it has a pool of its own already it goes on with that, or without: neither changes a result.
-            // SAFETY: what `bdrun` hands to a rank: a number of its own, and files that only ranks and their master have, by this
-            // crate.
+            // SAFETY: what `bdrun` hands to a rank: a number of its own, and files that only ranks and their
+            // master have, by this crate.
             let _ = unsafe { sbmalloc::use_frames(table, memory, owner) };
         }
         this.trim_frames();
@@ -173,8 +177,12 @@ impl Runtime {
         if native && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
             pager::expect_catch_up();
         }
+        if !native {
+            pager::expect_async_io();
+        }
         if native {
-            // In a wait this thread touches static memory, its stack and the segment, and so does the meter's handler.
+            // In a wait this thread touches static memory, its stack and the segment, and so does the meter's
+            // handler.
             pager::expect_restores(this.meter.signals());
         }
         control::send_frame(this.control.as_fd(), &Frame::Attached).map_err(runtime)?;
@@ -197,8 +205,8 @@ impl Runtime {
         self.segment.rank(self.rank)
     }
 
-    /// Wait until `satisfied`, which reads shared memory only; may return early. This is the scheduling point of every
-    /// call: meanwhile another rank computes, and this one's memory may be on scratch.
+    /// Wait until `satisfied`, which reads shared memory only; may return early. This is the scheduling point
+    /// of every call: meanwhile another rank computes, and this one's memory may be on scratch.
     pub fn wait(&self, waiting: Waiting, satisfied: impl Fn() -> bool) {
         if satisfied() {
             return;
@@ -212,7 +220,8 @@ impl Runtime {
         let site = if for_memory && self.native { pager::SAME_PHASE } else { site::current() };
         if !for_memory {
             if self.native && self.segment.header().pool.wanted() {
-                // It may have to leave: what it freed, and the heap keeps for the next time, need not be written.
+                // It may have to leave: what it freed, and the heap keeps for the next time, need not be
+                // written.
                 sbmalloc::trim();
             }
             self.give_reserve_back();
@@ -230,7 +239,8 @@ impl Runtime {
         }
     }
 
-    /// The phase goes on, but says nothing any more about the place where it began, if the program has passed too many others.
+    /// The phase goes on, but says nothing any more about the place where it began, if the program has passed
+    /// too many others.
     fn end_phase_if(&self, passed: impl Fn(u64) -> bool) {
         if passed(site::changes() - self.phase_changes.load(SeqCst)) {
             pager::continue_phase();
@@ -258,9 +268,10 @@ impl Runtime {
         moved
     }
 
-    /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not have all that it
-    /// holds if the meter can notice what it touches beyond. Where nearly everything is likely, it *probes*: nothing is brought in before
-    /// it is seen to use much, which takes milliseconds; a rank that only looks at a message and waits again never is.
+    /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not
+    /// have all that it holds if the meter can notice what it touches beyond. Where nearly everything is
+    /// likely, it *probes*: nothing is brought in before it is seen to use much, which takes milliseconds; a
+    /// rank that only looks at a message and waits again never is.
     fn needs(&self, site: u64) -> u64 {
         const LARGE: u64 = 64 << 20;
         const SLACK: u64 = 8 << 20;
@@ -275,8 +286,9 @@ impl Runtime {
         if probes { SLACK } else { held.min(likely + SLACK) }
     }
 
-    /// The rank computes while some of its memory is out: see whether it uses that. In a signal handler, which may wait like
-    /// any call of this library: it interrupted the thread that communicates, and not in a wait.
+    /// The rank computes while some of its memory is out: see whether it uses that. In a signal handler,
+    /// which may wait like any call of this library: it interrupted the thread that communicates, and not in
+    /// a wait.
     fn look(&self) {
         let block = self.block();
         if !self.meter.is_armed() || block.word.load().state() != State::Running {
@@ -293,8 +305,8 @@ impl Runtime {
         }
     }
 
-    /// The rank computes, and needs all that it holds: it leaves the processor and comes back like any rank that is out, so that
-    /// others compute while it is brought in.
+    /// The rank computes, and needs all that it holds: it leaves the processor and comes back like any rank
+    /// that is out, so that others compute while it is brought in.
     fn come_in_whole(&self) {
         let Some(_turn) = self.turn() else { return };
         let block = self.block();
@@ -341,8 +353,8 @@ impl Runtime {
         let _ = control::send_failed(self.control.as_fd(), kind, bytes, text);
     }
 
-    /// The rank's memory cannot be had, or is damaged: running on would compute from wrong data; unwinding or exit handlers
-    /// would too.
+    /// The rank's memory cannot be had, or is damaged: running on would compute from wrong data; unwinding or
+    /// exit handlers would too.
     fn lost(&self, error: PagerError) -> ! {
         let mut text = FixedText::default();
         let _ = write!(text, "its memory cannot be restored: {error}");
@@ -351,8 +363,8 @@ impl Runtime {
         unsafe { libc::_exit(122) }
     }
 
-    /// Before `data` leaves this rank: what it was computed from, if the kernel brought it in from scratch by itself, is
-    /// what was written there. Ends the process if not.
+    /// Before `data` leaves this rank: what it was computed from, if the kernel brought it in from scratch by
+    /// itself, is what was written there. Ends the process if not.
     pub fn vouch_for(&self, data: &[&[u8]]) {
         if !pager::is_evicted() {
             return;
@@ -418,8 +430,8 @@ fn thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// The program has ended, and the process is about to. That takes the kernel some 50 ms: it winds up asynchronous I/O and frees
-/// the scratch file, which may lie in many pieces. Others compute meanwhile.
+/// The program has ended, and the process is about to. That takes the kernel some 50 ms: it winds up
+/// asynchronous I/O and frees the scratch file, which may lie in many pieces. Others compute meanwhile.
 extern "C" fn leave() {
     let Some(runtime) = RUNTIME.get() else { return };
     // A child of fork is not the rank.

@@ -132,7 +132,8 @@ fn collectives(comm: &Communicator) {
         assert_eq!(all, expected);
         assert_eq!(comm.gather(0, &pattern(rank, len % 977)).unwrap(), (rank == 0).then_some(expected));
     }
-    // Parts of different lengths, some empty; longer and shorter ones than those that are joined for everybody.
+    // Parts of different lengths, some empty; longer and shorter ones than those that are joined for
+    // everybody.
     for most in [1, 40, 3000, 30_000] {
         let part = |r: usize| pattern(r, most * (r * 37 % 100) * (r % 3) / 200);
         let (all, counts) = comm.allgatherv(&part(rank)).unwrap();
@@ -164,7 +165,8 @@ fn collectives(comm: &Communicator) {
     assert_eq!(comm.scatter(0, (rank == 0).then_some(&even[..])).unwrap(), even[2 * rank..2 * rank + 2]);
 }
 
-/// Exchanges one after the other into the same memory: long parts, short ones, few, none, and of each a mixture.
+/// Exchanges one after the other into the same memory: long parts, short ones, few, none, and of each a
+/// mixture.
 fn exchanges(comm: &Communicator) {
     let (rank, size) = (comm.rank(), comm.size());
     let mut received = Received::new();
@@ -192,7 +194,8 @@ fn exchanges(comm: &Communicator) {
             comm.alltoallv(&parts.concat(), &parts.iter().map(Vec::len).collect::<Vec<_>>()).unwrap();
         assert_eq!((data, counts), received.clone().into_vec());
     }
-    // A wrong number of parts is refused at once; parts that are no whole elements where they arrive, after the exchange.
+    // A wrong number of parts is refused at once; parts that are no whole elements where they arrive, after
+    // the exchange.
     assert!(comm.alltoallv_into(vec![&[1u32][..]; size + 1], &mut received).is_err());
     assert!(comm.alltoallv_into(vec![&[1u32][..]; size - 1], &mut received).is_err());
     if size > 1 {

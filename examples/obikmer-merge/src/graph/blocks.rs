@@ -1,15 +1,14 @@
-//! All pieces of a rank. Several threads take blocks of consecutive virtual partitions, each with a graph and sets of its
-//! own; what they find is put together in order, so that it is what one thread finds.
+//! All pieces of a rank. Several threads take blocks of consecutive virtual partitions, each with a graph and
+//! sets of its own; what they find is put together in order, so that it is what one thread finds.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Graph;
+use super::{Graph, Texts};
 use crate::error::Result;
 use crate::pieces::{Assembly, Found};
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
-use crate::sequence::word::Word;
 use crate::sets::Sets;
 use crate::superkmer::store::Sorted;
 use crate::threads::Threads;
@@ -32,30 +31,27 @@ pub struct Task<'a> {
 }
 
 /// A graph with the sets that its pieces have.
-struct Worker<G> {
-    graph: G,
+struct Worker<W: Texts> {
+    graph: Graph<W>,
     sets: Sets,
     /// Their numbers among the sets of all.
     numbers: Vec<u32>,
 }
 
 impl Task<'_> {
-    /// The pieces of this rank, with the sets of their k-mers in `sets`; `report` is told how many k-mers are done with.
+    /// The pieces of this rank, with the sets of their k-mers in `sets`; `report` is told how many k-mers are
+    /// done with.
     ///
     /// # Errors
     /// More pieces or bases than numbers for them, or threads cannot be started.
-    pub fn pieces<W: Word, G: Graph<W>>(
-        &self,
-        sets: &mut Sets,
-        report: &mut dyn FnMut(u64),
-    ) -> Result<Found<W>> {
+    pub fn pieces<W: Texts>(&self, sets: &mut Sets, report: &mut dyn FnMut(u64)) -> Result<Found<W>> {
         let all = 0..self.partitions.subs();
-        if G::WHOLE || self.threads == Threads::ONE {
+        if self.threads == Threads::ONE {
             let mut found = self.assembly();
-            self.find(all, &mut self.graph::<W, G>(), sets, &mut found, report)?;
+            self.find(all, &mut self.graph(), sets, &mut found, report)?;
             return Ok(found.finish());
         }
-        let (shared, idle) = (Mutex::new(sets), Mutex::new(Vec::<Worker<G>>::new()));
+        let (shared, idle) = (Mutex::new(sets), Mutex::new(Vec::<Worker<W>>::new()));
         let work = |block: Range<usize>| -> Result<_> {
             let worker = locked(&idle).pop();
             let new = || Worker { graph: self.graph(), sets: Sets::default(), numbers: Vec::new() };
@@ -78,33 +74,25 @@ impl Task<'_> {
         Ok(found.finish())
     }
 
-    fn graph<W: Word, G: Graph<W>>(&self) -> G {
-        G::new(self.lengths, self.partitions, self.rank)
+    fn graph<W: Texts>(&self) -> Graph<W> {
+        Graph::new(self.lengths, self.partitions, self.rank)
     }
 
-    fn assembly<W: Word>(&self) -> Assembly<W> {
+    fn assembly<W: Texts>(&self) -> Assembly<W> {
         Assembly::new(self.lengths, self.partitions)
     }
 
     /// The pieces of some virtual partitions.
-    fn find<W: Word, G: Graph<W>>(
+    fn find<W: Texts>(
         &self,
         subs: Range<usize>,
-        graph: &mut G,
+        graph: &mut Graph<W>,
         sets: &mut Sets,
         out: &mut Assembly<W>,
         report: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        if G::WHOLE {
-            for sub in subs.clone() {
-                report(graph.fill(sub, self.store, sets));
-            }
-        }
         for sub in subs {
-            if !G::WHOLE {
-                report(graph.fill(sub, self.store, sets));
-            }
-            graph.pieces(sub, sets, out)?;
+            report(graph.pieces(sub, self.store, sets, out)?);
         }
         Ok(())
     }

@@ -1,22 +1,27 @@
-//! The de Bruijn graph of a rank's partition, behind a small trait: two implementations with the same results.
+//! The de Bruijn graph of a rank's partition as junctions: identical super-k-mers merged, a table of
+//! (k−1)-mers with the bases on both sides, pieces read off the super-k-mers. One virtual partition at a
+//! time, in buffers that are used again.
 
 mod blocks;
-mod hashset;
-mod junction;
+mod distinct;
 mod mixer;
+mod runs;
+mod table;
+mod text;
 
 pub use blocks::Task;
-pub use hashset::HashSetGraph;
-pub use junction::{JunctionGraph, Texts};
 pub use mixer::Mixer;
+pub use text::Texts;
 
 use crate::error::Result;
 use crate::pieces::Assembly;
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
-use crate::sequence::word::Word;
 use crate::sets::Sets;
 use crate::superkmer::store::Sorted;
+use distinct::Distinct;
+use runs::Runs;
+use table::Table;
 
 /// A super-k-mer.
 #[derive(Clone, Copy)]
@@ -29,24 +34,33 @@ pub struct Record<'a> {
     pub bases: &'a [u8],
 }
 
-/// Which implementation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Kind {
-    /// Tables of junctions, one virtual partition at a time.
-    #[default]
-    Junction,
-    /// Sets of k-mers, all of a rank's at once, as in seed 000.
-    Hashbrown,
+/// See the module.
+struct Graph<W: Texts> {
+    distinct: Distinct<W>,
+    table: Table<W>,
+    runs: Runs<W>,
+    /// The rank's first virtual partition.
+    first: usize,
 }
 
-/// The k-mers of one rank, with what the pieces of unitigs need to know of them.
-pub trait Graph<W: Word>: Sized + Send {
-    /// Are all virtual partitions filled before the pieces of the first are asked for? Otherwise each in turn.
-    const WHOLE: bool;
-    /// An empty graph of this rank.
-    fn new(lengths: Lengths, partitions: Partitions, rank: usize) -> Self;
-    /// Take in what `store` has for virtual partition `sub` of this rank. K-mers taken, repeats included.
-    fn fill(&mut self, sub: usize, store: &Sorted, sets: &mut Sets) -> u64;
-    /// The pieces of a virtual partition that was filled, in the order of their texts. To be called once for each.
-    fn pieces(&mut self, sub: usize, sets: &mut Sets, out: &mut Assembly<W>) -> Result<()>;
+impl<W: Texts> Graph<W> {
+    fn new(lengths: Lengths, partitions: Partitions, rank: usize) -> Self {
+        let k = lengths.k;
+        let runs = Runs::new(k, lengths.m, partitions);
+        Self { distinct: Distinct::new(k), table: Table::new(k), runs, first: rank * partitions.subs() }
+    }
+
+    /// The pieces of what `store` has for virtual partition `sub`, in the order of their texts. K-mers taken,
+    /// repeats included.
+    fn pieces(&mut self, sub: usize, store: &Sorted, sets: &mut Sets, out: &mut Assembly<W>) -> Result<u64> {
+        self.distinct.clear();
+        let mut kmers = 0;
+        store.drain(sub, |source, record| {
+            kmers += record.kmers as u64;
+            self.distinct.add(record, source, sets);
+        });
+        self.table.fill(&self.distinct);
+        self.runs.read(self.first + sub, &self.distinct, &self.table, sets, out)?;
+        Ok(kmers)
+    }
 }

@@ -51,8 +51,8 @@ fn plain<'a>(mut reader: impl Read + Send + 'a) -> Result<Box<dyn FastxReader + 
     needletail::parse_fastx_reader(Cursor::new(bytes).chain(reader))
 }
 
-/// Skip lines of white space: how many bytes those were, and bytes that have been read behind them, none only at the
-/// end. White space that does not end with a line is no blank line: its last byte is among them.
+/// Skip lines of white space: how many bytes those were, and bytes that have been read behind them, none only
+/// at the end. White space that does not end with a line is no blank line: its last byte is among them.
 fn skip_blank_lines(reader: &mut impl Read) -> std::io::Result<(u64, Vec<u8>)> {
     let (mut skipped, mut last) = (0, b'\n');
     loop {

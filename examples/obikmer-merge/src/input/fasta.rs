@@ -1,8 +1,8 @@
-//! Plain FASTA by ranges of bytes: each k-mer window belongs to the range in which its first letter lies, whatever
-//! the layout of lines and records.
+//! Plain FASTA by ranges of bytes: each k-mer window belongs to the range in which its first letter lies,
+//! whatever the layout of lines and records.
 //!
-//! A range is read in blocks, so that a long chromosome is never in memory as a whole; behind its end letters are read
-//! until the last windows are complete.
+//! A range is read in blocks, so that a long chromosome is never in memory as a whole; behind its end letters
+//! are read until the last windows are complete.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -54,8 +54,8 @@ struct Scan<'a> {
     separators: u64,
 }
 
-/// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`. A letter
-/// that is none of ACGT follows each record; how many of those there were.
+/// Call `each` with the letters of every record, or part of one, that has windows beginning in `begin..end`.
+/// A letter that is none of ACGT follows each record; how many of those there were.
 pub fn read_range(
     from: &SequenceFile,
     begin: u64,
@@ -174,7 +174,8 @@ impl<'a> Scan<'a> {
 }
 
 impl Fasta<'_> {
-    /// Append `missing` letters from `at` on, or what the record has of them. Who reads them as their own checks them.
+    /// Append `missing` letters from `at` on, or what the record has of them. Who reads them as their own
+    /// checks them.
     fn extend(&self, mut at: u64, mut begins: bool, mut missing: usize, letters: &mut Vec<u8>) -> Result<()> {
         while at < self.size {
             let bytes = self.read_at(at, LOOK.min((self.size - at) as usize))?;

@@ -133,8 +133,8 @@ impl Inputs {
         self.names.extend(names.iter().cloned());
     }
 
-    /// Add what a path names: a sequence file, a pipe, or an index. With `each_record` each record of a plain FASTA file
-    /// is a source of its own.
+    /// Add what a path names: a sequence file, a pipe, or an index. With `each_record` each record of a plain
+    /// FASTA file is a source of its own.
     pub fn add(&mut self, path: &Path, lengths: Lengths, each_record: bool, spool: &mut Spool) -> Result<()> {
         if path.is_dir() {
             if !Index::is_there(path) {
@@ -222,8 +222,8 @@ impl Inputs {
         Ok(())
     }
 
-    /// What this rank reads. Units that cannot be split go, largest first, to the rank with the least; then the plain
-    /// FASTA files, end to end, are cut so that all ranks come to the same level.
+    /// What this rank reads. Units that cannot be split go, largest first, to the rank with the least; then
+    /// the plain FASTA files, end to end, are cut so that all ranks come to the same level.
     pub fn share(&self, rank: usize, ranks: usize) -> Vec<Unit> {
         let mut loads = vec![0u64; ranks];
         let mut mine = Vec::new();
@@ -262,7 +262,8 @@ impl Inputs {
         mine
     }
 
-    /// All units of sequence files as they were given, before they are shared out, with their source and file.
+    /// All units of sequence files as they were given, before they are shared out, with their source and
+    /// file.
     pub fn sequence_units(&self) -> impl Iterator<Item = (&Unit, u32, &SequenceFile)> {
         self.units.iter().filter_map(|(unit, _)| match *unit {
             Unit::Fasta { file, source, .. } | Unit::Whole { file, source } => {

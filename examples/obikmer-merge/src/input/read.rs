@@ -14,8 +14,8 @@ use crate::sequence::minimizer::Partitions;
 use crate::superkmer::cut::Cutter;
 use crate::superkmer::route::Router;
 
-/// Read `units`, cut them, and hand everything to the router. `report` is told bytes done, and `tallies` of sources
-/// that hardly have k-mers.
+/// Read `units`, cut them, and hand everything to the router. `report` is told bytes done, and `tallies` of
+/// sources that hardly have k-mers.
 pub fn read(
     inputs: &Inputs,
     units: &[Unit],

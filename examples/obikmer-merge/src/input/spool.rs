@@ -22,11 +22,12 @@ impl Spool {
         Self { dir, copies: 0 }
     }
 
-    /// The file to be read instead of `path`: itself, if every rank can read it by that name as often as it likes.
+    /// The file to be read instead of `path`: itself, if every rank can read it by that name as often as it
+    /// likes.
     ///
     /// # Errors
-    /// It cannot be read or copied, or begins like nothing that could be used; so the disk is not filled by what has no
-    /// end.
+    /// It cannot be read or copied, or begins like nothing that could be used; so the disk is not filled by
+    /// what has no end.
     pub fn file(&mut self, path: &Path) -> Result<PathBuf> {
         let kind = std::fs::metadata(path).context(|| format!("cannot open {}", path.display()))?.file_type();
         if kind.is_block_device() {

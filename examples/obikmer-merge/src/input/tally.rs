@@ -1,5 +1,5 @@
-//! Do a source's letters make k-mers? Those that break them are legal, but where most letters lie in none, the source is
-//! hardly what its owner thinks: RNA, protein, an alignment.
+//! Do a source's letters make k-mers? Those that break them are legal, but where most letters lie in none,
+//! the source is hardly what its owner thinks: RNA, protein, an alignment.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ impl Tally {
         self.lost += other.lost;
     }
 
-    /// Most letters are in no k-mer because of those that break them: not because the records are short. One that breaks
-    /// spoils k − 1 letters on either side at most.
+    /// Most letters are in no k-mer because of those that break them: not because the records are short. One
+    /// that breaks spoils k − 1 letters on either side at most.
     fn is_broken(self, k: usize) -> bool {
         2 * self.lost > self.letters && 2 * self.breaks * k as u64 >= self.lost
     }

@@ -1,7 +1,8 @@
 //! Which end of which piece continues in which partition: one exchange.
 //!
-//! Both partitions of a border k-mer have it, one as owner, the other as a ghost. So each pair of partitions can list
-//! its border k-mers in the same order, and only the numbers of piece ends travel: four bytes each way.
+//! Both partitions of a border k-mer have it, one as owner, the other as a ghost. So each pair of partitions
+//! can list its border k-mers in the same order, and only the numbers of piece ends travel: four bytes each
+//! way.
 
 use bdrun_worker::Communicator;
 

@@ -1,23 +1,26 @@
-//! Joining pieces across partitions by contraction: chains of pieces hand themselves over to their neighbours until
-//! each is whole, in about log1.5(longest chain) exchanges of ever fewer messages.
+//! Joining pieces across partitions by contraction: chains of pieces hand themselves over to their neighbours
+//! until each is whole, in about log1.5(longest chain) exchanges of ever fewer messages.
 //!
-//! Each piece begins as a chain of one: a text and two links. In a round every chain compares a hash of its number with
-//! those of the chains that its links lead to. The one that is lower than its neighbours goes: it sends its text and its
-//! other link to one of them and the new link to the other. Neighbours of a chain that goes do not go in the same round,
-//! and nobody has to ask anybody, because links hold the numbers that are hashed. With fresh hashes in each round a third
-//! of what a long chain has left goes in each; all messages together are linear in the number of pieces.
-//! A chain that has no link left, or is linked to itself, is a unitig, and is given away.
+//! Each piece begins as a chain of one: a text and two links. In a round every chain compares a hash of its
+//! number with those of the chains that its links lead to. The one that is lower than its neighbours goes: it
+//! sends its text and its other link to one of them and the new link to the other. Neighbours of a chain that
+//! goes do not go in the same round, and nobody has to ask anybody, because links hold the numbers that are
+//! hashed. With fresh hashes in each round a third of what a long chain has left goes in each; all messages
+//! together are linear in the number of pieces. A chain that has no link left, or is linked to itself, is a
+//! unitig, and is given away.
 //!
-//! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer, in the
-//! receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours, always.
+//! Texts that follow one another overlap by k − 1 bases, so a chain that goes sends one base for each k-mer,
+//! in the receiver's direction. *Empty* pieces have no text to overlap with: they go before their neighbours,
+//! always.
 //!
 //! When few are left, the [remainder] goes in three exchanges more.
 //!
-//! How many linked ends will be left after an exchange is known before it, from what stays and what the messages close,
-//! so that none is spent on learning that all is done.
+//! How many linked ends will be left after an exchange is known before it, from what stays and what the
+//! messages close, so that none is spent on learning that all is done.
 //!
-//! What a rank holds: 20 bytes and its bases (2 bits each) for each chain that is left, and two bits for each piece it
-//! began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of two rounds.
+//! What a rank holds: 20 bytes and its bases (2 bits each) for each chain that is left, and two bits for each
+//! piece it began with; during a round the chains' new bases, 8 bytes for each of them, and the messages of
+//! two rounds.
 
 pub mod border;
 mod left;
@@ -38,8 +41,8 @@ use remainder::Place;
 const RANK_BITS: u32 = 20;
 /// So many k-mers or more: the number is a word of its own.
 const MANY: u32 = (1 << (32 - RANK_BITS)) - 1;
-/// Words at the beginning of each rank's messages: ends of chains kept that are linked, and how many of any rank's the
-/// messages close.
+/// Words at the beginning of each rank's messages: ends of chains kept that are linked, and how many of any
+/// rank's the messages close.
 const HEAD: usize = 2;
 /// The rank that puts the last chains in order.
 const SOLVER: usize = 0;
@@ -54,8 +57,9 @@ pub struct Joined {
     pub state: Result<()>,
 }
 
-/// Join all chains. `each` gets every unitig that ends up here, in either direction and if it is cyclic in any rotation,
-/// with n + k − 1 bases for n k-mers; `report` is told how many chains are done with, of how many.
+/// Join all chains. `each` gets every unitig that ends up here, in either direction and if it is cyclic in
+/// any rotation, with n + k − 1 bases for n k-mers; `report` is told how many chains are done with, of how
+/// many.
 ///
 /// # Errors
 /// A unitig of 2^32 k-mers or more, or more than 2^20 ranks.
@@ -135,7 +139,8 @@ fn malformed(rank: usize) -> Error {
     Error::Internal(format!("malformed messages of chains from rank {rank}"))
 }
 
-/// What a chain hears from a neighbour that goes: where its end leads now, and the text that comes to that end.
+/// What a chain hears from a neighbour that goes: where its end leads now, and the text that comes to that
+/// end.
 struct Message<'a> {
     end: u32,
     link: Link,
@@ -278,7 +283,8 @@ impl Chains {
         [self.links[2 * place], self.links[2 * place + 1]]
     }
 
-    /// Its rank among its neighbours in this round: the lowest goes, and an empty one is lower than the others.
+    /// Its rank among its neighbours in this round: the lowest goes, and an empty one is lower than the
+    /// others.
     #[inline]
     fn height(&self, link: Link) -> u64 {
         let hash = order((link & !(EMPTY | 1)) ^ self.seed) >> 1;

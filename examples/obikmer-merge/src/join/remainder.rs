@@ -1,12 +1,13 @@
-//! The end of joining: when few chains are left, all their links go to one rank, which puts them in order, and each text
-//! goes straight to the rank that writes its unitig. Three exchanges instead of the last ten or so, which would be nearly
-//! empty. What that rank holds is bounded by [`LINKED`], whatever the job's size.
+//! The end of joining: when few chains are left, all their links go to one rank, which puts them in order,
+//! and each text goes straight to the rank that writes its unitig. Three exchanges instead of the last ten or
+//! so, which would be nearly empty. What that rank holds is bounded by [`LINKED`], whatever the job's size.
 
 use crate::error::{Error, Result};
 use crate::join::border::{CLOSED, EMPTY, Link};
 use crate::sequence::packed::{Packed, Text, words_for};
 
-/// Linked ends of all ranks from which downwards this is done; the rank that orders them holds some 20 bytes for each.
+/// Linked ends of all ranks from which downwards this is done; the rank that orders them holds some 20 bytes
+/// for each.
 pub const LINKED: u64 = 1 << 18;
 
 /// Words by which a chain is told of.

@@ -1,8 +1,9 @@
 //! Where pieces begin in a text of pieces back to back: half a byte for every `span` bases.
 //!
-//! A span is no longer than the shortest piece, so that at most one piece begins in it: half a byte holds where, or that
-//! none does. That costs 0.27 bits per base (a bit per base would cost one, a `u32` per piece of 39 bases 0.82), can be
-//! read in order, and tells with one word whether a window of k bases lies within one piece.
+//! A span is no longer than the shortest piece, so that at most one piece begins in it: half a byte holds
+//! where, or that none does. That costs 0.27 bits per base (a bit per base would cost one, a `u32` per piece
+//! of 39 bases 0.82), can be read in order, and tells with one word whether a window of k bases lies within
+//! one piece.
 
 use std::ops::Range;
 
@@ -22,7 +23,8 @@ fn split(at: usize, k: usize) -> (usize, usize) {
     if k >= 15 { (at / 15, at % 15) } else { (at / k, at % k) }
 }
 
-/// Encode where pieces of at least k bases begin: the first at 0; the last of `starts` is where the text ends.
+/// Encode where pieces of at least k bases begin: the first at 0; the last of `starts` is where the text
+/// ends.
 pub fn encode(starts: &[u32], k: usize) -> Vec<u8> {
     let Some((&end, starts)) = starts.split_last() else { return Vec::new() };
     let mut bytes = vec![NONE << 4 | NONE; (end as usize).div_ceil(span(k)).div_ceil(2)];

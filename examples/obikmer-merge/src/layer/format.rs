@@ -1,4 +1,5 @@
-//! The container of the index's binary files: a header, and sections that can be mapped. All numbers little-endian.
+//! The container of the index's binary files: a header, and sections that can be mapped. All numbers
+//! little-endian.
 //!
 //! ```text
 //! 0    8 bytes   "OBIKMER\0"

@@ -1,7 +1,7 @@
 //! What a file holds, as a number: so an index knows its files, and is not half of one and half of another.
 //!
-//! Nothing of time or chance is in it: the same inputs give the same bytes, these included. It is no defence against whoever
-//! wants two files to be alike.
+//! Nothing of time or chance is in it: the same inputs give the same bytes, these included. It is no defence
+//! against whoever wants two files to be alike.
 
 use std::fmt;
 use std::str::FromStr;

@@ -72,6 +72,11 @@ impl Runs {
         self.counts[set as usize] += u64::from(kmers);
     }
 
+    /// Each position at which the set changes, and that set.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.starts.iter().copied().zip(self.sets.iter().copied())
+    }
+
     /// Give the sets other numbers.
     pub fn renumber(&mut self, numbers: &[u32]) {
         for set in &mut self.sets {
@@ -140,8 +145,8 @@ pub fn write_kmers<W: Word>(path: &Path, place: Place, pieces: &Pieces, threads:
     writer.finish()
 }
 
-/// A layer of a partition, open. Opening reads the headers only; what is damaged beyond them gives errors or wrong
-/// answers when it is met, but nothing worse.
+/// A layer of a partition, open. Opening reads the headers only; what is damaged beyond them gives errors or
+/// wrong answers when it is met, but nothing worse.
 pub struct Layer<W> {
     k: usize,
     word: PhantomData<W>,
@@ -312,7 +317,8 @@ impl<W: Word> Layer<W> {
         })
     }
 
-    /// The sources of every position, as numbers in `sets`, for adding to them. Positions without a k-mer: empty.
+    /// The sources of every position, as numbers in `sets`, for adding to them. Positions without a k-mer:
+    /// empty.
     pub fn expand(&self, sets: &mut Sets) -> Result<Vec<u32>> {
         let view = self.view()?;
         let numbers = (0..view.offsets.len().saturating_sub(1) as u32)

@@ -1,9 +1,9 @@
 //! Which set of sources the k-mer at a position has: runs of positions with one set, as they lie in a file.
 //!
-//! A run is the lowest byte of where it begins, and the number of its set (`u16` while there are at most 2^16 sets, or
-//! `u32`). For each block of 256 positions there is the number of the first run that begins in it or beyond it; the runs of
-//! a block lie together, first their bytes, then their sets. So a position's run is found with one look at the blocks
-//! and one at the few runs of its block.
+//! A run is the lowest byte of where it begins, and the number of its set (`u16` while there are at most 2^16
+//! sets, or `u32`). For each block of 256 positions there is the number of the first run that begins in it or
+//! beyond it; the runs of a block lie together, first their bytes, then their sets. So a position's run is
+//! found with one look at the blocks and one at the few runs of its block.
 //!
 //! Nothing in the arrays is trusted: what is damaged gives wrong sets or none.
 
@@ -18,7 +18,8 @@ fn width(count: usize) -> usize {
     if count <= 1 << 16 { 2 } else { 4 }
 }
 
-/// Write runs: where they begin, strictly ascending, and their sets' numbers, all below `count`. Two sections.
+/// Write runs: where they begin, strictly ascending, and their sets' numbers, all below `count`. Two
+/// sections.
 pub fn write(writer: &mut Writer, starts: &[u32], sets: &[u32], count: usize) -> Result<()> {
     let mut firsts = Vec::with_capacity(starts.last().map_or(0, |&last| last as usize / 256 + 1) + 1);
     for (run, &start) in starts.iter().enumerate() {

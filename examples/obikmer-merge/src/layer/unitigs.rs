@@ -1,4 +1,5 @@
-//! Joined unitigs of one partition of one layer, as a file: written while they are joined, mapped for reading.
+//! Joined unitigs of one partition of one layer, as a file: written while they are joined, mapped for
+//! reading.
 //!
 //! See `docs/format.md` for the sections.
 
@@ -27,8 +28,8 @@ pub struct Written {
     pub bases: u64,
 }
 
-/// Writes unitigs as they come. An error stays with it until [`finish`](Self::finish): whoever makes the unitigs has other
-/// ranks to talk to meanwhile.
+/// Writes unitigs as they come. An error stays with it until [`finish`](Self::finish): whoever makes the
+/// unitigs has other ranks to talk to meanwhile.
 pub struct Writer {
     file: Result<format::Writer>,
     k: usize,
@@ -58,8 +59,8 @@ impl Writer {
         }
     }
 
-    /// A unitig with its text in either direction, at least k bases and at most 2^32 − 1 k-mers; of a cyclic one any
-    /// rotation, the first k − 1 bases again at the end.
+    /// A unitig with its text in either direction, at least k bases and at most 2^32 − 1 k-mers; of a cyclic
+    /// one any rotation, the first k − 1 bases again at the end.
     pub fn push(&mut self, text: Text<'_>, cyclic: bool) {
         let kmers = text.len() + 1 - self.k;
         if cyclic {

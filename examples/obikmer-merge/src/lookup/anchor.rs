@@ -1,20 +1,21 @@
 //! Anchors: the minimizers by which k-mers are looked up within a partition.
 //!
-//! A k-mer's *anchor* is its canonical word of [`len`] bases with the lowest [`hash`]. It is another minimizer than that
-//! which chooses the partition: longer, so that few places of a partition share one. Consecutive k-mers mostly share
-//! the occurrence of their anchor, so that one entry stands for about four k-mers.
+//! A k-mer's *anchor* is its canonical word of [`len`] bases with the lowest [`hash`]. It is another
+//! minimizer than that which chooses the partition: longer, so that few places of a partition share one.
+//! Consecutive k-mers mostly share the occurrence of their anchor, so that one entry stands for about four
+//! k-mers.
 //!
-//! Only the hash counts: different words of one hash are the same anchor. If a k-mer has its lowest hash at several
-//! places, a text has entries for the first and for the last of them; whoever looks for the first in his
-//! direction finds it, whichever direction the text has.
+//! Only the hash counts: different words of one hash are the same anchor. If a k-mer has its lowest hash at
+//! several places, a text has entries for the first and for the last of them; whoever looks for the first in
+//! his direction finds it, whichever direction the text has.
 
 use std::ops::Range;
 
 use crate::sequence::kmer::Oriented;
 use crate::sequence::word::Word;
 
-/// Length of the anchors: odd, so that none is its own reverse complement, and no longer than makes them rare in large
-/// genomes, since shorter ones are shared by more k-mers.
+/// Length of the anchors: odd, so that none is its own reverse complement, and no longer than makes them rare
+/// in large genomes, since shorter ones are shared by more k-mers.
 pub const fn len(k: usize) -> usize {
     // About 3/5 of k.
     let len = (3 * k / 5) | 1;
@@ -57,7 +58,8 @@ pub fn of_kmer<W: Word>(kmer: Oriented<W>, k: usize) -> Anchor {
     Anchor { hash: (lowest >> 32) as u32, offset: lowest as u32 }
 }
 
-/// Append the hash of every word of `m` bases of a sequence: its first m − 1 bases as a word, then the others.
+/// Append the hash of every word of `m` bases of a sequence: its first m − 1 bases as a word, then the
+/// others.
 #[inline]
 pub fn hashes(first: u64, others: impl Iterator<Item = u8>, m: usize, out: &mut Vec<u32>) {
     let (bits, top) = (u64::mask(m), 2 * (m - 1));
@@ -70,8 +72,9 @@ pub fn hashes(first: u64, others: impl Iterator<Item = u8>, m: usize, out: &mut 
     });
 }
 
-/// Runs of consecutive windows of `width` hashes (`hashes` has at least as many) whose first lowest hash is the same one:
-/// calls `each` with its place and the windows. Tells whether a window may have its lowest hash twice.
+/// Runs of consecutive windows of `width` hashes (`hashes` has at least as many) whose first lowest hash is
+/// the same one: calls `each` with its place and the windows. Tells whether a window may have its lowest hash
+/// twice.
 #[inline]
 pub fn for_each_run(hashes: &[u32], width: usize, mut each: impl FnMut(usize, Range<usize>)) -> bool {
     let mut tied = false;
@@ -157,7 +160,7 @@ mod tests {
                     let kmer = Oriented::new(W::from_codes(&codes[window..window + k]), k);
                     let anchor = of_kmer(kmer, k);
                     assert_eq!((anchor.hash, anchor.offset as usize), (along[at], at - window));
-                    assert_eq!(of_kmer(kmer.flipped(), k).hash, anchor.hash);
+                    assert_eq!(of_kmer(Oriented::new(kmer.reverse, k), k).hash, anchor.hash);
                 }
             });
         }

@@ -1,12 +1,13 @@
 //! Where a k-mer lies in the texts of a partition's pieces, or that it does not.
 //!
-//! A table of the [anchors](crate::lookup::anchor) of all k-mers: for each run of consecutive k-mers with the same occurrence of
-//! their anchor, the position of that occurrence. A k-mer is looked up by the hash of its own anchor: at each
-//! position found, the text is compared with the k-mer, in both directions, and must lie within one piece. So the
-//! answer is exact, and no k-mer is stored but in the texts.
+//! A table of the [anchors](crate::lookup::anchor) of all k-mers: for each run of consecutive k-mers with the
+//! same occurrence of their anchor, the position of that occurrence. A k-mer is looked up by the hash of its
+//! own anchor: at each position found, the text is compared with the k-mer, in both directions, and must lie
+//! within one piece. So the answer is exact, and no k-mer is stored but in the texts.
 //!
-//! An anchor that occurs at very many places would make its k-mers slow to find: buckets of more than `CROWDED` entries
-//! are left empty, and their k-mers go, one by one, into a second table by the hash of the k-mer itself.
+//! An anchor that occurs at very many places would make its k-mers slow to find: buckets of more than
+//! `CROWDED` entries are left empty, and their k-mers go, one by one, into a second table by the hash of the
+//! k-mer itself.
 
 pub mod anchor;
 pub mod prefetch;
@@ -212,7 +213,8 @@ impl<'a> Lookup<'a> {
         (there && self.bounds.none_in(start + 1..start + self.k)).then_some(Hit { at: start as u32, forward })
     }
 
-    /// The next k-mer in the direction in which one was found, if the text goes on with it: `base` is its last base.
+    /// The next k-mer in the direction in which one was found, if the text goes on with it: `base` is its
+    /// last base.
     #[inline]
     pub fn extend(&self, hit: Hit, base: u8) -> Option<Hit> {
         let (at, next, base) = if hit.forward {
@@ -282,8 +284,8 @@ mod tests {
         (pieces, kmers)
     }
 
-    /// Every k-mer is found where it is; its neighbours, those across two pieces, and random ones only if they are there.
-    /// Tells whether there were crowded anchors.
+    /// Every k-mer is found where it is; its neighbours, those across two pieces, and random ones only if
+    /// they are there. Tells whether there were crowded anchors.
     fn check<W: Word>(seed: u64, k: usize, (pieces, kmers): (Pieces, Vec<W>)) -> bool {
         let threads = Threads::new(1 + seed as usize % 3);
         let Tables { anchors, kmers: crowded } = build::<W>(&pieces, k, threads).expect("built");
@@ -306,7 +308,7 @@ mod tests {
         let near = kmers.iter().map(|&kmer| Oriented::new(kmer, k).right(2, k).forward);
         let random = (0..200).map(|i| W::from_codes(&codes(4 * (seed + i), k)));
         for kmer in kmers.iter().copied().chain(across).chain(near).chain(random) {
-            for kmer in [Oriented::new(kmer, k), Oriented::new(kmer, k).flipped()] {
+            for kmer in [kmer, kmer.revcomp(k)].map(|kmer| Oriented::new(kmer, k)) {
                 let anchor = anchor::of_kmer(kmer, k);
                 lookup.prefetch(anchor);
                 lookup.prefetch_entries(anchor);

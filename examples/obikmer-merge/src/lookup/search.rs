@@ -1,9 +1,9 @@
 //! Many k-mers looked up at once: what one needs from memory is asked for while others are looked at.
 //!
-//! A look-up touches memory at five places that depend on one another: the bounds of a bucket, its entries, the text
-//! and the bounds of pieces there, the runs of sets there, their numbers. Done one after another that is five cache
-//! misses. So each k-mer (or, along a sequence, each run of k-mers with one anchor) goes through stages, `APART` others
-//! between each two.
+//! A look-up touches memory at five places that depend on one another: the bounds of a bucket, its entries,
+//! the text and the bounds of pieces there, the runs of sets there, their numbers. Done one after another
+//! that is five cache misses. So each k-mer (or, along a sequence, each run of k-mers with one anchor) goes
+//! through stages, `APART` others between each two.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -185,7 +185,8 @@ impl<'a, W: Word> Search<'a, W> {
         }
     }
 
-    /// Look up k-mers, in either direction, in any order: calls `each` for each in the order given, with its sources or `None`.
+    /// Look up k-mers, in either direction, in any order: calls `each` for each in the order given, with its
+    /// sources or `None`.
     pub fn find(
         &self,
         kmers: impl Iterator<Item = W>,

@@ -1,8 +1,9 @@
 //! Positions by 32-bit hashes, in a table that is built by counting and used as it lies in a file.
 //!
-//! Two arrays: where each bucket's entries begin, and the entries. An entry is a `u32`: in its lower bits, as many as any
-//! position needs, the position; in the others the lowest bits of the mixed hash, which keep nearly all foreign
-//! entries of a bucket from being followed. With `LOAD` entries to a bucket both together are 4.5 bytes an entry.
+//! Two arrays: where each bucket's entries begin, and the entries. An entry is a `u32`: in its lower bits, as
+//! many as any position needs, the position; in the others the lowest bits of the mixed hash, which keep
+//! nearly all foreign entries of a bucket from being followed. With `LOAD` entries to a bucket both together
+//! are 4.5 bytes an entry.
 //!
 //! Nothing in the arrays is trusted: what is damaged gives wrong candidates or none.
 
@@ -12,7 +13,8 @@ use crate::threads::Threads;
 /// Mean entries of a bucket: eight of them lie in one or two cache lines.
 const LOAD: usize = 8;
 
-/// The hash with its bits spread: the buckets take the high ones, the entries the low ones. (Lowest hashes are low.)
+/// The hash with its bits spread: the buckets take the high ones, the entries the low ones. (Lowest hashes
+/// are low.)
 #[inline]
 fn mix(hash: u32) -> u32 {
     let y = hash.wrapping_mul(0x9e37_79b1);
@@ -48,7 +50,8 @@ pub struct Built {
     pub refused: Vec<u64>,
 }
 
-/// The buckets of one thread: it goes through all items, and does with its own what would otherwise be done with all.
+/// The buckets of one thread: it goes through all items, and does with its own what would otherwise be done
+/// with all.
 struct Part<'a> {
     /// The number of its first bucket.
     first: usize,
@@ -59,7 +62,8 @@ struct Part<'a> {
     entries: &'a mut [u32],
 }
 
-/// A table of [`item`]s, fewer than 2^32, those of a bucket in the order given. Buckets with more than `limit` are left empty.
+/// A table of [`item`]s, fewer than 2^32, those of a bucket in the order given. Buckets with more than
+/// `limit` are left empty.
 ///
 /// # Errors
 /// Threads cannot be started.
@@ -83,7 +87,8 @@ pub fn build(items: &[u64], position_bits: u32, limit: u32, threads: Threads) ->
         for count in &mut *part.offsets {
             let refused = *count > limit;
             any |= refused;
-            // Entries are put in from the end of their bucket on; a refused one is marked by an end beyond all.
+            // Entries are put in from the end of their bucket on; a refused one is marked by an end beyond
+            // all.
             end += if refused { 0 } else { *count };
             *count = if refused { u32::MAX } else { end };
         }

@@ -24,8 +24,8 @@ fn smallest_rotation(text: &[u8]) -> usize {
     i.min(j)
 }
 
-/// From the `n` codes of a cycle (one per k-mer) its canonical text: the smallest rotation over both strands, with
-/// n + k − 1 letters.
+/// From the `n` codes of a cycle (one per k-mer) its canonical text: the smallest rotation over both strands,
+/// with n + k − 1 letters.
 pub fn canonical(circle: &[u8], k: usize) -> Vec<u8> {
     let n = circle.len();
     let rotated = |text: &[u8]| -> Vec<u8> {

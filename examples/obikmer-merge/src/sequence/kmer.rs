@@ -79,18 +79,6 @@ impl<W: Word> Oriented<W> {
         self.forward.min(self.reverse)
     }
 
-    /// Read in the direction of its canonical text?
-    #[inline]
-    pub fn is_canonical(self) -> bool {
-        self.forward < self.reverse
-    }
-
-    /// Read in the other direction.
-    #[inline]
-    pub fn flipped(self) -> Self {
-        Self { forward: self.reverse, reverse: self.forward }
-    }
-
     /// The k-mer one base to the right, that base being `base`.
     #[inline]
     pub fn right(self, base: u8, k: usize) -> Self {
@@ -98,12 +86,6 @@ impl<W: Word> Oriented<W> {
             forward: self.forward.push(base) & W::mask(k),
             reverse: (self.reverse >> 2) | (W::from(3 - base) << (2 * (k - 1))),
         }
-    }
-
-    /// Is the junction on the right (its last k − 1 bases) its own reverse complement?
-    #[inline]
-    pub fn right_is_palindrome(self, k: usize) -> bool {
-        self.forward & W::mask(k - 1) == self.reverse >> 2
     }
 }
 

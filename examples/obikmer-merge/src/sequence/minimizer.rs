@@ -1,10 +1,10 @@
 //! Minimizers: which partition a junction or a k-mer belongs to.
 //!
-//! The minimizer of a word is its m-mer (canonical) of the lowest hash. The partition is a second hash of that hash,
-//! scaled to the number of partitions. All of it is fixed here and part of the index format:
+//! The minimizer of a word is its m-mer (canonical) of the lowest hash. The partition is a second hash of
+//! that hash, scaled to the number of partitions. All of it is fixed here and part of the index format:
 //!
 //! ```text
-//! fold(x)       = low 32 bits of x ^ (high 32 bits of x) * 0x9e3779b1           (mod 2^32; x itself up to m = 16)
+//! fold(x)       = low 32 bits of x ^ (high 32 bits of x) * 0x9e3779b1 (mod 2^32; x itself up to m = 16)
 //! order(x)      = let y = fold(x) ^ 0xd5f9efc4;  y ^= y >> 16;  y *= 0x7feb352d;  y ^= y >> 15;
 //!                 y *= 0x846ca68b;  y ^ (y >> 16)                               (mod 2^32)
 //! scramble(h)   = let y = h ^ (h >> 16);  y *= 0x85ebca6b;  y ^= y >> 13;
@@ -12,15 +12,16 @@
 //! partition(h)  = (scramble(h) * number of partitions) >> 32                    (64 bits)
 //! ```
 //!
-//! Up to m = 16 `order` is a bijection, and that of poly-A is the highest of all. A k-mer's minimizer is the lower of
-//! those of its two junctions, so that a k-mer whose junctions lie in different partitions is owned by one of the two:
-//! the partition follows from the hash, so their hashes differ.
+//! Up to m = 16 `order` is a bijection, and that of poly-A is the highest of all. A k-mer's minimizer is the
+//! lower of those of its two junctions, so that a k-mer whose junctions lie in different partitions is owned
+//! by one of the two: the partition follows from the hash, so their hashes differ.
 
 use crate::sequence::kmer::Lengths;
 use crate::sequence::simd::{self, Level};
 use crate::sequence::word::Word;
 
-/// Virtual partitions of a job, at least: so that each has few enough k-mers for its tables to fit into the cache.
+/// Virtual partitions of a job, at least: so that each has few enough k-mers for its tables to fit into the
+/// cache.
 const VIRTUAL: usize = 2048;
 
 /// A hash of 64-bit numbers for everything but minimizers.
@@ -59,8 +60,8 @@ pub fn partition(hash: u32, count: usize) -> usize {
     ((u64::from(scramble(hash)) * count as u64) >> 32) as usize
 }
 
-/// Partitions of ranks, and those of each rank cut into *virtual* ones: consecutive, equally many for each rank, so
-/// that a minimizer's rank is that of its virtual partition.
+/// Partitions of ranks, and those of each rank cut into *virtual* ones: consecutive, equally many for each
+/// rank, so that a minimizer's rank is that of its virtual partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partitions {
     ranks: usize,
@@ -176,8 +177,8 @@ impl Windows {
         self.slide(len - m + 1);
     }
 
-    /// The hash of every m-mer, into `lowest`. From 4 to 16 bases an m-mer is two overlapping words of four or eight
-    /// of its bases, and all places are done at once; otherwise it is rolled along.
+    /// The hash of every m-mer, into `lowest`. From 4 to 16 bases an m-mer is two overlapping words of four
+    /// or eight of its bases, and all places are done at once; otherwise it is rolled along.
     fn hash(&mut self, codes: &[u8], m: usize) {
         let places = codes.len() + 1 - m;
         self.lowest.resize(places, 0);
@@ -210,8 +211,8 @@ impl Windows {
         simd::hashes(self.level, &mut self.lowest);
     }
 
-    /// The lowest of each `width` hashes: of overlapping windows of 1, 4, 16, … and then of what is left of the width,
-    /// each pass over all places at once, without a branch.
+    /// The lowest of each `width` hashes: of overlapping windows of 1, 4, 16, … and then of what is left of
+    /// the width, each pass over all places at once, without a branch.
     fn slide(&mut self, width: usize) {
         let mut done = 1;
         while done < width {

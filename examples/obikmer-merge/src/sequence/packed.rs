@@ -28,7 +28,8 @@ pub fn get(packed: &[u8], at: usize) -> u8 {
     (packed[at / 4] >> (6 - 2 * (at % 4))) & 3
 }
 
-/// Up to 32 or 64 bases from `at` on, at least one, right-aligned in a word. Past the end of `packed` bases read as A.
+/// Up to 32 or 64 bases from `at` on, at least one, right-aligned in a word. Past the end of `packed` bases
+/// read as A.
 #[inline]
 pub fn word<W: Word>(packed: &[u8], at: usize, len: usize) -> W {
     let (byte, shift) = (at / 4, 2 * (at % 4));
@@ -227,7 +228,8 @@ impl Packed {
         self.bases = 0;
     }
 
-    /// Take whole bytes away, from the beginning: what is left are the bases of the last byte if it is not full.
+    /// Take whole bytes away, from the beginning: what is left are the bases of the last byte if it is not
+    /// full.
     pub fn take_full(&mut self, mut take: impl FnMut(&[u8])) {
         let (full, rest) = self.bytes.split_at(self.bases / 4);
         take(full);
@@ -240,7 +242,8 @@ impl Packed {
     /// Append a text, 32 bases at a time.
     #[inline]
     pub fn append(&mut self, text: Text<'_>) {
-        // Bases not yet in `bytes`, right-aligned, fewer than 32; bits above them are left over and shifted out.
+        // Bases not yet in `bytes`, right-aligned, fewer than 32; bits above them are left over and shifted
+        // out.
         let (mut pending, mut have) = (0u64, self.bases % 4);
         if have > 0 {
             pending = u64::from(self.bytes.pop().unwrap_or(0)) >> (8 - 2 * have);

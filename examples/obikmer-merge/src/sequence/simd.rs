@@ -1,5 +1,6 @@
-//! Loops over arrays that the compiler turns into vector instructions: each is compiled for several instruction sets,
-//! and the widest that the processor has is chosen at run time. One text for all, so the results are the same.
+//! Loops over arrays that the compiler turns into vector instructions: each is compiled for several
+//! instruction sets, and the widest that the processor has is chosen at run time. One text for all, so the
+//! results are the same.
 
 use std::sync::OnceLock;
 
@@ -100,8 +101,8 @@ for_each_level! {
         }
     }
 
-    /// For every four codes from each place on: their word, and that of their reverse complement. Three fewer than
-    /// codes.
+    /// For every four codes from each place on: their word, and that of their reverse complement. Three fewer
+    /// than codes.
     pub fn fours(codes: &[u8], forward: &mut [u8], reverse: &mut [u8]) {
         let n = forward.len();
         let (a, b, c, d) = (&codes[..n], &codes[1..][..n], &codes[2..][..n], &codes[3..][..n]);
@@ -189,8 +190,8 @@ for_each_level! {
         }
     }
 
-    /// Bit i of word j of `out`: does value 64 j + i differ from the one before it? The first does not. Bits behind
-    /// the end are zero.
+    /// Bit i of word j of `out`: does value 64 j + i differ from the one before it? The first does not. Bits
+    /// behind the end are zero.
     pub fn changes(values: &[u32], out: &mut Vec<u64>) {
         out.clear();
         let mut before = values.first().copied().unwrap_or(0);

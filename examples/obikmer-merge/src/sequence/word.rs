@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::ops::{BitAnd, BitOr, BitXor, Not, Shl, Shr};
 
-/// Two bits per base, the first base in the highest bits, so that the order of the numbers is the order of the texts.
+/// Two bits per base, the first base in the highest bits, so that the order of the numbers is the order of
+/// the texts.
 pub trait Word:
     Copy
     + Ord

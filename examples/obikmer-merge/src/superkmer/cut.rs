@@ -1,11 +1,12 @@
 //! Cutting sequences into super-k-mers by the minimizers of their junctions.
 //!
-//! Consecutive junctions of one virtual partition make a super-k-mer, extended by one base on each side where the
-//! sequence goes on: so the partition sees every k-mer at every one of its junctions. The k-mer at such an extended end
-//! lies in two partitions; the one of its own minimizer, the lower of its two junctions', owns it.
+//! Consecutive junctions of one virtual partition make a super-k-mer, extended by one base on each side where
+//! the sequence goes on: so the partition sees every k-mer at every one of its junctions. The k-mer at such
+//! an extended end lies in two partitions; the one of its own minimizer, the lower of its two junctions',
+//! owns it.
 //!
-//! A super-k-mer on the wire: a little-endian `u16` (low 12 bits: number of k-mers; then the four bits below), and
-//! its bases, packed.
+//! A super-k-mer on the wire: a little-endian `u16` (low 12 bits: number of k-mers; then the four bits
+//! below), and its bases, packed.
 
 use crate::sequence::kmer::{BREAK, Lengths};
 use crate::sequence::minimizer::{Partitions, Windows};
@@ -130,8 +131,8 @@ impl Cutter {
         Ok(())
     }
 
-    /// Cut what has gathered. Its last k − 1 codes, or those behind the last break, begin the next slice, so that each
-    /// k-mer lies in exactly one.
+    /// Cut what has gathered. Its last k − 1 codes, or those behind the last break, begin the next slice, so
+    /// that each k-mer lies in exactly one.
     fn slice<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         let codes = std::mem::take(&mut self.codes);
         let k = self.lengths.k;
@@ -177,7 +178,8 @@ impl Cutter {
                 if next == home {
                     continue;
                 }
-                // The k-mer between junctions at − 1 and at belongs to both groups, and is owned by one of them.
+                // The k-mer between junctions at − 1 and at belongs to both groups, and is owned by one of
+                // them.
                 let before = lowest[at - 1] < lowest[at];
                 let right = RIGHT_FOREIGN | if before { RIGHT_OWNED } else { 0 };
                 emit(home, first, at, left | right, sink);

@@ -1,4 +1,5 @@
-//! Super-k-mers on their way: cut out of sequences, gathered in a window, routed to their partition, stored there.
+//! Super-k-mers on their way: cut out of sequences, gathered in a window, routed to their partition, stored
+//! there.
 
 pub mod cut;
 pub mod route;

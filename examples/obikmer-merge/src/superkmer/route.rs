@@ -1,8 +1,8 @@
 //! The index phase's messages: super-k-mers to their partitions, in bounded rounds.
 //!
-//! Every rank gathers at most a [window](crate::superkmer::window) of bytes, then all exchange. A rank whose input is at an end
-//! takes part until nobody has more. Whether a rank has more, or has failed, travels with the data, so that no round is
-//! spent on it.
+//! Every rank gathers at most a [window](crate::superkmer::window) of bytes, then all exchange. A rank whose
+//! input is at an end takes part until nobody has more. Whether a rank has more, or has failed, travels with
+//! the data, so that no round is spent on it.
 
 use bdrun_worker::Communicator;
 
@@ -19,9 +19,10 @@ const FAILED: u8 = 2;
 /// Most bytes gathered: places in a window are counted in 32 bits, in bases.
 const MOST: usize = 256 << 20;
 
-/// Bytes a rank gathers before it exchanges. An exchange costs a message between any two ranks, so the more ranks the
-/// larger: up to 64 KiB for each, but at least what makes the sections' headers cheap, and at most what stays near the
-/// cache. A window's buffers take three to four times its bytes, and those of several ranks must fit into the budget.
+/// Bytes a rank gathers before it exchanges. An exchange costs a message between any two ranks, so the more
+/// ranks the larger: up to 64 KiB for each, but at least what makes the sections' headers cheap, and at most
+/// what stays near the cache. A window's buffers take three to four times its bytes, and those of several
+/// ranks must fit into the budget.
 pub fn window(ranks: usize, budget: Option<u64>) -> usize {
     let most = (ranks as u64 * (64 << 10)).clamp(2 << 20, 8 << 20);
     budget.map_or(most, |b| (b / 128).clamp(256 << 10, most)) as usize

@@ -11,13 +11,6 @@ use crate::sequence::word::Word;
 use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
 use crate::superkmer::window::Section;
 
-/// The left junction, in the direction of the canonical text, lies in this virtual partition.
-pub const LOCAL_LEFT: u8 = 1;
-/// The right junction lies in this virtual partition.
-pub const LOCAL_RIGHT: u8 = 2;
-/// The k-mer is owned by this virtual partition: counted and stored here.
-pub const OWNED: u8 = 4;
-
 /// A section that came: its place in the buffers.
 #[derive(Clone, Copy)]
 struct Came {
@@ -74,8 +67,8 @@ impl Store {
         self.totals.len()
     }
 
-    /// Keep what came: messages of so many bytes each, the first `skip` of each something else. Fails where a message
-    /// is malformed; what is kept then is undefined.
+    /// Keep what came: messages of so many bytes each, the first `skip` of each something else. Fails where a
+    /// message is malformed; what is kept then is undefined.
     pub fn add(&mut self, bytes: Vec<u8>, messages: &[usize], skip: usize) -> Result<()> {
         let malformed = || Error::Internal("a malformed section arrived".into());
         let (mut at, before) = (0, self.sections.len());
@@ -161,9 +154,8 @@ impl Sorted {
         self.totals[sub]
     }
 
-    /// Every super-k-mer of a virtual partition with its source, in ascending order of source, and within one in the order
-    /// they came. Each can be drained once. A buffer is freed when nothing in it is
-    /// left.
+    /// Every super-k-mer of a virtual partition with its source, in ascending order of source, and within one
+    /// in the order they came. Each can be drained once. A buffer is freed when nothing in it is left.
     pub fn drain(&self, sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
         if self.drained[sub].swap(true, Ordering::Relaxed) {
             return;
@@ -189,24 +181,16 @@ impl Sorted {
     }
 }
 
-/// Every k-mer of a super-k-mer with its marks (those above, for its canonical text).
+/// Every k-mer of a super-k-mer, and whether this virtual partition owns it: counts and stores it.
 #[inline]
-pub fn marked_kmers<W: Word>(record: Record<'_>, k: usize, mut each: impl FnMut(Oriented<W>, u8)) {
-    const ALL: u8 = LOCAL_LEFT | LOCAL_RIGHT | OWNED;
+pub fn each_kmer<W: Word>(record: Record<'_>, k: usize, mut each: impl FnMut(Oriented<W>, bool)) {
     let Record { flags, kmers, bases } = record;
+    let left_is_ghost = flags & (LEFT_FOREIGN | LEFT_OWNED) == LEFT_FOREIGN;
+    let right_is_ghost = flags & (RIGHT_FOREIGN | RIGHT_OWNED) == RIGHT_FOREIGN;
     let mut kmer = Oriented::new(packed::word(bases, 0, k - 1), k);
     for index in 0..kmers {
         kmer = kmer.right(packed::get(bases, index + k - 1), k);
-        let mut marks = ALL;
-        if index == 0 && flags & LEFT_FOREIGN != 0 {
-            marks &= if flags & LEFT_OWNED != 0 { !LOCAL_LEFT } else { !(LOCAL_LEFT | OWNED) };
-        }
-        if index == kmers - 1 && flags & RIGHT_FOREIGN != 0 {
-            marks &= if flags & RIGHT_OWNED != 0 { !LOCAL_RIGHT } else { !(LOCAL_RIGHT | OWNED) };
-        }
-        if !kmer.is_canonical() {
-            marks = (marks & OWNED) | ((marks & LOCAL_LEFT) << 1) | ((marks & LOCAL_RIGHT) >> 1);
-        }
-        each(kmer, marks);
+        let ghost = (index == 0 && left_is_ghost) || (index + 1 == kmers && right_is_ghost);
+        each(kmer, !ghost);
     }
 }

@@ -1,12 +1,13 @@
 //! What gathers between two exchanges, and the messages made of it.
 //!
-//! A window keeps the sequences once, packed one after another, and for each super-k-mer only where it begins. The
-//! bytes that travel are cut out when the window is full, straight to their places in the messages: a counting sort
-//! by virtual partition and source, from and to two buffers that are used again for every window. What is for the rank
-//! itself is not sent.
+//! A window keeps the sequences once, packed one after another, and for each super-k-mer only where it
+//! begins. The bytes that travel are cut out when the window is full, straight to their places in the
+//! messages: a counting sort by virtual partition and source, from and to two buffers that are used again for
+//! every window. What is for the rank itself is not sent.
 //!
-//! A message: a byte of status, then sections of one source and one virtual partition of the receiver, in ascending
-//! order of the latter: `u32` source, `u32` bytes, `u16` virtual partition, little-endian; then super-k-mers.
+//! A message: a byte of status, then sections of one source and one virtual partition of the receiver, in
+//! ascending order of the latter: `u32` source, `u32` bytes, `u16` virtual partition, little-endian; then
+//! super-k-mers.
 
 use crate::sequence::minimizer::Partitions;
 use crate::sequence::packed;
@@ -245,14 +246,16 @@ fn close(data: &mut [u8], cursor: &Cursor, sub: usize) {
     }
 }
 
-/// A super-k-mer of `bases` bases from `at` on, as it travels, into as many bytes as it has. Unused bits are zero.
+/// A super-k-mer of `bases` bases from `at` on, as it travels, into as many bytes as it has. Unused bits are
+/// zero.
 #[inline]
 fn put(packed: &[u8], at: usize, bases: usize, header: u16, out: &mut [u8]) {
     let len = out.len();
     if let 8..=16 = len
         && let Some(bytes) = packed.get(at / 4..).and_then(|p| p.first_chunk::<16>())
     {
-        // At most 56 bases: with the three before them in one load. Two stores that overlap do for every length.
+        // At most 56 bases: with the three before them in one load. Two stores that overlap do for every
+        // length.
         let bases = (u128::from_be_bytes(*bytes) << (2 * (at % 4))) & (u128::MAX << (128 - 2 * bases));
         let all = u128::from_le_bytes(bases.to_be_bytes()) << 16 | u128::from(header);
         let (first, last) = (all as u64, (all >> (8 * (len - 8))) as u64);

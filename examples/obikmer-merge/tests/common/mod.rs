@@ -1,6 +1,9 @@
-//! What the tests share: running ranks as threads, digests, the truth, and a program that does everything the slow way.
+//! What the tests share: running ranks as threads, digests, the truth, and a program that does everything the
+//! slow way.
 
 #![expect(dead_code, reason = "each test program uses its part of this")]
+
+pub mod genomes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -166,6 +169,16 @@ pub fn canonical(text: &str) -> String {
     text.to_string().min(revcomp(text))
 }
 
+/// Of a circle with n + k − 1 letters: its smallest rotation, with as many.
+pub fn canonical_circle(text: &str, k: usize) -> String {
+    let n = text.len() + 1 - k;
+    let circle = &text[..n];
+    let all = [circle.to_string(), revcomp(circle)];
+    let rotations = all.iter().flat_map(|t| (0..n).map(|r| format!("{}{}", &t[r..], &t[..r])));
+    let best = rotations.min().expect("at least one");
+    best.chars().cycle().take(n + k - 1).collect()
+}
+
 impl Naive {
     /// From the sequences of each source.
     pub fn new(k: usize, sources: &[Vec<String>]) -> Self {
@@ -198,7 +211,7 @@ fn successors(text: &str, present: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The k-mer that joins on the right of `text`, in its direction.
-fn joins(text: &str, present: &BTreeSet<String>) -> Option<String> {
+pub fn joins(text: &str, present: &BTreeSet<String>) -> Option<String> {
     let after = successors(text, present);
     let [next] = &after[..] else { return None };
     let before = successors(&revcomp(next), present);
@@ -235,12 +248,7 @@ fn unitigs_of(k: usize, present: &BTreeSet<String>) -> Vec<String> {
             last = next;
         }
         if cyclic {
-            let n = text.len() + 1 - k;
-            let circle = &text[..n];
-            let all = [circle.to_string(), revcomp(circle)];
-            let rotations = all.iter().flat_map(|t| (0..n).map(|r| format!("{}{}", &t[r..], &t[..r])));
-            let best = rotations.min().expect("at least one");
-            unitigs.push(best.chars().cycle().take(n + k - 1).collect());
+            unitigs.push(canonical_circle(&text, k));
         } else {
             unitigs.push(canonical(&text));
         }

@@ -1,13 +1,16 @@
-//! One partition of a job that counts k-mers, as a program that knows nothing of bdrun: it reads nothing, makes its keys from a
-//! seed, holds as much memory as it is told, and prints one line that depends on every word of it.
+//! One partition of a job that counts k-mers, as a program that knows nothing of bdrun: it reads nothing,
+//! makes its keys from a seed, holds as much memory as it is told, and prints one line that depends on every
+//! word of it.
 //!
 //! `partition steady|late BYTES SEED [TIMES]`
 //!
-//! - `steady`: a hash table that doubles as it grows. Work and memory go together; most memory is held at the last doubling.
-//! - `late`: sorted runs of keys, one after the other, until all are there. Memory grows slowly, and most of it is held at the very end.
+//! - `steady`: a hash table that doubles as it grows. Work and memory go together; most memory is held at the
+//!   last doubling.
+//! - `late`: sorted runs of keys, one after the other, until all are there. Memory grows slowly, and most of
+//!   it is held at the very end.
 //!
-//! `BYTES` is the largest amount held at once: a number of bytes, or with K, M or G behind it. `TIMES` does it again that often, with
-//! the seeds that follow, a line each.
+//! `BYTES` is the largest amount held at once: a number of bytes, or with K, M or G behind it. `TIMES` does
+//! it again that often, with the seeds that follow, a line each.
 
 use std::process::ExitCode;
 

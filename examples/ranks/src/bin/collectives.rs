@@ -1,8 +1,9 @@
-//! What a collective itself costs: rounds of `alltoallv` with parts of one size, some of them empty, each word of which is
-//! checked, or of barriers. Rank 0 prints the processor time and the wall time of one round, without making and checking the data.
+//! What a collective itself costs: rounds of `alltoallv` with parts of one size, some of them empty, each
+//! word of which is checked, or of barriers. Rank 0 prints the processor time and the wall time of one round,
+//! without making and checking the data.
 //!
-//! `bdrun -np 256 collectives 20 6144 0.9` (rounds, bytes from each rank to each rank, the fraction of the parts that is
-//! empty; `barrier` in the place of the bytes: barriers only)
+//! `bdrun -np 256 collectives 20 6144 0.9` (rounds, bytes from each rank to each rank, the fraction of the
+//! parts that is empty; `barrier` in the place of the bytes: barriers only)
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! The communicator's conformance suite (`worker/tests/suite`) on processes: `bdrun -np 9 conformance`.
-//! Each rank holds some memory meanwhile, which it checks after every round, so that with a small `--memory` the suite runs
-//! out of core.
+//! The communicator's conformance suite (`worker/tests/suite`) on processes: `bdrun -np 9 conformance`. Each
+//! rank holds some memory meanwhile, which it checks after every round, so that with a small `--memory` the
+//! suite runs out of core.
 
 #[path = "../../../../worker/tests/suite/mod.rs"]
 mod suite;

@@ -1,7 +1,8 @@
 //! Jobs that cannot go on, to see that `bdrun` says so instead of hanging.
 //!
-//! `bdrun -np 3 deadlock` (every rank receives from its neighbour, nobody sends), `deadlock early` (rank 0 ends with
-//! exit code 0 while the others wait for it in a barrier). A second argument makes every rank hold that many MiB.
+//! `bdrun -np 3 deadlock` (every rank receives from its neighbour, nobody sends), `deadlock early` (rank 0
+//! ends with exit code 0 while the others wait for it in a barrier). A second argument makes every rank hold
+//! that many MiB.
 
 #[global_allocator]
 static HEAP: sbmalloc::SbHeap = sbmalloc::SbHeap;

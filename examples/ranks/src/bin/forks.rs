@@ -1,7 +1,7 @@
 //! A rank whose child of fork frees what both have, and more: the rank's account must not notice.
 //!
-//! `bdrun -np 1 --memory 64M forks`: holds 48 MiB, has a child free them and allocate others, and then takes 48 MiB more, which
-//! do not fit the budget.
+//! `bdrun -np 1 --memory 64M forks`: holds 48 MiB, has a child free them and allocate others, and then takes
+//! 48 MiB more, which do not fit the budget.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Ranks that hold memory and wait, to see what waiting costs: all fill their memory and meet; rank 0 sleeps while the
-//! others wait for it in a barrier; then all check their memory.
+//! Ranks that hold memory and wait, to see what waiting costs: all fill their memory and meet; rank 0 sleeps
+//! while the others wait for it in a barrier; then all check their memory.
 //!
 //! `bdrun -np 8 --memory 64M idle 32 3` (MiB per rank, seconds)
 

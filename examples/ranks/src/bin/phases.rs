@@ -1,13 +1,14 @@
-//! A bulk-synchronous job to compare runtimes with: in each phase every rank goes through all of its memory, then all meet
-//! in an allreduce and an all-to-all exchange. The same job as the plain MPI program `benches/tools/phases.c`: the
-//! same arguments, collectives in the same order and the same arithmetic, so the same `check=`, whatever the runtime, the budget and
-//! the number of evictions.
+//! A bulk-synchronous job to compare runtimes with: in each phase every rank goes through all of its memory,
+//! then all meet in an allreduce and an all-to-all exchange. The same job as the plain MPI program
+//! `benches/tools/phases.c`: the same arguments, collectives in the same order and the same arithmetic, so
+//! the same `check=`, whatever the runtime, the budget and the number of evictions.
 //!
-//! `bdrun -np 8 --memory 768M phases 512 5 rw 512 1` prints `check=bdf88c6954e00000`. All arguments may be left out
-//! from the end; their meanings are in [`Job`].
+//! `bdrun -np 8 --memory 768M phases 512 5 rw 512 1` prints `check=bdf88c6954e00000`. All arguments may be
+//! left out from the end; their meanings are in [`Job`].
 //!
-//! It differs in three points: a wrong command line is an error and not a default, the last line is printed on standard
-//! output, and the buffer of what was received is made by each exchange (`alltoallv` returns it) and not once.
+//! It differs in three points: a wrong command line is an error and not a default, the last line is printed
+//! on standard output, and the buffer of what was received is made by each exchange (`alltoallv` returns it)
+//! and not once.
 
 use std::process::ExitCode;
 use std::str::FromStr;

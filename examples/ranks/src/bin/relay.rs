@@ -1,5 +1,5 @@
-//! Ranks that finish one after the other: each fills its memory when its left neighbour has, and ends when that has ended.
-//! So a job that does not fit can go on as long as somebody in RAM can finish.
+//! Ranks that finish one after the other: each fills its memory when its left neighbour has, and ends when
+//! that has ended. So a job that does not fit can go on as long as somebody in RAM can finish.
 //!
 //! `bdrun -np 4 --memory 64M relay 24 1` (MiB per rank, seconds that rank 0 takes)
 

@@ -1,6 +1,6 @@
-//! A bulk-synchronous job of any size: in each phase every rank checks and changes all of its memory, then all meet in an
-//! allreduce and an exchange. Wrong memory ends it with an error; rank 0 prints a sum that depends on every byte, and not
-//! on the budget or the number of evictions.
+//! A bulk-synchronous job of any size: in each phase every rank checks and changes all of its memory, then
+//! all meet in an allreduce and an exchange. Wrong memory ends it with an error; rank 0 prints a sum that
+//! depends on every byte, and not on the budget or the number of evictions.
 //!
 //! `bdrun -np 8 --memory 256M sweep 128M 5` (bytes per rank, phases; with a third argument `read` it
 //! only reads, with `counts` all words are small numbers, which can be compressed)
@@ -28,7 +28,8 @@ fn run(bytes: usize, phases: u64, write: bool, counts: bool) -> bdrun_worker::Re
     let (rank, ranks) = (comm.rank() as u64, comm.size());
     let words = bytes / 8;
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-    // Of small numbers the high bits of the product, which look random; they must change from phase to phase too.
+    // Of small numbers the high bits of the product, which look random; they must change from phase to phase
+    // too.
     let (step, shift) = if counts { (MIX, 56) } else { (1, 0) };
     let value = |i: u64, phase: u64| {
         (i ^ rank << 40).wrapping_mul(MIX).wrapping_add(phase.wrapping_mul(step)) >> shift

@@ -123,7 +123,8 @@ fn time_of_ended_children_is_counted_and_peaks_stay() {
         let usage = rig.usage(1);
         let last = rig.sampler.forget(1).expect("was watched");
         assert!(last.peak >= 64 * MIB && last.peak_private >= 64 * MIB, "{last:?}");
-        // What the kernel says at the end is used only where it speaks of the rank and not of us before `exec`.
+        // What the kernel says at the end is used only where it speaks of the rank and not of us before
+        // `exec`.
         let final_peak = last.final_peak(&usage, own_max_rss());
         assert!(near(final_peak, last.peak), "{final_peak}, {last:?}, {usage:?}");
         let above = Usage { max_rss: 500 * MIB + last.peak_file, ..Usage::default() };
@@ -176,8 +177,9 @@ fn helper_unprivileged() {
 fn an_unprivileged_master_is_told_the_truth() {
     let directory = std::env::temp_dir().join(format!("bdrun-measure-nobody-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    // With a program that nobody may execute although its directories are ours. Copied by another process: one that
-    // we had open for writing could be so in a child of another test, and would not be executed ("text file busy").
+    // With a program that nobody may execute although its directories are ours. Copied by another process:
+    // one that we had open for writing could be so in a child of another test, and would not be executed
+    // ("text file busy").
     let program = directory.join("tests");
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
     assert!(copied.unwrap().success());
@@ -196,21 +198,22 @@ fn an_unprivileged_master_is_told_the_truth() {
     println!("{text}");
 }
 
-/// Where there is no cgroup and it is too early to read the table of all processes again, a new rank is measured nevertheless.
+/// Where there is no cgroup and it is too early to read the table of all processes again, a new rank is
+/// measured nevertheless.
 #[test]
 fn the_first_process_of_a_rank_is_measured_at_once() {
     use crate::measure::meter::{Look, Meter};
     let own = std::process::id() as i32;
     let mut meter = Meter::new(Group::tree(own));
     let early = Look { now: Instant::now(), births: Some(1), table: None };
-    meter.look(&early);
+    meter.look(&early, false);
     assert_eq!(meter.sample().processes, 1);
     assert!(meter.sample().private > 0);
     assert!(meter.wants_table(Instant::now(), Some(1)), "the others are not known yet");
 }
 
-/// Children end while it is found out what a family shares, before anybody has noticed that: they are in nobody's share, and their end
-/// does not change what the others share once more.
+/// Children end while it is found out what a family shares, before anybody has noticed that: they are in
+/// nobody's share, and their end does not change what the others share once more.
 #[test]
 fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
     use crate::measure::meter::{Look, Meter};
@@ -223,7 +226,7 @@ fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
     let mut meter = Meter::new(group);
     let look = |meter: &mut Meter| {
         let table = tree::Table::read().unwrap();
-        meter.look(&Look { now: Instant::now(), births: None, table: Some(&table) });
+        meter.look(&Look { now: Instant::now(), births: None, table: Some(&table) }, false);
     };
     let of = |pid| {
         let proc::Shares { anonymous, anonymous_share: share, alone, shared_share } =

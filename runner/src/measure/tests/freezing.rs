@@ -1,8 +1,7 @@
 //! All processes stand still, and go on.
 
-use super::super::cgroup::Kind;
 use super::*;
-use crate::supervisor::{Hierarchy, hierarchies, locate};
+use crate::cgroups::{Hierarchy, Kind, RankGroups, hierarchies};
 
 fn numbers(rig: &Rig) -> [u64; 2] {
     ["leader", "child"].map(|name| {
@@ -80,7 +79,7 @@ fn whatever_the_hierarchy() {
         (Kind::List, Hierarchy::V1("pids")),
     ];
     for (kind, hierarchy) in kinds {
-        let found = locate(hierarchy, &cgroups, &mounts).and_then(|own| RankGroups::create_below(kind, &own));
+        let found = hierarchy.locate(&cgroups, &mounts).and_then(|own| RankGroups::create_below(kind, &own));
         let groups = match found {
             Ok(groups) => groups,
             Err(why) => {

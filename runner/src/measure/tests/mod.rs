@@ -46,7 +46,7 @@ fn rig(rank_groups: bool) -> Rig {
     let null = || std::fs::File::options().write(true).open("/dev/null").unwrap().into();
     let config = Config { rank_groups, outputs: Some((null(), null())), ..Config::default() };
     let supervisor = Supervisor::start(config, sender.clone()).unwrap();
-    let sampler = Sampler::start(Duration::from_millis(5), sender).unwrap();
+    let sampler = Sampler::start(Duration::from_millis(5), Box::new(|_| Told::default()), sender).unwrap();
     static RIGS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = RIGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let directory = std::env::temp_dir().join(format!("bdrun-measure-{}-{number}", std::process::id()));
@@ -275,7 +275,8 @@ fn file(path: &Path, bytes: u64) -> *mut u8 {
 
 /// Does it in a child, which then ends. Its number.
 fn in_child(act: impl FnOnce()) -> i32 {
-    // SAFETY: the harness runs this one test in one thread beside the main one, which waits; nothing is locked.
+    // SAFETY: the harness runs this one test in one thread beside the main one, which waits; nothing is
+    // locked.
     match unsafe { libc::fork() } {
         0 => {
             act();

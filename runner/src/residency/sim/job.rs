@@ -92,6 +92,8 @@ pub struct Program {
     pub message: u64,
     /// It sleeps: its work takes time, but no processor.
     pub sleeps: bool,
+    /// It does not tell when it waits for others, although it tells when it needs memory.
+    pub mute: bool,
     /// It refuses to be paged, always.
     pub unpageable: bool,
     /// Half done, it waits for the end of this rank, if that has begun.
@@ -121,6 +123,7 @@ impl Program {
             exchange: Exchange::Nothing,
             message: 0,
             sleeps: false,
+            mute: false,
             unpageable: false,
             waits_for: None,
             polls: 0.0,
@@ -128,7 +131,8 @@ impl Program {
         }
     }
 
-    /// A native rank that asks for `asks` bytes in each of `phases` phases of 10 ms, and meets the others after each.
+    /// A native rank that asks for `asks` bytes in each of `phases` phases of 10 ms, and meets the others
+    /// after each.
     #[must_use]
     pub fn native(asks: u64, phases: u32, exchange: Exchange) -> Self {
         let work = 0.01 * f64::from(phases);
@@ -184,8 +188,8 @@ pub struct Machine {
     pub late: u8,
     /// Of 256 looks, so many ask for the eviction of any rank.
     pub chaos: u8,
-    /// Check everything after every event, which looks at every rank.
-    pub check: bool,
+    /// After so many events everything is checked, which looks at every rank; 0: never, and no peak is taken.
+    pub check: u32,
 }
 
 impl Machine {
@@ -217,7 +221,7 @@ impl Machine {
             leaves: 0,
             late: 0,
             chaos: 0,
-            check: true,
+            check: 1,
         }
     }
 }
@@ -239,6 +243,8 @@ pub struct Report {
     pub most_evictions: u32,
     /// Evictions that lost the race against a wake-up.
     pub lost: u64,
+    /// Ranks paged out that tell, while they computed.
+    pub preemptions: u64,
     /// Orders denied.
     pub denied: u64,
     /// Restores of ranks that had nothing to run for.
@@ -259,8 +265,10 @@ pub struct Report {
     pub longest_wait: u64,
     /// Looks.
     pub looks: u64,
-    /// Events handled.
+    /// Events handled, and seconds of a real clock that took, if nothing was checked after each.
     pub events: u64,
+    /// See `events`.
+    pub core_time: f64,
     /// Ranks in the order they were started; one that was stopped is there again.
     pub order: Vec<Rank>,
 }

@@ -1,11 +1,12 @@
 //! Drives the core with synthetic jobs, and checks what it must never do.
 //!
-//! The simulated world is a machine with processors, a disk and memory. Some programs take memory without asking, and wait without telling;
-//! others ask a pool, wake each other without the core, and tell it late; some begin as the ones and become the others. The core learns of it only through
-//! looks and events, and its orders take time.
+//! The simulated world is a machine with processors, a disk and memory. Some programs take memory without
+//! asking, and wait without telling; others ask a pool, wake each other without the core, and tell it late;
+//! some begin as the ones and become the others. The core learns of it only through looks and events, and its
+//! orders take time.
 //!
-//! Processors and disk are shared evenly. Their clocks run at the speed of one share, so that what is due at some time of theirs stays so whoever
-//! comes and goes: a step costs O(log ranks).
+//! Processors and disk are shared evenly. Their clocks run at the speed of one share, so that what is due at
+//! some time of theirs stays so whoever comes and goes: a step costs O(log ranks).
 
 mod job;
 mod orders;
@@ -109,8 +110,8 @@ struct World<'a> {
 /// Runs a job to its end.
 ///
 /// # Panics
-/// When the core breaks a promise: gives an order that cannot be carried out, gives out what is not there, forgets a rank, or never comes to
-/// an end.
+/// When the core breaks a promise: gives an order that cannot be carried out, gives out what is not there,
+/// forgets a rank, or never comes to an end.
 #[must_use]
 pub fn run(programs: &[Program], machine: Machine) -> Report {
     let ranks: Vec<_> = programs.iter().map(|program| (program.can, program.declared)).collect();
@@ -154,7 +155,10 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
         end: None,
         report: Report::default(),
     };
-    let forever = FOREVER + programs.iter().map(|program| program.work).sum::<f64>();
+    // Whoever does not tell when it waits has a turn of two seconds for each of its messages, among all that
+    // do the same.
+    let mute = programs.iter().filter(|program| program.mute).count() as f64;
+    let forever = FOREVER * (1.0 + mute) + programs.iter().map(|program| program.work).sum::<f64>();
     let mut looked = 0.0;
     while world.end.is_none() {
         world.look(world.now() - looked);
@@ -270,17 +274,22 @@ impl World<'_> {
         if !news.is_empty() {
             self.heard_at = self.now();
         }
-        let charged = self.seen.saturating_add(self.core.kept_free());
-        let pool = Event::Pool { asked: self.asked, messages: self.messages, charged };
+        let (measured, kept) = (self.seen, self.core.kept_free());
+        let pool = Event::Pool { asked: self.asked, messages: self.messages, measured, kept };
         let mut effects = Vec::new();
         for event in [pool].iter().chain(&news).chain(besides) {
+            let begun = std::time::Instant::now();
             self.core.handle(*event, &mut effects);
+            self.report.core_time += begun.elapsed().as_secs_f64();
             self.report.events += 1;
-            if self.machine.check {
+            if self.machine.check > 0 && self.report.events.is_multiple_of(u64::from(self.machine.check)) {
                 self.core.sanity_check();
             }
             for effect in effects.drain(..) {
                 self.carry_out(effect);
+                if let (Event::Chaos { .. }, Effect::Evict { rank, .. }) = (event, effect) {
+                    self.processes[rank as usize].for_no_need = true;
+                }
             }
             if self.end.is_some() {
                 return;
@@ -312,7 +321,7 @@ impl World<'_> {
             if self.processes[rank as usize].generation == generation {
                 self.happen(rank, clock);
             }
-            if self.machine.check {
+            if self.machine.check > 0 {
                 self.note_peak();
             }
         }

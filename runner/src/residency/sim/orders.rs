@@ -11,6 +11,12 @@ impl World<'_> {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         let machine = self.machine;
         match effect {
+            // It has ended, and that is not told yet.
+            Effect::Hold { rank }
+            | Effect::Shrink { rank, .. }
+            | Effect::Stop { rank, .. }
+            | Effect::OverLimit { rank, .. }
+                if self.processes[rank as usize].place == Place::Gone => {}
             Effect::Start { rank, reserve } => {
                 let bytes = if self.programs[rank as usize].can.asks { reserve } else { 0 };
                 self.of(rank, &[Place::Unborn], effect);
@@ -26,15 +32,17 @@ impl World<'_> {
                 }
                 self.due(rank, Clock::Wall, STARTING);
             }
-            Effect::Evict { rank, keep } => self.evict(rank, keep, effect),
+            Effect::Evict { rank, keep, preempt } => self.evict(rank, keep, preempt, effect),
             Effect::Restore { rank, bytes, all, overdraft } => {
                 let process = self.of(rank, &[Place::Out, Place::Returning], effect);
                 if process.own {
                     let other = if process.place == Place::Out { process.out as u64 } else { 0 };
                     let asked = bytes - other;
-                    assert_eq!(all, process.all_asked + process.needs, "{effect:?} {process:?}");
+                    let needs = if process.interrupted { 0 } else { process.needs };
+                    assert_eq!(all, process.all_asked + needs, "{effect:?} {process:?}");
                     assert!(process.asked + asked <= all, "{effect:?} {process:?}");
-                    let got = if other == 0 {
+                    assert!(!process.interrupted || process.asked + asked == all, "{effect:?} {process:?}");
+                    let got = if other == 0 && !process.interrupted {
                         self.pays_up_to(rank, asked, overdraft)
                     } else if self.pays(rank, bytes, overdraft) {
                         let whole = self.ram(rank) as u64 + other;
@@ -73,6 +81,7 @@ impl World<'_> {
                     let process = &mut self.processes[rank as usize];
                     process.asked += bytes;
                     process.needs = 0;
+                    self.news(Event::Running { rank });
                     self.wake(rank);
                 }
             }
@@ -81,9 +90,9 @@ impl World<'_> {
                 self.of(rank, &[Place::Inside], effect).place = Place::Holding;
                 self.due_also(rank, machine.holding);
             }
-            Effect::Continue { rank } => {
+            Effect::Resume { rank } => {
                 self.of(rank, &[Place::Held], effect).place = Place::Inside;
-                self.news(Event::Done { rank, outcome: Outcome::Continued });
+                self.news(Event::Done { rank, outcome: Outcome::Resumed });
                 self.act(rank);
             }
             Effect::Shrink { rank, target } => {
@@ -126,7 +135,9 @@ impl World<'_> {
 
     /// Takes what an order costs, or denies it.
     fn pays(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> bool {
-        let there = bytes == 0 || signed(bytes) <= self.free().saturating_add(signed(self.core.kept_free()));
+        // As in the shell: where nobody asks nobody else can have taken it.
+        let free = self.free().saturating_add(signed(self.core.kept_free()));
+        let there = bytes == 0 || !self.core.together || signed(bytes) <= free;
         let paid = overdraft || (there && !self.draw.chance(self.machine.denied));
         if !paid {
             self.deny(rank, bytes);
@@ -153,7 +164,7 @@ impl World<'_> {
         self.news(Event::Denied { rank, bytes });
     }
 
-    fn evict(&mut self, rank: Rank, keep: u64, effect: Effect) {
+    fn evict(&mut self, rank: Rank, keep: u64, preempt: bool, effect: Effect) {
         let (refused, latency) = (self.draw.chance(self.machine.refused), self.machine.latency);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
@@ -173,21 +184,35 @@ impl World<'_> {
             self.due_also(rank, latency);
             return;
         }
+        if process.place == Place::Inside && preempt && !refused && !program.unpageable {
+            // Whatever it does by now.
+            assert!((program.can.preempt || program.mute) && keep == 0, "{effect:?}");
+            self.pause(rank);
+            self.report.preemptions += 1;
+            let process = &mut self.processes[rank as usize];
+            (process.all_asked, process.inside, process.ready_at) =
+                (process.asked, process.asked, Some(self.brought_in));
+            (process.was_out, process.own, process.keep) = (false, true, 0);
+            (process.place, process.interrupted) = (Place::Leaving, true);
+            return self.leave_own(rank);
+        }
         match process.place {
-            Place::Inside if process.runs() => {
+            Place::Inside if process.runs() && !preempt => {
                 self.report.lost += 1;
                 self.news(Event::Done { rank, outcome: Outcome::Lost });
             }
             Place::Inside | Place::Out if refused || program.unpageable => {
-                let left = (process.place == Place::Out).then_some((
-                    process.waits,
-                    process.asked,
-                    process.all_asked,
-                ));
+                let (waits, asked, all) = (process.waits, process.asked, process.all_asked);
+                let needs = process.needs;
+                let is_out = process.place == Place::Out;
                 self.news(Event::Done { rank, outcome: Outcome::Refused { lasting: false } });
-                if let Some((wait, asked, all)) = left {
-                    // It may have left by itself, which was not heard while an answer was awaited.
-                    self.news(Event::Left { rank, wait, asked, all });
+                // What it did since the order was not heard while an answer was awaited.
+                if is_out {
+                    self.news(Event::EvictedItself { rank, wait: waits, asked, all });
+                } else if let Some(wait) = waits.filter(|_| !program.mute) {
+                    self.news(Event::Blocked { rank, wait });
+                } else if needs > 0 && preempt {
+                    self.news(Event::NeedsMemory { rank, bytes: needs });
                 }
             }
             Place::Inside | Place::Out => {
@@ -208,6 +233,7 @@ impl World<'_> {
     pub(super) fn leave_own(&mut self, rank: Rank) {
         let in_parts = self.draw.chance(128);
         let process = &mut self.processes[rank as usize];
+        let in_parts = in_parts && !process.interrupted;
         let going = process.asked - process.keep;
         process.step = if in_parts { going / 2 } else { going };
         // What was set aside and not used goes first.
@@ -217,6 +243,7 @@ impl World<'_> {
             let other = process.seen;
             let now = (Memory { asked: process.asked, other }, Memory { asked: process.all_asked, other });
             process.place = if out { Place::Out } else { Place::Inside };
+            process.interrupted &= out;
             let runs = process.waits.is_none() && process.needs == 0;
             let outcome = Outcome::Full { need: written, part: out.then_some(now) };
             self.news(Event::Done { rank, outcome });

@@ -46,7 +46,10 @@ pub(super) struct Process {
     pub tells: bool,
     /// It moves itself.
     pub own: bool,
-    /// Of what it did not ask for, bytes on scratch; and of what moves, bytes, as of some time of the disk's clock.
+    /// It was interrupted, and left as it was.
+    pub interrupted: bool,
+    /// Of what it did not ask for, bytes on scratch; and of what moves, bytes, as of some time of the disk's
+    /// clock.
     pub out: f64,
     moves: Option<(f64, f64)>,
     /// Shrinking goes so far, bytes.
@@ -58,7 +61,8 @@ pub(super) struct Process {
     pub seen: u64,
     evictions: u32,
     peak: f64,
-    /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of it is in RAM.
+    /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of
+    /// it is in RAM.
     pub asked: u64,
     pub all_asked: u64,
     pub inside: u64,
@@ -80,8 +84,10 @@ pub(super) struct Process {
     has_token: bool,
     /// Messages that have come and have not been taken.
     pub inbox: u32,
+    /// It was sent out for no need: that it comes back passes nobody.
+    pub for_no_need: bool,
     /// How many were brought in before it became ready.
-    ready_at: Option<u64>,
+    pub ready_at: Option<u64>,
 }
 
 impl Process {
@@ -97,6 +103,7 @@ impl Process {
         polls: false,
         tells: false,
         own: false,
+        interrupted: false,
         out: 0.0,
         moves: None,
         target: 0.0,
@@ -121,6 +128,7 @@ impl Process {
         sent: false,
         has_token: false,
         inbox: 0,
+        for_no_need: false,
         ready_at: None,
     };
 
@@ -232,7 +240,7 @@ impl World<'_> {
     }
 
     /// Stops computing, or asking.
-    fn pause(&mut self, rank: Rank) {
+    pub(super) fn pause(&mut self, rank: Rank) {
         self.progress(rank);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
@@ -348,10 +356,7 @@ impl World<'_> {
             }
             process.out = 0.0;
             process.place = Place::Inside;
-            if let Some(since) = process.ready_at.take() {
-                self.report.longest_wait = self.report.longest_wait.max(self.brought_in - since);
-            }
-            self.brought_in += 1;
+            self.has_come_in(rank);
             self.news(Event::Done { rank, outcome: Outcome::Restored });
             self.progress(rank);
             return self.act(rank);
@@ -414,10 +419,11 @@ impl World<'_> {
         self.see(rank, other);
         let process = &self.processes[rank as usize];
         let (needs, all, whole) = (process.needs, process.all_asked, other + process.out as u64);
+        let interrupted = process.interrupted;
         self.report.evictions += 1;
         let (left, all) = (Memory { asked: holds, other }, Memory { asked: all, other: whole });
         self.news(Event::Done { rank, outcome: Outcome::Evicted { left, all } });
-        if needs > 0 {
+        if needs > 0 && !interrupted {
             // Told again, as the shell does: by the time it is heard the rank may have been ordered back.
             self.news(Event::NeedsMemory { rank, bytes: needs });
         }
@@ -441,16 +447,19 @@ impl World<'_> {
             return;
         }
         process.place = Place::Inside;
-        process.needs = 0;
-        if let Some(since) = process.ready_at.take() {
-            self.report.longest_wait = self.report.longest_wait.max(self.brought_in - since);
+        let needs = process.needs;
+        if !std::mem::take(&mut process.interrupted) {
+            process.needs = 0;
         }
-        self.brought_in += 1;
-        let waits = process.waits;
+        self.has_come_in(rank);
+        let process = &self.processes[rank as usize];
+        let (waits, still_needs) = (process.waits, process.needs > 0);
         self.news(Event::Done { rank, outcome: Outcome::Restored });
-        if let Some(wait) = waits {
+        if let Some(wait) = waits.filter(|_| !self.programs[rank as usize].mute) {
             self.report.needless += 1;
             self.news(Event::Blocked { rank, wait });
+        } else if still_needs {
+            self.news(Event::NeedsMemory { rank, bytes: needs });
         }
         self.progress(rank);
         self.act(rank);
@@ -464,7 +473,8 @@ impl World<'_> {
             process.worked = true;
         } else if program.joins.is_some_and(|joins| process.done >= joins - NOTHING) {
             process.tells = true;
-            self.news(Event::Can { rank, can: Can::NATIVE });
+            let preempt = self.programs[rank as usize].mute;
+            self.news(Event::Can { rank, can: Can { preempt, ..Can::NATIVE } });
         } else if process.done >= 1.0 - NOTHING {
             return self.end(rank, false);
         }
@@ -601,6 +611,9 @@ impl World<'_> {
         let (leaves, scratch) = (self.draw.chance(self.machine.leaves), self.machine.scratch - self.scratch);
         let process = &mut self.processes[rank as usize];
         process.waits = Some(wait);
+        if self.programs[rank as usize].mute {
+            return;
+        }
         let (all, out) = (process.asked, process.asked / 2);
         if !leaves || out == 0 || out as f64 > scratch || process.place != Place::Inside {
             return self.news(Event::Blocked { rank, wait });
@@ -612,7 +625,7 @@ impl World<'_> {
         self.report.moved_out += out as f64;
         self.asked -= out;
         let asked = process.asked;
-        self.news(Event::Left { rank, wait: Some(wait), asked, all });
+        self.news(Event::EvictedItself { rank, wait: Some(wait), asked, all });
     }
 
     /// A peer, or a grant, ends what it waits for.
@@ -622,17 +635,28 @@ impl World<'_> {
         process.waits = None;
         match process.place {
             Place::Inside => {
-                if !unseen {
+                if !unseen && !self.programs[rank as usize].mute {
                     self.news(Event::Running { rank });
                 }
                 self.act(rank);
             }
             Place::Leaving | Place::Out => {
                 process.ready_at = Some(self.brought_in);
-                self.news(Event::Runnable { rank });
+                if !self.programs[rank as usize].mute {
+                    self.news(Event::Runnable { rank });
+                }
             }
             _ => {}
         }
+    }
+
+    /// It passes those that have been ready for longer.
+    fn has_come_in(&mut self, rank: Rank) {
+        let process = &mut self.processes[rank as usize];
+        if let Some(since) = process.ready_at.take() {
+            self.report.longest_wait = self.report.longest_wait.max(self.brought_in - since);
+        }
+        self.brought_in += u64::from(!std::mem::take(&mut process.for_no_need));
     }
 
     /// It ends, or begins again some time.

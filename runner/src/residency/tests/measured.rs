@@ -42,7 +42,7 @@ impl Bench {
     fn new(given: Given, sizes: &[Option<u64>]) -> Self {
         let Given { budget, processors, resident, rank_limit, may_page, may_freeze, may_stop, enforce } =
             given;
-        let can = Can { leave: may_page, hold: may_freeze, rerun: may_stop, ..Can::PROGRAM };
+        let can = Can { evict: may_page, hold: may_freeze, rerun: may_stop, ..Can::PROGRAM };
         let limits = Limits {
             budget,
             processors,
@@ -56,7 +56,7 @@ impl Bench {
         };
         let ranks: Vec<_> = sizes.iter().map(|&size| (can, size)).collect();
         let mut bench = Self { core: Core::new(limits, &ranks) };
-        assert_eq!(bench.tell(Event::Pool { asked: 0, messages: 0, charged: 0 }), []);
+        assert_eq!(bench.tell(Event::Pool { asked: 0, messages: 0, measured: 0, kept: 0 }), []);
         bench
     }
 
@@ -97,7 +97,7 @@ impl Bench {
     }
 
     pub(super) fn out(&mut self, rank: Rank, out: u64) -> Vec<Effect> {
-        self.tell(left(rank, out * MB, 0))
+        self.tell(evicted(rank, out * MB, 0))
     }
 }
 
@@ -108,7 +108,7 @@ fn ranks(effects: &[Effect]) -> Vec<Rank> {
         | Effect::Evict { rank, .. }
         | Effect::Restore { rank, .. }
         | Effect::Hold { rank }
-        | Effect::Continue { rank }
+        | Effect::Resume { rank }
         | Effect::Shrink { rank, .. }
         | Effect::Stop { rank, .. }
         | Effect::OverLimit { rank, .. }
@@ -121,7 +121,7 @@ fn ranks(effects: &[Effect]) -> Vec<Rank> {
 }
 
 pub(super) fn evict(rank: Rank) -> Effect {
-    Effect::Evict { rank, keep: 0 }
+    Effect::Evict { rank, keep: 0, preempt: false }
 }
 
 /// What was measured comes back as a whole: how much that is goes without saying here.
@@ -136,7 +136,7 @@ pub(super) fn restore(rank: Rank) -> Effect {
     Effect::Restore { rank, bytes: 0, all: 0, overdraft: false }
 }
 
-pub(super) fn left(rank: Rank, out: u64, left: u64) -> Event {
+pub(super) fn evicted(rank: Rank, out: u64, left: u64) -> Event {
     let memory = |other| Memory { asked: 0, other };
     done(rank, Outcome::Evicted { left: memory(left), all: memory(out + left) })
 }
@@ -349,9 +349,9 @@ fn where_nothing_can_be_paged_the_youngest_stand_still_and_go_on_later() {
     assert_eq!(bench.look(&[(0, 304), (1, 324), (2, 348)]), [Effect::Hold { rank: 1 }]);
     bench.tell(done(1, Outcome::Held));
     assert_eq!(bench.look(&[(0, 305), (1, 324), (2, 348)]), [], "the oldest goes on");
-    assert_eq!(bench.exit(0, 305), [Effect::Continue { rank: 1 }]);
-    bench.tell(done(1, Outcome::Continued));
-    assert_eq!(bench.look(&[(1, 324), (2, 348)]), [Effect::Continue { rank: 2 }]);
+    assert_eq!(bench.exit(0, 305), [Effect::Resume { rank: 1 }]);
+    bench.tell(done(1, Outcome::Resumed));
+    assert_eq!(bench.look(&[(1, 324), (2, 348)]), [Effect::Resume { rank: 2 }]);
 }
 
 #[test]
@@ -377,9 +377,9 @@ fn if_leaving_takes_too_long_those_that_grow_stand_still_the_oldest_last() {
     assert_eq!(bench.look(&[(0, 335), (1, 325)]), [Effect::Hold { rank: 0 }]);
     bench.tell(done(0, Outcome::Held));
     bench.tell(Event::Freed { rank: 2, bytes: 200 * MB });
-    assert_eq!(bench.look(&[]), [Effect::Continue { rank: 0 }]);
-    bench.tell(done(0, Outcome::Continued));
-    assert_eq!(bench.look(&[(0, 335)]), [Effect::Continue { rank: 1 }]);
+    assert_eq!(bench.look(&[]), [Effect::Resume { rank: 0 }]);
+    bench.tell(done(0, Outcome::Resumed));
+    assert_eq!(bench.look(&[(0, 335)]), [Effect::Resume { rank: 1 }]);
 }
 
 #[test]
@@ -482,7 +482,7 @@ fn who_stands_still_until_memory_comes_has_no_turn_meanwhile() {
         assert_eq!(bench.look_at(&[], 0.0, Duration::from_secs(1)), []);
     }
     assert_eq!(bench.look_at(&[], 0.0, Duration::from_secs(1)), [evict(1)]);
-    assert_eq!(bench.out(1, 450), [Effect::Continue { rank: 0 }]);
+    assert_eq!(bench.out(1, 450), [Effect::Resume { rank: 0 }]);
 }
 
 /// On its way in it counts with its whole size, but once it is there it grows until it is held.
@@ -537,7 +537,7 @@ fn chaos_sends_out_and_at_once_back() {
     let effects = bench.tell(Event::Chaos { rank: 0 });
     assert_eq!(effects[0], evict(0));
     assert_eq!(bench.tell(Event::Chaos { rank: 0 }), [], "it is on its way");
-    bench.tell(left(0, 90 * MB, 10 * MB));
+    bench.tell(evicted(0, 90 * MB, 10 * MB));
     assert_eq!(bench.look(&[]), [restore(0)]);
     assert_eq!(bench.tell(Event::Chaos { rank: 7 }), [], "not even started");
 }
@@ -565,10 +565,10 @@ fn what_is_overtaken_changes_nothing() {
     bench.exit(1, 480);
     let before = bench.core.counts();
     let late = [
-        left(1, 480 * MB, 0),
+        evicted(1, 480 * MB, 0),
         Event::Freed { rank: 1, bytes: MB },
         done(0, Outcome::Restored),
-        done(0, Outcome::Continued),
+        done(0, Outcome::Resumed),
         done(1, Outcome::Held),
         Event::Sample { rank: 1, bytes: 5000 * MB, fixed: 0 },
         Event::Exited { rank: 77, peak: 0, stopped: false },

@@ -9,7 +9,7 @@ fn beside(limits: Given, stays: u64, held: u64, fixed: u64) -> (Bench, Vec<Effec
     let sample = |rank, bytes, fixed| Event::Sample { rank, bytes: bytes * MB, fixed: fixed * MB };
     bench.tell(sample(1, 500, stays));
     assert_eq!(bench.look(&[(0, 490)]), [evict(1)]);
-    bench.tell(left(1, (500 - stays) * MB, stays * MB));
+    bench.tell(evicted(1, (500 - stays) * MB, stays * MB));
     bench.tell(sample(0, held, fixed));
     let effects = bench.look(&[]);
     (bench, effects)
@@ -19,7 +19,7 @@ fn beside(limits: Given, stays: u64, held: u64, fixed: u64) -> (Bench, Vec<Effec
 fn whoever_fits_but_not_beside_remnants_is_told() {
     let limits = Given { may_stop: false, ..limits(2) };
     let (mut bench, effects) = beside(limits, 450, 560, 0);
-    assert!(matches!(effects[..], [Effect::Shrink { rank: 0, .. }]), "parts of it can leave: {effects:?}");
+    assert!(matches!(effects[..], [Effect::Shrink { rank: 0, .. }]), "parts of it can evict: {effects:?}");
     bench.tell(done(0, Outcome::Refused { lasting: true }));
     let told = [Effect::Overdraft { rank: 0, bytes: 600 * MB, beside: 450 * MB }];
     assert_eq!(bench.look(&[(0, 600)]), told);
@@ -57,8 +57,8 @@ fn whoever_fits_beside_remnants_comes_first() {
     }
     assert_eq!(bench.look(&[])[..2], [evict(2), evict(1)]);
     bench.tell(done(0, Outcome::Held));
-    bench.tell(left(2, 10 * MB, 280 * MB));
-    bench.tell(left(1, 650 * MB, 150 * MB));
+    bench.tell(evicted(2, 10 * MB, 280 * MB));
+    bench.tell(evicted(1, 650 * MB, 150 * MB));
     // Rank 1 is the older, but does not fit beside what is left of rank 2.
     assert_eq!(bench.exit(0, 600), [restore(2)]);
     bench.tell(done(2, Outcome::Restored));

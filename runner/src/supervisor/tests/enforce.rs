@@ -1,6 +1,7 @@
 //! The memory cgroup.
 
 use super::*;
+use crate::cgroups::{lock, remove_stale};
 use crate::supervisor::reaper::machine_kills;
 
 /// One group per process: the tests that make one take turns.
@@ -144,7 +145,8 @@ fn a_ranks_own_group_lies_below_the_jobs_v2_group() {
     }
 }
 
-/// What has outlived a master and its keepers ends when the next job starts, groups within the group included.
+/// What has outlived a master and its keepers ends when the next job starts, groups within the group
+/// included.
 #[test]
 fn what_lives_in_a_stale_group_is_killed() {
     if !has_group(&rig(grouped()).supervisor) {
@@ -192,7 +194,7 @@ fn what_lives_in_a_stale_group_is_killed() {
 fn made_and_locked(group: &std::path::Path) -> std::fs::File {
     loop {
         let _ = std::fs::create_dir(group);
-        if let Some(lock) = cgroup::lock(group).filter(|_| group.exists()) {
+        if let Some(lock) = lock(group).filter(|_| group.exists()) {
             return lock;
         }
     }

@@ -100,7 +100,8 @@ fn shell(rank: u32, script: &str) -> SpawnSpec {
     }
 }
 
-/// This test program again, running only the test `name` of the module `module` with `role` in its environment.
+/// This test program again, running only the test `name` of the module `module` with `role` in its
+/// environment.
 fn again(module: &str, name: &str, role: &str) -> std::process::Command {
     let module = module.split_once("::").expect("a crate").1;
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());

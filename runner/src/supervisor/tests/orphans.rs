@@ -1,6 +1,7 @@
 //! Nothing survives a SIGKILL of the master, whenever it comes.
 
 use super::*;
+use crate::cgroups::remove_stale;
 use std::os::unix::process::ExitStatusExt;
 
 /// Not a test by itself: a master that starts ranks without pause until it is killed.
@@ -80,7 +81,8 @@ fn no_cgroup_survives_the_master() {
     drop(probe);
     drop(guard);
     let killed = kill_at_random_moments("group-memory", 12);
-    // Of these only: others that run at the same time, also in another run of the tests, kill masters of their own.
+    // Of these only: others that run at the same time, also in another run of the tests, kill masters of
+    // their own.
     let left = |all: bool| {
         let masters = killed.iter().filter(|&&(_, started)| all || started);
         let names = masters.flat_map(|(master, _)| ["", ".master"].map(|end| format!("bdrun-{master}{end}")));

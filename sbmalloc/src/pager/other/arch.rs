@@ -1,5 +1,5 @@
-//! What differs between processors: where a stopped thread's registers are, how a system call is made with them, and
-//! how one that was broken off by the stop is put back.
+//! What differs between processors: where a stopped thread's registers are, how a system call is made with
+//! them, and how one that was broken off by the stop is put back.
 //!
 //! The layouts are those of `NT_PRSTATUS`, which every kernel for the processor has always had.
 
@@ -75,17 +75,18 @@ const ERESTARTNOHAND: i64 = 514;
 
 #[cfg(target_arch = "x86_64")]
 impl Registers {
-    /// The number of the call that the thread is in, below 0 if it is in none. The kernel takes only this half.
+    /// The number of the call that the thread is in, below 0 if it is in none. The kernel takes only this
+    /// half.
     fn number(&self) -> i64 {
         i64::from(self.0[layout::CALL] as i32)
     }
 
-    /// If the stop itself made a call return `EINTR`, says so in the kernel's own way, `ERESTARTNOHAND`: on its way back to
-    /// the program the kernel makes the call again, unless it runs a handler, whose program must see `EINTR`. Whether
-    /// anything was changed.
+    /// If the stop itself made a call return `EINTR`, says so in the kernel's own way, `ERESTARTNOHAND`: on
+    /// its way back to the program the kernel makes the call again, unless it runs a handler, whose program
+    /// must see `EINTR`. Whether anything was changed.
     ///
-    /// `EINTR` with the call's number still there is seen only between the end of the call and the program's next
-    /// instruction. The one call that must not be made again is `close`: its descriptor is gone already.
+    /// `EINTR` with the call's number still there is seen only between the end of the call and the program's
+    /// next instruction. The one call that must not be made again is `close`: its descriptor is gone already.
     pub fn undo_interruption(&mut self) -> bool {
         let call = self.number();
         let interrupted = call >= 0 && call != libc::SYS_close && self.result() == -i64::from(libc::EINTR);
@@ -105,8 +106,8 @@ impl Registers {
         (self.0[layout::CALL] >> 32) as u32
     }
 
-    /// Writes something beside the call's number, where the kernel does not look. It is there again if the kernel makes the call again, and
-    /// gone with the call's end.
+    /// Writes something beside the call's number, where the kernel does not look. It is there again if the
+    /// kernel makes the call again, and gone with the call's end.
     pub fn set_mark(&mut self, mark: u32) {
         self.0[layout::CALL] = u64::from(self.0[layout::CALL] as u32) | u64::from(mark) << 32;
     }
@@ -118,8 +119,8 @@ impl Registers {
     }
 }
 
-/// On this processor the first argument of a call that has ended is not to be had, so a call that the kernel does not
-/// restart by itself returns `EINTR`, as it does after `SIGSTOP` and `SIGCONT`.
+/// On this processor the first argument of a call that has ended is not to be had, so a call that the kernel
+/// does not restart by itself returns `EINTR`, as it does after `SIGSTOP` and `SIGCONT`.
 #[cfg(target_arch = "aarch64")]
 impl Registers {
     pub fn undo_interruption(&mut self) -> bool {

@@ -1,6 +1,7 @@
-//! Recognises what must not be paged from outside: memory that somebody else than the rank's threads reads or writes,
-//! or processes that do not let themselves be stopped and made to call the system.
+//! Recognises what must not be paged from outside: memory that somebody else than the rank's threads reads or
+//! writes, or processes that do not let themselves be stopped and made to call the system.
 
+use super::OwnPager;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
 use crate::sys::Errno;
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 
 /// What forbids to look at a process for a moment is asked for so often in any case, 100 µs apart.
 const LEAST_ASKED: u32 = 20;
-/// Becoming another program takes no more processor time than this, and, where that is scarce, no longer than this.
+/// Becoming another program takes no more processor time than this, and, where that is scarce, no longer than
+/// this.
 const MOMENT: Duration = Duration::from_millis(20);
 const WAITS_FOR_PROCESSOR: Duration = Duration::from_millis(300);
 
@@ -21,17 +23,18 @@ const DEVICES: [&[u8]; 5] = [b"/dev/nvidia", b"/dev/kfd", b"/dev/dri/", b"/dev/i
 /// Threads of a process that are looked at beforehand.
 const THREADS: usize = 32;
 
-/// Looks, without disturbing the rank, whether anything speaks against paging these processes of it. What is not there
-/// (any more) is passed over. Takes some 10 µs and 2 µs per open descriptor of each process.
+/// Looks, without disturbing the rank, whether anything speaks against paging these processes of it. What is
+/// not there (any more) is passed over. Takes some 10 µs and 2 µs per open descriptor of each process.
 ///
 /// # Errors
 /// What speaks against it; [`Refusal::is_lasting`] tells whether to ask again later.
 pub fn check(processes: &[i32]) -> Result<(), Refusal> {
-    processes.iter().try_for_each(|&pid| process(pid, 0))
+    processes.iter().try_for_each(|&pid| process(pid, 0, None))
 }
 
-/// Of processes that stand, and of which parts may be out: whether something else than their threads has begun to read or write their
-/// memory since they were looked at first. What cannot be read says nothing here.
+/// Of processes that stand, and of which parts may be out: whether something else than their threads has
+/// begun to read or write their memory since they were looked at first. What cannot be read says nothing
+/// here.
 pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
     let look = |&pid: &i32| {
         let pinned = Status::of(pid).map_or(0, |status| status.pinned);
@@ -40,7 +43,7 @@ pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
         match () {
             () if pinned > 0 => Some(Refusal::Pinned { pid, bytes: pinned }),
             () if aio => Some(Refusal::Aio { pid }),
-            () => descriptors(pid, pid)
+            () => descriptors(pid, pid, false)
                 .err()
                 .filter(|refusal| matches!(refusal, Refusal::IoUring { .. } | Refusal::Device { .. })),
         }
@@ -57,13 +60,15 @@ fn there<T>(pid: i32, result: io::Result<T>) -> Result<Option<T>, Refusal> {
     }
 }
 
-/// As [`check`]; `tracer` is the thread that may have it stopped already.
-pub(super) fn process(pid: i32, tracer: i32) -> Result<(), Refusal> {
-    past_the_moment(pid, || living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer)))
+/// As [`check`]; `tracer` is the thread that may have it stopped already, `own` what it has of a pager of its
+/// own.
+pub(super) fn process(pid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Refusal> {
+    past_the_moment(pid, || living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer, own)))
 }
 
-/// Asks again while a process is forbidden perhaps only because it, or a thread of it, is ending or becoming another program: then it may
-/// not be looked at for a moment, in which it computes. What sleeps, or computes for longer than that takes, is forbidden.
+/// Asks again while a process is forbidden perhaps only because it, or a thread of it, is ending or becoming
+/// another program: then it may not be looked at for a moment, in which it computes. What sleeps, or computes
+/// for longer than that takes, is forbidden.
 pub(super) fn past_the_moment<T>(
     pid: i32,
     mut ask: impl FnMut() -> Result<T, Refusal>,
@@ -82,7 +87,8 @@ pub(super) fn past_the_moment<T>(
     }
 }
 
-/// Whether it may be in the middle of that, having computed and been waited for so long. On a busy machine it waits for a processor there.
+/// Whether it may be in the middle of that, having computed and been waited for so long. On a busy machine it
+/// waits for a processor there.
 fn may_be_passing(used: Duration, waited: Duration, state: u8) -> bool {
     used < MOMENT && waited < WAITS_FOR_PROCESSOR && matches!(state, b'R' | b'D')
 }
@@ -105,7 +111,7 @@ fn living_thread(pid: i32) -> Option<i32> {
 }
 
 /// Looks at a process through one of its threads.
-fn look(pid: i32, tid: i32, tracer: i32) -> Result<(), Refusal> {
+fn look(pid: i32, tid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Refusal> {
     let Some(status) = there(pid, Status::of(tid))? else { return Ok(()) };
     if status.tracer != 0 && status.tracer != tracer {
         return Err(Refusal::Traced { pid, by: status.tracer });
@@ -113,7 +119,8 @@ fn look(pid: i32, tid: i32, tracer: i32) -> Result<(), Refusal> {
     if status.pinned > 0 {
         return Err(Refusal::Pinned { pid, bytes: status.pinned });
     }
-    // A few pages stay where they are, and the rest moves; where most is locked (mlockall) nothing would be gained.
+    // A few pages stay where they are, and the rest moves; where most is locked (mlockall) nothing would be
+    // gained.
     if status.locked >= status.anonymous.div_ceil(2).max(1) {
         return Err(Refusal::Locked { pid, bytes: status.locked });
     }
@@ -121,34 +128,35 @@ fn look(pid: i32, tid: i32, tracer: i32) -> Result<(), Refusal> {
     if proc::threads(pid).unwrap_or_default().into_iter().take(THREADS).any(filters_calls) {
         return Err(Refusal::Seccomp { pid });
     }
-    descriptors(pid, tid)?;
-    let mut aio = false;
-    there(pid, proc::each_range(tid, &mut |vma| aio |= vma.name.starts_with("/[aio]")))?;
+    descriptors(pid, tid, own.is_some())?;
+    let (mut aio, ring) = (false, own.map_or(0, |own| own.ring));
+    there(pid, proc::each_range(tid, &mut |vma| aio |= vma.name.starts_with("/[aio]") && vma.from != ring))?;
     if aio { Err(Refusal::Aio { pid }) } else { Ok(()) }
 }
 
-/// Whether a thread has filters that this process has not. What this process has, its children have inherited: those permit
-/// what is needed, or this would not run.
+/// Whether a thread has filters that this process has not. What this process has, its children have
+/// inherited: those permit what is needed, or this would not run.
 pub(super) fn filters_calls(tid: i32) -> bool {
     let filters = |tid| Status::of(tid).map_or((0, false), |status| (status.filters, status.strict));
     let (theirs, strict) = filters(tid);
     strict || (theirs > 0 && theirs > filters(std::process::id() as i32).0)
 }
 
-fn descriptors(pid: i32, tid: i32) -> Result<(), Refusal> {
+/// `writes`: it may see which of its pages are written to, by itself.
+fn descriptors(pid: i32, tid: i32, writes: bool) -> Result<(), Refusal> {
     let Some(entries) = there(pid, fs::read_dir(format!("/proc/{tid}/fd")))? else { return Ok(()) };
     for entry in entries.flatten() {
         let Some(target) = there(pid, fs::read_link(entry.path()))? else { continue };
         let target = target.as_os_str().as_bytes();
-        if target.starts_with(b"anon_inode:[userfaultfd]") {
+        if target.starts_with(b"anon_inode:[userfaultfd]") && !writes {
             return Err(Refusal::Userfaultfd { pid });
         }
         if DEVICES.iter().any(|device| target.starts_with(device)) {
             return Err(Refusal::Device { pid, path: String::from_utf8_lossy(target).into_owned() });
         }
         if target.starts_with(b"anon_inode:[io_uring]") {
-            // Rings of provided buffers (Linux 5.19), and rings in the program's own memory (6.5), are pages that the kernel
-            // holds on to, and nothing tells whether there are such.
+            // Rings of provided buffers (Linux 5.19), and rings in the program's own memory (6.5), are pages
+            // that the kernel holds on to, and nothing tells whether there are such.
             return Err(Refusal::IoUring { pid });
         }
     }

@@ -91,7 +91,8 @@ pub enum Refusal {
     /// The kernel lacks something.
     #[error("the kernel does not offer {0}, which is needed to page this rank")]
     Kernel(&'static str),
-    /// The system does not let the rank be stopped and read: another user's, or set-user-ID, or ptrace is restricted.
+    /// The system does not let the rank be stopped and read: another user's, or set-user-ID, or ptrace is
+    /// restricted.
     #[error(
         "process {pid} may not be traced: {errno}; it runs as another user or with other privileges, or ptrace \
          is restricted on this machine (/proc/sys/kernel/yama/ptrace_scope, the container's seccomp profile)"
@@ -123,12 +124,14 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What is told of a process could not be read: it may not be, or this process has no descriptors or memory just now.
+    /// What is told of a process could not be read: it may not be, or this process has no descriptors or
+    /// memory just now.
     pub(super) fn unreadable(pid: i32, errno: Errno) -> Self {
         if errno.is_passing() { Self::Busy { tid: pid } } else { Self::Forbidden { pid, errno } }
     }
 
-    /// Whether it is of no use to ask again later: of the machine, not of processes, which end, or do something else.
+    /// Whether it is of no use to ask again later: of the machine, not of processes, which end, or do
+    /// something else.
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::Kernel(_) => true,
@@ -146,7 +149,8 @@ impl Refusal {
 /// What went wrong while memory was moved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OtherError {
-    /// The scratch directory is full. What was given back by then is in the image, the rest is resident and intact.
+    /// The scratch directory is full. What was given back by then is in the image, the rest is resident and
+    /// intact.
     #[error(
         "no space left in the scratch directory {dir}; free some, or name another directory with --scratch \
          or BDRUN_SCRATCH"
@@ -172,7 +176,7 @@ pub enum OtherError {
     Corrupt {
         /// The directory.
         dir: String,
-        /// Byte offset of the chunk.
+        /// Byte offset of the page.
         offset: u64,
     },
     /// A system call on the rank failed.
@@ -185,8 +189,8 @@ pub enum OtherError {
         /// The system's error.
         errno: Errno,
     },
-    /// Threads of the rank moved and unmapped the same addresses at the same time, and what lies where cannot be told any more. It must be
-    /// killed: it might go on with wrong memory.
+    /// Threads of the rank moved and unmapped the same addresses at the same time, and what lies where cannot
+    /// be told any more. It must be killed: it might go on with wrong memory.
     #[error(
         "threads of process {pid} moved and unmapped the same addresses so fast that it is not known any more \
          what lies where; give the job more memory, so that the rank need not run in parts"

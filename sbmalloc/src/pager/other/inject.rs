@@ -1,10 +1,11 @@
 //! Makes a parked thread call the system, and parks it again as it was.
 //!
-//! All signals are blocked meanwhile. `SIGSTOP`, which cannot be, is passed on: the thread stops in an event stop like any
-//! other, is told to go on, and when the rank is let go all of it stops as it was told to.
+//! All signals are blocked meanwhile. `SIGSTOP`, which cannot be, is passed on: the thread stops in an event
+//! stop like any other, is told to go on, and when the rank is let go all of it stops as it was told to.
 //!
-//! On its way to the call the kernel forgets that the thread was inside a restartable sequence, as the call is not: what it
-//! knew is written back, so that the sequence is broken off, as it must be, when the thread goes on in it.
+//! On its way to the call the kernel forgets that the thread was inside a restartable sequence, as the call
+//! is not: what it knew is written back, so that the sequence is broken off, as it must be, when the thread
+//! goes on in it.
 
 use super::arch::Registers;
 use super::error::OtherError;
@@ -13,7 +14,8 @@ use super::space::Space;
 use super::stop::Threads;
 use crate::sys::Errno;
 
-/// A parked thread that makes calls. To be ended by [`park`](Self::park); if it is not, the rank cannot go on.
+/// A parked thread that makes calls. To be ended by [`park`](Self::park); if it is not, the rank cannot go
+/// on.
 pub(super) struct Session {
     tid: i32,
     leader: i32,
@@ -76,9 +78,10 @@ impl Session {
     }
 
     /// Waits for a stop; at others lets the thread go on.
-    fn until(&self, wanted: i32, go_on: &mut dyn FnMut(i32) -> Result<(), Errno>) -> Result<(), OtherError> {
+    fn until(&self, wanted: i32, resume: &mut dyn FnMut(i32) -> Result<(), Errno>) -> Result<(), OtherError> {
         loop {
-            // Of all of them, as the death of another of the rank's threads may be the last that is heard of it.
+            // Of all of them, as the death of another of the rank's threads may be the last that is heard of
+            // it.
             let (tid, news) = ptrace::look(Whose::All, true).map_err(gone)?.ok_or(OtherError::Gone)?;
             if news == News::Ended && (tid == self.tid || tid == self.leader) {
                 return Err(OtherError::Gone);
@@ -94,7 +97,7 @@ impl Session {
             }
             let event = status >> 8;
             let signal = if event == 0 && status != ptrace::AT_CALL { status } else { 0 };
-            go_on(signal).map_err(gone)?;
+            resume(signal).map_err(gone)?;
         }
     }
 
@@ -104,8 +107,8 @@ impl Session {
         ptrace::set_registers(self.tid, &self.registers).map_err(gone)?;
         ptrace::set_signal_mask(self.tid, self.mask).map_err(gone)?;
         ptrace::interrupt(self.tid).map_err(gone)?;
-        ptrace::go_on(self.tid, 0).map_err(gone)?;
-        self.until(STOP, &mut |signal| ptrace::go_on(self.tid, signal))?;
+        ptrace::resume(self.tid, 0).map_err(gone)?;
+        self.until(STOP, &mut |signal| ptrace::resume(self.tid, signal))?;
         space.put_rseq_back()
     }
 }

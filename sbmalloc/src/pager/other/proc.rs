@@ -114,6 +114,8 @@ pub(super) struct Vma {
     fixed: bool,
     /// Its missing pages are served by userfaultfd.
     pub watched: bool,
+    /// Only writes are.
+    pub only_writes: bool,
     /// A child has zeros there (`MADV_WIPEONFORK`).
     pub wiped: bool,
     /// Of mappings of `/dev/zero`: what else it is, as the kernel writes it.
@@ -156,18 +158,25 @@ impl Vma {
             anonymous: 0,
             fixed: false,
             watched: false,
+            only_writes: false,
             wiped: false,
             flags: String::new(),
         })
     }
 
-    /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but zeros at first.
-    pub fn is_pageable(&self) -> bool {
-        self.is_of_zeros() && !self.watched
+    /// Whether calls that heed protection cannot both read and write it.
+    pub fn is_forced(&self) -> bool {
+        !self.readable || !self.writable
     }
 
-    /// The same, whoever serves its missing pages, and they can be served. In a mapping of `/dev/zero` the kernel places none: it
-    /// takes that for a file, of which there is nothing.
+    /// Whether its pages may be dropped and put back: nobody's but the process's own, and of nothing but
+    /// zeros at first. `writes`: that somebody sees which are written to is no reason.
+    pub fn is_pageable(&self, writes: bool) -> bool {
+        self.is_of_zeros() && (!self.watched || (writes && self.only_writes))
+    }
+
+    /// The same, whoever serves its missing pages, and they can be served. In a mapping of `/dev/zero` the
+    /// kernel places none: it takes that for a file, of which there is nothing.
     pub fn is_own(&self) -> bool {
         self.is_of_zeros() && !self.zeros
     }
@@ -179,10 +188,10 @@ impl Vma {
         self.private && self.file.is_none() && !self.fixed && !kernels && !mapped
     }
 
-    /// How a private mapping of `/dev/zero`, with memory of its own, becomes an anonymous one; `None` for all others, and if something of it
-    /// could not be made again.
+    /// How a private mapping of `/dev/zero`, with memory of its own, becomes an anonymous one; `None` for all
+    /// others, and if something of it could not be made again.
     pub fn remake(&self) -> Option<Remake> {
-        let own = self.zeros && self.is_pageable() && self.anonymous > 0;
+        let own = self.zeros && self.is_pageable(false) && self.anonymous > 0;
         if !own || !self.readable || !self.writable {
             return None;
         }
@@ -193,7 +202,8 @@ impl Vma {
         };
         for flag in self.flags.split_whitespace() {
             match flag {
-                // Readable, writable, what may become so, counted, and whether what is written is told (soft dirty).
+                // Readable, writable, what may become so, counted, and whether what is written is told (soft
+                // dirty).
                 "rd" | "wr" | "mr" | "mw" | "me" | "ac" | "sd" => {}
                 "ex" => remake.protection |= libc::PROT_EXEC,
                 "nr" => remake.flags |= libc::MAP_NORESERVE,
@@ -214,14 +224,15 @@ impl Vma {
         self.zeros
     }
 
-    /// A private mapping of a file, or of `/dev/zero`. What was written there cannot leave in parts. Of files it stays in any case: dropped,
-    /// it would be what the file is by then, and could not be put back behind an end that has come nearer.
+    /// A private mapping of a file, or of `/dev/zero`. What was written there cannot leave in parts. Of files
+    /// it stays in any case: dropped, it would be what the file is by then, and could not be put back behind
+    /// an end that has come nearer.
     pub fn is_of_file(&self) -> bool {
         self.private && (self.file.is_some() || self.zeros)
     }
 
-    /// A private mapping of `/dev/zero` is to the kernel what any anonymous one is, but for its name. `zero` tells the device's
-    /// file.
+    /// A private mapping of `/dev/zero` is to the kernel what any anonymous one is, but for its name. `zero`
+    /// tells the device's file.
     fn make_anonymous(&mut self, zero: &mut impl FnMut() -> Option<(u32, u32, u64)>) {
         if self.private && self.name == ZERO && self.file.is_some() && self.file == zero() {
             self.file = None;
@@ -242,6 +253,7 @@ impl Vma {
                 let has = |flags: &[&str]| value.split_whitespace().any(|flag| flags.contains(&flag));
                 self.fixed = has(&["lo", "ht", "pf", "io", "mm", "dp", "ss", "sl"]);
                 self.watched = has(&["um", "uw", "ui"]);
+                self.only_writes = !has(&["um", "ui"]);
                 self.wiped = has(&["wf"]);
                 if self.name == ZERO {
                     self.flags.push_str(value);
@@ -311,8 +323,8 @@ fn read_vmas(mut text: impl BufRead, f: &mut dyn FnMut(Vma)) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the command line of a process begins, on its first stack, with the environment behind it; none if that is not told. They
-/// stay where they are, so that `ps` goes on showing what runs.
+/// Where the command line of a process begins, on its first stack, with the environment behind it; none if
+/// that is not told. They stay where they are, so that `ps` goes on showing what runs.
 pub(super) fn command_line(tid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     // Behind the name, which may hold anything, the fields are counted from 3; `arg_start` is the 48th.
@@ -331,8 +343,9 @@ pub(super) fn share_memory(a: i32, b: i32) -> Result<bool, Errno> {
     }
 }
 
-/// Anonymous memory of a process in RAM, bytes, of which what it shares with others counts in part, so that the sum over all counts it
-/// once. The kernel looks at every page for it. `None` if it has ended, or before Linux 5.14.
+/// Anonymous memory of a process in RAM, bytes, of which what it shares with others counts in part, so that
+/// the sum over all counts it once. The kernel looks at every page for it. `None` if it has ended, or before
+/// Linux 5.14.
 pub(super) fn share_of_anonymous(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
@@ -347,7 +360,8 @@ mod tests {
     fn our_own_command_line_is_found() {
         let start = command_line(std::process::id() as i32).expect("told of our own process");
         let first = std::env::args().next().expect("a name");
-        // SAFETY: the kernel's copy of the arguments, which nobody changes, is at least as long as the first of them.
+        // SAFETY: the kernel's copy of the arguments, which nobody changes, is at least as long as the first
+        // of them.
         let there = unsafe { std::slice::from_raw_parts(start as *const u8, first.len()) };
         assert_eq!(there, first.as_bytes());
     }
@@ -379,7 +393,7 @@ VmFlags: rd wr lo
 VmFlags: mr mw me";
         let mut all = vec![];
         read_vmas(text.as_bytes(), &mut |vma| all.push(vma)).expect("read");
-        let pageable: Vec<bool> = all.iter().map(Vma::is_pageable).collect();
+        let pageable: Vec<bool> = all.iter().map(|vma| vma.is_pageable(false)).collect();
         assert_eq!(pageable, [true, false, false, false, false, true]);
         assert_eq!((all[0].anonymous, all[1].anonymous), (4 << 20, 8 << 10));
         assert_eq!((&*all[1].name, all[1].executable), ("/usr/bin/a b", true));
@@ -398,7 +412,7 @@ Anonymous:            4096 kB
         let mut zero = || Some((0, 6, 5));
         read_vmas(text.as_bytes(), &mut |mut vma: Vma| {
             vma.make_anonymous(&mut zero);
-            all.push((vma.is_pageable(), vma.is_own(), vma.is_of_file()));
+            all.push((vma.is_pageable(false), vma.is_own(), vma.is_of_file()));
         })
         .expect("read");
         let (other, file) = ((false, false, false), (false, false, true));

@@ -38,16 +38,18 @@ pub(super) fn set_options(tid: i32, options: i32) -> Result<(), Errno> {
 }
 
 /// Lets the thread go on, with a signal unless it is 0.
-pub(super) fn go_on(tid: i32, signal: i32) -> Result<(), Errno> {
+pub(super) fn resume(tid: i32, signal: i32) -> Result<(), Errno> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)
 }
 
-/// Lets the thread stand where its process was stopped by a signal, but so that it is heard of when that ends.
+/// Lets the thread stand where its process was stopped by a signal, but so that it is heard of when that
+/// ends.
 pub(super) fn listen(tid: i32) -> Result<(), Errno> {
     request(libc::PTRACE_LISTEN, tid, 0, 0).map(drop)
 }
 
-/// The signal of the event stop in which the thread stands: `SIGTRAP`, or that by which its process was stopped.
+/// The signal of the event stop in which the thread stands: `SIGTRAP`, or that by which its process was
+/// stopped.
 pub(super) fn stop_signal(tid: i32) -> Result<i32, Errno> {
     // SAFETY: a zeroed siginfo is valid, and the kernel fills it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -106,8 +108,8 @@ pub(super) fn set_signal_mask(tid: i32, mask: u64) -> Result<(), Errno> {
     request(libc::PTRACE_SETSIGMASK, tid, 8, &raw const mask as usize).map(drop)
 }
 
-/// Where the thread keeps the address of the restartable sequence it is in; `None` if it has none, or on kernels that do
-/// not tell (before 5.13).
+/// Where the thread keeps the address of the restartable sequence it is in; `None` if it has none, or on
+/// kernels that do not tell (before 5.13).
 pub(super) fn rseq_pointer(tid: i32) -> Option<u64> {
     // struct ptrace_rseq_configuration
     let mut configuration = [0u64; 3];
@@ -117,7 +119,8 @@ pub(super) fn rseq_pointer(tid: i32) -> Option<u64> {
     (configuration[0] != 0).then_some(configuration[0] + 8)
 }
 
-/// Whether the thread has its system calls turned into signals (`PR_SET_SYSCALL_USER_DISPATCH`), as far as the kernel tells (6.4).
+/// Whether the thread has its system calls turned into signals (`PR_SET_SYSCALL_USER_DISPATCH`), as far as
+/// the kernel tells (6.4).
 pub(super) fn dispatches_calls(tid: i32) -> bool {
     // struct ptrace_sud_config: mode, selector, offset, len
     let mut configuration = [0u64; 4];

@@ -1,23 +1,26 @@
 //! Calls with a timeout that a stop broke off: they are made again, but their time does not begin anew.
 //!
-//! The kernel goes on with the rest of the time by itself where it remembers an end (`poll`, `nanosleep`, `futex`), where the program gave
-//! one (`mq_timedreceive`, whatever is "until"), and where it may write what is left over what the program gave (`select`, `ppoll`). The others
-//! return `EINTR`, and made again with the same arguments they would wait as long as at first: stopped more often than that, for ever.
+//! The kernel goes on with the rest of the time by itself where it remembers an end (`poll`, `nanosleep`,
+//! `futex`), where the program gave one (`mq_timedreceive`, whatever is "until"), and where it may write what
+//! is left over what the program gave (`select`, `ppoll`). The others return `EINTR`, and made again with the
+//! same arguments they would wait as long as at first: stopped more often than that, for ever.
 //!
-//! *What is changed.* Nothing that a program could see. A shorter timeout in the call's arguments would be found there by the program
-//! afterwards: all registers but the result's outlast a call, and compilers rely on that. So the call is made again as it
-//! was, but since when it was broken off first is written where only the kernel reads it: into the upper half of the register with the call's
-//! number, of which the kernel takes the lower (Linux 5.14; before, nothing is written, and the time begins anew).
-//! It comes back with the next stop if it is still that call, made again and again; each call that the program makes has none. So nothing has to be remembered
-//! here, and no call is ever taken for another.
+//! *What is changed.* Nothing that a program could see. A shorter timeout in the call's arguments would be
+//! found there by the program afterwards: all registers but the result's outlast a call, and compilers rely
+//! on that. So the call is made again as it was, but since when it was broken off first is written where only
+//! the kernel reads it: into the upper half of the register with the call's number, of which the kernel takes
+//! the lower (Linux 5.14; before, nothing is written, and the time begins anew). It comes back with the next
+//! stop if it is still that call, made again and again; each call that the program makes has none. So nothing
+//! has to be remembered here, and no call is ever taken for another.
 //!
-//! *What is done.* When a thread is to go on whose call's time is over by then, the call returns what it returns at the end of its time:
-//! unless what it waits for is there, then it is made again and finds it. When the call began is not known, only when it was first broken
-//! off; so it never returns too early, and too late by no more than once its timeout, or twice if it is let go shortly
-//! before the end and not stopped again. Threads that stay traced (`parts`) are stopped again at the end of their time.
+//! *What is done.* When a thread is to go on whose call's time is over by then, the call returns what it
+//! returns at the end of its time: unless what it waits for is there, then it is made again and finds it.
+//! When the call began is not known, only when it was first broken off; so it never returns too early, and
+//! too late by no more than once its timeout, or twice if it is let go shortly before the end and not stopped
+//! again. Threads that stay traced (`parts`) are stopped again at the end of their time.
 //!
-//! *Until it is let go* the thread is only looked at by means that do not wait for pages that are out. What cannot be looked at is
-//! taken to be not there.
+//! *Until it is let go* the thread is only looked at by means that do not wait for pages that are out. What
+//! cannot be looked at is taken to be not there.
 
 mod ready;
 
@@ -133,8 +136,8 @@ enum Timeout {
     Unknown,
 }
 
-/// Has the kernel make the call again that the stop broke off, if it broke off one. Whether the registers were changed, and what of the
-/// call is to be seen to when the thread goes on.
+/// Has the kernel make the call again that the stop broke off, if it broke off one. Whether the registers
+/// were changed, and what of the call is to be seen to when the thread goes on.
 pub(super) fn undo_interruption(thread: Thread, regs: &mut Registers) -> (bool, Option<Again>) {
     let changed = regs.undo_interruption();
     let Some(call) = regs.call_made_again() else { return (changed, None) };
@@ -206,7 +209,7 @@ fn timeout(thread: Thread, regs: &Registers, place: Place) -> Timeout {
 
 impl Again {
     /// Sees to the call of a thread that goes on next. When its time will be over, if it is not.
-    pub fn go_on(self, thread: Thread) -> Option<u64> {
+    pub fn resume(self, thread: Thread) -> Option<u64> {
         match self {
             Self::Left { place, stopped } => {
                 shorten(thread, place, stopped.elapsed());

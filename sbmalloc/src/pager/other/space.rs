@@ -4,6 +4,7 @@ use super::arch::{GATE, GATE_ALIGN};
 use super::error::{OtherError, Refusal};
 use super::proc::{self, Vma};
 use super::ptrace;
+use super::together::DESK;
 use crate::scan::{self, Query, ScanError};
 use crate::sys::{Errno, Fd, PAGE, PathBuf};
 use std::ops::Range;
@@ -23,7 +24,8 @@ pub(super) enum Kind {
     Small,
     /// They are moved, and are parts of huge pages.
     Huge,
-    /// They stay: swapped out, shared with another process, or not memory at all. What is not told of holds nothing.
+    /// They stay: swapped out, shared with another process, or not memory at all. What is not told of holds
+    /// nothing.
     Stays,
 }
 
@@ -36,10 +38,14 @@ pub(super) struct Space {
     pagemap: Fd,
     /// Address of an instruction that makes a system call, in memory that is never moved.
     pub gate: u64,
-    /// The thread that makes the calls, and where its pointer to the restartable sequence it is in lies, with what that
-    /// was before anything was moved or called.
+    /// The lowest end of the main thread's stack, for arguments of calls.
+    pub desk: Option<u64>,
+    /// The thread that makes the calls, and where its pointer to the restartable sequence it is in lies, with
+    /// what that was before anything was moved or called.
     pub caller: i32,
     pub rseq: Option<(u64, u64)>,
+    /// A pager of its own sees which of its pages are written to: what is put back counts as written.
+    pub has_own_pager: bool,
 }
 
 fn open(tid: i32, what: &[u8], flags: i32) -> Result<Fd, Errno> {
@@ -57,7 +63,17 @@ impl Space {
         };
         let memory = open(via, b"mem", libc::O_RDWR).map_err(forbidden)?;
         let pagemap = open(via, b"pagemap", libc::O_RDONLY).map_err(forbidden)?;
-        let mut space = Self { processes: vec![pid], via, memory, pagemap, gate: 0, caller: 0, rseq: None };
+        let mut space = Self {
+            processes: vec![pid],
+            via,
+            memory,
+            pagemap,
+            gate: 0,
+            desk: None,
+            caller: 0,
+            rseq: None,
+            has_own_pager: false,
+        };
         space.gate = space.find_gate().ok_or(Refusal::NoGate { pid })?;
         Ok(space)
     }
@@ -76,7 +92,8 @@ impl Space {
             .map(|at| (at, u64::from_ne_bytes(pointer)));
     }
 
-    /// Makes the caller be in the restartable sequence again in which it was, which calls make the kernel forget.
+    /// Makes the caller be in the restartable sequence again in which it was, which calls make the kernel
+    /// forget.
     pub fn put_rseq_back(&self) -> Result<(), OtherError> {
         match self.rseq {
             Some((at, pointer)) if pointer != 0 => self
@@ -87,16 +104,19 @@ impl Space {
     }
 
     /// In the kernel's own code (vdso) if there is any, else in the program's or a library's.
-    fn find_gate(&self) -> Option<u64> {
-        let (mut kernels, mut files) = (vec![], vec![]);
+    fn find_gate(&mut self) -> Option<u64> {
+        let (mut kernels, mut files, mut desk) = (vec![], vec![], None);
         proc::each_range(self.via, &mut |vma| {
             if vma.executable && vma.name == "[vdso]" {
                 kernels.push(vma.from..vma.to);
             } else if vma.executable && vma.readable && vma.name.starts_with('/') {
                 files.push(vma.from..vma.to);
+            } else if vma.name == "[stack]" && vma.writable && vma.to - vma.from >= 2 * DESK {
+                desk = Some(vma.from);
             }
         })
         .ok()?;
+        self.desk = desk;
         kernels.into_iter().chain(files).find_map(|range| self.find_gate_in(range))
     }
 
@@ -147,8 +167,8 @@ impl Space {
         Ok(())
     }
 
-    /// Copies ranges, at most [`RANGES`] of them, one behind the other to `to`; returns the bytes that were copied before the first page
-    /// that cannot be read this way.
+    /// Copies ranges, at most [`RANGES`] of them, one behind the other to `to`; returns the bytes that were
+    /// copied before the first page that cannot be read this way.
     pub fn copy_out(&self, ranges: &[Range<u64>], to: &mut [u8]) -> Result<usize, Errno> {
         self.copy(ranges, to.as_mut_ptr(), to.len(), libc::SYS_process_vm_readv)
     }
@@ -177,8 +197,8 @@ impl Space {
             io.iov_len = (range.end - range.start) as usize;
         }
         let local = libc::iovec { iov_base: at.cast(), iov_len: len };
-        // SAFETY: the kernel reads or writes at most `len` bytes at `at`, which the caller borrowed for it; the other
-        // addresses are another process's.
+        // SAFETY: the kernel reads or writes at most `len` bytes at `at`, which the caller borrowed for it;
+        // the other addresses are another process's.
         let n = unsafe {
             {
                 // Whole words: the last lies on the stack.
@@ -193,8 +213,9 @@ impl Space {
         }
     }
 
-    /// Whether another process's memory is this, while all threads of both stand: what is written here is there, too. It is written to the
-    /// last words of the stack, behind everything that a program has there, and put back. `None` if that cannot be done.
+    /// Whether another process's memory is this, while all threads of both stand: what is written here is
+    /// there, too. It is written to the last words of the stack, behind everything that a program has there,
+    /// and put back. `None` if that cannot be done.
     pub fn shares_with(&self, other: &Self) -> Option<bool> {
         let mut end = None;
         proc::each_range(self.via, &mut |vma| {
@@ -226,11 +247,12 @@ impl Space {
         }
     }
 
-    /// Calls `f` with the stretches of alike pages of a mapping that are there, in ascending order. With `alone`, pages that other
-    /// processes have too stay.
+    /// Calls `f` with the stretches of alike pages of a mapping that are there, in ascending order. With
+    /// `alone`, pages that other processes have too stay.
     ///
-    /// So does the page in which the kernel writes for the caller on which processor it runs. From Linux 6.19 on it writes only what has
-    /// changed since it last did, so that what it writes during our calls must not be replaced by what was there before.
+    /// So does the page in which the kernel writes for the caller on which processor it runs. From Linux 6.19
+    /// on it writes only what has changed since it last did, so that what it writes during our calls must not
+    /// be replaced by what was there before.
     pub fn each_region(
         &self,
         range: Range<u64>,

@@ -1,20 +1,23 @@
 //! Stops every thread of every process of a rank, and lets them go again.
 //!
-//! A thread is *parked* when it stands in an event stop: on its way back to the program, with nothing half done in the
-//! kernel, its registers those with which the kernel will go on (restart a call, deliver a signal) when it is let go.
-//! A parent that has just made a child by vfork is also taken as it stands, in front of its wait for the child.
+//! A thread is *parked* when it stands in an event stop: on its way back to the program, with nothing half
+//! done in the kernel, its registers those with which the kernel will go on (restart a call, deliver a
+//! signal) when it is let go. A parent that has just made a child by vfork is also taken as it stands, in
+//! front of its wait for the child.
 //!
-//! Threads and children made meanwhile are held from their first instruction, and become known by the event of who
-//! made them. What is not traced yet is found by listing again, until nothing new appears: then nothing that could
-//! make anything new is running.
+//! Threads and children made meanwhile are held from their first instruction, and become known by the event
+//! of who made them. What is not traced yet is found by listing again, until nothing new appears: then
+//! nothing that could make anything new is running.
 //!
-//! While stopping, a rank is not killed if this thread ends: it is let go by the kernel, as nothing of it was changed.
-//! Only when all of it stands that is turned round (`PTRACE_O_EXITKILL`), before anything is changed.
+//! While stopping, a rank is not killed if this thread ends: it is let go by the kernel, as nothing of it was
+//! changed. Only when all of it stands that is turned round (`PTRACE_O_EXITKILL`), before anything is
+//! changed.
 
 mod seized;
 
 pub(super) use seized::Deed;
 
+use super::OwnPager;
 use super::check;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
@@ -63,7 +66,7 @@ impl Tracee {
     /// To be called before it is let go: sees to the time of its call.
     fn see_to_its_time(&mut self) {
         let thread = restart::Thread { tid: self.tid, tgid: self.tgid };
-        let over = self.again.filter(|_| self.state == State::Parked).and_then(|again| again.go_on(thread));
+        let over = self.again.filter(|_| self.state == State::Parked).and_then(|again| again.resume(thread));
         // Once is enough: what it is in then begins anew.
         let was_told = std::mem::take(&mut self.is_told);
         self.due = over.filter(|_| !was_told);
@@ -76,6 +79,8 @@ pub(super) struct Threads {
     /// Tells whether the first process is still there; never waited for, its end is another's.
     alive: Option<Fd>,
     list: Vec<Tracee>,
+    /// It has a pager of its own.
+    pub own: Option<OwnPager>,
 }
 
 pub(super) fn own_tid() -> i32 {
@@ -87,7 +92,7 @@ impl Threads {
     fn new(leader: i32) -> Self {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
-        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![] }
+        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![], own: None }
     }
 
     /// Stops them all, within `patience`.
@@ -95,12 +100,13 @@ impl Threads {
         leader: i32,
         list: &mut dyn FnMut() -> io::Result<Vec<i32>>,
         patience: Duration,
+        own: Option<OwnPager>,
     ) -> Result<(Self, Vec<i32>), Refusal> {
-        let mut threads = Self::new(leader);
+        let mut threads = Self { own, ..Self::new(leader) };
         match threads.stop_all(list, Instant::now() + patience) {
             Ok(processes) => Ok((threads, processes)),
             Err(refusal) => {
-                threads.let_go();
+                threads.detach();
                 Err(refusal)
             }
         }
@@ -116,7 +122,7 @@ impl Threads {
         }
         let mut listed = || list().map_err(|e| Refusal::List(Errno::from(&e)));
         let mut processes = listed()?;
-        processes.iter().try_for_each(|&pid| check::process(pid, 0))?;
+        processes.iter().try_for_each(|&pid| check::process(pid, 0, self.own))?;
         loop {
             let mut new = false;
             for &pid in &processes {
@@ -135,7 +141,7 @@ impl Threads {
             return Err(Refusal::Gone);
         }
         // Now that nothing changes any more, and before anything does.
-        processes.iter().try_for_each(|&pid| check::process(pid, own_tid()))?;
+        processes.iter().try_for_each(|&pid| check::process(pid, own_tid(), self.own))?;
         // Those that are to make calls must not have them filtered.
         let callers = processes.iter().filter_map(|&pid| Some((pid, self.parked(pid)?)));
         for (pid, tid) in callers {
@@ -229,8 +235,9 @@ impl Threads {
         Ok(())
     }
 
-    /// What has ended does not stop any more, and needs not: the first thread of a process that ended before the others, and a child whose
-    /// end was heard of before its beginning, of which nothing will be heard again.
+    /// What has ended does not stop any more, and needs not: the first thread of a process that ended before
+    /// the others, and a child whose end was heard of before its beginning, of which nothing will be heard
+    /// again.
     fn forget_the_dead(&mut self) {
         self.list.retain(|t| t.state != State::Running || !is_dead(t.tid));
     }
@@ -330,7 +337,7 @@ impl Threads {
             }
             (libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE, _) => {
                 message().into_iter().for_each(|child| self.add(child));
-                let _ = ptrace::go_on(tid, 0);
+                let _ = ptrace::resume(tid, 0);
             }
             (libc::PTRACE_EVENT_EXEC, _) => {
                 // The thread that called it has taken the number of the first.
@@ -340,14 +347,14 @@ impl Threads {
                     self.list.retain(|t| t.tid != before);
                 }
                 let _ = ptrace::interrupt(tid);
-                let _ = ptrace::go_on(tid, 0);
+                let _ = ptrace::resume(tid, 0);
             }
             // On the way to a signal's handler: it gets there, and stops at the handler's first instruction.
             (0, signal) if signal != ptrace::AT_CALL => {
-                let _ = ptrace::go_on(tid, signal);
+                let _ = ptrace::resume(tid, signal);
             }
             _ => {
-                let _ = ptrace::go_on(tid, 0);
+                let _ = ptrace::resume(tid, 0);
             }
         }
         Ok(())
@@ -366,8 +373,8 @@ impl Threads {
         }
     }
 
-    /// Something went wrong with an address space: whether that is because all who lived in it were killed meanwhile, while the rank lives.
-    /// Then nothing of it matters any more.
+    /// Something went wrong with an address space: whether that is because all who lived in it were killed
+    /// meanwhile, while the rank lives. Then nothing of it matters any more.
     pub fn has_lost(&self, space: &Space) -> bool {
         let begun = Instant::now();
         while self.is_alive() && begun.elapsed() < DYING {
@@ -379,8 +386,8 @@ impl Threads {
         false
     }
 
-    /// Takes note of threads that were killed while they stood: nobody else can, and until then their process does not end.
-    /// False if the rank has ended.
+    /// Takes note of threads that were killed while they stood: nobody else can, and until then their process
+    /// does not end. False if the rank has ended.
     pub fn watch(&mut self) -> bool {
         while let Ok(Some((tid, news))) = ptrace::look(Whose::All, false) {
             if self.note(tid, news).is_err() {
@@ -422,7 +429,7 @@ impl Threads {
     }
 
     /// Lets them all go, as they stand. Those that have not stopped yet are waited for.
-    pub fn let_go(&mut self) {
+    pub fn detach(&mut self) {
         let (begun, mut pause) = (Instant::now(), Pause::new());
         loop {
             let mut left = vec![];

@@ -1,19 +1,22 @@
 //! In which order an address space changed. Pure.
 //!
-//! A thread that unmaps, moves or copies memory lets go of the address space before it tells of it, so that others may change it and be
-//! heard first: the range that one unmaps may be the target of another's `mremap`, read before. What is read until nothing is under way is
-//! therefore put into an order that is possible:
-//! - Nothing is moved to where something lies: what lay there was unmapped or moved away before, by an event that is read later.
-//! - A move leaves its old range mapped, until it is unmapped by an event of its own. (With `MREMAP_DONTUNMAP` it stays.)
+//! A thread that unmaps, moves or copies memory lets go of the address space before it tells of it, so that
+//! others may change it and be heard first: the range that one unmaps may be the target of another's
+//! `mremap`, read before. What is read until nothing is under way is therefore put into an order that is
+//! possible:
+//! - Nothing is moved to where something lies: what lay there was unmapped or moved away before, by an event
+//!   that is read later.
+//! - A move leaves its old range mapped, until it is unmapped by an event of its own. (With
+//!   `MREMAP_DONTUNMAP` it stays.)
 //! - What is unmapped is not there at the end, unless something was moved to it.
 //!
-//! Only releases are heard too late in a way that matters: what a thread does with a range it got, it does after it was heard.
-//! (One case is taken for the likelier: that a thread leaves a range behind by `MREMAP_DONTUNMAP` to which it has just moved something,
-//! while another's `munmap` of the same range, from before both, was still not heard.)
-//! Where two releases of one range could each have been the one before the move, content decides nothing; that is told, and
-//! whoever has something out there must not go on.
+//! Only releases are heard too late in a way that matters: what a thread does with a range it got, it does
+//! after it was heard. (One case is taken for the likelier: that a thread leaves a range behind by
+//! `MREMAP_DONTUNMAP` to which it has just moved something, while another's `munmap` of the same range, from
+//! before both, was still not heard.) Where two releases of one range could each have been the one before the
+//! move, content decides nothing; that is told, and whoever has something out there must not go on.
 
-use super::table::Ranges;
+use super::ranges::Ranges;
 use std::ops::Range;
 
 /// What has happened to addresses.
@@ -42,8 +45,8 @@ pub(super) struct Ordered {
     pub doubtful: Vec<Range<u64>>,
 }
 
-/// `told`: in the order in which it was read, up to when nothing was under way. `armed`: what was watched before. `is_watched`: whether an
-/// address is watched now.
+/// `told`: in the order in which it was read, up to when nothing was under way. `armed`: what was watched
+/// before. `is_watched`: whether an address is watched now.
 pub(super) fn order(
     told: &[(usize, Change)],
     armed: &Ranges,
@@ -178,8 +181,9 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
     }
 }
 
-/// Those of the changes that a copy of the address space has seen which was told of at place `read`, and ranges of which that cannot be
-/// known. `armed`: what was watched before all of them; `is_watched`: whether an address is watched in the copy.
+/// Those of the changes that a copy of the address space has seen which was told of at place `read`, and
+/// ranges of which that cannot be known. `armed`: what was watched before all of them; `is_watched`: whether
+/// an address is watched in the copy.
 pub(super) fn seen_by_copy(
     ordered: &[(usize, Change)],
     read: usize,
@@ -307,7 +311,8 @@ mod tests {
         assert_eq!(found.doubtful, [0..4, 10..14, 0..4]);
     }
 
-    /// Threads that unmap, move, copy; what they do happens at once, is told later, and read in another order.
+    /// Threads that unmap, move, copy; what they do happens at once, is told later, and read in another
+    /// order.
     #[derive(Debug, Clone)]
     enum Step {
         Unmap(usize, usize),

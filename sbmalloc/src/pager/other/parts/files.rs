@@ -1,7 +1,8 @@
 //! What was written to private mappings of files: it stays in RAM.
 //!
-//! Dropped, such a page is what is in the file by then, and behind an end that has come nearer nothing can be put back; as
-//! anonymous memory it would be zeros, not the file, when the program gives it up. So who plans with the rank's memory is told how much stays.
+//! Dropped, such a page is what is in the file by then, and behind an end that has come nearer nothing can be
+//! put back; as anonymous memory it would be zeros, not the file, when the program gives it up. So who plans
+//! with the rank's memory is told how much stays.
 
 use super::Parts;
 use std::time::{Duration, Instant};
@@ -54,7 +55,8 @@ impl Parts {
         }
     }
 
-    /// Memory of files that stayed may have been unmapped since: whoever is to hold no less than that would be let grow for ever.
+    /// Memory of files that stayed may have been unmapped since: whoever is to hold no less than that would
+    /// be let grow for ever.
     pub(super) fn look_at_files_again(&mut self) {
         let begun = Instant::now();
         if self.of_files.most == 0 || self.of_files.until.is_some_and(|until| begun < until) {

@@ -1,9 +1,10 @@
 //! A process that outlives this one by a moment, and holds the descriptors meanwhile.
 //!
-//! When the last descriptor of a userfaultfd is closed the kernel lets go whoever waits for a page, and gives it zeros.
-//! Should this process be killed, its descriptors are closed in no certain order with the end of the thread that traces the
-//! rank, by which the rank is killed: for a moment it might run on with zeros for its data. So another process, which knows nothing
-//! else, holds the same descriptors until the rank has ended.
+//! When the last descriptor of a userfaultfd is closed the kernel lets go whoever waits for a page, and gives
+//! it zeros. Should this process be killed, its descriptors are closed in no certain order with the end of
+//! the thread that traces the rank, by which the rank is killed: for a moment it might run on with zeros for
+//! its data. So another process, which knows nothing else, holds the same descriptors until the rank has
+//! ended.
 
 use crate::sys::{Errno, Fd};
 use std::mem;
@@ -81,7 +82,8 @@ impl Drop for Guard {
     }
 }
 
-/// The life of the guard: it takes descriptors, and keeps them, until the other end of the socket is gone and the rank too.
+/// The life of the guard: it takes descriptors, and keeps them, until the other end of the socket is gone and
+/// the rank too.
 fn watch(socket: i32, rank: i32) -> ! {
     // SAFETY: async-signal-safe system calls only; every pointer is to a local.
     unsafe {
@@ -90,7 +92,8 @@ fn watch(socket: i32, rank: i32) -> ! {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
-        // Nothing of the process's but these two, so that whoever waits for the end of a pipe does not wait for this.
+        // Nothing of the process's but these two, so that whoever waits for the end of a pipe does not wait
+        // for this.
         let high = [libc::fcntl(socket, libc::F_DUPFD, 3), libc::fcntl(rank, libc::F_DUPFD, 3)];
         libc::dup2(high[0], 0);
         libc::dup2(high[1], 1);

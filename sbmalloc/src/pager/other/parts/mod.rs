@@ -1,19 +1,19 @@
 //! A rank that runs while parts of it are out: for one that is larger than the memory there is.
 //!
-//! Its missing pages are served by userfaultfd, whose descriptor each of its processes is made to open, and to close again
-//! when this process has taken it over (`pidfd_getfd`). A part leaves while all threads of the rank stand: its pages are
-//! written, then dropped by an injected `madvise(MADV_DONTNEED)`, then the threads go on. Whoever touches a missing page waits until another
-//! thread of this process (`serve`) has read it, and what follows it, from scratch. What the rank itself
-//! does with its addresses (`munmap`, `mremap`, `MADV_DONTNEED`, `fork`) the kernel tells before it is done, or lets nothing be placed
-//! before it was read, so the table of what is out is always right. A child has its own descriptor and its own copy of the table.
+//! Its missing pages are served by userfaultfd, whose descriptor each of its processes is made to open, and
+//! to close again when this process has taken it over (`pidfd_getfd`). A part leaves while all threads of the
+//! rank stand: its pages are written, then dropped by an injected `madvise(MADV_DONTNEED)`, then the threads
+//! go on. Whoever touches a missing page waits until another thread of this process (`serve`) has read it,
+//! and what follows it, from scratch. What the rank itself does with its addresses (`munmap`, `mremap`,
+//! `MADV_DONTNEED`, `fork`) the kernel tells before it is done, or lets nothing be placed before it was read,
+//! so the table of what is out is always right. A child has its own descriptor and its own copy of the table.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `table` | what is out, and where in the file |
 //! | `choice` | who leaves next |
-//! | `leave` | how parts leave |
+//! | `evict` | how parts are evicted |
 //! | `serve` | how they come back |
-//! | `told` | what the kernel tells of address spaces |
+//! | `faults` | what the kernel tells of address spaces |
 //! | `changes` | in which order that happened |
 //! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
@@ -22,20 +22,20 @@
 //! | `guard` | what holds the descriptors if this process is killed |
 //!
 //! # Why it never runs with wrong memory
-//! All of its threads stay traced as long as it lives, by a thread for which `PTRACE_O_EXITKILL` holds: should that thread or this process end, the
-//! kernel kills the rank. That the descriptors are closed before, and missing pages become zeros for a
-//! moment, the `guard` prevents. A page that cannot be read, or not be verified, is never placed: who waits for it waits until the
-//! rank is killed.
+//! All of its threads stay traced as long as it lives, by a thread for which `PTRACE_O_EXITKILL` holds:
+//! should that thread or this process end, the kernel kills the rank. That the descriptors are closed before,
+//! and missing pages become zeros for a moment, the `guard` prevents. A page that cannot be read, or not be
+//! verified, is never placed: who waits for it waits until the rank is killed.
 
 mod changes;
 mod choice;
+mod evict;
+mod faults;
 mod files;
 mod guard;
-mod leave;
+mod ranges;
 mod serve;
 mod state;
-mod table;
-mod told;
 mod uffd;
 mod zeros;
 
@@ -43,11 +43,12 @@ pub use state::PartsMoved;
 
 use super::Held;
 use super::error::{OtherError, Refusal};
-use super::image::{Buffers, Image};
+use super::image::Image;
 use super::inject::Session;
 use super::proc;
 use super::space::Space;
 use super::stop::{Deed, Threads};
+use crate::pager::transfer::pump::Pump;
 use crate::sys::{Errno, Fd, PAGE};
 use files::OfFiles;
 use guard::Guard;
@@ -74,12 +75,11 @@ pub struct Parts {
     spaces: Vec<(usize, Space)>,
     shared: Arc<Shared>,
     server: Option<JoinHandle<()>>,
-    buffers: Buffers,
     /// Bytes of private memory it may hold.
     target: u64,
     is_held: bool,
-    /// When its mappings were last looked through.
-    listed: Option<Instant>,
+    /// Its mappings were looked through, and are not again before.
+    list_not_before: Option<Instant>,
     /// Not to be made smaller before.
     rest_until: Option<Instant>,
     /// Of memory that several processes have.
@@ -119,27 +119,27 @@ impl std::fmt::Debug for Parts {
 }
 
 impl Held {
-    /// Makes it a rank of which parts may leave while it runs. Nothing of it is out, and the image is empty. It stands still
-    /// until [`Parts::go_on`].
+    /// Makes it a rank of which parts may leave while it runs. Nothing of it is out, and the image is empty.
+    /// It stands still until [`Parts::resume`].
     ///
     /// # Errors
-    /// Why that is not possible; the rank runs on, unharmed. Above all [`Refusal::NotInParts`]: it takes privileges that
-    /// moving it as a whole does not.
-    pub fn into_parts(mut self, image: Image) -> Result<Parts, Refusal> {
+    /// Why that is not possible; the rank runs on, unharmed. Above all [`Refusal::NotInParts`]: it takes
+    /// privileges that moving it as a whole does not.
+    pub fn into_parts(mut self, mut image: Image) -> Result<Parts, Refusal> {
         assert!(!self.out && image.is_empty(), "something is out");
+        image.clear();
         let spaces = std::mem::take(&mut self.spaces);
         let none = Threads::none(self.threads.leader());
         let mut threads = std::mem::replace(&mut self.threads, none);
         match begin(&threads, spaces, image) {
-            Ok((shared, spaces, server, buffers)) => Ok(Parts {
+            Ok((shared, spaces, server)) => Ok(Parts {
                 threads,
                 spaces,
                 shared,
                 server: Some(server),
-                buffers,
                 target: u64::MAX,
                 is_held: true,
-                listed: None,
+                list_not_before: None,
                 rest_until: None,
                 shares: Cell::new(Shares { count: 0, fraction: 1.0, until: Instant::now() }),
                 refused: vec![],
@@ -150,21 +150,22 @@ impl Held {
                 _not_send: PhantomData,
             }),
             Err(refusal) => {
-                threads.let_go();
+                threads.detach();
                 Err(refusal)
             }
         }
     }
 }
 
-type Begun = (Arc<Shared>, Vec<(usize, Space)>, JoinHandle<()>, Buffers);
+type Begun = (Arc<Shared>, Vec<(usize, Space)>, JoinHandle<()>);
 
 fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, Refusal> {
     let refused = |pid: i32| move |errno| Refusal::NotInParts { pid, errno };
     let leader = threads.leader();
     let end = threads.end().ok_or(Refusal::Kernel("pidfd_open"))?;
     let guard = Guard::start(end).map_err(refused(leader))?;
-    let mut state = State::new(image, guard);
+    let pump = Pump::new().map_err(refused(leader))?;
+    let mut state = State::new(image, pump, guard);
     for space in &spaces {
         let pid = space.processes[0];
         let fd = descriptor_of(threads, space).map_err(|error| match error {
@@ -175,7 +176,6 @@ fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, R
         state.guard.hold(&uffd.0).map_err(refused(pid))?;
         state.served.push(Some(Served::new(uffd, pid)));
     }
-    let buffers = Buffers::new().map_err(refused(leader))?;
     let shared = Shared::new(state);
     let theirs = Arc::clone(&shared);
     let server = std::thread::Builder::new()
@@ -183,7 +183,7 @@ fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, R
         .stack_size(256 << 10)
         .spawn(move || theirs.serve())
         .map_err(|e| Refusal::NotInParts { pid: leader, errno: Errno::from(&e) })?;
-    Ok((shared, spaces.into_iter().enumerate().collect(), server, buffers))
+    Ok((shared, spaces.into_iter().enumerate().collect(), server))
 }
 
 /// Serves an address space that was not there when the rank began to run in parts. Its number.
@@ -236,24 +236,24 @@ pub struct Shrunk {
 }
 
 impl Parts {
-    /// Has parts leave until it holds at most `target` bytes of private memory, and stays so from then on. It stands still afterwards.
-    /// `progress` is told again and again how many bytes have been given back.
+    /// Has parts leave until it holds at most `target` bytes of private memory, and stays so from then on. It
+    /// stands still afterwards. `progress` is told again and again how many bytes have been given back.
     ///
     /// # Errors
-    /// [`OtherError::NoSpace`]: it may go on with what it holds. [`OtherError::Busy`]: it runs, and may be asked again. After
-    /// all others it must be dropped.
+    /// [`OtherError::NoSpace`]: it may go on with what it holds. [`OtherError::Busy`]: it runs, and may be
+    /// asked again. After all others it must be dropped.
     pub fn shrink(&mut self, target: u64, progress: &mut dyn FnMut(u64)) -> Result<Shrunk, OtherError> {
         self.stop()?;
         self.target = target;
-        let mut done = self.leave(target, progress);
+        let mut done = self.evict(target, progress);
         for _ in 0..3 {
             if !matches!(done, Err(OtherError::Busy)) {
                 break;
             }
-            done = self.leave(target, progress);
+            done = self.evict(target, progress);
         }
         if let Err(OtherError::Busy) = done {
-            self.go_on();
+            self.resume();
         }
         if let Err(OtherError::NoSpace { .. }) = done {
             // Not tried again and again.
@@ -289,7 +289,8 @@ impl Parts {
         }
     }
 
-    /// Chooses the threads that make calls, as it stands now. Those address spaces without one are left alone.
+    /// Chooses the threads that make calls, as it stands now. Those address spaces without one are left
+    /// alone.
     fn choose_callers(&mut self) {
         for (_, space) in &mut self.spaces {
             let found = space.processes.iter().find_map(|&pid| Some((pid, self.threads.parked(pid)?)));
@@ -316,19 +317,20 @@ impl Parts {
     }
 
     /// Lets it run.
-    pub fn go_on(&mut self) {
+    pub fn resume(&mut self) {
         if std::mem::take(&mut self.is_held) {
             self.measure();
-            self.threads.go_on();
+            self.threads.resume();
         }
     }
 
-    /// Waits a little, at most `patience`; lets go on what stands for a signal or an event; and if it has grown beyond its
-    /// target has parts leave. To be called again and again while it runs or stands, as signals to it wait meanwhile. Whether it
-    /// still lives.
+    /// Waits a little, at most `patience`; lets go on what stands for a signal or an event; and if it has
+    /// grown beyond its target has parts leave. To be called again and again while it runs or stands, as
+    /// signals to it wait meanwhile. Whether it still lives.
     ///
     /// # Errors
-    /// [`OtherError::NoSpace`]: it runs on with what it holds, and is not made smaller any more. After all others it must be dropped.
+    /// [`OtherError::NoSpace`]: it runs on with what it holds, and is not made smaller any more. After all
+    /// others it must be dropped.
     pub fn mind(&mut self, patience: Duration) -> Result<bool, OtherError> {
         let shared = Arc::clone(&self.shared);
         let state = shared.lock();
@@ -376,8 +378,8 @@ impl Parts {
         let goal = resident.min(self.target);
         let goal = goal - (goal / 16).clamp(1 << 20, 32 << 20).min(goal);
         self.stop()?;
-        let left = self.leave(goal, &mut |_| {});
-        self.go_on();
+        let left = self.evict(goal, &mut |_| {});
+        self.resume();
         let mut state = self.shared.lock();
         state.starved = false;
         state.moved.standing += begun.elapsed();
@@ -391,13 +393,14 @@ impl Parts {
         Ok(())
     }
 
-    /// Why memory of the rank cannot be paged any more, told once: it has begun another program since it runs in parts, or something else
-    /// than its threads writes its memory by now.
+    /// Why memory of the rank cannot be paged any more, told once: it has begun another program since it runs
+    /// in parts, or something else than its threads writes its memory by now.
     pub fn unserved(&mut self) -> Option<String> {
         self.unserved.take()
     }
 
-    /// For tests: what the kernel seems to answer at some of the calls that place pages, by errno; 0 means fewer pages than asked for.
+    /// For tests: what the kernel seems to answer at some of the calls that place pages, by errno; 0 means
+    /// fewer pages than asked for.
     #[doc(hidden)]
     pub fn interfere(&mut self, answers: &[i32], seed: u64) {
         self.shared.lock().interference = uffd::Interference::new(answers, seed);
@@ -413,8 +416,9 @@ impl Parts {
         self.shared.lock().moved
     }
 
-    /// Private memory of all of its processes. What several of them have since a fork counts once, as it was when that was last looked
-    /// at, which takes a look at every page and is done no more often than it is cheap.
+    /// Private memory of all of its processes. What several of them have since a fork counts once, as it was
+    /// when that was last looked at, which takes a look at every page and is done no more often than it is
+    /// cheap.
     pub fn resident(&self) -> u64 {
         let processes = self.threads.processes();
         let sum: u64 = processes.iter().copied().map(anonymous).sum();
@@ -447,7 +451,7 @@ impl Parts {
             match deed {
                 Deed::Exec(pid) => {
                     self.refused.retain(|refused| *refused != pid);
-                    self.listed = None;
+                    self.list_not_before = None;
                     let mut state = self.shared.lock();
                     state.close_dead();
                     // What it lived in before may go on in another process.

@@ -1,26 +1,36 @@
-//! What the thread that serves and the thread that traces share: address spaces, what of them is out, and where.
+//! What the thread that serves and the thread that traces share: address spaces, what of them is out, and
+//! where.
 
 use super::choice::Choice;
+use super::faults::Told;
 use super::guard::Guard;
+use super::ranges::Ranges;
 use super::serve::WINDOW;
-use super::table::{BLOCK, Ranges, Slots, Table};
-use super::told::Told;
 use super::uffd::{Interference, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
+use crate::pager::other::writer::{Drop, Tables};
+use crate::pager::transfer::pump::Pump;
+use crate::pager::transfer::slots::Slots;
+use crate::pager::transfer::table::{BLOCK, Table};
 use crate::sys::PAGE;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// So much more than its target a rank may hold for a moment.
-const SLACK: u64 = 4 << 20;
+/// So much more than its target a rank may hold for a moment: a part of it, in these bounds.
+const SLACK: (u64, Range<u64>) = (32, 256 << 10..4 << 20);
 /// An event that was not read by then does not come.
 const MISSED: Duration = Duration::from_secs(10);
 /// So many are told apart at the same time.
 const STREAMS: usize = 16;
 /// So much may be there between two faults of one sweep.
 const SKIPPED: u64 = 32 << 20;
+/// What is brought for a fault that has nothing to do with those before: objects of one kind mostly lie
+/// together, and a page more costs little of what a fault costs.
+pub(super) const FIRST: u64 = 16 << 10;
+/// Blocks of which something was missed that are remembered.
+const LATELY: usize = 64;
 
 /// An address space whose missing pages are served.
 pub(super) struct Served {
@@ -38,6 +48,8 @@ pub(super) struct Served {
     pub pid: Option<i32>,
     /// The latest stretches of faults one behind the other, the newest in front.
     streams: VecDeque<Stream>,
+    /// Blocks of which something was missed, the newest in front, and whether all of them was brought.
+    missed_lately: VecDeque<(u64, bool)>,
     /// A page that is out and not memory, and since when.
     missed: Option<(u64, Instant)>,
 }
@@ -53,6 +65,7 @@ impl Served {
             told: vec![],
             pid: Some(pid),
             streams: VecDeque::new(),
+            missed_lately: VecDeque::new(),
             missed: None,
         }
     }
@@ -70,8 +83,8 @@ impl Served {
         self.is_unborn = false;
     }
 
-    /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses and its event that is so for a
-    /// moment; if no event comes, what is out can never be put back.
+    /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses
+    /// and its event that is so for a moment; if no event comes, what is out can never be put back.
     pub fn is_patient(&mut self, at: u64) -> bool {
         match self.missed {
             Some((page, since)) if page == at => since.elapsed() < MISSED,
@@ -82,8 +95,9 @@ impl Served {
         }
     }
 
-    /// How much to bring for a fault: twice as much as before where it goes on behind that.
-    pub fn window(&mut self, at: u64) -> u64 {
+    /// What to bring for a fault, of what is out there: twice as much as before where it goes on behind that;
+    /// all of a block where that, or what lies beside it, was missed a moment ago, wherever; else little.
+    pub fn window(&mut self, at: u64) -> Range<u64> {
         // What is there in between was not missed.
         let goes_on = |stream: &Stream| {
             at == stream.next
@@ -92,13 +106,34 @@ impl Served {
                     && self.table.first_out(&(stream.next..at)).is_none())
         };
         let known = self.streams.iter().position(goes_on);
-        let stream = match known.and_then(|i| self.streams.remove(i)) {
-            Some(stream) => Stream { window: (stream.window * 2).min(WINDOW), ..stream },
-            None => Stream { next: at, window: BLOCK },
+        let range = match known.and_then(|i| self.streams.remove(i)) {
+            Some(stream) => at..at + (stream.window * 2).min(WINDOW),
+            None => self.around(at),
         };
         self.streams.truncate(STREAMS - 1);
-        self.streams.push_front(stream);
-        stream.window
+        self.streams.push_front(Stream { next: at, window: range.end - range.start });
+        range
+    }
+
+    fn around(&mut self, at: u64) -> Range<u64> {
+        let block = at & !(BLOCK - 1);
+        let is_used = self
+            .missed_lately
+            .iter()
+            .any(|&(other, whole)| other == block || (whole && other.abs_diff(block) == BLOCK));
+        self.missed_lately.retain(|&(other, _)| other != block);
+        self.missed_lately.truncate(LATELY - 1);
+        self.missed_lately.push_front((block, is_used));
+        if is_used {
+            return block..block + BLOCK;
+        }
+        let from = at & !(FIRST - 1);
+        from..from + FIRST
+    }
+
+    /// What was last brought was for somebody who goes through a whole range.
+    pub fn sweeps(&self) -> bool {
+        self.streams.front().is_some_and(|stream| stream.window >= BLOCK)
     }
 
     /// What was brought for the last fault ends here.
@@ -106,6 +141,12 @@ impl Served {
         if let Some(stream) = self.streams.front_mut() {
             stream.next = end;
         }
+    }
+}
+
+impl Tables for Vec<Option<Served>> {
+    fn table(&mut self, number: usize) -> Option<&mut Table> {
+        self.get_mut(number)?.as_mut().map(|served| &mut served.table)
     }
 }
 
@@ -137,19 +178,39 @@ pub struct PartsMoved {
     pub standing: Duration,
 }
 
-/// A granule of an address space.
+/// Ranges that are about to be dropped by us, while the rank stands: the table says already that they are
+/// out.
+#[derive(Debug, Default)]
+pub(super) struct Dropping(BTreeMap<(usize, u64), u64>);
+
+impl Dropping {
+    pub fn new(drops: &[Drop]) -> Self {
+        Self(drops.iter().map(|drop| ((drop.number, drop.range.start), drop.range.end)).collect())
+    }
+
+    /// The last of them that has something in common with a range.
+    pub fn with(&self, number: usize, range: &Range<u64>) -> Option<Range<u64>> {
+        let (&(_, start), &end) = self.0.range((number, 0)..(number, range.end)).next_back()?;
+        (end > range.start).then_some(start..end)
+    }
+
+    pub fn end(&mut self, drop: &Drop) {
+        self.0.remove(&(drop.number, drop.range.start));
+    }
+}
+
+/// A block of an address space.
 pub(super) type Key = (usize, u64);
 
 pub(super) struct State {
     /// By number; what is gone leaves its place empty.
     pub served: Vec<Option<Served>>,
-    pub slots: Slots,
     pub choice: Choice<Key>,
     pub image: Image,
+    pub pump: Pump,
     pub moved: PartsMoved,
     pub guard: Guard,
-    /// Ranges that are about to be dropped by us, while the rank stands: the table says already that they are out.
-    pub dropping: Vec<(usize, Range<u64>)>,
+    pub dropping: Dropping,
     /// Faults that could not be served yet.
     pub waiting: Vec<(usize, u64)>,
     /// The system had no memory for a page.
@@ -167,15 +228,15 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(image: Image, guard: Guard) -> Self {
+    pub fn new(image: Image, pump: Pump, guard: Guard) -> Self {
         Self {
             served: vec![],
-            slots: Slots::default(),
             choice: Choice::new(),
             image,
+            pump,
             moved: PartsMoved::default(),
             guard,
-            dropping: vec![],
+            dropping: Dropping::default(),
             waiting: vec![],
             starved: false,
             resident: 0,
@@ -200,13 +261,14 @@ impl State {
     /// So much is there now, and so much may be.
     pub fn measured(&mut self, resident: u64, target: u64) {
         self.resident = resident;
-        self.limit = target.max(resident).saturating_add(SLACK);
+        let (part, bounds) = SLACK;
+        let slack = (target / part).clamp(bounds.start, bounds.end);
+        self.limit = target.max(resident).saturating_add(slack);
     }
 
     /// Something of a range is about to be dropped.
     pub fn is_leaving(&self, number: usize, range: &Range<u64>) -> bool {
-        let hits = |(n, r): &(usize, Range<u64>)| *n == number && r.start < range.end && range.start < r.end;
-        self.dropping.iter().any(hits)
+        self.dropping.with(number, range).is_some()
     }
 
     /// Faults that are served later.
@@ -222,7 +284,8 @@ impl State {
     /// Another address space. Its number.
     pub fn add(&mut self, served: Served) -> usize {
         match self.served.iter().position(Option::is_none) {
-            // Its descriptor's number may be one that was just polled for another; nothing is read from it yet.
+            // Its descriptor's number may be one that was just polled for another; nothing is read from it
+            // yet.
             Some(free) => {
                 self.served[free] = Some(served);
                 free
@@ -241,7 +304,7 @@ impl State {
         }
         self.waiting.retain(|&(n, _)| n != number);
         if let Some(mut gone) = self.served[number].take() {
-            gone.table.clear(&mut self.slots);
+            gone.table.clear(&mut self.image.slots);
         }
     }
 

@@ -32,7 +32,8 @@ pub(super) enum News {
     Unmapped(Range<u64>),
 }
 
-/// Answers that a test makes the kernel seem to give when pages are to be placed: now an error, now fewer pages than were asked for (0).
+/// Answers that a test makes the kernel seem to give when pages are to be placed: now an error, now fewer
+/// pages than were asked for (0).
 #[derive(Debug, Default)]
 pub(super) struct Interference {
     answers: Vec<i32>,
@@ -98,7 +99,8 @@ impl Uffd {
         ioctl(&self.0, WAKE, &mut [range.start, range.end - range.start])
     }
 
-    /// Makes missing pages from `bytes`, and wakes who waits for them. The bytes that were placed, and why not all.
+    /// Makes missing pages from `bytes`, and wakes who waits for them. The bytes that were placed, and why
+    /// not all.
     pub fn copy(&self, to: u64, bytes: &[u8], interference: &mut Interference) -> (u64, Result<(), Errno>) {
         let len = match interference.answer(bytes.len() as u64) {
             Ok(len) => len,
@@ -125,8 +127,8 @@ impl Uffd {
         self.probe(1 << 20) != Probed::Gone
     }
 
-    /// Whether missing pages at an address are told, without changing anything: it is tried to fill the page from where nothing can be read,
-    /// and where nothing is watched the kernel finds that out first.
+    /// Whether missing pages at an address are told, without changing anything: it is tried to fill the page
+    /// from where nothing can be read, and where nothing is watched the kernel finds that out first.
     pub fn probe(&self, at: u64) -> Probed {
         static UNREADABLE: OnceLock<usize> = OnceLock::new();
         let page = crate::sys::PAGE;
@@ -183,8 +185,8 @@ fn placed(done: u64, len: u64, result: Result<(), Errno>) -> (u64, Result<(), Er
 }
 
 fn ioctl<const N: usize>(fd: &Fd, request: libc::c_ulong, arguments: &mut [u64; N]) -> Result<(), Errno> {
-    // SAFETY: the kernel reads and writes the structure that belongs to the request, which has these words. What it places
-    // elsewhere lies in another process.
+    // SAFETY: the kernel reads and writes the structure that belongs to the request, which has these words.
+    // What it places elsewhere lies in another process.
     match unsafe { libc::ioctl(fd.0, request, arguments.as_mut_ptr()) } {
         0 => Ok(()),
         _ => Err(Errno::last()),

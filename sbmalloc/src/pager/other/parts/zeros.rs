@@ -1,13 +1,15 @@
 //! Private mappings of `/dev/zero` become anonymous ones.
 //!
-//! To the kernel they are the same but for a name; only userfaultfd takes them for files, of which there is nothing, and places no page in
-//! them. So each that has something written to it is mapped anew in its place, piece by piece, while all threads stand: copied, mapped,
-//! written back. The program cannot tell: protection and advice are kept, what was never written is zeros in both, and also what is given up
-//! (`MADV_DONTNEED`) is zeros again. Not so of files, where that brings back what is in the file; those are left alone.
+//! To the kernel they are the same but for a name; only userfaultfd takes them for files, of which there is
+//! nothing, and places no page in them. So each that has something written to it is mapped anew in its place,
+//! piece by piece, while all threads stand: copied, mapped, written back. The program cannot tell: protection
+//! and advice are kept, what was never written is zeros in both, and also what is given up (`MADV_DONTNEED`)
+//! is zeros again. Not so of files, where that brings back what is in the file; those are left alone.
 //!
-//! A mapping changes as a whole or not at all, as `mremap` takes no two of different kinds at once. It does not where something of it cannot be
-//! had again as it is: pages that other processes have too, or that the kernel writes meanwhile; flags for which there is no call. (How
-//! its memory is spread over nodes, `mbind`, is not told, and is the process's own way afterwards.)
+//! A mapping changes as a whole or not at all, as `mremap` takes no two of different kinds at once. It does
+//! not where something of it cannot be had again as it is: pages that other processes have too, or that the
+//! kernel writes meanwhile; flags for which there is no call. (How its memory is spread over nodes, `mbind`,
+//! is not told, and is the process's own way afterwards.)
 
 use super::Parts;
 use crate::pager::other::error::OtherError;

@@ -28,7 +28,8 @@ pub(super) fn socket_option<T: Copy>(fd: &Fd, option: i32) -> Option<T> {
     // SAFETY: the kernel writes no more than `len` bytes.
     let result =
         unsafe { libc::getsockopt(fd.0, libc::SOL_SOCKET, option, value.as_mut_ptr().cast(), &mut len) };
-    // SAFETY: zeros, or what the kernel wrote; both are values of the plain structures of numbers that are asked for.
+    // SAFETY: zeros, or what the kernel wrote; both are values of the plain structures of numbers that are
+    // asked for.
     (result == 0 && len as usize == size_of::<T>()).then(|| unsafe { value.assume_init() })
 }
 
@@ -47,8 +48,8 @@ fn has_of(thread: Thread, fd: i32, events: i16) -> bool {
     copy_of(thread, fd).is_some_and(|fd| has(&fd, events))
 }
 
-/// Whether a call made now would find what it waits for. Of who `connect`s to a socket of this machine (`AF_UNIX`) that cannot be seen, nor of
-/// semaphores of another namespace.
+/// Whether a call made now would find what it waits for. Of who `connect`s to a socket of this machine
+/// (`AF_UNIX`) that cannot be seen, nor of semaphores of another namespace.
 pub(super) fn is_ready(thread: Thread, call: i64, arguments: &[u64; 6], place: Place) -> bool {
     match place {
         Place::Socket(i, _) if call == libc::SYS_connect => copy_of(thread, arguments[i] as i32)

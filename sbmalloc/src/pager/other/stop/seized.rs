@@ -12,7 +12,7 @@ pub(in super::super) enum Deed {
 impl Threads {
     /// None at all.
     pub(in super::super) fn none(leader: i32) -> Self {
-        Self { leader, alive: None, list: vec![] }
+        Self { leader, alive: None, list: vec![], own: None }
     }
 
     /// Tells when the rank's first process has ended.
@@ -33,12 +33,12 @@ impl Threads {
         processes
     }
 
-    /// Lets those that stand go on, traced as they are. One whose process was stopped by a signal goes on standing, until that is
-    /// taken back.
-    pub(in super::super) fn go_on(&mut self) {
+    /// Lets those that stand go on, traced as they are. One whose process was stopped by a signal goes on
+    /// standing, until that is taken back.
+    pub(in super::super) fn resume(&mut self) {
         for tracee in &mut self.list {
             if tracee.state != State::Running {
-                tracee.go_on();
+                tracee.resume();
             }
         }
     }
@@ -64,7 +64,7 @@ impl Threads {
         if let Some(tracee) = self.get(tid)
             && tracee.state != State::Running
         {
-            tracee.go_on();
+            tracee.resume();
         }
         Ok(())
     }
@@ -116,9 +116,10 @@ impl Threads {
             self.forget_the_dead();
             let now = Instant::now();
             let slow = self.list.iter().find(|t| t.state == State::Running).map_or(0, |t| t.tid);
-            // A parent in vfork stops only when its child, which stands by now, has gone on to become another program.
+            // A parent in vfork stops only when its child, which stands by now, has gone on to become another
+            // program.
             if now > deadline || now > begun + SLOW && self.is_in_vfork(slow) {
-                self.go_on();
+                self.resume();
                 return Err(Refusal::Busy { tid: slow });
             }
             pause.pause();
@@ -127,11 +128,11 @@ impl Threads {
 }
 
 impl Tracee {
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         self.see_to_its_time();
         self.state = State::Running;
         let stopped = ptrace::stop_signal(self.tid).is_ok_and(|signal| signal != libc::SIGTRAP);
         // What fails here was killed, which will be heard of.
-        let _ = if stopped { ptrace::listen(self.tid) } else { ptrace::go_on(self.tid, 0) };
+        let _ = if stopped { ptrace::listen(self.tid) } else { ptrace::resume(self.tid, 0) };
     }
 }

@@ -1,0 +1,119 @@
+//! What the master keeps of a rank besides the core's and the segment's.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crate::holder::{Holder, Scratch};
+use crate::measure::{Group, Sample};
+
+use super::observe::Seen;
+use super::shrink::Partial;
+
+/// Everything about one rank: what it is, what was ordered of it, how it ended. It is what statistics and
+/// messages are made of.
+#[derive(Default)]
+pub(super) struct Record {
+    pub seen: Seen,
+    pub control: Option<OwnedFd>,
+    pub pid: Option<i32>,
+    /// How it ended, as in the statistics.
+    pub status: Option<String>,
+    /// Its failure was counted: it was killed for it, and its end is no other.
+    pub failed: bool,
+    /// It needs so many bytes, beside so many of others: to be told when it is given more than there is.
+    pub overdraft: Option<(u64, u64)>,
+    /// Its processes, if they are measured.
+    pub group: Option<Group>,
+    /// Which try of it this is.
+    pub nth: u32,
+    pub holder: Option<Holder>,
+    /// It runs in parts, by its mover.
+    pub partial: Option<Partial>,
+    pub scratch: Scratch,
+    /// The order that the mover carries out.
+    pub order: Option<Ordered>,
+    /// What it was last seen to hold.
+    pub last: Sample,
+    /// Of one that asks: the bytes besides, as last seen when nothing of it was out. Of what is, its threads
+    /// may touch parts, and have copies of them meanwhile.
+    pub besides_inside: u64,
+    /// Of one that asks, is out and has several threads: in which of its waits, and the least it was seen to
+    /// hold besides in that.
+    pub besides_waiting: Option<(u64, u64)>,
+    /// The most it held, with what it asked for.
+    pub most: u64,
+    /// Of one that asks, and is being moved from outside: how it was when that was ordered.
+    pub evicted_while: Option<While>,
+    /// Of one whose threads stand: it was told to leave but for so many bytes, which it does itself once they
+    /// are let go.
+    pub leaves: Option<u64>,
+    /// Said to be impossible to page.
+    pub fixed: bool,
+    /// It was said why it cannot be paged out.
+    pub told_fixed: bool,
+    /// We have killed it to make room.
+    pub stopping: bool,
+    /// Since when it stands still.
+    pub still: Option<Instant>,
+    pub still_for: Duration,
+    /// Since when it lives, and how long it lived in earlier tries.
+    pub born: Option<Instant>,
+    pub lived: Duration,
+    /// Processor time of earlier tries.
+    pub spent: Duration,
+}
+
+/// A rank that asks is moved from outside, with what it did not ask for.
+#[derive(Clone, Copy)]
+pub(super) enum While {
+    /// It has moved out by itself what it asked for: it holds so many bytes of it, and must hold so many to
+    /// run.
+    Waits { asked: u64, all: u64 },
+    /// It computes, or did: all of it leaves as it is.
+    Computes,
+}
+
+/// An order under way.
+#[derive(Clone, Copy)]
+pub(super) struct Ordered {
+    pub what: What,
+    pub at: Instant,
+    pub freed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Evict,
+    Hold,
+    Freeze,
+    Resume,
+    Shrink,
+}
+
+impl Ordered {
+    pub(super) fn new(what: What) -> Self {
+        Self { what, at: Instant::now(), freed: false }
+    }
+}
+
+impl Record {
+    /// A process of it runs, for the first time or anew.
+    pub(super) fn begin(&mut self, group: Group) {
+        self.spent += self.last.cpu;
+        (self.group, self.nth, self.born) = (Some(group), self.nth + 1, Some(Instant::now()));
+        (self.last, self.scratch, self.still) = (Sample::default(), Scratch::default(), None);
+        (self.holder, self.partial, self.order) = (None, None, None);
+        (self.fixed, self.told_fixed, self.stopping) = (false, false, false);
+        (self.besides_inside, self.besides_waiting) = (0, None);
+        (self.evicted_while, self.leaves) = (None, None);
+    }
+
+    /// It stands still from now on, or no longer.
+    pub(super) fn stand(&mut self, still: bool) {
+        if !still {
+            self.still_for += self.still.take().map_or(Duration::ZERO, |since| since.elapsed());
+        } else {
+            self.still.get_or_insert_with(Instant::now);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Asynchronous I/O of the program's own, which reads and writes memory while all threads stand.
+//!
+//! The kernel holds on to the pages that a transfer is about, so what it writes to a page that was replaced
+//! is lost. A program that was written for us sees to it that there is none ([`evict`](super::evict)). Of
+//! others it is looked, with all threads parked: whether a descriptor or a mapping is an io_uring, and
+//! whether there is a context of AIO other than that of our own queue. Whether transfers are under way nobody
+//! tells, so where there could be some nothing is moved.
+
+use super::PagerError;
+use crate::store;
+use crate::sys::{Errno, Fd, PathBuf};
+use crate::threads;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static EXPECTED: AtomicBool = AtomicBool::new(false);
+
+/// Bytes of a line of `/proc/self/maps` that are looked at.
+const LINE: usize = 256;
+
+pub(super) fn expect() {
+    EXPECTED.store(true, Ordering::Release);
+}
+
+/// Fails if the program has any, and that is looked for.
+///
+/// # Safety
+/// The pager's lock is held.
+pub(super) unsafe fn check() -> Result<(), PagerError> {
+    if !EXPECTED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let failed = |op| move |errno| PagerError::Io { op, offset: 0, errno };
+    let mut found = None;
+    each_mapping(&mut |line| {
+        if ends_with(line, b"[io_uring]") {
+            found = Some("io_uring");
+        } else if ends_with(line, b"/[aio]") && start(line) != store::ring() {
+            found = found.or(Some("AIO"));
+        }
+    })
+    .map_err(failed("read /proc/self/maps"))?;
+    // A ring may lie in the program's own memory, and its descriptor be all there is to see.
+    // SAFETY: the caller's; the closure only reads a link.
+    let listed = unsafe {
+        threads::each_entry(c"/proc/self/fd", &mut |name| {
+            if found.is_none() && is_ring(name) {
+                found = Some("io_uring");
+            }
+        })
+    };
+    listed.map_err(failed("list /proc/self/fd"))?;
+    found.map_or(Ok(()), |what| Err(PagerError::InUse { what }))
+}
+
+fn is_ring(descriptor: &[u8]) -> bool {
+    let mut path = PathBuf::<64>::new();
+    path.push(b"/proc/self/fd/").push(descriptor);
+    let mut target = [0_u8; 32];
+    // SAFETY: the kernel writes at most the buffer's size.
+    let n = unsafe { libc::readlink(path.as_cstr().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+    n > 0 && target[..n as usize].starts_with(b"anon_inode:[io_uring]")
+}
+
+/// Calls `f` with every line, or its beginning.
+fn each_mapping(f: &mut dyn FnMut(&[u8])) -> Result<(), Errno> {
+    let maps = Fd::open(c"/proc/self/maps", libc::O_RDONLY)?;
+    let (mut piece, mut line, mut length) = ([0_u8; 1024], [0_u8; LINE], 0);
+    loop {
+        let n = maps.read(&mut piece)?;
+        if n == 0 {
+            return Ok(());
+        }
+        for &byte in &piece[..n] {
+            if byte == b'\n' {
+                f(&line[..length]);
+                length = 0;
+            } else if length < LINE {
+                line[length] = byte;
+                length += 1;
+            }
+        }
+    }
+}
+
+/// Whether it is the name of a mapping that may be gone from its directory, as those are that never were in
+/// one.
+fn ends_with(line: &[u8], name: &[u8]) -> bool {
+    line.strip_suffix(b" (deleted)").unwrap_or(line).ends_with(name)
+}
+
+/// Where the mapping begins.
+fn start(line: &[u8]) -> u64 {
+    let digits = line.iter().map_while(|&byte| char::from(byte).to_digit(16));
+    digits.fold(0, |at, digit| at << 4 | u64::from(digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood() {
+        let line = b"7f0a00b000-7f0a00c000 rw-s 00000000 00:10 26681        /[aio] (deleted)";
+        assert!(ends_with(line, b"/[aio]") && !ends_with(line, b"[io_uring]"));
+        assert_eq!(start(line), 0x7f_0a00_b000);
+        assert!(ends_with(b"7f-80 rw-s 0 00:0e 1034   anon_inode:[io_uring]", b"[io_uring]"));
+    }
+
+    #[test]
+    fn every_mapping_is_seen() {
+        let whole = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        let mut seen = 0_usize;
+        each_mapping(&mut |line| {
+            seen += 1;
+            assert!(start(line) > 0, "{}", String::from_utf8_lossy(line));
+        })
+        .expect("maps");
+        // Threads of other tests map and unmap meanwhile.
+        assert!(seen.abs_diff(whole.lines().count()) < 50, "{seen}");
+    }
+}

@@ -1,0 +1,213 @@
+//! What the kernel tells of address spaces: read, put into order when nothing is under way, applied to the
+//! tables.
+
+use super::changes::{Change, order, seen_by_copy};
+use super::ranges::Ranges;
+use super::state::{Served, State};
+use super::uffd::{News, Probed, Uffd};
+use crate::pager::other::error::OtherError;
+use crate::pager::transfer::slots::Slots;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// When all threads stand, what they were just doing has ended by then.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// What was read of an address space and not applied yet.
+#[derive(Debug)]
+pub(super) enum Told {
+    Change(Change),
+    /// A copy was made, which has this number.
+    Copy(usize),
+}
+
+impl State {
+    /// Reads what there is to be told of an address space. Whether its table is as the address space is: else
+    /// nothing may be concluded from it, and the kernel places nothing there either.
+    pub fn listen(&mut self, number: usize, faults: &mut Vec<u64>) -> bool {
+        self.hear(number, faults);
+        self.settle(number)
+    }
+
+    fn hear(&mut self, number: usize, faults: &mut Vec<u64>) {
+        while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
+            let told = match news {
+                News::Fault(at) if faults.contains(&at) => continue,
+                News::Fault(at) => {
+                    faults.push(at);
+                    continue;
+                }
+                // By our own calls: the table says already that it is out, or is told what was refused.
+                News::Removed(range)
+                    if self.dropping.with(number, &range).is_some_and(|ours| covers(&ours, &range)) =>
+                {
+                    continue;
+                }
+                News::Removed(range) => Told::Change(Change::Removed(range)),
+                News::Unmapped(range) => Told::Change(Change::Unmapped(range)),
+                News::Moved { from, to, len } => Told::Change(Change::Moved { from, to, len }),
+                News::Fork(uffd) => {
+                    if let Err(e) = self.guard.hold(&uffd.0) {
+                        self.failed.get_or_insert(self.image.failed("guard", None, e));
+                    }
+                    Told::Copy(self.add(Served::unborn(uffd)))
+                }
+            };
+            if let Some(served) = &mut self.served[number] {
+                served.told.push(told);
+            }
+        }
+    }
+
+    /// Reads and applies all there is to be told, as all threads stand. Whether that was possible.
+    pub fn settle_all(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            let mut settled = true;
+            let mut number = 0;
+            // Copies that are found on the way may be last in the list.
+            while number < self.served.len() {
+                let mut faults = vec![];
+                settled &= self.listen(number, &mut faults);
+                self.wait_for(number, &faults);
+                number += 1;
+            }
+            if settled || begun.elapsed() > SETTLED {
+                return settled;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Applies what was read, if it is all that has happened.
+    pub fn settle(&mut self, number: usize) -> bool {
+        let Some(served) = &self.served[number] else { return true };
+        if served.is_unborn {
+            return false;
+        }
+        if served.told.is_empty() {
+            return true;
+        }
+        let mut probe = Probe { uffd: &served.uffd, is_sure: true };
+        probe.is_watched(NOWHERE);
+        if !probe.is_sure {
+            return false;
+        }
+        let (mut changes, mut copies) = (vec![], vec![]);
+        for (read, told) in served.told.iter().enumerate() {
+            match told {
+                Told::Change(change) => changes.push((read, change.clone())),
+                Told::Copy(copy) => copies.push((read, *copy)),
+            }
+        }
+        let ordered = order(&changes, &served.armed, &mut |at| probe.is_watched(at));
+        if !probe.is_sure {
+            return false;
+        }
+        // A copy may run, and change, since it was told of.
+        for &(_, copy) in &copies {
+            let mut faults = vec![];
+            self.hear(copy, &mut faults);
+            self.wait_for(copy, &faults);
+        }
+        let Some(served) = &self.served[number] else { return true };
+        let (mut seen, mut doubtful) = (vec![], ordered.doubtful);
+        for &(read, copy) in &copies {
+            let Some(copy) = &self.served[copy] else { continue };
+            let mut there = Probe { uffd: &copy.uffd, is_sure: true };
+            // As it was when the copy was made.
+            let watched = &mut |at| {
+                let now = there.is_watched(at);
+                copy.told.iter().rev().fold(now, |after, told| match told {
+                    Told::Change(Change::Unmapped(range)) if range.contains(&at) => true,
+                    Told::Change(Change::Moved { from, len, .. }) if (*from..from + len).contains(&at) => {
+                        true
+                    }
+                    Told::Change(Change::Moved { to, len, .. }) if (*to..to + len).contains(&at) => false,
+                    _ => after,
+                })
+            };
+            let (of_copy, unknown) = seen_by_copy(&ordered.changes, read, &served.armed, watched);
+            seen.push(of_copy);
+            doubtful.extend(unknown);
+            if !there.is_sure {
+                return false;
+            }
+        }
+        if doubtful.iter().any(|range| served.table.first_out(range).is_some()) {
+            self.failed.get_or_insert(OtherError::Unordered { pid: served.pid.unwrap_or_default() });
+            return true;
+        }
+        let Some(mut served) = self.served[number].take() else { return true };
+        served.told.clear();
+        for (&(_, copy), seen) in copies.iter().zip(&seen) {
+            if let Some(copy) = &mut self.served[copy] {
+                copy.inherit(&served, &mut self.image.slots);
+                seen.iter().for_each(|change| copy.apply(change, &mut self.image.slots));
+                copy.disarm_moved(seen);
+            }
+        }
+        let all: Vec<Change> = ordered.changes.into_iter().map(|(_, change)| change).collect();
+        all.iter().for_each(|change| served.apply(change, &mut self.image.slots));
+        served.disarm_moved(&all);
+        self.served[number] = Some(served);
+        true
+    }
+}
+
+/// Where nothing is ever mapped that is watched.
+const NOWHERE: u64 = 1 << 20;
+
+/// Asks which addresses are watched, as long as nothing changes.
+struct Probe<'a> {
+    uffd: &'a Uffd,
+    is_sure: bool,
+}
+
+impl Probe<'_> {
+    fn is_watched(&mut self, at: u64) -> bool {
+        match self.uffd.probe(at) {
+            Probed::Watched => true,
+            Probed::Unwatched | Probed::Gone => false,
+            Probed::Changing => {
+                self.is_sure = false;
+                false
+            }
+        }
+    }
+}
+
+impl Served {
+    fn apply(&mut self, change: &Change, slots: &mut Slots) {
+        match change {
+            Change::Removed(range) => self.table.forget(range, slots),
+            Change::Unmapped(range) => {
+                self.table.forget(range, slots);
+                self.armed.remove(range);
+            }
+            // The old range stays, until it is unmapped, which is told.
+            Change::Moved { from, to, len } => {
+                self.table.shift(*from, *to, *len, slots);
+                self.armed.add(*to..to + len);
+            }
+        }
+    }
+
+    /// What moves left is not watched if it was unmapped without a word.
+    fn disarm_moved(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Change::Moved { from, len, .. } = change else { continue };
+            let mut gone = Ranges::default();
+            for range in self.armed.within(&(*from..from + len)) {
+                if matches!(self.uffd.probe(range.start), Probed::Unwatched | Probed::Gone) {
+                    gone.add(range);
+                }
+            }
+            gone.iter().for_each(|range| self.armed.remove(&range));
+        }
+    }
+}
+
+fn covers(range: &Range<u64>, part: &Range<u64>) -> bool {
+    range.start <= part.start && part.end <= range.end
+}

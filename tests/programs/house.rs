@@ -1,0 +1,170 @@
+//! The house: that folders depend on one another in one direction, and that what documents name is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below a directory with this ending, but for what is built, vendored, or hidden.
+fn files(directory: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = vec![];
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir() && !["target", "mimalloc"].contains(&&*name) && !name.starts_with('.') {
+            found.extend(files(&path, ending));
+        } else if name.ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What of the master's code is compiled into the program, without comments.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).expect("a file");
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// Of each top-level module of the master, those that it names.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
+    let source = root().join("runner/src");
+    let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
+    for path in files(&source, ".rs") {
+        let inside = path.strip_prefix(&source).expect("below it");
+        if inside.iter().any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        let module =
+            inside.iter().next().expect("a name").to_string_lossy().trim_end_matches(".rs").to_owned();
+        let names = imports.entry(module.clone()).or_default();
+        for named in code(&path).split("crate::").skip(1) {
+            let name: String = named.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            if name != module && (source.join(&name).is_dir() || source.join(format!("{name}.rs")).is_file())
+            {
+                names.insert(name);
+            }
+        }
+    }
+    imports
+}
+
+#[test]
+fn modules_of_the_master_depend_on_one_another_in_one_direction() {
+    let mut imports = imports();
+    assert!(imports["job"].contains("residency") && imports["residency"].contains("units"), "{imports:?}");
+    assert!(imports.remove("main").is_some() && imports.remove("lib").is_some());
+    while !imports.is_empty() {
+        let leaves: Vec<String> =
+            imports.iter().filter(|(_, names)| names.is_empty()).map(|(name, _)| name.clone()).collect();
+        assert!(!leaves.is_empty(), "these depend on one another in a circle, or on such: {imports:?}");
+        for leaf in leaves {
+            imports.remove(&leaf);
+            imports.values_mut().for_each(|names| _ = names.remove(&leaf));
+        }
+    }
+}
+
+#[test]
+fn the_core_knows_nothing_of_the_shell() {
+    let imports = imports();
+    assert_eq!(imports["residency"], BTreeSet::from(["units".to_owned()]));
+    for path in files(&root().join("runner/src/residency"), ".rs") {
+        let code = code(&path);
+        // Its simulator reads a clock to say what the core costs.
+        let simulator = path.iter().any(|part| part == "sim");
+        for word in ["std::fs", "std::io", "std::net", "std::process", "std::thread", "libc::", "nix::"] {
+            assert!(!code.contains(word), "{}: {word}", path.display());
+        }
+        assert!(simulator || !code.contains("Instant"), "{}: a clock", path.display());
+    }
+}
+
+/// Targets of links.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let inside = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
+    inside.map(|target| target.split('#').next().unwrap_or_default())
+}
+
+/// What stands in backquotes and seems to be a file or a directory of this project.
+fn paths(text: &str) -> impl Iterator<Item = &str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let plain = quoted.filter(|word| {
+        !word.contains([' ', '*', '{', '<', '|', '$', '…', '=']) && !word.starts_with(['/', '.'])
+    });
+    let is_path = |word: &&str| {
+        let tops = ["runner/", "worker/", "sbmalloc/", "ipc/", "examples/", "tests/", "benches/", "docs/"];
+        tops.iter().any(|top| word.starts_with(top))
+            || [".rs", ".md", ".c", ".go", ".py"].iter().any(|end| word.ends_with(end))
+    };
+    plain.map(|word| word.split("::").next().unwrap_or_default()).filter(is_path)
+}
+
+#[test]
+fn what_documents_name_is_there() {
+    let (mut missing, mut count) = (vec![], 0);
+    let all: Vec<String> = files(root(), "").iter().map(|path| path.display().to_string()).collect();
+    for path in files(root(), ".md") {
+        let text = fs::read_to_string(&path).expect("a document");
+        // What was is not to be there any more.
+        if path.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        // Fenced and indented lines are commands and their output.
+        let prose: String =
+            text.lines().filter(|line| !line.starts_with("    ")).map(|line| format!("{line}\n")).collect();
+        let beside = path.parent().expect("its directory");
+        let dead = links(&prose).filter(|link| !beside.join(link).exists());
+        let gone = paths(&prose).inspect(|_| count += 1).filter(|named| {
+            // Of a part of the project that the text is about.
+            let end = format!("/{}", named.trim_end_matches('/'));
+            !root().join(named).exists() && !all.iter().any(|path| path.ends_with(&end))
+        });
+        let document = path.strip_prefix(root()).expect("below it").display();
+        missing.extend(dead.chain(gone).map(|named| format!("{document}: {named}")));
+    }
+    assert!(count > 50, "{count} names were found");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// Tables and code in comments cannot be wrapped.
+#[test]
+fn comments_end_at_the_line_width() {
+    let long = |line: &&str| {
+        let text = line.trim_start();
+        text.starts_with("//") && line.chars().count() > 110 && !text.contains("| ") && !text.contains("http")
+    };
+    for path in files(root(), ".rs") {
+        let text = fs::read_to_string(&path).expect("a file");
+        let found: Vec<&str> = text.lines().filter(long).collect();
+        assert!(found.is_empty(), "{}: {found:#?}", path.display());
+    }
+}
+
+/// The preloaded library makes some functions of the C library scheduling points. What moves memory calls
+/// none of them: it would begin to move memory once more, and wait for itself.
+#[test]
+fn the_pager_calls_no_scheduling_point() {
+    let calls = fs::read_to_string(root().join("sbmalloc/preload/src/calls.rs")).expect("a file");
+    let list = calls.split("\npass_on! {").nth(1).expect("the list");
+    let names: Vec<String> =
+        list.lines().filter_map(|line| line.trim().split_once('(')).map(|(name, _)| name.into()).collect();
+    assert!(names.len() > 10 && names.iter().any(|name| name == "read"), "{names:?}");
+    for path in files(&root().join("sbmalloc/src"), ".rs") {
+        // That is done by the master, and not to itself.
+        if path.iter().any(|part| part == "other") {
+            continue;
+        }
+        let code = code(&path);
+        let called = names.iter().find(|name| code.contains(&format!("libc::{name}(")));
+        assert_eq!(called, None, "{}", path.display());
+        for word in ["thread::sleep", "yield_now", "std::fs::"] {
+            let is_used = code.contains(word);
+            assert!(!is_used, "{}: {word}", path.display());
+        }
+    }
+}
