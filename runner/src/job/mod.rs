@@ -302,9 +302,9 @@ impl<'a> Job<'a> {
         let (any, happened) = (!self.events.is_empty(), self.events.iter().any(news));
         let mut effects = Vec::new();
         let mut batch = std::mem::take(&mut self.events);
-        // While the job is being ended no order is carried out: what the core makes of the ends of ranks (an
-        // overdraft, say) would not be true.
-        if self.core.is_ended() || self.escalation.ending() || (!any && self.alive > 0) {
+        // Once it is certain that the job ends no order is carried out, also while ranks have their last words:
+        // what the core makes of that, and of the ends of ranks (an overdraft, say), would not be true.
+        if self.core.is_ended() || self.ending.is_some() || (!any && self.alive > 0) {
             return happened;
         }
         if self.core.wants_room() || !self.setup.segment.header().pool.is_ample() {
@@ -338,6 +338,7 @@ impl<'a> Job<'a> {
     }
 
     fn carry_out(&mut self, effect: Effect) {
+        // By an effect of the same batch.
         if self.ending.is_some() {
             return;
         }
