@@ -46,6 +46,11 @@ pub enum InParts {
         out: u64,
         /// Bytes of private memory that cannot leave.
         stays: u64,
+        /// Bytes of what is out that are still in RAM beside what it holds, as long as that fits into its
+        /// target.
+        recent: u64,
+        /// Bytes of private memory it may hold.
+        target: u64,
         /// All there is to be counted.
         moved: PartsMoved,
     },
@@ -100,6 +105,8 @@ pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dy
             report(Report::InParts(InParts::Moved {
                 out: parts.out(),
                 stays: parts.stays(),
+                recent: parts.recent(),
+                target: parts.target(),
                 moved: parts.moved(),
             }));
         }

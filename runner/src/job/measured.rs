@@ -13,7 +13,6 @@ use crate::supervisor::Usage;
 
 use super::Job;
 use super::accounts::Change;
-use super::shrink::Partial;
 use super::watch::{OWN, REACTION, Watch};
 
 /// After so many turns it is said that ranks wait for one another.
@@ -163,10 +162,15 @@ impl Job<'_> {
                 self.measured_besides(rank, &sample);
                 continue;
             }
-            let (bytes, out) = (sample.resident(), accounts.out_of(rank).0);
-            let stays = record.partial.as_ref().map_or(0, Partial::stays).min(sample.private);
+            let out = accounts.out_of(rank).0;
+            let (stays, private) = match &record.partial {
+                Some(partial) => (partial.stays(), partial.in_ram(sample.private)),
+                None => (0, sample.private),
+            };
+            let bytes = sample.resident() - sample.private + private;
+            let fixed = bytes - private + stays.min(private);
             self.charge(rank, bytes, out);
-            self.events.push(Event::Sample { rank, bytes, fixed: bytes - sample.private + stays });
+            self.events.push(Event::Sample { rank, bytes, fixed });
         }
         self.watch.note_peaks(&self.ranks, measured.elapsed);
         let reaction = self.watch.reaction;

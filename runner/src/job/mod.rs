@@ -302,8 +302,8 @@ impl<'a> Job<'a> {
         let (any, happened) = (!self.events.is_empty(), self.events.iter().any(news));
         let mut effects = Vec::new();
         let mut batch = std::mem::take(&mut self.events);
-        // Once it is certain that the job ends no order is carried out, also while ranks have their last words:
-        // what the core makes of that, and of the ends of ranks (an overdraft, say), would not be true.
+        // Once it is certain that the job ends no order is carried out, also while ranks have their last
+        // words: what the core makes of that, and of the ends of ranks (an overdraft, say), would be wrong.
         if self.core.is_ended() || self.ending.is_some() || (!any && self.alive > 0) {
             return happened;
         }

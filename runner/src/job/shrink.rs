@@ -23,6 +23,8 @@ pub(super) struct Partial {
     moved: PartsMoved,
     /// Bytes of private memory that cannot leave.
     stays: u64,
+    /// Bytes of what is out that are still in RAM, and what the rank may hold together with these.
+    recent: (u64, u64),
     /// How slow it is, is said when it has run so long.
     next_note: Duration,
 }
@@ -34,6 +36,7 @@ impl Partial {
             ran: None,
             moved: PartsMoved::default(),
             stays: 0,
+            recent: (0, 0),
             next_note: FIRST_NOTE,
         }
     }
@@ -59,6 +62,14 @@ impl Partial {
     /// Bytes of private memory that cannot leave.
     pub fn stays(&self) -> u64 {
         self.stays
+    }
+
+    /// Bytes in RAM because of it when it holds so many bytes of private memory, of which some were evicted a
+    /// moment ago. What it holds and what is told of these is not of the same moment; together they are never
+    /// more than its target.
+    pub fn in_ram(&self, private: u64) -> u64 {
+        let (recent, target) = self.recent;
+        private.max(target.min(private.saturating_add(recent)))
     }
 
     /// Times it waited for a page, and seconds it ran so.
@@ -114,11 +125,13 @@ impl Job<'_> {
                     "memory of rank {rank} cannot be paged in parts any more ({why}): it may hold more than the budget"
                 ));
             }
-            InParts::Moved { out, stays, moved } => {
+            InParts::Moved { out, stays, recent, target, moved } => {
                 let block = self.setup.segment.rank(rank);
                 let Some(partial) = &mut record.partial else { return };
                 let before = std::mem::replace(&mut partial.moved, moved);
                 partial.stays = stays;
+                partial.recent = (recent, target);
+                let out = out.saturating_sub(recent);
                 block.evicted.fetch_add(moved.freed - before.freed, SeqCst);
                 block.restored.fetch_add(moved.filled - before.filled, SeqCst);
                 block.written.fetch_add(moved.written - before.written, SeqCst);

@@ -267,13 +267,11 @@ impl Core {
         }
         let (budget, bytes) = (self.limits.budget, state.holds.other);
         let elsewhere = self.used().saturating_sub(bytes);
-        let room = budget.saturating_sub(elsewhere).saturating_sub(self.margin() + small);
         if !self.is_short(small) {
-            // It grew fast when it was told how much it may hold. A little is left for what it holds too much
-            // for a moment.
-            let room = room.saturating_sub(budget / 64);
+            // It grew fast when it was told how much it may hold.
+            let room = budget.saturating_sub(elsewhere).saturating_sub(2 * small);
             if state.partial
-                && room >= state.target.saturating_add(budget / 64)
+                && room >= state.target.saturating_add(budget / 128)
                 && bytes >= state.target / 8 * 7
             {
                 self.shrink(rank, room, effects);
@@ -306,8 +304,13 @@ impl Core {
     fn target(&self, rank: Rank) -> u64 {
         let (state, budget) = (&self.ranks[rank as usize], self.limits.budget);
         let there = budget.saturating_sub(self.used().saturating_sub(state.holds.other));
-        let room = there.saturating_sub(self.margin() + self.small_margin());
-        room.max(there / 4 * 3).max(budget / 8).max(state.fixed)
+        let kept = if state.partial && self.alone() == Some(rank) {
+            // Nobody else can grow, and this one only until its mover sees it.
+            2 * self.small_margin()
+        } else {
+            self.margin() + self.small_margin()
+        };
+        there.saturating_sub(kept).max(there / 4 * 3).max(budget / 8).max(state.fixed)
     }
 
     /// The same of one that runs, can be paged in parts, and fits then.

@@ -388,6 +388,9 @@ fn a_single_rank_that_does_not_fit_is_paged_in_parts() {
     let Some(&Effect::Shrink { rank: 0, target }) = bench.look(&[(0, 990)]).first() else { panic!() };
     assert!(target < 960 * MB, "{target}");
     assert_eq!(bench.tell(done(0, Outcome::Shrunk { left: target })), []);
+    let more = bench.look(&[(0, 950)]);
+    assert_eq!(more, [Effect::Shrink { rank: 0, target: 1000 * MB / 32 * 31 }], "all but what it grows by");
+    assert_eq!(bench.tell(done(0, Outcome::Shrunk { left: 950 * MB })), []);
     assert_eq!(bench.look(&[(0, 960)]), [], "nobody is admitted beside it");
     assert!(matches!(bench.look(&[(0, 990)])[..], [Effect::Shrink { rank: 0, .. }]));
 }
@@ -520,6 +523,9 @@ fn one_that_runs_in_parts_makes_room_for_whom_it_waits() {
     bench.out(1, 395);
     let shrink = bench.look(&[(0, 990)]);
     let [Effect::Shrink { rank: 0, target }] = shrink[..] else { panic!("{shrink:?}") };
+    bench.tell(done(0, Outcome::Shrunk { left: target }));
+    let more = bench.look(&[(0, target / MB)]);
+    let [Effect::Shrink { rank: 0, target }] = more[..] else { panic!("{more:?}") };
     bench.tell(done(0, Outcome::Shrunk { left: target }));
     let idle = Duration::from_secs(2);
     let shrink = bench.look_at(&[(0, target / MB)], 0.0, idle);

@@ -82,11 +82,15 @@ impl Image {
     }
 }
 
+/// Told of a page that leaves: in which slot it lies, and what it holds.
+pub(super) type Seen<'a> = dyn FnMut(u32, &[u8]) + 'a;
+
 /// Fills batches. All that is taken up before [`copy`](Self::copy) is called is of one address space.
 pub(super) struct Writer<'a> {
     pub image: &'a mut Image,
     pub pump: &'a mut Pump,
     pub batch: Batch,
+    pub seen: Option<&'a mut Seen<'a>>,
     /// Where pages are to be copied from, and how many bytes.
     wanted: Vec<Range<u64>>,
     bytes: usize,
@@ -111,7 +115,7 @@ pub(super) struct From<'a> {
 impl<'a> Writer<'a> {
     pub fn new(image: &'a mut Image, pump: &'a mut Pump) -> Self {
         let (wanted, slots) = (vec![], vec![]);
-        Self { image, pump, batch: Batch::default(), wanted, bytes: 0, buffer: None, slots }
+        Self { image, pump, batch: Batch::default(), seen: None, wanted, bytes: 0, buffer: None, slots }
     }
 
     /// Takes up adjacent pages. `before`: nothing is there between that address and the first of them.
@@ -203,6 +207,14 @@ impl<'a> Writer<'a> {
                     Some(_) if !has_changed => Fate::Again,
                     Some((sum, _)) => Fate::Written(Copied { slot: self.image.slots.take(), sum }),
                 };
+                let slot = match fate {
+                    Fate::Zeros => None,
+                    Fate::Again => table.kept(page).map(|copy| copy.slot),
+                    Fate::Written(copy) => Some(copy.slot),
+                };
+                if let (Some(slot), Some(seen)) = (slot, &mut self.seen) {
+                    seen(slot, &bytes[at..at + PAGE]);
+                }
                 match fate {
                     Fate::Zeros => self.batch.zeros += PAGE as u64,
                     Fate::Again => {}

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that leave together.
 const BATCH: u64 = 16 << 20;
+/// And of what the rank may hold such a part, so that room for what was `recent`ly evicted is known soon.
+const RECENT: u64 = 64;
 /// The mappings are looked through again after this time at the soonest, unless nothing else is left.
 const LIST: Duration = Duration::from_millis(100);
 /// And after so many times as long as it took.
@@ -59,10 +61,11 @@ impl Parts {
         let mut fresh = self.list_if_due(false)?;
         loop {
             let resident = self.resident();
+            self.shared.lock().measured(resident, self.target);
             if resident <= goal {
                 return Ok(freed);
             }
-            let batch = self.write_some((resident - goal).min(BATCH))?;
+            let batch = self.write_some((resident - goal).min(BATCH).min(self.target / RECENT))?;
             if batch.drops.is_empty() {
                 if std::mem::replace(&mut fresh, true) {
                     self.tell_of_files(resident);
@@ -249,8 +252,10 @@ impl Parts {
     /// Chooses what leaves, copies and writes it.
     fn write_some(&mut self, wanted: u64) -> Result<Batch, OtherError> {
         let mut state = self.shared.lock();
-        let State { image, pump, choice, served, dropping, moved, .. } = &mut *state;
+        let State { image, pump, choice, served, dropping, moved, recent, .. } = &mut *state;
+        let mut seen = |slot, content: &[u8]| recent.put(slot, content);
         let mut writer = Writer::new(image, pump);
+        writer.seen = Some(&mut seen);
         let filled = fill(&mut writer, wanted, choice, served, &self.spaces);
         let closed = filled.and_then(|()| writer.close()).and_then(|closed| writer.settle(closed));
         writer.end()?;

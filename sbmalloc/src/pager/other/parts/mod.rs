@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `choice` | who leaves next |
 //! | `evict` | how parts are evicted |
+//! | `recent` | what was evicted last, still in RAM |
 //! | `serve` | how they come back |
 //! | `faults` | what the kernel tells of address spaces |
 //! | `changes` | in which order that happened |
@@ -34,6 +35,7 @@ mod faults;
 mod files;
 mod guard;
 mod ranges;
+mod recent;
 mod serve;
 mod state;
 mod uffd;
@@ -409,6 +411,17 @@ impl Parts {
     /// Bytes that are out.
     pub fn out(&self) -> u64 {
         self.shared.lock().out()
+    }
+
+    /// Bytes of what was evicted last that are still in RAM, beside what it holds: no more than fit into its
+    /// target.
+    pub fn recent(&self) -> u64 {
+        self.shared.lock().recent.bytes()
+    }
+
+    /// Bytes of private memory it may hold.
+    pub const fn target(&self) -> u64 {
+        self.target
     }
 
     /// What was done so far.

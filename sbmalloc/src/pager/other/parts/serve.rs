@@ -206,6 +206,7 @@ impl State {
         served.brought(next.max(at + page));
         // They become memory as they are written.
         self.resident += next - at;
+        self.keep_recent();
         self.have_come(number, &(at..next.max(at + page)));
         Outcome::Served
     }
@@ -221,11 +222,34 @@ impl State {
         // From the one that is waited for on; before it, only what does not keep it waiting.
         let from = served.table.out_in(&(window.start..at)).filter(|page| !stays(page)).last();
         let from = from.map_or(window.start, |(page, _)| page + PAGE as u64);
-        let list: Vec<(u64, Copied)> = served.table.out_in(&(from..window.end)).take_while(stays).collect();
-        let buffer = self.read(&list)?;
+        let mut list: Vec<(u64, Copied)> =
+            served.table.out_in(&(from..window.end)).take_while(stays).collect();
+        let is_recent = |&(_, copied): &(u64, Copied)| self.recent.find(copied.slot).is_some();
+        let buffer = if list.iter().any(|page| page.0 == at && is_recent(page)) {
+            list.retain(is_recent);
+            self.bring_recent(&list)?
+        } else {
+            self.read(&list)?
+        };
         let outcome = self.place_all(number, at, &list, buffer);
         self.pump.give(buffer);
         outcome
+    }
+
+    /// Copies pages that were evicted a moment ago to a buffer, which is to be given back. The disk is not
+    /// needed for them.
+    fn bring_recent(&mut self, list: &[(u64, Copied)]) -> Result<usize, OtherError> {
+        let Self { image, pump, recent, .. } = self;
+        let buffer = pump.take(image.store()).map_err(|e| image.failed_to_read(e))?;
+        for ((_, copied), page) in list.iter().zip(pump.bytes(buffer).chunks_mut(PAGE)) {
+            let content = recent.find(copied.slot).unwrap_or_default();
+            if checksum::of_page(content) != copied.sum {
+                pump.give(buffer);
+                return Err(image.damaged(copied.slot));
+            }
+            page.copy_from_slice(content);
+        }
+        Ok(buffer)
     }
 
     /// Reads pages one behind the other into a buffer, and verifies them. The buffer, which is to be given
@@ -338,6 +362,7 @@ impl State {
             from = placed.end;
             self.moved.filled += done;
             self.resident += done;
+            self.keep_recent();
         }
         Ok(())
     }

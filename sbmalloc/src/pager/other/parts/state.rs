@@ -5,6 +5,7 @@ use super::choice::Choice;
 use super::faults::Told;
 use super::guard::Guard;
 use super::ranges::Ranges;
+use super::recent::Recent;
 use super::serve::WINDOW;
 use super::uffd::{Interference, Uffd};
 use crate::pager::other::error::OtherError;
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// So much more than its target a rank may hold for a moment: a part of it, in these bounds.
-const SLACK: (u64, Range<u64>) = (32, 256 << 10..4 << 20);
+const SLACK: (u64, Range<u64>) = (64, 256 << 10..4 << 20);
 /// An event that was not read by then does not come.
 const MISSED: Duration = Duration::from_secs(10);
 /// So many are told apart at the same time.
@@ -208,6 +209,8 @@ pub(super) struct State {
     pub choice: Choice<Key>,
     pub image: Image,
     pub pump: Pump,
+    /// Of what is out.
+    pub recent: Recent,
     pub moved: PartsMoved,
     pub guard: Guard,
     pub dropping: Dropping,
@@ -217,6 +220,8 @@ pub(super) struct State {
     pub starved: bool,
     /// Private memory of the rank as it was last measured, and what came since.
     pub resident: u64,
+    /// So much it may be.
+    pub target: u64,
     /// Beyond this much whoever waits for a page waits until parts have left.
     pub limit: u64,
     /// Of a test.
@@ -234,12 +239,14 @@ impl State {
             choice: Choice::new(),
             image,
             pump,
+            recent: Recent::default(),
             moved: PartsMoved::default(),
             guard,
             dropping: Dropping::default(),
             waiting: vec![],
             starved: false,
             resident: 0,
+            target: u64::MAX,
             limit: u64::MAX,
             interference: Interference::default(),
             urgent: false,
@@ -261,9 +268,20 @@ impl State {
     /// So much is there now, and so much may be.
     pub fn measured(&mut self, resident: u64, target: u64) {
         self.resident = resident;
+        self.target = target;
+        self.keep_recent();
         let (part, bounds) = SLACK;
         let slack = (target / part).clamp(bounds.start, bounds.end);
         self.limit = target.max(resident).saturating_add(slack);
+    }
+
+    /// What was evicted last may take what room is left.
+    pub fn keep_recent(&mut self) {
+        let room = match self.target {
+            u64::MAX => 0,
+            target => target.saturating_sub(self.resident),
+        };
+        self.recent.allow(room);
     }
 
     /// Something of a range is about to be dropped.
