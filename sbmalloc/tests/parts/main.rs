@@ -188,6 +188,14 @@ fn a_heap_that_grows() {
     });
 }
 
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn signals_arrive_meanwhile() {
     let mut subject = Subject::start("signals");
@@ -203,9 +211,9 @@ fn signals_arrive_meanwhile() {
                 }
             }
         });
-        let seen = run_in_parts(&subject, 24 * MIB);
-        done.store(true, Ordering::SeqCst);
-        seen
+        // Also if it panics: else nobody would end them.
+        let _ends = Ends(&done);
+        run_in_parts(&subject, 24 * MIB)
     });
     if seen.is_none() {
         return subject.kill();

@@ -53,6 +53,9 @@ pub(super) const WINDOW: u64 = BUFFER as u64;
 /// So many new pages at least are made at once: what is never written costs nothing.
 const NEW: u64 = 64 << 10;
 
+/// So many faults at most are served at the same time.
+const AT_ONCE: usize = 4;
+
 pub(super) struct Shared {
     state: Mutex<State>,
     /// Told when the tracing thread may have something to do.
@@ -109,9 +112,23 @@ impl Shared {
     }
 }
 
+/// Pages on their way, and the buffer for them.
+struct Coming {
+    list: Vec<(u64, Copied)>,
+    buffer: usize,
+}
+
+/// How serving a fault has begun.
+enum Begun {
+    Ended(Outcome),
+    Coming(Coming),
+}
+
 /// How a fault ended.
 enum Outcome {
     Served,
+    /// With another, if that is served.
+    Comes,
     /// The address space is just changing.
     Again,
     /// The range is just leaving.
@@ -142,37 +159,77 @@ impl State {
             if self.is_full() {
                 return self.wait_for(number, &faults);
             }
-            let Some(at) = faults.pop() else { return };
-            let outcome = if is_settled { self.fault(number, at) } else { Ok(Outcome::Again) };
-            match outcome {
-                Ok(Outcome::Served) => self.moved.faults += 1,
-                Ok(Outcome::Gone) => return self.close(number),
-                Ok(outcome) => {
-                    faults.insert(0, at);
-                    tries += 1;
-                    self.starved |= matches!(outcome, Outcome::Starved);
-                    let later = matches!(outcome, Outcome::Later);
-                    if tries > 20 || self.starved || later {
-                        // Whoever is to change that may need what is locked.
-                        return self.wait_for(number, &faults);
+            if faults.is_empty() {
+                return;
+            }
+            let (mut again, mut later) = (!is_settled, false);
+            let group = faults.split_off(if is_settled {
+                faults.len().saturating_sub(AT_ONCE)
+            } else {
+                faults.len()
+            });
+            for (at, outcome) in self.serve_group(number, &group) {
+                match outcome {
+                    Ok(Outcome::Served) => self.moved.faults += 1,
+                    Ok(Outcome::Gone) => return self.close(number),
+                    Ok(Outcome::Comes) => faults.insert(0, at),
+                    Ok(outcome) => {
+                        faults.insert(0, at);
+                        again = true;
+                        self.starved |= matches!(outcome, Outcome::Starved);
+                        later |= matches!(outcome, Outcome::Later);
                     }
-                    std::thread::sleep(Duration::from_micros(20));
+                    Err(error) => {
+                        self.failed.get_or_insert(error);
+                    }
                 }
-                Err(error) => {
-                    self.failed.get_or_insert(error);
-                    // Nobody goes on with what is not its memory.
-                    return;
+            }
+            if self.failed.is_some() {
+                // Nobody goes on with what is not its memory.
+                return;
+            }
+            if again {
+                tries += 1;
+                if tries > 20 || self.starved || later {
+                    // Whoever is to change that may need what is locked.
+                    return self.wait_for(number, &faults);
                 }
+                std::thread::sleep(Duration::from_micros(20));
             }
         }
     }
 
-    fn fault(&mut self, number: usize, at: u64) -> Result<Outcome, OtherError> {
-        let Some(served) = &mut self.served[number] else { return Ok(Outcome::Gone) };
+    /// Serves several faults, whose pages the disk looks for at the same time. How each of them ended.
+    fn serve_group(&mut self, number: usize, group: &[u64]) -> Vec<(u64, Result<Outcome, OtherError>)> {
+        let (mut ended, mut begun): (Vec<_>, Vec<(u64, Coming)>) = (vec![], vec![]);
+        for &at in group.iter().rev() {
+            if begun.iter().any(|(_, coming)| coming.list.iter().any(|page| page.0 == at)) {
+                ended.push((at, Ok(Outcome::Comes)));
+                continue;
+            }
+            match self.begin(number, at, group.len() == 1) {
+                Ok(Begun::Ended(outcome)) => ended.push((at, Ok(outcome))),
+                Ok(Begun::Coming(coming)) => begun.push((at, coming)),
+                Err(error) => ended.push((at, Err(error))),
+            }
+        }
+        for (at, coming) in begun {
+            let outcome = self.finish(number, at, &coming);
+            self.pump.give(coming.buffer);
+            ended.push((at, outcome));
+        }
+        ended
+    }
+
+    fn begin(&mut self, number: usize, at: u64, alone: bool) -> Result<Begun, OtherError> {
+        let Some(served) = &mut self.served[number] else { return Ok(Begun::Ended(Outcome::Gone)) };
         let window = served.window(at);
         match served.table.find(at) {
-            Some(_) => self.bring(number, at, window),
-            None => Ok(self.make_zeros(number, at, (window.end - window.start).max(NEW))),
+            Some(_) => self.bring(number, at, window, alone),
+            None => {
+                let room = (window.end - window.start).max(NEW);
+                Ok(Begun::Ended(self.make_zeros(number, at, room)))
+            }
         }
     }
 
@@ -211,13 +268,19 @@ impl State {
         Outcome::Served
     }
 
-    /// Brings a page back, and what is out behind it.
-    fn bring(&mut self, number: usize, at: u64, window: Range<u64>) -> Result<Outcome, OtherError> {
+    /// Begins to bring a page back, and what is out behind it.
+    fn bring(
+        &mut self,
+        number: usize,
+        at: u64,
+        window: Range<u64>,
+        alone: bool,
+    ) -> Result<Begun, OtherError> {
         if self.is_leaving(number, &(at..at + PAGE as u64)) {
             // It is still there, or about to be gone: nobody that still runs waits for it.
-            return Ok(Outcome::Later);
+            return Ok(Begun::Ended(Outcome::Later));
         }
-        let Some(served) = &self.served[number] else { return Ok(Outcome::Gone) };
+        let Some(served) = &self.served[number] else { return Ok(Begun::Ended(Outcome::Gone)) };
         let stays = |&(page, _): &(u64, Copied)| !self.is_leaving(number, &(page..page + PAGE as u64));
         // From the one that is waited for on; before it, only what does not keep it waiting.
         let from = served.table.out_in(&(window.start..at)).filter(|page| !stays(page)).last();
@@ -225,51 +288,49 @@ impl State {
         let mut list: Vec<(u64, Copied)> =
             served.table.out_in(&(from..window.end)).take_while(stays).collect();
         let is_recent = |&(_, copied): &(u64, Copied)| self.recent.find(copied.slot).is_some();
-        let buffer = if list.iter().any(|page| page.0 == at && is_recent(page)) {
+        let is_here = list.iter().any(|page| page.0 == at && is_recent(page));
+        if is_here {
             list.retain(is_recent);
-            self.bring_recent(&list)?
-        } else {
-            self.read(&list)?
-        };
-        let outcome = self.place_all(number, at, &list, buffer);
-        self.pump.give(buffer);
-        outcome
-    }
-
-    /// Copies pages that were evicted a moment ago to a buffer, which is to be given back. The disk is not
-    /// needed for them.
-    fn bring_recent(&mut self, list: &[(u64, Copied)]) -> Result<usize, OtherError> {
+        }
         let Self { image, pump, recent, .. } = self;
         let buffer = pump.take(image.store()).map_err(|e| image.failed_to_read(e))?;
-        for ((_, copied), page) in list.iter().zip(pump.bytes(buffer).chunks_mut(PAGE)) {
-            let content = recent.find(copied.slot).unwrap_or_default();
-            if checksum::of_page(content) != copied.sum {
-                pump.give(buffer);
-                return Err(image.damaged(copied.slot));
+        if is_here {
+            // It was evicted a moment ago: the disk is not needed.
+            for ((_, copied), page) in list.iter().zip(pump.bytes(buffer).chunks_mut(PAGE)) {
+                page.copy_from_slice(recent.find(copied.slot).unwrap_or(&[0; PAGE]));
             }
-            page.copy_from_slice(content);
+            return Ok(Begun::Coming(Coming { list, buffer }));
         }
-        Ok(buffer)
+        let pieces = pieces(list.iter().map(|(_, copied)| copied.slot));
+        if alone {
+            let read = pump.read_now(image.store(), buffer, &pieces);
+            if let Err(failed) = read {
+                pump.give(buffer);
+                return Err(image.failed_to_read(failed));
+            }
+        } else {
+            pump.read(image.store(), buffer, &pieces);
+        }
+        self.moved.read += (list.len() * PAGE) as u64;
+        Ok(Begun::Coming(Coming { list, buffer }))
     }
 
-    /// Reads pages one behind the other into a buffer, and verifies them. The buffer, which is to be given
-    /// back.
-    fn read(&mut self, list: &[(u64, Copied)]) -> Result<usize, OtherError> {
+    /// Waits for what comes, verifies it, and puts it back. The buffer is to be given back afterwards.
+    fn finish(
+        &mut self,
+        number: usize,
+        at: u64,
+        Coming { list, buffer }: &Coming,
+    ) -> Result<Outcome, OtherError> {
         let Self { image, pump, .. } = self;
-        let buffer = pump.take(image.store()).map_err(|e| image.failed_to_read(e))?;
-        let pieces = pieces(list.iter().map(|(_, copied)| copied.slot));
-        let read = pump.read_now(image.store(), buffer, &pieces).map_err(|e| image.failed_to_read(e));
-        self.moved.read += (list.len() * PAGE) as u64;
-        let mut pages = list.iter().zip(pump.bytes(buffer).chunks(PAGE));
-        let damaged = pages.find(|((_, copied), page)| checksum::of_page(page) != copied.sum);
-        let verdict = match (read, damaged) {
-            (Ok(()), Some(((_, copied), _))) => Err(image.damaged(copied.slot)),
-            (read, _) => read,
-        };
-        if verdict.is_err() {
-            pump.give(buffer);
+        pump.arrived(image.store(), *buffer).map_err(|e| image.failed_to_read(e))?;
+        let mut pages = list.iter().zip(pump.bytes(*buffer).chunks(PAGE));
+        if let Some(((_, copied), _)) =
+            pages.find(|((_, copied), page)| checksum::of_page(page) != copied.sum)
+        {
+            return Err(image.damaged(copied.slot));
         }
-        verdict.map(|()| buffer)
+        self.place_all(number, at, list, *buffer)
     }
 
     /// Puts pages back that lie one behind the other in a buffer, first of all the one that is waited for.
