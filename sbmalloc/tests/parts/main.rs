@@ -11,7 +11,7 @@ mod model;
 mod programs;
 
 use driver::{PATIENCE, Subject, list};
-use sbmalloc::other::{self, Held, Image, OtherError, Parts, PartsMoved, Refusal};
+use sbmalloc::other::{self, Held, Image, OtherError, Parts, PartsMoved, Refusal, Shrunk};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -266,6 +266,33 @@ fn it_stands_and_goes_on() {
         }
         Err(refusal) => panic!("{refusal}"),
         Ok(()) => assert!(subject.succeed().contains("right")),
+    }
+}
+
+/// However little it is to hold: what it shares with others may be all there is room for.
+#[test]
+fn all_that_can_leaves_if_nothing_is_to_stay() {
+    let mut subject = Subject::start("sweep");
+    subject.wait_for("ready");
+    let run = || -> Result<Shrunk, Refusal> {
+        let mut parts = hold(&subject)?.into_parts(Image::new().expect("scratch"))?;
+        parts.shrink(32 * MIB, &mut |_| {}).expect("shrunk");
+        let most = parts.shrink(0, &mut |_| {}).expect("shrunk");
+        parts.shrink(32 * MIB, &mut |_| {}).expect("shrunk");
+        parts.resume();
+        mind(&mut parts);
+        Ok(most)
+    };
+    match std::thread::scope(|s| s.spawn(run).join().expect("no panic")) {
+        Err(refusal @ Refusal::NotInParts { .. }) => {
+            bdrun_skipped::skipped("parts", refusal);
+            subject.kill();
+        }
+        Err(refusal) => panic!("{refusal}"),
+        Ok(most) => {
+            assert!(most.left < MIB && most.out > 32 * MIB, "{most:?}");
+            assert!(subject.succeed().contains("right"));
+        }
     }
 }
 

@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes that leave together.
 const BATCH: u64 = 16 << 20;
-/// And of what the rank may hold such a part, so that room for what was `recent`ly evicted is known soon.
+/// Where more leaves than must, such a part of what the rank may hold, so that there is soon room for what
+/// was `recent`ly evicted; but so much at least, as each time calls are made for it.
 const RECENT: u64 = 64;
+const LEAST: u64 = 1 << 20;
 /// The mappings are looked through again after this time at the soonest, unless nothing else is left.
 const LIST: Duration = Duration::from_millis(100);
 /// And after so many times as long as it took.
@@ -65,7 +67,8 @@ impl Parts {
             if resident <= goal {
                 return Ok(freed);
             }
-            let batch = self.write_some((resident - goal).min(BATCH).min(self.target / RECENT))?;
+            let most = if goal < self.target { self.target / RECENT } else { BATCH };
+            let batch = self.write_some((resident - goal).min(most.clamp(LEAST, BATCH)))?;
             if batch.drops.is_empty() {
                 if std::mem::replace(&mut fresh, true) {
                     self.tell_of_files(resident);
