@@ -2,8 +2,11 @@
 //! definition: every k-mer lies in the virtual partitions of its two junctions, and that of its minimizer
 //! owns it.
 
+mod common;
+
 use std::convert::Infallible;
 
+use common::gather::Gather;
 use obikmer_merge::sequence::kmer::{CODE, Lengths, Oriented};
 use obikmer_merge::sequence::minimizer::{Partitions, of_word, order, partition};
 use obikmer_merge::sequence::word::Word;
@@ -76,24 +79,6 @@ fn letters(random: &mut Random, k: usize) -> Vec<u8> {
         }
     }
     text
-}
-
-struct Gather(Window);
-
-impl Sink for Gather {
-    type Error = Infallible;
-
-    fn run(&mut self, codes: &[u8]) {
-        self.0.run(codes);
-    }
-
-    fn super_kmer(&mut self, virtual_partition: usize, first: usize, header: u16) {
-        self.0.super_kmer(virtual_partition, first, header);
-    }
-
-    fn slice_done(&mut self) -> Result<(), Infallible> {
-        Ok(())
-    }
 }
 
 /// Give what has gathered to the ranks' stores; what was kept by the rank itself, the last one.

@@ -5,8 +5,8 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 
+use common::gather::Gather;
 use common::genomes::{Random, genomes};
 use common::{Naive, canonical, canonical_circle, joins, revcomp};
 use obikmer_merge::graph::{Task, Texts};
@@ -15,7 +15,7 @@ use obikmer_merge::sequence::kmer::{CODE, Lengths, push_text};
 use obikmer_merge::sequence::minimizer::{Partitions, of_word};
 use obikmer_merge::sequence::word::Word;
 use obikmer_merge::sets::Sets;
-use obikmer_merge::superkmer::cut::{Cutter, Sink};
+use obikmer_merge::superkmer::cut::Cutter;
 use obikmer_merge::superkmer::store::{Sorted, Store};
 use obikmer_merge::superkmer::window::Window;
 use obikmer_merge::threads::Threads;
@@ -196,24 +196,6 @@ fn plain<W: Word>(found: &Found<W>, sets: &Sets, k: usize) -> Plain {
         counts: counts.map(|(set, &count)| (sets.members(set as u32), count)).collect(),
         own: borders(own),
         ghosts: borders(ghosts),
-    }
-}
-
-struct Gather(Window);
-
-impl Sink for Gather {
-    type Error = Infallible;
-
-    fn run(&mut self, codes: &[u8]) {
-        self.0.run(codes);
-    }
-
-    fn super_kmer(&mut self, virtual_partition: usize, first: usize, header: u16) {
-        self.0.super_kmer(virtual_partition, first, header);
-    }
-
-    fn slice_done(&mut self) -> Result<(), Infallible> {
-        Ok(())
     }
 }
 
