@@ -4,7 +4,7 @@
 use super::changes::{Change, order, seen_by_copy};
 use super::ranges::Ranges;
 use super::state::{Served, State};
-use super::uffd::{News, Probed, Uffd};
+use super::uffd::{Fault, News, Probed, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::transfer::slots::Slots;
 use std::ops::Range;
@@ -24,17 +24,17 @@ pub(super) enum Told {
 impl State {
     /// Reads what there is to be told of an address space. Whether its table is as the address space is: else
     /// nothing may be concluded from it, and the kernel places nothing there either.
-    pub fn listen(&mut self, number: usize, faults: &mut Vec<u64>) -> bool {
+    pub fn listen(&mut self, number: usize, faults: &mut Vec<Fault>) -> bool {
         self.hear(number, faults);
         self.settle(number)
     }
 
-    fn hear(&mut self, number: usize, faults: &mut Vec<u64>) {
+    fn hear(&mut self, number: usize, faults: &mut Vec<Fault>) {
         while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
             let told = match news {
-                News::Fault(at) if faults.contains(&at) => continue,
-                News::Fault(at) => {
-                    faults.push(at);
+                News::Fault(fault) if faults.iter().any(|other| other.at == fault.at) => continue,
+                News::Fault(fault) => {
+                    faults.push(fault);
                     continue;
                 }
                 // By our own calls: the table says already that it is out, or is told what was refused.

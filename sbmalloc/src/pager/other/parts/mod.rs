@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `choice` | who leaves next |
 //! | `evict` | how parts are evicted |
+//! | `token` | which thread's pages are spared meanwhile |
 //! | `recent` | what was evicted last, still in RAM |
 //! | `serve` | how they come back |
 //! | `faults` | what the kernel tells of address spaces |
@@ -38,6 +39,7 @@ mod ranges;
 mod recent;
 mod serve;
 mod state;
+mod token;
 mod uffd;
 mod zeros;
 

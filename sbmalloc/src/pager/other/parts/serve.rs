@@ -39,6 +39,7 @@
 //! (`whatever_the_kernel_answers`); `table` has a property test against a model of single pages.
 
 use super::state::{Served, State};
+use super::uffd::Fault;
 use crate::checksum;
 use crate::pager::other::error::OtherError;
 use crate::pager::transfer::pump::{BUFFER, pieces};
@@ -142,10 +143,10 @@ enum Outcome {
 impl State {
     /// Reads what there is to be told of an address space, and serves who waits.
     fn attend(&mut self, number: usize) {
-        let mut faults: Vec<u64> = vec![];
-        self.waiting.retain(|&(n, at)| {
+        let mut faults: Vec<Fault> = vec![];
+        self.waiting.retain(|&(n, fault)| {
             n != number || {
-                faults.push(at);
+                faults.push(fault);
                 false
             }
         });
@@ -168,13 +169,13 @@ impl State {
             } else {
                 faults.len()
             });
-            for (at, outcome) in self.serve_group(number, &group) {
+            for (fault, outcome) in self.serve_group(number, &group) {
                 match outcome {
                     Ok(Outcome::Served) => self.moved.faults += 1,
                     Ok(Outcome::Gone) => return self.close(number),
-                    Ok(Outcome::Comes) => faults.insert(0, at),
+                    Ok(Outcome::Comes) => faults.insert(0, fault),
                     Ok(outcome) => {
-                        faults.insert(0, at);
+                        faults.insert(0, fault);
                         again = true;
                         self.starved |= matches!(outcome, Outcome::Starved);
                         later |= matches!(outcome, Outcome::Later);
@@ -200,41 +201,42 @@ impl State {
     }
 
     /// Serves several faults, whose pages the disk looks for at the same time. How each of them ended.
-    fn serve_group(&mut self, number: usize, group: &[u64]) -> Vec<(u64, Result<Outcome, OtherError>)> {
-        let (mut ended, mut begun): (Vec<_>, Vec<(u64, Coming)>) = (vec![], vec![]);
-        for &at in group.iter().rev() {
-            if begun.iter().any(|(_, coming)| coming.list.iter().any(|page| page.0 == at)) {
-                ended.push((at, Ok(Outcome::Comes)));
+    fn serve_group(&mut self, number: usize, group: &[Fault]) -> Vec<(Fault, Result<Outcome, OtherError>)> {
+        let (mut ended, mut begun): (Vec<_>, Vec<(Fault, Coming)>) = (vec![], vec![]);
+        for &fault in group.iter().rev() {
+            if begun.iter().any(|(_, coming)| coming.list.iter().any(|page| page.0 == fault.at)) {
+                ended.push((fault, Ok(Outcome::Comes)));
                 continue;
             }
-            match self.begin(number, at, group.len() == 1) {
-                Ok(Begun::Ended(outcome)) => ended.push((at, Ok(outcome))),
-                Ok(Begun::Coming(coming)) => begun.push((at, coming)),
-                Err(error) => ended.push((at, Err(error))),
+            match self.begin(number, fault, group.len() == 1) {
+                Ok(Begun::Ended(outcome)) => ended.push((fault, Ok(outcome))),
+                Ok(Begun::Coming(coming)) => begun.push((fault, coming)),
+                Err(error) => ended.push((fault, Err(error))),
             }
         }
-        for (at, coming) in begun {
-            let outcome = self.finish(number, at, &coming);
+        for (fault, coming) in begun {
+            let outcome = self.finish(number, fault, &coming);
             self.pump.give(coming.buffer);
-            ended.push((at, outcome));
+            ended.push((fault, outcome));
         }
         ended
     }
 
-    fn begin(&mut self, number: usize, at: u64, alone: bool) -> Result<Begun, OtherError> {
+    fn begin(&mut self, number: usize, fault: Fault, alone: bool) -> Result<Begun, OtherError> {
+        let at = fault.at;
         let Some(served) = &mut self.served[number] else { return Ok(Begun::Ended(Outcome::Gone)) };
         let window = served.window(at);
         match served.table.find(at) {
             Some(_) => self.bring(number, at, window, alone),
             None => {
                 let room = (window.end - window.start).max(NEW);
-                Ok(Begun::Ended(self.make_zeros(number, at, room)))
+                Ok(Begun::Ended(self.make_zeros(number, fault, room)))
             }
         }
     }
 
     /// Pages that hold nothing yet, as many as follow each other.
-    fn make_zeros(&mut self, number: usize, at: u64, window: u64) -> Outcome {
+    fn make_zeros(&mut self, number: usize, Fault { at, by }: Fault, window: u64) -> Outcome {
         let Some(served) = &mut self.served[number] else { return Outcome::Gone };
         let (page, limit) = (PAGE as u64, at + window);
         let known = served.armed.within(&(at..limit)).first().filter(|r| r.start == at).map(|r| r.end);
@@ -264,7 +266,7 @@ impl State {
         // They become memory as they are written.
         self.resident += next - at;
         self.keep_recent();
-        self.have_come(number, &(at..next.max(at + page)));
+        self.have_come(number, &(at..next.max(at + page)), by);
         Outcome::Served
     }
 
@@ -319,7 +321,7 @@ impl State {
     fn finish(
         &mut self,
         number: usize,
-        at: u64,
+        fault: Fault,
         Coming { list, buffer }: &Coming,
     ) -> Result<Outcome, OtherError> {
         let Self { image, pump, .. } = self;
@@ -330,20 +332,21 @@ impl State {
         {
             return Err(image.damaged(copied.slot));
         }
-        self.place_all(number, at, list, *buffer)
+        self.choice.missed(fault.by);
+        self.place_all(number, fault, list, *buffer)
     }
 
     /// Puts pages back that lie one behind the other in a buffer, first of all the one that is waited for.
     fn place_all(
         &mut self,
         number: usize,
-        at: u64,
+        Fault { at, by }: Fault,
         list: &[(u64, Copied)],
         buffer: usize,
     ) -> Result<Outcome, OtherError> {
         let first = list.partition_point(|page| page.0 < at);
         let (along, waited) = list.split_at(first);
-        let answer = self.place_runs(number, waited, buffer, first);
+        let answer = self.place_runs(number, by, waited, (buffer, first));
         if let Err(errno) = answer {
             let Some(served) = &mut self.served[number] else { return Ok(Outcome::Gone) };
             match errno.0 {
@@ -359,7 +362,7 @@ impl State {
                     return Err(OtherError::Rank { op: "put back a page of", pid, errno });
                 }
             }
-        } else if self.place_runs(number, along, buffer, 0) == Err(Errno(libc::ESRCH)) {
+        } else if self.place_runs(number, by, along, (buffer, 0)) == Err(Errno(libc::ESRCH)) {
             return Ok(Outcome::Gone);
         }
         if let Some(served) = &mut self.served[number] {
@@ -373,13 +376,13 @@ impl State {
     fn place_runs(
         &mut self,
         number: usize,
+        by: u32,
         list: &[(u64, Copied)],
-        buffer: usize,
-        mut first: usize,
+        (buffer, mut first): (usize, usize),
     ) -> Result<(), Errno> {
         for pages in list.chunk_by(|a, b| a.0 + PAGE as u64 == b.0) {
             let range = pages[0].0..pages[0].0 + (pages.len() * PAGE) as u64;
-            self.place(number, &range, buffer, first * PAGE)?;
+            self.place(number, by, &range, (buffer, first * PAGE))?;
             first += pages.len();
         }
         Ok(())
@@ -390,9 +393,9 @@ impl State {
     fn place(
         &mut self,
         number: usize,
+        by: u32,
         range: &Range<u64>,
-        buffer: usize,
-        offset: usize,
+        (buffer, offset): (usize, usize),
     ) -> Result<(), Errno> {
         let page = PAGE as u64;
         let (mut from, mut most) = (range.start, u64::MAX);
@@ -419,7 +422,7 @@ impl State {
             };
             let placed = from..from + there;
             served.table.is_there(&placed);
-            self.have_come(number, &placed);
+            self.have_come(number, &placed, by);
             from = placed.end;
             self.moved.filled += done;
             self.resident += done;
@@ -428,9 +431,9 @@ impl State {
         Ok(())
     }
 
-    /// Pages are there since now.
-    fn have_come(&mut self, number: usize, range: &Range<u64>) {
+    /// Pages are there since now, for a thread.
+    fn have_come(&mut self, number: usize, range: &Range<u64>, by: u32) {
         let by_sweep = self.served[number].as_ref().is_some_and(Served::sweeps);
-        blocks(range).for_each(|(block, pages)| self.choice.came((number, block), pages, by_sweep));
+        blocks(range).for_each(|(block, pages)| self.choice.came((number, block), pages, by_sweep, by));
     }
 }

@@ -7,7 +7,7 @@ use super::guard::Guard;
 use super::ranges::Ranges;
 use super::recent::Recent;
 use super::serve::WINDOW;
-use super::uffd::{Interference, Uffd};
+use super::uffd::{Fault, Interference, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
 use crate::pager::other::writer::{Drop, Tables};
@@ -215,7 +215,7 @@ pub(super) struct State {
     pub guard: Guard,
     pub dropping: Dropping,
     /// Faults that could not be served yet.
-    pub waiting: Vec<(usize, u64)>,
+    pub waiting: Vec<(usize, Fault)>,
     /// The system had no memory for a page.
     pub starved: bool,
     /// Private memory of the rank as it was last measured, and what came since.
@@ -290,8 +290,8 @@ impl State {
     }
 
     /// Faults that are served later.
-    pub fn wait_for(&mut self, number: usize, faults: &[u64]) {
-        self.waiting.extend(faults.iter().map(|&at| (number, at)));
+    pub fn wait_for(&mut self, number: usize, faults: &[Fault]) {
+        self.waiting.extend(faults.iter().map(|&fault| (number, fault)));
     }
 
     /// Those whose process this is.

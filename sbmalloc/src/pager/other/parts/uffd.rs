@@ -15,21 +15,34 @@ const EVENT_FORK: u64 = 1 << 1;
 const EVENT_REMAP: u64 = 1 << 2;
 const EVENT_REMOVE: u64 = 1 << 3;
 const EVENT_UNMAP: u64 = 1 << 6;
+const THREAD_ID: u64 = 1 << 8;
 const MODE_MISSING: u64 = 1;
 
 /// What the kernel tells of an address space. All but faults happen only once they were read.
 #[derive(Debug)]
 pub(super) enum News {
-    /// A thread waits for the page at this address.
-    Fault(u64),
+    Fault(Fault),
     /// A copy of the address space was made; its missing pages are served through this.
     Fork(Uffd),
     /// A range now lies elsewhere.
-    Moved { from: u64, to: u64, len: u64 },
+    Moved {
+        from: u64,
+        to: u64,
+        len: u64,
+    },
     /// The content of a range is given up; the range stays.
     Removed(Range<u64>),
     /// A range is no more.
     Unmapped(Range<u64>),
+}
+
+/// A thread waits for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The page's address.
+    pub at: u64,
+    /// The thread, by its id where it lives.
+    pub by: u32,
 }
 
 /// Answers that a test makes the kernel seem to give when pages are to be placed: now an error, now fewer
@@ -84,7 +97,7 @@ impl std::fmt::Debug for Uffd {
 impl Uffd {
     /// Agrees with the kernel on what is wanted.
     pub fn agree(fd: Fd) -> Result<Self, Errno> {
-        let mut api = [VERSION, EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP, 0];
+        let mut api = [VERSION, EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP | THREAD_ID, 0];
         ioctl(&fd, API, &mut api)?;
         Ok(Self(fd))
     }
@@ -161,7 +174,7 @@ impl Uffd {
         }
         let [kind, a, b, c] = message;
         match kind & 0xff {
-            0x12 => Some(News::Fault(b & !(crate::sys::PAGE as u64 - 1))),
+            0x12 => Some(News::Fault(Fault { at: b & !(crate::sys::PAGE as u64 - 1), by: c as u32 })),
             // The kernel has made the descriptor for this process.
             0x13 => Some(News::Fork(Self(Fd(a as u32 as i32)))),
             0x14 => Some(News::Moved { from: a, to: b, len: c }),
