@@ -135,14 +135,10 @@ impl Token {
 mod tests {
     use super::*;
 
-    /// Threads that each own a part of 1000 pages, and miss in these proportions for so many periods. Who has
-    /// the token after each.
+    /// Threads that miss in these proportions for so many periods. Who has the token after each.
     fn run(token: &mut Token, misses: &[(u32, usize)], periods: usize) -> Vec<Option<u32>> {
         (0..periods)
             .map(|_| {
-                token.left(NOBODY, 250);
-                token.entered(NOBODY, 250);
-                token.came = token.all / 4;
                 let before = token.period;
                 for &(by, count) in misses {
                     token.came = 0;
