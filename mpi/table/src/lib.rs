@@ -1,6 +1,8 @@
 //! The functions and constants of MPI, in one place: `functions.txt` and `constants.txt`. Whatever says the same of
 //! many functions is generated from them.
 
+pub mod c;
+
 /// What an argument is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
@@ -68,6 +70,8 @@ pub enum Value {
 pub struct Constant {
     /// As in the standard.
     pub name: String,
+    /// Its type in C, without `MPI_`.
+    pub c_type: String,
     /// In the standard's ABI.
     pub standard: Option<Value>,
     /// In MPICH's.
@@ -161,12 +165,13 @@ fn kind_of(text: &str) -> Option<Kind> {
 fn constant(line: &str) -> Option<Constant> {
     let mut words = line.split_whitespace();
     let name = words.next()?.to_owned();
+    let c_type = words.next()?.to_owned();
     let mut value = || {
         let word = words.next()?;
         let number = word.parse().map(Value::Number);
         Some((word != "-").then(|| number.unwrap_or_else(|_| Value::Object(word.into()))))
     };
-    Some(Constant { name, standard: value()?, mpich: value()?, openmpi: value()? })
+    Some(Constant { name, c_type, standard: value()?, mpich: value()?, openmpi: value()? })
 }
 
 #[cfg(test)]
