@@ -2,6 +2,7 @@
 //! many functions is generated from them.
 
 pub mod c;
+pub mod rust;
 
 /// What an argument is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Argument {
 pub struct Function {
     /// Without `MPI_`.
     pub name: String,
+    /// What it is about, in one word.
+    pub chapter: String,
     /// Its arguments, in order.
     pub arguments: Vec<Argument>,
     /// It takes more, of which nothing is known (`MPI_Pcontrol`).
@@ -96,12 +99,26 @@ fn each<T>(table: &'static str, text: &str, parse: impl Fn(&str) -> Option<T>) -
     lines.map(|(nth, line)| parse(line).ok_or_else(|| malformed(nth, line))).collect()
 }
 
-/// All functions, in the order of their names.
+/// A name in small letters, for Rust: those of MPI have a `_` where a word begins but for `Iallreduce` and its like.
+#[must_use]
+pub fn snake(name: &str) -> String {
+    name.to_lowercase()
+}
+
+/// All functions, by chapter, in the order of their names.
 ///
 /// # Errors
 /// A line of the table is malformed.
 pub fn functions() -> Result<Vec<Function>, Malformed> {
-    each("functions.txt", include_str!("../functions.txt"), function)
+    let chapter = std::cell::RefCell::new(String::new());
+    let found = each("functions.txt", include_str!("../functions.txt"), |line| {
+        if let Some(name) = line.strip_prefix("== ") {
+            name.clone_into(&mut chapter.borrow_mut());
+            return Some(None);
+        }
+        Some(Some(Function { chapter: chapter.borrow().clone(), ..function(line)? }))
+    })?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// All constants.
@@ -117,6 +134,7 @@ fn function(line: &str) -> Option<Function> {
     let (arguments, tail) = rest.split_once(')')?;
     let mut function = Function {
         name: name.into(),
+        chapter: String::new(),
         arguments: vec![],
         variadic: false,
         result: None,
@@ -185,7 +203,10 @@ mod tests {
         let (functions, constants) = (functions().expect("well-formed"), constants().expect("well-formed"));
         let names: HashSet<&str> = functions.iter().map(|function| &*function.name).collect();
         assert_eq!(names.len(), functions.len());
-        assert!(functions.is_sorted_by(|a, b| a.name.to_lowercase() <= b.name.to_lowercase()));
+        for chapter in functions.chunk_by(|a, b| a.chapter == b.chapter) {
+            assert!(!chapter[0].chapter.is_empty());
+            assert!(chapter.is_sorted_by(|a, b| a.name.to_lowercase() <= b.name.to_lowercase()));
+        }
         let forms = functions.len() + functions.iter().filter(|function| function.has_large).count();
         assert_eq!(forms, 662, "as many as the header of the standard's ABI has");
         let names: HashSet<&str> = constants.iter().map(|constant| &*constant.name).collect();
