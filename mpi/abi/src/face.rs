@@ -13,7 +13,6 @@ macro_rules! handles {
             pub type $name = *mut c_void;
 
             #[inline(always)]
-            #[expect(clippy::unnecessary_wraps, reason = "other faces know handles that are none")]
             pub fn $in(value: $name) -> Answer<handle::$name> {
                 Ok(handle::$name(value as u64))
             }
@@ -63,7 +62,6 @@ macro_rules! numbers {
         $(
             #[inline(always)]
             #[allow(dead_code, reason = "some are only read")]
-            #[expect(clippy::unnecessary_wraps, reason = "other faces know numbers that mean nothing")]
             pub fn $in(value: c_int) -> Answer<i64> {
                 Ok(i64::from(value))
             }
@@ -98,7 +96,6 @@ numbers! {
 }
 
 #[inline(always)]
-#[expect(clippy::unnecessary_wraps, reason = "as of other numbers")]
 pub fn displacement_in(value: i64) -> Answer<i64> {
     Ok(value)
 }

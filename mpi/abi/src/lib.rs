@@ -2,7 +2,6 @@
 //! (`mpi/table`); here is how its handles, numbers and statuses become those of the engine, which are the same.
 
 #![expect(missing_docs, clippy::missing_safety_doc, reason = "the standard says what they do")]
-#![expect(clippy::too_many_arguments, reason = "the standard's")]
 
 mod face;
 

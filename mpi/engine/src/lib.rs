@@ -15,21 +15,62 @@ pub mod calls;
 pub mod entry;
 pub mod face;
 pub mod failure;
+mod groups;
 pub mod handle;
+mod infos;
+mod slab;
+mod text;
+
+use std::sync::OnceLock;
+
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::{Group, Process};
 
 use calls::{
-    Attributes, Collectives, Communicators, Datatypes, Environment, Errors, Files, Groups, Infos, Languages,
-    Messages, Operations, Partitioned, Processes, Requests, Tools, Topologies, Windows,
+    Attributes, Collectives, Communicators, Datatypes, Environment, Errors, Files, Languages, Messages,
+    Operations, Partitioned, Processes, Requests, Tools, Topologies, Windows,
 };
+use face::{Face, Limits};
+use failure::Answer;
+use slab::Slab;
 
 /// This process's MPI.
 #[derive(Debug)]
-pub struct Mpi {}
+pub struct Mpi {
+    face: OnceLock<&'static Face>,
+    groups: Slab<Group>,
+    infos: Slab<infos::Shared>,
+}
+
+/// Of the standard: until a face has said its own.
+static STANDARD: Face = Face {
+    name: "MPI-5.0",
+    limits: Limits {
+        processor_name: 256,
+        error_string: 512,
+        object_name: 128,
+        library_version: 8192,
+        info_key: 256,
+        info_value: 1024,
+        port_name: 1024,
+        datarep: 128,
+    },
+    version: (5, 0),
+};
 
 impl Mpi {
     /// Not initialised.
     const fn new() -> Self {
-        Self {}
+        Self { face: OnceLock::new(), groups: Slab::new(), infos: Slab::new() }
+    }
+
+    fn face(&self) -> &'static Face {
+        self.face.get().copied().unwrap_or(&STANDARD)
+    }
+
+    /// This process, as members of groups are numbered.
+    fn process(&self) -> Answer<Process> {
+        if self.infos.len() == usize::MAX { Err(Class::Other.into()) } else { Ok(0) }
     }
 }
 
@@ -40,8 +81,6 @@ impl Datatypes for Mpi {}
 impl Environment for Mpi {}
 impl Errors for Mpi {}
 impl Files for Mpi {}
-impl Groups for Mpi {}
-impl Infos for Mpi {}
 impl Languages for Mpi {}
 impl Messages for Mpi {}
 impl Operations for Mpi {}

@@ -135,6 +135,7 @@ fn shape(argument: &Argument, large: bool) -> Shape {
             ),
             (false, Flow::In) if means => plain(c, "i64", format!("face::{said}_in({name})?")),
             (false, Flow::In) if said == "flag" => plain(c, "bool", format!("{name} != 0")),
+            (false, Flow::In) if large => plain(c, "i64", name.clone()),
             (false, Flow::In) => plain(c, "i64", format!("i64::from({name})")),
             (false, flow) => {
                 let (rust, how) = match said {
@@ -147,14 +148,12 @@ fn shape(argument: &Argument, large: bool) -> Shape {
                     c: format!("*mut {c}"),
                     taken: (flow == Flow::InOut).then(|| {
                         let read = format!("read({name})?");
-                        (
-                            "i64".to_owned(),
-                            if means {
-                                format!("face::{said}_in({read})?")
-                            } else {
-                                format!("i64::from({read})")
-                            },
-                        )
+                        let how = match () {
+                            () if means => format!("face::{said}_in({read})?"),
+                            () if large => read,
+                            () => format!("i64::from({read})"),
+                        };
+                        ("i64".to_owned(), how)
                     }),
                     given: Some((rust.into(), how)),
                 }
@@ -279,7 +278,7 @@ fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
         if let Some((_, how)) = given {
             let value = format!("given_{}", values.len());
             let how = how.replace("{at}", &name).replace("{value}", &value);
-            let _ = write!(written, "if !{name}.is_null() {{ {how}; }} ");
+            let _ = writeln!(written, "if !{name}.is_null() {{ {how}; }}");
             values.push(value);
         }
     }
@@ -291,36 +290,27 @@ fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
         "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn {prefix}{name}{form}({})",
         declared.join(", ")
     );
-    match function.result.as_deref() {
-        Some(result) => {
-            let (c, how) = match result {
-                "double" => ("f64", "value".to_owned()),
-                "MPI_Aint" => ("i64", "value".to_owned()),
-                "int" => ("c_int", "value as c_int".to_owned()),
-                handle => {
-                    let rust = result_type(handle);
-                    return format!(
-                        "{head} -> face::{rust} {{\n    unsafe {{ answer(|| {call}).map_or_else(|| face::{}_null(), |value| \
-                         face::{}_out(value)) }}\n}}\n",
-                        snake(rust),
-                        snake(rust),
-                    );
-                }
-            };
-            format!(
-                "{head} -> {c} {{\n    unsafe {{ answer(|| {call}).map_or_else(Default::default, |value| {how}) }}\n}}\n"
-            )
+    let says = "    // SAFETY: the caller's, who has what the standard says that it has.\n";
+    let Some(result) = function.result.as_deref() else {
+        let pattern = match values.as_slice() {
+            [one] => one.clone(),
+            several => format!("({})", several.join(", ")),
+        };
+        return format!(
+            "{head} -> c_int {{\n{says}    unsafe {{ call({attached}, || {{ let {pattern} = {call}?;\n{written}Ok(()) }}) }}\n}}\n"
+        );
+    };
+    let (c, how) = match result {
+        "double" => ("f64".to_owned(), "unwrap_or_default()".to_owned()),
+        "MPI_Aint" => ("i64".to_owned(), "unwrap_or_default()".to_owned()),
+        "int" => ("c_int".to_owned(), "unwrap_or_default() as c_int".to_owned()),
+        _ => {
+            let rust = result_type(result);
+            let null = format!("face::{}_null", snake(rust));
+            (format!("face::{rust}"), format!("map_or_else({null}, face::{}_out)", snake(rust)))
         }
-        None => {
-            let pattern = match values.as_slice() {
-                [one] => one.clone(),
-                several => format!("({})", several.join(", ")),
-            };
-            format!(
-                "{head} -> c_int {{\n    unsafe {{ call({attached}, || {{ let {pattern} = {call}?; {written}Ok(()) }}) }}\n}}\n"
-            )
-        }
-    }
+    };
+    format!("{head} -> {c} {{\n{says}    unsafe {{ answer(|| {call}).{how} }}\n}}\n")
 }
 
 /// Whose error handler is told: the first object that has one.
@@ -369,13 +359,13 @@ mod tests {
         let text = super::functions(&all().expect("well-formed"));
         assert_eq!(
             said(&text, "fn MPI_Get_count_c("),
-            "fn MPI_Get_count_c(status: *const face::Status, datatype: face::Datatype, count: *mut i64) -> c_int { unsafe { \
+            "fn MPI_Get_count_c(status: *const face::Status, datatype: face::Datatype, count: *mut i64) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { \
              call(|| Object::Nothing, || { let given_0 = calls().get_count(face::status_in(status), \
              face::datatype_in(datatype)?)?; if !count.is_null() { count.write(given_0); } Ok(()) }) }"
         );
         assert_eq!(
             said(&text, "fn PMPI_Comm_free("),
-            "fn PMPI_Comm_free(comm: *mut face::Comm) -> c_int { unsafe { call(|| face::on_comm(at(comm)), || { let \
+            "fn PMPI_Comm_free(comm: *mut face::Comm) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { call(|| face::on_comm(at(comm)), || { let \
              given_0 = calls().comm_free(face::comm_in(read(comm)?)?)?; if !comm.is_null() { \
              comm.write(face::comm_out(given_0)); } Ok(()) }) }"
         );
