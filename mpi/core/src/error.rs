@@ -150,6 +150,12 @@ pub struct Codes {
 }
 
 impl Codes {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { added: BTreeMap::new(), next: 0 }
+    }
+
     /// `MPI_Add_error_class`.
     pub fn add_class(&mut self) -> Code {
         self.add(None)

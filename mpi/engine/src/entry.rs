@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use bdrun_mpi_core::error::{Class, Code};
+use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
 use crate::face::Object;
-use crate::failure::{Answer, Failure};
+use crate::failure::{Answer, Failure, number};
 
 static MPI: Mpi = Mpi::new();
 
@@ -28,11 +28,7 @@ pub fn call(on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c
 #[cold]
 fn failed(on: Object, failure: &Failure) -> c_int {
     let _ = on;
-    match failure.code {
-        Code::Success => 0,
-        Code::Class(class) => class as c_int + 1,
-        Code::Added(number) => number as c_int + 0x4000,
-    }
+    number(failure.code) as c_int
 }
 
 /// Makes a call that has no error code to return.

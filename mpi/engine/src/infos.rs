@@ -32,15 +32,6 @@ impl Mpi {
         f(&mut content)
     }
 
-    /// A copy of what an info says; nothing if it is null.
-    pub(crate) fn said_by(&self, info: Info) -> Answer<Content> {
-        if info == Info::NULL {
-            Ok(Content::default())
-        } else {
-            self.with_info(info, |content| Ok(content.clone()))
-        }
-    }
-
     /// A new info.
     pub(crate) fn new_info(&self, content: Content) -> Info {
         self.infos.add(Arc::new(Mutex::new(content)))

@@ -13,6 +13,7 @@
 pub mod args;
 pub mod calls;
 pub mod entry;
+mod errors;
 pub mod face;
 pub mod failure;
 mod groups;
@@ -21,14 +22,14 @@ mod infos;
 mod slab;
 mod text;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
-use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::error::{Class, Codes};
 use bdrun_mpi_core::group::{Group, Process};
 
 use calls::{
-    Attributes, Collectives, Communicators, Datatypes, Environment, Errors, Files, Languages, Messages,
-    Operations, Partitioned, Processes, Requests, Tools, Topologies, Windows,
+    Attributes, Collectives, Communicators, Datatypes, Environment, Files, Languages, Messages, Operations,
+    Partitioned, Processes, Requests, Tools, Topologies, Windows,
 };
 use face::{Face, Limits};
 use failure::Answer;
@@ -38,6 +39,8 @@ use slab::Slab;
 #[derive(Debug)]
 pub struct Mpi {
     face: OnceLock<&'static Face>,
+    /// Error codes that the program has added.
+    codes: Mutex<Codes>,
     groups: Slab<Group>,
     infos: Slab<infos::Shared>,
 }
@@ -61,7 +64,12 @@ static STANDARD: Face = Face {
 impl Mpi {
     /// Not initialised.
     const fn new() -> Self {
-        Self { face: OnceLock::new(), groups: Slab::new(), infos: Slab::new() }
+        Self {
+            face: OnceLock::new(),
+            codes: Mutex::new(Codes::new()),
+            groups: Slab::new(),
+            infos: Slab::new(),
+        }
     }
 
     fn face(&self) -> &'static Face {
@@ -79,7 +87,6 @@ impl Collectives for Mpi {}
 impl Communicators for Mpi {}
 impl Datatypes for Mpi {}
 impl Environment for Mpi {}
-impl Errors for Mpi {}
 impl Files for Mpi {}
 impl Languages for Mpi {}
 impl Messages for Mpi {}
