@@ -1,5 +1,6 @@
-//! `libmpi_abi.so.1`: the ABI of the standard (MPI-5.0, chapter 20). Its functions are generated from the table
-//! (`mpi/table`); here is how its handles, numbers and statuses become those of the engine, which are the same.
+//! `libmpi_abi.so.1`: the ABI of the standard (MPI-5.0, chapter 20). Its functions are generated from the
+//! table (`mpi/table`); here is how its handles, numbers and statuses become those of the engine, which are
+//! the same.
 
 #![expect(missing_docs, clippy::missing_safety_doc, reason = "the standard says what they do")]
 

@@ -44,7 +44,8 @@ impl<F: Copy> Keyvals<F> {
         }
     }
 
-    /// `MPI_Comm_free_keyval` and its like: it is gone when the last attribute that has it is. Whether there was one.
+    /// `MPI_Comm_free_keyval` and its like: it is gone when the last attribute that has it is. Whether there
+    /// was one.
     pub fn free(&mut self, key: Key) -> bool {
         match self.slots.get_mut(key as usize).and_then(Option::as_mut).filter(|keyval| !keyval.freed) {
             Some(keyval) => {
@@ -139,8 +140,8 @@ impl Attributes {
             .collect()
     }
 
-    /// The next whose function is called, and which is then removed, when the object is freed: the last first, as
-    /// the standard has it for `MPI_COMM_SELF` at the end, and libraries everywhere.
+    /// The next whose function is called, and which is then removed, when the object is freed: the last
+    /// first, as the standard has it for `MPI_COMM_SELF` at the end, and libraries everywhere.
     #[must_use]
     pub fn last<F: Copy>(&self, keyvals: &Keyvals<F>) -> Option<Attribute<F>> {
         let &(key, value) = self.0.last()?;

@@ -1,5 +1,5 @@
-//! Error classes and codes (MPI-5.0, sections 9.4 and 9.5). Their numbers differ from ABI to ABI, and are the faces'
-//! concern.
+//! Error classes and codes (MPI-5.0, sections 9.4 and 9.5). Their numbers differ from ABI to ABI, and are the
+//! faces' concern.
 
 use std::collections::BTreeMap;
 

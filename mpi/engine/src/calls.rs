@@ -1,8 +1,9 @@
 //! All calls, by chapter: generated from the table (`mpi/table/functions.txt`).
 //!
 //! # Safety
-//! Of each call: what it is given is what the standard says it is. Buffers hold what their counts and datatypes say,
-//! arrays have as many elements, strings end, functions have the type that the standard gives them.
+//! Of each call: what it is given is what the standard says it is. Buffers hold what their counts and
+//! datatypes say, arrays have as many elements, strings end, functions have the type that the standard gives
+//! them.
 
 #![expect(clippy::missing_safety_doc, reason = "said above, of all")]
 #![expect(clippy::too_many_arguments, reason = "the standard's")]

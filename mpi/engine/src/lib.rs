@@ -1,8 +1,8 @@
 //! MPI's calls, in terms of no ABI.
 //!
-//! Handles and numbers have the values of the standard's ABI (MPI-5.0, annex A.1) here: what is predefined lies
-//! below [`handle::MADE`], what a program makes is counted from there. A face converts its own to these and back,
-//! and says what depends on it ([`face`]).
+//! Handles and numbers have the values of the standard's ABI (MPI-5.0, annex A.1) here: what is predefined
+//! lies below [`handle::MADE`], what a program makes is counted from there. A face converts its own to these
+//! and back, and says what depends on it ([`face`]).
 //!
 //! | question | module |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The functions and constants of MPI, in one place: `functions.txt` and `constants.txt`. Whatever says the same of
-//! many functions is generated from them.
+//! The functions and constants of MPI, in one place: `functions.txt` and `constants.txt`. Whatever says the
+//! same of many functions is generated from them.
 
 pub mod c;
 pub mod rust;
@@ -13,8 +13,8 @@ pub struct Kind {
     pub large: Option<String>,
     /// There are several.
     pub array: bool,
-    /// So many: another argument's name; or `peers` (as many as the communicator has ranks at the other end), or
-    /// `sources` or `destinations` (of its topology).
+    /// So many: another argument's name; or `peers` (as many as the communicator has ranks at the other end),
+    /// or `sources` or `destinations` (of its topology).
     pub length: Option<String>,
     /// Whether the program's is read, and written.
     pub flow: Flow,
@@ -99,7 +99,8 @@ fn each<T>(table: &'static str, text: &str, parse: impl Fn(&str) -> Option<T>) -
     lines.map(|(nth, line)| parse(line).ok_or_else(|| malformed(nth, line))).collect()
 }
 
-/// A name in small letters, for Rust: those of MPI have a `_` where a word begins but for `Iallreduce` and its like.
+/// A name in small letters, for Rust: those of MPI have a `_` where a word begins but for `Iallreduce` and
+/// its like.
 #[must_use]
 pub fn snake(name: &str) -> String {
     name.to_lowercase()

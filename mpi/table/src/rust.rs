@@ -1,5 +1,5 @@
-//! The functions as Rust has them: a trait of the calls of each chapter, in terms of no ABI, and for each face the functions that
-//! programs call, which only convert.
+//! The functions as Rust has them: a trait of the calls of each chapter, in terms of no ABI, and for each
+//! face the functions that programs call, which only convert.
 //!
 //! | kind | in C | in the trait |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | a buffer | pointer | `Buffer` |
 //! | everything else | pointer | the pointer |
 //!
-//! What is written to one place (`out int *flag`) is what a call returns, in order, and is written by the face if the
-//! call succeeded.
+//! What is written to one place (`out int *flag`) is what a call returns, in order, and is written by the
+//! face if the call succeeded.
 
 use crate::{Argument, Flow, Function, snake};
 use std::fmt::Write;

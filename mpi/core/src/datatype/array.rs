@@ -80,8 +80,8 @@ impl Datatype {
         array.finish(Combiner::Subarray, contents)
     }
 
-    /// `MPI_Type_create_darray`: what process `rank` of `size` has of an array. Processes are counted with the last
-    /// dimension of the grid as the fastest, whatever the order of the array.
+    /// `MPI_Type_create_darray`: what process `rank` of `size` has of an array. Processes are counted with
+    /// the last dimension of the grid as the fastest, whatever the order of the array.
     ///
     /// # Errors
     /// See [`TypeError`].

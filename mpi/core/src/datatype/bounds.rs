@@ -28,7 +28,8 @@ impl Bounds {
         self.set.map_or(self.first, |(lower, _)| lower)
     }
 
-    /// Without one that was set, as much behind the last byte as makes the extent a multiple of the alignment.
+    /// Without one that was set, as much behind the last byte as makes the extent a multiple of the
+    /// alignment.
     pub fn upper(&self) -> i64 {
         let padding = -(self.end - self.first).rem_euclid(self.align) + self.align;
         self.set.map_or(self.end + padding % self.align, |(_, upper)| upper)

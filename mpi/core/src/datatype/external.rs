@@ -35,10 +35,12 @@ impl Datatype {
         });
     }
 
-    /// Puts as many as `bytes` has of `count` of them to where they belong at `buffer`; how many bytes were used.
+    /// Puts as many as `bytes` has of `count` of them to where they belong at `buffer`; how many bytes were
+    /// used.
     ///
     /// # Safety
-    /// What the datatype says of `count` of them at `buffer` can be written, and nobody else uses it meanwhile.
+    /// What the datatype says of `count` of them at `buffer` can be written, and nobody else uses it
+    /// meanwhile.
     pub unsafe fn unpack_external(&self, buffer: *mut u8, count: i64, bytes: &[u8]) -> usize {
         let mut used = 0;
         let _ = self.each_element::<()>(count, &mut |elements| {

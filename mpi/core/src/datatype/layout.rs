@@ -1,8 +1,8 @@
 //! The bytes of a datatype in the order in which they are sent: runs, with loops kept.
 //!
-//! A run is bytes next to each other. What is made of runs next to each other is one run again, whatever it was made
-//! of; copies at equal distances are one loop. So of the usual datatypes little remains: of a contiguous one a run,
-//! of a row of a matrix or a face of a cube a loop or two.
+//! A run is bytes next to each other. What is made of runs next to each other is one run again, whatever it
+//! was made of; copies at equal distances are one loop. So of the usual datatypes little remains: of a
+//! contiguous one a run, of a row of a matrix or a face of a cube a loop or two.
 
 use super::{Copies, Datatype, Map};
 
@@ -87,7 +87,8 @@ impl Steps {
         steps
     }
 
-    /// Calls `f` with the runs of the bytes from `from` to `to`, which are within; the addresses relative to `base`.
+    /// Calls `f` with the runs of the bytes from `from` to `to`, which are within; the addresses relative to
+    /// `base`.
     fn each(&self, base: i64, from: u64, to: u64, f: &mut impl FnMut(i64, u64)) {
         let first = self.ends.partition_point(|&end| end <= from);
         for (step, &end) in self.list.iter().zip(&self.ends).skip(first) {
@@ -153,8 +154,8 @@ impl Layout {
         }
     }
 
-    /// Calls `f` with the runs that hold the bytes from `from` to `to` of `count` of them, in order: where each is,
-    /// and how long. What is behind the end is left out.
+    /// Calls `f` with the runs that hold the bytes from `from` to `to` of `count` of them, in order: where
+    /// each is, and how long. What is behind the end is left out.
     pub fn each_run(&self, count: u64, from: u64, to: u64, mut f: impl FnMut(i64, u64)) {
         let all = self.bytes().saturating_mul(count);
         if from >= to.min(all) {
@@ -172,7 +173,8 @@ impl Layout {
         }
     }
 
-    /// Copies the bytes from `from` on of `count` of them at `buffer` one behind the other into `into`; how many.
+    /// Copies the bytes from `from` on of `count` of them at `buffer` one behind the other into `into`; how
+    /// many.
     ///
     /// # Safety
     /// What the datatype says of `count` of them at `buffer` can be read, and nobody writes it meanwhile.
@@ -191,7 +193,8 @@ impl Layout {
     /// Copies `bytes` to where the bytes from `from` on of `count` of them at `buffer` belong; how many.
     ///
     /// # Safety
-    /// What the datatype says of `count` of them at `buffer` can be written, and nobody else uses it meanwhile.
+    /// What the datatype says of `count` of them at `buffer` can be written, and nobody else uses it
+    /// meanwhile.
     pub unsafe fn unpack(&self, buffer: *mut u8, count: u64, from: u64, bytes: &[u8]) -> usize {
         let mut done = 0;
         self.each_run(count, from, from.saturating_add(bytes.len() as u64), |at, len| {

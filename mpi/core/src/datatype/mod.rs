@@ -1,8 +1,8 @@
 //! Datatypes (MPI-5.0, chapter 5): where the elements of a message are in memory, in which order.
 //!
-//! A datatype is a tree that never changes once it is made. Its order of elements is that of the standard's type
-//! map. What is moved is decided by [`Layout`], into which the tree is flattened once: runs of bytes, with loops
-//! kept. Handles, names, attributes and whether it was committed are no concern of this module.
+//! A datatype is a tree that never changes once it is made. Its order of elements is that of the standard's
+//! type map. What is moved is decided by [`Layout`], into which the tree is flattened once: runs of bytes,
+//! with loops kept. Handles, names, attributes and whether it was committed are no concern of this module.
 //!
 //! | question | file |
 //! |---|---|
@@ -144,7 +144,8 @@ impl Datatype {
         }
     }
 
-    /// The predefined datatype of all its elements, if they are all of one: what reductions and accumulates need.
+    /// The predefined datatype of all its elements, if they are all of one: what reductions and accumulates
+    /// need.
     #[must_use]
     pub fn uniform(&self) -> Option<Basic> {
         match &self.map {

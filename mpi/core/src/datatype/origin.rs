@@ -1,4 +1,5 @@
-//! How a datatype was made, as `MPI_Type_get_envelope` and `MPI_Type_get_contents` tell (MPI-5.0, section 5.1.13).
+//! How a datatype was made, as `MPI_Type_get_envelope` and `MPI_Type_get_contents` tell (MPI-5.0, section
+//! 5.1.13).
 
 use super::{Datatype, Type};
 

@@ -1,5 +1,5 @@
-//! `long double`: 80 bits on x86-64, which its old floating-point unit computes with; elsewhere IEEE's 128 bits, with
-//! which nothing is computed here.
+//! `long double`: 80 bits on x86-64, which its old floating-point unit computes with; elsewhere IEEE's 128
+//! bits, with which nothing is computed here.
 
 use super::number::{Number, Ordered, Signed};
 

@@ -80,8 +80,8 @@ impl Cartesian {
         Ok(coordinates)
     }
 
-    /// `MPI_Cart_shift`: from whom something comes that all move so far along a dimension, and to whom it goes;
-    /// `None` beyond the edge.
+    /// `MPI_Cart_shift`: from whom something comes that all move so far along a dimension, and to whom it
+    /// goes; `None` beyond the edge.
     ///
     /// # Errors
     /// There is no such rank or dimension.
@@ -103,7 +103,8 @@ impl Cartesian {
         Ok((by.checked_neg().and_then(at), at(by)))
     }
 
-    /// `MPI_Cart_sub`: the dimensions that remain, and of a rank which of the parts it is in and its place there.
+    /// `MPI_Cart_sub`: the dimensions that remain, and of a rank which of the parts it is in and its place
+    /// there.
     ///
     /// # Errors
     /// There is no such rank.
@@ -118,8 +119,8 @@ impl Cartesian {
         Ok((Self { dimensions: kept.map(|(&dimension, _)| dimension).collect() }, part, place))
     }
 
-    /// The neighbours of a rank, in the order of neighbourhood collectives (section 8.6): of each dimension the one
-    /// before, then the one behind.
+    /// The neighbours of a rank, in the order of neighbourhood collectives (section 8.6): of each dimension
+    /// the one before, then the one behind.
     ///
     /// # Errors
     /// There is no such rank.
@@ -133,8 +134,8 @@ impl Cartesian {
     }
 }
 
-/// `MPI_Dims_create`: lengths for those of the dimensions that are 0, as close to each other as can be, the larger
-/// ones first, so that all together are `size`.
+/// `MPI_Dims_create`: lengths for those of the dimensions that are 0, as close to each other as can be, the
+/// larger ones first, so that all together are `size`.
 ///
 /// # Errors
 /// There are no such lengths.

@@ -11,7 +11,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Of `size` processes: where the neighbours of each rank end, and all of them, one rank's behind the other's.
+    /// Of `size` processes: where the neighbours of each rank end, and all of them, one rank's behind the
+    /// other's.
     ///
     /// # Errors
     /// There are more ranks than processes, or the ends do not ascend, or there are other neighbours.
@@ -69,8 +70,8 @@ pub struct Neighbours {
     pub weighted: bool,
 }
 
-/// `MPI_Dist_graph_create`: of edges (from, to, weight) that anybody named, in the order of the naming ranks, what
-/// each of `size` processes knows then.
+/// `MPI_Dist_graph_create`: of edges (from, to, weight) that anybody named, in the order of the naming ranks,
+/// what each of `size` processes knows then.
 ///
 /// # Errors
 /// An edge leads to no process, or has a negative weight.
