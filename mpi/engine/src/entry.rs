@@ -1,0 +1,78 @@
+//! How a program's call comes in, for all faces.
+
+use std::ffi::c_int;
+
+use bdrun_mpi_core::error::Class;
+
+use crate::Mpi;
+use crate::face::Object;
+use crate::failure::{Answer, Failure, number};
+
+static MPI: Mpi = Mpi::new();
+
+/// What the calls are made on.
+#[inline(always)]
+pub fn calls() -> &'static Mpi {
+    &MPI
+}
+
+/// Makes a call; what it returns to the program.
+#[inline(always)]
+pub fn call(on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c_int {
+    match body() {
+        Ok(()) => 0,
+        Err(failure) => failed(on(), &failure),
+    }
+}
+
+#[cold]
+fn failed(on: Object, failure: &Failure) -> c_int {
+    let _ = on;
+    number(failure.code) as c_int
+}
+
+/// Makes a call that has no error code to return.
+#[inline(always)]
+pub fn answer<T>(body: impl FnOnce() -> Answer<T>) -> Option<T> {
+    match body() {
+        Ok(value) => Some(value),
+        Err(failure) => {
+            failed(Object::Nothing, &failure);
+            None
+        }
+    }
+}
+
+/// What stands at an address that must not be null.
+///
+/// # Safety
+/// It is null or can be read.
+///
+/// # Errors
+/// `MPI_ERR_ARG`: it is null.
+#[inline(always)]
+pub unsafe fn read<T: Copy>(at: *const T) -> Answer<T> {
+    if at.is_null() {
+        return Err(Class::Arg.into());
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { at.read() })
+}
+
+/// A handle that stands at an address; zeros if there is none.
+///
+/// # Safety
+/// It is null or can be read; zeros are a value of it.
+pub unsafe fn at<T: Copy>(at: *const T) -> T {
+    // SAFETY: the caller's.
+    unsafe { if at.is_null() { std::mem::zeroed() } else { at.read() } }
+}
+
+/// A number as an `int`.
+///
+/// # Errors
+/// `MPI_ERR_VALUE_TOO_LARGE`: it does not fit.
+#[inline(always)]
+pub fn fit(value: i64) -> Answer<c_int> {
+    c_int::try_from(value).map_err(|_| Class::ValueTooLarge.into())
+}

@@ -1,0 +1,82 @@
+//! Error codes and classes (MPI-5.0, sections 9.4 and 9.5).
+
+use std::ffi::{CStr, c_char};
+use std::sync::PoisonError;
+
+use bdrun_mpi_core::error::{Class, Code, CodeError, Codes};
+
+use crate::Mpi;
+use crate::calls::Errors;
+use crate::failure::{Answer, Failure, code, number};
+use crate::text;
+
+impl From<CodeError> for Failure {
+    fn from(_: CodeError) -> Self {
+        Class::Arg.into()
+    }
+}
+
+/// The code of a program's number.
+fn known(value: i64) -> Answer<Code> {
+    code(value).ok_or_else(|| Class::Arg.into())
+}
+
+impl Mpi {
+    pub(crate) fn with_codes<T>(&self, f: impl FnOnce(&mut Codes) -> T) -> T {
+        f(&mut self.codes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Errors for Mpi {
+    unsafe fn add_error_class(&self) -> Answer<i64> {
+        Ok(number(self.with_codes(Codes::add_class)))
+    }
+
+    unsafe fn add_error_code(&self, class: i64) -> Answer<i64> {
+        let class = known(class)?;
+        Ok(number(self.with_codes(|codes| codes.add_code(class))?))
+    }
+
+    unsafe fn add_error_string(&self, value: i64, string: *const c_char) -> Answer<()> {
+        if string.is_null() {
+            return Err(Class::Arg.into());
+        }
+        // SAFETY: the caller's: it ends.
+        let string = unsafe { CStr::from_ptr(string) }.to_string_lossy();
+        let code = known(value)?;
+        Ok(self.with_codes(|codes| codes.set_text(code, &string))?)
+    }
+
+    unsafe fn error_class(&self, value: i64) -> Answer<i64> {
+        let code = known(value)?;
+        self.with_codes(|codes| codes.class(code)).map(number).ok_or_else(|| Class::Arg.into())
+    }
+
+    unsafe fn error_string(&self, value: i64, string: *mut c_char) -> Answer<i64> {
+        let code = known(value)?;
+        self.with_codes(|codes| {
+            let said = codes.text(code).ok_or(Class::Arg)?;
+            let said = match code {
+                Code::Class(class) => format!("{}: {said}", class.name()),
+                _ => said.into(),
+            };
+            // SAFETY: the caller's: there is room for the longest.
+            Ok(unsafe { text::write(string, self.face().limits.error_string, said.as_bytes()) } as i64)
+        })
+    }
+
+    unsafe fn remove_error_class(&self, value: i64) -> Answer<()> {
+        let code = known(value)?;
+        Ok(self.with_codes(|codes| codes.remove(code, true))?)
+    }
+
+    unsafe fn remove_error_code(&self, value: i64) -> Answer<()> {
+        let code = known(value)?;
+        Ok(self.with_codes(|codes| codes.remove(code, false))?)
+    }
+
+    unsafe fn remove_error_string(&self, value: i64) -> Answer<()> {
+        let code = known(value)?;
+        Ok(self.with_codes(|codes| codes.remove_text(code))?)
+    }
+}

@@ -1,0 +1,84 @@
+//! What goes wrong in a call.
+
+use bdrun_mpi_core::error::{Class, Code};
+
+/// Why a call has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What a program is told.
+    pub code: Code,
+    /// What a user is told, if more is known than the class says.
+    pub text: Option<String>,
+}
+
+/// What a call gives.
+pub type Answer<T> = Result<T, Failure>;
+
+impl From<Class> for Failure {
+    fn from(class: Class) -> Self {
+        Self { code: Code::Class(class), text: None }
+    }
+}
+
+/// A call that is not implemented.
+#[must_use]
+pub fn unsupported(call: &str) -> Failure {
+    let text = Some(format!("{call} is not implemented by bdrun (docs/mpi-status.md)"));
+    Failure { code: Code::Class(Class::UnsupportedOperation), text }
+}
+
+/// The first number of codes that a program adds: behind `MPI_ERR_LASTCODE`.
+const ADDED: i64 = 0x4000;
+/// The first number of classes of the interface for tools, and the first such class.
+const TOOLS: (i64, Class) = (1001, Class::ToolCannotInit);
+
+/// The number that a code has in the standard's ABI.
+#[must_use]
+pub const fn number(code: Code) -> i64 {
+    match code {
+        Code::Success => 0,
+        Code::Class(class) => match class as i64 - TOOLS.1 as i64 {
+            tool @ 0.. => TOOLS.0 + tool,
+            _ => class as i64 + 1,
+        },
+        Code::Added(number) => ADDED + number as i64,
+    }
+}
+
+/// The code of a number, if it can be one.
+#[must_use]
+pub fn code(number: i64) -> Option<Code> {
+    let class = match number {
+        0 => return Some(Code::Success),
+        ADDED.. => return u32::try_from(number - ADDED).ok().map(Code::Added),
+        _ if number >= TOOLS.0 => number - TOOLS.0 + TOOLS.1 as i64,
+        _ if number > TOOLS.1 as i64 => return None,
+        _ => number - 1,
+    };
+    usize::try_from(class).ok().and_then(|class| Class::ALL.get(class)).copied().map(Code::Class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bdrun_mpi_table::Value;
+
+    #[test]
+    fn numbers_are_the_standards() {
+        let constants = bdrun_mpi_table::constants().expect("well-formed");
+        for &class in Class::ALL {
+            let constant = constants.iter().find(|constant| constant.name == class.name()).expect("there");
+            assert_eq!(
+                constant.standard,
+                Some(Value::Number(number(Code::Class(class)))),
+                "{}",
+                class.name()
+            );
+            assert_eq!(code(number(Code::Class(class))), Some(Code::Class(class)));
+        }
+        for number in [-1, 63, 1000, 1019, 0x3fff] {
+            assert_eq!(code(number), None, "{number}");
+        }
+        assert_eq!(code(number(Code::Added(7))), Some(Code::Added(7)));
+    }
+}
