@@ -116,11 +116,6 @@ impl Groups for Mpi {
         Ok(self.new_group(self.group(group)?.including_ranges(&named)?))
     }
 
-    unsafe fn group_rank(&self, group: Group) -> Answer<i64> {
-        let me = self.process()?;
-        Ok(self.group(group)?.rank_of(me).map_or(UNDEFINED, |rank| rank as i64))
-    }
-
     unsafe fn group_size(&self, group: Group) -> Answer<i64> {
         Ok(self.group(group)?.size() as i64)
     }

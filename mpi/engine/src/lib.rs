@@ -24,15 +24,14 @@ mod text;
 
 use std::sync::{Mutex, OnceLock};
 
-use bdrun_mpi_core::error::{Class, Codes};
-use bdrun_mpi_core::group::{Group, Process};
+use bdrun_mpi_core::error::Codes;
+use bdrun_mpi_core::group::Group;
 
 use calls::{
     Attributes, Collectives, Communicators, Datatypes, Environment, Files, Languages, Messages, Operations,
     Partitioned, Processes, Requests, Tools, Topologies, Windows,
 };
 use face::{Face, Limits};
-use failure::Answer;
 use slab::Slab;
 
 /// This process's MPI.
@@ -74,11 +73,6 @@ impl Mpi {
 
     fn face(&self) -> &'static Face {
         self.face.get().copied().unwrap_or(&STANDARD)
-    }
-
-    /// This process, as members of groups are numbered.
-    fn process(&self) -> Answer<Process> {
-        if self.infos.len() == usize::MAX { Err(Class::Other.into()) } else { Ok(0) }
     }
 }
 

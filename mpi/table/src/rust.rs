@@ -26,7 +26,7 @@ struct Shape {
     given: Option<(String, String)>,
 }
 
-const HANDLES: [(&str, &str); 12] = [
+const HANDLES: [(&str, &str); 11] = [
     ("comm", "Comm"),
     ("type", "Datatype"),
     ("group", "Group"),
@@ -38,7 +38,6 @@ const HANDLES: [(&str, &str); 12] = [
     ("errhandler", "Errhandler"),
     ("message", "Message"),
     ("session", "Session"),
-    ("", ""),
 ];
 
 /// Numbers that each ABI has others for.
@@ -63,7 +62,7 @@ const MEANINGS: [&str; 17] = [
 ];
 
 fn handle(kind: &str) -> Option<&'static str> {
-    HANDLES.iter().find(|(name, _)| *name == kind && !kind.is_empty()).map(|(_, rust)| *rust)
+    HANDLES.iter().find(|(name, _)| *name == kind).map(|(_, rust)| *rust)
 }
 
 fn number(kind: &str) -> Option<&'static str> {

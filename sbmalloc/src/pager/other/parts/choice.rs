@@ -100,7 +100,7 @@ impl<K: Copy + Eq + Hash> Choice<K> {
 
     /// A thread has waited for a page that was out.
     pub fn missed(&mut self, by: u32) {
-        self.token.missed(by);
+        self.token.missed(by, self.count());
     }
 
     /// Pages of a block have come in for a thread: by a sweep, or here and there.
@@ -140,9 +140,10 @@ impl<K: Copy + Eq + Hash> Choice<K> {
                 queue.append(aside);
             }
         }
+        let all = self.count();
         for queue in [wanted, 1 - wanted] {
             while let Some(came) = self.queues[queue].pop_front() {
-                if !self.token.spares(came.by) {
+                if !self.token.spares(came.by, all) {
                     return Some((queue, came));
                 }
                 self.aside[queue].push_back(came);

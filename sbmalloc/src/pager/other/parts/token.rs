@@ -33,9 +33,8 @@ pub(super) const NOBODY: u32 = 0;
 #[derive(Debug, Default)]
 pub(super) struct Token {
     holder: Option<u32>,
-    /// Pages that are there, by the thread for which they came, and all of them.
+    /// Pages that are there, by the thread for which they came.
     owned: HashMap<u32, usize>,
-    all: usize,
     /// The period, and what it has brought so far: pages, and misses by thread.
     period: u64,
     came: usize,
@@ -51,7 +50,6 @@ pub(super) struct Token {
 impl Token {
     /// Pages have come for a thread.
     pub fn entered(&mut self, by: u32, pages: usize) {
-        self.all += pages;
         *self.owned.entry(by).or_default() += pages;
         if by != NOBODY {
             self.came += pages;
@@ -60,7 +58,6 @@ impl Token {
 
     /// They have left.
     pub fn left(&mut self, by: u32, pages: usize) {
-        self.all -= pages;
         if let Some(owned) = self.owned.get_mut(&by) {
             *owned -= pages;
             if *owned == 0 {
@@ -70,8 +67,8 @@ impl Token {
     }
 
     /// The part of all pages that came for a thread.
-    fn part(&self, by: u32) -> f64 {
-        self.owned.get(&by).copied().unwrap_or(0) as f64 / self.all.max(1) as f64
+    fn part(&self, by: u32, all: usize) -> f64 {
+        self.owned.get(&by).copied().unwrap_or(0) as f64 / all.max(1) as f64
     }
 
     /// Who has it.
@@ -79,26 +76,26 @@ impl Token {
         self.holder
     }
 
-    /// Whether what came for a thread stays.
-    pub fn spares(&self, by: u32) -> bool {
-        self.holder == Some(by) && self.part(by) < MOST
+    /// Whether what came for a thread stays, of so many pages in all.
+    pub fn spares(&self, by: u32, all: usize) -> bool {
+        self.holder == Some(by) && self.part(by, all) < MOST
     }
 
-    /// A thread has waited for a page that was out.
-    pub fn missed(&mut self, by: u32) {
+    /// A thread has waited for a page that was out, of so many that are there in all.
+    pub fn missed(&mut self, by: u32, all: usize) {
         if by == NOBODY {
             return;
         }
         *self.missed.entry(by).or_default() += 1;
-        if self.came >= (self.all / TURN as usize).max(1) {
+        if self.came >= (all / TURN as usize).max(1) {
             self.came = 0;
             self.period += 1;
-            self.decide();
+            self.decide(all);
         }
     }
 
     /// Who has it in the next period.
-    fn decide(&mut self) {
+    fn decide(&mut self, all: usize) {
         let missed = std::mem::take(&mut self.missed);
         let sum = missed.values().sum::<usize>() as f64;
         let is_active = |by: u32, count: usize| Some(by) == self.holder || count as f64 >= ACTIVE * sum;
@@ -113,7 +110,7 @@ impl Token {
             let has_enough = count < ENOUGH * sum / active.len() as f64;
             let had_it = self.period - self.since;
             if !has_enough && had_it < LONGEST {
-                if had_it >= TURN && count / sum >= USELESS * self.part(holder) {
+                if had_it >= TURN && count / sum >= USELESS * self.part(holder, all) {
                     self.holder = None;
                     self.rests = self.period + REST;
                 }
@@ -140,12 +137,13 @@ mod tests {
         (0..periods)
             .map(|_| {
                 let before = token.period;
+                let all = token.owned.values().sum();
                 for &(by, count) in misses {
                     token.came = 0;
-                    (0..count).for_each(|_| token.missed(by));
+                    (0..count).for_each(|_| token.missed(by, all));
                 }
-                token.came = token.all / 4;
-                token.missed(misses[0].0);
+                token.came = all / 4;
+                token.missed(misses[0].0, all);
                 assert_eq!(token.period, before + 1);
                 token.holder
             })
@@ -164,7 +162,7 @@ mod tests {
         assert!(run(&mut token, &[(7, 100)], 50).iter().all(Option::is_none));
         // Nor does one that hardly misses anything make it two.
         assert!(run(&mut token, &[(7, 100), (8, 5)], 50).iter().all(Option::is_none));
-        assert!(!token.spares(7) && !token.spares(NOBODY));
+        assert!(!token.spares(7, 1000) && !token.spares(NOBODY, 1000));
     }
 
     #[test]
@@ -173,7 +171,7 @@ mod tests {
         let mut had = vec![];
         for _ in 0..6 {
             let holder = run(&mut token, &[(1, 100), (2, 90), (3, 80)], 1)[0].expect("several miss");
-            assert!(token.spares(holder) && (1..4).filter(|&by| token.spares(by)).count() == 1);
+            assert!((1..4).filter(|&by| token.spares(by, 1000)).eq([holder]));
             had.push(holder);
             // From here on it misses little.
             let misses = [(1, 100), (2, 100), (3, 100)].map(|(by, n)| (by, if by == holder { 1 } else { n }));
@@ -217,8 +215,8 @@ mod tests {
         let mut token = with(&[(1, 200), (2, 800)]);
         let holders = run(&mut token, &[(1, 50), (2, 200)], 1);
         assert_eq!(holders, [Some(2)]);
-        assert!(!token.spares(2));
+        assert!(!token.spares(2, 1000));
         token.left(2, 400);
-        assert!(token.spares(2));
+        assert!(token.spares(2, 600));
     }
 }
