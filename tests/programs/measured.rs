@@ -61,18 +61,19 @@ fn what_children_only_read_is_counted_once() {
     held_it_once(&outcome);
 }
 
-/// Two ranks of 100 MiB run side by side where there is room for four, and neither is too large.
+/// Two ranks of 100 MiB run side by side where there is room for three of them beside what is kept free, and
+/// neither is too large. (That may be half of the budget for half a second: Python fills 100 MiB between two
+/// looks.)
 #[test]
 fn ranks_that_share_after_a_fork_are_not_put_into_a_row() {
     let _machine = alone();
     // The second is begun when the first is known to need no more, which may take a part of its time.
     let program = READERS.replace("look(memory)", "look(memory, 12)");
-    let outcome = ranks("2", "400M", &program).succeed();
+    let outcome = ranks("2", "800M", &program).succeed();
     assert_eq!(outcome.stdout, "bad 0\nbad 0\n");
     held_it_once(&outcome);
     let stats = outcome.stats();
-    // On a slow machine the second may have to wait for a moment when it has just begun.
-    assert!(stats.max_running == 2 && stats.evicted_bytes < SIZE / 2, "{stats:?}");
+    assert!(stats.max_running == 2 && stats.evictions == 0, "{stats:?}");
     assert!(!outcome.stderr.contains("more than the budget"), "{}", outcome.stderr);
 }
 

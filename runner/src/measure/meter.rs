@@ -442,6 +442,7 @@ impl Meter {
     /// It has been asked.
     pub(super) fn note_asked(&mut self, now: Instant) {
         self.asked = Some(now);
+        self.processes.iter_mut().for_each(|process| process.known.is_asked());
     }
 
     /// What was found out of the processes there were.
@@ -466,6 +467,7 @@ impl Meter {
         self.shared_then = self.all_shared();
         self.counted = None;
         let own = self.processes.iter_mut().filter(|process| process.guest_of.is_none());
-        self.once.found(found, own.map(|process| (process.pid, &mut process.known)));
+        let own = own.map(|process| (process.pid, process.statm.anonymous(), &mut process.known));
+        self.once.found(found, own);
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Known {
     alone: u64,
     /// It has not been found out yet, and so much was taken for copies of another's.
     copied: u64,
+    /// The least it held since it was last asked about, if it has let go of much since.
+    least: Option<u64>,
 }
 
 impl Known {
@@ -35,6 +37,11 @@ impl Known {
     /// It has been copied: whatever it holds, somebody else has too.
     pub(super) fn was_copied(&mut self, anonymous: u64) {
         (self.anonymous, self.alone) = (anonymous, 0);
+    }
+
+    /// It is being found out what it shares.
+    pub(super) fn is_asked(&mut self) {
+        self.least = None;
     }
 
     /// What it certainly does not share.
@@ -50,7 +57,8 @@ pub(super) struct Once {
     twice: u64,
     /// What they mapped of shared memory, each page once, when that was found out.
     shared: u64,
-    /// A process has ended since all that were there were last found: a copy's original may be gone.
+    /// A process has ended, or let go of much, since all that were there were last found: what a copy's
+    /// original held may be gone.
     ended: bool,
 }
 
@@ -60,7 +68,7 @@ impl Once {
     pub(super) fn copied(&mut self, anonymous: u64, original: u64) -> Known {
         let copied = original.min(anonymous);
         self.twice += copied;
-        Known { anonymous, alone: 0, copied }
+        Known { anonymous, copied, ..Known::default() }
     }
 
     /// A process has ended that held so much.
@@ -73,26 +81,34 @@ impl Once {
     /// with others, but for its own, which is taken to go first. Where hardly anything is left it runs
     /// another program.
     pub(super) fn let_go(&mut self, known: &mut Known, anonymous: u64) -> bool {
-        if self.twice == 0 || anonymous >= known.anonymous / 8 * 7 {
+        if anonymous >= known.anonymous / 8 * 7 {
             return false;
         }
+        self.ended = true;
+        let counts = self.twice > 0;
+        let least = Some(known.least.map_or(anonymous, |least| least.min(anonymous)));
         if anonymous < known.anonymous / 8 {
             self.twice = self.twice.saturating_sub(known.anonymous - known.alone);
-            *known = Known { anonymous, alone: anonymous, copied: 0 };
-            return true;
+            *known = Known { anonymous, alone: anonymous, copied: 0, least };
+            return counts;
         }
         let less = known.anonymous - anonymous;
         self.twice = self.twice.saturating_sub(less.saturating_sub(known.alone));
-        *known = Known { anonymous, alone: known.alone.saturating_sub(less), copied: 0 };
-        true
+        *known = Known { anonymous, alone: known.alone.saturating_sub(less), copied: 0, least };
+        counts
     }
 
     /// What was found out of processes some of which may have ended since. What is known of those that are
-    /// there, if they were found, or of those that are new, is changed.
-    pub(super) fn found<'a>(&mut self, found: &[Found], there: impl Iterator<Item = (i32, &'a mut Known)>) {
+    /// there, each with what it holds now, if they were found, or of those that are new, is changed.
+    pub(super) fn found<'a>(
+        &mut self,
+        found: &[Found],
+        there: impl Iterator<Item = (i32, u64, &'a mut Known)>,
+    ) {
         if found.is_empty() {
             return;
         }
+        let before = self.twice;
         self.twice = found.iter().map(|found| found.anonymous - found.share).sum();
         self.shared = found.iter().map(|found| found.shared_share).sum();
         let has_ended = std::mem::take(&mut self.ended);
@@ -100,36 +116,56 @@ impl Once {
         let most = found.iter().map(|found| found.anonymous).max().unwrap_or(0);
         let most_with_others = found.iter().map(|found| found.anonymous - found.share).max().unwrap_or(0);
         let (mut news, mut known_ones) = (false, Vec::new());
-        for (pid, known) in there {
+        // What changed copies show, what of new ones was counted, and whether one is neither known nor new.
+        let (mut changed, mut assumed, mut strange) = (0, 0, false);
+        for (pid, anonymous, known) in there {
             if let Some(at) = left.iter().position(|found| found.pid == pid) {
                 let found = left.swap_remove(at);
-                *known = Known { anonymous: found.anonymous, alone: found.alone, copied: 0 };
-                known_ones.push(known);
+                changed += found.alone.saturating_sub(known.own(found.anonymous));
+                // It may have let go of that only after the question, and have got other pages since.
+                let least = known.least.map_or(anonymous, |least| least.min(anonymous));
+                *known = Known { anonymous: found.anonymous, alone: found.alone, ..Known::default() };
+                known_ones.push((known, least, anonymous));
             } else if known.copied > 0 {
-                // Was it there already when the others were found out, its part is not in theirs. It is
-                // counted. But then half of each page of its original is to others' account, or more; if
-                // nobody has as much, it was not there. Nothing follows where the original may not be among
-                // those who were found.
+                // Was it there already when the others were found out, its part is not in theirs, half of
+                // each page or less. It is counted. But then as much of its original, or more, is to others'
+                // account; if nobody has as much, it was not there. Where the original may not be among those
+                // who were found nobody else may have what it holds.
                 news = true;
-                let was_there = has_ended
-                    || most < known.copied
-                    || most_with_others >= known.copied / 2 - known.copied / 64;
-                self.twice +=
-                    known.copied - if was_there { known.copied / (found.len() as u64 + 1) } else { 0 };
+                let with_others = known.copied / 2 - known.copied / 64;
+                let part = match () {
+                    () if has_ended || most < known.copied => known.copied,
+                    () if most_with_others >= with_others => known.copied / 2,
+                    () => 0,
+                };
+                self.twice += known.copied - part;
+                assumed += part;
             } else {
                 // Nothing is known of it any more: it is counted in full, and nothing is taken off when it
                 // ends.
                 known.alone = known.anonymous;
+                strange = true;
             }
         }
+        // Of whom the new ones are copies is not known.
+        let alone = |found: u64| if news { 0 } else { found };
         for gone in left {
-            let known = Known { anonymous: gone.anonymous, alone: gone.alone, copied: 0 };
+            let known = Known { anonymous: gone.anonymous, alone: alone(gone.alone), ..Known::default() };
             self.gone(known, gone.anonymous);
         }
+        // The others may have let go of some since.
+        for (known, least, anonymous) in known_ones {
+            known.alone = alone(known.alone);
+            self.let_go(known, least);
+            if news {
+                known.was_copied(anonymous);
+            }
+        }
         self.ended = has_ended && news;
-        if news {
-            // Of whom they are copies is not known.
-            known_ones.into_iter().for_each(|known| known.alone = 0);
+        if news && !strange {
+            // Together they hold no more than before, but for what changed; and no less than was found.
+            let known_before = before.saturating_sub(changed).min(self.twice + assumed);
+            self.twice = self.twice.max(known_before);
         }
     }
 
@@ -160,11 +196,12 @@ mod tests {
     struct Rank {
         once: Once,
         processes: Vec<(i32, u64, Known)>,
+        last: i32,
     }
 
     impl Rank {
         fn of(first: u64) -> Self {
-            Self { once: Once::default(), processes: vec![(1, first, Known::new(first))] }
+            Self { once: Once::default(), processes: vec![(1, first, Known::new(first))], last: 1 }
         }
 
         fn fork(&mut self, from: usize) {
@@ -172,7 +209,8 @@ mod tests {
             known.was_copied(*anonymous);
             let anonymous = *anonymous;
             let known = self.once.copied(anonymous, anonymous);
-            self.processes.push((self.processes.last().map_or(1, |last| last.0 + 1), anonymous, known));
+            self.last += 1;
+            self.processes.push((self.last, anonymous, known));
         }
 
         fn end(&mut self, at: usize) {
@@ -187,7 +225,10 @@ mod tests {
         }
 
         fn found(&mut self, all: &[Found]) {
-            self.once.found(all, self.processes.iter_mut().map(|(pid, _, known)| (*pid, known)));
+            self.once.found(
+                all,
+                self.processes.iter_mut().map(|(pid, anonymous, known)| (*pid, *anonymous, known)),
+            );
         }
 
         fn sum(&self) -> u64 {
@@ -306,11 +347,29 @@ mod tests {
         assert_eq!(rank.sum(), 400);
     }
 
+    /// Three of nine were there when it was asked, all of them when the kernel divided. (Seen on a busy
+    /// machine: 201 MiB were counted of 106.)
+    #[test]
+    fn of_many_born_meanwhile_no_more_is_counted_than_before() {
+        let mut rank = Rank::of(400);
+        (0..8).for_each(|_| rank.fork(0));
+        rank.found(&[1, 2, 3].map(|pid| found(pid, 400, 46, 2)));
+        assert!((400..=406).contains(&rank.sum()), "{}", rank.sum());
+        // Each of two has changed its copy: that shows.
+        let mut rank = Rank::of(400);
+        (0..8).for_each(|_| rank.fork(0));
+        rank.found(&[found(1, 400, 57, 0), found(2, 400, 400, 400), found(3, 400, 400, 400)]);
+        assert!(rank.sum() >= 1200, "{}", rank.sum());
+    }
+
     /// Pages as bits, each process with the set of those it has: whatever happens, what is said is at least
     /// what there is, and neither an end nor letting go adds to it.
     #[test]
     fn never_less_than_there_is_and_no_end_adds_to_it() {
-        for seed in 0..400_u64 {
+        for seed in 0..800_u64 {
+            // Of every other the answers come when others are there.
+            let late = seed % 2 == 1;
+            let mut answer: Option<(Vec<Found>, u32)> = None;
             let mut state = seed * 2 + 1;
             let mut below = move |end: u64| {
                 state ^= state >> 12;
@@ -321,8 +380,11 @@ mod tests {
             let mut next_page = 100_u64;
             let mut sets: Vec<Vec<u64>> = vec![(0..100).collect()];
             let mut rank = Rank::of(100);
-            for step in 0..60 {
+            for step in 0..60_u32 {
                 let at = below(sets.len() as u64) as usize;
+                if let Some((all, _)) = answer.take_if(|(_, due)| step >= *due) {
+                    rank.found(&all);
+                }
                 let before = rank.sum();
                 match below(10) {
                     0..3 if sets.len() < 12 => {
@@ -349,14 +411,23 @@ mod tests {
                         // With the three pages that it has now.
                         assert!(rank.sum() <= before + 3, "seed {seed}, step {step}");
                     }
-                    _ => rank.found(&divided(&rank, &sets)),
+                    _ if late => {
+                        if answer.is_none() {
+                            rank.processes.iter_mut().for_each(|process| process.2.is_asked());
+                            answer = Some((divided(&rank, &sets), step + 1 + below(4) as u32));
+                        }
+                    }
+                    _ => {
+                        rank.processes.iter_mut().for_each(|process| process.2.is_asked());
+                        rank.found(&divided(&rank, &sets));
+                    }
                 }
                 let mut there: Vec<u64> = sets.iter().flatten().copied().collect();
                 there.sort_unstable();
                 there.dedup();
-                // A program as small as the one before it is not noticed, and shares are cut off to whole
-                // pages.
-                let there = (there.len() as u64).saturating_sub(4 * sets.len() as u64);
+                // A program hardly smaller than the one before it is not noticed, and shares are cut off to
+                // whole pages.
+                let there = (there.len() as u64).saturating_sub(8 * sets.len() as u64);
                 assert!(rank.sum() >= there, "seed {seed}, step {step}: {} of {there}", rank.sum());
             }
         }
@@ -385,7 +456,10 @@ mod tests {
         let mut known = Known::new(0);
         assert_eq!(once.shared([400, 0, 10].into_iter()), 400);
         let first = Found { shared_share: 395, ..found(1, 0, 0, 0) };
-        once.found(&[first, Found { shared_share: 5, ..found(2, 0, 0, 0) }], [(1, &mut known)].into_iter());
+        once.found(
+            &[first, Found { shared_share: 5, ..found(2, 0, 0, 0) }],
+            [(1, 0, &mut known)].into_iter(),
+        );
         assert_eq!(once.shared([400, 400, 400].into_iter()), 400);
         assert_eq!(once.shared([500, 400, 400].into_iter()), 500);
         assert_eq!(once.shared([100, 50].into_iter()), 150, "what is not mapped is not there");

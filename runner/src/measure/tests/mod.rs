@@ -6,9 +6,8 @@ mod removal;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
 use crate::supervisor::{Config, Happening, SpawnSpec, Stdin, Supervisor, Usage};
@@ -42,7 +41,7 @@ struct Rig {
 }
 
 fn rig(rank_groups: bool) -> Rig {
-    let (sender, events) = unbounded();
+    let (sender, events) = channel();
     let null = || std::fs::File::options().write(true).open("/dev/null").unwrap().into();
     let config = Config { rank_groups, outputs: Some((null(), null())), ..Config::default() };
     let supervisor = Supervisor::start(config, sender.clone()).unwrap();

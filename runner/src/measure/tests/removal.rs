@@ -47,7 +47,7 @@ fn helper_master() {
     if std::env::var_os("MEASURE_MASTER").is_none() {
         return;
     }
-    let (sender, events) = unbounded::<Event>();
+    let (sender, events) = channel::<Event>();
     let config = Config { rank_groups: true, outputs: None, ..Config::default() };
     let supervisor = Supervisor::start(config, sender.clone()).unwrap();
     let directory = PathBuf::from(std::env::var_os("MEASURE_DIRECTORY").unwrap());
