@@ -3,9 +3,8 @@
 //! Time over counts only where nothing more can be written: time that the processors had for something else
 //! is not the reader's.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 /// How often it is asked whether somebody reads.
 const LOOK: Duration = Duration::from_millis(50);
@@ -32,7 +31,7 @@ impl Patience {
     /// Nothing came, or nobody sends any more.
     pub fn receive<T>(&self, from: &Receiver<T>, is_read: impl Fn() -> bool) -> Result<T, RecvTimeoutError> {
         while let Some(next) = self.next(Instant::now(), &is_read) {
-            match from.recv_deadline(next) {
+            match from.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {}
                 result => return result,
             }
@@ -44,11 +43,11 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::bounded;
+    use std::sync::mpsc::channel;
 
     #[test]
     fn what_is_late_though_somebody_reads_is_waited_for() {
-        let (sender, receiver) = bounded(1);
+        let (sender, receiver) = channel();
         let late = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(200));
             sender.send(7)

@@ -160,7 +160,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::{Receiver, Sender, unbounded};
+    use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
     /// Waits for the reader before each word.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn slow() -> (Screen, Sender<()>, Receiver<String>) {
-        let ((reader, read), (shown, shows)) = (unbounded(), unbounded());
+        let ((reader, read), (shown, shows)) = (channel(), channel());
         (Screen::start(Box::new(Slow { read, shown }), || false).unwrap(), reader, shows)
     }
 

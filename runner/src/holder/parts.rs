@@ -1,9 +1,9 @@
 //! The life of a mover whose rank runs in parts: it is traced until it ends, so the thread serves it until
 //! then.
 
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
 use sbmalloc::other::{Held, Image, OtherError, Parts, PartsMoved, Refusal, Shrunk};
 
 use super::thread::{Order, Report, ended};

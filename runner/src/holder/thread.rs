@@ -6,11 +6,11 @@
 //! it holds a rank, the kernel kills the rank (`PTRACE_O_EXITKILL`): none ever runs on without its memory.
 
 use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use sbmalloc::Errno;
 use sbmalloc::other::{self, Held, Image, OtherError, OwnPager, Refusal};
 
@@ -116,7 +116,7 @@ impl Holder {
         first: Option<Order>,
         report: impl Fn(Report) + Send + 'static,
     ) -> io::Result<Self> {
-        let (orders, receiver) = unbounded();
+        let (orders, receiver) = channel();
         if let Some(first) = first {
             // The receiver is in scope.
             let _ = orders.send(first);
@@ -131,7 +131,7 @@ impl Holder {
     /// # Errors
     /// If there can be no thread.
     pub fn freeze(rank: u32, group: Group, report: impl Fn(Report) + Send + 'static) -> io::Result<Self> {
-        let (orders, receiver) = unbounded();
+        let (orders, receiver) = channel();
         let thread = thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK);
         thread.spawn(move || frozen(&group, &receiver, &report))?;
         Ok(Self { orders, moves: false })

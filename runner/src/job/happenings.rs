@@ -88,6 +88,10 @@ impl Job<'_> {
                 self.escalate(EscalationEvent::Signal(signal));
             }
             Happening::OutputFailed { error, .. } => self.end(output_failed(&error)),
+            // Before anybody asked for it.
+            Happening::Forwarded => {
+                self.end(Ending::Internal("the threads that forward output have ended".into()))
+            }
             Happening::HoldFailed(error) => {
                 let what =
                     if self.options.launch.keep_order { "--keep-order: output" } else { "a long line" };

@@ -45,9 +45,8 @@ mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
 use crate::cli::Options;
 use crate::display::{self, Screen};
@@ -177,7 +176,7 @@ impl<'a> Job<'a> {
         for note in &setup.notes {
             lock(&output).note(note);
         }
-        let (sender, messages) = unbounded();
+        let (sender, messages) = channel();
         let around = output.clone();
         let config = supervisor::Config {
             tag_output: options.tag_output,

@@ -6,9 +6,8 @@
 
 use std::io::{stderr, stdout};
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
-
-use crossbeam_channel::{at, bounded, never, select};
 
 use super::{Job, KILLED_PATIENCE, Message};
 use crate::display::{Patience, is_read};
@@ -18,6 +17,9 @@ use crate::supervisor::Happening;
 
 /// What output gets at least, also when the grace is over: long enough for a reader that reads.
 const LEAST: Duration = Duration::from_secs(1);
+
+/// Without a limit it is waited so long at a time.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// What it gets on top while somebody reads.
 const STARVED: Duration = Duration::from_secs(5);
@@ -40,21 +42,27 @@ impl Job<'_> {
     /// what bdrun itself says after that.
     pub(super) fn await_output(&mut self) -> Option<Instant> {
         let until = self.output_deadline();
-        let mut overdue = until.map_or_else(never, at);
-        let rest = self.supervisor.forward_rest();
+        let mut overdue = until;
+        self.supervisor.forward_rest();
         loop {
-            select! {
-                recv(rest) -> _ => return until.map(|until| until.max(Instant::now() + LEAST)),
-                recv(self.messages) -> message => match message {
-                    Ok(Message::Supervisor(happening)) => if self.gives_up(happening) { break },
-                    Ok(_) => {}
-                    Err(_) => break,
-                },
-                recv(overdue) -> _ => {
-                    if self.escalation.ending() && let Some(until) = until {
+            let left = overdue.map_or(LONGEST, |due| due.saturating_duration_since(Instant::now()));
+            match self.messages.recv_timeout(left) {
+                Ok(Message::Supervisor(Happening::Forwarded)) => {
+                    return until.map(|until| until.max(Instant::now() + LEAST));
+                }
+                Ok(Message::Supervisor(happening)) => {
+                    if self.gives_up(happening) {
+                        break;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if overdue.is_some() => {
+                    if self.escalation.ending()
+                        && let Some(until) = until
+                    {
                         let patience = Patience { until, more: STARVED };
-                        if let Some(next) = patience.next(Instant::now(), || is_read(stdout()) && is_read(stderr())) {
-                            overdue = at(next);
+                        let reads = || is_read(stdout()) && is_read(stderr());
+                        if let Some(next) = patience.next(Instant::now(), reads) {
+                            overdue = Some(next);
                             continue;
                         }
                     }
@@ -63,6 +71,8 @@ impl Job<'_> {
                     }
                     break;
                 }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.output.note("what the ranks have printed was not read in time: the rest of it is lost");
@@ -109,7 +119,7 @@ pub(super) enum Unwritten {
 /// `--stats`: to its file, or, by `until` at the latest, to standard output.
 pub(super) fn write_stats(stats: &Stats, path: &Path, until: Option<Instant>) -> Result<(), Unwritten> {
     let Some(until) = until.filter(|_| path == Path::new("-")) else { return Ok(stats.write(path)?) };
-    let (sender, written) = bounded(1);
+    let (sender, written) = sync_channel(1);
     let (stats, path) = (stats.clone(), path.to_owned());
     // On a thread that is left alone if nobody reads.
     std::thread::spawn(move || sender.send(stats.write(&path)));

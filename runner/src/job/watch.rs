@@ -1,9 +1,8 @@
 //! What the master keeps of all ranks together that it measures, and pages from outside.
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
-
-use crossbeam_channel::Sender;
 
 use bdrun_ipc::pool::bytes_in;
 use bdrun_ipc::state::State;

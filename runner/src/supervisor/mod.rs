@@ -66,7 +66,6 @@ pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEv
 
 use crate::cgroups::RankGroups;
 use crate::measure::{Group, Permits};
-use crossbeam_channel::{Receiver, Sender};
 use keeper::Keepers;
 use pen::Pen;
 use roster::Roster;
@@ -74,6 +73,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -201,6 +201,8 @@ pub enum Happening {
     /// What ranks have written too early ([`Config::keep_order`]) cannot be held back: from now on it is
     /// discarded. Or a long line cannot wait for its end: another's may come in between.
     HoldFailed(io::Error),
+    /// All that ranks have written is forwarded ([`Supervisor::forward_rest`]).
+    Forwarded,
     /// Somebody goes on killing the keepers: what is left if the master is killed now may live on.
     KeeperLost,
 }
@@ -308,7 +310,7 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Starts the threads and helper processes. Happenings go to `events`, converted into its type; nobody
-    /// waits for the receiver if the channel is unbounded, which it should be.
+    /// waits for the receiver.
     pub fn start<E>(config: Config, events: Sender<E>) -> Result<Self, SuperviseError>
     where
         E: From<Happening> + Send + 'static,
@@ -490,14 +492,14 @@ impl Supervisor {
         self.threads = Some(threads);
     }
 
-    /// After [`stop`](Self::stop): forwards what the pipes still hold and what waits for its turn. The
-    /// channel is closed when all of it is written, however long whoever reads it takes.
+    /// After [`stop`](Self::stop): forwards what the pipes still hold and what waits for its turn.
+    /// [`Happening::Forwarded`] comes when all of it is written, however long whoever reads it takes.
     /// [`finish`](Self::finish) waits no more for that.
-    pub fn forward_rest(&mut self) -> Receiver<()> {
-        self.threads.as_mut().map_or_else(crossbeam_channel::never, |threads| {
+    pub fn forward_rest(&mut self) {
+        if let Some(threads) = &mut self.threads {
             threads.awaited = true;
-            threads.output.forward_rest()
-        })
+            threads.output.forward_rest();
+        }
     }
 
     /// Ends the job: kills what still runs, reaps everything, forwards what the pipes hold, removes the

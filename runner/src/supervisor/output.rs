@@ -17,10 +17,10 @@ use super::sink::{Got, Line, Manner, READ, Sink};
 use super::spool::Spool;
 use super::sys::{self, BELL, Poller};
 use super::{AroundWrite, Happening, Report, Stream, SuperviseError, setup, sink, thread};
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Joint {
 pub(super) struct Handle {
     feed: Feed,
     joint: Arc<Joint>,
-    /// Ends, without a message, when all have ended.
+    /// Says when all have ended.
     done: Receiver<()>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -152,19 +152,31 @@ impl Handle {
         self.joint.lock().1 = Some(drained);
     }
 
-    /// Forwards what is left and ends the threads: when they have, the channel that is returned is closed.
-    pub(super) fn forward_rest(&self) -> Receiver<()> {
+    /// Forwards what is left and ends the threads: when they have, that is told.
+    pub(super) fn forward_rest(&self) {
         self.feed.send(|| Command::Finish);
-        self.done.clone()
     }
 
     /// The same. Should the master's own output block for longer than `patience`, what still writes is left
     /// alone and the result is false.
     pub(super) fn finish(self, patience: Duration) -> bool {
-        let done = self.forward_rest();
-        let ended =
-            matches!(done.recv_timeout(patience), Err(crossbeam_channel::RecvTimeoutError::Disconnected));
+        self.forward_rest();
+        let ended = self.done.recv_timeout(patience).is_ok();
         ended && self.threads.into_iter().all(|thread| thread.join().is_ok())
+    }
+}
+
+/// Each of the threads has it; the last to end says that they have.
+struct Last {
+    ended: Sender<()>,
+    report: Report,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        // Who does not listen any more need not know.
+        let _ = self.ended.send(());
+        (self.report)(Happening::Forwarded);
     }
 }
 
@@ -206,11 +218,12 @@ pub(super) fn start(
     let stderr = Sink::new(stderr, Stream::Stderr, style.manner(true, terminals[1]));
     let sinks = if together { vec![vec![stdout, stderr]] } else { vec![vec![stdout], vec![stderr]] };
     let joint = Arc::new(Joint { threads: sinks.len(), inner: Mutex::default() });
-    let (alive, done) = crossbeam_channel::bounded(1);
+    let (ended, done) = channel();
+    let last = Arc::new(Last { ended, report: Arc::clone(report) });
     let (mut lanes, mut threads) = (Vec::new(), Vec::new());
     for (name, sinks) in ["bdrun-output", "bdrun-errors"].into_iter().zip(sinks) {
         let poller = Arc::new(Poller::new().map_err(setup("epoll"))?);
-        let (sender, commands) = unbounded();
+        let (sender, commands) = channel();
         let mut output = Output {
             poller: Arc::clone(&poller),
             commands,
@@ -223,9 +236,9 @@ pub(super) fn start(
             early: Vec::new(),
             report: Arc::clone(report),
         };
-        let alive = alive.clone();
+        let last = Arc::clone(&last);
         threads.push(thread(name, move || {
-            let _alive: Sender<()> = alive;
+            let _last = last;
             while output.turn() {}
         })?);
         lanes.push(Lane { sender, poller });

@@ -20,7 +20,6 @@ use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, out
 use super::{sys, thread};
 use crate::cgroups::{Entry, RankCgroup};
 use crate::measure::Group;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -28,6 +27,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -85,10 +85,10 @@ pub(super) fn start(
     output: &output::Handle,
     reaper: &reaper::Handle,
 ) -> Result<Handle, SuperviseError> {
-    let (commands, receiver) = unbounded();
-    let (ready_sender, ready) = bounded(1);
-    let (stopped_sender, stopped) = bounded(1);
-    let (release, released) = bounded(1);
+    let (commands, receiver) = channel();
+    let (ready_sender, ready) = channel();
+    let (stopped_sender, stopped) = channel();
+    let (release, released) = channel();
     let (feed, watch) = (output.feed(), reaper.watch());
     let thread = thread("bdrun-spawner", move || match Spawner::prepare(shared, feed, watch) {
         Err(error) => {

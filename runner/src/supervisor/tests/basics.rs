@@ -86,7 +86,7 @@ fn helper_copies_stdin() {
     if role().is_none() {
         return;
     }
-    let (sender, events) = unbounded::<Happening>();
+    let (sender, events) = channel::<Happening>();
     let supervisor = Supervisor::start(grouped(), sender).unwrap();
     let spec = |rank, stdin| SpawnSpec { stdin, ..shell(rank, "exec cat") };
     supervisor.spawn(spec(1, Stdin::Null));
@@ -278,7 +278,7 @@ fn helper_finishes_and_waits() {
         return;
     }
     for _ in 0..2 {
-        let (sender, events) = unbounded::<Happening>();
+        let (sender, events) = channel::<Happening>();
         let supervisor =
             Supervisor::start(Config { catch_signals: true, ..Config::default() }, sender).unwrap();
         sys::kill(std::process::id() as i32, libc::SIGTERM);
@@ -301,7 +301,7 @@ fn after_the_finish_signals_have_their_default_effect() {
 
 #[test]
 fn a_closed_output_is_reported_and_does_not_block() {
-    let (sender, events) = unbounded::<Happening>();
+    let (sender, events) = channel::<Happening>();
     let (read, write) = sys::pipe().unwrap();
     let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
     let config = Config { outputs: Some((write, null.into())), ..Config::default() };
@@ -326,7 +326,7 @@ fn a_closed_output_is_reported_and_does_not_block() {
 
 #[test]
 fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
-    let (sender, events) = unbounded::<Happening>();
+    let (sender, events) = channel::<Happening>();
     let (_read, write) = sys::pipe().unwrap();
     let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
     let config = Config { outputs: Some((write, null.into())), ..Config::default() };

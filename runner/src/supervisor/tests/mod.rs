@@ -7,8 +7,8 @@ mod orphans;
 mod volume;
 
 use super::*;
-use crossbeam_channel::{Receiver, unbounded};
 use std::io::Read;
+use std::sync::mpsc::{Receiver, channel};
 
 /// Without and with a cgroup for all ranks.
 fn both(test: impl Fn(Config)) {
@@ -38,7 +38,7 @@ fn rig(config: Config) -> Rig {
 }
 
 fn rig_in(config: Config, group: Option<MemoryCgroup>) -> Rig {
-    let (sender, events) = unbounded();
+    let (sender, events) = channel();
     let (out, out_write) = sys::pipe().unwrap();
     let (err, err_write) = sys::pipe().unwrap();
     let collect = |fd: OwnedFd| {

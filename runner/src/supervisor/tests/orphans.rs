@@ -13,7 +13,7 @@ fn helper_master() {
         cgroup_limit: role.contains("memory").then_some(1 << 30),
         ..Config::default()
     };
-    let (sender, events) = unbounded::<Happening>();
+    let (sender, events) = channel::<Happening>();
     let supervisor = Supervisor::start(config, sender).unwrap();
     // A child, and a daemon that leaves group, session and parents.
     let script = "sleep 1000 & (setsid sleep 1000 &); sleep 1000";

@@ -93,7 +93,7 @@ fn one_rank_writes_fast() {
     let lines = "yes 'a line as programs write them, of some seventy characters or so' | head -c 300000000";
     let no_line = "head -c 300000000 /dev/zero";
     for (tag_output, script) in [(false, lines), (true, lines), (false, no_line)] {
-        let (sender, events) = unbounded::<Happening>();
+        let (sender, events) = channel::<Happening>();
         let null = || std::fs::File::options().write(true).open("/dev/null").unwrap().into();
         let config = Config { tag_output, outputs: Some((null(), null())), ..Config::default() };
         let supervisor = Supervisor::start(config, sender).unwrap();
