@@ -29,9 +29,8 @@ impl Executor for Other {
             // nothing changes that.
             return job.done(rank, Outcome::Refused { lasting: false });
         }
+        // It grows until it stands: so long it is looked at.
         record.order = Some(Ordered::new(What::Evict));
-        // What it holds meanwhile is told by the mover.
-        job.watch.sampler.set_out(rank, true);
         match &record.holder {
             Some(holder) => holder.order(Order::Evict),
             None => job.start_holder(rank, Some(Order::Evict)),
@@ -83,6 +82,7 @@ impl Executor for Other {
         let fixed = record.last.resident().saturating_sub(record.last.private);
         let order = Order::Shrink { target: target.saturating_sub(fixed) };
         match &record.holder {
+            // One that only holds it lets it go, whatever the order (`Report::Resumed`).
             Some(holder) => holder.order(order),
             None => job.start_holder(rank, Some(order)),
         }
@@ -147,6 +147,7 @@ impl Job<'_> {
             Report::Freed(freed) => self.freed(rank, freed),
             Report::Evicted { out, freed, written, took, full } => {
                 self.note_evicted(rank, freed, written, took);
+                self.watch.sampler.set_out(rank, true);
                 let record = &mut self.ranks[rank as usize];
                 // It may have grown after the last look at it, before it stood still.
                 record.last = self.watch.sampler.remains(rank).unwrap_or(record.last);
@@ -183,7 +184,8 @@ impl Job<'_> {
                 // What runs in parts is served by its mover as long as it lives.
                 record.holder.take_if(|_| record.partial.is_none());
                 record.stand(false);
-                self.done(rank, Outcome::Resumed);
+                let shrinks = matches!(order.what, What::Shrink);
+                self.done(rank, if shrinks { Outcome::Refused { lasting: false } } else { Outcome::Resumed });
             }
             Report::Refused(refusal) => self.refused(rank, order.what, &refusal),
             Report::NotFrozen(why) => {
@@ -213,6 +215,10 @@ impl Job<'_> {
         let order = &mut self.ranks[rank as usize].order;
         if let Some(order) = order.as_mut().filter(|order| !order.freed) {
             order.freed = true;
+            if matches!(order.what, What::Evict) {
+                // From here on its mover tells what it holds.
+                self.watch.sampler.set_out(rank, true);
+            }
             self.watch.reaction = (self.watch.reaction * 3 + order.at.elapsed()) / 4;
         }
         self.events.push(Event::Freed { rank, bytes });

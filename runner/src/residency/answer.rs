@@ -54,11 +54,21 @@ impl Core {
                 state.life = Life::Resident;
                 state.can.hold = false;
             }),
-            (Outcome::Shrunk { left }, Life::Shrinking) => self.update(rank, |state| {
-                state.life = Life::Resident;
-                state.partial = true;
-                state.holds.other = left;
-            }),
+            (Outcome::Shrunk { left }, Life::Shrinking) => {
+                let slack = self.grain();
+                self.update(rank, |state| {
+                    state.partial = true;
+                    state.holds.other = left;
+                    if left <= state.target.saturating_add(slack) {
+                        state.refusals = 0;
+                        state.stay();
+                    } else {
+                        // The rest cannot leave (locked, say), at least not now. Asked at once it would do
+                        // the same, for ever, while others hoped for it.
+                        state.refuse(false, counts);
+                    }
+                });
+            }
             _ => {}
         }
     }

@@ -379,4 +379,11 @@ impl Core {
             self.evict(rank, Why::Chaos, ALL, effects);
         }
     }
+
+    /// Who was paged out for no need keeps its place, until others need what it held: then it stands in line.
+    pub(super) fn give_up_places(&mut self) {
+        while let Some(&(_, rank)) = self.index.eager.first() {
+            self.update(rank, |state| state.eager = false);
+        }
+    }
 }

@@ -418,6 +418,14 @@ impl Core {
             }
             Event::Running { .. } if life == Life::Resident => self.arrived(rank),
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
+            Event::EvictedItself { wait, .. } if life == Life::Evicting && state.interrupted => {
+                // It was out before the order was carried out, and nobody interrupted it: it may come back in
+                // parts.
+                self.update(rank, |state| {
+                    state.interrupted = false;
+                    state.doing = wait.map_or(Doing::Runs, Doing::Waits);
+                });
+            }
             Event::EvictedItself { wait, asked, all, .. }
                 if matches!(life, Life::Starting | Life::Resident) =>
             {
@@ -455,7 +463,14 @@ impl Core {
     /// What a rank holds was measured.
     fn sample(&mut self, rank: Rank, bytes: u64, fixed: u64, effects: &mut Vec<Effect>) {
         let Some(state) = self.ranks.get(rank as usize) else { return };
-        use Life::{Held, Holding, Resident, Resuming, Starting};
+        use Life::{Evicting, Held, Holding, Resident, Resuming, Shrinking, Starting};
+        if matches!(state.life, Evicting | Shrinking) && state.holds.other == state.from {
+            // Nothing has left yet: it runs until it stands, and had grown before it was ordered out.
+            if !state.can.asks && bytes > state.from {
+                self.update(rank, |state| (state.from, state.holds.other) = (bytes, bytes));
+            }
+            return;
+        }
         if !matches!(state.life, Starting | Resident | Holding | Held | Resuming) {
             // What it holds changes by our orders, and they tell.
             return;

@@ -36,16 +36,15 @@ impl Core {
             && self.index.restoring < self.limits.moves
         {
             let used = self.used().saturating_add(self.margin());
-            if self.turn.is_none() && self.fits_beside(rank, used) {
-                // As it was before, whatever is expected of the others.
-                if !self.is_known(looked) {
-                    break;
-                }
-                self.restore_all(rank, false, effects);
-            } else {
-                // What it held is needed now: it stands in line.
-                self.update(rank, |state| state.eager = false);
+            if self.turn.is_some() || !self.fits_beside(rank, used) {
+                self.give_up_places();
+                break;
             }
+            // As it was before, whatever is expected of the others.
+            if !self.is_known(looked) {
+                break;
+            }
+            self.restore_all(rank, false, effects);
         }
         if self.turn.is_some() || !self.index.held.is_empty() || self.index.holding > 0 {
             return;

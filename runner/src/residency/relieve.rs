@@ -14,6 +14,9 @@ impl Core {
     /// Orders what must be done so that memory does not run out. Those that grow, and those to be stopped,
     /// are judged only after a look: until the next, nothing more is known of them, unless all stand still.
     pub(super) fn relieve(&mut self, looked: bool, effects: &mut Vec<Effect>) {
+        if self.is_short(self.margin()) {
+            self.give_up_places();
+        }
         self.page_out(effects);
         if !looked && self.index.active + self.index.holding > 0 {
             return;
@@ -144,7 +147,7 @@ impl Core {
         let state = &self.ranks[rank as usize];
         let lacks = self.committed().saturating_add(2 * margin).saturating_sub(self.limits.budget);
         let target = state.holds.other.saturating_sub(lacks).max(self.limits.budget / 8).max(state.fixed);
-        if target < state.holds.other {
+        if self.is_worth_shrinking(state, target) {
             self.shrink(rank, target, effects);
         }
     }
@@ -271,7 +274,7 @@ impl Core {
             // It grew fast when it was told how much it may hold.
             let room = budget.saturating_sub(elsewhere).saturating_sub(2 * small);
             if state.partial
-                && room >= state.target.saturating_add(budget / 128)
+                && room >= state.target.saturating_add(self.grain())
                 && bytes >= state.target / 8 * 7
             {
                 self.shrink(rank, room, effects);
@@ -280,7 +283,7 @@ impl Core {
         }
         let possible = self.may_shrink(state);
         let target = self.target(rank);
-        let shrinks = target < bytes && possible && state.refused_until == 0;
+        let shrinks = self.is_worth_shrinking(state, target) && possible && state.refused_until == 0;
         let hopeful = possible && state.refused_until != 0 && state.refusals <= PATIENCE;
         let suffices = self.fitting(rank).is_some();
         if self.used() > budget && !hopeful && !suffices {
@@ -313,13 +316,25 @@ impl Core {
         there.saturating_sub(kept).max(there / 4 * 3).max(budget / 8).max(state.fixed)
     }
 
-    /// The same of one that runs, can be paged in parts, and fits then.
+    /// The same of one that can be paged in parts now, and fits then. If it stands still it then goes on.
     fn fitting(&self, rank: Rank) -> Option<u64> {
         let (state, target) = (&self.ranks[rank as usize], self.target(rank));
         let elsewhere = self.used().saturating_sub(state.holds.other);
-        let shrinks = state.life == Life::Resident && self.may_shrink(state) && state.refused_until == 0;
-        let fits = target < state.holds.other && elsewhere.saturating_add(target) <= self.limits.budget;
-        (shrinks && fits).then_some(target)
+        let is_in = matches!(state.life, Life::Resident | Life::Held);
+        let shrinks = is_in && self.may_shrink(state) && state.refused_until == 0;
+        let fits = elsewhere.saturating_add(target) <= self.limits.budget;
+        (shrinks && fits && self.is_worth_shrinking(state, target)).then_some(target)
+    }
+
+    /// Bytes for less than which nobody is made smaller or larger.
+    pub(super) const fn grain(&self) -> u64 {
+        self.limits.budget / 128
+    }
+
+    /// Whether enough would leave. What cannot, and what it touches all the time, would else be asked for
+    /// again and again, while others hoped for it.
+    fn is_worth_shrinking(&self, state: &RankState, target: u64) -> bool {
+        target < state.holds.other && target.saturating_add(self.grain()) <= state.holds.other
     }
 
     /// Whether parts of a rank can be paged out, now or when it is asked again.

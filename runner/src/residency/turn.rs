@@ -80,6 +80,7 @@ impl Core {
     }
 
     pub(super) fn begin_turn(&mut self, rank: Rank, cause: Cause) {
+        self.give_up_places();
         self.turn = Some(Turn { rank, cause, shrunk: 0, others: 0 });
         self.turned = None;
     }
@@ -330,6 +331,8 @@ impl Core {
         self.give(other, false, effects);
         let cause = if turn.cause == Cause::Idle { Cause::Nobody } else { turn.cause };
         self.turn = Some(Turn { cause, others: turn.others + 1, ..turn });
+        // How long that other has its chance says nothing of how long an exchange takes.
+        self.turned = None;
         true
     }
 
@@ -370,10 +373,16 @@ impl Core {
                 self.crowd += 1;
                 effects.push(Effect::Crowded { rank, resident: self.index.places + 1 });
             }
-            if self.lack_for(rank, self.lacking(rank)) > 0 {
+            // Without what else is kept free it may fit.
+            let exceeds = if asks {
+                self.lack_for(rank, self.lacking(rank)) > 0
+            } else {
+                !self.fits_beside(rank, self.used())
+            };
+            if exceeds {
                 self.tell_overdraft(rank, effects);
             }
-            self.give(rank, true, effects);
+            self.give(rank, exceeds, effects);
         }
     }
 

@@ -76,6 +76,8 @@ pub struct Program {
     pub curve: Curve,
     /// Of this, so many bytes at most cannot be paged.
     pub fixed: f64,
+    /// That is only seen when the rest has left.
+    pub silent: bool,
     /// Of a rank that asks: into how many phases its work falls.
     pub phases: u32,
     /// Bytes it asks for in the first of them, and by how many more in each later one.
@@ -115,6 +117,7 @@ impl Program {
             peak,
             curve,
             fixed: 0.0,
+            silent: false,
             phases: 1,
             asks: 0,
             growth: 0,

@@ -217,7 +217,8 @@ impl World<'_> {
                     events.push(Event::Freed { rank, bytes: freed });
                 }
                 _ => {
-                    let fixed = self.programs[rank as usize].fixed.min(ram) as u64;
+                    let program = &self.programs[rank as usize];
+                    let fixed = if program.silent { 0 } else { program.fixed.min(ram) as u64 };
                     events.push(Event::Sample { rank, bytes, fixed });
                 }
             }

@@ -97,11 +97,19 @@ impl World<'_> {
             }
             Effect::Shrink { rank, target } => {
                 self.report.shrinks += 1;
-                if self.programs[rank as usize].unpageable {
+                let unpageable = self.programs[rank as usize].unpageable;
+                let process = self.of(rank, &[Place::Inside, Place::Held], effect);
+                process.stands = process.place == Place::Held;
+                if unpageable {
+                    // If it stood still it runs from now on.
+                    process.place = Place::Inside;
+                    let stood = std::mem::take(&mut process.stands);
                     self.news(Event::Done { rank, outcome: Outcome::Refused { lasting: true } });
+                    if stood {
+                        self.act(rank);
+                    }
                     return;
                 }
-                let process = self.of(rank, &[Place::Inside], effect);
                 process.place = Place::Shrinking;
                 process.target = target as f64;
                 self.due_also(rank, machine.latency);

@@ -5,6 +5,8 @@ use crate::residency::{Can, Event, Memory, Outcome, Rank, Wait, signed};
 
 /// Rounding, in seconds, bytes, and parts of the work.
 const NOTHING: f64 = 1e-9;
+/// What is touched to ask again and again whether it may go on, bytes.
+const ASKING: f64 = 20_000.0;
 
 /// Where a simulated process really is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -215,6 +217,12 @@ impl World<'_> {
                 process.out = out;
             }
         }
+        if process.partial && process.polls {
+            let all = program.peak * program.curve.at(process.done.min(1.0));
+            let out = process.out.min((all - program.fixed - ASKING).max(0.0));
+            self.scratch -= process.out - out;
+            process.out = out;
+        }
         process.as_of = now;
         let ram = self.ram(rank);
         let process = &mut self.processes[rank as usize];
@@ -318,7 +326,7 @@ impl World<'_> {
                 self.pause(rank);
                 let (all, room) = (self.ram(rank), (self.machine.scratch - self.scratch).max(0.0));
                 let process = &mut self.processes[rank as usize];
-                let all = (all - process.target).max(0.0);
+                let all = (all - process.target.max(self.programs[rank as usize].fixed)).max(0.0);
                 process.disk_full = all > room;
                 self.move_bytes(rank, all.min(room));
             }

@@ -146,32 +146,38 @@ fn the_merge_of_seed_000_is_nearly_as_fast_as_can_be() {
 /// Memory for fewer at their peaks than there are processors: ranks seldom need the most at the same moment.
 #[test]
 fn processors_are_not_idle_for_peaks_that_are_not_there() {
-    let mut draw = Draw::new(11);
-    let mut peaks = || (150.0 + draw.below(231) as f64) * MB;
-    let peaks: Vec<f64> = (0..120).map(|_| peaks()).collect();
     // Without overbooking 2.0 and 2.6, and at once, where there is nothing to gain, 2.5 and 2.8.
     let bounds = [
-        (2, 1.6, [(Curve::Even, 1.25), (Curve::Late, 1.15), (Curve::Saw(4), 2.0), (Curve::Flat, 2.6)]),
-        (8, 5.0, [(Curve::Even, 1.45), (Curve::Late, 1.35), (Curve::Saw(4), 2.4), (Curve::Flat, 3.0)]),
+        (2, 1.6, [(Curve::Even, 1.25), (Curve::Late, 1.15), (Curve::Saw(4), 2.0), (Curve::Flat, 2.7)]),
+        (8, 5.0, [(Curve::Even, 1.5), (Curve::Late, 1.4), (Curve::Saw(4), 2.4), (Curve::Flat, 3.2)]),
     ];
     for (processors, fit, bounds) in bounds {
         for disk in [4e9, 1e9] {
             for (curve, bound) in bounds {
-                let programs: Vec<Program> =
-                    peaks.iter().map(|&peak| Program::new(peak, peak / 132e6, curve)).collect();
-                let machine = Machine { disk, ..Machine::new((fit * 265.0 * MB) as u64, processors) };
-                let report = run(&programs, Machine { check: 0, ..machine });
-                let ratio = report.time / ideal(&programs, &machine, &report);
-                let Report { evictions, peak, .. } = report;
+                let mut ratios: Vec<f64> =
+                    (11..20).map(|seed| overbooked(seed, curve, processors, fit, disk)).collect();
+                ratios.sort_by(f64::total_cmp);
+                let (median, most) = (ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
                 println!(
-                    "{processors} processors, {fit} fit, {curve:?}, {disk:e} B/s: {ratio:.3} x ideal, {evictions} evictions"
+                    "{processors} processors, {fit} fit, {curve:?}, {disk:e} B/s: {median:.3} x ideal, at most {most:.3}"
                 );
-                assert!(ratio <= bound, "{ratio} {report:?}");
-                assert!(peak <= promised(&programs, &machine), "{report:?}");
-                assert_eq!((report.stops, report.overdrafts), (0, 0));
+                // Where the first tries cost more than they gained it is given up for a while.
+                assert!(median <= bound && most <= bound * 1.4, "{ratios:?}");
             }
         }
     }
+}
+
+/// 120 ranks, of which so many of the mean fit: their time by the ideal.
+fn overbooked(seed: u64, curve: Curve, processors: u32, fit: f64, disk: f64) -> f64 {
+    let mut draw = Draw::new(seed);
+    let peaks: Vec<f64> = (0..120).map(|_| (150.0 + draw.below(231) as f64) * MB).collect();
+    let programs: Vec<Program> = peaks.iter().map(|&peak| Program::new(peak, peak / 132e6, curve)).collect();
+    let machine = Machine { disk, ..Machine::new((fit * 265.0 * MB) as u64, processors) };
+    let report = run(&programs, Machine { check: 0, ..machine });
+    assert!(report.peak <= promised(&programs, &machine), "{report:?}");
+    assert_eq!((report.stops, report.overdrafts), (0, 0));
+    report.time / ideal(&programs, &machine, &report)
 }
 
 #[test]
@@ -334,12 +340,13 @@ proptest! {
         let machine = Machine { limits, refused, late, chaos, scratch, ..machine };
         let report = run(&programs, machine);
         let over = |program: &&Program| rank_limit.is_some_and(|limit| program.peak > limit as f64);
-        // Only where nobody can be paged, and nobody may be stopped.
+        // Only where nobody can be paged, and nobody may be stopped, or nobody else for one that was.
         let can_page = may_page && may_freeze && refused == 0 && scratch.is_infinite();
         let sure = may_stop || (can_page && programs.iter().all(Program::is_pageable));
+        let stopped = !can_page && report.stops > 0;
         let over = programs.iter().filter(over).count() as u64;
         prop_assert!((enforce && !sure) || report.over_limit <= over, "{:?}", report);
-        prop_assert!(!sure || report.overdrafts == 0, "{:?}", report);
+        prop_assert!(!sure || stopped || report.overdrafts == 0, "{:?}", report);
         prop_assert!(report.stops <= 20 * programs.len() as u64, "{:?}", report);
         let holds = may_freeze && scratch.is_infinite() && late == 0 && report.overdrafts == 0;
         let most = promised(&programs, &machine);
@@ -394,6 +401,7 @@ fn weighted(part: f64) -> impl Strategy<Value = bool> {
 #[derive(Debug, Clone)]
 struct Fault {
     fixed: Option<f64>,
+    silent: bool,
     sleeps: bool,
     unpageable: bool,
     waits_for: Option<Rank>,
@@ -402,9 +410,9 @@ struct Fault {
 
 impl Fault {
     fn of(self, program: Program) -> Program {
-        let Self { fixed, sleeps, unpageable, waits_for, polls } = self;
+        let Self { fixed, silent, sleeps, unpageable, waits_for, polls } = self;
         let fixed = fixed.map_or(0.0, |part| part * program.peak);
-        Program { fixed, sleeps, unpageable, waits_for, polls, ..program }
+        Program { fixed, silent, sleeps, unpageable, waits_for, polls, ..program }
     }
 }
 
@@ -412,12 +420,13 @@ prop_compose! {
     /// Faults of the next of `np` programs. It may wait for one of them.
     fn faults(np: usize)(
         fixed in proptest::option::weighted(0.2, 0.0..1.0),
+        silent in weighted(0.5),
         sleeps in weighted(0.2),
         unpageable in weighted(0.2),
         waits_for in proptest::option::weighted(0.4, 0..np as Rank),
         polls in prop_oneof![Just(0.0), 0.0..0.08],
     ) -> Fault {
-        Fault { fixed, sleeps, unpageable, waits_for, polls }
+        Fault { fixed, silent, sleeps, unpageable, waits_for, polls }
     }
 }
 
@@ -568,9 +577,9 @@ proptest! {
         let stops = |program: &Program| program.can.preempt || program.mute;
         let unstopped = |program: &&Program| tells(program) && !stops(program);
         let unasked: f64 = programs.iter().filter(unstopped).map(|program| program.peak).sum();
-        // Those are looked at every 20 ms.
+        // Those are looked at every 20 ms, and go on until the order takes effect.
         let interrupted: Vec<Program> = programs.iter().filter(|program| tells(program) && stops(program)).cloned().collect();
-        let seldom = growth(&interrupted, &machine) * 0.02;
+        let seldom = growth(&interrupted, &machine) * (0.02 + reaction(&machine));
         let most = promised(&programs, &machine) + unasked + seldom;
         prop_assert!(!holds || report.peak <= most, "peak {} of {}, {:?}", report.peak, most, report);
     }

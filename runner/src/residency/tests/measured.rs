@@ -92,6 +92,11 @@ impl Bench {
         effects
     }
 
+    /// Of a look that is not complete.
+    fn sample(&mut self, rank: Rank, bytes: u64, fixed: u64) {
+        self.tell(Event::Sample { rank, bytes: bytes * MB, fixed: fixed * MB });
+    }
+
     pub(super) fn exit(&mut self, rank: Rank, peak: u64) -> Vec<Effect> {
         self.tell(Event::Exited { rank, peak: peak * MB, stopped: false })
     }
@@ -395,6 +400,50 @@ fn a_single_rank_that_does_not_fit_is_paged_in_parts() {
     assert!(matches!(bench.look(&[(0, 990)])[..], [Effect::Shrink { rank: 0, .. }]));
 }
 
+/// Some of it is locked, say.
+#[test]
+fn parts_that_could_not_leave_are_not_asked_for_again_and_again() {
+    let mut bench = Bench::running(limits(1), 2, 1);
+    let Some(&Effect::Shrink { rank: 0, target }) = bench.look(&[(0, 990)]).first() else { panic!() };
+    assert_eq!(bench.tell(done(0, Outcome::Shrunk { left: target + 40 * MB })), []);
+    let bytes = target / MB + 40;
+    let asked: Vec<bool> = (0..40).map(|_| !bench.look(&[(0, bytes)]).is_empty()).collect();
+    assert_eq!(asked.iter().position(|&asked| asked), Some(3), "{asked:?}");
+    assert_eq!(bench.tell(done(0, Outcome::Shrunk { left: target + 40 * MB })), []);
+    let later = (0..40).position(|_| !bench.look(&[(0, bytes)]).is_empty());
+    assert_eq!(later, Some(7), "later each time");
+    // What it touches meanwhile beside what is known to stay is not worth an order.
+    bench.tell(done(0, Outcome::Shrunk { left: target }));
+    bench.sample(0, 990, 985);
+    assert_eq!(bench.look(&[]), []);
+}
+
+/// Both stand still, and the younger is as small as it can be.
+#[test]
+fn the_oldest_runs_in_parts_before_another_is_stopped() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 500), (1, 480)]), [evict(1)]);
+    assert_eq!(bench.look(&[(0, 515)]), [Effect::Hold { rank: 0 }]);
+    bench.tell(done(0, Outcome::Held));
+    assert_eq!(bench.tell(done(1, Outcome::Refused { lasting: true })), []);
+    assert_eq!(bench.look(&[(0, 515), (1, 487)]), [Effect::Hold { rank: 1 }]);
+    let orders = bench.tell(done(1, Outcome::Held));
+    assert!(matches!(orders[..], [Effect::Shrink { rank: 0, .. }]), "{orders:?}");
+}
+
+/// The order is given by the last look, and at this one it has grown.
+#[test]
+fn what_it_grew_by_before_it_was_ordered_out_counts() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    assert_eq!(bench.look(&[(0, 580), (1, 395)]), [evict(1)]);
+    bench.sample(1, 400, 0);
+    assert_eq!(bench.core.used(), 980 * MB);
+    bench.tell(Event::Freed { rank: 1, bytes: 100 * MB });
+    assert_eq!(bench.core.used(), 880 * MB);
+    bench.sample(1, 390, 0);
+    assert_eq!(bench.core.used(), 880 * MB, "from here on its mover tells");
+}
+
 #[test]
 fn a_single_rank_that_can_not_is_told_once_or_killed() {
     for (enforce, unpageable) in [(false, false), (false, true), (true, false)] {
@@ -514,6 +563,30 @@ fn whose_turn_it_is_comes_in_when_the_disk_has_a_place_for_it() {
     assert_eq!(bench.look(&[(0, 10)]), []);
     bench.tell(done(2, Outcome::Restored));
     assert_eq!(bench.look(&[]), [restore(5)]);
+}
+
+/// How long that other takes would else be waited for four times before the next turn, and four times that.
+#[test]
+fn who_goes_on_out_of_turn_makes_no_exchange_longer() {
+    let mut bench = Bench::running(limits(4), 4, 4);
+    bench.look(&[(0, 400), (1, 400), (2, 50), (3, 0)]);
+    bench.tell(Event::Can { rank: 3, can: Can::NATIVE });
+    bench.tell(Event::Granted { rank: 3, bytes: MB });
+    bench.tell(Event::Blocked { rank: 3, wait: Wait::Collective { missing: 1 } });
+    assert_eq!(bench.tell(Event::Chaos { rank: 3 }), [evict(3)]);
+    bench.tell(done(3, Outcome::Evicted { left: Memory::default(), all: Memory { asked: MB, other: 0 } }));
+    assert_eq!(bench.tell(Event::Chaos { rank: 1 })[0], evict(1));
+    bench.tell(Event::Can { rank: 0, can: Can { evict: false, ..Can::NATIVE } });
+    bench.sample(0, 700, 0);
+    bench.tell(Event::Blocked { rank: 0, wait: Wait::Collective { missing: 1 } });
+    assert_eq!(bench.out(1, 400), []);
+    bench.core.begin_turn(1, turn::Cause::Idle);
+    assert_eq!(bench.look(&[]), [evict(2)]);
+    assert!(bench.core.turned.is_some());
+    assert_eq!(bench.tell(Event::Runnable { rank: 3 }), [], "it is not its turn");
+    let orders = bench.out(2, 50);
+    assert_eq!(ranks(&orders), [3], "{orders:?}");
+    assert_eq!(bench.core.turned, None);
 }
 
 #[test]

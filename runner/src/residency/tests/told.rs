@@ -436,3 +436,33 @@ fn who_was_interrupted_comes_back_as_a_whole() {
     let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, reaction };
     assert_eq!(bench.tell(&[slow; 50]), [back]);
 }
+
+/// It was out in part before it could be interrupted: that is told after the order, and it left as one that
+/// waits.
+#[test]
+fn who_left_before_it_could_be_interrupted_comes_back_in_parts() {
+    let mut bench = Bench::new(3, Limits { part: MIB, ahead: 20 * MIB, ..limits(90 * MIB, 3) });
+    for rank in 0..3 {
+        let can = Can { preempt: true, ..Can::NATIVE };
+        bench.core.handle(Event::Can { rank, can }, &mut Vec::new());
+    }
+    bench.start(3, MIB);
+    let (elapsed, reaction) = (Duration::from_millis(20), Duration::from_millis(20));
+    let look = Event::Looked { elapsed, busy: 2.0, reaction };
+    bench.free -= signed(59 * MIB);
+    bench.tell(&[Event::Granted { rank: 0, bytes: 40 * MIB }, Event::Granted { rank: 2, bytes: 21 * MIB }]);
+    let grown = Event::Sample { rank: 0, bytes: 35 * MIB, fixed: 0 };
+    assert_eq!(bench.tell(&[grown, look]), [Effect::Evict { rank: 2, keep: 0, preempt: true }]);
+    bench.free += signed(21 * MIB);
+    let left = Event::EvictedItself { rank: 2, wait: None, asked: 0, all: 21 * MIB };
+    let out = Outcome::Evicted { left: Memory::default(), all: Memory { asked: 21 * MIB, other: 0 } };
+    bench.tell(&[left, done(2, out), look]);
+    // 21 MiB were asked for, and fewer are free.
+    let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, reaction };
+    let back = bench.tell(&[slow; 50]);
+    let in_part = |effect: &Effect| match *effect {
+        Effect::Restore { rank: 2, bytes, all, .. } => bytes < all && all == 21 * MIB,
+        _ => false,
+    };
+    assert!(!back.is_empty() && back.iter().all(in_part), "{back:?}");
+}

@@ -224,11 +224,11 @@ impl Vma {
         self.zeros
     }
 
-    /// A private mapping of a file, or of `/dev/zero`. What was written there cannot leave in parts. Of files
-    /// it stays in any case: dropped, it would be what the file is by then, and could not be put back behind
-    /// an end that has come nearer.
-    pub fn is_of_file(&self) -> bool {
-        self.private && (self.file.is_some() || self.zeros)
+    /// What a process has of its own here cannot leave in parts: it is locked or sealed, or was written to a
+    /// private mapping of a file or of `/dev/zero`. Of files it stays in any case: dropped, it would be what
+    /// the file is by then, and could not be put back behind an end that has come nearer.
+    pub fn cannot_leave(&self) -> bool {
+        self.private && (self.file.is_some() || self.zeros || self.fixed)
     }
 
     /// A private mapping of `/dev/zero` is to the kernel what any anonymous one is, but for its name. `zero`
@@ -412,7 +412,7 @@ Anonymous:            4096 kB
         let mut zero = || Some((0, 6, 5));
         read_vmas(text.as_bytes(), &mut |mut vma: Vma| {
             vma.make_anonymous(&mut zero);
-            all.push((vma.is_pageable(false), vma.is_own(), vma.is_of_file()));
+            all.push((vma.is_pageable(false), vma.is_own(), vma.cannot_leave()));
         })
         .expect("read");
         let (other, file) = ((false, false, false), (false, false, true));

@@ -1,9 +1,9 @@
 //! How parts leave: the rank stands, those who leave next are written (`other::writer`) and dropped.
 
 use super::choice::Choice;
-use super::files::OfFiles;
 use super::ranges::Ranges;
 use super::state::{Dropping, FIRST, Key, Served, State};
+use super::stays::Stays;
 use super::uffd::Interference;
 use super::{Parts, serve_too};
 use crate::pager::other::check;
@@ -71,7 +71,7 @@ impl Parts {
             let batch = self.write_some((resident - goal).min(most.clamp(LEAST, BATCH)))?;
             if batch.drops.is_empty() {
                 if std::mem::replace(&mut fresh, true) {
-                    self.tell_of_files(resident);
+                    self.tell_what_stays(resident);
                     return Ok(freed);
                 }
                 self.list_if_due(true)?;
@@ -91,20 +91,20 @@ impl Parts {
         self.open_new_spaces();
         // Calls are made for it, during which the other thread serves.
         self.make_zeros_anonymous()?;
-        let mut of_files = OfFiles::default();
+        let mut staying = Stays::default();
         let mut state = self.shared.lock();
         let state = &mut *state;
         for (number, space) in self.spaces.iter().filter(|(_, space)| space.caller != 0) {
             let Some(served) = &mut state.served[*number] else { continue };
             let (mut ranges, mut unwatched, mut wiped) = (vec![], vec![], Ranges::default());
-            let mut of_its_files = 0;
+            let mut of_it_stays = 0;
             space.each_vma(&mut |vma| {
                 let range = vma.from..vma.to;
                 if vma.wiped {
                     wiped.add(range.clone());
                 }
-                if vma.is_of_file() {
-                    of_its_files += vma.anonymous;
+                if vma.cannot_leave() {
+                    of_it_stays += vma.anonymous;
                 }
                 if !vma.watched {
                     unwatched.push(range.clone());
@@ -115,7 +115,7 @@ impl Parts {
                     ranges.push(range);
                 }
             })?;
-            of_files.add(of_its_files);
+            staying.add(of_it_stays);
             // Of these nothing is out. A child may have other mappings than its parent had when it was made
             // (`MADV_DONTFORK`).
             for range in unwatched {
@@ -140,7 +140,7 @@ impl Parts {
                 })?;
             }
         }
-        self.of_files = of_files.seen(Some(begun));
+        self.staying = staying.seen(Some(begun));
         self.list_not_before = Some(Instant::now() + (begun.elapsed() * LIST_SHARE).max(LIST));
         Ok(true)
     }

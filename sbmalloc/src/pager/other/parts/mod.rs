@@ -19,7 +19,7 @@
 //! | `changes` | in which order that happened |
 //! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
-//! | `files` | what was written to mappings of files, which stays |
+//! | `stays` | what cannot leave: locked, or written to mappings of files |
 //! | `zeros` | mappings of `/dev/zero`, which it does not serve |
 //! | `guard` | what holds the descriptors if this process is killed |
 //!
@@ -33,12 +33,12 @@ mod changes;
 mod choice;
 mod evict;
 mod faults;
-mod files;
 mod guard;
 mod ranges;
 mod recent;
 mod serve;
 mod state;
+mod stays;
 mod token;
 mod uffd;
 mod zeros;
@@ -54,10 +54,10 @@ use super::space::Space;
 use super::stop::{Deed, Threads};
 use crate::pager::transfer::pump::Pump;
 use crate::sys::{Errno, Fd, PAGE};
-use files::OfFiles;
 use guard::Guard;
 use serve::Shared;
 use state::{Served, State};
+use stays::Stays;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -94,10 +94,10 @@ pub struct Parts {
     unserved: Option<String>,
     /// It was told that something else writes its memory.
     told_of_others: bool,
-    /// What was written to private mappings of files, and when that was looked at.
-    of_files: OfFiles,
+    /// What cannot leave, and when that was looked at.
+    staying: Stays,
     /// That it stays in RAM was told.
-    told_of_files: bool,
+    told_what_stays: bool,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -149,8 +149,8 @@ impl Held {
                 refused: vec![],
                 unserved: None,
                 told_of_others: false,
-                of_files: OfFiles::default(),
-                told_of_files: false,
+                staying: Stays::default(),
+                told_what_stays: false,
                 _not_send: PhantomData,
             }),
             Err(refusal) => {
@@ -349,7 +349,7 @@ impl Parts {
         }
         let starved = state.starved;
         drop(state);
-        self.look_at_files_again();
+        self.look_at_what_stays();
         if self.is_held {
             return Ok(self.threads.watch());
         }

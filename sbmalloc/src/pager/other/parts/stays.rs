@@ -1,8 +1,8 @@
-//! What was written to private mappings of files: it stays in RAM.
+//! What cannot leave in parts: what is locked, and what was written to private mappings of files.
 //!
-//! Dropped, such a page is what is in the file by then, and behind an end that has come nearer nothing can be
-//! put back; as anonymous memory it would be zeros, not the file, when the program gives it up. So who plans
-//! with the rank's memory is told how much stays.
+//! Dropped, a page of a file is what is in the file by then, and behind an end that has come nearer nothing
+//! can be put back; as anonymous memory it would be zeros, not the file, when the program gives it up. So who
+//! plans with the rank's memory is told how much stays.
 
 use super::Parts;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 /// What cannot leave is looked at again after this time at the soonest.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Bytes of private memory that cannot leave in parts, as it hides files.
+/// Bytes of private memory that cannot leave in parts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct OfFiles {
+pub(super) struct Stays {
     /// Of all address spaces.
     sum: u64,
     /// Of the one that has most of it: so much there is at least, whatever they share since a fork.
@@ -21,7 +21,7 @@ pub(super) struct OfFiles {
     until: Option<Instant>,
 }
 
-impl OfFiles {
+impl Stays {
     pub fn add(&mut self, bytes: u64) {
         self.sum += bytes;
         self.most = self.most.max(bytes);
@@ -38,41 +38,41 @@ impl OfFiles {
 impl Parts {
     /// Bytes of private memory, at least, that stay in RAM whatever it is to hold.
     pub fn stays(&self) -> u64 {
-        self.of_files.most
+        self.staying.most
     }
 
-    /// Says once that it holds more than it may because of mappings of files, if that is so.
-    pub(super) fn tell_of_files(&mut self, resident: u64) {
-        let OfFiles { sum: of_files, most, .. } = self.of_files;
-        if resident > self.target && of_files > self.target / 8 && !self.told_of_files {
-            self.told_of_files = true;
+    /// Says once that it holds more than it may because of these, if that is so.
+    pub(super) fn tell_what_stays(&mut self, resident: u64) {
+        let Stays { sum, most, .. } = self.staying;
+        if resident > self.target && sum > self.target / 8 && !self.told_what_stays {
+            self.told_what_stays = true;
             // What several processes have since a fork counts more than once.
-            let up_to = if of_files > most { "up to " } else { "" };
+            let up_to = if sum > most { "up to " } else { "" };
             self.unserved = Some(format!(
-                "{up_to}{} MiB that it has written to private mappings of files or of /dev/zero stay in RAM",
-                of_files >> 20
+                "{up_to}{} MiB that it has locked, or written to private mappings of files or of /dev/zero, stay in RAM",
+                sum >> 20
             ));
         }
     }
 
-    /// Memory of files that stayed may have been unmapped since: whoever is to hold no less than that would
-    /// be let grow for ever.
-    pub(super) fn look_at_files_again(&mut self) {
+    /// Memory that stayed may have been unlocked or unmapped since: whoever is to hold no less than that
+    /// would be let grow for ever.
+    pub(super) fn look_at_what_stays(&mut self) {
         let begun = Instant::now();
-        if self.of_files.most == 0 || self.of_files.until.is_some_and(|until| begun < until) {
+        if self.staying.most == 0 || self.staying.until.is_some_and(|until| begun < until) {
             return;
         }
-        let mut found = OfFiles::default();
+        let mut found = Stays::default();
         for (_, space) in &self.spaces {
             let mut here = 0;
             // A process that has ended holds nothing.
             let _ = space.each_vma(&mut |vma| {
-                if vma.is_of_file() {
+                if vma.cannot_leave() {
                     here += vma.anonymous;
                 }
             });
             found.add(here);
         }
-        self.of_files = found.seen(Some(begun));
+        self.staying = found.seen(Some(begun));
     }
 }
