@@ -27,6 +27,8 @@ const STATM: Duration = Duration::from_millis(100);
 const STATUS: Duration = Duration::from_millis(500);
 /// How often processor time is read at most, and over how long its rate is taken.
 const CPU: Duration = Duration::from_millis(50);
+/// Of so many threads of a rank it is read whether they wait for a processor.
+const STARVED: usize = 64;
 /// `status` is read at once if mapped pages have changed by more than this.
 const MAPPED_CHANGE: u64 = 1 << 20;
 /// How often it is asked which pages are shared, while the processes stay the same.
@@ -44,10 +46,23 @@ const USELESS: u32 = 3;
 /// What is the same for all ranks at one look.
 pub(super) struct Look<'a> {
     pub(super) now: Instant,
-    /// See [`proc::births`].
+    /// See [`proc::Load`].
     pub(super) births: Option<u64>,
+    /// Not everybody who is ready has a processor. Then ranks that wait for one are told from those that do
+    /// nothing.
+    pub(super) crowded: Crowded,
     /// All processes, if somebody needed them and they are fresh.
     pub(super) table: Option<&'a Table>,
+}
+
+/// Whether more threads are ready than there are processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crowded {
+    No,
+    /// Yes, and what was read last holds.
+    Yes,
+    /// Yes, and it is to be read who waits.
+    Read,
 }
 
 struct Process {
@@ -63,6 +78,8 @@ struct Process {
     cpu: Duration,
     /// Of children that it has waited for.
     children: Duration,
+    /// How long it was ready and had no processor, as read last.
+    starved: Option<Duration>,
     /// What of its memory it shares.
     known: Known,
     /// It runs in the memory of this one (between `vfork` and `exec`).
@@ -81,6 +98,10 @@ pub(super) struct Meter {
     listed: Option<(Instant, Option<u64>)>,
     cpu_read: Option<(Instant, Duration)>,
     busy: f64,
+    /// When it was read who waits for a processor.
+    starved_read: Option<Instant>,
+    /// Processors it waits for.
+    starving: f64,
     /// Something has run since processor time was read.
     ran: bool,
     /// The rank asks for most of what it takes.
@@ -115,6 +136,8 @@ impl Meter {
             listed: None,
             cpu_read: None,
             busy: 0.0,
+            starved_read: None,
+            starving: 0.0,
             ran: false,
             asks: false,
             generation: 0,
@@ -133,9 +156,9 @@ impl Meter {
         self.sample
     }
 
-    /// Processors it uses.
+    /// Processors it uses, or would if others did not.
     pub(super) fn busy(&self) -> f64 {
-        self.busy
+        self.busy + self.starving
     }
 
     /// Whether the next look wants [`Look::table`].
@@ -196,6 +219,11 @@ impl Meter {
             self.add_up();
         }
         self.read_cpu(look.now);
+        match look.crowded {
+            Crowded::No => (self.starved_read, self.starving) = (None, 0.0),
+            Crowded::Yes => {}
+            Crowded::Read => self.read_starved(look.now),
+        }
     }
 
     fn read_list(&self, look: &Look<'_>) -> Option<Vec<i32>> {
@@ -292,6 +320,7 @@ impl Meter {
             status_due: now,
             cpu: Duration::ZERO,
             children: Duration::ZERO,
+            starved: None,
             known: Known::new(statm.anonymous()),
             guest_of: None,
         })
@@ -386,6 +415,21 @@ impl Meter {
         }
         self.cpu_read = Some((now, all));
         self.sample.cpu = all;
+    }
+
+    fn read_starved(&mut self, now: Instant) {
+        let (mut starved, mut left) = (Duration::ZERO, STARVED);
+        for process in &mut self.processes {
+            let threads = process.status.threads;
+            let read = if left == 0 { None } else { proc::starved(process.pid, threads, left) };
+            left = left.saturating_sub(threads.max(1) as usize);
+            let before = std::mem::replace(&mut process.starved, read);
+            starved += read.zip(before).map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before));
+        }
+        if let Some(before) = self.starved_read.replace(now) {
+            let since = now.saturating_duration_since(before).as_secs_f64().max(0.001);
+            self.starving = (starved.as_secs_f64() / since).min((STARVED - left) as f64);
+        }
     }
 
     fn add_up(&mut self) {

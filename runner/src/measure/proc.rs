@@ -173,12 +173,40 @@ pub(super) fn same_memory(one: i32, other: i32) -> Option<bool> {
     }
 }
 
-/// A number that changes when a process is made anywhere in our PID namespace or one below it: the last
-/// number given.
-pub(super) fn births(loadavg: &File) -> Option<u64> {
+/// How long the threads of a process, the first `most` of them, were ready to run while others ran, since
+/// they began. None if it has ended, or the kernel does not count that.
+pub(super) fn starved(pid: i32, threads: u32, most: usize) -> Option<Duration> {
+    if threads <= 1 {
+        return starved_thread(&format!("/proc/{pid}/schedstat"));
+    }
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let files = tasks.flatten().take(most).map(|task| task.path().join("schedstat"));
+    Some(files.filter_map(|file| starved_thread(file.to_str()?)).sum())
+}
+
+fn starved_thread(file: &str) -> Option<Duration> {
+    let mut text = [0_u8; 128];
+    let length = File::open(file).ok()?.read_at(&mut text, 0).ok()?;
+    let nanoseconds = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?;
+    nanoseconds.parse().ok().map(Duration::from_nanos)
+}
+
+/// What `/proc/loadavg` says of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Threads that run or are ready to, this one included.
+    pub(super) runnable: u64,
+    /// A number that changes when a process is made anywhere in our PID namespace or one below it: the last
+    /// number given.
+    pub(super) births: u64,
+}
+
+pub(super) fn load(loadavg: &File) -> Option<Load> {
     let mut text = [0_u8; 128];
     let length = loadavg.read_at(&mut text, 0).ok()?;
-    std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+    let mut fields = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().skip(3);
+    let (runnable, _) = fields.next()?.split_once('/')?;
+    Some(Load { runnable: runnable.parse().ok()?, births: fields.next()?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -215,8 +243,9 @@ mod tests {
         assert!(cpu(clock(own).unwrap()).unwrap() > Duration::ZERO);
         assert!(same_memory(own, own).unwrap_or(true));
         let loadavg = File::open("/proc/loadavg").unwrap();
-        let before = births(&loadavg).unwrap();
+        let before = load(&loadavg).unwrap();
+        assert!(before.runnable > 0);
         assert!(std::process::Command::new("/bin/true").status().unwrap().success());
-        assert_ne!(births(&loadavg).unwrap(), before);
+        assert_ne!(load(&loadavg).unwrap().births, before.births);
     }
 }

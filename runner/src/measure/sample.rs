@@ -100,8 +100,8 @@ pub struct Measured {
     pub elapsed: Duration,
     /// Rank and what it holds.
     pub samples: Vec<(u32, Sample)>,
-    /// Processors that the ranks used lately: the mean of the last 50 ms or of the time between two looks,
-    /// whichever is longer.
+    /// Processors that the ranks used lately, or would have used if others had not: the mean of the last
+    /// 50 ms or of the time between two looks, whichever is longer.
     pub busy: f64,
     /// To be dropped with it: the sampler sends nothing more as long as this lives, so that a master that is
     /// busy finds one message and not a hundred.

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::group::Group;
-use super::meter::{Look, Meter};
+use super::meter::{Crowded, Look, Meter};
 use super::proc;
 use super::sample::{Measured, Sample, Sent};
 use super::shares::{Divider, Ticket};
@@ -23,6 +23,11 @@ const LONGEST: Duration = Duration::from_millis(100);
 const NOISE: u64 = 256 << 10;
 /// Reading the table of all processes may take this part of a processor.
 const TABLE_SHARE: u32 = 80;
+/// The machine counts as crowded for so long after it was seen to be.
+const CROWDED: Duration = Duration::from_millis(500);
+/// How often it is read then who waits for a processor, at most, and which part of one that may take.
+const STARVED: Duration = Duration::from_millis(100);
+const STARVED_SHARE: u32 = 80;
 
 struct Watched {
     /// Distinguishes the tries of a rank.
@@ -116,6 +121,7 @@ impl Sampler {
             sent: Arc::default(),
             last: None,
             table_due: Instant::now(),
+            crowd: Crowd::new(),
             tells,
         };
         let theirs = Arc::clone(&shared);
@@ -193,7 +199,44 @@ struct Looker {
     last: Option<Instant>,
     /// When all processes may be read again.
     table_due: Instant,
+    crowd: Crowd,
     tells: Tells,
+}
+
+/// Whether others want the processors too.
+struct Crowd {
+    processors: u64,
+    /// When more threads were ready than there are processors.
+    seen: Option<Instant>,
+    /// When it may be read again which ranks wait for one.
+    due: Instant,
+}
+
+impl Crowd {
+    fn new() -> Self {
+        // SAFETY: plain library call.
+        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        Self { processors: u64::try_from(processors).unwrap_or(1).max(1), seen: None, due: Instant::now() }
+    }
+
+    fn seen(&mut self, now: Instant, load: Option<proc::Load>) -> Crowded {
+        // All but this thread.
+        if load.is_some_and(|load| load.runnable.saturating_sub(1) > self.processors) {
+            self.seen = Some(now);
+        }
+        match self.seen {
+            Some(seen) if now.saturating_duration_since(seen) < CROWDED => match now < self.due {
+                true => Crowded::Yes,
+                false => Crowded::Read,
+            },
+            _ => Crowded::No,
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn used() -> Duration {
+    proc::cpu(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 
 impl Looker {
@@ -230,11 +273,14 @@ impl Looker {
             }
         }
         // Before the lists: whatever is born after this is found at the next look.
-        let births = proc::births(&self.loadavg);
+        let load = proc::load(&self.loadavg);
+        let births = load.map(|load| load.births);
         let inside = || state.ranks.values().filter(|watched| !watched.out);
         let wanted = now >= self.table_due && inside().any(|watched| watched.meter.wants_table(now, births));
         let table = wanted.then(|| self.read_table()).flatten();
-        let look = Look { now, births, table: table.as_ref() };
+        let crowded = self.crowd.seen(now, load);
+        let look = Look { now, births, table: table.as_ref(), crowded };
+        let begin = (crowded == Crowded::Read).then(used);
         let mut looked = Vec::new();
         for (&rank, watched) in state.ranks.iter_mut().filter(|(_, watched)| !watched.out) {
             let (told, before) = ((self.tells)(rank), watched.sample());
@@ -251,6 +297,9 @@ impl Looker {
             }
             looked.push((rank, sample));
         }
+        if let Some(begin) = begin {
+            self.crowd.due = Instant::now() + (used().saturating_sub(begin) * STARVED_SHARE).max(STARVED);
+        }
         self.ask(state, now);
         let sent = Sent::take(&self.sent)?;
         let inside = || state.ranks.iter().filter(|(_, watched)| !watched.out);
@@ -265,7 +314,6 @@ impl Looker {
 
     fn read_table(&mut self) -> Option<Table> {
         // By what it costs: on a busy machine it takes many times as long.
-        let used = || proc::cpu(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default();
         let before = used();
         let table = Table::read().ok();
         self.table_due = Instant::now() + used().saturating_sub(before) * TABLE_SHARE;

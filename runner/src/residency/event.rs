@@ -163,7 +163,8 @@ pub enum Event {
     Looked {
         /// Time since the look before.
         elapsed: Duration,
-        /// Processors that the ranks used since, on average (1.5: one and a half of them).
+        /// Processors that the ranks used since, or waited for while others used them, on average (1.5: one
+        /// and a half of them).
         busy: f64,
         /// As measured lately: the time from an order to evict until the first memory is free.
         reaction: Duration,

@@ -178,9 +178,7 @@ impl Core {
             return;
         }
         let lack = if will_have_place { lack.saturating_sub(signed(self.index.freeing)) } else { ALL };
-        if let Some(victim) =
-            self.victim_for(rank, !will_have_place, turn.cause != Cause::Passed).filter(|_| self.may_evict())
-        {
+        if let Some(victim) = self.victim_for(&turn, !will_have_place).filter(|_| self.may_evict()) {
             self.turned.get_or_insert((rank, self.pace.clock));
             self.evict(victim, Why::Turn, lack, effects);
         } else if let Some(victim) = self
@@ -235,13 +233,18 @@ impl Core {
     }
 
     /// Who makes room: those that wait for others, those brought in ahead, strangers (where nobody does
-    /// anything the oldest, else the youngest), others that need memory.
-    fn victim_for(&mut self, rank: Rank, for_place: bool, idle: bool) -> Option<Rank> {
+    /// anything the oldest, else the youngest), others that need memory. A stranger that was let go out of
+    /// turn has its chance until nobody does anything again.
+    fn victim_for(&mut self, turn: &Turn, for_place: bool) -> Option<Rank> {
+        let (rank, idle) = (turn.rank, turn.cause != Cause::Passed);
+        let has_chance = turn.others > 0 && turn.cause != Cause::Idle;
         let other = move |&of: &Rank| of != rank;
         let light = if for_place { self.furthest(false) } else { None };
         let part = self.index.parts.iter().rev().map(|&(.., rank)| rank).find(other);
         let waiting = self.furthest(true).or(light).or(part);
-        let stranger = if idle {
+        let stranger = if has_chance {
+            None
+        } else if idle {
             self.index.pageable.iter().map(|&(_, rank)| rank).find(other)
         } else {
             self.stranger_victim().filter(other)

@@ -202,10 +202,10 @@ fn an_unprivileged_master_is_told_the_truth() {
 /// measured nevertheless.
 #[test]
 fn the_first_process_of_a_rank_is_measured_at_once() {
-    use crate::measure::meter::{Look, Meter};
+    use crate::measure::meter::{Crowded, Look, Meter};
     let own = std::process::id() as i32;
     let mut meter = Meter::new(Group::tree(own));
-    let early = Look { now: Instant::now(), births: Some(1), table: None };
+    let early = Look { now: Instant::now(), births: Some(1), table: None, crowded: Crowded::No };
     meter.look(&early, false);
     assert_eq!(meter.sample().processes, 1);
     assert!(meter.sample().private > 0);
@@ -216,7 +216,7 @@ fn the_first_process_of_a_rank_is_measured_at_once() {
 /// nobody's share, and their end does not change what the others share once more.
 #[test]
 fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
-    use crate::measure::meter::{Look, Meter};
+    use crate::measure::meter::{Crowded, Look, Meter};
     use crate::measure::shares::Found;
     let rig = rig(false);
     let group = rig.start(0, "family");
@@ -226,7 +226,10 @@ fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
     let mut meter = Meter::new(group);
     let look = |meter: &mut Meter| {
         let table = tree::Table::read().unwrap();
-        meter.look(&Look { now: Instant::now(), births: None, table: Some(&table) }, false);
+        meter.look(
+            &Look { now: Instant::now(), births: None, table: Some(&table), crowded: Crowded::No },
+            false,
+        );
     };
     let of = |pid| {
         let proc::Shares { anonymous, anonymous_share: share, alone, shared_share } =
@@ -256,4 +259,27 @@ fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
         look(&mut meter);
         assert!(near(meter.sample().private, once), "{} of {once}", meter.sample().private);
     }
+}
+
+/// Four that compute share one processor: each would use it alone. One that sleeps does not wait for it.
+#[test]
+fn who_waits_for_a_processor_is_not_idle() {
+    use crate::measure::meter::{Crowded, Look, Meter};
+    let rig = rig(false);
+    let roles = ["computes", "computes", "computes", "computes", "nothing"];
+    let mut meters: Vec<Meter> =
+        (0..).zip(roles).map(|(rank, role)| Meter::new(rig.start(rank, role))).collect();
+    let mut look = |crowded| {
+        let table = tree::Table::read().unwrap();
+        let look = Look { now: Instant::now(), births: None, table: Some(&table), crowded };
+        meters.iter_mut().for_each(|meter| meter.look(&look, false));
+        meters.iter().map(Meter::busy).collect::<Vec<_>>()
+    };
+    look(Crowded::Read);
+    std::thread::sleep(Duration::from_secs(2));
+    let wanted = look(Crowded::Read);
+    assert!(wanted[..4].iter().all(|&wanted| wanted > 0.7), "{wanted:?}");
+    assert!(wanted[4] < 0.2, "{wanted:?}");
+    let used: f64 = look(Crowded::No).iter().sum();
+    assert!(used < 1.5, "{used}");
 }

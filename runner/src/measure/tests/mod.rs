@@ -158,6 +158,13 @@ fn helper_program() {
     let sleep = || std::thread::sleep(Duration::from_secs(1000));
     match role.as_str() {
         "nothing" => {}
+        "computes" => {
+            on_first_processor();
+            is_ready();
+            loop {
+                std::hint::spin_loop();
+            }
+        }
         "private" => keep(anonymous(64 * MIB, libc::MAP_PRIVATE)),
         "private and ends" => {
             keep(anonymous(64 * MIB, libc::MAP_PRIVATE));
@@ -226,6 +233,16 @@ fn helper_program() {
     }
     is_ready();
     sleep();
+}
+
+fn on_first_processor() {
+    // SAFETY: a plain value, a macro that changes it, and a call that reads it.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    assert_eq!(done, 0);
 }
 
 fn keep(_block: *mut u8) {}

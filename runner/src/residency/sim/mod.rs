@@ -209,7 +209,10 @@ impl World<'_> {
             used += ram;
             let before = self.processes[rank as usize].seen;
             let bytes = if self.draw.chance(self.machine.late) { before } else { ram as u64 };
-            self.see(rank, ram as u64);
+            // What comes in was counted when that was ordered.
+            if self.processes[rank as usize].place != Place::Returning {
+                self.see(rank, ram as u64);
+            }
             let process = &self.processes[rank as usize];
             let freed = process.moved(self.agenda.now[Clock::Disk as usize]) as u64;
             match process.place {
