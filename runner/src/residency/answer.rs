@@ -1,5 +1,6 @@
 //! What an answer to an order, or a word of a rank, changes.
 
+use super::index::PATIENCE;
 use super::rank::{Doing, Life, RankState};
 use super::{Core, Failure, Memory, Outcome, Rank, digest, micros};
 
@@ -64,7 +65,8 @@ impl Core {
                         state.stay();
                     } else {
                         // The rest cannot leave (locked, say), at least not now. Asked at once it would do
-                        // the same, for ever, while others hoped for it.
+                        // the same, for ever, while others hoped for it; so nobody does.
+                        state.refusals = state.refusals.max(PATIENCE);
                         state.refuse(false, counts);
                     }
                 });

@@ -88,6 +88,8 @@ impl Core {
     /// Nobody has done anything for a while: somebody else gets a chance.
     fn end_patience(&mut self, effects: &mut Vec<Effect>) {
         self.pilot = false;
+        // How long was waited until now says nothing of how long an exchange takes.
+        self.turned = None;
         let used = self.used().saturating_add(2 * self.small_margin());
         if let Some(&(_, rank)) = self.index.held.first() {
             // They stand still for want of memory, and some is coming: that ends, well or not.
@@ -334,7 +336,7 @@ impl Core {
         self.give(other, false, effects);
         let cause = if turn.cause == Cause::Idle { Cause::Nobody } else { turn.cause };
         self.turn = Some(Turn { cause, others: turn.others + 1, ..turn });
-        // How long that other has its chance says nothing of how long an exchange takes.
+        // Nor does how long that other has its chance.
         self.turned = None;
         true
     }
