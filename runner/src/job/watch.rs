@@ -73,7 +73,9 @@ impl Watch {
         let tells: Tells = Box::new(move |rank| {
             let block = segment.rank(rank);
             let waits = matches!(block.word.load().state(), State::Blocked | State::Evicted);
-            Told { asked: bytes_in(&block.granted), waits: waits.then(|| block.waits.load(SeqCst)) }
+            let moved = block.evicted.load(SeqCst).wrapping_add(block.restored.load(SeqCst));
+            let waits = waits.then(|| block.waits.load(SeqCst));
+            Told { asked: bytes_in(&block.granted), waits, moved }
         });
         let sampler = Sampler::start(FIRST_LOOK, tells, sender.clone())
             .map_err(|error| Ending::Setup(format!("memory cannot be measured: {error}")))?;
