@@ -6,7 +6,7 @@ use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
 use crate::face::Object;
-use crate::failure::{Answer, Failure, number};
+use crate::failure::{Answer, Failure};
 
 static MPI: Mpi = Mpi::new();
 
@@ -27,8 +27,7 @@ pub fn call(on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c
 
 #[cold]
 fn failed(on: Object, failure: &Failure) -> c_int {
-    let _ = on;
-    number(failure.code) as c_int
+    MPI.face().code(MPI.tell(on, failure))
 }
 
 /// Makes a call that has no error code to return.

@@ -9,29 +9,41 @@
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
 //! | what does a face provide? | [`face`] |
+//! | what carries bytes to other processes? | [`link`] |
 
 pub mod args;
 pub mod calls;
+mod comm;
+mod communicators;
 pub mod entry;
+mod environment;
 mod errors;
 pub mod face;
 pub mod failure;
 mod groups;
 pub mod handle;
+mod handlers;
 mod infos;
+pub mod link;
+mod sessions;
 mod slab;
+#[cfg(test)]
+mod tests;
 mod text;
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
 use calls::{
-    Attributes, Collectives, Communicators, Datatypes, Environment, Files, Languages, Messages, Operations,
-    Partitioned, Processes, Requests, Tools, Topologies, Windows,
+    Attributes, Collectives, Datatypes, Files, Languages, Messages, Operations, Partitioned, Processes,
+    Requests, Tools, Topologies, Windows,
 };
+use comm::{Communicator, World};
+use environment::Life;
 use face::{Face, Limits};
+use link::Link;
 use slab::Slab;
 
 /// This process's MPI.
@@ -40,8 +52,14 @@ pub struct Mpi {
     face: OnceLock<&'static Face>,
     /// Error codes that the program has added.
     codes: Mutex<Codes>,
+    life: Life,
+    link: OnceLock<Box<dyn Link>>,
+    world: Mutex<Option<Arc<World>>>,
+    comms: Slab<Communicator>,
     groups: Slab<Group>,
+    handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
+    sessions: Slab<sessions::Session>,
 }
 
 /// Of the standard: until a face has said its own.
@@ -58,6 +76,8 @@ static STANDARD: Face = Face {
         datarep: 128,
     },
     version: (5, 0),
+    word: face::Object::value,
+    error: |code| code as std::ffi::c_int,
 };
 
 impl Mpi {
@@ -66,8 +86,14 @@ impl Mpi {
         Self {
             face: OnceLock::new(),
             codes: Mutex::new(Codes::new()),
+            life: Life::new(),
+            link: OnceLock::new(),
+            world: Mutex::new(None),
+            comms: Slab::new(),
             groups: Slab::new(),
+            handlers: Slab::new(),
             infos: Slab::new(),
+            sessions: Slab::new(),
         }
     }
 
@@ -78,9 +104,7 @@ impl Mpi {
 
 impl Attributes for Mpi {}
 impl Collectives for Mpi {}
-impl Communicators for Mpi {}
 impl Datatypes for Mpi {}
-impl Environment for Mpi {}
 impl Files for Mpi {}
 impl Languages for Mpi {}
 impl Messages for Mpi {}
