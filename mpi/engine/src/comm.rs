@@ -11,6 +11,7 @@ use crate::Mpi;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 use crate::handlers::Handler;
+use crate::messages::Buffers;
 use crate::link::{EVERYBODY, Link, Meeting, ONESELF, Place};
 
 /// A communicator of processes that all know it.
@@ -24,6 +25,8 @@ pub struct Communicator {
     pub remote: Option<Group>,
     /// This process's rank in its group.
     pub rank: usize,
+    /// For `MPI_Bsend`.
+    pub buffers: Buffers,
     /// Collectives called so far.
     met: AtomicU64,
     state: Mutex<State>,
@@ -44,7 +47,7 @@ impl Communicator {
     /// Of the members of `group`, of which this process is the one with `rank`.
     pub fn new(place: Place, group: Group, rank: usize, handler: Handler, name: &str) -> Self {
         let state = State { handler, name: name.into(), ..State::default() };
-        Self { place, group, remote: None, rank, met: AtomicU64::new(0), state: Mutex::new(state) }
+        Self { place, group, remote: None, rank, buffers: Buffers::new(), met: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     /// Does something with what the program changes.

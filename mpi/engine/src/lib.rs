@@ -25,6 +25,9 @@ pub mod handle;
 mod handlers;
 mod infos;
 pub mod link;
+mod messages;
+mod operation;
+mod requests;
 mod sessions;
 mod slab;
 #[cfg(test)]
@@ -37,8 +40,8 @@ use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
 use calls::{
-    Attributes, Collectives, Datatypes, Files, Languages, Messages, Operations, Partitioned, Processes,
-    Requests, Tools, Topologies, Windows,
+    Attributes, Collectives, Datatypes, Files, Languages, Operations, Partitioned, Processes,
+    Tools, Topologies, Windows,
 };
 use comm::{Communicator, World};
 use environment::Life;
@@ -56,7 +59,11 @@ pub struct Mpi {
     link: OnceLock<Box<dyn Link>>,
     world: Mutex<Option<Arc<World>>>,
     comms: Slab<Communicator>,
+    buffers: messages::Buffers,
+    claimed: Slab<Mutex<Option<messages::Claimed>>>,
     groups: Slab<Group>,
+    requests: Slab<requests::Request>,
+    traffic: Mutex<messages::Traffic>,
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
     sessions: Slab<sessions::Session>,
@@ -90,7 +97,11 @@ impl Mpi {
             link: OnceLock::new(),
             world: Mutex::new(None),
             comms: Slab::new(),
+            buffers: messages::Buffers::new(),
+            claimed: Slab::new(),
             groups: Slab::new(),
+            requests: Slab::new(),
+            traffic: Mutex::new(messages::Traffic::new()),
             handlers: Slab::new(),
             infos: Slab::new(),
             sessions: Slab::new(),
@@ -107,11 +118,9 @@ impl Collectives for Mpi {}
 impl Datatypes for Mpi {}
 impl Files for Mpi {}
 impl Languages for Mpi {}
-impl Messages for Mpi {}
 impl Operations for Mpi {}
 impl Partitioned for Mpi {}
 impl Processes for Mpi {}
-impl Requests for Mpi {}
 impl Tools for Mpi {}
 impl Topologies for Mpi {}
 impl Windows for Mpi {}

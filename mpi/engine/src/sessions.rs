@@ -10,6 +10,7 @@ use crate::Mpi;
 use crate::failure::Answer;
 use crate::handle::{Errhandler, Group, Info, Session as Handle};
 use crate::handlers::{Handler, Kind};
+use crate::messages::Buffers;
 use crate::text;
 
 /// The sets of processes that there are.
@@ -19,6 +20,8 @@ const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
 #[derive(Debug)]
 pub struct Session {
     handler: Mutex<Handler>,
+    /// For `MPI_Bsend`.
+    pub buffers: Buffers,
     info: Content,
 }
 
@@ -45,7 +48,7 @@ impl Mpi {
         let info =
             if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
         self.begin()?;
-        Ok(self.sessions.add(Arc::new(Session { handler: Mutex::new(handler), info })))
+        Ok(self.sessions.add(Arc::new(Session { handler: Mutex::new(handler), buffers: Buffers::new(), info })))
     }
 
     pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {
