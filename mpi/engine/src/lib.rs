@@ -11,7 +11,9 @@
 //! | what does a face provide? | [`face`] |
 
 pub mod args;
+mod attributes;
 pub mod calls;
+mod datatypes;
 pub mod entry;
 mod errors;
 pub mod face;
@@ -19,6 +21,7 @@ pub mod failure;
 mod groups;
 pub mod handle;
 mod infos;
+mod operations;
 mod slab;
 mod text;
 
@@ -28,8 +31,8 @@ use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
 use calls::{
-    Attributes, Collectives, Communicators, Datatypes, Environment, Files, Languages, Messages, Operations,
-    Partitioned, Processes, Requests, Tools, Topologies, Windows,
+    Collectives, Communicators, Environment, Files, Languages, Messages, Partitioned, Processes, Requests,
+    Tools, Topologies, Windows,
 };
 use face::{Face, Limits};
 use slab::Slab;
@@ -42,6 +45,8 @@ pub struct Mpi {
     codes: Mutex<Codes>,
     groups: Slab<Group>,
     infos: Slab<infos::Shared>,
+    ops: Slab<operations::Made>,
+    types: datatypes::Types,
 }
 
 /// Of the standard: until a face has said its own.
@@ -68,6 +73,8 @@ impl Mpi {
             codes: Mutex::new(Codes::new()),
             groups: Slab::new(),
             infos: Slab::new(),
+            ops: Slab::new(),
+            types: datatypes::Types::new(),
         }
     }
 
@@ -76,15 +83,12 @@ impl Mpi {
     }
 }
 
-impl Attributes for Mpi {}
 impl Collectives for Mpi {}
 impl Communicators for Mpi {}
-impl Datatypes for Mpi {}
 impl Environment for Mpi {}
 impl Files for Mpi {}
 impl Languages for Mpi {}
 impl Messages for Mpi {}
-impl Operations for Mpi {}
 impl Partitioned for Mpi {}
 impl Processes for Mpi {}
 impl Requests for Mpi {}

@@ -369,12 +369,13 @@ mod tests {
         assert!(
             said(&text, "fn comm_free(").starts_with("fn comm_free(&self, comm: Comm) -> Answer<Comm> {")
         );
+        assert!(said(&text, "fn type_contiguous(").starts_with(
+            "fn type_contiguous(&self, count: i64, oldtype: Datatype, large: bool) -> Answer<Datatype> {"
+        ));
         assert!(
-            said(&text, "fn type_contiguous(").starts_with(
-                "fn type_contiguous(&self, count: i64, oldtype: Datatype, large: bool) -> Answer<Datatype> {"
-            )
+            said(&text, "fn op_create(")
+                .contains("(&self, user_fn: *mut c_void, commute: bool, large: bool)")
         );
-        assert!(said(&text, "fn op_create(").contains("(&self, user_fn: *mut c_void, commute: bool, large: bool)"));
         assert!(said(&text, "fn wtime(").starts_with("fn wtime(&self) -> Answer<f64> {"));
     }
 
