@@ -84,6 +84,15 @@ impl IntsOut {
         Self::Large(at)
     }
 
+    /// Whether there is no room.
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        match self {
+            Self::Small(at) => at.is_null(),
+            Self::Large(at) => at.is_null(),
+        }
+    }
+
     /// Writes one of them, as far as it fits.
     ///
     /// # Safety
@@ -111,6 +120,12 @@ impl Meant {
     #[must_use]
     pub const fn new(at: *const c_int, read: fn(c_int) -> Answer<i64>) -> Self {
         Self { at, read }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_null(&self) -> bool {
+        self.at.is_null()
     }
 
     /// One of them.

@@ -11,8 +11,8 @@ use crate::Mpi;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 use crate::handlers::Handler;
-use crate::messages::Buffers;
 use crate::link::{EVERYBODY, Link, Meeting, ONESELF, Place};
+use crate::messages::Buffers;
 
 /// A communicator of processes that all know it.
 #[derive(Debug)]
@@ -47,7 +47,15 @@ impl Communicator {
     /// Of the members of `group`, of which this process is the one with `rank`.
     pub fn new(place: Place, group: Group, rank: usize, handler: Handler, name: &str) -> Self {
         let state = State { handler, name: name.into(), ..State::default() };
-        Self { place, group, remote: None, rank, buffers: Buffers::new(), met: AtomicU64::new(0), state: Mutex::new(state) }
+        Self {
+            place,
+            group,
+            remote: None,
+            rank,
+            buffers: Buffers::new(),
+            met: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
     }
 
     /// Does something with what the program changes.

@@ -12,9 +12,12 @@
 //! | what carries bytes to other processes? | [`link`] |
 
 pub mod args;
+mod attributes;
 pub mod calls;
+mod collectives;
 mod comm;
 mod communicators;
+mod datatypes;
 pub mod entry;
 mod environment;
 mod errors;
@@ -27,6 +30,7 @@ mod infos;
 pub mod link;
 mod messages;
 mod operation;
+mod operations;
 mod requests;
 mod sessions;
 mod slab;
@@ -39,10 +43,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{
-    Attributes, Collectives, Datatypes, Files, Languages, Operations, Partitioned, Processes,
-    Tools, Topologies, Windows,
-};
+use calls::{Files, Languages, Partitioned, Processes, Tools, Topologies, Windows};
 use comm::{Communicator, World};
 use environment::Life;
 use face::{Face, Limits};
@@ -67,6 +68,8 @@ pub struct Mpi {
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
     sessions: Slab<sessions::Session>,
+    ops: Slab<operations::Made>,
+    types: datatypes::Types,
 }
 
 /// Of the standard: until a face has said its own.
@@ -105,6 +108,8 @@ impl Mpi {
             handlers: Slab::new(),
             infos: Slab::new(),
             sessions: Slab::new(),
+            ops: Slab::new(),
+            types: datatypes::Types::new(),
         }
     }
 
@@ -113,12 +118,8 @@ impl Mpi {
     }
 }
 
-impl Attributes for Mpi {}
-impl Collectives for Mpi {}
-impl Datatypes for Mpi {}
 impl Files for Mpi {}
 impl Languages for Mpi {}
-impl Operations for Mpi {}
 impl Partitioned for Mpi {}
 impl Processes for Mpi {}
 impl Tools for Mpi {}

@@ -120,26 +120,24 @@ impl Operation {
                 let status = all.last().map_or(Status::EMPTY, |last| last.status);
                 *state = State::Done(Done { status, failure });
             }
-            State::Waits(Waits::Meeting(meeting, _)) => {
-                match meeting.is_complete() {
-                    Ok(false) => return None,
-                    Err(failure) => {
-                        *state = State::Done(Done { failure: Some(failure), ..Done::well() });
-                    }
-                    Ok(true) => {
-                        let State::Waits(Waits::Meeting(meeting, finish)) =
-                            std::mem::replace(&mut *state, State::Finishing)
-                        else {
-                            return None;
-                        };
-                        drop(state);
-                        let failure = finish(&*meeting).err();
-                        drop(meeting);
-                        state = self.lock();
-                        *state = State::Done(Done { failure, ..Done::well() });
-                    }
+            State::Waits(Waits::Meeting(meeting, _)) => match meeting.is_complete() {
+                Ok(false) => return None,
+                Err(failure) => {
+                    *state = State::Done(Done { failure: Some(failure), ..Done::well() });
                 }
-            }
+                Ok(true) => {
+                    let State::Waits(Waits::Meeting(meeting, finish)) =
+                        std::mem::replace(&mut *state, State::Finishing)
+                    else {
+                        return None;
+                    };
+                    drop(state);
+                    let failure = finish(&*meeting).err();
+                    drop(meeting);
+                    state = self.lock();
+                    *state = State::Done(Done { failure, ..Done::well() });
+                }
+            },
         }
         match &*state {
             State::Done(done) => Some(done.clone()),

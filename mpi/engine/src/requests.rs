@@ -91,7 +91,12 @@ impl Mpi {
     ///
     /// # Safety
     /// The handle may be written.
-    unsafe fn tell_one(&self, one: &Waited, done: Done, handles: &Handles<Handle>) -> (Status, Option<Failure>) {
+    unsafe fn tell_one(
+        &self,
+        one: &Waited,
+        done: Done,
+        handles: &Handles<Handle>,
+    ) -> (Status, Option<Failure>) {
         if let Some(request) = &one.request {
             let handle = self.finish_request(one.handle, request);
             // SAFETY: the caller's.
@@ -116,7 +121,9 @@ impl Mpi {
 
     /// Those that are complete now, if all are that are active.
     fn all_done(all: &[Waited]) -> Option<Vec<Done>> {
-        all.iter().map(|one| one.operation.as_ref().map_or_else(|| Some(Done::well()), |op| op.look())).collect()
+        all.iter()
+            .map(|one| one.operation.as_ref().map_or_else(|| Some(Done::well()), |op| op.look()))
+            .collect()
     }
 
     /// The first that is complete now.
@@ -204,7 +211,11 @@ impl Requests for Mpi {
         Ok(true)
     }
 
-    unsafe fn request_get_status_any(&self, count: i64, requests: Handles<Handle>) -> Answer<(i64, bool, Status)> {
+    unsafe fn request_get_status_any(
+        &self,
+        count: i64,
+        requests: Handles<Handle>,
+    ) -> Answer<(i64, bool, Status)> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
@@ -281,7 +292,10 @@ impl Requests for Mpi {
     }
 
     unsafe fn status_set_elements(&self, status: Status, datatype: Datatype, count: i64) -> Answer<Status> {
-        let count = self.bytes_of_elements(datatype, count)?;
+        if count < 0 {
+            return Err(Class::Count.into());
+        }
+        let count = self.tree(datatype)?.bytes_of(count).ok_or(Class::ValueTooLarge)?;
         Ok(Status { count, ..status })
     }
 

@@ -48,7 +48,11 @@ impl Mpi {
         let info =
             if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
         self.begin()?;
-        Ok(self.sessions.add(Arc::new(Session { handler: Mutex::new(handler), buffers: Buffers::new(), info })))
+        Ok(self.sessions.add(Arc::new(Session {
+            handler: Mutex::new(handler),
+            buffers: Buffers::new(),
+            info,
+        })))
     }
 
     pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {

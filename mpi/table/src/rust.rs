@@ -141,6 +141,10 @@ fn shape(argument: &Argument, large: bool) -> Shape {
                     "flag" => ("bool", "{at}.write(c_int::from({value}))".to_owned()),
                     _ if means => ("i64", format!("{{at}}.write(face::{said}_out({{value}}))")),
                     _ if large => ("i64", "{at}.write({value})".to_owned()),
+                    // What has a large form for it is not an error in the small one.
+                    _ if flow == Flow::Out && kind.large.as_deref() == Some("count") => {
+                        ("i64", "{at}.write(fit_or_undefined({value}))".to_owned())
+                    }
                     _ => ("i64", "{at}.write(fit({value})?)".to_owned()),
                 };
                 Shape {
@@ -209,6 +213,10 @@ fn method(function: &Function) -> String {
         .filter(|argument| shape(argument, false).taken.is_some())
         .map(|argument| format!("{}, ", variable(&argument.name)))
         .collect();
+    if form_matters(function) {
+        taken.push(", large: bool".into());
+    }
+    let ignored = if form_matters(function) { ignored + "large, " } else { ignored };
     let name = snake(&function.name);
     format!(
         "    /// `MPI_{}`.\n    unsafe fn {name}(&self{}) -> Answer<{result}> {{\n        let _ = ({ignored});\n        \
@@ -217,6 +225,14 @@ fn method(function: &Function) -> String {
         taken.concat(),
         function.name,
     )
+}
+
+/// Whether what is made remembers with which form: datatypes are asked for their arguments, and functions of
+/// the program take arguments of either form.
+fn form_matters(function: &Function) -> bool {
+    let makes = |one: &Argument| one.kind.flow == Flow::Out && !one.kind.array && one.kind.small == "type";
+    let calls = |one: &Argument| one.kind.large.as_ref().is_some_and(|large| large.ends_with("_function_c*"));
+    function.has_large && function.arguments.iter().any(|one| makes(one) || calls(one))
 }
 
 fn result_type(result: &str) -> &str {
@@ -280,6 +296,9 @@ fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
             let _ = writeln!(written, "if !{name}.is_null() {{ {how}; }}");
             values.push(value);
         }
+    }
+    if form_matters(function) {
+        passed.push(large.to_string());
     }
     let form = if large { "_c" } else { "" };
     let (name, method) = (&function.name, snake(&function.name));
@@ -350,6 +369,13 @@ mod tests {
         assert!(
             said(&text, "fn comm_free(").starts_with("fn comm_free(&self, comm: Comm) -> Answer<Comm> {")
         );
+        assert!(said(&text, "fn type_contiguous(").starts_with(
+            "fn type_contiguous(&self, count: i64, oldtype: Datatype, large: bool) -> Answer<Datatype> {"
+        ));
+        assert!(
+            said(&text, "fn op_create(")
+                .contains("(&self, user_fn: *mut c_void, commute: bool, large: bool)")
+        );
         assert!(said(&text, "fn wtime(").starts_with("fn wtime(&self) -> Answer<f64> {"));
     }
 
@@ -362,6 +388,9 @@ mod tests {
              call(|| Object::Nothing, || { let given_0 = calls().get_count(face::status_in(status), \
              face::datatype_in(datatype)?)?; if !count.is_null() { count.write(given_0); } Ok(()) }) }"
         );
+        assert!(said(&text, "fn MPI_Get_count(").contains("count.write(fit_or_undefined(given_0))"));
+        assert!(said(&text, "fn MPI_Op_create_c(").contains("op_create(user_fn, commute != 0, true)?"));
+        assert!(said(&text, "fn MPI_Type_vector(").contains("face::datatype_in(oldtype)?, false)?"));
         assert_eq!(
             said(&text, "fn PMPI_Comm_free("),
             "fn PMPI_Comm_free(comm: *mut face::Comm) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { call(|| face::on_comm(at(comm)), || { let \

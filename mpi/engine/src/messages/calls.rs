@@ -12,7 +12,7 @@ use crate::Mpi;
 use crate::args::{Buffer, Status};
 use crate::calls::Messages;
 use crate::comm::Communicator;
-use crate::datatypes::Span;
+use crate::datatypes::memory::Span;
 use crate::failure::Answer;
 use crate::handle::{Comm, Datatype, Message, Request, Session};
 use crate::operation::{Done, Operation, Waits};
@@ -136,20 +136,44 @@ impl Mpi {
 }
 
 impl Messages for Mpi {
-    unsafe fn send(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<()> {
+    unsafe fn send(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<()> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         // SAFETY: the caller's.
         unsafe { self.send_all(&what) }
     }
 
-    unsafe fn isend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn isend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         // SAFETY: the caller's.
         let operation = unsafe { self.begin_send(&what) }?;
         Ok(self.new_request(what.comm, operation))
     }
 
-    unsafe fn send_init(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn send_init(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         let comm = what.comm.clone();
         // SAFETY: the program's: when it starts the request the buffer is there.
@@ -157,20 +181,44 @@ impl Messages for Mpi {
         Ok(self.new_persistent(comm, Box::new(start)))
     }
 
-    unsafe fn bsend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<()> {
+    unsafe fn bsend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<()> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Buffered)?;
         // SAFETY: the caller's.
         unsafe { self.send_all(&what) }
     }
 
-    unsafe fn ibsend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn ibsend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Buffered)?;
         // SAFETY: the caller's.
         let operation = unsafe { self.begin_send(&what) }?;
         Ok(self.new_request(what.comm, operation))
     }
 
-    unsafe fn bsend_init(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn bsend_init(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Buffered)?;
         let comm = what.comm.clone();
         // SAFETY: the program's: when it starts the request the buffer is there.
@@ -178,20 +226,44 @@ impl Messages for Mpi {
         Ok(self.new_persistent(comm, Box::new(start)))
     }
 
-    unsafe fn ssend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<()> {
+    unsafe fn ssend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<()> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Synchronous)?;
         // SAFETY: the caller's.
         unsafe { self.send_all(&what) }
     }
 
-    unsafe fn issend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn issend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Synchronous)?;
         // SAFETY: the caller's.
         let operation = unsafe { self.begin_send(&what) }?;
         Ok(self.new_request(what.comm, operation))
     }
 
-    unsafe fn ssend_init(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn ssend_init(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Synchronous)?;
         let comm = what.comm.clone();
         // SAFETY: the program's: when it starts the request the buffer is there.
@@ -199,20 +271,44 @@ impl Messages for Mpi {
         Ok(self.new_persistent(comm, Box::new(start)))
     }
 
-    unsafe fn rsend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<()> {
+    unsafe fn rsend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<()> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         // SAFETY: the caller's.
         unsafe { self.send_all(&what) }
     }
 
-    unsafe fn irsend(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn irsend(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         // SAFETY: the caller's.
         let operation = unsafe { self.begin_send(&what) }?;
         Ok(self.new_request(what.comm, operation))
     }
 
-    unsafe fn rsend_init(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<Request> {
+    unsafe fn rsend_init(
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        tag: i64,
+        comm: Comm,
+    ) -> Answer<Request> {
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         let comm = what.comm.clone();
         // SAFETY: the program's: when it starts the request the buffer is there.
@@ -221,14 +317,26 @@ impl Messages for Mpi {
     }
 
     unsafe fn recv(
-        &self, buf: Buffer, count: i64, datatype: Datatype, source: i64, tag: i64, comm: Comm,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        source: i64,
+        tag: i64,
+        comm: Comm,
     ) -> Answer<Status> {
         let operation = self.begin_receive(&self.receiving((buf, count, datatype), (source, tag, comm))?)?;
         self.result(&operation)
     }
 
     unsafe fn irecv(
-        &self, buf: Buffer, count: i64, datatype: Datatype, source: i64, tag: i64, comm: Comm,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        source: i64,
+        tag: i64,
+        comm: Comm,
     ) -> Answer<Request> {
         let what = self.receiving((buf, count, datatype), (source, tag, comm))?;
         let operation = self.begin_receive(&what)?;
@@ -236,7 +344,13 @@ impl Messages for Mpi {
     }
 
     unsafe fn recv_init(
-        &self, buf: Buffer, count: i64, datatype: Datatype, source: i64, tag: i64, comm: Comm,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        source: i64,
+        tag: i64,
+        comm: Comm,
     ) -> Answer<Request> {
         let what = self.receiving((buf, count, datatype), (source, tag, comm))?;
         let comm = what.comm.clone();
@@ -281,14 +395,22 @@ impl Messages for Mpi {
     }
 
     unsafe fn mrecv(
-        &self, buf: Buffer, count: i64, datatype: Datatype, message: Message,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        message: Message,
     ) -> Answer<(Message, Status)> {
         let operation = self.receive_claimed(self.span(buf, count, datatype)?, message)?;
         Ok((Message::NULL, self.result(&operation)?))
     }
 
     unsafe fn imrecv(
-        &self, buf: Buffer, count: i64, datatype: Datatype, message: Message,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        message: Message,
     ) -> Answer<(Message, Request)> {
         let span = self.span(buf, count, datatype)?;
         let comm = self.comm_of_claimed(message)?;
@@ -297,8 +419,18 @@ impl Messages for Mpi {
     }
 
     unsafe fn sendrecv(
-        &self, sendbuf: Buffer, sendcount: i64, sendtype: Datatype, dest: i64, sendtag: i64,
-        recvbuf: Buffer, recvcount: i64, recvtype: Datatype, source: i64, recvtag: i64, comm: Comm,
+        &self,
+        sendbuf: Buffer,
+        sendcount: i64,
+        sendtype: Datatype,
+        dest: i64,
+        sendtag: i64,
+        recvbuf: Buffer,
+        recvcount: i64,
+        recvtype: Datatype,
+        source: i64,
+        recvtag: i64,
+        comm: Comm,
     ) -> Answer<Status> {
         let send = self.sending((sendbuf, sendcount, sendtype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((recvbuf, recvcount, recvtype), (source, recvtag, comm))?;
@@ -308,8 +440,18 @@ impl Messages for Mpi {
     }
 
     unsafe fn isendrecv(
-        &self, sendbuf: Buffer, sendcount: i64, sendtype: Datatype, dest: i64, sendtag: i64,
-        recvbuf: Buffer, recvcount: i64, recvtype: Datatype, source: i64, recvtag: i64, comm: Comm,
+        &self,
+        sendbuf: Buffer,
+        sendcount: i64,
+        sendtype: Datatype,
+        dest: i64,
+        sendtag: i64,
+        recvbuf: Buffer,
+        recvcount: i64,
+        recvtype: Datatype,
+        source: i64,
+        recvtag: i64,
+        comm: Comm,
     ) -> Answer<Request> {
         let send = self.sending((sendbuf, sendcount, sendtype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((recvbuf, recvcount, recvtype), (source, recvtag, comm))?;
@@ -319,8 +461,15 @@ impl Messages for Mpi {
     }
 
     unsafe fn sendrecv_replace(
-        &self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, sendtag: i64,
-        source: i64, recvtag: i64, comm: Comm,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        sendtag: i64,
+        source: i64,
+        recvtag: i64,
+        comm: Comm,
     ) -> Answer<Status> {
         let send = self.sending((buf, count, datatype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((buf, count, datatype), (source, recvtag, comm))?;
@@ -330,8 +479,15 @@ impl Messages for Mpi {
     }
 
     unsafe fn isendrecv_replace(
-        &self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, sendtag: i64,
-        source: i64, recvtag: i64, comm: Comm,
+        &self,
+        buf: Buffer,
+        count: i64,
+        datatype: Datatype,
+        dest: i64,
+        sendtag: i64,
+        source: i64,
+        recvtag: i64,
+        comm: Comm,
     ) -> Answer<Request> {
         let send = self.sending((buf, count, datatype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((buf, count, datatype), (source, recvtag, comm))?;

@@ -25,7 +25,7 @@ pub use buffers::Buffers;
 use crate::Mpi;
 use crate::args::Status;
 use crate::comm::Communicator;
-use crate::datatypes::Span;
+use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
 use crate::groups::PROC_NULL;
 use crate::handle::Message;

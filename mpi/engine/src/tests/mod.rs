@@ -1,8 +1,10 @@
 //! Several processes as threads of one, each with its own MPI.
 
 mod communicators;
+mod messages;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +36,17 @@ struct Job {
     processes: u32,
     shared: Mutex<Shared>,
     changed: Condvar,
+    /// One of the processes has failed: the others need not wait for it.
+    failed: AtomicBool,
+}
+
+/// Tells the others if its thread panics.
+struct Watched(Arc<Job>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.failed.fetch_or(std::thread::panicking(), SeqCst);
+    }
 }
 
 impl Job {
@@ -41,6 +54,12 @@ impl Job {
         let done = act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
         done
+    }
+
+    fn wait(&self) {
+        assert!(!self.failed.load(SeqCst), "another process has failed");
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.changed.wait_timeout(shared, Duration::from_millis(1));
     }
 }
 
@@ -77,8 +96,7 @@ impl Meeting for Met {
 
     fn wait(&self) -> Answer<()> {
         while !self.is_complete()? {
-            let shared = self.job.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = self.job.changed.wait_timeout(shared, Duration::from_millis(1));
+            self.job.wait();
         }
         Ok(())
     }
@@ -109,8 +127,7 @@ impl Link for Thread {
     }
 
     fn wait(&self) {
-        let shared = self.job.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.job.changed.wait_timeout(shared, Duration::from_millis(1));
+        self.job.wait();
     }
 
     fn open(&self, members: &[Process]) -> Answer<Place> {
@@ -146,13 +163,19 @@ impl Link for Thread {
 
 /// Runs the same in so many processes, which have initialised MPI.
 fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
-    let job = Arc::new(Job { processes, shared: Mutex::default(), changed: Condvar::new() });
+    let job = Arc::new(Job {
+        processes,
+        shared: Mutex::default(),
+        changed: Condvar::new(),
+        failed: AtomicBool::new(false),
+    });
     job.with(|shared| _ = shared.places.insert(0, (0..processes).collect()));
     std::thread::scope(|scope| {
         for process in 0..processes {
             let (job, body) = (job.clone(), &body);
             scope.spawn(move || {
                 use crate::calls::Environment;
+                let _watched = Watched(job.clone());
                 let mpi = Mpi::new();
                 mpi.link.set(Box::new(Thread { process, job })).expect("it is new");
                 // SAFETY: nothing is given.
