@@ -286,3 +286,7 @@ impl Attributes for Mpi {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "attributes_tests.rs"]
+mod tests;
