@@ -72,7 +72,7 @@ fn run(name: &str) -> Result<String> {
     symlink(library()?, &soname)?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
     let program = folder.join("program");
-    let compiled = Command::new("gcc")
+    let compiled = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"])
         .arg("-I")
         .arg(&folder)
