@@ -1,6 +1,7 @@
 //! Each operation on each datatype against plain arithmetic; functions of a program.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
 
 use bdrun_mpi_core::datatype::{Basic, Scalar};
 use bdrun_mpi_core::error::Class;
@@ -23,8 +24,8 @@ fn reduce(mpi: &Mpi, from: &mut [u8], to: &mut [u8], count: i64, datatype: Datat
 }
 
 /// The standard's tables (section 6.9.2), by the names of datatypes.
-const C_INTEGER: &str = "INT LONG SHORT UNSIGNED_SHORT UNSIGNED UNSIGNED_LONG LONG_LONG UNSIGNED_LONG_LONG SIGNED_CHAR \
-                         UNSIGNED_CHAR INT8_T INT16_T INT32_T INT64_T UINT8_T UINT16_T UINT32_T UINT64_T";
+const C_INTEGER: &str = "INT LONG SHORT UNSIGNED_SHORT UNSIGNED UNSIGNED_LONG LONG_LONG UNSIGNED_LONG_LONG \
+                         SIGNED_CHAR UNSIGNED_CHAR INT8_T INT16_T INT32_T INT64_T UINT8_T UINT16_T UINT32_T UINT64_T";
 const FORTRAN_INTEGER: &str = "INTEGER INTEGER1 INTEGER2 INTEGER4 INTEGER8 INTEGER16";
 /// But for `MPI_REAL16`: the compiler has no such number to compute with.
 const FLOATING: &str = "FLOAT DOUBLE REAL DOUBLE_PRECISION LONG_DOUBLE REAL2 REAL4 REAL8";
@@ -209,7 +210,7 @@ extern "C" fn large(from: *mut c_void, to: *mut c_void, len: *mut i64, datatype:
     // SAFETY: three ints each.
     unsafe {
         let (from, to) = (from.cast::<i32>(), to.cast::<i32>());
-        *to = *to - *from;
+        *to -= *from;
         *to.add(1) = (*len >> 8) as i32;
         *to.add(2) = *datatype as i32;
     }
@@ -249,6 +250,28 @@ fn functions_of_the_program_are_called_with_its_datatype() {
         fold.apply(from.as_ptr(), to.as_mut_ptr(), 2);
         assert_eq!(to, ints([8, 2, 0x209]));
     }
+}
+
+/// How it was called: both buffers, and how many elements.
+static PARTS: Mutex<Vec<(usize, usize, c_int)>> = Mutex::new(vec![]);
+
+extern "C" fn part(from: *mut c_void, to: *mut c_void, len: *mut c_int, _: *mut u64) {
+    // SAFETY: the caller's: a number.
+    PARTS.lock().expect("nobody panicked").push((from as usize, to as usize, unsafe { *len }));
+}
+
+#[test]
+fn more_than_an_int_can_count_is_folded_in_parts() {
+    let mpi = Mpi::new();
+    // SAFETY: the function reads and writes nothing, wherever that is.
+    unsafe {
+        let op = mpi.op_create(part as *mut c_void, true, false).expect("a function");
+        let (from, to) = (Buffer::At(0x1000 as *mut u8), Buffer::At(0x2000 as *mut u8));
+        mpi.reduce_local(from, to, (1 << 31) + 5, INT, op).expect("legal");
+    }
+    let by = 4 * i32::MAX as usize;
+    let parts = PARTS.lock().expect("nobody panicked");
+    assert_eq!(*parts, [(0x1000, 0x2000, i32::MAX), (0x1000 + by, 0x2000 + by, 6)]);
 }
 
 #[test]
