@@ -167,6 +167,41 @@ fn a_freed_keyval_is_not_for_the_program_but_for_its_attributes() {
     }
 }
 
+/// The extra state of a keyval whose function frees it.
+struct Own<'a> {
+    mpi: &'a Mpi,
+    calls: Calls,
+}
+
+extern "C" fn delete_keyval(datatype: u64, key: c_int, value: usize, state: *mut c_void) -> c_int {
+    // SAFETY: the extra state is one, and lives as long as the test.
+    let own = unsafe { &*state.cast::<Own<'_>>() };
+    note(own.calls.state(), "delete", datatype, value);
+    // SAFETY: no function is called.
+    let _ = unsafe { own.mpi.type_free_keyval(key.into()) };
+    0
+}
+
+#[test]
+fn a_function_may_free_its_keyval() {
+    let mpi = Mpi::new();
+    let own = Own { mpi: &mpi, calls: Calls::default() };
+    let state = std::ptr::from_ref(&own).cast_mut().cast();
+    let none = std::ptr::null_mut();
+    // SAFETY: handles, and functions of that type.
+    unsafe {
+        let key = mpi.type_create_keyval(none, delete_keyval as *mut c_void, state).expect("made");
+        let made = mpi.type_contiguous(2, INT, false).expect("legal");
+        set(&mpi, made, key, 4).expect("set");
+        assert_eq!(set(&mpi, made, key, 5), Err(Class::Keyval.into()));
+        assert_eq!(own.calls.took(), [("delete", made.0, 4)]);
+        // The old one is gone with it, and the next keyval has its place.
+        mpi.type_free(made).expect("freed");
+        assert_eq!(own.calls.took(), []);
+        assert_eq!(mpi.type_create_keyval(none, none, none), Ok(key));
+    }
+}
+
 #[test]
 fn the_standards_own_functions_copy_all_or_nothing() {
     let mpi = Mpi::new();

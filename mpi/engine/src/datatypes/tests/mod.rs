@@ -360,6 +360,13 @@ fn fortrans_types_are_found_by_what_is_asked() {
             told(&mpi, real),
             (constant("MPI_COMBINER_F90_REAL"), vec![15, 300], vec![], vec![], vec![])
         );
+        // Others that are asked for with the same numbers.
+        let complex = mpi.type_create_f90_complex(15, 300).expect("there is one");
+        let integer = mpi.type_create_f90_integer(15).expect("there is one");
+        let combiner = |of| told(&mpi, of).0;
+        assert_eq!(combiner(complex), constant("MPI_COMBINER_F90_COMPLEX"));
+        assert_eq!(combiner(integer), constant("MPI_COMBINER_F90_INTEGER"));
+        assert_eq!((mpi.type_size(complex), mpi.type_size(integer)), (Ok(16), Ok(8)));
         assert_eq!(failed(mpi.type_free(real)), is(Class::Type));
         assert_eq!(name(&mpi, real), "");
         let of_it = mpi.type_contiguous(2, real, false).expect("legal");
