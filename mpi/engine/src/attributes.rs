@@ -117,8 +117,11 @@ impl Keys {
             unsafe { self.deleted(&old, handle) }?;
         }
         let (mut attributes, mut keyvals) = (lock(of), lock(&self.keyvals));
-        // The function may have freed it.
-        keyvals.get(key).ok_or(Class::Keyval)?;
+        if keyvals.get(key).is_none() {
+            // The function has freed it: what it was called for is gone, and nothing new comes.
+            attributes.remove(key, &mut keyvals);
+            return Err(Class::Keyval.into());
+        }
         attributes.set(key, value, &mut keyvals);
         Ok(())
     }
@@ -286,3 +289,7 @@ impl Attributes for Mpi {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "attributes_tests.rs"]
+mod tests;

@@ -77,8 +77,8 @@ pub fn fit(value: i64) -> Answer<c_int> {
     c_int::try_from(value).map_err(|_| Class::ValueTooLarge.into())
 }
 
-/// A number as an `int`, `MPI_UNDEFINED` if it does not fit: where the standard has it so (MPI-5.0, sections
-/// 3.2.5, 3.6, 5.1.5, 5.1.11 and 5.2).
+/// A number as an `int`, `MPI_UNDEFINED` if it does not fit: where the standard has it so, as in
+/// `MPI_Type_size`.
 #[inline(always)]
 pub fn fit_or_undefined(value: i64) -> c_int {
     c_int::try_from(value).unwrap_or(UNDEFINED as c_int)

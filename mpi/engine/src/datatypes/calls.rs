@@ -1,148 +1,23 @@
 //! The calls.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bdrun_mpi_core::datatype::{
-    Block, Combiner, Datatype as Tree, Distribution, Grid, Order, Told, Type, TypeError, Width,
-};
+use bdrun_mpi_core::datatype::{Combiner, Datatype as Tree, Grid, Told, Type, TypeError};
 use bdrun_mpi_core::error::Class;
 
-use super::{Object, predefined};
+use super::arguments::{
+    blocks, combiner, counted, distribution, external, external_bytes, lengths, numbers, room, some, tell,
+    width,
+};
+use super::{Object, arguments, predefined};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints, IntsOut, Meant, Status};
 use crate::calls::Datatypes;
-use crate::failure::{Answer, Failure};
+use crate::failure::Answer;
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Datatype};
-
-impl From<TypeError> for Failure {
-    fn from(error: TypeError) -> Self {
-        let class = match error {
-            TypeError::Count => Class::Count,
-            TypeError::Argument(_) => Class::Arg,
-            TypeError::Dimensions => Class::Dims,
-            TypeError::TooLarge => Class::ValueTooLarge,
-        };
-        Self { text: Some(error.to_string()), ..class.into() }
-    }
-}
-
-const fn width(large: bool) -> Width {
-    if large { Width::Large } else { Width::Small }
-}
-
-/// A count that is not negative.
-fn counted(count: i64) -> Answer<usize> {
-    usize::try_from(count).map_err(|_| Class::Count.into())
-}
-
-/// Numbers of the program.
-///
-/// # Safety
-/// There are so many.
-unsafe fn numbers(n: usize, at: Ints) -> Answer<Vec<i64>> {
-    if n > 0 && at.is_null() {
-        return Err(Class::Arg.into());
-    }
-    // SAFETY: the caller's.
-    Ok((0..n).map(|i| unsafe { at.get(i) }).collect())
-}
-
-/// Blocks of the program.
-///
-/// # Safety
-/// There are so many.
-unsafe fn blocks(n: usize, counts: Ints, at: Ints) -> Answer<Vec<Block>> {
-    // SAFETY: the caller's.
-    let (counts, at) = unsafe { (numbers(n, counts)?, numbers(n, at)?) };
-    Ok(counts.into_iter().zip(at).map(|(count, at)| Block { count, at }).collect())
-}
-
-/// `MPI_ORDER_C`, `MPI_ORDER_FORTRAN`.
-fn order(order: i64) -> Answer<Order> {
-    match order {
-        12 => Ok(Order::C),
-        15 => Ok(Order::Fortran),
-        _ => Err(Class::Arg.into()),
-    }
-}
-
-/// `MPI_DISTRIBUTE_NONE` and its like; an argument may be `MPI_DISTRIBUTE_DFLT_DARG`.
-fn distribution(kind: i64, argument: i64) -> Answer<Distribution> {
-    let argument = (argument != 19).then_some(argument);
-    match kind {
-        16 => Ok(Distribution::None),
-        17 => Ok(Distribution::Block(argument)),
-        18 => Ok(Distribution::Cyclic(argument)),
-        _ => Err(Class::Arg.into()),
-    }
-}
-
-/// `MPI_COMBINER_NAMED` and its like.
-pub(super) const fn combiner(combiner: Combiner) -> i64 {
-    101 + combiner as i64
-}
-
-/// How many integers, addresses, counts and datatypes it was made of.
-fn lengths(of: &Type) -> [i64; 4] {
-    of.contents().map_or([0; 4], |contents| {
-        let (integers, addresses) = (contents.integers.len(), contents.addresses.len());
-        [integers, addresses, contents.counts.len(), contents.types.len()].map(|len| len as i64)
-    })
-}
-
-/// Writes numbers to the program.
-///
-/// # Safety
-/// There is room for them.
-unsafe fn tell(values: &[i64], to: IntsOut) {
-    for (i, &value) in values.iter().enumerate() {
-        // SAFETY: the caller's.
-        unsafe { to.set(i, value) };
-    }
-}
-
-/// The communicator of a call that packs: it must be one. All processes are on one machine, so it says
-/// nothing else.
-fn some(comm: Comm) -> Answer<()> {
-    if comm == Comm::NULL { Err(Class::Comm.into()) } else { Ok(()) }
-}
-
-/// The representation of a call: "external32" is the only one.
-///
-/// # Safety
-/// It is null, or ends.
-unsafe fn external(datarep: *const c_char) -> Answer<()> {
-    if datarep.is_null() {
-        return Err(Class::Arg.into());
-    }
-    // SAFETY: the caller's.
-    let is_known = unsafe { CStr::from_ptr(datarep) } == c"external32";
-    if is_known { Ok(()) } else { Err(Class::UnsupportedDatarep.into()) }
-}
-
-/// Where packed bytes go to or come from: behind `position`, of so many in all.
-fn room(buffer: Buffer, size: i64, position: i64, bytes: i64) -> Answer<*mut u8> {
-    let Buffer::At(at) = buffer else { return Err(Class::Buffer.into()) };
-    if size < 0 || !(0..=size).contains(&position) {
-        return Err(Class::Arg.into());
-    }
-    if size - position < bytes {
-        return Err(Class::Truncate.into());
-    }
-    if at.is_null() && bytes > 0 {
-        return Err(Class::Buffer.into());
-    }
-    Ok(at.wrapping_offset(position as isize))
-}
-
-/// Bytes of `count` in the representation "external32".
-fn external_bytes(of: &Type, count: i64) -> Answer<i64> {
-    let bytes = of.external_size().and_then(|size| size.checked_mul(count));
-    bytes.ok_or_else(|| Class::ValueTooLarge.into())
-}
 
 impl Mpi {
     /// The datatype of a handle, committed or not.
@@ -297,7 +172,7 @@ impl Datatypes for Mpi {
             told.distributions.push(kind);
             told.arguments.push(argument);
         }
-        self.made(Tree::darray(size, rank, &grid, self::order(order)?, &told, &of, width(large)))
+        self.made(Tree::darray(size, rank, &grid, arguments::order(order)?, &told, &of, width(large)))
     }
 
     unsafe fn type_create_f90_complex(&self, p: i64, r: i64) -> Answer<Datatype> {
@@ -422,7 +297,7 @@ impl Datatypes for Mpi {
         let starts = unsafe { numbers(n, array_of_starts) }?;
         let all = sizes.into_iter().zip(parts).zip(starts).map(|((size, part), start)| (size, part, start));
         let all: Vec<(i64, i64, i64)> = all.collect();
-        self.made(Tree::subarray(&all, self::order(order)?, order, &of, width(large)))
+        self.made(Tree::subarray(&all, arguments::order(order)?, order, &of, width(large)))
     }
 
     unsafe fn type_dup(&self, oldtype: Datatype) -> Answer<Datatype> {

@@ -3,9 +3,11 @@
 //! | question | file |
 //! |---|---|
 //! | which handle is which datatype? | here, `predefined.rs` |
-//! | what do the calls check, and do? | `calls.rs` |
+//! | what do the calls check? | `arguments.rs` |
+//! | what do they do? | `calls.rs` |
 //! | how does another chapter get at a program's memory? | `memory.rs` |
 
+mod arguments;
 mod calls;
 pub mod memory;
 mod predefined;

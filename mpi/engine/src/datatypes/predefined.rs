@@ -82,7 +82,7 @@ pub const fn handle(basic: Basic) -> Datatype {
     })
 }
 
-/// The least of these that has so many digits and exponents: `MPI_Type_create_f90_real` (section 19.1.5).
+/// The least of these that has so many digits and exponents: `MPI_Type_create_f90_real`.
 /// Either number may be `MPI_UNDEFINED`, but not both.
 fn least(all: [(i64, i64, Basic); 3], p: i64, r: i64) -> Option<Basic> {
     if p == UNDEFINED && r == UNDEFINED {
