@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
-use crate::face::Object;
+use crate::face::{Face, Object};
 use crate::failure::{Answer, Failure, number};
 
 static MPI: Mpi = Mpi::new();
@@ -14,6 +14,11 @@ static MPI: Mpi = Mpi::new();
 #[inline(always)]
 pub fn calls() -> &'static Mpi {
     &MPI
+}
+
+/// Programs speak this face's ABI. The first one stays: a process has one MPI.
+pub fn begin(face: &'static Face) {
+    let _ = MPI.face.set(face);
 }
 
 /// Makes a call; what it returns to the program.
@@ -28,7 +33,7 @@ pub fn call(on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c
 #[cold]
 fn failed(on: Object, failure: &Failure) -> c_int {
     let _ = on;
-    number(failure.code) as c_int
+    MPI.face().code(number(failure.code))
 }
 
 /// Makes a call that has no error code to return.

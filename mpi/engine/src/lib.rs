@@ -8,7 +8,7 @@
 //! |---|---|
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
-//! | what does a face provide? | [`face`] |
+//! | what does a face provide? | [`face`]; the standard's: [`standard`] |
 
 pub mod args;
 pub mod calls;
@@ -20,6 +20,7 @@ mod groups;
 pub mod handle;
 mod infos;
 mod slab;
+pub mod standard;
 mod text;
 
 use std::sync::{Mutex, OnceLock};
@@ -31,7 +32,8 @@ use calls::{
     Attributes, Collectives, Communicators, Datatypes, Environment, Files, Languages, Messages, Operations,
     Partitioned, Processes, Requests, Tools, Topologies, Windows,
 };
-use face::{Face, Limits};
+use face::Face;
+use failure::Answer;
 use slab::Slab;
 
 /// This process's MPI.
@@ -43,22 +45,6 @@ pub struct Mpi {
     groups: Slab<Group>,
     infos: Slab<infos::Shared>,
 }
-
-/// Of the standard: until a face has said its own.
-static STANDARD: Face = Face {
-    name: "MPI-5.0",
-    limits: Limits {
-        processor_name: 256,
-        error_string: 512,
-        object_name: 128,
-        library_version: 8192,
-        info_key: 256,
-        info_value: 1024,
-        port_name: 1024,
-        datarep: 128,
-    },
-    version: (5, 0),
-};
 
 impl Mpi {
     /// Not initialised.
@@ -72,7 +58,7 @@ impl Mpi {
     }
 
     fn face(&self) -> &'static Face {
-        self.face.get().copied().unwrap_or(&STANDARD)
+        self.face.get().copied().unwrap_or(&standard::FACE)
     }
 }
 
@@ -80,7 +66,11 @@ impl Attributes for Mpi {}
 impl Collectives for Mpi {}
 impl Communicators for Mpi {}
 impl Datatypes for Mpi {}
-impl Environment for Mpi {}
+impl Environment for Mpi {
+    unsafe fn get_version(&self) -> Answer<(i64, i64)> {
+        Ok(self.face().version)
+    }
+}
 impl Files for Mpi {}
 impl Languages for Mpi {}
 impl Messages for Mpi {}
