@@ -26,7 +26,7 @@ struct Shape {
     given: Option<(String, String)>,
 }
 
-const HANDLES: [(&str, &str); 11] = [
+pub(crate) const HANDLES: [(&str, &str); 11] = [
     ("comm", "Comm"),
     ("type", "Datatype"),
     ("group", "Group"),
