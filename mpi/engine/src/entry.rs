@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
-use crate::face::Object;
+use crate::face::{Face, Object};
 use crate::failure::{Answer, Failure};
 use crate::groups::UNDEFINED;
 
@@ -15,6 +15,11 @@ static MPI: Mpi = Mpi::new();
 #[inline(always)]
 pub fn calls() -> &'static Mpi {
     &MPI
+}
+
+/// Programs speak this face's ABI. The first one stays: a process has one MPI.
+pub fn begin(face: &'static Face) {
+    let _ = MPI.face.set(face);
 }
 
 /// Makes a call; what it returns to the program.

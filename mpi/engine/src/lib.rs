@@ -8,7 +8,7 @@
 //! |---|---|
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
-//! | what does a face provide? | [`face`] |
+//! | what does a face provide? | [`face`]; the standard's: [`standard`] |
 //! | what carries bytes to other processes? | [`link`] |
 
 pub mod args;
@@ -34,6 +34,7 @@ mod operations;
 mod requests;
 mod sessions;
 mod slab;
+pub mod standard;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -46,7 +47,7 @@ use bdrun_mpi_core::group::Group;
 use calls::{Files, Languages, Partitioned, Processes, Tools, Topologies, Windows};
 use comm::{Communicator, World};
 use environment::Life;
-use face::{Face, Limits};
+use face::Face;
 use link::Link;
 use slab::Slab;
 
@@ -72,24 +73,6 @@ pub struct Mpi {
     types: datatypes::Types,
 }
 
-/// Of the standard: until a face has said its own.
-static STANDARD: Face = Face {
-    name: "MPI-5.0",
-    limits: Limits {
-        processor_name: 256,
-        error_string: 512,
-        object_name: 128,
-        library_version: 8192,
-        info_key: 256,
-        info_value: 1024,
-        port_name: 1024,
-        datarep: 128,
-    },
-    version: (5, 0),
-    word: face::Object::value,
-    error: |code| code as std::ffi::c_int,
-};
-
 impl Mpi {
     /// Not initialised.
     const fn new() -> Self {
@@ -114,7 +97,7 @@ impl Mpi {
     }
 
     fn face(&self) -> &'static Face {
-        self.face.get().copied().unwrap_or(&STANDARD)
+        self.face.get().copied().unwrap_or(&standard::FACE)
     }
 }
 

@@ -26,7 +26,7 @@ struct Shape {
     given: Option<(String, String)>,
 }
 
-const HANDLES: [(&str, &str); 11] = [
+pub(crate) const HANDLES: [(&str, &str); 11] = [
     ("comm", "Comm"),
     ("type", "Datatype"),
     ("group", "Group"),
@@ -127,6 +127,9 @@ fn shape(argument: &Argument, large: bool) -> Shape {
                 "Ints",
                 format!("Ints::{}({name})", if large { "large" } else { "small" }),
             ),
+            (true, _) if means => {
+                plain("*mut c_int", "IntsOut", format!("IntsOut::meant({name}, face::{said}_out)"))
+            }
             (true, _) => plain(
                 &format!("*mut {c}"),
                 "IntsOut",
@@ -184,7 +187,8 @@ fn shape(argument: &Argument, large: bool) -> Shape {
         "weights" if kind.flow == Flow::In => {
             plain("*const c_int", "Weights", format!("face::weights({name})"))
         }
-        "weights" | "errcodes" => plain("*mut c_int", "*mut c_int", name.clone()),
+        "weights" => plain("*mut c_int", "Weights", format!("face::weights({name})")),
+        "errcodes" => plain("*mut c_int", "IntsOut", format!("IntsOut::meant({name}, face::error_out)")),
         "range" => plain("*const [c_int; 3]", "*const [c_int; 3]", name.clone()),
         "argc" => plain("*mut c_int", "*mut c_int", name.clone()),
         // Strings of programs, functions, objects of the interface for tools.
@@ -382,6 +386,17 @@ mod tests {
     #[test]
     fn a_function_of_a_face_only_converts() {
         let text = super::functions(&all().expect("well-formed"));
+        // Ranks and codes differ from ABI to ABI in arrays too, and markers may stand where weights are written.
+        for (name, says) in [
+            (
+                "MPI_Group_translate_ranks",
+                "face::group_in(group2)?, IntsOut::meant(ranks2, face::rank_out))?",
+            ),
+            ("MPI_Comm_spawn", "IntsOut::meant(array_of_errcodes, face::error_out))?"),
+            ("MPI_Dist_graph_neighbors", "IntsOut::small(destinations), face::weights(destweights))?"),
+        ] {
+            assert!(said(&text, &format!("fn {name}(")).contains(says), "{name}");
+        }
         assert_eq!(
             said(&text, "fn MPI_Get_count_c("),
             "fn MPI_Get_count_c(status: *const face::Status, datatype: face::Datatype, count: *mut i64) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { \

@@ -6,7 +6,7 @@ use bdrun_mpi_core::error::Class;
 
 use super::run;
 use crate::Mpi;
-use crate::args::{Ints, IntsOut};
+use crate::args::{Ints, IntsOut, Meant};
 use crate::calls::{Communicators, Environment, Errors, Groups};
 use crate::face::Object;
 use crate::failure::{Failure, number};
@@ -27,7 +27,8 @@ fn members(mpi: &Mpi, comm: Comm) -> Vec<i32> {
         let (group, world) = (mpi.comm_group(comm).unwrap(), mpi.comm_group(Comm::WORLD).unwrap());
         let size = mpi.group_size(group).unwrap();
         let (ranks, mut found): (Vec<i32>, _) = ((0..size as i32).collect(), vec![0; size as usize]);
-        let (from, to) = (Ints::small(ranks.as_ptr()), IntsOut::small(found.as_mut_ptr()));
+        let from = Meant::new(ranks.as_ptr(), |rank| Ok(rank.into()));
+        let to = IntsOut::small(found.as_mut_ptr());
         mpi.group_translate_ranks(group, size, from, world, to).unwrap();
         found
     }
