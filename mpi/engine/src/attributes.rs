@@ -9,8 +9,9 @@ use bdrun_mpi_core::error::{Class, Code};
 
 use crate::Mpi;
 use crate::calls::Attributes;
+use crate::face::{Face, Kind, Meaning};
 use crate::failure::{Answer, Failure, code};
-use crate::handle::Datatype;
+use crate::handle::{Datatype, Handle};
 use crate::text;
 
 /// `MPI_KEYVAL_INVALID`.
@@ -21,8 +22,6 @@ const FIRST: i64 = 0x1000;
 const KINDS: i64 = 4;
 /// `MPI_TYPE_NULL_COPY_FN`, `MPI_TYPE_NULL_DELETE_FN` and their like.
 const NONE: usize = 0;
-/// `MPI_TYPE_DUP_FN` and its like.
-const DUP: usize = 1;
 
 /// `MPI_Type_copy_attr_function` and its like.
 type Copy = extern "C" fn(u64, c_int, *mut c_void, usize, *mut usize, *mut c_int) -> c_int;
@@ -48,10 +47,24 @@ pub struct Keys {
     keyvals: Mutex<Keyvals<Functions>>,
 }
 
+/// The object that a program's functions are told of, as they know it.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose {
+    face: &'static Face,
+    word: u64,
+}
+
+impl Mpi {
+    /// An object for the functions of its attributes.
+    pub(crate) fn whose(&self, kind: Kind, handle: impl Handle) -> Whose {
+        let face = self.face();
+        Whose { face, word: (face.handle)(kind, handle.value()) }
+    }
+}
+
 /// What a function of the program has returned.
-fn returned(value: c_int) -> Answer<()> {
-    // Here goes the face's conversion of error codes.
-    match code(value.into()) {
+fn returned(face: &Face, value: c_int) -> Answer<()> {
+    match code((face.error)(value)) {
         Some(Code::Success) => Ok(()),
         Some(code) => Err(Failure { code, text: None }),
         None => Err(Class::Other.into()),
@@ -109,12 +122,12 @@ impl Keys {
     ///
     /// # Safety
     /// The functions of the keyvals are such.
-    pub unsafe fn set(&self, number: i64, value: usize, of: &Attached, handle: u64) -> Answer<()> {
+    pub unsafe fn set(&self, number: i64, value: usize, of: &Attached, whose: Whose) -> Answer<()> {
         let key = self.usable(number)?;
         let old = lock(of).find(key, &lock(&self.keyvals));
         if let Some(old) = old {
             // SAFETY: the caller's.
-            unsafe { self.deleted(&old, handle) }?;
+            unsafe { self.deleted(&old, whose) }?;
         }
         let (mut attributes, mut keyvals) = (lock(of), lock(&self.keyvals));
         if keyvals.get(key).is_none() {
@@ -130,12 +143,12 @@ impl Keys {
     ///
     /// # Safety
     /// As of [`set`](Self::set).
-    pub unsafe fn delete(&self, number: i64, of: &Attached, handle: u64) -> Answer<()> {
+    pub unsafe fn delete(&self, number: i64, of: &Attached, whose: Whose) -> Answer<()> {
         let key = self.usable(number)?;
         let old = lock(of).find(key, &lock(&self.keyvals));
         if let Some(old) = old {
             // SAFETY: the caller's.
-            unsafe { self.deleted(&old, handle) }?;
+            unsafe { self.deleted(&old, whose) }?;
             lock(of).remove(key, &mut lock(&self.keyvals));
         }
         Ok(())
@@ -146,18 +159,18 @@ impl Keys {
     ///
     /// # Safety
     /// As of [`set`](Self::set).
-    pub unsafe fn copy(&self, of: &Attached, handle: u64) -> Answer<Attached> {
+    pub unsafe fn copy(&self, of: &Attached, whose: Whose) -> Answer<Attached> {
         let copies = Mutex::new(Set::default());
         let all = lock(of).to_copy(&lock(&self.keyvals));
         for one in all {
             // SAFETY: the caller's.
-            match unsafe { self.copied(&one, handle) } {
+            match unsafe { self.copied(&one, whose) } {
                 Ok(Some(value)) => lock(&copies).set(one.key, value, &mut lock(&self.keyvals)),
                 Ok(None) => {}
                 Err(failure) => {
                     // The first failure is told, whatever else fails now.
                     // SAFETY: the caller's.
-                    let _ = unsafe { self.delete_all(&copies, handle) };
+                    let _ = unsafe { self.delete_all(&copies, whose) };
                     return Err(failure);
                 }
             }
@@ -170,12 +183,12 @@ impl Keys {
     ///
     /// # Safety
     /// As of [`set`](Self::set).
-    pub unsafe fn delete_all(&self, of: &Attached, handle: u64) -> Answer<()> {
+    pub unsafe fn delete_all(&self, of: &Attached, whose: Whose) -> Answer<()> {
         loop {
             let last = lock(of).last(&lock(&self.keyvals));
             let Some(last) = last else { return Ok(()) };
             // SAFETY: the caller's.
-            unsafe { self.deleted(&last, handle) }?;
+            unsafe { self.deleted(&last, whose) }?;
             lock(of).remove(last.key, &mut lock(&self.keyvals));
         }
     }
@@ -184,19 +197,18 @@ impl Keys {
     ///
     /// # Safety
     /// As of [`set`](Self::set).
-    unsafe fn copied(&self, one: &Attribute<Functions>, handle: u64) -> Answer<Option<usize>> {
+    unsafe fn copied(&self, one: &Attribute<Functions>, whose: Whose) -> Answer<Option<usize>> {
         match one.functions.copy {
             NONE => Ok(None),
-            DUP => Ok(Some(one.value)),
+            address if whose.face.duplicate == Some(address) => Ok(Some(one.value)),
             address => {
                 // SAFETY: the caller's: it is such a function. A handle that is an `int` elsewhere is read
                 // from the same register.
                 let copy = unsafe { std::mem::transmute::<usize, Copy>(address) };
                 let (mut value, mut flag) = (0, 0);
-                // Here goes the face's conversion of the handle and the keyval.
-                let key = self.number(one.key) as c_int;
+                let key = (whose.face.number)(Meaning::Keyval, self.number(one.key));
                 let state = one.functions.state as *mut c_void;
-                returned(copy(handle, key, state, one.value, &raw mut value, &raw mut flag))?;
+                returned(whose.face, copy(whose.word, key, state, one.value, &raw mut value, &raw mut flag))?;
                 Ok((flag != 0).then_some(value))
             }
         }
@@ -206,15 +218,15 @@ impl Keys {
     ///
     /// # Safety
     /// As of [`set`](Self::set).
-    unsafe fn deleted(&self, one: &Attribute<Functions>, handle: u64) -> Answer<()> {
+    unsafe fn deleted(&self, one: &Attribute<Functions>, whose: Whose) -> Answer<()> {
         if one.functions.delete == NONE {
             return Ok(());
         }
         // SAFETY: the caller's: it is such a function, as above.
         let delete = unsafe { std::mem::transmute::<usize, Delete>(one.functions.delete) };
         let state = one.functions.state as *mut c_void;
-        // Here goes the face's conversion of the handle and the keyval.
-        returned(delete(handle, self.number(one.key) as c_int, one.value, state))
+        let key = (whose.face.number)(Meaning::Keyval, self.number(one.key));
+        returned(whose.face, delete(whose.word, key, one.value, state))
     }
 }
 
@@ -231,7 +243,9 @@ impl Attributes for Mpi {
     unsafe fn type_delete_attr(&self, datatype: Datatype, type_keyval: i64) -> Answer<()> {
         let object = self.types.get(datatype)?;
         // SAFETY: the caller's.
-        unsafe { self.types.keys.delete(type_keyval, &object.attributes, datatype.0) }
+        unsafe {
+            self.types.keys.delete(type_keyval, &object.attributes, self.whose(Kind::Datatype, datatype))
+        }
     }
 
     unsafe fn type_free_keyval(&self, type_keyval: i64) -> Answer<i64> {
@@ -275,7 +289,9 @@ impl Attributes for Mpi {
         let object = self.types.get(datatype)?;
         let value = attribute_val as usize;
         // SAFETY: the caller's.
-        unsafe { self.types.keys.set(type_keyval, value, &object.attributes, datatype.0) }
+        unsafe {
+            self.types.keys.set(type_keyval, value, &object.attributes, self.whose(Kind::Datatype, datatype))
+        }
     }
 
     unsafe fn type_set_name(&self, datatype: Datatype, type_name: *const c_char) -> Answer<()> {

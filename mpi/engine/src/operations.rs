@@ -10,6 +10,7 @@ use bdrun_mpi_core::operation::{Kernel, Operation};
 use crate::Mpi;
 use crate::args::Buffer;
 use crate::calls::Operations;
+use crate::face::Kind;
 use crate::failure::Answer;
 use crate::handle::{Datatype, Op};
 
@@ -67,7 +68,7 @@ pub struct Fold {
 enum How {
     Predefined(Kernel),
     /// The handle is what the program's function is told.
-    Made(Arc<Made>, Datatype),
+    Made(Arc<Made>, u64),
 }
 
 impl Fold {
@@ -84,9 +85,8 @@ impl Fold {
             // SAFETY: the caller's; a predefined datatype has no gaps that belong to others.
             How::Predefined(kernel) => unsafe { kernel(first, second, count as usize) },
             How::Made(made, datatype) => {
-                // Here goes the face's conversion of the handle. It is an address of 8 bytes, of which an
-                // ABI with handles of 4 bytes reads the first.
-                let mut datatype = datatype.0;
+                // An ABI with handles of 4 bytes reads the first ones.
+                let mut datatype = *datatype;
                 match made.function {
                     Function::Large(f) => {
                         let mut len = count as i64;
@@ -124,7 +124,10 @@ impl Mpi {
                 let kernel = of.as_basic().and_then(|basic| operation.kernel(basic));
                 How::Predefined(kernel.ok_or(Class::Op)?)
             }
-            None => How::Made(self.ops.get(op).ok_or(Class::Op)?, datatype),
+            None => How::Made(
+                self.ops.get(op).ok_or(Class::Op)?,
+                (self.face().handle)(Kind::Datatype, datatype.0),
+            ),
         };
         Ok(Fold { how, of })
     }

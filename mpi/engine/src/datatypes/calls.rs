@@ -15,6 +15,7 @@ use super::{Object, arguments, predefined};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints, IntsOut, Meant, Status};
 use crate::calls::Datatypes;
+use crate::face::Kind;
 use crate::failure::Answer;
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Datatype};
@@ -303,7 +304,8 @@ impl Datatypes for Mpi {
     unsafe fn type_dup(&self, oldtype: Datatype) -> Answer<Datatype> {
         let old = self.types.get(oldtype)?;
         // SAFETY: the caller's: the functions of attributes are such.
-        let attributes = unsafe { self.types.keys.copy(&old.attributes, oldtype.0) }?;
+        let attributes =
+            unsafe { self.types.keys.copy(&old.attributes, self.whose(Kind::Datatype, oldtype)) }?;
         let copy = Object { attributes, ..Object::new(Tree::dup(&old.of)) };
         copy.committed.store(old.is_committed(), Ordering::Relaxed);
         Ok(self.types.made.add(Arc::new(copy)))
@@ -315,7 +317,7 @@ impl Datatypes for Mpi {
             return Err(Class::Type.into());
         }
         // SAFETY: the caller's: the functions of attributes are such.
-        unsafe { self.types.keys.delete_all(&object.attributes, datatype.0) }?;
+        unsafe { self.types.keys.delete_all(&object.attributes, self.whose(Kind::Datatype, datatype)) }?;
         self.types.made.take(datatype).ok_or(Class::Type)?;
         Ok(Datatype::NULL)
     }

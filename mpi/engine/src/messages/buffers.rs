@@ -11,9 +11,6 @@ use crate::failure::Answer;
 /// `MPI_BSEND_OVERHEAD`.
 pub const OVERHEAD: i64 = 512;
 
-/// `MPI_BUFFER_AUTOMATIC`, of whichever ABI: no program has a buffer there.
-const AUTOMATIC: [usize; 2] = [2, usize::MAX - 1];
-
 /// A buffer: where it is and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Attached {
@@ -59,9 +56,9 @@ impl Buffers {
         Ok(size)
     }
 
-    /// How large it is, if there is one: without bounds if it is MPI's own.
-    pub fn size(&self) -> Option<i64> {
+    /// How large it is, if there is one: without bounds if it is MPI's own (`MPI_BUFFER_AUTOMATIC`).
+    pub fn size(&self, automatic: Option<usize>) -> Option<i64> {
         let buffer = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        buffer.map(|buffer| if AUTOMATIC.contains(&buffer.at) { i64::MAX } else { buffer.size })
+        buffer.map(|buffer| if automatic == Some(buffer.at) { i64::MAX } else { buffer.size })
     }
 }

@@ -68,7 +68,9 @@ impl Mpi {
         }
         let to = (Self::peer(&comm, dest)?, tag as i32);
         if how == How::Buffered && to.0.is_some() {
-            let own = comm.buffers.size().or_else(|| self.buffers.size()).ok_or(Class::Buffer)?;
+            let automatic = self.face().automatic;
+            let own = comm.buffers.size(automatic).or_else(|| self.buffers.size(automatic));
+            let own = own.ok_or(Class::Buffer)?;
             if own.saturating_sub(OVERHEAD) < span.bytes() as i64 {
                 return Err(Class::Buffer.into());
             }
