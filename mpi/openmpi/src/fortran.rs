@@ -12,6 +12,9 @@ use crate::objects::{self, Kind};
 
 include!(concat!(env!("OUT_DIR"), "/fortran.rs"));
 
+/// No number that is so large is believed: a program would have to have made as many objects.
+const MOST: u64 = 1 << 28;
+
 /// The number of a handle; -1 if it has none.
 ///
 /// # Safety
@@ -34,10 +37,11 @@ fn numbered<K: Kind>(number: c_int, known: &[u16]) -> *mut c_void {
     match known.get(number) {
         Some(0) => objects::given(K::NONE),
         Some(&value) => objects::given(K::new(value.into())),
-        None if number as u64 >= MADE || NUMBERS.get(number) == Some(&-1) && is_kind::<K>(number as u64) => {
-            objects::given(K::new(number as u64))
-        }
-        None => objects::given(K::NONE),
+        None => match number as u64 {
+            value @ MADE..MOST => objects::given(K::new(value)),
+            value if is_kind::<K>(value) => objects::given(K::new(value)),
+            _ => objects::given(K::NONE),
+        },
     }
 }
 
@@ -123,7 +127,10 @@ mod tests {
         // MPI_COMM_WORLD, MPI_INT, MPI_SUM, nothing
         assert_eq!(numbers, (0, 39, 3, -1));
         assert_eq!((MPI_Comm_f2c(0), MPI_Comm_f2c(1)), (world, face::comm_out(handle::Comm::SELF)));
-        assert_eq!((MPI_Comm_f2c(-7), MPI_Comm_f2c(700)), (face::comm_null(), face::comm_null()));
+        assert_eq!(
+            [-7, 700, 39, 0x209, c_int::MAX].map(|number| MPI_Comm_f2c(number)),
+            [face::comm_null(); 5]
+        );
     }
 
     #[test]

@@ -79,22 +79,19 @@ pub fn error_in(value: c_int) -> i64 {
 /// Back. Classes that this ABI does not have become the next best.
 #[must_use]
 pub fn error_out(value: i64) -> c_int {
-    match value {
-        ADDED.. => c_int::try_from(value - ADDED + ERR_LASTCODE + 1).unwrap_or(c_int::MAX),
-        _ => given(ERRORS, value).unwrap_or_else(|| match value {
-            // MPI_ERR_ERRHANDLER: MPI_ERR_ARG
-            61 => 13,
-            // MPI_ERR_ABI, and what the engine should not say: MPI_ERR_OTHER
-            62.. => match value {
-                // MPI_T_ERR_NOT_ACCESSIBLE: MPI_T_ERR_NOT_INITIALIZED
-                1002 => 55,
-                // MPI_T_ERR_NOT_SUPPORTED: MPI_T_ERR_INVALID
-                1004 => 72,
-                _ => 16,
-            },
-            _ => 16,
-        }),
+    if value >= ADDED {
+        return c_int::try_from(value - ADDED + ERR_LASTCODE + 1).unwrap_or(c_int::MAX);
     }
+    given(ERRORS, value).unwrap_or(match value {
+        // MPI_ERR_ERRHANDLER: MPI_ERR_ARG
+        61 => 13,
+        // MPI_T_ERR_NOT_ACCESSIBLE: MPI_T_ERR_NOT_INITIALIZED
+        1002 => 55,
+        // MPI_T_ERR_NOT_SUPPORTED: MPI_T_ERR_INVALID
+        1004 => 72,
+        // MPI_ERR_OTHER
+        _ => 16,
+    })
 }
 
 /// Of keyvals.

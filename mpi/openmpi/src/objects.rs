@@ -7,10 +7,11 @@
 //! - Made by the program: a cell for each value of each kind. It stays where it is and says the same for ever,
 //!   as the engine uses its values again.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use bdrun_mpi::handle::{self, Handle, MADE};
 
@@ -30,11 +31,12 @@ impl<const WORDS: usize> Object<WORDS> {
     }
 }
 
-/// What the addresses of all objects begin with.
+/// What all objects begin with. Those of what a program has made are nothing else, and are written when they
+/// are first given.
 #[repr(C)]
 struct Cell {
-    value: u64,
-    mark: u64,
+    value: AtomicU64,
+    mark: AtomicU64,
 }
 
 /// Where the dynamic linker says that an object is.
@@ -97,36 +99,46 @@ pub fn exists(value: u64) -> bool {
 }
 
 /// The first cells of a kind lie in these: for values below `MADE` that have no object, then for 64 that are
-/// made, and twice as many in each that follows.
+/// made, and twice as many in each that follows. Memory that nobody has given a handle of is not touched.
 static CELLS: [[AtomicPtr<Cell>; 40]; KINDS] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; 40] }; KINDS];
 
 /// The cell of a value, if there can be such a value.
 fn cell<K: Kind>(value: u64) -> Option<*const Cell> {
-    let (nth, first, len, place) = match value.checked_sub(MADE) {
-        None => (0, 0, MADE, value),
+    let (nth, len, place) = match value.checked_sub(MADE) {
+        None => (0, MADE, value),
         Some(made) => {
             let shifted = made.checked_add(64)?;
             let power = shifted.ilog2();
-            (power as usize - 5, MADE + (1 << power) - 64, 1 << power, shifted - (1 << power))
+            (power as usize - 5, 1 << power, shifted - (1 << power))
         }
     };
     let chunk = CELLS[K::INDEX].get(nth)?;
     let mut cells = chunk.load(Ordering::Acquire);
     if cells.is_null() {
-        let new: Box<[Cell]> = (first..first + len).map(|value| Cell { value, mark: K::MARK }).collect();
-        let new = Box::into_raw(new);
-        match chunk.compare_exchange(ptr::null_mut(), new.cast(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => cells = new.cast(),
+        let layout = Layout::array::<Cell>(len as usize).ok()?;
+        // SAFETY: it has a size.
+        let new = unsafe { alloc_zeroed(layout) }.cast::<Cell>();
+        if new.is_null() {
+            return None;
+        }
+        match chunk.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => cells = new,
             Err(other) => {
-                // SAFETY: made above, and nobody has seen it.
-                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: allocated above with this layout, and nobody has seen it.
+                unsafe { dealloc(new.cast(), layout) };
                 cells = other;
             }
         }
     }
-    // SAFETY: there are `len` cells, and `place` is below.
-    Some(unsafe { cells.add(place as usize) })
+    // SAFETY: there are `len` cells, of zeros at least, and `place` is below; they are never freed.
+    let cell = unsafe { &*cells.add(place as usize) };
+    if cell.mark.load(Ordering::Acquire) == 0 {
+        // Whoever else does writes the same.
+        cell.value.store(value, Ordering::Relaxed);
+        cell.mark.store(K::MARK, Ordering::Release);
+    }
+    Some(cell)
 }
 
 /// The engine's handle. What is no handle of this kind becomes 0, which the engine does not know.
@@ -139,9 +151,10 @@ pub unsafe fn taken<K: Kind>(at: *const c_void) -> K {
     if address < 0x1000 || !address.is_multiple_of(align_of::<Cell>()) || address >> 47 != 0 {
         return K::new(0);
     }
-    // SAFETY: the caller's: every object begins like this, and is not written.
-    let Cell { value, mark } = unsafe { at.cast::<Cell>().read() };
-    K::new(if mark == K::MARK { value } else { 0 })
+    // SAFETY: the caller's: every object begins like this, and stays.
+    let cell = unsafe { &*at.cast::<Cell>() };
+    let is_one = cell.mark.load(Ordering::Acquire) == K::MARK;
+    K::new(if is_one { cell.value.load(Ordering::Relaxed) } else { 0 })
 }
 
 /// The program's handle. For one that cannot be, that of nothing.

@@ -6,10 +6,13 @@
 
 mod library;
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use bdrun_mpi_table::Value;
 
 const EXPECTED: &str = "\
 version 3.1
@@ -59,17 +62,57 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-#[test]
-fn programs_see_the_same_handles_as_we_do() {
+/// The folders with headers, unless something is missing.
+fn headers_or_skip() -> Vec<PathBuf> {
     if Command::new("gcc").arg("--version").output().is_err() {
-        return bdrun_skipped::skipped("gcc", "there is no gcc");
+        bdrun_skipped::skipped("gcc", "there is no gcc");
+        return vec![];
     }
     let headers = headers();
     if headers.is_empty() {
-        return bdrun_skipped::skipped("openmpi", "there is no mpi.h of Open MPI (BDRUN_OPENMPI_INCLUDE)");
+        bdrun_skipped::skipped("openmpi", "there is no mpi.h of Open MPI (BDRUN_OPENMPI_INCLUDE)");
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("openmpi-{}", std::process::id()));
+    headers
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("openmpi-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn numbers_are_those_of_the_header() {
+    let headers = headers_or_skip();
+    let folder = folder("numbers");
+    for header in &headers {
+        let text = fs::read_to_string(header.join("mpi.h")).expect("text");
+        let words: HashSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+        let mut program = "#include <mpi.h>\n".to_owned();
+        let mut count = 0;
+        for constant in bdrun_mpi_table::constants().expect("well-formed") {
+            let (Some(Value::Number(number)), name) = (constant.openmpi, &*constant.name) else { continue };
+            let is_number = ["int", "Offset"].contains(&&*constant.c_type);
+            // Of what was removed, the header only says so.
+            let is_removed = name.starts_with("MPI_COMBINER_") && name.ends_with("_INTEGER");
+            if is_number && words.contains(name) && !is_removed {
+                writeln!(program, "_Static_assert((long){name} == {number}, \"{name}\");").expect("a string");
+                count += 1;
+            }
+        }
+        assert!(count > 180, "{count}");
+        let file = folder.join("numbers.c");
+        fs::write(&file, program).expect("a file");
+        run(Command::new("gcc").args(["-std=c11", "-fsyntax-only", "-I"]).arg(header).arg(&file));
+    }
+    fs::remove_dir_all(&folder).expect("it is ours");
+}
+
+#[test]
+fn programs_see_the_same_handles_as_we_do() {
+    let headers = headers_or_skip();
+    let folder = folder("programs");
     let ours = folder.join("libmpi.so.40");
     std::os::unix::fs::symlink(library::path(), &ours).expect("a link");
     fs::write(folder.join("constants.h"), constants()).expect("a file");
