@@ -1,6 +1,6 @@
-//! `libmpi.so.40`: the ABI of Open MPI 4.1, and of 5.0 where that has more. Its functions, its objects and the
-//! tables of its numbers are generated from the table (`mpi/table`). A superset: what is newer than Open MPI
-//! is there as well.
+//! `libmpi.so.40`: the ABI of Open MPI 4.1, and of 5.0 where that has more. Its functions, its objects and
+//! the tables of its numbers are generated from the table (`mpi/table`). A superset: what is newer than Open
+//! MPI is there as well.
 //!
 //! A handle is an address, of an object that holds the engine's handle. Those of what is predefined are
 //! exported ([`objects`]); an executable may have copied them into itself, and then its copy is the one that

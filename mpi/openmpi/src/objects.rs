@@ -4,8 +4,8 @@
 //! - Predefined: exported objects. Their addresses are those that the dynamic linker has found, as the
 //!   executable may have copies: so they are only taken through relocations. A copy says the same, as it is
 //!   made of what the library's file says.
-//! - Made by the program: a cell for each value of each kind. It stays where it is and says the same for ever,
-//!   as the engine uses its values again.
+//! - Made by the program: a cell for each value of each kind. It stays where it is and says the same for
+//!   ever, as the engine uses its values again.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
