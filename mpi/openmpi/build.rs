@@ -44,17 +44,13 @@ const UNKNOWN: i64 = 0x300;
 const END: usize = 0x320;
 
 /// Functions that `src/special.rs` has: what they take or give means more than their types say.
-const SPECIAL: [&str; 11] = [
+const SPECIAL: [&str; 7] = [
     "Attr_get",
-    "Comm_create_keyval",
     "Comm_get_attr",
     "Get_version",
     "Group_translate_ranks",
-    "Keyval_create",
-    "Type_create_keyval",
     "Type_get_contents",
     "Type_get_contents_c",
-    "Win_create_keyval",
     "Win_get_attr",
 ];
 

@@ -1,7 +1,6 @@
-//! The predefined functions of attributes. In this ABI they are functions that a program can call as well.
+//! The predefined functions of attributes. In this ABI they are functions that can be called as any other.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
 
 use crate::face;
 
@@ -53,41 +52,10 @@ predefined! {
     Comm OMPI_C_MPI_NULL_COPY_FN OMPI_C_MPI_DUP_FN OMPI_C_MPI_NULL_DELETE_FN,
 }
 
-/// What a program gives as a copy function, for the engine: the standard's 0 and 1 for the predefined ones.
-#[must_use]
-pub fn copy_in(function: *mut c_void) -> *mut c_void {
-    static NULL: [Copy; 4] = [
-        OMPI_C_MPI_COMM_NULL_COPY_FN,
-        OMPI_C_MPI_TYPE_NULL_COPY_FN,
-        OMPI_C_MPI_WIN_NULL_COPY_FN,
-        OMPI_C_MPI_NULL_COPY_FN,
-    ];
-    static DUP: [Copy; 4] =
-        [OMPI_C_MPI_COMM_DUP_FN, OMPI_C_MPI_TYPE_DUP_FN, OMPI_C_MPI_WIN_DUP_FN, OMPI_C_MPI_DUP_FN];
-    let is_in = |all: &[Copy]| all.iter().any(|one| ptr::addr_eq(*one as *const (), function));
-    match () {
-        () if is_in(&NULL) => ptr::null_mut(),
-        () if is_in(&DUP) => ptr::without_provenance_mut(1),
-        () => function,
-    }
-}
-
-/// What a program gives as a delete function, for the engine: the standard's 0 for the predefined ones.
-#[must_use]
-pub fn delete_in(function: *mut c_void) -> *mut c_void {
-    static NULL: [Delete; 4] = [
-        OMPI_C_MPI_COMM_NULL_DELETE_FN,
-        OMPI_C_MPI_TYPE_NULL_DELETE_FN,
-        OMPI_C_MPI_WIN_NULL_DELETE_FN,
-        OMPI_C_MPI_NULL_DELETE_FN,
-    ];
-    let is_null = NULL.iter().any(|one| ptr::addr_eq(*one as *const (), function));
-    if is_null { ptr::null_mut() } else { function }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr;
 
     #[test]
     fn they_do_what_the_standard_says() {
@@ -105,14 +73,5 @@ mod tests {
         };
         assert_eq!((code, flag, to), (0, 1, value));
         assert_eq!(OMPI_C_MPI_COMM_NULL_DELETE_FN(comm, 0, value, ptr::null_mut()), 0);
-    }
-
-    #[test]
-    fn the_engine_is_told_of_the_predefined_ones_by_the_standards_values() {
-        let of = |function: Copy| copy_in(function as *mut c_void) as usize;
-        assert_eq!((of(OMPI_C_MPI_TYPE_NULL_COPY_FN), of(OMPI_C_MPI_WIN_DUP_FN)), (0, 1));
-        assert_eq!(delete_in(OMPI_C_MPI_WIN_NULL_DELETE_FN as *mut c_void), ptr::null_mut());
-        let mine: *mut c_void = ptr::without_provenance_mut(0x1234);
-        assert_eq!((copy_in(mine), delete_in(mine)), (mine, mine));
     }
 }

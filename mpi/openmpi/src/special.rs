@@ -1,5 +1,4 @@
-//! Functions that give or take numbers whose meaning their type does not say; and functions of attributes,
-//! which this ABI has where the standard's has values.
+//! Functions that give or take numbers whose meaning their type does not say, and `MPI_Get_version`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,7 +10,7 @@ use bdrun_mpi::face::Object;
 use bdrun_mpi::failure::Answer;
 use bdrun_mpi_core::error::Class;
 
-use crate::{attributes, call, face, numbers};
+use crate::{call, face, numbers};
 
 /// Functions under both names.
 macro_rules! both {
@@ -57,34 +56,6 @@ both! {
     ) face::on_win(win) => {
         let found = calls().win_get_attr(face::win_in(win)?, face::keyval_in(keyval)?, value)?;
         attribute(keyval, found, value, flag)
-    }
-
-    MPI_Comm_create_keyval PMPI_Comm_create_keyval(
-        copy: *mut c_void, delete: *mut c_void, keyval: *mut c_int, extra: *mut c_void,
-    ) Object::Nothing => {
-        let (copy, delete) = (attributes::copy_in(copy), attributes::delete_in(delete));
-        put(keyval, face::keyval_out(calls().comm_create_keyval(copy, delete, extra)?))
-    }
-
-    MPI_Keyval_create PMPI_Keyval_create(
-        copy: *mut c_void, delete: *mut c_void, keyval: *mut c_int, extra: *mut c_void,
-    ) Object::Nothing => {
-        let (copy, delete) = (attributes::copy_in(copy), attributes::delete_in(delete));
-        put(keyval, face::keyval_out(calls().keyval_create(copy, delete, extra)?))
-    }
-
-    MPI_Type_create_keyval PMPI_Type_create_keyval(
-        copy: *mut c_void, delete: *mut c_void, keyval: *mut c_int, extra: *mut c_void,
-    ) Object::Nothing => {
-        let (copy, delete) = (attributes::copy_in(copy), attributes::delete_in(delete));
-        put(keyval, face::keyval_out(calls().type_create_keyval(copy, delete, extra)?))
-    }
-
-    MPI_Win_create_keyval PMPI_Win_create_keyval(
-        copy: *mut c_void, delete: *mut c_void, keyval: *mut c_int, extra: *mut c_void,
-    ) Object::Nothing => {
-        let (copy, delete) = (attributes::copy_in(copy), attributes::delete_in(delete));
-        put(keyval, face::keyval_out(calls().win_create_keyval(copy, delete, extra)?))
     }
 
     MPI_Group_translate_ranks PMPI_Group_translate_ranks(
