@@ -48,6 +48,9 @@ int main(void)
 {
     struct particle p[2] = {{1.5, 7, "ab"}, {-2.25, 9, "cd"}}, q[2];
     memset(q, 0, sizeof q);
+    MPI_Init(NULL, NULL);
+    /* What is attached to no object is told to MPI_COMM_SELF. */
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     int lengths[3] = {1, 1, 3}, size, packed, position = 0;
     MPI_Aint at[3] = {offsetof(struct particle, mass), offsetof(struct particle, kind), offsetof(struct particle, name)};
     MPI_Datatype types[3] = {MPI_DOUBLE, MPI_INT, MPI_CHAR}, raw, one, part, twin;

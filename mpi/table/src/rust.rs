@@ -285,7 +285,9 @@ pub fn functions(functions: &[Function]) -> String {
     text
 }
 
-fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
+/// One function of a face.
+#[must_use]
+pub fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
     let (mut declared, mut passed, mut written, mut values) = (vec![], vec![], String::new(), vec![]);
     for argument in &function.arguments {
         let Shape { c, taken, given } = shape(argument, large);
