@@ -124,8 +124,8 @@ pub fn handle<'a>(constants: &'a [Constant], of: Column, c_type: &str) -> Vec<(&
     pairs(constants, of, |constant| constant.c_type == c_type).collect()
 }
 
-/// The functions, `comm_in` and `comm_out` and so on, from `i64` to `Option<i64>`; those of bits, which are all
-/// that are said, as lists; what is needed as it is, as constants.
+/// The functions, `comm_in` and `comm_out` and so on, from `i64` to `Option<i64>`; those of bits, which are
+/// all that are said, as lists; what is needed as it is, as constants.
 #[must_use]
 pub fn conversions(constants: &[Constant], of: Column) -> String {
     let mut text = String::new();

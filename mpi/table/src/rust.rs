@@ -388,7 +388,8 @@ mod tests {
     #[test]
     fn a_function_of_a_face_only_converts() {
         let text = super::functions(&all().expect("well-formed"));
-        // Ranks and codes differ from ABI to ABI in arrays too, and markers may stand where weights are written.
+        // Ranks and codes differ from ABI to ABI in arrays too, and markers may stand where weights are
+        // written.
         for (name, says) in [
             (
                 "MPI_Group_translate_ranks",

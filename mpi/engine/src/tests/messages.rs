@@ -347,8 +347,8 @@ fn sent() -> impl Strategy<Value = Sent> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Every message comes once, whole, and in order among those of its sender and tag, whether it is contiguous
-    /// or every second word of something.
+    /// Every message comes once, whole, and in order among those of its sender and tag, whether it is
+    /// contiguous or every second word of something.
     #[test]
     fn nothing_is_lost(all in proptest::collection::vec(proptest::collection::vec(sent(), 0..12), 4)) {
         run(4, |mpi, process| {
