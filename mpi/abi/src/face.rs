@@ -6,6 +6,7 @@ use bdrun_mpi::args::{self, Buffer, Handles, Weights};
 use bdrun_mpi::face::Object;
 use bdrun_mpi::failure::Answer;
 use bdrun_mpi::handle::{self, Handle};
+pub use bdrun_mpi::standard::{Status, status_in, status_out};
 
 macro_rules! handles {
     ($($name:ident $in:ident $out:ident $null:ident,)*) => {
@@ -111,46 +112,6 @@ pub fn weights(at: *const c_int) -> Weights {
         10 => Weights::None,
         11 => Weights::Empty,
         _ => Weights::At(at),
-    }
-}
-
-/// `MPI_Status`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct Status {
-    source: c_int,
-    tag: c_int,
-    error: c_int,
-    /// Bytes in two halves, and whether it was cancelled.
-    internal: [c_int; 5],
-}
-
-pub unsafe fn status_in(at: *const Status) -> args::Status {
-    if at.is_null() {
-        return args::Status::EMPTY;
-    }
-    // SAFETY: the caller's: a status.
-    let Status { source, tag, error, internal } = unsafe { at.read() };
-    let count = i64::from(internal[0] as u32) | i64::from(internal[1]) << 32;
-    args::Status {
-        source: source.into(),
-        tag: tag.into(),
-        error: Some(error.into()),
-        count,
-        cancelled: internal[2] != 0,
-    }
-}
-
-pub unsafe fn status_out(at: *mut Status, status: &args::Status) {
-    // SAFETY: the caller's: there is room for a status.
-    unsafe {
-        (*at).source = status.source as c_int;
-        (*at).tag = status.tag as c_int;
-        if let Some(error) = status.error {
-            (*at).error = error as c_int;
-        }
-        (*at).internal =
-            [status.count as c_int, (status.count >> 32) as c_int, status.cancelled.into(), 0, 0];
     }
 }
 

@@ -14,7 +14,7 @@ use bdrun_mpi::calls::{
     Files as _, Groups as _, Infos as _, Languages as _, Messages as _, Operations as _, Partitioned as _,
     Processes as _, Requests as _, Tools as _, Topologies as _, Windows as _,
 };
-use bdrun_mpi::entry::{answer, at, call, calls, fit, read};
+use bdrun_mpi::entry::{answer, at, call, calls, fit, fit_or_undefined, read};
 use bdrun_mpi::face::Object;
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));

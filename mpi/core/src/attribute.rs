@@ -24,6 +24,14 @@ pub struct Keyvals<F> {
 
 impl<F> Default for Keyvals<F> {
     fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<F> Keyvals<F> {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { slots: vec![] }
     }
 }

@@ -15,5 +15,6 @@ pub mod datatype;
 pub mod error;
 pub mod group;
 pub mod info;
+pub mod matching;
 pub mod operation;
 pub mod topology;

@@ -69,6 +69,8 @@ pub enum IntsOut {
     Small(*mut c_int),
     /// `MPI_Aint` or `MPI_Count`.
     Large(*mut i64),
+    /// `int`, of which each ABI has others: written as this says.
+    Meant(*mut c_int, fn(i64) -> c_int),
 }
 
 impl IntsOut {
@@ -84,6 +86,21 @@ impl IntsOut {
         Self::Large(at)
     }
 
+    /// Of `int`, written by the face.
+    #[must_use]
+    pub const fn meant(at: *mut c_int, write: fn(i64) -> c_int) -> Self {
+        Self::Meant(at, write)
+    }
+
+    /// Whether there is no room for any.
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        match self {
+            Self::Small(at) | Self::Meant(at, _) => at.is_null(),
+            Self::Large(at) => at.is_null(),
+        }
+    }
+
     /// Writes one of them, as far as it fits.
     ///
     /// # Safety
@@ -94,6 +111,7 @@ impl IntsOut {
             match self {
                 Self::Small(at) => at.add(index).write_unaligned(value as c_int),
                 Self::Large(at) => at.add(index).write_unaligned(value),
+                Self::Meant(at, write) => at.add(index).write_unaligned(write(value)),
             }
         }
     }
@@ -111,6 +129,12 @@ impl Meant {
     #[must_use]
     pub const fn new(at: *const c_int, read: fn(c_int) -> Answer<i64>) -> Self {
         Self { at, read }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.at.is_null()
     }
 
     /// One of them.
@@ -227,6 +251,6 @@ pub enum Weights {
     None,
     /// `MPI_WEIGHTS_EMPTY`: they have weights, but there are no edges.
     Empty,
-    /// From here on.
+    /// From here on; `MPI_Dist_graph_neighbors` writes them.
     At(*const c_int),
 }

@@ -5,8 +5,9 @@ use std::ffi::c_int;
 use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
-use crate::face::Object;
-use crate::failure::{Answer, Failure, number};
+use crate::face::{Face, Object};
+use crate::failure::{Answer, Failure};
+use crate::groups::UNDEFINED;
 
 static MPI: Mpi = Mpi::new();
 
@@ -14,6 +15,11 @@ static MPI: Mpi = Mpi::new();
 #[inline(always)]
 pub fn calls() -> &'static Mpi {
     &MPI
+}
+
+/// Programs speak this face's ABI. The first one stays: a process has one MPI.
+pub fn begin(face: &'static Face) {
+    let _ = MPI.face.set(face);
 }
 
 /// Makes a call; what it returns to the program.
@@ -27,8 +33,7 @@ pub fn call(on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c
 
 #[cold]
 fn failed(on: Object, failure: &Failure) -> c_int {
-    let _ = on;
-    number(failure.code) as c_int
+    MPI.face().code(MPI.tell(on, failure))
 }
 
 /// Makes a call that has no error code to return.
@@ -75,4 +80,11 @@ pub unsafe fn at<T: Copy>(at: *const T) -> T {
 #[inline(always)]
 pub fn fit(value: i64) -> Answer<c_int> {
     c_int::try_from(value).map_err(|_| Class::ValueTooLarge.into())
+}
+
+/// A number as an `int`, `MPI_UNDEFINED` if it does not fit: where the standard has it so, as in
+/// `MPI_Type_size`.
+#[inline(always)]
+pub fn fit_or_undefined(value: i64) -> c_int {
+    c_int::try_from(value).unwrap_or(UNDEFINED as c_int)
 }

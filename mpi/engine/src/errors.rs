@@ -1,13 +1,16 @@
 //! Error codes and classes (MPI-5.0, sections 9.4 and 9.5).
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::PoisonError;
 
 use bdrun_mpi_core::error::{Class, Code, CodeError, Codes};
 
 use crate::Mpi;
 use crate::calls::Errors;
+use crate::face::Object;
 use crate::failure::{Answer, Failure, code, number};
+use crate::handle::{Comm, Errhandler, File, Session, Win};
+use crate::handlers::Kind;
 use crate::text;
 
 impl From<CodeError> for Failure {
@@ -28,6 +31,63 @@ impl Mpi {
 }
 
 impl Errors for Mpi {
+    unsafe fn comm_call_errhandler(&self, comm: Comm, value: i64) -> Answer<()> {
+        self.call_errhandler(Object::Comm(comm), value)
+    }
+
+    unsafe fn comm_create_errhandler(&self, function: *mut c_void) -> Answer<Errhandler> {
+        self.new_handler(Kind::Comm, function)
+    }
+
+    unsafe fn file_call_errhandler(&self, fh: File, value: i64) -> Answer<()> {
+        self.call_errhandler(Object::File(fh), value)
+    }
+
+    unsafe fn file_create_errhandler(&self, function: *mut c_void) -> Answer<Errhandler> {
+        self.new_handler(Kind::File, function)
+    }
+
+    unsafe fn session_call_errhandler(&self, session: Session, value: i64) -> Answer<()> {
+        self.call_errhandler(Object::Session(session), value)
+    }
+
+    unsafe fn session_create_errhandler(&self, function: *mut c_void) -> Answer<Errhandler> {
+        self.new_handler(Kind::Session, function)
+    }
+
+    unsafe fn win_call_errhandler(&self, win: Win, value: i64) -> Answer<()> {
+        self.call_errhandler(Object::Win(win), value)
+    }
+
+    unsafe fn win_create_errhandler(&self, function: *mut c_void) -> Answer<Errhandler> {
+        self.new_handler(Kind::Win, function)
+    }
+
+    unsafe fn comm_get_errhandler(&self, comm: Comm) -> Answer<Errhandler> {
+        Ok(self.handle_of(self.comm(comm)?.handler()))
+    }
+
+    unsafe fn comm_set_errhandler(&self, comm: Comm, errhandler: Errhandler) -> Answer<()> {
+        let comm = self.comm(comm)?;
+        let handler = self.handler(errhandler, Kind::Comm)?;
+        comm.with(|state| state.handler = handler);
+        Ok(())
+    }
+
+    unsafe fn session_get_errhandler(&self, session: Session) -> Answer<Errhandler> {
+        Ok(self.handle_of(self.session(session)?.handler()))
+    }
+
+    unsafe fn session_set_errhandler(&self, session: Session, errhandler: Errhandler) -> Answer<()> {
+        let session = self.session(session)?;
+        session.set_handler(self.handler(errhandler, Kind::Session)?);
+        Ok(())
+    }
+
+    unsafe fn errhandler_free(&self, errhandler: Errhandler) -> Answer<Errhandler> {
+        self.free_handler(errhandler)
+    }
+
     unsafe fn add_error_class(&self) -> Answer<i64> {
         Ok(number(self.with_codes(Codes::add_class)))
     }

@@ -7,7 +7,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::{Alike, Group as Members, GroupError};
 
 use crate::Mpi;
-use crate::args::{Ints, IntsOut};
+use crate::args::{Ints, IntsOut, Meant};
 use crate::calls::Groups;
 use crate::failure::{Answer, Failure};
 use crate::handle::Group;
@@ -124,13 +124,18 @@ impl Groups for Mpi {
         &self,
         group1: Group,
         n: i64,
-        at: Ints,
+        at: Meant,
         group2: Group,
         to: IntsOut,
     ) -> Answer<()> {
         let (from, into) = (self.group(group1)?, self.group(group2)?);
-        // SAFETY: the caller's.
-        for (i, rank) in unsafe { numbers(n, at) }?.into_iter().enumerate() {
+        let n = usize::try_from(n).map_err(|_| Class::Arg)?;
+        if n > 0 && (at.is_null() || to.is_null()) {
+            return Err(Class::Arg.into());
+        }
+        for i in 0..n {
+            // SAFETY: the caller's.
+            let rank = unsafe { at.get(i) }?;
             let translated = match usize::try_from(rank).ok().and_then(|rank| from.members().get(rank)) {
                 _ if rank == PROC_NULL => PROC_NULL,
                 Some(&process) => into.rank_of(process).map_or(UNDEFINED, |rank| rank as i64),

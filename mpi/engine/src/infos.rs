@@ -16,7 +16,7 @@ use crate::text;
 pub type Shared = Mutex<Content>;
 
 impl Mpi {
-    fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let limits = self.face().limits;
         Limits { key: limits.info_key - 1, value: limits.info_value - 1 }
     }

@@ -8,30 +8,47 @@
 //! |---|---|
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
-//! | what does a face provide? | [`face`] |
+//! | what does a face provide? | [`face`]; the standard's: [`standard`] |
+//! | what carries bytes to other processes? | [`link`] |
 
 pub mod args;
+mod attributes;
 pub mod calls;
+mod collectives;
+mod comm;
+mod communicators;
+mod datatypes;
 pub mod entry;
+mod environment;
 mod errors;
 pub mod face;
 pub mod failure;
 mod groups;
 pub mod handle;
+mod handlers;
 mod infos;
+pub mod link;
+mod messages;
+mod operation;
+mod operations;
+mod requests;
+mod sessions;
 mod slab;
+pub mod standard;
+#[cfg(test)]
+mod tests;
 mod text;
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{
-    Attributes, Collectives, Communicators, Datatypes, Environment, Files, Languages, Messages, Operations,
-    Partitioned, Processes, Requests, Tools, Topologies, Windows,
-};
-use face::{Face, Limits};
+use calls::{Files, Languages, Partitioned, Processes, Tools, Topologies, Windows};
+use comm::{Communicator, World};
+use environment::Life;
+use face::Face;
+use link::Link;
 use slab::Slab;
 
 /// This process's MPI.
@@ -40,25 +57,21 @@ pub struct Mpi {
     face: OnceLock<&'static Face>,
     /// Error codes that the program has added.
     codes: Mutex<Codes>,
+    life: Life,
+    link: OnceLock<Box<dyn Link>>,
+    world: Mutex<Option<Arc<World>>>,
+    comms: Slab<Communicator>,
+    buffers: messages::Buffers,
+    claimed: Slab<Mutex<Option<messages::Claimed>>>,
     groups: Slab<Group>,
+    requests: Slab<requests::Request>,
+    traffic: Mutex<messages::Traffic>,
+    handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
+    sessions: Slab<sessions::Session>,
+    ops: Slab<operations::Made>,
+    types: datatypes::Types,
 }
-
-/// Of the standard: until a face has said its own.
-static STANDARD: Face = Face {
-    name: "MPI-5.0",
-    limits: Limits {
-        processor_name: 256,
-        error_string: 512,
-        object_name: 128,
-        library_version: 8192,
-        info_key: 256,
-        info_value: 1024,
-        port_name: 1024,
-        datarep: 128,
-    },
-    version: (5, 0),
-};
 
 impl Mpi {
     /// Not initialised.
@@ -66,28 +79,32 @@ impl Mpi {
         Self {
             face: OnceLock::new(),
             codes: Mutex::new(Codes::new()),
+            life: Life::new(),
+            link: OnceLock::new(),
+            world: Mutex::new(None),
+            comms: Slab::new(),
+            buffers: messages::Buffers::new(),
+            claimed: Slab::new(),
             groups: Slab::new(),
+            requests: Slab::new(),
+            traffic: Mutex::new(messages::Traffic::new()),
+            handlers: Slab::new(),
             infos: Slab::new(),
+            sessions: Slab::new(),
+            ops: Slab::new(),
+            types: datatypes::Types::new(),
         }
     }
 
     fn face(&self) -> &'static Face {
-        self.face.get().copied().unwrap_or(&STANDARD)
+        self.face.get().copied().unwrap_or(&standard::FACE)
     }
 }
 
-impl Attributes for Mpi {}
-impl Collectives for Mpi {}
-impl Communicators for Mpi {}
-impl Datatypes for Mpi {}
-impl Environment for Mpi {}
 impl Files for Mpi {}
 impl Languages for Mpi {}
-impl Messages for Mpi {}
-impl Operations for Mpi {}
 impl Partitioned for Mpi {}
 impl Processes for Mpi {}
-impl Requests for Mpi {}
 impl Tools for Mpi {}
 impl Topologies for Mpi {}
 impl Windows for Mpi {}

@@ -2,6 +2,7 @@
 //! same of many functions is generated from them.
 
 pub mod c;
+pub mod convert;
 pub mod rust;
 
 /// What an argument is.

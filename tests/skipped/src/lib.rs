@@ -39,6 +39,7 @@ pub const NEEDS: &[&str] = &[
     "libc-static",
     "node",
     "numpy",
+    "openmpi",
     "parallel",
     "perl",
     "php",

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::bounds::Bounds;
 use super::origin::{Combiner, Contents, Origin, Width};
-use super::{Copies, Datatype, Map, Type, TypeError};
+use super::{Basic, Copies, Datatype, Map, Type, TypeError};
 
 /// Elements of one kind next to each other: of `MPI_Type_indexed` and its relatives.
 #[derive(Debug, Clone)]
@@ -57,6 +57,13 @@ impl Datatype {
     #[must_use]
     pub fn dup(of: &Type) -> Type {
         Self::same(of, of.bounds, Combiner::Dup, Contents::of_types([of]))
+    }
+
+    /// `MPI_Type_create_f90_real` and its relatives: a predefined one, found by what was asked for.
+    #[must_use]
+    pub fn found(of: Basic, combiner: Combiner, asked: &[i64]) -> Type {
+        let of = Self::basic(of);
+        Self::same(&of, of.bounds, combiner, Contents::default().plain(asked.iter().copied()))
     }
 
     /// `MPI_Type_create_resized`.

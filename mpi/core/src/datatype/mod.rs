@@ -137,9 +137,7 @@ impl Datatype {
     pub fn as_basic(&self) -> Option<Basic> {
         match &self.map {
             Map::Basic(basic) => Some(*basic),
-            Map::Same(of) if matches!(self.origin, origin::Origin::Made { combiner: Combiner::Dup, .. }) => {
-                of.as_basic()
-            }
+            Map::Same(of) if self.combiner() != Combiner::Resized => of.as_basic(),
             _ => None,
         }
     }

@@ -457,4 +457,9 @@ fn how_it_was_made_is_told() {
     assert!(int.contents().is_none() && int.combiner() == Combiner::Named);
     assert_eq!(Datatype::dup(&int).as_basic(), Some(Basic::Int));
     assert_eq!(made.uniform(), Some(Basic::Int));
+    let found = Datatype::found(Basic::Real8, Combiner::F90Real, &[15, 300]);
+    assert_eq!((found.combiner(), found.as_basic()), (Combiner::F90Real, Some(Basic::Real8)));
+    assert_eq!(found.contents().map(|contents| &contents.integers[..]), Some(&[15, 300][..]));
+    let resized = Datatype::resized(&int, 0, 4, Width::Small).expect("legal");
+    assert_eq!((resized.as_basic(), resized.uniform()), (None, Some(Basic::Int)));
 }

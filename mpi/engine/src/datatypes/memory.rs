@@ -1,0 +1,86 @@
+//! Elements in a program's memory: what communication moves.
+
+use bdrun_mpi_core::datatype::Type;
+use bdrun_mpi_core::error::Class;
+
+use crate::Mpi;
+use crate::args::Buffer;
+use crate::failure::Answer;
+use crate::handle::Datatype;
+
+/// So many elements of a datatype in the program's memory. The datatype lives as long as this, though its
+/// handle may be freed.
+#[derive(Debug, Clone)]
+pub struct Span {
+    at: *mut u8,
+    count: u64,
+    bytes: u64,
+    of: Type,
+}
+
+impl Mpi {
+    /// The elements that a call was given.
+    ///
+    /// # Errors
+    /// `MPI_ERR_TYPE`: the datatype is none, or not committed; `MPI_ERR_COUNT`: the count is negative;
+    /// `MPI_ERR_BUFFER`: `MPI_IN_PLACE`, or nothing where something must be; `MPI_ERR_VALUE_TOO_LARGE`: more
+    /// bytes than there are addresses.
+    pub(crate) fn span(&self, buffer: Buffer, count: i64, datatype: Datatype) -> Answer<Span> {
+        let of = self.types.committed(datatype)?;
+        let count = u64::try_from(count).map_err(|_| Class::Count)?;
+        let Buffer::At(at) = buffer else { return Err(Class::Buffer.into()) };
+        let bytes = count.checked_mul(of.size() as u64).filter(|&bytes| i64::try_from(bytes).is_ok());
+        let bytes = bytes.ok_or(Class::ValueTooLarge)?;
+        // From MPI_BOTTOM on there are addresses, none of which is null.
+        if at.is_null() && bytes > 0 && of.true_lower_bound() == 0 {
+            return Err(Class::Buffer.into());
+        }
+        Ok(Span { at, count, bytes, of })
+    }
+}
+
+impl Span {
+    /// How many bytes are moved.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many elements.
+    pub const fn count(&self) -> i64 {
+        self.count as i64
+    }
+
+    /// Where the buffer is, from which the datatype counts.
+    pub const fn at(&self) -> *mut u8 {
+        self.at
+    }
+
+    /// The datatype.
+    pub const fn of(&self) -> &Type {
+        &self.of
+    }
+
+    /// Where all of its bytes are, if they lie one behind the other in the order in which they are moved:
+    /// they need not be packed.
+    pub fn contiguous(&self) -> Option<*mut u8> {
+        self.of.layout().contiguous(self.count).map(|at| self.at.wrapping_offset(at as isize))
+    }
+
+    /// Copies the bytes from `from` on one behind the other into `into`; how many.
+    ///
+    /// # Safety
+    /// The memory is what the program said it is, and nobody writes it meanwhile.
+    pub unsafe fn pack(&self, from: u64, into: &mut [u8]) -> usize {
+        // SAFETY: the caller's.
+        unsafe { self.of.layout().pack(self.at, self.count, from, into) }
+    }
+
+    /// Copies `bytes` to where the bytes from `from` on belong; how many.
+    ///
+    /// # Safety
+    /// The memory is what the program said it is, and nobody else uses it meanwhile.
+    pub unsafe fn unpack(&self, from: u64, bytes: &[u8]) -> usize {
+        // SAFETY: the caller's.
+        unsafe { self.of.layout().unpack(self.at, self.count, from, bytes) }
+    }
+}

@@ -1,0 +1,154 @@
+//! Datatypes (MPI-5.0, chapter 5): their handles. What they mean is in `bdrun_mpi_core::datatype`.
+//!
+//! | question | file |
+//! |---|---|
+//! | which handle is which datatype? | here, `predefined.rs` |
+//! | what do the calls check? | `arguments.rs` |
+//! | what do they do? | `calls.rs` |
+//! | how does another chapter get at a program's memory? | `memory.rs` |
+
+mod arguments;
+mod calls;
+pub mod memory;
+mod predefined;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bdrun_mpi_core::datatype::{Basic, Combiner, Datatype as Tree, Type};
+use bdrun_mpi_core::error::Class;
+
+use crate::attributes::{Attached, Keys};
+use crate::failure::Answer;
+use crate::handle::Datatype;
+use crate::slab::Slab;
+
+/// What a handle stands for. Who uses the datatype has it by itself: the object may be freed meanwhile.
+#[derive(Debug)]
+pub struct Object {
+    pub of: Type,
+    committed: AtomicBool,
+    /// It may not be freed.
+    permanent: bool,
+    /// Once the program has given it one.
+    name: Mutex<Option<Vec<u8>>>,
+    pub attributes: Attached,
+}
+
+impl Object {
+    fn new(of: Type) -> Self {
+        let (committed, name) = (AtomicBool::new(false), Mutex::new(None));
+        Self { of, committed, permanent: false, name, attributes: Attached::default() }
+    }
+
+    fn permanent(of: Type) -> Self {
+        Self { committed: AtomicBool::new(true), permanent: true, ..Self::new(of) }
+    }
+
+    fn is_committed(&self) -> bool {
+        self.committed.load(Ordering::Relaxed)
+    }
+
+    /// Its name: that of the standard, or none, until it is given one.
+    pub fn name(&self) -> Vec<u8> {
+        let given = self.name.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let named = || self.of.as_basic().filter(|_| self.of.combiner() == Combiner::Named);
+        given.unwrap_or_else(|| named().map_or_else(Vec::new, |basic| basic.name().into()))
+    }
+
+    /// Gives it a name.
+    pub fn set_name(&self, name: &[u8]) {
+        *self.name.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
+    }
+}
+
+/// A predefined datatype without a name: what a program asked for, and got.
+#[derive(Debug)]
+struct Found {
+    combiner: Combiner,
+    asked: Vec<i64>,
+    handle: Datatype,
+    of: Type,
+}
+
+/// All datatypes, by handle.
+#[derive(Debug)]
+pub struct Types {
+    /// The predefined ones, by value.
+    predefined: OnceLock<Box<[Option<Arc<Object>>]>>,
+    /// Those of `MPI_Type_create_f90_real` and its relatives: the same for the same arguments, for ever.
+    found: Mutex<Vec<Found>>,
+    made: Slab<Object>,
+    pub keys: Keys,
+}
+
+impl Types {
+    pub const fn new() -> Self {
+        Self { predefined: OnceLock::new(), found: Mutex::new(vec![]), made: Slab::new(), keys: Keys::new(1) }
+    }
+
+    fn predefined(&self) -> &[Option<Arc<Object>>] {
+        self.predefined.get_or_init(|| {
+            let mut all = vec![];
+            for &basic in Basic::ALL {
+                let place = (predefined::handle(basic).0 - Datatype::NULL.0) as usize;
+                all.resize_with(all.len().max(place + 1), || None);
+                all[place] = Some(Arc::new(Object::permanent(Tree::basic(basic))));
+            }
+            all.into()
+        })
+    }
+
+    /// The object of a handle.
+    pub fn get(&self, handle: Datatype) -> Answer<Arc<Object>> {
+        let object = match handle.made() {
+            Some(_) => self.made.get(handle),
+            None => {
+                let place = handle.0.checked_sub(Datatype::NULL.0);
+                place.and_then(|place| self.predefined().get(place as usize)?.clone())
+            }
+        };
+        object.ok_or_else(|| Class::Type.into())
+    }
+
+    /// The datatype of a handle that may be used to move or compute something: it was committed.
+    pub fn committed(&self, handle: Datatype) -> Answer<Type> {
+        let object = self.get(handle)?;
+        if object.is_committed() { Ok(object.of.clone()) } else { Err(Class::Type.into()) }
+    }
+
+    /// A handle of a new datatype.
+    fn add(&self, of: Type) -> Datatype {
+        self.made.add(Arc::new(Object::new(of)))
+    }
+
+    /// A handle of what another was made of: of a predefined one its own, else a new one, which the program
+    /// frees.
+    fn again(&self, of: &Type) -> Datatype {
+        match (of.combiner(), of.as_basic()) {
+            (Combiner::Named, Some(basic)) => return predefined::handle(basic),
+            (Combiner::F90Real | Combiner::F90Complex | Combiner::F90Integer, _) => {
+                let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(found) = found.iter().find(|found| Arc::ptr_eq(&found.of, of)) {
+                    return found.handle;
+                }
+            }
+            _ => {}
+        }
+        self.add(of.clone())
+    }
+
+    /// The predefined datatype without a name that answers what a program asks for.
+    fn find(&self, basic: Basic, combiner: Combiner, asked: &[i64]) -> Datatype {
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = all.iter().find(|found| found.combiner == combiner && found.asked == asked) {
+            return found.handle;
+        }
+        let of = Tree::found(basic, combiner, asked);
+        let handle = self.made.add(Arc::new(Object::permanent(of.clone())));
+        all.push(Found { combiner, asked: asked.to_vec(), handle, of });
+        handle
+    }
+}

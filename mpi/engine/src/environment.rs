@@ -1,0 +1,232 @@
+//! The life of MPI in a process, and what is around it (MPI-5.0, chapters 9 and 11).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bdrun_mpi_core::error::{Class, Code};
+use bdrun_mpi_core::info::Info as Content;
+
+use crate::Mpi;
+use crate::calls::Environment;
+use crate::comm::World;
+use crate::failure::{Answer, Failure, code};
+use crate::handle::{Comm, Errhandler, Group, Info, Session};
+use crate::link::Alone;
+use crate::text;
+
+/// `MPI_THREAD_SINGLE` to `MPI_THREAD_MULTIPLE`.
+const LEVELS: [i64; 4] = [0, 1024, 2048, 4096];
+
+/// Where MPI is in its life: it is initialised once and finalised once, however many sessions there are.
+#[derive(Debug)]
+pub struct Life {
+    stage: AtomicU8,
+    level: AtomicI64,
+    /// The thread that initialised it.
+    main: AtomicI32,
+}
+
+const BEFORE: u8 = 0;
+const BEGUN: u8 = 1;
+const AFTER: u8 = 2;
+
+impl Life {
+    /// Not initialised.
+    pub const fn new() -> Self {
+        Self { stage: AtomicU8::new(BEFORE), level: AtomicI64::new(LEVELS[0]), main: AtomicI32::new(0) }
+    }
+}
+
+/// A failure with its reason.
+fn because(class: Class, text: &str) -> Failure {
+    Failure { text: Some(text.into()), ..class.into() }
+}
+
+fn thread() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+fn clock(read: impl FnOnce(&mut libc::timespec) -> c_int) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    read(&mut time);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Mpi {
+    /// There is something that carries bytes.
+    pub(crate) fn begin(&self) -> Answer<()> {
+        self.link.get_or_init(|| Box::new(Alone::default()));
+        Ok(())
+    }
+
+    fn initialize(&self, level: i64) -> Answer<i64> {
+        if !LEVELS.contains(&level) {
+            return Err(Class::Arg.into());
+        }
+        let begun = self.life.stage.compare_exchange(BEFORE, BEGUN, SeqCst, SeqCst);
+        begun.map_err(|stage| match stage {
+            BEGUN => because(Class::Other, "MPI is initialized already"),
+            _ => because(Class::Other, "MPI was finalized, and cannot be initialized again"),
+        })?;
+        self.begin()?;
+        let world = Arc::new(World::new(self.link()?));
+        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
+        self.life.level.store(level, SeqCst);
+        self.life.main.store(thread(), SeqCst);
+        Ok(level)
+    }
+
+    fn running(&self) -> Answer<()> {
+        self.world().map(drop)
+    }
+}
+
+impl Environment for Mpi {
+    unsafe fn abort(&self, comm: Comm, errorcode: i64) -> Answer<()> {
+        let said = match code(errorcode) {
+            Some(Code::Class(class)) => class.name().to_owned(),
+            _ => format!("code {errorcode}"),
+        };
+        let on = match comm {
+            Comm::WORLD => "MPI_COMM_WORLD".to_owned(),
+            _ => self.comm(comm).map(|comm| comm.with(|state| state.name.clone())).unwrap_or_default(),
+        };
+        // What a shell sees of it; never success.
+        let exit = i32::try_from(errorcode & 0xff).ok().filter(|&exit| exit != 0).unwrap_or(1);
+        self.die(&format!("MPI_Abort({on}, {said})"), exit)
+    }
+
+    unsafe fn alloc_mem(&self, size: i64, _: Info, at: *mut c_void) -> Answer<()> {
+        let size = usize::try_from(size).map_err(|_| Class::Arg)?;
+        if at.is_null() {
+            return Err(Class::Arg.into());
+        }
+        let mut block = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        if unsafe { libc::posix_memalign(&raw mut block, 64, size.max(1)) } != 0 {
+            return Err(Class::NoMemory.into());
+        }
+        // SAFETY: the caller's: there is room for a pointer.
+        unsafe { at.cast::<*mut c_void>().write(block) };
+        Ok(())
+    }
+
+    unsafe fn free_mem(&self, base: *mut c_void) -> Answer<()> {
+        // SAFETY: the caller's: of `alloc_mem`, or null.
+        unsafe { libc::free(base) };
+        Ok(())
+    }
+
+    unsafe fn finalize(&self) -> Answer<()> {
+        self.running()?;
+        self.life.stage.store(AFTER, SeqCst);
+        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    unsafe fn finalized(&self) -> Answer<bool> {
+        Ok(self.life.stage.load(SeqCst) == AFTER)
+    }
+
+    unsafe fn get_hw_resource_info(&self) -> Answer<Info> {
+        Ok(self.new_info(Content::default()))
+    }
+
+    unsafe fn get_library_version(&self, version: *mut c_char) -> Answer<i64> {
+        if version.is_null() {
+            return Err(Class::Arg.into());
+        }
+        let said = format!("bdrun {}, ABI of {}", env!("CARGO_PKG_VERSION"), self.face().name);
+        // SAFETY: the caller's: there is room for the longest.
+        Ok(unsafe { text::write(version, self.face().limits.library_version, said.as_bytes()) } as i64)
+    }
+
+    unsafe fn get_processor_name(&self, name: *mut c_char) -> Answer<i64> {
+        if name.is_null() {
+            return Err(Class::Arg.into());
+        }
+        // SAFETY: the caller's: there is room for the longest.
+        Ok(unsafe { text::write(name, self.face().limits.processor_name, text::host().as_bytes()) } as i64)
+    }
+
+    unsafe fn get_version(&self) -> Answer<(i64, i64)> {
+        Ok(self.face().version)
+    }
+
+    unsafe fn group_from_session_pset(&self, session: Session, name: *const c_char) -> Answer<Group> {
+        // SAFETY: the caller's.
+        unsafe { self.set_group(session, name) }
+    }
+
+    unsafe fn init(&self, _: *mut c_int, _: *mut c_void) -> Answer<()> {
+        self.initialize(LEVELS[0]).map(drop)
+    }
+
+    unsafe fn init_thread(&self, _: *mut c_int, _: *mut c_void, required: i64) -> Answer<i64> {
+        self.initialize(required)
+    }
+
+    unsafe fn initialized(&self) -> Answer<bool> {
+        Ok(self.life.stage.load(SeqCst) != BEFORE)
+    }
+
+    unsafe fn is_thread_main(&self) -> Answer<bool> {
+        self.running()?;
+        Ok(self.life.main.load(SeqCst) == thread())
+    }
+
+    unsafe fn pcontrol(&self, _: i64) -> Answer<()> {
+        Ok(())
+    }
+
+    unsafe fn query_thread(&self) -> Answer<i64> {
+        self.running()?;
+        Ok(self.life.level.load(SeqCst))
+    }
+
+    unsafe fn session_finalize(&self, session: Session) -> Answer<Session> {
+        self.end_session(session)
+    }
+
+    unsafe fn session_get_info(&self, session: Session) -> Answer<Info> {
+        self.session_info(session)
+    }
+
+    unsafe fn session_get_nth_pset(
+        &self,
+        session: Session,
+        _: Info,
+        n: i64,
+        room: i64,
+        name: *mut c_char,
+    ) -> Answer<i64> {
+        // SAFETY: the caller's.
+        unsafe { self.nth_set(session, n, room, name) }
+    }
+
+    unsafe fn session_get_num_psets(&self, session: Session, _: Info) -> Answer<i64> {
+        self.count_sets(session)
+    }
+
+    unsafe fn session_get_pset_info(&self, session: Session, name: *const c_char) -> Answer<Info> {
+        // SAFETY: the caller's.
+        unsafe { self.set_info(session, name) }
+    }
+
+    unsafe fn session_init(&self, info: Info, errhandler: Errhandler) -> Answer<Session> {
+        self.new_session(info, errhandler)
+    }
+
+    unsafe fn wtick(&self) -> Answer<f64> {
+        // SAFETY: the pointer is to a local.
+        Ok(clock(|time| unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC, time) }).as_secs_f64())
+    }
+
+    unsafe fn wtime(&self) -> Answer<f64> {
+        // SAFETY: the pointer is to a local.
+        Ok(clock(|time| unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time) }).as_secs_f64())
+    }
+}

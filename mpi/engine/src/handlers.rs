@@ -1,0 +1,155 @@
+//! Error handlers (MPI-5.0, section 9.3): who is told that a call has failed, and what happens then.
+
+use std::ffi::c_void;
+use std::io::Write;
+use std::sync::Arc;
+
+use bdrun_mpi_core::error::{Class, Code, Codes};
+
+use crate::Mpi;
+use crate::face::Object;
+use crate::failure::{Answer, Failure, code, number};
+use crate::handle::Errhandler;
+
+/// For what kind of object a program has made a handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Communicators.
+    Comm,
+    /// Windows.
+    Win,
+    /// Files.
+    File,
+    /// Sessions.
+    Session,
+}
+
+/// A program's function.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function {
+    kind: Kind,
+    at: *mut c_void,
+}
+
+// SAFETY: the address of a function.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// What is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Handler {
+    /// `MPI_ERRORS_ARE_FATAL`: the job ends.
+    #[default]
+    Fatal,
+    /// `MPI_ERRORS_ABORT`: the processes of the object end, which here is the job as well.
+    Abort,
+    /// `MPI_ERRORS_RETURN`: the call returns the code.
+    Return,
+    /// The program's function is called, then the call returns the code.
+    Calls(Arc<Function>),
+}
+
+impl Mpi {
+    /// The handler of a handle, for this kind of object.
+    pub(crate) fn handler(&self, handle: Errhandler, kind: Kind) -> Answer<Handler> {
+        Ok(match handle {
+            Errhandler::FATAL => Handler::Fatal,
+            Errhandler::ABORT => Handler::Abort,
+            Errhandler::RETURN => Handler::Return,
+            _ => {
+                let function = self.handlers.get(handle).ok_or(Class::ErrorHandler)?;
+                if function.kind != kind {
+                    return Err(Class::ErrorHandler.into());
+                }
+                Handler::Calls(function)
+            }
+        })
+    }
+
+    /// A handle of a handler; the program frees it.
+    pub(crate) fn handle_of(&self, handler: Handler) -> Errhandler {
+        match handler {
+            Handler::Fatal => Errhandler::FATAL,
+            Handler::Abort => Errhandler::ABORT,
+            Handler::Return => Errhandler::RETURN,
+            Handler::Calls(function) => self.handlers.add(function),
+        }
+    }
+
+    pub(crate) fn new_handler(&self, kind: Kind, at: *mut c_void) -> Answer<Errhandler> {
+        if at.is_null() {
+            return Err(Class::Arg.into());
+        }
+        Ok(self.handlers.add(Arc::new(Function { kind, at })))
+    }
+
+    pub(crate) fn free_handler(&self, handle: Errhandler) -> Answer<Errhandler> {
+        let is_predefined = [Errhandler::FATAL, Errhandler::ABORT, Errhandler::RETURN].contains(&handle);
+        if !is_predefined {
+            self.handlers.take(handle).ok_or(Class::ErrorHandler)?;
+        }
+        Ok(Errhandler::NULL)
+    }
+
+    /// Who is told of a failure in a call on this object.
+    fn handler_of(&self, on: Object) -> Handler {
+        match on {
+            Object::Comm(comm) => self.comm(comm).map(|comm| comm.handler()),
+            Object::Session(session) => self.session(session).map(|session| session.handler()),
+            // Until there are any.
+            Object::Win(_) | Object::File(_) | Object::Nothing => Err(Class::Other.into()),
+        }
+        // Of what has none, or is none, that of MPI_COMM_SELF.
+        .unwrap_or_else(|_| self.world().map_or(Handler::Fatal, |world| world.own.handler()))
+    }
+
+    /// A call on this object has failed: the code that it returns, if it does.
+    pub fn tell(&self, on: Object, failure: &Failure) -> i64 {
+        let told = number(failure.code);
+        match self.handler_of(on) {
+            Handler::Fatal | Handler::Abort => self.end(failure),
+            Handler::Return => {}
+            Handler::Calls(function) => self.call_handler(&function, on, told),
+        }
+        told
+    }
+
+    /// Calls a program's function.
+    fn call_handler(&self, function: &Function, on: Object, code: i64) {
+        let (mut object, mut code) = (self.face().word(on), self.face().code(code));
+        // SAFETY: the program's word: a function that takes the addresses of a handle and of a code, and more
+        // of which nothing is known. A handle of fewer bytes is the first ones.
+        let call: unsafe extern "C" fn(*mut u64, *mut i32, ...) = unsafe { std::mem::transmute(function.at) };
+        // SAFETY: as above; both live on.
+        unsafe { call(&raw mut object, &raw mut code) }
+    }
+
+    /// `MPI_Comm_call_errhandler` and its like.
+    pub(crate) fn call_errhandler(&self, on: Object, value: i64) -> Answer<()> {
+        let known = code(value).filter(|&code| self.with_codes(|codes| codes.class(code)).is_some());
+        let failure = Failure { code: known.ok_or(Class::Arg)?, text: None };
+        self.tell(on, &failure);
+        Ok(())
+    }
+
+    /// The job ends because of a failure.
+    fn end(&self, failure: &Failure) -> ! {
+        let text = self.with_codes(|codes: &mut Codes| codes.text(failure.code).map(str::to_owned));
+        let text = failure.text.clone().or(text).unwrap_or_default();
+        let name = match failure.code {
+            Code::Class(class) => class.name().to_owned(),
+            code => format!("error code {}", self.face().code(number(code))),
+        };
+        self.die(&format!("{name}: {text}"), 1)
+    }
+
+    /// This process ends, and with it the job.
+    pub(crate) fn die(&self, why: &str, code: i32) -> ! {
+        let process = self.link().map_or(0, |link| link.process());
+        // If nobody reads it that changes nothing.
+        let _ = writeln!(std::io::stderr(), "MPI, rank {process}: {why}");
+        // SAFETY: ends the process; a handler at exit might use MPI.
+        unsafe { libc::_exit(code) }
+    }
+}

@@ -1,0 +1,230 @@
+//! What carries bytes between the processes of a job, and knows nothing of what they mean.
+//!
+//! Processes have numbers; messages belong to a context, which is a communicator's. What a collective
+//! exchanges is *deposited* at a place: a [`Meeting`] is complete when all members of the place have come to it, and
+//! nobody need make progress for another until then.
+
+use std::fmt::Debug;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::Process;
+
+use crate::failure::Answer;
+
+/// What is said of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Of which communicator.
+    pub context: u32,
+    /// The sender's rank there.
+    pub source: u32,
+    /// Its tag.
+    pub tag: i32,
+    /// What the sender wants to hear of it.
+    pub mode: Mode,
+}
+
+/// What the sender of a message wants to hear of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing.
+    Plain,
+    /// When it is received; this number is said then.
+    Synchronous(u64),
+    /// This is no message but that word: the one with this number is received.
+    Received(u64),
+}
+
+/// A message's bytes, wherever they are.
+pub trait Parcel: Debug + Send {
+    /// How many.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies some of them, from `offset` on.
+    ///
+    /// # Errors
+    /// They are damaged, or cannot be read.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()>;
+}
+
+impl Parcel for Vec<u8> {
+    fn len(&self) -> u64 {
+        Self::len(self) as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
+        let from = usize::try_from(offset).ok().and_then(|offset| self.get(offset..));
+        into.copy_from_slice(from.and_then(|rest| rest.get(..into.len())).ok_or(Class::Internal)?);
+        Ok(())
+    }
+}
+
+/// A collective in which this process's part is deposited. Dropped, this process has read what it wants.
+pub trait Meeting: Debug + Send {
+    /// Whether all have come.
+    ///
+    /// # Errors
+    /// Somebody came for something else.
+    fn is_complete(&self) -> Answer<bool>;
+
+    /// Waits until all have.
+    ///
+    /// # Errors
+    /// As [`is_complete`](Self::is_complete).
+    fn wait(&self) -> Answer<()>;
+
+    /// What a member has deposited; only of one that is complete.
+    fn part(&self, member: usize) -> &dyn Parcel;
+}
+
+/// Where the members of a communicator meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its number, the same for all.
+    pub number: u32,
+    /// The first of two contexts: of the program's messages, and behind it of MPI's own.
+    pub context: u32,
+}
+
+/// Carries bytes between processes.
+pub trait Link: Debug + Send + Sync {
+    /// This one's number.
+    fn process(&self) -> Process;
+
+    /// How many there are.
+    fn processes(&self) -> u32;
+
+    /// Sends a copy of `data`. Never waits for who receives it.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    fn send(&self, to: Process, head: Head, data: &[&[u8]]) -> Answer<()>;
+
+    /// Takes in what has come, each sender's in the order sent.
+    ///
+    /// # Errors
+    /// What came is damaged.
+    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()>;
+
+    /// Waits until something may have come.
+    fn wait(&self);
+
+    /// By one process for all: a place where these will meet.
+    ///
+    /// # Errors
+    /// There are too many.
+    fn open(&self, members: &[Process]) -> Answer<Place>;
+
+    /// This process will not come there any more.
+    fn close(&self, place: Place);
+
+    /// Comes to the meeting of this number (0, 1, 2, … at each place), called so, with its part.
+    ///
+    /// # Errors
+    /// There is no room for the part.
+    fn meet(&self, place: Place, number: u64, name: &'static str, part: &[&[u8]])
+    -> Answer<Box<dyn Meeting>>;
+}
+
+/// The place of all processes, and that of each by itself.
+pub const EVERYBODY: Place = Place { number: 0, context: 0 };
+/// See [`EVERYBODY`].
+pub const ONESELF: Place = Place { number: 1, context: 2 };
+
+/// The link of a process that was started by itself.
+#[derive(Debug, Default)]
+pub struct Alone {
+    sent: Mutex<Vec<(Head, Vec<u8>)>>,
+    opened: AtomicU64,
+}
+
+/// The only member is there.
+#[derive(Debug)]
+struct Met(Vec<u8>);
+
+impl Meeting for Met {
+    fn is_complete(&self) -> Answer<bool> {
+        Ok(true)
+    }
+
+    fn wait(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    fn part(&self, _: usize) -> &dyn Parcel {
+        &self.0
+    }
+}
+
+impl Link for Alone {
+    fn process(&self) -> Process {
+        0
+    }
+
+    fn processes(&self) -> u32 {
+        1
+    }
+
+    fn send(&self, _: Process, head: Head, data: &[&[u8]]) -> Answer<()> {
+        self.sent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((head, data.concat()));
+        Ok(())
+    }
+
+    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()> {
+        let sent = std::mem::take(&mut *self.sent.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        sent.into_iter().for_each(|(head, data)| take(head, Box::new(data)));
+        Ok(())
+    }
+
+    fn wait(&self) {
+        // Another thread may send something; and who waits for himself waits for ever, as with others.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+
+    fn open(&self, _: &[Process]) -> Answer<Place> {
+        let number = self.opened.fetch_add(1, SeqCst) + 2;
+        let number =
+            u32::try_from(number).ok().filter(|&number| number < u32::MAX / 2).ok_or(Class::NoMemory)?;
+        Ok(Place { number, context: 2 * number })
+    }
+
+    fn close(&self, _: Place) {}
+
+    fn meet(&self, _: Place, _: u64, _: &'static str, part: &[&[u8]]) -> Answer<Box<dyn Meeting>> {
+        Ok(Box::new(Met(part.concat())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_hears_himself() {
+        let link = Alone::default();
+        let head = Head { context: 0, source: 0, tag: 3, mode: Mode::Plain };
+        link.send(0, head, &[b"ab", b"c"]).unwrap();
+        link.send(0, Head { tag: 4, ..head }, &[]).unwrap();
+        let mut heard = vec![];
+        let mut take = |head: Head, parcel: Box<dyn Parcel>| {
+            let mut bytes = vec![0; parcel.len() as usize];
+            parcel.read(0, &mut bytes).unwrap();
+            heard.push((head.tag, bytes, parcel.is_empty()));
+        };
+        link.receive(&mut take).unwrap();
+        link.receive(&mut take).unwrap();
+        assert_eq!(heard, [(3, b"abc".to_vec(), false), (4, vec![], true)]);
+        let (a, b) = (link.open(&[0]).unwrap(), link.open(&[0]).unwrap());
+        assert!(a != b && a.context.abs_diff(b.context) >= 2 && ![EVERYBODY, ONESELF].contains(&a));
+        let meeting = link.meet(a, 0, "barrier", &[b"part"]).unwrap();
+        assert_eq!((meeting.is_complete(), meeting.part(0).len()), (Ok(true), 4));
+        assert!(meeting.part(0).read(2, &mut [0; 3]).is_err(), "past its end");
+    }
+}

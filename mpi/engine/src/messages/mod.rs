@@ -1,0 +1,324 @@
+//! Point-to-point communication (MPI-5.0, chapter 3): how messages go and come.
+//!
+//! A message is copied when it is sent, so that no send waits for its receiver but a synchronous one, which
+//! waits for a word from it. What has come is matched whenever any call is made.
+//!
+//! | question | file |
+//! |---|---|
+//! | how does one go, and come? | here |
+//! | what do the calls check, and do? | `calls.rs` |
+//! | what is in a buffer that was attached? | `buffers.rs` |
+
+mod buffers;
+mod calls;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::Process;
+use bdrun_mpi_core::matching::{Envelope, Matcher, Posted, Want};
+
+pub use buffers::Buffers;
+
+use crate::Mpi;
+use crate::args::Status;
+use crate::comm::Communicator;
+use crate::datatypes::memory::Span;
+use crate::failure::{Answer, Failure};
+use crate::groups::PROC_NULL;
+use crate::handle::Message;
+use crate::link::{Head, Mode, Parcel};
+use crate::operation::{Done, Operation, Waits};
+
+/// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`.
+pub const ANY_SOURCE: i64 = -1;
+/// See [`ANY_SOURCE`].
+pub const ANY_TAG: i64 = -2;
+/// `MPI_TAG_UB`.
+pub const MOST_TAG: i64 = i32::MAX as i64;
+
+/// So much of a message is copied at a time where it is unpacked.
+const PIECE: usize = 64 << 10;
+
+/// A receive that has no message.
+#[derive(Debug)]
+pub struct Receive {
+    into: Span,
+    comm: Arc<Communicator>,
+    operation: Arc<Operation>,
+}
+
+// SAFETY: the program's buffer is used by the thread that takes the message in, which may be any; the program
+// leaves it alone until the receive is complete.
+unsafe impl Send for Receive {}
+
+/// A message that came.
+#[derive(Debug)]
+pub struct Arrived {
+    parcel: Box<dyn Parcel>,
+    mode: Mode,
+}
+
+/// A message that was claimed before it is received (`MPI_Mprobe`).
+#[derive(Debug)]
+pub struct Claimed {
+    comm: Arc<Communicator>,
+    envelope: Envelope,
+    message: Arrived,
+}
+
+impl Claimed {
+    /// What is told of it.
+    pub fn status(&self) -> Status {
+        status_of(self.envelope, self.message.parcel.len())
+    }
+}
+
+/// All messages and receives of this process.
+#[derive(Debug)]
+pub struct Traffic {
+    matcher: Matcher<Receive, Arrived>,
+    /// Synchronous sends that wait for a word, by number.
+    awaited: Option<HashMap<u64, Arc<Operation>>>,
+    next: u64,
+}
+
+impl Traffic {
+    /// None.
+    pub const fn new() -> Self {
+        Self { matcher: Matcher::new(), awaited: None, next: 0 }
+    }
+}
+
+/// What is told of a message.
+fn status_of(envelope: Envelope, bytes: u64) -> Status {
+    Status {
+        source: envelope.source.into(),
+        tag: envelope.tag.into(),
+        error: None,
+        count: i64::try_from(bytes).unwrap_or(i64::MAX),
+        cancelled: false,
+    }
+}
+
+/// What is told of a receive from `MPI_PROC_NULL`.
+const FROM_NOBODY: Status =
+    Status { source: PROC_NULL, tag: ANY_TAG, error: None, count: 0, cancelled: false };
+
+/// The bytes of a span, as they are moved.
+///
+/// # Safety
+/// The memory is what the program said it is, and nobody writes it meanwhile.
+unsafe fn bytes_of(span: &Span) -> Cow<'_, [u8]> {
+    let len = span.bytes() as usize;
+    match span.contiguous() {
+        // SAFETY: the caller's.
+        Some(at) if len > 0 => Cow::Borrowed(unsafe { std::slice::from_raw_parts(at, len) }),
+        _ => {
+            let mut bytes = vec![0; len];
+            // SAFETY: the caller's.
+            unsafe { span.pack(0, &mut bytes) };
+            Cow::Owned(bytes)
+        }
+    }
+}
+
+impl Mpi {
+    fn traffic(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process with a rank at the other end; none for `MPI_PROC_NULL`.
+    fn peer(comm: &Communicator, rank: i64) -> Answer<Option<Process>> {
+        if rank == PROC_NULL {
+            return Ok(None);
+        }
+        let group = comm.remote.as_ref().unwrap_or(&comm.group);
+        let found = usize::try_from(rank).ok().and_then(|rank| group.members().get(rank));
+        found.copied().map(Some).ok_or_else(|| Class::Rank.into())
+    }
+
+    /// What a receive or a probe wants; none from `MPI_PROC_NULL`.
+    fn want(comm: &Communicator, source: i64, tag: i64) -> Answer<Option<Want>> {
+        let tag = match tag {
+            ANY_TAG => None,
+            0..=MOST_TAG => Some(tag as i32),
+            _ => return Err(Class::Tag.into()),
+        };
+        if source == ANY_SOURCE {
+            return Ok(Some(Want { source: None, tag }));
+        }
+        Ok(Self::peer(comm, source)?.map(|_| Want { source: Some(source as u32), tag }))
+    }
+
+    /// Sends what is in a span, which may be used again at once. The operation is complete when the receiver
+    /// has it, where that is asked for.
+    ///
+    /// # Safety
+    /// The memory is what the program said it is, and nobody writes it meanwhile.
+    unsafe fn send_span(
+        &self,
+        comm: &Communicator,
+        to: (Option<Process>, i32),
+        span: &Span,
+        synchronous: bool,
+    ) -> Answer<Arc<Operation>> {
+        let (Some(process), tag) = to else { return Ok(Operation::complete(Done::well())) };
+        let link = self.link()?;
+        let (mut operation, mut mode) = (None, Mode::Plain);
+        if synchronous {
+            let mut traffic = self.traffic();
+            traffic.next += 1;
+            let (number, waits) = (traffic.next, Operation::begun(Waits::Word));
+            traffic.awaited.get_or_insert_default().insert(number, waits.clone());
+            (operation, mode) = (Some((number, waits)), Mode::Synchronous(number));
+        }
+        let head = Head { context: comm.place.context, source: comm.rank as u32, tag, mode };
+        // SAFETY: the caller's.
+        let sent = link.send(process, head, &[&unsafe { bytes_of(span) }]);
+        if let (Err(_), Some((number, _))) = (&sent, &operation) {
+            self.traffic().awaited.get_or_insert_default().remove(number);
+        }
+        sent?;
+        Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
+    }
+
+    /// Posts a receive.
+    fn post(&self, comm: &Arc<Communicator>, want: Option<Want>, into: Span) -> Answer<Arc<Operation>> {
+        let Some(want) = want else {
+            return Ok(Operation::complete(Done { status: FROM_NOBODY, failure: None }));
+        };
+        // What has come already is first in line.
+        self.progress()?;
+        let operation = Operation::begun(Waits::Word);
+        let receive = Receive { into, comm: comm.clone(), operation: operation.clone() };
+        let context = comm.place.context;
+        let mut traffic = self.traffic();
+        match traffic.matcher.post(context, want, receive) {
+            Posted::Waits(ticket) => operation.set_waits(Waits::Message { context, want, ticket }),
+            Posted::Has(envelope, message, receive) => {
+                drop(traffic);
+                self.deliver(receive, envelope, &message);
+            }
+        }
+        Ok(operation)
+    }
+
+    /// Takes in what has come.
+    pub(crate) fn progress(&self) -> Answer<()> {
+        let link = self.link()?;
+        let (mut matched, mut words) = (vec![], vec![]);
+        let mut traffic = self.traffic();
+        let Traffic { matcher, awaited, .. } = &mut *traffic;
+        link.receive(&mut |head, parcel| {
+            if let Mode::Received(number) = head.mode {
+                words.extend(awaited.as_mut().and_then(|awaited| awaited.remove(&number)));
+                return;
+            }
+            let envelope = Envelope { source: head.source, tag: head.tag };
+            let message = Arrived { parcel, mode: head.mode };
+            if let Some((receive, message)) = matcher.arrive(head.context, envelope, message) {
+                matched.push((receive, envelope, message));
+            }
+        })?;
+        drop(traffic);
+        words.into_iter().for_each(|operation| operation.finish(Done::well()));
+        for (receive, envelope, message) in matched {
+            self.deliver(receive, envelope, &message);
+        }
+        Ok(())
+    }
+
+    /// A receive has its message.
+    fn deliver(&self, receive: Receive, envelope: Envelope, message: &Arrived) {
+        let Receive { into, comm, operation } = receive;
+        let result = take(&into, &*message.parcel).and_then(|bytes| {
+            self.acknowledge(&comm, envelope, message.mode)?;
+            Ok(bytes)
+        });
+        let len = message.parcel.len();
+        let failure = match result {
+            Ok(bytes) if bytes < len => Some(truncated(len, into.bytes())),
+            Ok(_) => None,
+            Err(failure) => Some(failure),
+        };
+        operation.finish(Done { status: status_of(envelope, len.min(into.bytes())), failure });
+    }
+
+    /// Tells who waits for it that his message is received.
+    fn acknowledge(&self, comm: &Communicator, envelope: Envelope, mode: Mode) -> Answer<()> {
+        let Mode::Synchronous(number) = mode else { return Ok(()) };
+        let Some(process) = Self::peer(comm, envelope.source.into())? else { return Ok(()) };
+        let (context, source) = (comm.place.context, comm.rank as u32);
+        let head = Head { context, source, tag: envelope.tag, mode: Mode::Received(number) };
+        self.link()?.send(process, head, &[])
+    }
+
+    /// The first message that fits: what is told of it.
+    fn probe_now(&self, comm: &Communicator, want: Want) -> Option<Status> {
+        let traffic = self.traffic();
+        let (envelope, message) = traffic.matcher.probe(comm.place.context, want)?;
+        Some(status_of(envelope, message.parcel.len()))
+    }
+
+    /// The first message that fits, which nobody else gets.
+    fn claim_now(&self, comm: &Arc<Communicator>, want: Want) -> Option<Claimed> {
+        let (envelope, message) = self.traffic().matcher.claim(comm.place.context, want)?;
+        Some(Claimed { comm: comm.clone(), envelope, message })
+    }
+
+    /// In which communicator a message was claimed.
+    fn comm_of_claimed(&self, message: Message) -> Answer<Arc<Communicator>> {
+        if message == Message::NO_PROC {
+            return Ok(self.world()?.own.clone());
+        }
+        let claimed = self.claimed.get(message).ok_or(Class::Request)?;
+        let claimed = claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(claimed.as_ref().ok_or(Class::Request)?.comm.clone())
+    }
+
+    /// Receives a message that was claimed.
+    fn deliver_claimed(&self, into: Span, claimed: Claimed) -> Arc<Operation> {
+        let Claimed { comm, envelope, message } = claimed;
+        let operation = Operation::begun(Waits::Word);
+        self.deliver(Receive { into, comm, operation: operation.clone() }, envelope, &message);
+        operation
+    }
+
+    /// Takes a receive back, if it has no message.
+    pub(crate) fn take_back(&self, operation: &Operation) {
+        let mut traffic = self.traffic();
+        let Some((context, want, ticket)) = operation.takes_back() else { return };
+        if traffic.matcher.cancel(context, want, ticket).is_some() {
+            let status = Status { cancelled: true, ..Status::EMPTY };
+            operation.finish(Done { status, failure: None });
+        }
+    }
+}
+
+fn truncated(len: u64, room: u64) -> Failure {
+    let text = Some(format!("a message of {len} bytes where there is room for {room}"));
+    Failure { text, ..Class::Truncate.into() }
+}
+
+/// Copies a message to where it belongs, as far as there is room; how many bytes.
+fn take(into: &Span, parcel: &dyn Parcel) -> Answer<u64> {
+    let len = parcel.len().min(into.bytes());
+    if let Some(at) = into.contiguous().filter(|_| len > 0) {
+        // SAFETY: the program has said that it is there, and leaves it alone until this is complete.
+        parcel.read(0, unsafe { std::slice::from_raw_parts_mut(at, len as usize) })?;
+        return Ok(len);
+    }
+    let mut piece = vec![0; PIECE.min(len as usize)];
+    let mut from = 0;
+    while from < len {
+        let part = (len - from).min(piece.len() as u64) as usize;
+        parcel.read(from, &mut piece[..part])?;
+        // SAFETY: as above.
+        unsafe { into.unpack(from, &piece[..part]) };
+        from += part as u64;
+    }
+    Ok(len)
+}

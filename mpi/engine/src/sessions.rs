@@ -1,0 +1,125 @@
+//! Sessions (MPI-5.0, section 11.3).
+
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::info::Info as Content;
+
+use crate::Mpi;
+use crate::failure::Answer;
+use crate::handle::{Errhandler, Group, Info, Session as Handle};
+use crate::handlers::{Handler, Kind};
+use crate::messages::Buffers;
+use crate::text;
+
+/// The sets of processes that there are.
+const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    handler: Mutex<Handler>,
+    /// For `MPI_Bsend`.
+    pub buffers: Buffers,
+    info: Content,
+}
+
+impl Session {
+    /// Who is told of failures.
+    pub fn handler(&self) -> Handler {
+        self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who will be told.
+    pub fn set_handler(&self, handler: Handler) {
+        *self.handler.lock().unwrap_or_else(PoisonError::into_inner) = handler;
+    }
+}
+
+impl Mpi {
+    /// A session.
+    pub(crate) fn session(&self, session: Handle) -> Answer<Arc<Session>> {
+        self.sessions.get(session).ok_or_else(|| Class::Session.into())
+    }
+
+    pub(crate) fn new_session(&self, info: Info, errhandler: Errhandler) -> Answer<Handle> {
+        let handler = self.handler(errhandler, Kind::Session)?;
+        let info =
+            if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
+        self.begin()?;
+        Ok(self.sessions.add(Arc::new(Session {
+            handler: Mutex::new(handler),
+            buffers: Buffers::new(),
+            info,
+        })))
+    }
+
+    pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {
+        self.sessions.take(session).ok_or(Class::Session)?;
+        Ok(Handle::NULL)
+    }
+
+    pub(crate) fn session_info(&self, session: Handle) -> Answer<Info> {
+        let session = self.session(session)?;
+        Ok(self.new_info(session.info.clone()))
+    }
+
+    pub(crate) fn count_sets(&self, session: Handle) -> Answer<i64> {
+        self.session(session)?;
+        Ok(SETS.len() as i64)
+    }
+
+    /// The name of a set: as much as there is `room` for, and how much there is, with its end. With room for
+    /// 0 bytes only that.
+    ///
+    /// # Safety
+    /// There is so much room.
+    pub(crate) unsafe fn nth_set(&self, session: Handle, n: i64, room: i64, to: *mut c_char) -> Answer<i64> {
+        self.session(session)?;
+        let name = usize::try_from(n).ok().and_then(|n| SETS.get(n)).ok_or(Class::Arg)?;
+        match usize::try_from(room).map_err(|_| Class::Arg)? {
+            0 => {}
+            room if to.is_null() || room > isize::MAX as usize => return Err(Class::Arg.into()),
+            // SAFETY: the caller's.
+            room => _ = unsafe { text::write(to, room, name.as_bytes()) },
+        }
+        Ok(name.len() as i64 + 1)
+    }
+
+    /// The processes of a set.
+    ///
+    /// # Safety
+    /// The name ends.
+    unsafe fn set(&self, session: Handle, name: *const c_char) -> Answer<Vec<u32>> {
+        self.session(session)?;
+        if name.is_null() {
+            return Err(Class::Arg.into());
+        }
+        let link = self.link()?;
+        // SAFETY: the caller's.
+        match unsafe { CStr::from_ptr(name) }.to_str() {
+            Ok("mpi://WORLD") => Ok((0..link.processes()).collect()),
+            Ok("mpi://SELF") => Ok(vec![link.process()]),
+            _ => Err(Class::Arg.into()),
+        }
+    }
+
+    /// # Safety
+    /// The name ends.
+    pub(crate) unsafe fn set_info(&self, session: Handle, name: *const c_char) -> Answer<Info> {
+        // SAFETY: the caller's.
+        let size = unsafe { self.set(session, name) }?.len();
+        let mut content = Content::default();
+        content.set(b"mpi_size", size.to_string().as_bytes(), self.limits())?;
+        Ok(self.new_info(content))
+    }
+
+    /// # Safety
+    /// The name ends.
+    pub(crate) unsafe fn set_group(&self, session: Handle, name: *const c_char) -> Answer<Group> {
+        // SAFETY: the caller's.
+        let set = unsafe { self.set(session, name) }?;
+        Ok(self.new_group(set.into_iter().collect()))
+    }
+}

@@ -1,0 +1,189 @@
+//! Several processes as threads of one, each with its own MPI.
+
+mod communicators;
+mod messages;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::Process;
+
+use crate::Mpi;
+use crate::failure::Answer;
+use crate::link::{Head, Link, Meeting, Parcel, Place};
+
+/// What was deposited for one meeting.
+#[derive(Debug, Default)]
+struct Table {
+    names: Vec<&'static str>,
+    parts: HashMap<Process, Arc<Vec<u8>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    inboxes: HashMap<Process, Vec<(Head, Vec<u8>)>>,
+    /// Who meets where.
+    places: HashMap<u32, Vec<Process>>,
+    tables: HashMap<(u32, u64), Table>,
+}
+
+/// What carries bytes between threads.
+#[derive(Debug)]
+struct Job {
+    processes: u32,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    /// One of the processes has failed: the others need not wait for it.
+    failed: AtomicBool,
+}
+
+/// Tells the others if its thread panics.
+struct Watched(Arc<Job>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.failed.fetch_or(std::thread::panicking(), SeqCst);
+    }
+}
+
+impl Job {
+    fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
+        let done = act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+        done
+    }
+
+    fn wait(&self) {
+        assert!(!self.failed.load(SeqCst), "another process has failed");
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.changed.wait_timeout(shared, Duration::from_millis(1));
+    }
+}
+
+#[derive(Debug)]
+struct Thread {
+    process: Process,
+    job: Arc<Job>,
+}
+
+/// The parts of a meeting, as far as they are there, for one of its members.
+#[derive(Debug)]
+struct Met {
+    job: Arc<Job>,
+    at: (u32, u64),
+    members: Vec<Process>,
+    parts: std::cell::OnceCell<Vec<Arc<Vec<u8>>>>,
+}
+
+impl Meeting for Met {
+    fn is_complete(&self) -> Answer<bool> {
+        self.job.with(|shared| {
+            let Some(table) = shared.tables.get(&self.at) else { return Ok(true) };
+            if table.names.iter().any(|&name| name != table.names[0]) {
+                return Err(Class::Other.into());
+            }
+            if table.parts.len() < self.members.len() {
+                return Ok(false);
+            }
+            let parts = self.members.iter().map(|member| table.parts[member].clone()).collect();
+            let _ = self.parts.set(parts);
+            Ok(true)
+        })
+    }
+
+    fn wait(&self) -> Answer<()> {
+        while !self.is_complete()? {
+            self.job.wait();
+        }
+        Ok(())
+    }
+
+    fn part(&self, member: usize) -> &dyn Parcel {
+        &**self.parts.get().map(|parts| &parts[member]).expect("it is complete")
+    }
+}
+
+impl Link for Thread {
+    fn process(&self) -> Process {
+        self.process
+    }
+
+    fn processes(&self) -> u32 {
+        self.job.processes
+    }
+
+    fn send(&self, to: Process, head: Head, data: &[&[u8]]) -> Answer<()> {
+        self.job.with(|shared| shared.inboxes.entry(to).or_default().push((head, data.concat())));
+        Ok(())
+    }
+
+    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()> {
+        let come = self.job.with(|shared| shared.inboxes.remove(&self.process).unwrap_or_default());
+        come.into_iter().for_each(|(head, data)| take(head, Box::new(data)));
+        Ok(())
+    }
+
+    fn wait(&self) {
+        self.job.wait();
+    }
+
+    fn open(&self, members: &[Process]) -> Answer<Place> {
+        self.job.with(|shared| {
+            // The first ones are everybody's and each one's own.
+            let number = shared.places.len() as u32 + 1;
+            shared.places.insert(number, members.to_vec());
+            Ok(Place { number, context: 2 * number })
+        })
+    }
+
+    fn close(&self, _: Place) {}
+
+    fn meet(
+        &self,
+        place: Place,
+        number: u64,
+        name: &'static str,
+        part: &[&[u8]],
+    ) -> Answer<Box<dyn Meeting>> {
+        // That of each by itself has one member.
+        let own = place == crate::link::ONESELF;
+        let at = (if own { 1000 + self.process } else { place.number }, number);
+        let members = self.job.with(|shared| {
+            let table = shared.tables.entry(at).or_default();
+            table.names.push(name);
+            table.parts.insert(self.process, Arc::new(part.concat()));
+            if own { vec![self.process] } else { shared.places[&place.number].clone() }
+        });
+        Ok(Box::new(Met { job: self.job.clone(), at, members, parts: Default::default() }))
+    }
+}
+
+/// Runs the same in so many processes, which have initialised MPI.
+fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
+    let job = Arc::new(Job {
+        processes,
+        shared: Mutex::default(),
+        changed: Condvar::new(),
+        failed: AtomicBool::new(false),
+    });
+    job.with(|shared| _ = shared.places.insert(0, (0..processes).collect()));
+    std::thread::scope(|scope| {
+        for process in 0..processes {
+            let (job, body) = (job.clone(), &body);
+            scope.spawn(move || {
+                use crate::calls::Environment;
+                let _watched = Watched(job.clone());
+                let mpi = Mpi::new();
+                mpi.link.set(Box::new(Thread { process, job })).expect("it is new");
+                // SAFETY: nothing is given.
+                unsafe { mpi.init(std::ptr::null_mut(), std::ptr::null_mut()) }.expect("it begins");
+                body(&mpi, process);
+                // SAFETY: as above.
+                unsafe { mpi.finalize() }.expect("it ends");
+            });
+        }
+    });
+}
