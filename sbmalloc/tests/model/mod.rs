@@ -5,9 +5,9 @@
 //! kernel read and write them, maps, unmaps, moves, advises, protects, forks, starts programs and threads.
 //! What a page must hold is a function of its region, its number and its *version*; of versions none is 0, so
 //! that memory that has become zeros is never taken for right, not that of the model either. By its seed a
-//! thread always does the same. `OUTSIDE_MODEL=SEED,OPERATIONS,THREADS,RARE` (default `1,20000,3,1`):
+//! thread always does the same. `OUTSIDE_MODEL=SEED,OPERATIONS,THREADS,RARE,MOVES` (default `1,20000,3,1,0`):
 //! children, programs and threads, which take most of the time, are begun so many times less often than of
-//! every hundredth operation.
+//! every hundredth operation; with MOVES 1 every other operation moves or unmaps, or forks.
 
 mod region;
 
@@ -58,23 +58,26 @@ pub fn rare() -> u32 {
     number("MODEL_RARE", 1) as u32
 }
 
-/// What is handed to the program, which is to do so many times less than others.
-pub fn arguments(seed: u64, slower: u64) -> String {
-    format!("{seed},{},3,{}", number("MODEL_OPS", 8_000) / slower, rare())
+/// What is handed to the program, which is to do so many times less than others. `moves`: see above.
+pub fn arguments(seed: u64, slower: u64, moves: bool) -> String {
+    format!("{seed},{},3,{},{}", number("MODEL_OPS", 8_000) / slower, rare(), u64::from(moves))
 }
 
 /// Runs one, once it is `ready`.
 pub fn run(ready: impl FnOnce()) {
-    let text = std::env::var("OUTSIDE_MODEL").unwrap_or_else(|_| "1,20000,3,1".into());
+    let text = std::env::var("OUTSIDE_MODEL").unwrap_or_else(|_| "1,20000,3,1,0".into());
     let numbers: Vec<u64> = text.split(',').map(|n| n.parse().expect("numbers")).collect();
-    let [seed, operations, threads, rare] = numbers[..] else {
-        panic!("SEED,OPERATIONS,THREADS,RARE: {text}")
+    let [seed, operations, threads, rare, moves] = numbers[..] else {
+        panic!("SEED,OPERATIONS,THREADS,RARE,MOVES: {text}")
     };
+    let moves = moves != 0;
     tell_of_crashes();
     ready();
     std::thread::scope(|s| {
         for thread in 0..threads {
-            s.spawn(move || Life::new(seed * 64 + thread, rare as usize).live(operations / threads, 2));
+            s.spawn(move || {
+                Life::new(seed * 64 + thread, rare as usize, moves).live(operations / threads, 2)
+            });
         }
     });
     println!("right");
@@ -113,17 +116,18 @@ struct Life {
     random: Random,
     seed: u64,
     rare: usize,
+    moves: bool,
     regions: Vec<Region>,
     /// Through which the kernel reads and writes.
     file: i32,
 }
 
 impl Life {
-    fn new(seed: u64, rare: usize) -> Self {
+    fn new(seed: u64, rare: usize, moves: bool) -> Self {
         // SAFETY: makes a descriptor.
         let file = unsafe { libc::memfd_create(c"model".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(file >= 0, "memfd_create");
-        Self { random: Random::new(seed), seed, rare, regions: vec![], file }
+        Self { random: Random::new(seed), seed, rare, moves, regions: vec![], file }
     }
 
     /// `depth`: so many generations of threads may be started.
@@ -159,7 +163,10 @@ impl Life {
             return;
         }
         let which = self.random.below(self.regions.len());
-        let (kind, file) = (self.random.below(1000), self.file);
+        let (mut kind, file) = (self.random.below(1000), self.file);
+        if self.moves && kind.is_multiple_of(2) {
+            kind = 925 + self.random.below(64);
+        }
         let region = &mut self.regions[which];
         let first = self.random.below(region.len());
         let count = 1 + self.random.below(8.min(region.len() - first));
@@ -206,13 +213,14 @@ impl Life {
                 region.check_all(i, "before it goes");
                 self.regions.swap_remove(which).unmap();
             }
+            985..989 if self.moves => self.fork(i),
             985..989 => deep_stack(i, 0),
             989..996 if self.random.below(self.rare) > 0 => region.check(i, first, count),
             989..994 => self.fork(i),
             994..996 => spawn_program(),
             _ if depth > 0 && self.random.below(3 * self.rare) == 0 => {
                 let (seed, n) = (self.random.next() >> 8, 50 + self.random.below(200) as u64);
-                let life = Life::new(seed, self.rare);
+                let life = Life::new(seed, self.rare, self.moves);
                 std::thread::spawn(move || life.live(n, depth - 1)).join().expect("no panic");
             }
             _ => region.check_all(i, "all"),

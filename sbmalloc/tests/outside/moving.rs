@@ -128,7 +128,7 @@ fn what_lies_in_a_pipe_is_as_it_was_given() {
 fn random_programs_keep_every_byte() {
     for seed in crate::model::seeds() {
         let mut subject = Subject::spawn(
-            crate::driver::command("model").env("OUTSIDE_MODEL", crate::model::arguments(seed, 1)),
+            crate::driver::command("model").env("OUTSIDE_MODEL", crate::model::arguments(seed, 1, false)),
         );
         subject.wait_for("ready");
         let tally = move_about(&mut subject, usize::MAX, 5 * MS * crate::model::rare());

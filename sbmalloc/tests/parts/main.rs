@@ -92,12 +92,13 @@ fn goes_on(program: &str, target: u64, judge: impl FnOnce(&Seen)) {
 
 /// `MODEL_SEEDS` (default 3) programs of `MODEL_OPS` (default 8,000) operations, from `MODEL_FIRST` on, in
 /// `MODEL_ROOM` MiB (default 6); `MODEL_RARE`: as of those moved whole. `answers`: what the kernel seems to
-/// answer now and then.
-fn models(answers: &[i32]) {
+/// answer now and then. `moves`: they mostly move, unmap and fork.
+fn models(answers: &[i32], moves: bool) {
     let slower = if answers.is_empty() { 1 } else { 8 };
     for seed in model::seeds() {
-        let mut subject =
-            Subject::spawn(driver::command("model").env("OUTSIDE_MODEL", model::arguments(seed, slower)));
+        let mut subject = Subject::spawn(
+            driver::command("model").env("OUTSIDE_MODEL", model::arguments(seed, slower, moves)),
+        );
         subject.wait_for("ready");
         let run = || -> Result<Seen, Refusal> {
             // It may be starting a program just now.
@@ -131,14 +132,20 @@ fn models(answers: &[i32]) {
 
 #[test]
 fn random_programs_keep_every_byte() {
-    models(&[]);
+    models(&[], false);
+}
+
+/// What one thread moves and unmaps while another forks, and in which order, is not told.
+#[test]
+fn threads_that_move_their_memory_and_fork() {
+    models(&[], true);
 }
 
 /// Each answer after which the kernel may be asked again, at some of the calls, before anything was placed or
 /// after a part was.
 #[test]
 fn whatever_the_kernel_answers() {
-    models(&[libc::EAGAIN, libc::ENOMEM, libc::ENOENT, 0]);
+    models(&[libc::EAGAIN, libc::ENOMEM, libc::ENOENT, 0], false);
 }
 
 #[test]

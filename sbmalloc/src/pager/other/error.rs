@@ -189,11 +189,12 @@ pub enum OtherError {
         /// The system's error.
         errno: Errno,
     },
-    /// Threads of the rank moved and unmapped the same addresses at the same time, and what lies where cannot
-    /// be told any more. It must be killed: it might go on with wrong memory.
+    /// Threads of the rank moved and unmapped the same addresses at the same time, or while another of them
+    /// made a process, which now touches these; and what lies there cannot be told. It must be killed: it
+    /// might go on with wrong memory.
     #[error(
-        "threads of process {pid} moved and unmapped the same addresses so fast that it is not known any more \
-         what lies where; give the job more memory, so that the rank need not run in parts"
+        "threads of process {pid} moved, unmapped or copied the same addresses at the same time, and it is not \
+         known what lies where; give the job more memory, so that the rank need not run in parts"
     )]
     Unordered {
         /// The process.

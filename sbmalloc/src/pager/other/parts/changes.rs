@@ -181,65 +181,6 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
     }
 }
 
-/// Those of the changes that a copy of the address space has seen which was told of at place `read`, and
-/// ranges of which that cannot be known. `armed`: what was watched before all of them; `is_watched`: whether
-/// an address is watched in the copy.
-pub(super) fn seen_by_copy(
-    ordered: &[(usize, Change)],
-    read: usize,
-    armed: &Ranges,
-    is_watched: &mut impl FnMut(u64) -> bool,
-) -> (Vec<Change>, Vec<Range<u64>>) {
-    // Each depends on those behind it.
-    let (mut seen, mut doubtful) = (vec![], vec![]);
-    for (i, (at, change)) in ordered.iter().enumerate().rev() {
-        let (earlier, later) = (&ordered[..i], &ordered[i + 1..]);
-        let came_to = |range: &Range<u64>, seen: &[Change]| {
-            seen.iter().filter_map(Change::target).any(|target| overlap(&target, range))
-        };
-        let is_seen = match change {
-            // Told before it is done: both at once, or one after the other.
-            Change::Removed(_) => *at < read,
-            Change::Unmapped(range) => came_to(range, &seen) || !is_watched(range.start),
-            Change::Moved { from, to, len } => {
-                let (source, target) = (*from..from + len, *to..to + len);
-                let was_free = armed.within(&target).is_empty()
-                    && !earlier.iter().filter_map(|(_, c)| c.target()).any(|t| overlap(&t, &target));
-                let stays = stays_of(&target, later);
-                let has_left = !is_watched(source.start) || came_to(&source, &seen);
-                match stays {
-                    Some(at) if was_free || !is_watched(at) => is_watched(at),
-                    _ if has_left => true,
-                    // The old range is there in both cases, if the move left it.
-                    _ => {
-                        doubtful.extend([source, target]);
-                        false
-                    }
-                }
-            }
-        };
-        if is_seen {
-            seen.push(change.clone());
-        }
-    }
-    seen.reverse();
-    (seen, doubtful)
-}
-
-/// An address of a range of which later changes take nothing.
-fn stays_of(range: &Range<u64>, later: &[(usize, Change)]) -> Option<u64> {
-    let mut stays = Ranges::default();
-    stays.add(range.clone());
-    for (_, change) in later {
-        match change {
-            Change::Moved { from, len, .. } => stays.remove(&(*from..from + len)),
-            Change::Unmapped(range) => stays.remove(range),
-            Change::Removed(_) => {}
-        }
-    }
-    stays.iter().next().map(|range| range.start)
-}
-
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
@@ -247,6 +188,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some with one")]
 mod tests {
+    use super::super::copies::seen_by_copy;
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashMap;
@@ -420,15 +362,22 @@ mod tests {
             prop_assert_eq!(&result, &memory, "{:?}", changes);
             for (i, copy) in copies {
                 let mut result = begin.clone();
-                let (seen, doubtful) = seen_by_copy(&found.changes, i, &armed, &mut |at| copy.contains_key(&at));
-                if !doubtful.is_empty() {
-                    continue;
-                }
-                seen.iter().for_each(|change| apply(&mut result, change));
-                // Where something empty is left is looked up.
-                result.retain(|_, content| *content != 0);
-                let copy: Memory = copy.into_iter().filter(|(_, content)| *content != 0).collect();
-                prop_assert_eq!(&result, &copy, "copy told of at {}: {:?}, seen {:?}", i, changes, seen);
+                let seen = seen_by_copy(
+                    &found.changes,
+                    i,
+                    &armed,
+                    &mut |at| memory.contains_key(&at),
+                    &mut |at| copy.contains_key(&at),
+                );
+                seen.changes.iter().for_each(|change| apply(&mut result, change));
+                // Where something empty is left is looked up; and what is doubtful, nobody sees.
+                let is_known = |at: &u64, content: &mut u64| {
+                    *content != 0 && !seen.doubtful.iter().any(|range| range.contains(at))
+                };
+                result.retain(is_known);
+                let mut copy = copy;
+                copy.retain(is_known);
+                prop_assert_eq!(&result, &copy, "copy told of at {}: {:?}, {:?}", i, changes, seen);
             }
         }
     }

@@ -207,7 +207,10 @@ impl Parts {
             let Some(served) = state.served[number].as_mut().filter(|served| served.pid.is_none()) else {
                 continue;
             };
-            let is_empty = |at: &u64| served.table.find(*at).is_none() && space.is_there(*at) == Some(false);
+            let is_empty = |at: &u64| {
+                let is_known = !served.is_doubtful(&(*at..at + PAGE as u64));
+                is_known && served.table.find(*at).is_none() && space.is_there(*at) == Some(false)
+            };
             let pages = served.armed.iter().flat_map(|range| range.step_by(PAGE)).take(MOST_TRIED);
             let Some(at) = pages.into_iter().find(is_empty) else { continue };
             let (_, made) = served.uffd.zero(&(at..at + PAGE as u64), &mut Interference::default());

@@ -1,7 +1,8 @@
 //! What the kernel tells of address spaces: read, put into order when nothing is under way, applied to the
 //! tables.
 
-use super::changes::{Change, order, seen_by_copy};
+use super::changes::{Change, order};
+use super::copies::seen_by_copy;
 use super::ranges::Ranges;
 use super::state::{Served, State};
 use super::uffd::{Fault, News, Probed, Uffd};
@@ -88,7 +89,7 @@ impl State {
         if served.told.is_empty() {
             return true;
         }
-        let mut probe = Probe { uffd: &served.uffd, is_sure: true };
+        let mut probe = Probe::new(&served.uffd);
         probe.is_watched(NOWHERE);
         if !probe.is_sure {
             return false;
@@ -111,10 +112,11 @@ impl State {
             self.wait_for(copy, &faults);
         }
         let Some(served) = &self.served[number] else { return true };
-        let (mut seen, mut doubtful) = (vec![], ordered.doubtful);
-        for &(read, copy) in &copies {
-            let Some(copy) = &self.served[copy] else { continue };
-            let mut there = Probe { uffd: &copy.uffd, is_sure: true };
+        let mut probe = Probe::new(&served.uffd);
+        let mut seen = vec![];
+        for (read, number) in copies {
+            let Some(copy) = &self.served[number] else { continue };
+            let mut there = Probe::new(&copy.uffd);
             // As it was when the copy was made.
             let watched = &mut |at| {
                 let now = there.is_watched(at);
@@ -127,24 +129,25 @@ impl State {
                     _ => after,
                 })
             };
-            let (of_copy, unknown) = seen_by_copy(&ordered.changes, read, &served.armed, watched);
-            seen.push(of_copy);
-            doubtful.extend(unknown);
-            if !there.is_sure {
+            let now = &mut |at| probe.is_watched(at);
+            let found = seen_by_copy(&ordered.changes, read, &served.armed, now, watched);
+            if !there.is_sure || !probe.is_sure {
                 return false;
             }
+            seen.push((number, found));
         }
-        if doubtful.iter().any(|range| served.table.first_out(range).is_some()) {
+        if ordered.doubtful.iter().any(|range| served.table.first_out(range).is_some()) {
             self.failed.get_or_insert(OtherError::Unordered { pid: served.pid.unwrap_or_default() });
             return true;
         }
         let Some(mut served) = self.served[number].take() else { return true };
         served.told.clear();
-        for (&(_, copy), seen) in copies.iter().zip(&seen) {
-            if let Some(copy) = &mut self.served[copy] {
+        for (copy, seen) in &seen {
+            if let Some(copy) = &mut self.served[*copy] {
                 copy.inherit(&served, &mut self.image.slots);
-                seen.iter().for_each(|change| copy.apply(change, &mut self.image.slots));
-                copy.disarm_moved(seen);
+                seen.changes.iter().for_each(|change| copy.apply(change, &mut self.image.slots));
+                copy.disarm_moved(&seen.changes);
+                copy.doubt(&seen.doubtful, &mut self.image.slots);
             }
         }
         let all: Vec<Change> = ordered.changes.into_iter().map(|(_, change)| change).collect();
@@ -164,7 +167,11 @@ struct Probe<'a> {
     is_sure: bool,
 }
 
-impl Probe<'_> {
+impl<'a> Probe<'a> {
+    fn new(uffd: &'a Uffd) -> Self {
+        Self { uffd, is_sure: true }
+    }
+
     fn is_watched(&mut self, at: u64) -> bool {
         match self.uffd.probe(at) {
             Probed::Watched => true,
@@ -180,14 +187,19 @@ impl Probe<'_> {
 impl Served {
     fn apply(&mut self, change: &Change, slots: &mut Slots) {
         match change {
-            Change::Removed(range) => self.table.forget(range, slots),
+            Change::Removed(range) => {
+                self.table.forget(range, slots);
+                self.doubtful.remove(range);
+            }
             Change::Unmapped(range) => {
                 self.table.forget(range, slots);
                 self.armed.remove(range);
+                self.doubtful.remove(range);
             }
             // The old range stays, until it is unmapped, which is told.
             Change::Moved { from, to, len } => {
                 self.table.shift(*from, *to, *len, slots);
+                self.doubtful.shift(*from, *to, *len);
                 self.armed.add(*to..to + len);
             }
         }

@@ -17,6 +17,7 @@
 //! | `serve` | how they come back |
 //! | `faults` | what the kernel tells of address spaces |
 //! | `changes` | in which order that happened |
+//! | `copies` | which of it a copy has seen |
 //! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
 //! | `stays` | what cannot leave: locked, or written to mappings of files |
@@ -31,6 +32,7 @@
 
 mod changes;
 mod choice;
+mod copies;
 mod evict;
 mod faults;
 mod guard;

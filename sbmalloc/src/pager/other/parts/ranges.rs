@@ -27,6 +27,14 @@ impl Ranges {
         }
     }
 
+    /// What lies in a range lies elsewhere now, in place of what was there.
+    pub fn shift(&mut self, from: u64, to: u64, len: u64) {
+        let moved = self.within(&(from..from + len));
+        self.remove(&(from..from + len));
+        self.remove(&(to..to + len));
+        moved.iter().for_each(|part| self.add(part.start - from + to..part.end - from + to));
+    }
+
     /// The parts of them in a range.
     pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let first = self.0.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
@@ -58,5 +66,7 @@ mod tests {
         assert_eq!(ranges.within(&(11..35)), [11..12, 12..34, 34..35]);
         ranges.remove(&(13..14));
         assert_eq!(ranges.within(&(0..100)), [10..12, 12..13, 14..34, 34..40]);
+        ranges.shift(11, 35, 3);
+        assert_eq!(ranges.within(&(0..100)), [10..11, 14..34, 34..35, 35..36, 36..37, 38..40]);
     }
 }

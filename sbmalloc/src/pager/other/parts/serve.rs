@@ -228,6 +228,9 @@ impl State {
         let window = served.window(at);
         match served.table.find(at) {
             Some(_) => self.bring(number, at, window, alone),
+            None if served.is_doubtful(&(at..at + PAGE as u64)) => {
+                Err(OtherError::Unordered { pid: served.pid.unwrap_or(fault.by as i32) })
+            }
             None => {
                 let room = (window.end - window.start).max(NEW);
                 Ok(Begun::Ended(self.make_zeros(number, fault, room)))
@@ -242,6 +245,7 @@ impl State {
         let known = served.armed.within(&(at..limit)).first().filter(|r| r.start == at).map(|r| r.end);
         let end = known.unwrap_or(at + page);
         let mut end = served.table.first_out(&(at..end)).unwrap_or(end);
+        end = served.doubtful.within(&(at..end)).first().map_or(end, |range| range.start);
         let (mut next, mut is_woken) = (at, false);
         while next < end {
             match served.uffd.zero(&(next..end), &mut self.interference) {

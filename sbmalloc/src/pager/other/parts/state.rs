@@ -41,6 +41,8 @@ pub(super) struct Served {
     pub armed: Ranges,
     /// Those of them whose content no child has.
     pub wiped: Ranges,
+    /// Where it is not known what a missing page holds, nor ever will be: nobody goes on with one.
+    pub doubtful: Ranges,
     /// Its table is not known yet: that waits for its parent's.
     pub is_unborn: bool,
     /// What was read of it and not applied yet.
@@ -62,6 +64,7 @@ impl Served {
             table: Table::default(),
             armed: Ranges::default(),
             wiped: Ranges::default(),
+            doubtful: Ranges::default(),
             is_unborn: false,
             told: vec![],
             pid: Some(pid),
@@ -79,9 +82,28 @@ impl Served {
     /// It has what its parent has.
     pub fn inherit(&mut self, parent: &Self, slots: &mut Slots) {
         self.table = parent.table.copy(slots);
-        parent.wiped.iter().for_each(|range| self.table.forget(&range, slots));
+        self.doubtful = parent.doubtful.clone();
+        for range in parent.wiped.iter() {
+            self.table.forget(&range, slots);
+            self.doubtful.remove(&range);
+        }
         self.armed = parent.armed.clone();
         self.is_unborn = false;
+    }
+
+    /// It is not known what lies in these ranges, if anything of them is out.
+    pub fn doubt(&mut self, ranges: &[Range<u64>], slots: &mut Slots) {
+        if ranges.iter().any(|range| self.table.first_out(range).is_some() || self.is_doubtful(range)) {
+            for range in ranges {
+                self.table.forget(range, slots);
+                self.doubtful.add(range.clone());
+            }
+        }
+    }
+
+    /// Whether that is so for something of a range.
+    pub fn is_doubtful(&self, range: &Range<u64>) -> bool {
+        !self.doubtful.within(range).is_empty()
     }
 
     /// A page that is out lies where no memory is, as far as the kernel says. Between a change of addresses
