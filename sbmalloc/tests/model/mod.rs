@@ -150,7 +150,9 @@ impl Life {
 
     fn operate(&mut self, i: u64, depth: u32) {
         if self.regions.is_empty()
-            || (self.random.below(100) < 4 && self.regions.len() < REGIONS && self.pages() < MOST)
+            || (self.random.below(100) < if self.moves { 16 } else { 4 }
+                && self.regions.len() < REGIONS
+                && self.pages() < MOST)
         {
             let pages = 1 + self.random.below(MAX_PAGES);
             let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed) << 8 | self.seed & 0xff;
