@@ -14,7 +14,7 @@ use crate::failure::{Answer, unsupported};
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Errhandler, Group, Info};
 use crate::handlers::Kind;
-use crate::link::{Meeting, Place};
+use crate::link::{Meeting, Needed, Place};
 
 /// `MPI_COMM_TYPE_SHARED`, `MPI_COMM_TYPE_HW_UNGUIDED`, `MPI_COMM_TYPE_HW_GUIDED`,
 /// `MPI_COMM_TYPE_RESOURCE_GUIDED`.
@@ -51,7 +51,7 @@ impl Mpi {
         let said_here = place.map_or([-1, -1], |place| [place.number.into(), place.context.into()]);
         let bytes: Vec<u8> = said_here.into_iter().flat_map(i64::to_le_bytes).collect();
         let meeting = of.meet(link, name, &[&bytes])?;
-        meeting.wait()?;
+        self.wait_meeting(&*meeting, &Needed::All)?;
         opened?;
         let Some(rank) = rank else { return Ok(None) };
         let leader = of.group.rank_of(group.members()[0]).ok_or(Class::Group)?;
@@ -79,7 +79,7 @@ impl Mpi {
         let link = self.link()?;
         let bytes: Vec<u8> = [color, key].into_iter().flat_map(i64::to_le_bytes).collect();
         let meeting = comm.meet(link, "MPI_Comm_split", &[&bytes])?;
-        meeting.wait()?;
+        self.wait_meeting(&*meeting, &Needed::All)?;
         let all: Vec<(i64, i64)> =
             (0..comm.group.size()).map(|member| two(&*meeting, member)).collect::<Answer<_>>()?;
         drop(meeting);

@@ -1,8 +1,8 @@
 //! What carries bytes between the processes of a job, and knows nothing of what they mean.
 //!
 //! Processes have numbers; messages belong to a context, which is a communicator's. What a collective
-//! exchanges is *deposited* at a place: a [`Meeting`] is complete when all members of the place have come to
-//! it, and nobody need make progress for another until then.
+//! exchanges is *deposited* at a place: a [`Meeting`] is complete for a member when those have come to it whose
+//! parts it wants, and nobody need make progress for another until then.
 
 use std::fmt::Debug;
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ pub enum Mode {
 }
 
 /// A message's bytes, wherever they are.
-pub trait Parcel: Debug + Send {
+pub trait Parcel: Debug + Send + Sync {
     /// How many.
     fn len(&self) -> u64;
 
@@ -66,21 +66,38 @@ impl Parcel for Vec<u8> {
     }
 }
 
+/// Whose parts a process wants of a meeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needed {
+    /// Everybody's.
+    All,
+    /// Those of the members with these numbers.
+    Range(std::ops::Range<usize>),
+    /// The same, one by one.
+    These(Vec<usize>),
+}
+
+impl Needed {
+    /// Their numbers, of so many members.
+    pub fn of(&self, members: usize) -> impl Iterator<Item = usize> {
+        let (range, these) = match self {
+            Self::All => (0..members, &[][..]),
+            Self::Range(range) => (range.clone(), &[][..]),
+            Self::These(these) => (0..0, &these[..]),
+        };
+        range.chain(these.iter().copied())
+    }
+}
+
 /// A collective in which this process's part is deposited. Dropped, this process has read what it wants.
 pub trait Meeting: Debug + Send {
-    /// Whether all have come.
+    /// Whether those have come that are needed.
     ///
     /// # Errors
     /// Somebody came for something else.
-    fn is_complete(&self) -> Answer<bool>;
+    fn is_complete(&self, needed: &Needed) -> Answer<bool>;
 
-    /// Waits until all have.
-    ///
-    /// # Errors
-    /// As [`is_complete`](Self::is_complete).
-    fn wait(&self) -> Answer<()>;
-
-    /// What a member has deposited; only of one that is complete.
+    /// What a member has deposited; only of one that has come.
     fn part(&self, member: usize) -> &dyn Parcel;
 }
 
@@ -113,7 +130,7 @@ pub trait Link: Debug + Send + Sync {
     /// What came is damaged.
     fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()>;
 
-    /// Waits until something may have come.
+    /// Waits until something may have come: a message, or somebody to a meeting.
     fn wait(&self);
 
     /// By one process for all: a place where these will meet.
@@ -150,12 +167,8 @@ pub struct Alone {
 struct Met(Vec<u8>);
 
 impl Meeting for Met {
-    fn is_complete(&self) -> Answer<bool> {
+    fn is_complete(&self, _: &Needed) -> Answer<bool> {
         Ok(true)
-    }
-
-    fn wait(&self) -> Answer<()> {
-        Ok(())
     }
 
     fn part(&self, _: usize) -> &dyn Parcel {
@@ -224,7 +237,7 @@ mod tests {
         let (a, b) = (link.open(&[0]).unwrap(), link.open(&[0]).unwrap());
         assert!(a != b && a.context.abs_diff(b.context) >= 2 && ![EVERYBODY, ONESELF].contains(&a));
         let meeting = link.meet(a, 0, "barrier", &[b"part"]).unwrap();
-        assert_eq!((meeting.is_complete(), meeting.part(0).len()), (Ok(true), 4));
+        assert_eq!((meeting.is_complete(&Needed::All), meeting.part(0).len()), (Ok(true), 4));
         assert!(meeting.part(0).read(2, &mut [0; 3]).is_err(), "past its end");
     }
 }

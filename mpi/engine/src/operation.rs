@@ -8,7 +8,7 @@ use bdrun_mpi_core::matching::{Ticket, Want};
 use crate::Mpi;
 use crate::args::Status;
 use crate::failure::{Answer, Failure};
-use crate::link::Meeting;
+use crate::link::{Meeting, Needed};
 
 /// What became of an operation.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Done {
     }
 }
 
-/// What is done once all have come to a collective.
+/// What is done once those have come to a collective whose parts are wanted.
 pub type Finish = Box<dyn FnOnce(&dyn Meeting) -> Answer<()> + Send>;
 
 /// What an operation waits for.
@@ -42,8 +42,8 @@ pub enum Waits {
     },
     /// Somebody else says that it is complete.
     Word,
-    /// All must come to a collective.
-    Meeting(Box<dyn Meeting>, Finish),
+    /// These must come to a collective.
+    Meeting(Box<dyn Meeting>, Needed, Finish),
     /// Others; what is told of it is told of the last.
     All(Vec<Arc<Operation>>),
 }
@@ -53,7 +53,7 @@ impl fmt::Debug for Waits {
         match self {
             Self::Message { context, want, .. } => write!(f, "a message of {context}: {want:?}"),
             Self::Word => write!(f, "a word"),
-            Self::Meeting(meeting, _) => write!(f, "{meeting:?}"),
+            Self::Meeting(meeting, needed, _) => write!(f, "{needed:?} of {meeting:?}"),
             Self::All(all) => write!(f, "{all:?}"),
         }
     }
@@ -120,13 +120,13 @@ impl Operation {
                 let status = all.last().map_or(Status::EMPTY, |last| last.status);
                 *state = State::Done(Done { status, failure });
             }
-            State::Waits(Waits::Meeting(meeting, _)) => match meeting.is_complete() {
+            State::Waits(Waits::Meeting(meeting, needed, _)) => match meeting.is_complete(needed) {
                 Ok(false) => return None,
                 Err(failure) => {
                     *state = State::Done(Done { failure: Some(failure), ..Done::well() });
                 }
                 Ok(true) => {
-                    let State::Waits(Waits::Meeting(meeting, finish)) =
+                    let State::Waits(Waits::Meeting(meeting, _, finish)) =
                         std::mem::replace(&mut *state, State::Finishing)
                     else {
                         return None;

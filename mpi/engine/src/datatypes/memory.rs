@@ -18,6 +18,11 @@ pub struct Span {
     of: Type,
 }
 
+// SAFETY: the program leaves its buffer alone until an operation is complete, and any thread may complete it.
+unsafe impl Send for Span {}
+// SAFETY: as above; of one operation at a time.
+unsafe impl Sync for Span {}
+
 impl Mpi {
     /// The elements that a call was given.
     ///
@@ -58,6 +63,18 @@ impl Span {
     /// The datatype.
     pub const fn of(&self) -> &Type {
         &self.of
+    }
+
+    /// Some of the elements.
+    pub fn part(&self, from: i64, count: i64) -> Self {
+        let by = from.wrapping_mul(self.of.extent());
+        self.elsewhere(self.at.wrapping_offset(by as isize), count)
+    }
+
+    /// So many elements of the same datatype somewhere else.
+    pub fn elsewhere(&self, at: *mut u8, count: i64) -> Self {
+        let count = count.max(0) as u64;
+        Self { at, count, bytes: count * self.of.size() as u64, of: self.of.clone() }
     }
 
     /// Where all of its bytes are, if they lie one behind the other in the order in which they are moved:

@@ -50,10 +50,6 @@ pub struct Receive {
     operation: Arc<Operation>,
 }
 
-// SAFETY: the program's buffer is used by the thread that takes the message in, which may be any; the program
-// leaves it alone until the receive is complete.
-unsafe impl Send for Receive {}
-
 /// A message that came.
 #[derive(Debug)]
 pub struct Arrived {
@@ -111,7 +107,7 @@ const FROM_NOBODY: Status =
 ///
 /// # Safety
 /// The memory is what the program said it is, and nobody writes it meanwhile.
-unsafe fn bytes_of(span: &Span) -> Cow<'_, [u8]> {
+pub unsafe fn bytes_of(span: &Span) -> Cow<'_, [u8]> {
     let len = span.bytes() as usize;
     match span.contiguous() {
         // SAFETY: the caller's.
@@ -301,6 +297,14 @@ impl Mpi {
 fn truncated(len: u64, room: u64) -> Failure {
     let text = Some(format!("a message of {len} bytes where there is room for {room}"));
     Failure { text, ..Class::Truncate.into() }
+}
+
+/// The same where it must fit.
+pub fn take_all(into: &Span, parcel: &dyn Parcel) -> Answer<()> {
+    if parcel.len() > into.bytes() {
+        return Err(truncated(parcel.len(), into.bytes()));
+    }
+    take(into, parcel).map(|_| ())
 }
 
 /// Copies a message to where it belongs, as far as there is room; how many bytes.

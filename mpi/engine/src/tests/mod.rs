@@ -1,5 +1,6 @@
 //! Several processes as threads of one, each with its own MPI.
 
+mod collectives;
 mod communicators;
 mod messages;
 
@@ -13,7 +14,7 @@ use bdrun_mpi_core::group::Process;
 
 use crate::Mpi;
 use crate::failure::Answer;
-use crate::link::{Head, Link, Meeting, Parcel, Place};
+use crate::link::{Head, Link, Meeting, Needed, Parcel, Place};
 
 /// What was deposited for one meeting.
 #[derive(Debug, Default)]
@@ -75,34 +76,29 @@ struct Met {
     job: Arc<Job>,
     at: (u32, u64),
     members: Vec<Process>,
-    parts: std::cell::OnceCell<Vec<Arc<Vec<u8>>>>,
+    parts: Vec<std::cell::OnceCell<Arc<Vec<u8>>>>,
 }
 
 impl Meeting for Met {
-    fn is_complete(&self) -> Answer<bool> {
+    fn is_complete(&self, needed: &Needed) -> Answer<bool> {
         self.job.with(|shared| {
-            let Some(table) = shared.tables.get(&self.at) else { return Ok(true) };
+            let table = &shared.tables[&self.at];
             if table.names.iter().any(|&name| name != table.names[0]) {
                 return Err(Class::Other.into());
             }
-            if table.parts.len() < self.members.len() {
-                return Ok(false);
+            let mut all = true;
+            for member in needed.of(self.members.len()) {
+                match table.parts.get(&self.members[member]) {
+                    Some(part) => _ = self.parts[member].set(part.clone()),
+                    None => all = false,
+                }
             }
-            let parts = self.members.iter().map(|member| table.parts[member].clone()).collect();
-            let _ = self.parts.set(parts);
-            Ok(true)
+            Ok(all)
         })
     }
 
-    fn wait(&self) -> Answer<()> {
-        while !self.is_complete()? {
-            self.job.wait();
-        }
-        Ok(())
-    }
-
     fn part(&self, member: usize) -> &dyn Parcel {
-        &**self.parts.get().map(|parts| &parts[member]).expect("it is complete")
+        &**self.parts[member].get().expect("it has come")
     }
 }
 
@@ -157,7 +153,8 @@ impl Link for Thread {
             table.parts.insert(self.process, Arc::new(part.concat()));
             if own { vec![self.process] } else { shared.places[&place.number].clone() }
         });
-        Ok(Box::new(Met { job: self.job.clone(), at, members, parts: Default::default() }))
+        let parts = vec![std::cell::OnceCell::new(); members.len()];
+        Ok(Box::new(Met { job: self.job.clone(), at, members, parts }))
     }
 }
 

@@ -1,0 +1,255 @@
+//! Collective communication (MPI-5.0, chapter 6).
+//!
+//! Each process deposits what it has for the others and takes what others have for it, once it is there:
+//! nobody need make progress for anybody, and nobody waits for whose part he does not want. The three forms
+//! of a call (blocking, non-blocking, persistent) are three ways to use one [`Collective`].
+//!
+//! | question | file |
+//! |---|---|
+//! | how are the three forms made of it? | here |
+//! | what do the calls check, who gives what to whom? | `exchanges.rs`, `reductions.rs` |
+//! | how is it deposited and found? | `exchange.rs` |
+//! | how is it combined? | `reduction.rs` |
+
+mod exchange;
+mod exchanges;
+mod reduction;
+mod reductions;
+
+use std::sync::Arc;
+
+use exchange::Exchange;
+use exchanges::Blocks::{Counted, Equal, Typed};
+use reduction::Reduction;
+
+use crate::Mpi;
+use crate::args::{Buffer, Handles, Ints};
+use crate::calls::Collectives;
+use crate::comm::Communicator;
+use crate::failure::{Answer, unsupported};
+use crate::handle::{Comm, Datatype, Info, Op, Request};
+use crate::link::{Meeting, Needed};
+use crate::operation::{Operation, Waits};
+
+/// A collective as one process was called to it.
+#[derive(Debug, Clone)]
+struct Collective {
+    comm: Arc<Communicator>,
+    name: &'static str,
+    what: Arc<What>,
+}
+
+#[derive(Debug)]
+enum What {
+    Barrier,
+    Exchange(Exchange),
+    Reduction(Reduction),
+}
+
+impl What {
+    fn needed(&self) -> Needed {
+        match self {
+            Self::Barrier => Needed::All,
+            Self::Exchange(exchange) => exchange.needed(),
+            Self::Reduction(reduction) => reduction.needed(),
+        }
+    }
+
+    /// Comes to the meeting with this process's part.
+    fn deposit(&self, meet: impl FnOnce(&[&[u8]]) -> Answer<Box<dyn Meeting>>) -> Answer<Box<dyn Meeting>> {
+        match self {
+            Self::Barrier => meet(&[]),
+            Self::Exchange(exchange) => exchange.deposit(meet),
+            Self::Reduction(reduction) => reduction.deposit(meet),
+        }
+    }
+
+    /// What is to be done when those have come that are needed.
+    fn finish(&self, meeting: &dyn Meeting) -> Answer<()> {
+        match self {
+            Self::Barrier => Ok(()),
+            Self::Exchange(exchange) => exchange.finish(meeting),
+            Self::Reduction(reduction) => reduction.finish(meeting),
+        }
+    }
+}
+
+impl Collective {
+    fn meet(&self, mpi: &Mpi) -> Answer<Box<dyn Meeting>> {
+        let link = mpi.link()?;
+        self.what.deposit(|part| self.comm.meet(link, self.name, part))
+    }
+
+    /// The blocking form.
+    fn run(&self, mpi: &Mpi) -> Answer<()> {
+        let meeting = self.meet(mpi)?;
+        mpi.wait_meeting(&*meeting, &self.what.needed())?;
+        self.what.finish(&*meeting)
+    }
+
+    fn begin(&self, mpi: &Mpi) -> Answer<Arc<Operation>> {
+        let (meeting, what) = (self.meet(mpi)?, self.what.clone());
+        let needed = what.needed();
+        Ok(Operation::begun(Waits::Meeting(meeting, needed, Box::new(move |meeting| what.finish(meeting)))))
+    }
+
+    /// The non-blocking form.
+    fn request(self, mpi: &Mpi) -> Answer<Request> {
+        let operation = self.begin(mpi)?;
+        Ok(mpi.new_request(self.comm, operation))
+    }
+
+    /// The persistent form. The standard lets it start whenever all have called it.
+    fn persistent(self, mpi: &Mpi, info: Info) -> Answer<Request> {
+        if info != Info::NULL {
+            mpi.with_info(info, |_| Ok(()))?;
+        }
+        let comm = self.comm.clone();
+        Ok(mpi.new_persistent(comm, Box::new(move |mpi| self.begin(mpi))))
+    }
+}
+
+impl Mpi {
+    /// Waits in a collective until those have come whose parts are wanted, taking in what messages come.
+    pub(crate) fn wait_meeting(&self, meeting: &dyn Meeting, needed: &Needed) -> Answer<()> {
+        self.wait_for(|| Ok(meeting.is_complete(needed)?.then_some(())))
+    }
+
+    /// The communicator of a collective.
+    fn gathered(&self, comm: Comm, name: &str) -> Answer<Arc<Communicator>> {
+        let comm = self.comm(comm)?;
+        if comm.remote.is_some() {
+            return Err(unsupported(&format!("{name} of an inter-communicator")));
+        }
+        Ok(comm)
+    }
+
+    fn meeting_of_all(&self, name: &'static str, comm: Comm) -> Answer<Collective> {
+        Ok(Collective { comm: self.gathered(comm, name)?, name, what: Arc::new(What::Barrier) })
+    }
+}
+
+/// The calls in their three forms; behind the arrow what they check, and what it is that they begin.
+macro_rules! collectives {
+    ($(
+        $called:literal $call:ident $begun:ident $init:ident ($($arg:ident: $type:ty),*)
+        => |$mpi:ident, $name:ident| $of:expr;
+    )*) => {
+        #[allow(unused_unsafe, reason = "not all are given arrays")]
+        impl Collectives for Mpi {
+            $(
+                unsafe fn $call(&self, $($arg: $type),*) -> Answer<()> {
+                    let ($mpi, $name) = (self, $called);
+                    // SAFETY: the caller's.
+                    unsafe { $of }?.run(self)
+                }
+
+                unsafe fn $begun(&self, $($arg: $type),*) -> Answer<Request> {
+                    let ($mpi, $name) = (self, $called);
+                    // SAFETY: the caller's.
+                    unsafe { $of }?.request(self)
+                }
+
+                unsafe fn $init(&self, $($arg: $type,)* info: Info) -> Answer<Request> {
+                    let ($mpi, $name) = (self, $called);
+                    // SAFETY: the caller's.
+                    unsafe { $of }?.persistent(self, info)
+                }
+            )*
+        }
+    };
+}
+
+collectives! {
+    "MPI_Barrier" barrier ibarrier barrier_init (comm: Comm)
+        => |mpi, name| mpi.meeting_of_all(name, comm);
+    "MPI_Bcast" bcast ibcast bcast_init
+        (buffer: Buffer, count: i64, datatype: Datatype, root: i64, comm: Comm)
+        => |mpi, name| mpi.broadcast(name, (buffer, count, datatype), (root, comm));
+    "MPI_Gather" gather igather gather_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcount: i64,
+         recvtype: Datatype, root: i64, comm: Comm)
+        => |mpi, name| mpi.gathering(
+            name, (sendbuf, sendcount, sendtype), (recvbuf, &Equal(recvcount, recvtype)), (root, comm)
+        );
+    "MPI_Gatherv" gatherv igatherv gatherv_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcounts: Ints,
+         displs: Ints, recvtype: Datatype, root: i64, comm: Comm)
+        => |mpi, name| mpi.gathering(
+            name, (sendbuf, sendcount, sendtype), (recvbuf, &Counted(recvcounts, displs, recvtype)),
+            (root, comm)
+        );
+    "MPI_Scatter" scatter iscatter scatter_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcount: i64,
+         recvtype: Datatype, root: i64, comm: Comm)
+        => |mpi, name| mpi.scattering(
+            name, (sendbuf, &Equal(sendcount, sendtype)), (recvbuf, recvcount, recvtype), (root, comm)
+        );
+    "MPI_Scatterv" scatterv iscatterv scatterv_init
+        (sendbuf: Buffer, sendcounts: Ints, displs: Ints, sendtype: Datatype, recvbuf: Buffer,
+         recvcount: i64, recvtype: Datatype, root: i64, comm: Comm)
+        => |mpi, name| mpi.scattering(
+            name, (sendbuf, &Counted(sendcounts, displs, sendtype)), (recvbuf, recvcount, recvtype),
+            (root, comm)
+        );
+    "MPI_Allgather" allgather iallgather allgather_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcount: i64,
+         recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.gathering_for_all(
+            name, (sendbuf, sendcount, sendtype), (recvbuf, &Equal(recvcount, recvtype)), comm
+        );
+    "MPI_Allgatherv" allgatherv iallgatherv allgatherv_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcounts: Ints,
+         displs: Ints, recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.gathering_for_all(
+            name, (sendbuf, sendcount, sendtype), (recvbuf, &Counted(recvcounts, displs, recvtype)), comm
+        );
+    "MPI_Alltoall" alltoall ialltoall alltoall_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcount: i64,
+         recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.exchange_of_blocks(
+            name, (sendbuf, &Equal(sendcount, sendtype)), (recvbuf, &Equal(recvcount, recvtype)), comm
+        );
+    "MPI_Alltoallv" alltoallv ialltoallv alltoallv_init
+        (sendbuf: Buffer, sendcounts: Ints, sdispls: Ints, sendtype: Datatype, recvbuf: Buffer,
+         recvcounts: Ints, rdispls: Ints, recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.exchange_of_blocks(
+            name, (sendbuf, &Counted(sendcounts, sdispls, sendtype)), (recvbuf, &Counted(recvcounts,
+            rdispls, recvtype)), comm
+        );
+    "MPI_Alltoallw" alltoallw ialltoallw alltoallw_init
+        (sendbuf: Buffer, sendcounts: Ints, sdispls: Ints, sendtypes: Handles<Datatype>, recvbuf: Buffer,
+         recvcounts: Ints, rdispls: Ints, recvtypes: Handles<Datatype>, comm: Comm)
+        => |mpi, name| mpi.exchange_of_blocks(
+            name, (sendbuf, &Typed(sendcounts, sdispls, sendtypes)), (recvbuf, &Typed(recvcounts, rdispls,
+            recvtypes)), comm
+        );
+    "MPI_Reduce" reduce ireduce reduce_init
+        (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, root: i64, comm: Comm)
+        => |mpi, name| mpi.reduction_for(name, (sendbuf, recvbuf), (count, datatype, op), (root, comm));
+    "MPI_Allreduce" allreduce iallreduce allreduce_init
+        (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
+        => |mpi, name| mpi.reduction(
+            name, (sendbuf, recvbuf), (count, datatype, op), comm, |_, all| 0..all
+        );
+    "MPI_Reduce_scatter" reduce_scatter ireduce_scatter reduce_scatter_init
+        (sendbuf: Buffer, recvbuf: Buffer, recvcounts: Ints, datatype: Datatype, op: Op, comm: Comm)
+        => |mpi, name| mpi.reduction_in_blocks(
+            name, (sendbuf, recvbuf), (recvcounts, datatype, op), comm
+        );
+    "MPI_Reduce_scatter_block" reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init
+        (sendbuf: Buffer, recvbuf: Buffer, recvcount: i64, datatype: Datatype, op: Op, comm: Comm)
+        => |mpi, name| mpi.reduction_in_equal_blocks(
+            name, (sendbuf, recvbuf), (recvcount, datatype, op), comm
+        );
+    "MPI_Scan" scan iscan scan_init
+        (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
+        => |mpi, name| mpi.reduction(
+            name, (sendbuf, recvbuf), (count, datatype, op), comm, |rank, _| 0..rank + 1
+        );
+    "MPI_Exscan" exscan iexscan exscan_init
+        (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
+        => |mpi, name| mpi.reduction(
+            name, (sendbuf, recvbuf), (count, datatype, op), comm, |rank, _| 0..rank
+        );
+}

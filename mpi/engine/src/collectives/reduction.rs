@@ -1,0 +1,101 @@
+//! How what the members have is combined.
+//!
+//! Always in the order of ranks and from the last one on, whether the operation commutes or not: so all
+//! members get the same bits, however many they are on and in whatever order they came.
+
+use std::ops::Range;
+
+use super::exchange::Part;
+use crate::datatypes::memory::Span;
+use crate::failure::Answer;
+use crate::link::{Meeting, Needed};
+use crate::messages;
+use crate::operations::Fold;
+
+/// So many bytes of each member are combined before the next ones: they stay in the cache.
+const PIECE: i64 = 16 << 10;
+
+/// What is given, and what is wanted of whom.
+#[derive(Debug)]
+pub struct Reduction {
+    /// This process's elements.
+    pub gives: Span,
+    /// How they are combined.
+    pub fold: Fold,
+    /// Where the result goes: of the elements from this one on.
+    pub takes: Option<(Span, u64)>,
+    /// Of these members.
+    pub members: Range<usize>,
+}
+
+impl Reduction {
+    /// Whose parts are wanted.
+    pub fn needed(&self) -> Needed {
+        Needed::Range(if self.takes.is_some() { self.members.clone() } else { 0..0 })
+    }
+
+    /// Deposits what is given.
+    pub fn deposit(
+        &self,
+        meet: impl FnOnce(&[&[u8]]) -> Answer<Box<dyn Meeting>>,
+    ) -> Answer<Box<dyn Meeting>> {
+        // SAFETY: the program's memory is as it said, and it leaves it alone until this is complete.
+        meet(&[&unsafe { messages::bytes_of(&self.gives) }])
+    }
+
+    /// Combines what was deposited.
+    pub fn finish(&self, meeting: &dyn Meeting) -> Answer<()> {
+        let Some((into, first)) = &self.takes else { return Ok(()) };
+        let Some(last) = self.members.clone().next_back() else { return Ok(()) };
+        let of = into.of();
+        let size = of.size() as u64;
+        let step = (PIECE / of.extent().unsigned_abs().max(1) as i64).max(1);
+        let mut room = Room::new(into, step.min(into.count()));
+        let mut done = 0;
+        while done < into.count() {
+            let count = step.min(into.count() - done);
+            let target = into.part(done, count);
+            let part = |member: usize| Part {
+                of: meeting.part(member),
+                from: (first + done as u64) * size,
+                len: count as u64 * size,
+            };
+            messages::take_all(&target, &part(last))?;
+            for member in self.members.clone().rev().skip(1) {
+                let operand = room.span(count);
+                messages::take_all(&operand, &part(member))?;
+                // SAFETY: the one is ours; the other the program has said is there, and leaves alone until
+                // this is complete.
+                unsafe { self.fold.apply(operand.at(), target.at(), count as u64) };
+            }
+            done += count;
+        }
+        Ok(())
+    }
+}
+
+/// Memory for elements as they lie in the program's memory.
+struct Room {
+    bytes: Vec<u128>,
+    /// Where the first element's address is in it: before it, if its bytes lie behind.
+    origin: i64,
+    like: Span,
+}
+
+impl Room {
+    fn new(like: &Span, count: i64) -> Self {
+        let of = like.of();
+        let last = (count - 1).max(0).saturating_mul(of.extent());
+        let from = of.true_lower_bound() + last.min(0);
+        let to = of.true_lower_bound() + of.true_extent() + last.max(0);
+        let words = (to - from).max(0) as usize / size_of::<u128>() + 2;
+        // Elements are as aligned there as an address is that is a multiple of 16.
+        let origin = -from.div_euclid(16) * 16;
+        Self { bytes: vec![0; words], origin, like: like.clone() }
+    }
+
+    fn span(&mut self, count: i64) -> Span {
+        let at = self.bytes.as_mut_ptr().cast::<u8>().wrapping_offset(self.origin as isize);
+        self.like.elsewhere(at, count)
+    }
+}
