@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bdrun_mpi_core::error::Class;
-use bdrun_mpi_core::group::Group;
+use bdrun_mpi_core::group::{Group, Process};
 use bdrun_mpi_core::info::Info;
 
 use crate::Mpi;
+use crate::attributes::Attached;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 use crate::handlers::Handler;
@@ -23,10 +24,17 @@ pub struct Communicator {
     pub group: Group,
     /// The other group of an inter-communicator.
     pub remote: Option<Group>,
+    /// Of an inter-communicator: this group's members are the first ones where all meet.
+    pub is_first: bool,
     /// This process's rank in its group.
     pub rank: usize,
     /// For `MPI_Bsend`.
     pub buffers: Buffers,
+    /// What the program has attached to it.
+    pub attributes: Attached,
+    /// With what its place is closed when nobody uses it any more; those that are there from the beginning
+    /// stay.
+    link: Option<Arc<dyn Link>>,
     /// Collectives called so far.
     met: AtomicU64,
     state: Mutex<State>,
@@ -40,22 +48,93 @@ pub struct State {
     /// Its hints.
     pub info: Info,
     /// Its name.
-    pub name: String,
+    pub name: Vec<u8>,
+}
+
+/// The groups of a communicator, as one of its members sees them.
+#[derive(Debug, Clone)]
+pub struct Groups {
+    /// Its own.
+    pub local: Group,
+    /// The other one, and whether its own is the first.
+    pub remote: Option<(Group, bool)>,
+}
+
+impl Groups {
+    /// Those of a communicator that is not between two groups.
+    pub const fn one(local: Group) -> Self {
+        Self { local, remote: None }
+    }
+
+    /// All members, in the order in which they are numbered where they meet.
+    pub fn members(&self) -> Vec<Process> {
+        match &self.remote {
+            None => self.local.members().to_vec(),
+            Some((remote, true)) => [self.local.members(), remote.members()].concat(),
+            Some((remote, false)) => [remote.members(), self.local.members()].concat(),
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            link.close(self.place);
+        }
+    }
 }
 
 impl Communicator {
-    /// Of the members of `group`, of which this process is the one with `rank`.
-    pub fn new(place: Place, group: Group, rank: usize, handler: Handler, name: &str) -> Self {
-        let state = State { handler, name: name.into(), ..State::default() };
+    /// Of the members of `groups`, of whose own this process is the one with `rank`.
+    pub fn new(link: &Arc<dyn Link>, place: Place, groups: Groups, rank: usize, handler: Handler) -> Self {
+        let state = State { handler, ..State::default() };
+        Self::with_state(Some(link.clone()), place, groups, rank, state)
+    }
+
+    fn with_state(
+        link: Option<Arc<dyn Link>>,
+        place: Place,
+        groups: Groups,
+        rank: usize,
+        state: State,
+    ) -> Self {
+        let Groups { local, remote } = groups;
+        let (remote, is_first) = remote.map_or((None, true), |(remote, first)| (Some(remote), first));
         Self {
             place,
-            group,
-            remote: None,
+            group: local,
+            remote,
+            is_first,
             rank,
             buffers: Buffers::new(),
+            attributes: Attached::default(),
+            link,
             met: AtomicU64::new(0),
             state: Mutex::new(state),
         }
+    }
+
+    /// Its groups.
+    pub fn groups(&self) -> Groups {
+        Groups {
+            local: self.group.clone(),
+            remote: self.remote.clone().map(|remote| (remote, self.is_first)),
+        }
+    }
+
+    /// Those with whom a member communicates: of an inter-communicator the other group.
+    pub fn peers(&self) -> &Group {
+        self.remote.as_ref().unwrap_or(&self.group)
+    }
+
+    /// The number of the first of them where all meet; the others follow.
+    pub fn seat_of_peers(&self) -> usize {
+        if self.remote.is_some() && self.is_first { self.group.size() } else { 0 }
+    }
+
+    /// The number of the first of this process's group.
+    pub fn seat_of_group(&self) -> usize {
+        self.remote.as_ref().filter(|_| !self.is_first).map_or(0, Group::size)
     }
 
     /// Does something with what the program changes.
@@ -86,11 +165,14 @@ pub struct World {
 impl World {
     pub(crate) fn new(link: &dyn Link) -> Self {
         let (process, all) = (link.process(), (0..link.processes()).collect());
-        let handler = Handler::Fatal;
         let (own, rank) = ([process].into_iter().collect(), process as usize);
+        let permanent = |place, group, rank, name: &str| {
+            let state = State { name: name.into(), ..State::default() };
+            Arc::new(Communicator::with_state(None, place, Groups::one(group), rank, state))
+        };
         Self {
-            all: Arc::new(Communicator::new(EVERYBODY, all, rank, handler.clone(), "MPI_COMM_WORLD")),
-            own: Arc::new(Communicator::new(ONESELF, own, 0, handler, "MPI_COMM_SELF")),
+            all: permanent(EVERYBODY, all, rank, "MPI_COMM_WORLD"),
+            own: permanent(ONESELF, own, 0, "MPI_COMM_SELF"),
         }
     }
 }
@@ -121,7 +203,7 @@ impl Mpi {
     }
 
     /// What carries bytes.
-    pub(crate) fn link(&self) -> Answer<&dyn Link> {
-        self.link.get().map(|link| &**link).ok_or_else(|| Class::Other.into())
+    pub(crate) fn link(&self) -> Answer<&Arc<dyn Link>> {
+        self.link.get().ok_or_else(|| Class::Other.into())
     }
 }

@@ -4,17 +4,20 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use bdrun_mpi_core::error::Class;
-use bdrun_mpi_core::group::{Alike, Group as Members};
+use bdrun_mpi_core::group::{Alike, Group as Members, Process};
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
 use crate::calls::Communicators;
-use crate::comm::Communicator;
-use crate::failure::{Answer, unsupported};
+use crate::comm::{Communicator, Groups};
+use crate::face::Kind as FaceKind;
+use crate::failure::{Answer, Failure};
 use crate::groups::UNDEFINED;
-use crate::handle::{Comm, Errhandler, Group, Info};
-use crate::handlers::Kind;
-use crate::link::{Meeting, Needed, Place};
+use crate::handle::{Comm, Errhandler, Group, Info, Request};
+use crate::handlers::{Handler, Kind};
+use crate::intercommunicators::{everybody, tag_of};
+use crate::link::{Link, Meeting, Needed, Parcel, Place};
+use crate::operation::{Operation, Waits};
 
 /// `MPI_COMM_TYPE_SHARED`, `MPI_COMM_TYPE_HW_UNGUIDED`, `MPI_COMM_TYPE_HW_GUIDED`,
 /// `MPI_COMM_TYPE_RESOURCE_GUIDED`.
@@ -23,80 +26,186 @@ const UNGUIDED: i64 = 242;
 const GUIDED: i64 = 243;
 const RESOURCE: i64 = 244;
 
-/// Two numbers that a member of a communicator says.
-fn two(meeting: &dyn Meeting, member: usize) -> Answer<(i64, i64)> {
-    let part = meeting.part(member);
-    let mut bytes = [0; 16];
-    part.read(0, &mut bytes)?;
-    let number = |at: usize| i64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-    Ok((number(0), number(8)))
+/// Numbers as they are deposited and sent.
+pub fn bytes_of(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> {
+    numbers.into_iter().flat_map(i64::to_le_bytes).collect()
 }
 
-/// Where the members of a new communicator meet, as their first one says.
-fn said(meeting: &dyn Meeting, leader: usize) -> Answer<Place> {
-    let (number, context) = two(meeting, leader)?;
+/// The numbers that somebody has deposited or sent.
+pub fn numbers_in(part: &dyn Parcel) -> Answer<Vec<i64>> {
+    let mut bytes = vec![0; part.len() as usize];
+    part.read(0, &mut bytes)?;
+    Ok(bytes.as_chunks().0.iter().map(|&number| i64::from_le_bytes(number)).collect())
+}
+
+/// Processes, among numbers.
+pub fn processes(numbers: &[i64]) -> Answer<Members> {
+    numbers.iter().map(|&number| u32::try_from(number).map_err(|_| Class::Internal.into())).collect()
+}
+
+/// A place, as its leader says it; who has found none says so, as the others must not wait for it.
+pub fn place_said(place: Option<Place>) -> [i64; 2] {
+    place.map_or([-1, -1], |place| [place.number.into(), place.context.into()])
+}
+
+/// The place that was said.
+pub fn place_heard(numbers: &[i64]) -> Answer<Place> {
     let legal = |value: i64| u32::try_from(value).map_err(|_| Class::NoMemory);
+    let [number, context] = *numbers else { return Err(Class::Internal.into()) };
     Ok(Place { number: legal(number)?, context: legal(context)? })
 }
 
-impl Mpi {
-    /// Called by all members of a communicator: a new one of those in `group`, if this process is in it. The
-    /// first of them finds a place and tells the others.
-    fn part_of(&self, of: &Communicator, group: Members, name: &'static str) -> Answer<Option<Communicator>> {
-        let link = self.link()?;
-        let rank = group.rank_of(link.process());
-        let opened = if rank == Some(0) { link.open(group.members()).map(Some) } else { Ok(None) };
-        // Who has found no place says so: the others must not wait for it.
-        let place = opened.as_ref().ok().copied().flatten();
-        let said_here = place.map_or([-1, -1], |place| [place.number.into(), place.context.into()]);
-        let bytes: Vec<u8> = said_here.into_iter().flat_map(i64::to_le_bytes).collect();
-        let meeting = of.meet(link, name, &[&bytes])?;
-        self.wait_meeting(&*meeting, &Needed::All)?;
+/// A communicator that is being made of another: all of whose members have come, or not yet.
+struct Making {
+    groups: Groups,
+    /// Where the leader of the new one sits in the old one; none for who joins none.
+    leader: Option<usize>,
+    opened: Answer<Option<Place>>,
+    handler: Handler,
+}
+
+impl Making {
+    fn needed(&self) -> Needed {
+        Needed::These(self.leader.into_iter().collect())
+    }
+
+    fn finish(self, link: &Arc<dyn Link>, meeting: &dyn Meeting) -> Answer<Option<Communicator>> {
+        let Self { groups, leader, opened, handler } = self;
         opened?;
-        let Some(rank) = rank else { return Ok(None) };
-        let leader = of.group.rank_of(group.members()[0]).ok_or(Class::Group)?;
-        let place = said(&*meeting, leader)?;
-        Ok(Some(Communicator::new(place, group, rank, of.handler(), "")))
+        let (Some(leader), Some(rank)) = (leader, groups.local.rank_of(link.process())) else {
+            return Ok(None);
+        };
+        let place = place_heard(&numbers_in(meeting.part(leader))?)?;
+        Ok(Some(Communicator::new(link, place, groups, rank, handler)))
+    }
+}
+
+impl Mpi {
+    /// Called by all members of a communicator: a new one of some of them, each as the members see it. The
+    /// first one finds a place and tells the others.
+    fn make(
+        &self,
+        of: &Communicator,
+        groups: Groups,
+        name: &'static str,
+    ) -> Answer<(Making, Box<dyn Meeting>)> {
+        let link = self.link()?;
+        let members = groups.members();
+        let joins = groups.local.rank_of(link.process()).is_some();
+        let leader = members.first().copied().filter(|_| joins);
+        let opened = if leader == Some(link.process()) { link.open(&members).map(Some) } else { Ok(None) };
+        let said = place_said(opened.as_ref().ok().copied().flatten());
+        let meeting = of.meet(&**link, name, &[&bytes_of(said)])?;
+        let seats = of.groups().members();
+        let leader = leader.map(|leader| seats.iter().position(|&member| member == leader));
+        let leader = leader.map(|seat| seat.ok_or(Class::Group)).transpose()?;
+        Ok((Making { groups, leader, opened, handler: of.handler() }, meeting))
+    }
+
+    /// The same, waiting for it.
+    pub(crate) fn part_of(
+        &self,
+        of: &Communicator,
+        groups: Groups,
+        name: &'static str,
+    ) -> Answer<Option<Communicator>> {
+        let (making, meeting) = self.make(of, groups, name)?;
+        self.wait_meeting(&*meeting, &making.needed())?;
+        making.finish(self.link()?, &*meeting)
     }
 
     /// A handle of what was made, if anything was.
-    fn new_comm(&self, made: Option<Communicator>) -> Comm {
+    pub(crate) fn new_comm(&self, made: Option<Communicator>) -> Comm {
         made.map_or(Comm::NULL, |made| self.comms.add(Arc::new(made)))
     }
 
-    /// A copy of a communicator without what hangs on it.
-    fn copy_of(&self, comm: Comm, info: Option<Content>) -> Answer<Comm> {
-        let comm = self.intra(comm)?;
-        let made = self.part_of(&comm, comm.group.clone(), "MPI_Comm_dup")?;
-        if let (Some(made), Some(info)) = (&made, info) {
-            made.with(|state| state.info = info);
+    fn content_of(&self, info: Info) -> Answer<Content> {
+        if info == Info::NULL {
+            Ok(Content::default())
+        } else {
+            self.with_info(info, |info| Ok(info.clone()))
         }
+    }
+
+    /// A copy of a communicator with what is attached to it. Since MPI-4.0 hints are not copied.
+    ///
+    /// # Safety
+    /// The functions of attributes are such.
+    unsafe fn copy_of(&self, comm: Comm, info: Content) -> Answer<Comm> {
+        let old = self.comm(comm)?;
+        let mut made = self.part_of(&old, old.groups(), "MPI_Comm_dup")?.ok_or(Class::Internal)?;
+        // SAFETY: the caller's.
+        made.attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
+        made.with(|state| state.info = info);
+        Ok(self.new_comm(Some(made)))
+    }
+
+    /// The same without waiting: the handle is of something when the request is complete.
+    ///
+    /// # Safety
+    /// As of [`copy_of`](Self::copy_of).
+    unsafe fn copy_begun(&self, comm: Comm, info: Content) -> Answer<(Comm, Request)> {
+        let old = self.comm(comm)?;
+        // SAFETY: the caller's.
+        let attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
+        let (making, meeting) = self.make(&old, old.groups(), "MPI_Comm_idup")?;
+        let (handle, needed) = (self.comms.reserve(), making.needed());
+        let (link, comms) = (self.link()?.clone(), self.comms.clone());
+        let finish = move |meeting: &dyn Meeting| {
+            let mut made = making.finish(&link, meeting)?.ok_or(Class::Internal)?;
+            made.attributes = attributes;
+            made.with(|state| state.info = info);
+            comms.fill(handle, Arc::new(made));
+            Ok(())
+        };
+        let operation = Operation::begun(Waits::Meeting(meeting, needed, Box::new(finish)));
+        Ok((handle, self.new_request(old, operation)))
+    }
+
+    /// Those with the same color, in the order of their keys: of an inter-communicator, of both groups.
+    fn split(&self, comm: &Communicator, color: i64, key: i64) -> Answer<Comm> {
+        let meeting = comm.meet(&**self.link()?, "MPI_Comm_split", &[&bytes_of([color, key])])?;
+        self.wait_meeting(&*meeting, &Needed::All)?;
+        let chosen = |group: &Members, seat: usize| {
+            let mut with = vec![];
+            for (at, &process) in group.members().iter().enumerate() {
+                let said = numbers_in(meeting.part(seat + at))?;
+                if color != UNDEFINED && said[0] == color {
+                    with.push((said[1], at, process));
+                }
+            }
+            with.sort_unstable();
+            Ok::<_, Failure>(with.into_iter().map(|(.., process)| process).collect::<Members>())
+        };
+        let mut local = chosen(&comm.group, comm.seat_of_group())?;
+        let remote = match &comm.remote {
+            None => None,
+            Some(remote) => Some((chosen(remote, comm.seat_of_peers())?, comm.is_first)),
+        };
+        drop(meeting);
+        if remote.as_ref().is_some_and(|(remote, _)| remote.size() == 0) {
+            local = [].into_iter().collect();
+        }
+        // Those who join none still come to where the others find their place.
+        let groups = if local.size() == 0 { Groups::one(local) } else { Groups { local, remote } };
+        let made = self.part_of(comm, groups, "MPI_Comm_split")?;
         Ok(self.new_comm(made))
     }
 
-    /// Those with the same color, in the order of their keys.
-    fn split(&self, comm: &Communicator, color: i64, key: i64) -> Answer<Comm> {
+    /// Called only by the members of a group that lies within a communicator: the first one tells the others
+    /// where they meet.
+    fn made_by_members(&self, within: &Communicator, group: &Members, tag: i32) -> Answer<Place> {
         let link = self.link()?;
-        let bytes: Vec<u8> = [color, key].into_iter().flat_map(i64::to_le_bytes).collect();
-        let meeting = comm.meet(link, "MPI_Comm_split", &[&bytes])?;
-        self.wait_meeting(&*meeting, &Needed::All)?;
-        let all: Vec<(i64, i64)> =
-            (0..comm.group.size()).map(|member| two(&*meeting, member)).collect::<Answer<_>>()?;
-        drop(meeting);
-        let with = |color: i64| {
-            let mut chosen: Vec<(i64, usize)> = all
-                .iter()
-                .zip(0..)
-                .filter(|((of, _), _)| *of == color)
-                .map(|((_, key), at)| (*key, at))
-                .collect();
-            chosen.sort_unstable();
-            chosen.into_iter().map(|(_, at)| comm.group.members()[at]).collect::<Members>()
-        };
-        // Those who join none still come to where the others find their place.
-        let group = if color == UNDEFINED { [].into_iter().collect() } else { with(color) };
-        let made = self.part_of(comm, group, "MPI_Comm_split")?;
-        Ok(self.new_comm(made))
+        let rank = |process: &Process| within.group.rank_of(*process).ok_or(Class::Group);
+        let (first, others) = group.members().split_first().ok_or(Class::Group)?;
+        if *first != link.process() {
+            let said = self.hear(within, rank(first)?, tag)?;
+            return place_heard(&numbers_in(&said)?);
+        }
+        let opened = link.open(group.members());
+        let said = bytes_of(place_said(opened.as_ref().ok().copied()));
+        others.iter().try_for_each(|&other| self.say(within, other, tag, &said))?;
+        opened
     }
 }
 
@@ -121,74 +230,81 @@ impl Communicators for Mpi {
     }
 
     unsafe fn comm_create(&self, comm: Comm, group: Group) -> Answer<Comm> {
-        let (comm, group) = (self.intra(comm)?, self.group(group)?);
+        let (comm, group) = (self.comm(comm)?, self.group(group)?);
         if group.members().iter().any(|&process| comm.group.rank_of(process).is_none()) {
             return Err(Class::Group.into());
         }
-        let made = self.part_of(&comm, (*group).clone(), "MPI_Comm_create")?;
+        let local = (*group).clone();
+        let groups = if comm.remote.is_none() {
+            Groups::one(local)
+        } else {
+            // All of the other group say the same.
+            let said = bytes_of(local.members().iter().map(|&process| process.into()));
+            let meeting = comm.meet(&**self.link()?, "MPI_Comm_create", &[&said])?;
+            let seat = comm.seat_of_peers();
+            self.wait_meeting(&*meeting, &Needed::Range(seat..seat + 1))?;
+            let remote = processes(&numbers_in(meeting.part(seat))?)?;
+            if remote.size() == 0 {
+                Groups::one(remote)
+            } else {
+                Groups { local, remote: Some((remote, comm.is_first)) }
+            }
+        };
+        let made = self.part_of(&comm, groups, "MPI_Comm_create")?;
         Ok(self.new_comm(made))
     }
 
     unsafe fn comm_create_from_group(
         &self,
         group: Group,
-        _: *const c_char,
+        stringtag: *const c_char,
         info: Info,
         errhandler: Errhandler,
     ) -> Answer<Comm> {
         let (group, handler) = (self.group(group)?, self.handler(errhandler, Kind::Comm)?);
-        let link = self.link()?;
-        match group.members() {
-            [] => Ok(Comm::NULL),
-            [only] if *only == link.process() => {
-                let made = Communicator::new(link.open(&[*only])?, (*group).clone(), 0, handler, "");
-                if info != Info::NULL {
-                    let content = self.with_info(info, |content| Ok(content.clone()))?;
-                    made.with(|state| state.info = content);
-                }
-                Ok(self.comms.add(Arc::new(made)))
-            }
-            _ if group.rank_of(link.process()).is_none() => Err(Class::Group.into()),
-            _ => Err(unsupported("MPI_Comm_create_from_group of several processes")),
+        let (link, content) = (self.link()?, self.content_of(info)?);
+        if group.size() == 0 {
+            return Ok(Comm::NULL);
         }
+        let rank = group.rank_of(link.process()).ok_or(Class::Group)?;
+        // SAFETY: the caller's.
+        let tag = unsafe { tag_of(stringtag) }?;
+        let place = self.made_by_members(&everybody(link), &group, tag)?;
+        let made = Communicator::new(link, place, Groups::one((*group).clone()), rank, handler);
+        made.with(|state| state.info = content);
+        Ok(self.new_comm(Some(made)))
     }
 
     unsafe fn comm_create_group(&self, comm: Comm, group: Group, tag: i64) -> Answer<Comm> {
         let (comm, group) = (self.intra(comm)?, self.group(group)?);
-        if tag < 0 {
-            return Err(Class::Tag.into());
-        }
+        let tag = i32::try_from(tag).ok().filter(|&tag| tag >= 0).ok_or(Class::Tag)?;
         let link = self.link()?;
-        match group.members() {
-            members if members.iter().any(|&process| comm.group.rank_of(process).is_none()) => {
-                Err(Class::Group.into())
-            }
-            _ if group.rank_of(link.process()).is_none() => Ok(Comm::NULL),
-            [only] => {
-                let made = Communicator::new(link.open(&[*only])?, (*group).clone(), 0, comm.handler(), "");
-                Ok(self.comms.add(Arc::new(made)))
-            }
-            _ => Err(unsupported("MPI_Comm_create_group of several processes")),
+        if group.members().iter().any(|&process| comm.group.rank_of(process).is_none()) {
+            return Err(Class::Group.into());
         }
+        let Some(rank) = group.rank_of(link.process()) else { return Ok(Comm::NULL) };
+        let place = self.made_by_members(&comm, &group, tag)?;
+        let groups = Groups::one((*group).clone());
+        Ok(self.new_comm(Some(Communicator::new(link, place, groups, rank, comm.handler()))))
     }
 
     unsafe fn comm_dup(&self, comm: Comm) -> Answer<Comm> {
-        // Since MPI-4.0 hints are not copied.
-        self.copy_of(comm, None)
+        // SAFETY: the caller's.
+        unsafe { self.copy_of(comm, Content::default()) }
     }
 
     unsafe fn comm_dup_with_info(&self, comm: Comm, info: Info) -> Answer<Comm> {
-        let content =
-            if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
-        self.copy_of(comm, Some(content))
+        let content = self.content_of(info)?;
+        // SAFETY: the caller's.
+        unsafe { self.copy_of(comm, content) }
     }
 
     unsafe fn comm_free(&self, comm: Comm) -> Answer<Comm> {
-        let made = self.comms.take(comm).ok_or(Class::Comm)?;
-        // Whoever still uses it (a request) holds it.
-        if let (Some(made), Ok(link)) = (Arc::into_inner(made), self.link()) {
-            link.close(made.place);
-        }
+        let object = self.comms.get(comm).ok_or(Class::Comm)?;
+        // SAFETY: the caller's: the functions of attributes are such.
+        unsafe { self.comm_keys.delete_all(&object.attributes, self.whose(FaceKind::Comm, comm)) }?;
+        // Whoever still uses it (a request) holds it, and its place.
+        self.comms.take(comm).ok_or(Class::Comm)?;
         Ok(Comm::NULL)
     }
 
@@ -199,6 +315,17 @@ impl Communicators for Mpi {
 
     unsafe fn comm_group(&self, comm: Comm) -> Answer<Group> {
         Ok(self.new_group(self.comm(comm)?.group.clone()))
+    }
+
+    unsafe fn comm_idup(&self, comm: Comm) -> Answer<(Comm, Request)> {
+        // SAFETY: the caller's.
+        unsafe { self.copy_begun(comm, Content::default()) }
+    }
+
+    unsafe fn comm_idup_with_info(&self, comm: Comm, info: Info) -> Answer<(Comm, Request)> {
+        let content = self.content_of(info)?;
+        // SAFETY: the caller's.
+        unsafe { self.copy_begun(comm, content) }
     }
 
     unsafe fn comm_rank(&self, comm: Comm) -> Answer<i64> {
@@ -226,7 +353,7 @@ impl Communicators for Mpi {
     }
 
     unsafe fn comm_split(&self, comm: Comm, color: i64, key: i64) -> Answer<Comm> {
-        let comm = self.intra(comm)?;
+        let comm = self.comm(comm)?;
         if color < 0 && color != UNDEFINED {
             return Err(Class::Arg.into());
         }
@@ -246,5 +373,38 @@ impl Communicators for Mpi {
 
     unsafe fn comm_test_inter(&self, comm: Comm) -> Answer<bool> {
         Ok(self.comm(comm)?.remote.is_some())
+    }
+
+    unsafe fn intercomm_create(
+        &self,
+        local_comm: Comm,
+        local_leader: i64,
+        peer_comm: Comm,
+        remote_leader: i64,
+        tag: i64,
+    ) -> Answer<Comm> {
+        self.connect(local_comm, local_leader, (peer_comm, remote_leader), tag)
+    }
+
+    unsafe fn intercomm_create_from_groups(
+        &self,
+        local_group: Group,
+        local_leader: i64,
+        remote_group: Group,
+        remote_leader: i64,
+        stringtag: *const c_char,
+        info: Info,
+        errhandler: Errhandler,
+    ) -> Answer<Comm> {
+        // SAFETY: the caller's.
+        let tag = unsafe { tag_of(stringtag) }?;
+        let content = self.content_of(info)?;
+        let handler = self.handler(errhandler, Kind::Comm)?;
+        let (local, remote) = ((local_group, local_leader), (remote_group, remote_leader));
+        self.connect_groups(local, remote, tag, (content, handler))
+    }
+
+    unsafe fn intercomm_merge(&self, intercomm: Comm, high: bool) -> Answer<Comm> {
+        self.merge(intercomm, high)
     }
 }

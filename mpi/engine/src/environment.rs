@@ -11,6 +11,7 @@ use bdrun_mpi_core::info::Info as Content;
 use crate::Mpi;
 use crate::calls::Environment;
 use crate::comm::World;
+use crate::face::Kind;
 use crate::failure::{Answer, Failure, code};
 use crate::handle::{Comm, Errhandler, Group, Info, Session};
 use crate::link::Alone;
@@ -58,7 +59,7 @@ fn clock(read: impl FnOnce(&mut libc::timespec) -> c_int) -> Duration {
 impl Mpi {
     /// There is something that carries bytes.
     pub(crate) fn begin(&self) -> Answer<()> {
-        self.link.get_or_init(|| Box::new(Alone::default()));
+        self.link.get_or_init(|| Arc::new(Alone::default()));
         Ok(())
     }
 
@@ -72,7 +73,7 @@ impl Mpi {
             _ => because(Class::Other, "MPI was finalized, and cannot be initialized again"),
         })?;
         self.begin()?;
-        let world = Arc::new(World::new(self.link()?));
+        let world = Arc::new(World::new(&**self.link()?));
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
         self.life.level.store(level, SeqCst);
         self.life.main.store(thread(), SeqCst);
@@ -92,7 +93,10 @@ impl Environment for Mpi {
         };
         let on = match comm {
             Comm::WORLD => "MPI_COMM_WORLD".to_owned(),
-            _ => self.comm(comm).map(|comm| comm.with(|state| state.name.clone())).unwrap_or_default(),
+            _ => self
+                .comm(comm)
+                .map(|comm| comm.with(|state| String::from_utf8_lossy(&state.name).into_owned()))
+                .unwrap_or_default(),
         };
         // What a shell sees of it; never success.
         let exit = i32::try_from(errorcode & 0xff).ok().filter(|&exit| exit != 0).unwrap_or(1);
@@ -121,7 +125,11 @@ impl Environment for Mpi {
     }
 
     unsafe fn finalize(&self) -> Answer<()> {
-        self.running()?;
+        let world = self.world()?;
+        for (comm, handle) in [(&world.own, Comm::SELF), (&world.all, Comm::WORLD)] {
+            // SAFETY: the caller's: the functions of attributes are such.
+            unsafe { self.comm_keys.delete_all(&comm.attributes, self.whose(Kind::Comm, handle)) }?;
+        }
         self.life.stage.store(AFTER, SeqCst);
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())

@@ -27,6 +27,7 @@ mod groups;
 pub mod handle;
 mod handlers;
 mod infos;
+mod intercommunicators;
 pub mod link;
 mod messages;
 mod operation;
@@ -58,9 +59,12 @@ pub struct Mpi {
     /// Error codes that the program has added.
     codes: Mutex<Codes>,
     life: Life,
-    link: OnceLock<Box<dyn Link>>,
+    link: OnceLock<Arc<dyn Link>>,
     world: Mutex<Option<Arc<World>>>,
     comms: Slab<Communicator>,
+    comm_keys: attributes::Keys,
+    /// What communicators have from the beginning.
+    attributes: attributes::Predefined,
     buffers: messages::Buffers,
     claimed: Slab<Mutex<Option<messages::Claimed>>>,
     groups: Slab<Group>,
@@ -83,6 +87,8 @@ impl Mpi {
             link: OnceLock::new(),
             world: Mutex::new(None),
             comms: Slab::new(),
+            comm_keys: attributes::Keys::new(1),
+            attributes: attributes::Predefined::new(),
             buffers: messages::Buffers::new(),
             claimed: Slab::new(),
             groups: Slab::new(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bdrun_mpi_core::error::Class;
 
 use super::exchange::{Exchange, Piece};
-use super::{Collective, What};
+use super::{Collective, Role, What};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
 use crate::comm::Communicator;
@@ -64,11 +64,6 @@ impl Mpi {
         (0..members).map(block).collect()
     }
 
-    /// The rank of a root.
-    pub(super) fn root(comm: &Communicator, root: i64) -> Answer<usize> {
-        usize::try_from(root).ok().filter(|&root| root < comm.group.size()).ok_or_else(|| Class::Root.into())
-    }
-
     /// One gives to all.
     pub(super) fn broadcast(
         &self,
@@ -76,13 +71,13 @@ impl Mpi {
         (buffer, count, datatype): (Buffer, i64, Datatype),
         (root, comm): (i64, Comm),
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
-        let (root, span) = (Self::root(&comm, root)?, self.span(buffer, count, datatype)?);
+        let comm = self.comm(comm)?;
+        let role = Role::new(&comm, root)?;
         let mut exchange = Exchange::new();
-        if comm.rank == root {
-            exchange.give(span);
-        } else {
-            exchange.take(root, Piece::Whole, span);
+        match role.root {
+            _ if role.is_root => exchange.give(self.span(buffer, count, datatype)?),
+            Some(root) => exchange.take(root, Piece::Whole, self.span(buffer, count, datatype)?),
+            None => {}
         }
         Ok(exchange.called(name, comm))
     }
@@ -95,17 +90,17 @@ impl Mpi {
         (into, blocks): (Buffer, &Blocks),
         (root, comm): (i64, Comm),
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
-        let root = Self::root(&comm, root)?;
-        let in_place = comm.rank == root && send.0 == Buffer::InPlace;
+        let comm = self.comm(comm)?;
+        let role = Role::new(&comm, root)?;
+        let in_place = role.is_root && role.is_peer && send.0 == Buffer::InPlace;
         let mut exchange = Exchange::new();
-        if !in_place {
+        if role.is_peer && !in_place {
             exchange.give(self.span(send.0, send.1, send.2)?);
         }
-        if comm.rank == root {
+        if role.is_root {
             // SAFETY: the caller's.
-            let blocks = unsafe { self.blocks(into, comm.group.size(), blocks) }?;
-            exchange.take_from_each(blocks, in_place.then_some(root), Piece::Whole);
+            let blocks = unsafe { self.blocks(into, comm.peers().size(), blocks) }?;
+            exchange.take_from_peers(&comm, blocks, in_place, Piece::Whole);
         }
         Ok(exchange.called(name, comm))
     }
@@ -118,15 +113,15 @@ impl Mpi {
         receive: (Buffer, i64, Datatype),
         (root, comm): (i64, Comm),
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
-        let root = Self::root(&comm, root)?;
-        let in_place = comm.rank == root && receive.0 == Buffer::InPlace;
+        let comm = self.comm(comm)?;
+        let role = Role::new(&comm, root)?;
+        let in_place = role.is_root && receive.0 == Buffer::InPlace;
         let mut exchange = Exchange::new();
-        if comm.rank == root {
+        if role.is_root {
             // SAFETY: the caller's.
-            exchange.give_each(unsafe { self.blocks(from, comm.group.size(), blocks) }?);
+            exchange.give_each(unsafe { self.blocks(from, comm.peers().size(), blocks) }?);
         }
-        if !in_place {
+        if let Some(root) = role.root.filter(|_| !in_place) {
             exchange.take(root, Piece::Nth(comm.rank), self.span(receive.0, receive.1, receive.2)?);
         }
         Ok(exchange.called(name, comm))
@@ -140,13 +135,13 @@ impl Mpi {
         (into, blocks): (Buffer, &Blocks),
         comm: Comm,
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
+        let comm = self.comm(comm)?;
         // SAFETY: the caller's.
-        let blocks = unsafe { self.blocks(into, comm.group.size(), blocks) }?;
-        let in_place = send.0 == Buffer::InPlace;
+        let blocks = unsafe { self.blocks(into, comm.peers().size(), blocks) }?;
+        let in_place = send.0 == Buffer::InPlace && comm.remote.is_none();
         let mut exchange = Exchange::new();
         exchange.give(if in_place { blocks[comm.rank].clone() } else { self.span(send.0, send.1, send.2)? });
-        exchange.take_from_each(blocks, in_place.then_some(comm.rank), Piece::Whole);
+        exchange.take_from_peers(&comm, blocks, in_place, Piece::Whole);
         Ok(exchange.called(name, comm))
     }
 
@@ -158,24 +153,26 @@ impl Mpi {
         (into, takes): (Buffer, &Blocks),
         comm: Comm,
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
-        let (size, in_place) = (comm.group.size(), from == Buffer::InPlace);
+        let comm = self.comm(comm)?;
+        let (size, in_place) = (comm.peers().size(), from == Buffer::InPlace && comm.remote.is_none());
         // SAFETY: the caller's.
         let takes = unsafe { self.blocks(into, size, takes) }?;
         // SAFETY: the caller's.
         let gives = if in_place { takes.clone() } else { unsafe { self.blocks(from, size, gives) }? };
         let mut exchange = Exchange::new();
         exchange.give_each(gives);
-        exchange.take_from_each(takes, in_place.then_some(comm.rank), Piece::Nth(comm.rank));
+        exchange.take_from_peers(&comm, takes, in_place, Piece::Nth(comm.rank));
         Ok(exchange.called(name, comm))
     }
 }
 
 impl Exchange {
-    /// Takes a piece of each member, but of one whose block is in place.
-    fn take_from_each(&mut self, blocks: Vec<Span>, but: Option<usize>, piece: Piece) {
-        for (member, into) in blocks.into_iter().enumerate().filter(|(member, _)| Some(*member) != but) {
-            self.take(member, piece, into);
+    /// Takes a piece of each peer; not of itself if that is in place.
+    fn take_from_peers(&mut self, comm: &Communicator, blocks: Vec<Span>, in_place: bool, piece: Piece) {
+        for (rank, into) in blocks.into_iter().enumerate() {
+            if !(in_place && rank == comm.rank) {
+                self.take(comm.seat_of_peers() + rank, piece, into);
+            }
         }
     }
 

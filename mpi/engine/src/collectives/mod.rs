@@ -18,6 +18,7 @@ mod reductions;
 
 use std::sync::Arc;
 
+use bdrun_mpi_core::error::Class;
 use exchange::Exchange;
 use exchanges::Blocks::{Counted, Equal, Typed};
 use reduction::Reduction;
@@ -26,10 +27,14 @@ use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
 use crate::calls::Collectives;
 use crate::comm::Communicator;
-use crate::failure::{Answer, unsupported};
+use crate::failure::Answer;
+use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Info, Op, Request};
 use crate::link::{Meeting, Needed};
 use crate::operation::{Operation, Waits};
+
+/// `MPI_ROOT`.
+const ROOT: i64 = -4;
 
 /// A collective as one process was called to it.
 #[derive(Debug, Clone)]
@@ -77,7 +82,7 @@ impl What {
 impl Collective {
     fn meet(&self, mpi: &Mpi) -> Answer<Box<dyn Meeting>> {
         let link = mpi.link()?;
-        self.what.deposit(|part| self.comm.meet(link, self.name, part))
+        self.what.deposit(|part| self.comm.meet(&**link, self.name, part))
     }
 
     /// The blocking form.
@@ -109,23 +114,39 @@ impl Collective {
     }
 }
 
+/// What a process is in a collective with a root.
+struct Role {
+    /// The root itself.
+    is_root: bool,
+    /// One of those for whom the root is there. Of an inter-communicator those of the other group.
+    is_peer: bool,
+    /// Where all meet, the root's number; none for itself and its own group there.
+    root: Option<usize>,
+}
+
+impl Role {
+    fn new(comm: &Communicator, root: i64) -> Answer<Self> {
+        match (&comm.remote, root) {
+            (Some(_), ROOT) => Ok(Self { is_root: true, is_peer: false, root: None }),
+            (Some(_), PROC_NULL) => Ok(Self { is_root: false, is_peer: false, root: None }),
+            _ => {
+                let rank = usize::try_from(root).ok().filter(|&root| root < comm.peers().size());
+                let rank = rank.ok_or(Class::Root)?;
+                let is_root = comm.remote.is_none() && comm.rank == rank;
+                Ok(Self { is_root, is_peer: true, root: Some(comm.seat_of_peers() + rank) })
+            }
+        }
+    }
+}
+
 impl Mpi {
     /// Waits in a collective until those have come whose parts are wanted, taking in what messages come.
     pub(crate) fn wait_meeting(&self, meeting: &dyn Meeting, needed: &Needed) -> Answer<()> {
         self.wait_for(|| Ok(meeting.is_complete(needed)?.then_some(())))
     }
 
-    /// The communicator of a collective.
-    fn gathered(&self, comm: Comm, name: &str) -> Answer<Arc<Communicator>> {
-        let comm = self.comm(comm)?;
-        if comm.remote.is_some() {
-            return Err(unsupported(&format!("{name} of an inter-communicator")));
-        }
-        Ok(comm)
-    }
-
     fn meeting_of_all(&self, name: &'static str, comm: Comm) -> Answer<Collective> {
-        Ok(Collective { comm: self.gathered(comm, name)?, name, what: Arc::new(What::Barrier) })
+        Ok(Collective { comm: self.comm(comm)?, name, what: Arc::new(What::Barrier) })
     }
 }
 
@@ -229,9 +250,7 @@ collectives! {
         => |mpi, name| mpi.reduction_for(name, (sendbuf, recvbuf), (count, datatype, op), (root, comm));
     "MPI_Allreduce" allreduce iallreduce allreduce_init
         (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
-        => |mpi, name| mpi.reduction(
-            name, (sendbuf, recvbuf), (count, datatype, op), comm, |_, all| 0..all
-        );
+        => |mpi, name| mpi.reduction(name, (sendbuf, recvbuf), (count, datatype, op), comm);
     "MPI_Reduce_scatter" reduce_scatter ireduce_scatter reduce_scatter_init
         (sendbuf: Buffer, recvbuf: Buffer, recvcounts: Ints, datatype: Datatype, op: Op, comm: Comm)
         => |mpi, name| mpi.reduction_in_blocks(
@@ -244,12 +263,8 @@ collectives! {
         );
     "MPI_Scan" scan iscan scan_init
         (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
-        => |mpi, name| mpi.reduction(
-            name, (sendbuf, recvbuf), (count, datatype, op), comm, |rank, _| 0..rank + 1
-        );
+        => |mpi, name| mpi.scan(name, (sendbuf, recvbuf), (count, datatype, op), (comm, true));
     "MPI_Exscan" exscan iexscan exscan_init
         (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
-        => |mpi, name| mpi.reduction(
-            name, (sendbuf, recvbuf), (count, datatype, op), comm, |rank, _| 0..rank
-        );
+        => |mpi, name| mpi.scan(name, (sendbuf, recvbuf), (count, datatype, op), (comm, false));
 }

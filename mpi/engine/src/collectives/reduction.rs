@@ -18,8 +18,8 @@ const PIECE: i64 = 16 << 10;
 /// What is given, and what is wanted of whom.
 #[derive(Debug)]
 pub struct Reduction {
-    /// This process's elements.
-    pub gives: Span,
+    /// This process's elements, if any are wanted of it.
+    pub gives: Option<Span>,
     /// How they are combined.
     pub fold: Fold,
     /// Where the result goes: of the elements from this one on.
@@ -39,8 +39,9 @@ impl Reduction {
         &self,
         meet: impl FnOnce(&[&[u8]]) -> Answer<Box<dyn Meeting>>,
     ) -> Answer<Box<dyn Meeting>> {
+        let Some(gives) = &self.gives else { return meet(&[]) };
         // SAFETY: the program's memory is as it said, and it leaves it alone until this is complete.
-        meet(&[&unsafe { messages::bytes_of(&self.gives) }])
+        meet(&[&unsafe { messages::bytes_of(gives) }])
     }
 
     /// Combines what was deposited.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bdrun_mpi_core::error::Class;
 
 use super::reduction::Reduction;
-use super::{Collective, What};
+use super::{Collective, Role, What};
 use crate::Mpi;
 use crate::args::{Buffer, Ints};
 use crate::comm::Communicator;
@@ -17,28 +17,53 @@ use crate::handle::{Comm, Datatype, Op};
 /// The elements that a call was given, and how they are combined.
 type Elements = (i64, Datatype, Op);
 
+/// Where all meet, the numbers of those whose elements are combined.
+fn seats_of_peers(comm: &Communicator) -> Range<usize> {
+    let first = comm.seat_of_peers();
+    first..first + comm.peers().size()
+}
+
 impl Mpi {
     /// What this process gives: with `MPI_IN_PLACE` what lies where the result goes.
-    fn operand(&self, from: Buffer, into: Buffer, count: i64, datatype: Datatype) -> Answer<Span> {
-        self.span(if from == Buffer::InPlace { into } else { from }, count, datatype)
+    fn operand(
+        &self,
+        comm: &Communicator,
+        (from, into): (Buffer, Buffer),
+        count: i64,
+        datatype: Datatype,
+    ) -> Answer<Option<Span>> {
+        let in_place = from == Buffer::InPlace && comm.remote.is_none();
+        self.span(if in_place { into } else { from }, count, datatype).map(Some)
     }
 
-    /// All give as many elements; this one wants all of them, of the members that it says by its rank and how
-    /// many there are.
+    /// All give as many elements, and want all of them combined.
     pub(super) fn reduction(
         &self,
         name: &'static str,
-        (from, into): (Buffer, Buffer),
+        buffers: (Buffer, Buffer),
         (count, datatype, op): Elements,
         comm: Comm,
-        of: impl FnOnce(usize, usize) -> Range<usize>,
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
-        let members = of(comm.rank, comm.group.size());
-        let gives = self.operand(from, into, count, datatype)?;
+        let comm = self.comm(comm)?;
+        let gives = self.operand(&comm, buffers, count, datatype)?;
+        let (takes, fold) = (Some((self.span(buffers.1, count, datatype)?, 0)), self.fold(op, datatype)?);
+        Ok(Reduction { gives, fold, takes, members: seats_of_peers(&comm) }.called(name, comm))
+    }
+
+    /// Each wants what those have before it, and what it has itself.
+    pub(super) fn scan(
+        &self,
+        name: &'static str,
+        buffers: (Buffer, Buffer),
+        (count, datatype, op): Elements,
+        (comm, and_itself): (Comm, bool),
+    ) -> Answer<Collective> {
+        let comm = self.intra(comm)?;
+        let members = 0..comm.rank + usize::from(and_itself);
+        let gives = self.operand(&comm, buffers, count, datatype)?;
         let fold = self.fold(op, datatype)?;
         // Who wants nobody's gets nothing, and its buffer is not looked at.
-        let takes = if members.is_empty() { None } else { Some((self.span(into, count, datatype)?, 0)) };
+        let takes = if members.is_empty() { None } else { Some((self.span(buffers.1, count, datatype)?, 0)) };
         Ok(Reduction { gives, fold, takes, members }.called(name, comm))
     }
 
@@ -50,19 +75,23 @@ impl Mpi {
         (count, datatype, op): Elements,
         (root, comm): (i64, Comm),
     ) -> Answer<Collective> {
-        let members = self.gathered(comm, name)?;
-        if Self::root(&members, root)? == members.rank {
-            return self.reduction(name, buffers, (count, datatype, op), comm, |_, all| 0..all);
-        }
-        let (gives, fold) = (self.span(buffers.0, count, datatype)?, self.fold(op, datatype)?);
-        Ok(Reduction { gives, fold, takes: None, members: 0..0 }.called(name, members))
+        let comm = self.comm(comm)?;
+        let (role, fold) = (Role::new(&comm, root)?, self.fold(op, datatype)?);
+        let gives = match role {
+            Role { is_peer: false, .. } => None,
+            Role { is_root: true, .. } => self.operand(&comm, buffers, count, datatype)?,
+            _ => Some(self.span(buffers.0, count, datatype)?),
+        };
+        let takes = if role.is_root { Some((self.span(buffers.1, count, datatype)?, 0)) } else { None };
+        let members = if role.is_root { seats_of_peers(&comm) } else { 0..0 };
+        Ok(Reduction { gives, fold, takes, members }.called(name, comm))
     }
 
     /// Each wants a block of the result.
     fn reduction_of_blocks(
         &self,
         name: &'static str,
-        (from, into): (Buffer, Buffer),
+        buffers: (Buffer, Buffer),
         (datatype, op): (Datatype, Op),
         comm: Arc<Communicator>,
         counts: &[i64],
@@ -74,10 +103,10 @@ impl Mpi {
             counts.iter().try_fold(0i64, |sum, &count| sum.checked_add(count)).ok_or(Class::ValueTooLarge)
         };
         let (first, all) = (sum(&counts[..comm.rank])?, sum(counts)?);
-        let gives = self.operand(from, into, all, datatype)?;
-        let (takes, fold) = (self.span(into, counts[comm.rank], datatype)?, self.fold(op, datatype)?);
-        let members = 0..comm.group.size();
-        Ok(Reduction { gives, fold, takes: Some((takes, first as u64)), members }.called(name, comm))
+        let gives = self.operand(&comm, buffers, all, datatype)?;
+        let takes = Some((self.span(buffers.1, counts[comm.rank], datatype)?, first as u64));
+        let fold = self.fold(op, datatype)?;
+        Ok(Reduction { gives, fold, takes, members: seats_of_peers(&comm) }.called(name, comm))
     }
 
     /// Of as many elements as are said of each.
@@ -91,7 +120,7 @@ impl Mpi {
         (counts, datatype, op): (Ints, Datatype, Op),
         comm: Comm,
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
+        let comm = self.comm(comm)?;
         if counts.is_null() {
             return Err(Class::Arg.into());
         }
@@ -108,7 +137,7 @@ impl Mpi {
         (count, datatype, op): Elements,
         comm: Comm,
     ) -> Answer<Collective> {
-        let comm = self.gathered(comm, name)?;
+        let comm = self.comm(comm)?;
         let counts = vec![count; comm.group.size()];
         self.reduction_of_blocks(name, buffers, (datatype, op), comm, &counts)
     }

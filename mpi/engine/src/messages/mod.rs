@@ -131,8 +131,7 @@ impl Mpi {
         if rank == PROC_NULL {
             return Ok(None);
         }
-        let group = comm.remote.as_ref().unwrap_or(&comm.group);
-        let found = usize::try_from(rank).ok().and_then(|rank| group.members().get(rank));
+        let found = usize::try_from(rank).ok().and_then(|rank| comm.peers().members().get(rank));
         found.copied().map(Some).ok_or_else(|| Class::Rank.into())
     }
 
@@ -263,6 +262,22 @@ impl Mpi {
     fn claim_now(&self, comm: &Arc<Communicator>, want: Want) -> Option<Claimed> {
         let (envelope, message) = self.traffic().matcher.claim(comm.place.context, want)?;
         Some(Claimed { comm: comm.clone(), envelope, message })
+    }
+
+    /// Sends something of MPI's own to a peer, behind the program's back.
+    pub(crate) fn say(&self, comm: &Communicator, to: Process, tag: i32, bytes: &[u8]) -> Answer<()> {
+        let (context, source) = (comm.place.context + 1, comm.rank as u32);
+        self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
+    }
+
+    /// Waits for what a peer says so.
+    pub(crate) fn hear(&self, comm: &Communicator, from: usize, tag: i32) -> Answer<Vec<u8>> {
+        let want = Want { source: Some(from as u32), tag: Some(tag) };
+        let context = comm.place.context + 1;
+        let (_, message) = self.wait_for(|| Ok(self.traffic().matcher.claim(context, want)))?;
+        let mut bytes = vec![0; message.parcel.len() as usize];
+        message.parcel.read(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// In which communicator a message was claimed.

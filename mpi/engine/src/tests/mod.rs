@@ -2,6 +2,7 @@
 
 mod collectives;
 mod communicators;
+mod inter;
 mod messages;
 
 use std::collections::HashMap;
@@ -174,7 +175,7 @@ fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
                 use crate::calls::Environment;
                 let _watched = Watched(job.clone());
                 let mpi = Mpi::new();
-                mpi.link.set(Box::new(Thread { process, job })).expect("it is new");
+                mpi.link.set(Arc::new(Thread { process, job })).expect("it is new");
                 // SAFETY: nothing is given.
                 unsafe { mpi.init(std::ptr::null_mut(), std::ptr::null_mut()) }.expect("it begins");
                 body(&mpi, process);

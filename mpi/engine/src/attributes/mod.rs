@@ -1,18 +1,27 @@
-//! Attributes and names (MPI-5.0, sections 7.7 and 7.8): those of datatypes; those of communicators and
+//! Attributes and names (MPI-5.0, sections 7.7 and 7.8): those of datatypes and of communicators; those of
 //! windows wait for these.
+//!
+//! | question | file |
+//! |---|---|
+//! | when is which function of the program called? | here |
+//! | what do the calls check? | `calls.rs` |
+//! | what does a communicator have without a program's doing? | `predefined.rs` |
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+mod calls;
+mod predefined;
+
+use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bdrun_mpi_core::attribute::{Attribute, Attributes as Set, Key, Keyvals};
 use bdrun_mpi_core::error::{Class, Code};
 
 use crate::Mpi;
-use crate::calls::Attributes;
 use crate::face::{Face, Kind, Meaning};
 use crate::failure::{Answer, Failure, code};
-use crate::handle::{Datatype, Handle};
-use crate::text;
+use crate::handle::Handle;
+
+pub use predefined::Predefined;
 
 /// `MPI_KEYVAL_INVALID`.
 pub const INVALID: i64 = 0;
@@ -230,82 +239,5 @@ impl Keys {
     }
 }
 
-impl Attributes for Mpi {
-    unsafe fn type_create_keyval(
-        &self,
-        type_copy_attr_fn: *mut c_void,
-        type_delete_attr_fn: *mut c_void,
-        extra_state: *mut c_void,
-    ) -> Answer<i64> {
-        Ok(self.types.keys.create(type_copy_attr_fn, type_delete_attr_fn, extra_state))
-    }
-
-    unsafe fn type_delete_attr(&self, datatype: Datatype, type_keyval: i64) -> Answer<()> {
-        let object = self.types.get(datatype)?;
-        // SAFETY: the caller's.
-        unsafe {
-            self.types.keys.delete(type_keyval, &object.attributes, self.whose(Kind::Datatype, datatype))
-        }
-    }
-
-    unsafe fn type_free_keyval(&self, type_keyval: i64) -> Answer<i64> {
-        self.types.keys.free(type_keyval)
-    }
-
-    unsafe fn type_get_attr(
-        &self,
-        datatype: Datatype,
-        type_keyval: i64,
-        attribute_val: *mut c_void,
-    ) -> Answer<bool> {
-        let object = self.types.get(datatype)?;
-        if attribute_val.is_null() {
-            return Err(Class::Arg.into());
-        }
-        let found = self.types.keys.get(type_keyval, &object.attributes)?;
-        if let Some(value) = found {
-            // SAFETY: the caller's: there is room for an address.
-            unsafe { attribute_val.cast::<usize>().write(value) };
-        }
-        Ok(found.is_some())
-    }
-
-    unsafe fn type_get_name(&self, datatype: Datatype, type_name: *mut c_char) -> Answer<i64> {
-        let object = self.types.get(datatype)?;
-        if type_name.is_null() {
-            return Err(Class::Arg.into());
-        }
-        let name = object.name();
-        // SAFETY: the caller's: there is room for the longest name.
-        Ok(unsafe { text::write(type_name, self.face().limits.object_name, &name) } as i64)
-    }
-
-    unsafe fn type_set_attr(
-        &self,
-        datatype: Datatype,
-        type_keyval: i64,
-        attribute_val: *mut c_void,
-    ) -> Answer<()> {
-        let object = self.types.get(datatype)?;
-        let value = attribute_val as usize;
-        // SAFETY: the caller's.
-        unsafe {
-            self.types.keys.set(type_keyval, value, &object.attributes, self.whose(Kind::Datatype, datatype))
-        }
-    }
-
-    unsafe fn type_set_name(&self, datatype: Datatype, type_name: *const c_char) -> Answer<()> {
-        let object = self.types.get(datatype)?;
-        if type_name.is_null() {
-            return Err(Class::Arg.into());
-        }
-        // SAFETY: the caller's: it ends.
-        let name = unsafe { CStr::from_ptr(type_name) }.to_bytes();
-        object.set_name(&name[..name.len().min(self.face().limits.object_name - 1)]);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-#[path = "attributes_tests.rs"]
 mod tests;
