@@ -101,6 +101,21 @@ impl IntsOut {
         }
     }
 
+    /// One of them, as the program has written it.
+    ///
+    /// # Safety
+    /// There are more than `index`, and they were written.
+    #[must_use]
+    pub unsafe fn get(self, index: usize) -> i64 {
+        // SAFETY: the caller's.
+        unsafe {
+            match self {
+                Self::Small(at) | Self::Meant(at, _) => i64::from(at.add(index).read_unaligned()),
+                Self::Large(at) => at.add(index).read_unaligned(),
+            }
+        }
+    }
+
     /// Writes one of them, as far as it fits.
     ///
     /// # Safety

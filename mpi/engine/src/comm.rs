@@ -14,6 +14,7 @@ use crate::handle::Comm;
 use crate::handlers::Handler;
 use crate::link::{EVERYBODY, Link, Meeting, ONESELF, Place};
 use crate::messages::Buffers;
+use crate::topologies::Topology;
 
 /// A communicator of processes that all know it.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Communicator {
     pub rank: usize,
     /// For `MPI_Bsend`.
     pub buffers: Buffers,
+    /// Who is whose neighbour in it.
+    pub topology: Option<Topology>,
     /// What the program has attached to it.
     pub attributes: Attached,
     /// With what its place is closed when nobody uses it any more; those that are there from the beginning
@@ -107,6 +110,7 @@ impl Communicator {
             is_first,
             rank,
             buffers: Buffers::new(),
+            topology: None,
             attributes: Attached::default(),
             link,
             met: AtomicU64::new(0),

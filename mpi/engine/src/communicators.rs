@@ -119,7 +119,8 @@ impl Mpi {
         made.map_or(Comm::NULL, |made| self.comms.add(Arc::new(made)))
     }
 
-    fn content_of(&self, info: Info) -> Answer<Content> {
+    /// The hints of an info.
+    pub(crate) fn content_of(&self, info: Info) -> Answer<Content> {
         if info == Info::NULL {
             Ok(Content::default())
         } else {
@@ -134,6 +135,7 @@ impl Mpi {
     unsafe fn copy_of(&self, comm: Comm, info: Content) -> Answer<Comm> {
         let old = self.comm(comm)?;
         let mut made = self.part_of(&old, old.groups(), "MPI_Comm_dup")?.ok_or(Class::Internal)?;
+        made.topology.clone_from(&old.topology);
         // SAFETY: the caller's.
         made.attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
         made.with(|state| state.info = info);
@@ -151,9 +153,10 @@ impl Mpi {
         let (making, meeting) = self.make(&old, old.groups(), "MPI_Comm_idup")?;
         let (handle, needed) = (self.comms.reserve(), making.needed());
         let (link, comms) = (self.link()?.clone(), self.comms.clone());
+        let topology = old.topology.clone();
         let finish = move |meeting: &dyn Meeting| {
             let mut made = making.finish(&link, meeting)?.ok_or(Class::Internal)?;
-            made.attributes = attributes;
+            (made.topology, made.attributes) = (topology, attributes);
             made.with(|state| state.info = info);
             comms.fill(handle, Arc::new(made));
             Ok(())
@@ -163,7 +166,7 @@ impl Mpi {
     }
 
     /// Those with the same color, in the order of their keys: of an inter-communicator, of both groups.
-    fn split(&self, comm: &Communicator, color: i64, key: i64) -> Answer<Comm> {
+    pub(crate) fn split(&self, comm: &Communicator, color: i64, key: i64) -> Answer<Option<Communicator>> {
         let meeting = comm.meet(&**self.link()?, "MPI_Comm_split", &[&bytes_of([color, key])])?;
         self.wait_meeting(&*meeting, &Needed::All)?;
         let chosen = |group: &Members, seat: usize| {
@@ -188,8 +191,7 @@ impl Mpi {
         }
         // Those who join none still come to where the others find their place.
         let groups = if local.size() == 0 { Groups::one(local) } else { Groups { local, remote } };
-        let made = self.part_of(comm, groups, "MPI_Comm_split")?;
-        Ok(self.new_comm(made))
+        self.part_of(comm, groups, "MPI_Comm_split")
     }
 
     /// Called only by the members of a group that lies within a communicator: the first one tells the others
@@ -357,18 +359,19 @@ impl Communicators for Mpi {
         if color < 0 && color != UNDEFINED {
             return Err(Class::Arg.into());
         }
-        self.split(&comm, color, key)
+        Ok(self.new_comm(self.split(&comm, color, key)?))
     }
 
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, _: Info) -> Answer<Comm> {
         let comm = self.intra(comm)?;
-        match kind {
+        let made = match kind {
             // All are on one node.
-            SHARED => self.split(&comm, 0, key),
+            SHARED => self.split(&comm, 0, key)?,
             // Nothing divides it further that is known of.
-            UNGUIDED | GUIDED | RESOURCE | UNDEFINED => self.split(&comm, UNDEFINED, key),
-            _ => Err(Class::Arg.into()),
-        }
+            UNGUIDED | GUIDED | RESOURCE | UNDEFINED => self.split(&comm, UNDEFINED, key)?,
+            _ => return Err(Class::Arg.into()),
+        };
+        Ok(self.new_comm(made))
     }
 
     unsafe fn comm_test_inter(&self, comm: Comm) -> Answer<bool> {

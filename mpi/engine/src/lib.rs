@@ -39,13 +39,14 @@ pub mod standard;
 #[cfg(test)]
 mod tests;
 mod text;
+mod topologies;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{Files, Languages, Partitioned, Processes, Tools, Topologies, Windows};
+use calls::{Files, Languages, Partitioned, Processes, Tools, Windows};
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -112,5 +113,4 @@ impl Languages for Mpi {}
 impl Partitioned for Mpi {}
 impl Processes for Mpi {}
 impl Tools for Mpi {}
-impl Topologies for Mpi {}
 impl Windows for Mpi {}

@@ -1,11 +1,12 @@
 //! What each gives to others and takes from them, unchanged.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bdrun_mpi_core::error::Class;
 
 use crate::datatypes::memory::Span;
-use crate::failure::Answer;
+use crate::failure::{Answer, Failure};
 use crate::link::{Meeting, Needed, Parcel};
 use crate::messages;
 
@@ -16,6 +17,8 @@ pub enum Piece {
     Whole,
     /// The one with this number.
     Nth(usize),
+    /// Of those that it gives to this member, the one with this number.
+    For(usize, usize),
 }
 
 /// What is deposited, and what is taken of whom.
@@ -25,6 +28,8 @@ pub struct Exchange {
     gives: Vec<Span>,
     /// They are for different members, and told apart by a table of where each ends.
     is_divided: bool,
+    /// For whom they are, where that is not clear from their number: behind that in the table.
+    receivers: Vec<usize>,
     takes: Vec<(usize, Piece, Span)>,
 }
 
@@ -47,6 +52,12 @@ impl Exchange {
         (self.gives, self.is_divided) = (pieces, true);
     }
 
+    /// Gives these members a piece each; some may get several.
+    pub fn give_these(&mut self, pieces: Vec<Span>, receivers: Vec<usize>) {
+        self.give_each(pieces);
+        self.receivers = receivers;
+    }
+
     /// Takes something of a member.
     pub fn take(&mut self, from: usize, piece: Piece, into: Span) {
         self.takes.push((from, piece, into));
@@ -67,12 +78,13 @@ impl Exchange {
             self.gives.iter().map(|span| unsafe { messages::bytes_of(span) }).collect();
         let mut table: Vec<u8> = vec![];
         if self.is_divided {
-            let mut end = ((pieces.len() + 1) * WORD) as u64;
+            let mut end = ((pieces.len() + 1 + self.receivers.len()) * WORD) as u64;
             table.extend(end.to_le_bytes());
             for piece in &pieces {
                 end += piece.len() as u64;
                 table.extend(end.to_le_bytes());
             }
+            table.extend(self.receivers.iter().flat_map(|&member| (member as u64).to_le_bytes()));
         }
         let all: Vec<&[u8]> = std::iter::once(&table[..]).chain(pieces.iter().map(|p| &**p)).collect();
         meet(&all)
@@ -84,18 +96,43 @@ impl Exchange {
             let part = meeting.part(*member);
             let range = match *piece {
                 Piece::Whole => 0..part.len(),
-                Piece::Nth(n) => {
-                    let mut ends = [0; 2 * WORD];
-                    part.read((n * WORD) as u64, &mut ends)?;
-                    let end = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| ends[i * WORD + k]));
-                    end(0)..end(1)
-                }
+                Piece::Nth(n) => range_of(part, n)?,
+                Piece::For(member, nth) => range_of(part, find(part, member, nth)?)?,
             };
             let part = Part { of: part, from: range.start, len: range.end.saturating_sub(range.start) };
             messages::take_all(into, &part)?;
         }
         Ok(())
     }
+}
+
+/// A word of a table.
+fn word(part: &dyn Parcel, n: usize) -> Answer<u64> {
+    let mut word = [0; WORD];
+    part.read((n * WORD) as u64, &mut word)?;
+    Ok(u64::from_le_bytes(word))
+}
+
+/// Where a piece is.
+fn range_of(part: &dyn Parcel, n: usize) -> Answer<Range<u64>> {
+    Ok(word(part, n)?..word(part, n + 1)?)
+}
+
+/// Which piece is for a member, of those the one with a number.
+fn find(part: &dyn Parcel, member: usize, nth: usize) -> Answer<usize> {
+    // As many ends as receivers, and the first begin.
+    let pieces = (word(part, 0)? as usize / WORD - 1) / 2;
+    let mut found = 0;
+    for piece in 0..pieces {
+        if word(part, pieces + 1 + piece)? == member as u64 {
+            if found == nth {
+                return Ok(piece);
+            }
+            found += 1;
+        }
+    }
+    let text = Some("a neighbour has no such edge to this process".into());
+    Err(Failure { text, ..Class::Topology.into() })
 }
 
 /// A range of a parcel.

@@ -30,7 +30,7 @@ impl Mpi {
     ///
     /// # Safety
     /// There are as many counts, places and datatypes as members.
-    unsafe fn blocks(&self, at: Buffer, members: usize, how: &Blocks) -> Answer<Vec<Span>> {
+    pub(super) unsafe fn blocks(&self, at: Buffer, members: usize, how: &Blocks) -> Answer<Vec<Span>> {
         let Buffer::At(base) = at else { return Err(Class::Buffer.into()) };
         let place = |bytes: i64| Buffer::At(base.wrapping_offset(bytes as isize));
         // SAFETY: the caller's.
@@ -176,7 +176,7 @@ impl Exchange {
         }
     }
 
-    fn called(self, name: &'static str, comm: Arc<Communicator>) -> Collective {
+    pub(super) fn called(self, name: &'static str, comm: Arc<Communicator>) -> Collective {
         Collective { comm, name, what: Arc::new(What::Exchange(self)) }
     }
 }

@@ -7,12 +7,13 @@
 //! | question | file |
 //! |---|---|
 //! | how are the three forms made of it? | here |
-//! | what do the calls check, who gives what to whom? | `exchanges.rs`, `reductions.rs` |
+//! | what do the calls check, who gives what to whom? | `exchanges.rs`, `neighbours.rs`, `reductions.rs` |
 //! | how is it deposited and found? | `exchange.rs` |
 //! | how is it combined? | `reduction.rs` |
 
 mod exchange;
 mod exchanges;
+mod neighbours;
 mod reduction;
 mod reductions;
 
@@ -267,4 +268,36 @@ collectives! {
     "MPI_Exscan" exscan iexscan exscan_init
         (sendbuf: Buffer, recvbuf: Buffer, count: i64, datatype: Datatype, op: Op, comm: Comm)
         => |mpi, name| mpi.scan(name, (sendbuf, recvbuf), (count, datatype, op), (comm, false));
+    "MPI_Neighbor_allgather" neighbor_allgather ineighbor_allgather neighbor_allgather_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcount: i64,
+         recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.gathering_of_neighbours(
+            name, (sendbuf, sendcount, sendtype), (recvbuf, &Equal(recvcount, recvtype)), comm
+        );
+    "MPI_Neighbor_allgatherv" neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcounts: Ints,
+         displs: Ints, recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.gathering_of_neighbours(
+            name, (sendbuf, sendcount, sendtype), (recvbuf, &Counted(recvcounts, displs, recvtype)), comm
+        );
+    "MPI_Neighbor_alltoall" neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init
+        (sendbuf: Buffer, sendcount: i64, sendtype: Datatype, recvbuf: Buffer, recvcount: i64,
+         recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.exchange_of_neighbours(
+            name, (sendbuf, &Equal(sendcount, sendtype)), (recvbuf, &Equal(recvcount, recvtype)), comm
+        );
+    "MPI_Neighbor_alltoallv" neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init
+        (sendbuf: Buffer, sendcounts: Ints, sdispls: Ints, sendtype: Datatype, recvbuf: Buffer,
+         recvcounts: Ints, rdispls: Ints, recvtype: Datatype, comm: Comm)
+        => |mpi, name| mpi.exchange_of_neighbours(
+            name, (sendbuf, &Counted(sendcounts, sdispls, sendtype)),
+            (recvbuf, &Counted(recvcounts, rdispls, recvtype)), comm
+        );
+    "MPI_Neighbor_alltoallw" neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init
+        (sendbuf: Buffer, sendcounts: Ints, sdispls: Ints, sendtypes: Handles<Datatype>, recvbuf: Buffer,
+         recvcounts: Ints, rdispls: Ints, recvtypes: Handles<Datatype>, comm: Comm)
+        => |mpi, name| mpi.exchange_of_neighbours(
+            name, (sendbuf, &Typed(sendcounts, sdispls, sendtypes)),
+            (recvbuf, &Typed(recvcounts, rdispls, recvtypes)), comm
+        );
 }

@@ -4,6 +4,7 @@ mod collectives;
 mod communicators;
 mod inter;
 mod messages;
+mod topologies;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
