@@ -79,7 +79,8 @@ const NUMBERS: [(&str, &str); 19] = [
 ];
 
 /// Constants that are written out as they are in this ABI.
-const SAME: [&str; 9] = [
+const SAME: [&str; 10] = [
+    "MPI_BSEND_OVERHEAD",
     "MPI_DISPLACEMENT_CURRENT",
     "MPI_ERR_LASTCODE",
     "MPI_MAX_PROCESSOR_NAME",

@@ -204,12 +204,13 @@ impl Codes {
     /// `MPI_Remove_error_class`, `MPI_Remove_error_code`.
     ///
     /// # Errors
-    /// It is predefined, unknown, not of this kind, or still has codes.
+    /// It is predefined, unknown, not of this kind, or still has codes or a text.
     pub fn remove(&mut self, code: Code, is_class: bool) -> Result<(), CodeError> {
         if self.find(code)?.class.is_none() != is_class {
             return Err(CodeError::Unknown);
         }
-        if self.added.values().any(|added| added.class == Some(code)) {
+        let has_text = self.text(code).is_some_and(|text| !text.is_empty());
+        if has_text || self.added.values().any(|added| added.class == Some(code)) {
             return Err(CodeError::InUse);
         }
         if let Code::Added(number) = code {

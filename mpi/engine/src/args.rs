@@ -230,7 +230,7 @@ pub struct Status {
 
 impl Status {
     /// Of an operation that has no message: "empty".
-    pub const EMPTY: Self = Self { source: -1, tag: -2, error: None, count: 0, cancelled: false };
+    pub const EMPTY: Self = Self { source: -1, tag: -2, error: Some(0), count: 0, cancelled: false };
 }
 
 /// Where several statuses go, if anywhere.

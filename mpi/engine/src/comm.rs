@@ -1,7 +1,7 @@
 //! Communicators (MPI-5.0, section 7.4): who is in one, where its members meet, what hangs on it.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::{Group, Process};
@@ -19,8 +19,9 @@ use crate::topologies::Topology;
 /// A communicator of processes that all know it.
 #[derive(Debug)]
 pub struct Communicator {
-    /// Where its members meet; of an inter-communicator, those of both groups.
-    pub place: Place,
+    /// Where its members meet; of an inter-communicator, those of both groups. Not known yet while it is
+    /// being made.
+    place: OnceLock<Place>,
     /// This process's group.
     pub group: Group,
     /// The other group of an inter-communicator.
@@ -81,22 +82,28 @@ impl Groups {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        if let Some(link) = &self.link {
-            link.close(self.place);
+        if let (Some(link), Some(place)) = (&self.link, self.place.get()) {
+            link.close(*place);
         }
     }
 }
 
 impl Communicator {
     /// Of the members of `groups`, of whose own this process is the one with `rank`.
-    pub fn new(link: &Arc<dyn Link>, place: Place, groups: Groups, rank: usize, handler: Handler) -> Self {
+    pub fn new(
+        link: &Arc<dyn Link>,
+        place: Option<Place>,
+        groups: Groups,
+        rank: usize,
+        handler: Handler,
+    ) -> Self {
         let state = State { handler, ..State::default() };
         Self::with_state(Some(link.clone()), place, groups, rank, state)
     }
 
     fn with_state(
         link: Option<Arc<dyn Link>>,
-        place: Place,
+        place: Option<Place>,
         groups: Groups,
         rank: usize,
         state: State,
@@ -104,7 +111,7 @@ impl Communicator {
         let Groups { local, remote } = groups;
         let (remote, is_first) = remote.map_or((None, true), |(remote, first)| (Some(remote), first));
         Self {
-            place,
+            place: place.map_or_else(OnceLock::new, OnceLock::from),
             group: local,
             remote,
             is_first,
@@ -116,6 +123,19 @@ impl Communicator {
             met: AtomicU64::new(0),
             state: Mutex::new(state),
         }
+    }
+
+    /// Where its members meet.
+    ///
+    /// # Errors
+    /// `MPI_ERR_COMM`: it is still being made (`MPI_Comm_idup`).
+    pub fn place(&self) -> Answer<Place> {
+        self.place.get().copied().ok_or_else(|| Class::Comm.into())
+    }
+
+    /// Where they do from now on.
+    pub fn set_place(&self, place: Place) {
+        let _ = self.place.set(place);
     }
 
     /// Its groups.
@@ -153,7 +173,7 @@ impl Communicator {
 
     /// Comes to its next collective. All members come to all of them in the same order.
     pub fn meet(&self, link: &dyn Link, name: &'static str, part: &[&[u8]]) -> Answer<Box<dyn Meeting>> {
-        link.meet(self.place, self.met.fetch_add(1, SeqCst), name, part)
+        link.meet(self.place()?, self.met.fetch_add(1, SeqCst), name, part)
     }
 }
 
@@ -172,7 +192,7 @@ impl World {
         let (own, rank) = ([process].into_iter().collect(), process as usize);
         let permanent = |place, group, rank, name: &str| {
             let state = State { name: name.into(), ..State::default() };
-            Arc::new(Communicator::with_state(None, place, Groups::one(group), rank, state))
+            Arc::new(Communicator::with_state(None, Some(place), Groups::one(group), rank, state))
         };
         Self {
             all: permanent(EVERYBODY, all, rank, "MPI_COMM_WORLD"),

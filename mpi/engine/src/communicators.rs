@@ -21,10 +21,10 @@ use crate::operation::{Operation, Waits};
 
 /// `MPI_COMM_TYPE_SHARED`, `MPI_COMM_TYPE_HW_UNGUIDED`, `MPI_COMM_TYPE_HW_GUIDED`,
 /// `MPI_COMM_TYPE_RESOURCE_GUIDED`.
-const SHARED: i64 = 241;
-const UNGUIDED: i64 = 242;
-const GUIDED: i64 = 243;
-const RESOURCE: i64 = 244;
+const SHARED: i64 = 221;
+const UNGUIDED: i64 = 222;
+const GUIDED: i64 = 223;
+const RESOURCE: i64 = 224;
 
 /// Numbers as they are deposited and sent.
 pub fn bytes_of(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> {
@@ -69,14 +69,16 @@ impl Making {
         Needed::These(self.leader.into_iter().collect())
     }
 
-    fn finish(self, link: &Arc<dyn Link>, meeting: &dyn Meeting) -> Answer<Option<Communicator>> {
-        let Self { groups, leader, opened, handler } = self;
-        opened?;
-        let (Some(leader), Some(rank)) = (leader, groups.local.rank_of(link.process())) else {
-            return Ok(None);
-        };
-        let place = place_heard(&numbers_in(meeting.part(leader))?)?;
-        Ok(Some(Communicator::new(link, place, groups, rank, handler)))
+    /// The communicator, whose place is not known yet.
+    fn object(&self, link: &Arc<dyn Link>) -> Option<Communicator> {
+        let rank = self.groups.local.rank_of(link.process())?;
+        Some(Communicator::new(link, None, self.groups.clone(), rank, self.handler.clone()))
+    }
+
+    /// The place that the leader has said.
+    fn place(self, meeting: &dyn Meeting) -> Answer<Option<Place>> {
+        self.opened?;
+        self.leader.map(|leader| place_heard(&numbers_in(meeting.part(leader))?)).transpose()
     }
 }
 
@@ -111,7 +113,11 @@ impl Mpi {
     ) -> Answer<Option<Communicator>> {
         let (making, meeting) = self.make(of, groups, name)?;
         self.wait_meeting(&*meeting, &making.needed())?;
-        making.finish(self.link()?, &*meeting)
+        let made = making.object(self.link()?);
+        if let (Some(made), Some(place)) = (&made, making.place(&*meeting)?) {
+            made.set_place(place);
+        }
+        Ok(made)
     }
 
     /// A handle of what was made, if anything was.
@@ -151,14 +157,14 @@ impl Mpi {
         // SAFETY: the caller's.
         let attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
         let (making, meeting) = self.make(&old, old.groups(), "MPI_Comm_idup")?;
-        let (handle, needed) = (self.comms.reserve(), making.needed());
-        let (link, comms) = (self.link()?.clone(), self.comms.clone());
-        let topology = old.topology.clone();
+        // It is there at once, as a program may set its error handler; what needs its place fails until then.
+        let mut made = making.object(self.link()?).ok_or(Class::Internal)?;
+        (made.topology, made.attributes) = (old.topology.clone(), attributes);
+        made.with(|state| state.info = info);
+        let made = Arc::new(made);
+        let (handle, needed) = (self.comms.add(made.clone()), making.needed());
         let finish = move |meeting: &dyn Meeting| {
-            let mut made = making.finish(&link, meeting)?.ok_or(Class::Internal)?;
-            (made.topology, made.attributes) = (topology, attributes);
-            made.with(|state| state.info = info);
-            comms.fill(handle, Arc::new(made));
+            made.set_place(making.place(meeting)?.ok_or(Class::Internal)?);
             Ok(())
         };
         let operation = Operation::begun(Waits::Meeting(meeting, needed, Box::new(finish)));
@@ -272,7 +278,7 @@ impl Communicators for Mpi {
         // SAFETY: the caller's.
         let tag = unsafe { tag_of(stringtag) }?;
         let place = self.made_by_members(&everybody(link), &group, tag)?;
-        let made = Communicator::new(link, place, Groups::one((*group).clone()), rank, handler);
+        let made = Communicator::new(link, Some(place), Groups::one((*group).clone()), rank, handler);
         made.with(|state| state.info = content);
         Ok(self.new_comm(Some(made)))
     }
@@ -287,7 +293,7 @@ impl Communicators for Mpi {
         let Some(rank) = group.rank_of(link.process()) else { return Ok(Comm::NULL) };
         let place = self.made_by_members(&comm, &group, tag)?;
         let groups = Groups::one((*group).clone());
-        Ok(self.new_comm(Some(Communicator::new(link, place, groups, rank, comm.handler()))))
+        Ok(self.new_comm(Some(Communicator::new(link, Some(place), groups, rank, comm.handler()))))
     }
 
     unsafe fn comm_dup(&self, comm: Comm) -> Answer<Comm> {

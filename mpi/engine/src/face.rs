@@ -17,6 +17,7 @@ pub struct Limits {
     pub info_value: usize,
     pub port_name: usize,
     pub datarep: usize,
+    pub bsend_overhead: i64,
 }
 
 /// What depends on the ABI, where no face is between the engine and the program: functions of the program's
@@ -29,6 +30,8 @@ pub struct Face {
     pub limits: Limits,
     /// `MPI_VERSION` and `MPI_SUBVERSION`.
     pub version: (i64, i64),
+    /// `MPI_ABI_VERSION` and `MPI_ABI_SUBVERSION`; -1 where it is not the standard's ABI.
+    pub abi: (i64, i64),
     /// The program's handle for one of the engine's. One of fewer bytes is the first of them.
     pub handle: fn(Kind, u64) -> u64,
     /// The program's number for one of the engine's.

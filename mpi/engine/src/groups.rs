@@ -87,6 +87,11 @@ impl Groups for Mpi {
         Ok(self.new_group(self.group(group)?.excluding(&named)?))
     }
 
+    unsafe fn group_rank(&self, group: Group) -> Answer<i64> {
+        let group = self.group(group)?;
+        Ok(group.rank_of(self.link()?.process()).map_or(UNDEFINED, |rank| rank as i64))
+    }
+
     unsafe fn group_free(&self, group: Group) -> Answer<Group> {
         if group != Group::EMPTY {
             self.groups.take(group).ok_or(Class::Group)?;

@@ -95,7 +95,7 @@ impl Mpi {
         let Agreed { remote, is_first, place } = agreed;
         let rank = local.rank_of(link.process()).ok_or(Class::Group)?;
         let groups = Groups { local, remote: Some((remote, is_first)) };
-        let made = Communicator::new(link, place, groups, rank, handler);
+        let made = Communicator::new(link, Some(place), groups, rank, handler);
         made.with(|state| state.info = content);
         Ok(self.new_comm(Some(made)))
     }

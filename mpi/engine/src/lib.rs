@@ -28,10 +28,12 @@ pub mod handle;
 mod handlers;
 mod infos;
 mod intercommunicators;
+mod languages;
 pub mod link;
 mod messages;
 mod operation;
 mod operations;
+mod processes;
 mod requests;
 mod sessions;
 mod slab;
@@ -46,7 +48,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{Files, Languages, Partitioned, Processes, Tools, Windows};
+use calls::{Files, Partitioned, Tools, Windows};
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -109,8 +111,6 @@ impl Mpi {
 }
 
 impl Files for Mpi {}
-impl Languages for Mpi {}
 impl Partitioned for Mpi {}
-impl Processes for Mpi {}
 impl Tools for Mpi {}
 impl Windows for Mpi {}

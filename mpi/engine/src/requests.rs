@@ -114,7 +114,7 @@ impl Mpi {
         for (at, (status, failure)) in told.iter().enumerate() {
             let error = failed.then(|| failure.as_ref().map_or(0, |failure| number(failure.code)));
             // SAFETY: the caller's.
-            unsafe { statuses.set(at, &Status { error, ..*status }) };
+            unsafe { statuses.set(at, &Status { error: error.or(status.error), ..*status }) };
         }
         if failed { Err(Class::InStatus.into()) } else { Ok(()) }
     }

@@ -1,18 +1,12 @@
 //! What a program has made, by handle.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::handle::{Handle, MADE};
 
-/// Objects of one kind. Places are used again. A clone has the same ones.
+/// Objects of one kind. Places are used again.
 #[derive(Debug)]
-pub struct Slab<T>(OnceLock<Arc<Mutex<Places<T>>>>);
-
-impl<T> Clone for Slab<T> {
-    fn clone(&self) -> Self {
-        Self(OnceLock::from(self.places().clone()))
-    }
-}
+pub struct Slab<T>(Mutex<Places<T>>);
 
 #[derive(Debug)]
 struct Places<T> {
@@ -23,15 +17,11 @@ struct Places<T> {
 impl<T> Slab<T> {
     /// Nothing.
     pub const fn new() -> Self {
-        Self(OnceLock::new())
-    }
-
-    fn places(&self) -> &Arc<Mutex<Places<T>>> {
-        self.0.get_or_init(|| Arc::new(Mutex::new(Places { objects: vec![], free: vec![] })))
+        Self(Mutex::new(Places { objects: vec![], free: vec![] }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Places<T>> {
-        self.places().lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new object's handle.
@@ -48,19 +38,6 @@ impl<T> Slab<T> {
             }
         };
         H::new(MADE + place as u64)
-    }
-
-    /// A handle of what is still to be.
-    pub fn reserve<H: Handle>(&self) -> H {
-        let mut places = self.lock();
-        places.objects.push(None);
-        H::new(MADE + places.objects.len() as u64 - 1)
-    }
-
-    /// What that is now.
-    pub fn fill<H: Handle>(&self, handle: H, object: Arc<T>) {
-        let place = (handle.value() - MADE) as usize;
-        self.lock().objects[place] = Some(object);
     }
 
     /// The object of a handle, if there is one.
@@ -93,10 +70,6 @@ mod tests {
         assert_eq!((slab.get(a), slab.take(a)), (None, None));
         let c: Info = slab.add(Arc::new('c'));
         assert_eq!((c, slab.get(b).as_deref(), slab.get(c).as_deref()), (a, Some(&'b'), Some(&'c')));
-        let later: Info = slab.reserve();
-        assert_eq!((slab.get(later), slab.take(later)), (None, None));
-        slab.clone().fill(later, Arc::new('d'));
-        assert_eq!(slab.take(later).as_deref(), Some(&'d'));
         assert_eq!((slab.get(Info::NULL), slab.get(Info(u64::MAX))), (None, None));
     }
 }

@@ -136,7 +136,7 @@ mod tests {
     fn an_empty_status_is_of_any_source_with_any_tag() {
         let mut ours = Status { error: 42, ..Status::default() };
         // SAFETY: room for a status.
-        unsafe { status_out(&raw mut ours, &args::Status::EMPTY) };
+        unsafe { status_out(&raw mut ours, &args::Status { error: None, ..args::Status::EMPTY }) };
         // What nobody said is left as it was.
         assert_eq!((ours.source, ours.tag, ours.error, ours.bytes), (-2, -1, 42, 0));
         // MPI_PROC_NULL; MPI_ERR_PENDING

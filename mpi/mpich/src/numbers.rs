@@ -132,6 +132,8 @@ pub fn error_in(value: c_int) -> Answer<i64> {
 pub fn error_out(value: i64) -> c_int {
     const OTHER: c_int = 15;
     match value - ADDED {
+        // What means nothing.
+        ..-0x1_0000 => value as c_int,
         added @ -1.. => c_int::try_from(added + convert::MPI_ERR_LASTCODE + 1).unwrap_or(c_int::MAX),
         _ => convert::error_out(value).map_or(OTHER, |value| value as c_int),
     }

@@ -83,6 +83,8 @@ pub fn error_out(value: i64) -> c_int {
         return c_int::try_from(value - ADDED + ERR_LASTCODE + 1).unwrap_or(c_int::MAX);
     }
     given(ERRORS, value).unwrap_or(match value {
+        // What meant nothing on the way in.
+        ..0 => value as c_int,
         // MPI_ERR_ERRHANDLER: MPI_ERR_ARG
         61 => 13,
         // MPI_T_ERR_NOT_ACCESSIBLE: MPI_T_ERR_NOT_INITIALIZED

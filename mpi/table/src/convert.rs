@@ -75,7 +75,8 @@ const MEANINGS: [(&str, Names); 20] = [
 const BITS: [&str; 2] = ["assert", "amode"];
 
 /// Numbers that a face needs as they are in its ABI.
-const PLAIN: [&str; 11] = [
+const PLAIN: [&str; 12] = [
+    "MPI_BSEND_OVERHEAD",
     "MPI_VERSION",
     "MPI_SUBVERSION",
     "MPI_ERR_LASTCODE",

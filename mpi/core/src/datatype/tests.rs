@@ -6,16 +6,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A type map with every element, and the bounds as the standard defines them.
+/// A type map with every element, and the bounds: as the standard defines them, but that the extents of what
+/// it was made of count.
 #[derive(Debug, Clone)]
 struct Model {
     map: Vec<(Basic, i64)>,
+    /// Where its parts begin and end.
+    parts: Option<(i64, i64)>,
     set: Option<(i64, i64)>,
 }
 
 impl Model {
     fn basic(basic: Basic) -> Self {
-        Self { map: vec![(basic, 0)], set: None }
+        Self { map: vec![(basic, 0)], parts: None, set: None }
     }
 
     fn first(&self) -> i64 {
@@ -31,13 +34,18 @@ impl Model {
     }
 
     fn lower(&self) -> i64 {
-        self.set.map_or(self.first(), |(lower, _)| lower)
+        self.set.map_or(self.parts().0, |(lower, _)| lower)
     }
 
     fn upper(&self) -> i64 {
         let align = self.map.iter().map(|(basic, _)| basic.align() as i64).max().unwrap_or(1);
-        let padded = (0..).map(|more| self.end() + more).find(|end| (end - self.first()) % align == 0);
+        let (from, to) = self.parts();
+        let padded = (0..).map(|more| to + more).find(|end| (end - from) % align == 0);
         self.set.map_or(padded.expect("there is one"), |(_, upper)| upper)
+    }
+
+    fn parts(&self) -> (i64, i64) {
+        self.parts.unwrap_or((self.first(), self.end()))
     }
 
     fn extent(&self) -> i64 {
@@ -46,8 +54,13 @@ impl Model {
 
     /// Copies of others at places.
     fn of(parts: impl IntoIterator<Item = (i64, Self)>) -> Self {
-        let mut all = Self { map: vec![], set: None };
+        let mut all = Self { map: vec![], parts: None, set: None };
         for (place, part) in parts {
+            if !part.map.is_empty() {
+                let (from, to) = (place + part.lower(), place + part.upper());
+                let before = all.parts.unwrap_or((from, to));
+                all.parts = Some((before.0.min(from), before.1.max(to)));
+            }
             all.map.extend(part.map.iter().map(|&(basic, at)| (basic, place + at)));
             if let Some((lower, upper)) = part.set {
                 let (lower, upper) = (place + lower, place + upper);

@@ -8,8 +8,8 @@ use super::Keys;
 use crate::Mpi;
 use crate::calls::Attributes;
 use crate::face::Kind;
-use crate::failure::Answer;
-use crate::handle::{Comm, Datatype};
+use crate::failure::{Answer, unsupported};
+use crate::handle::{Comm, Datatype, Win};
 use crate::text;
 
 /// Writes what an attribute holds, an address, to where a program wants it.
@@ -104,7 +104,10 @@ impl Attributes for Mpi {
     }
 
     unsafe fn comm_get_name(&self, comm: Comm, comm_name: *mut c_char) -> Answer<i64> {
-        let name = self.comm(comm)?.with(|state| state.name.clone());
+        let name = match comm {
+            Comm::NULL => b"MPI_COMM_NULL".into(),
+            _ => self.comm(comm)?.with(|state| state.name.clone()),
+        };
         // SAFETY: the caller's.
         unsafe { self.tell_name(&name, comm_name) }
     }
@@ -172,9 +175,12 @@ impl Attributes for Mpi {
     }
 
     unsafe fn type_get_name(&self, datatype: Datatype, type_name: *mut c_char) -> Answer<i64> {
-        let object = self.types.get(datatype)?;
+        let name = match datatype {
+            Datatype::NULL => b"MPI_DATATYPE_NULL".into(),
+            _ => self.types.get(datatype)?.name(),
+        };
         // SAFETY: the caller's.
-        unsafe { self.tell_name(&object.name(), type_name) }
+        unsafe { self.tell_name(&name, type_name) }
     }
 
     unsafe fn type_set_attr(
@@ -196,5 +202,13 @@ impl Attributes for Mpi {
         // SAFETY: the caller's.
         object.set_name(&unsafe { self.given_name(type_name) }?);
         Ok(())
+    }
+
+    unsafe fn win_get_name(&self, win: Win, win_name: *mut c_char) -> Answer<i64> {
+        match win {
+            // SAFETY: the caller's.
+            Win::NULL => unsafe { self.tell_name(b"MPI_WIN_NULL", win_name) },
+            _ => Err(unsupported("MPI_Win_get_name")),
+        }
     }
 }

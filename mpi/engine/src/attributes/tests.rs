@@ -240,6 +240,7 @@ fn wrong_arguments_have_their_classes() {
     unsafe {
         assert_eq!(mpi.type_get_attr(INT, key, null), Err(Class::Arg.into()));
         assert_eq!(mpi.type_set_name(INT, std::ptr::null()), Err(Class::Arg.into()));
-        assert_eq!(mpi.type_get_name(Datatype::NULL, std::ptr::null_mut()), Err(Class::Type.into()));
+        assert_eq!(mpi.type_get_name(Datatype::NULL, std::ptr::null_mut()), Err(Class::Arg.into()));
+        assert_eq!(mpi.type_get_name(Datatype(4711), std::ptr::null_mut()), Err(Class::Type.into()));
     }
 }

@@ -37,18 +37,17 @@ impl Mpi {
         let block = |i: usize| unsafe {
             match how {
                 Blocks::Equal(count, datatype) => {
-                    let of = self.span(at, *count, *datatype)?;
-                    let by = (i as i64).wrapping_mul(*count).wrapping_mul(of.of().extent());
+                    let extent = self.extent(*datatype)?;
+                    let by = (i as i64).wrapping_mul(*count).wrapping_mul(extent);
                     self.span(place(by), *count, *datatype)
                 }
                 Blocks::Counted(counts, places, datatype) => {
                     let (count, by) = (counts.get(i), places.get(i));
-                    let extent = self.span(at, count, *datatype)?.of().extent();
+                    let extent = self.extent(*datatype)?;
                     self.span(place(by.wrapping_mul(extent)), count, *datatype)
                 }
                 Blocks::Typed(counts, places, datatypes) => {
                     let (count, datatype) = (counts.get(i), datatypes.get(i)?);
-                    self.span(at, count, datatype)?;
                     self.span(place(places.get(i)), count, datatype)
                 }
             }

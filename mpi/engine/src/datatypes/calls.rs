@@ -1,10 +1,10 @@
 //! The calls.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bdrun_mpi_core::datatype::{Combiner, Datatype as Tree, Grid, Told, Type, TypeError};
+use bdrun_mpi_core::datatype::{Combiner, Contents, Datatype as Tree, Grid, Told, Type, TypeError};
 use bdrun_mpi_core::error::Class;
 
 use super::arguments::{
@@ -15,7 +15,7 @@ use super::{Object, arguments, predefined};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints, IntsOut, Meant, Status};
 use crate::calls::Datatypes;
-use crate::face::Kind;
+use crate::face::{Kind, Meaning};
 use crate::failure::Answer;
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Datatype};
@@ -32,6 +32,34 @@ impl Mpi {
     }
 }
 
+impl Mpi {
+    /// The integers that a datatype was made of, as the program's ABI has those that mean something.
+    fn meant(&self, of: &Type, contents: &Contents) -> Vec<i64> {
+        let mut numbers = contents.integers.clone();
+        let face = self.face();
+        let mut mean = |range: std::ops::Range<usize>, meaning| {
+            for number in numbers.get_mut(range).into_iter().flatten() {
+                *number = (face.number)(meaning, *number).into();
+            }
+        };
+        let last = contents.integers.len().saturating_sub(1);
+        match of.combiner() {
+            Combiner::Subarray => mean(last..last + 1, Meaning::Order),
+            Combiner::Darray => {
+                let n = contents.integers[2] as usize;
+                // Behind the number of processes, the rank and the number of dimensions the sizes, if those
+                // are integers, too.
+                let first = if contents.counts.is_empty() { 3 + n } else { 3 };
+                mean(first..first + n, Meaning::Distribution);
+                mean(first + n..first + 2 * n, Meaning::Darg);
+                mean(last..last + 1, Meaning::Order);
+            }
+            _ => {}
+        }
+        numbers
+    }
+}
+
 impl Datatypes for Mpi {
     unsafe fn aint_add(&self, base: i64, disp: i64) -> Answer<i64> {
         Ok(base.wrapping_add(disp))
@@ -41,11 +69,8 @@ impl Datatypes for Mpi {
         Ok(addr1.wrapping_sub(addr2))
     }
 
-    unsafe fn get_address(&self, location: Buffer) -> Answer<i64> {
-        match location {
-            Buffer::At(at) => Ok(at as i64),
-            Buffer::InPlace => Err(Class::Buffer.into()),
-        }
+    unsafe fn get_address(&self, location: *mut c_void) -> Answer<i64> {
+        Ok(location as i64)
     }
 
     unsafe fn get_count(&self, status: Status, datatype: Datatype) -> Answer<i64> {
@@ -379,7 +404,7 @@ impl Datatypes for Mpi {
         }
         // SAFETY: the caller's: there is room for as many as it said.
         unsafe {
-            tell(&contents.integers, array_of_integers);
+            tell(&self.meant(&of, contents), array_of_integers);
             tell(&contents.addresses, array_of_addresses);
             tell(&contents.counts, array_of_large_counts);
             for (i, of) in contents.types.iter().enumerate() {

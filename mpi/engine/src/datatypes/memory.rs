@@ -24,6 +24,11 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Mpi {
+    /// How far elements of a datatype are from each other.
+    pub(crate) fn extent(&self, datatype: Datatype) -> Answer<i64> {
+        Ok(self.types.committed(datatype)?.extent())
+    }
+
     /// The elements that a call was given.
     ///
     /// # Errors

@@ -8,9 +8,6 @@ use bdrun_mpi_core::error::Class;
 
 use crate::failure::Answer;
 
-/// `MPI_BSEND_OVERHEAD`.
-pub const OVERHEAD: i64 = 512;
-
 /// A buffer: where it is and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Attached {

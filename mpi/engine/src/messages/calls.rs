@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 
-use super::buffers::OVERHEAD;
 use super::{FROM_NOBODY, MOST_TAG};
 use crate::Mpi;
 use crate::args::{Buffer, Status};
@@ -71,7 +70,7 @@ impl Mpi {
             let automatic = self.face().automatic;
             let own = comm.buffers.size(automatic).or_else(|| self.buffers.size(automatic));
             let own = own.ok_or(Class::Buffer)?;
-            if own.saturating_sub(OVERHEAD) < span.bytes() as i64 {
+            if own.saturating_sub(self.face().limits.bsend_overhead) < span.bytes() as i64 {
                 return Err(Class::Buffer.into());
             }
         }
@@ -362,21 +361,21 @@ impl Messages for Mpi {
     unsafe fn probe(&self, source: i64, tag: i64, comm: Comm) -> Answer<Status> {
         let comm = self.comm(comm)?;
         let Some(want) = Self::want(&comm, source, tag)? else { return Ok(FROM_NOBODY) };
-        self.wait_for(|| Ok(self.probe_now(&comm, want)))
+        self.wait_for(|| self.probe_now(&comm, want))
     }
 
     unsafe fn iprobe(&self, source: i64, tag: i64, comm: Comm) -> Answer<(bool, Status)> {
         let comm = self.comm(comm)?;
         let Some(want) = Self::want(&comm, source, tag)? else { return Ok((true, FROM_NOBODY)) };
         self.progress()?;
-        let found = self.probe_now(&comm, want);
+        let found = self.probe_now(&comm, want)?;
         Ok((found.is_some(), found.unwrap_or(Status::EMPTY)))
     }
 
     unsafe fn mprobe(&self, source: i64, tag: i64, comm: Comm) -> Answer<(Message, Status)> {
         let comm = self.comm(comm)?;
         let Some(want) = Self::want(&comm, source, tag)? else { return Ok((Message::NO_PROC, FROM_NOBODY)) };
-        let claimed = self.wait_for(|| Ok(self.claim_now(&comm, want)))?;
+        let claimed = self.wait_for(|| self.claim_now(&comm, want))?;
         let status = claimed.status();
         Ok((self.claimed.add(Arc::new(Mutex::new(Some(claimed)))), status))
     }
@@ -387,7 +386,7 @@ impl Messages for Mpi {
             return Ok((true, Message::NO_PROC, FROM_NOBODY));
         };
         self.progress()?;
-        Ok(match self.claim_now(&comm, want) {
+        Ok(match self.claim_now(&comm, want)? {
             None => (false, Message::NULL, Status::EMPTY),
             Some(claimed) => {
                 let status = claimed.status();

@@ -170,7 +170,7 @@ impl Mpi {
             traffic.awaited.get_or_insert_default().insert(number, waits.clone());
             (operation, mode) = (Some((number, waits)), Mode::Synchronous(number));
         }
-        let head = Head { context: comm.place.context, source: comm.rank as u32, tag, mode };
+        let head = Head { context: comm.place()?.context, source: comm.rank as u32, tag, mode };
         // SAFETY: the caller's.
         let sent = link.send(process, head, &[&unsafe { bytes_of(span) }]);
         if let (Err(_), Some((number, _))) = (&sent, &operation) {
@@ -189,7 +189,7 @@ impl Mpi {
         self.progress()?;
         let operation = Operation::begun(Waits::Word);
         let receive = Receive { into, comm: comm.clone(), operation: operation.clone() };
-        let context = comm.place.context;
+        let context = comm.place()?.context;
         let mut traffic = self.traffic();
         match traffic.matcher.post(context, want, receive) {
             Posted::Waits(ticket) => operation.set_waits(Waits::Message { context, want, ticket }),
@@ -246,34 +246,35 @@ impl Mpi {
     fn acknowledge(&self, comm: &Communicator, envelope: Envelope, mode: Mode) -> Answer<()> {
         let Mode::Synchronous(number) = mode else { return Ok(()) };
         let Some(process) = Self::peer(comm, envelope.source.into())? else { return Ok(()) };
-        let (context, source) = (comm.place.context, comm.rank as u32);
+        let (context, source) = (comm.place()?.context, comm.rank as u32);
         let head = Head { context, source, tag: envelope.tag, mode: Mode::Received(number) };
         self.link()?.send(process, head, &[])
     }
 
     /// The first message that fits: what is told of it.
-    fn probe_now(&self, comm: &Communicator, want: Want) -> Option<Status> {
+    fn probe_now(&self, comm: &Communicator, want: Want) -> Answer<Option<Status>> {
+        let context = comm.place()?.context;
         let traffic = self.traffic();
-        let (envelope, message) = traffic.matcher.probe(comm.place.context, want)?;
-        Some(status_of(envelope, message.parcel.len()))
+        let found = traffic.matcher.probe(context, want);
+        Ok(found.map(|(envelope, message)| status_of(envelope, message.parcel.len())))
     }
 
     /// The first message that fits, which nobody else gets.
-    fn claim_now(&self, comm: &Arc<Communicator>, want: Want) -> Option<Claimed> {
-        let (envelope, message) = self.traffic().matcher.claim(comm.place.context, want)?;
-        Some(Claimed { comm: comm.clone(), envelope, message })
+    fn claim_now(&self, comm: &Arc<Communicator>, want: Want) -> Answer<Option<Claimed>> {
+        let found = self.traffic().matcher.claim(comm.place()?.context, want);
+        Ok(found.map(|(envelope, message)| Claimed { comm: comm.clone(), envelope, message }))
     }
 
     /// Sends something of MPI's own to a peer, behind the program's back.
     pub(crate) fn say(&self, comm: &Communicator, to: Process, tag: i32, bytes: &[u8]) -> Answer<()> {
-        let (context, source) = (comm.place.context + 1, comm.rank as u32);
+        let (context, source) = (comm.place()?.context + 1, comm.rank as u32);
         self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
     }
 
     /// Waits for what a peer says so.
     pub(crate) fn hear(&self, comm: &Communicator, from: usize, tag: i32) -> Answer<Vec<u8>> {
         let want = Want { source: Some(from as u32), tag: Some(tag) };
-        let context = comm.place.context + 1;
+        let context = comm.place()?.context + 1;
         let (_, message) = self.wait_for(|| Ok(self.traffic().matcher.claim(context, want)))?;
         let mut bytes = vec![0; message.parcel.len() as usize];
         message.parcel.read(0, &mut bytes)?;

@@ -84,7 +84,7 @@ fn copies_and_groups_of_a_communicator() {
                 assert_eq!(members(mpi, made), [3, 1]);
                 assert_eq!(class(mpi.comm_create(made, world)), Class::Group, "0 is not there");
             }
-            let shared = mpi.comm_split_type(copy, 241, 0, Info::NULL).unwrap();
+            let shared = mpi.comm_split_type(copy, 221, 0, Info::NULL).unwrap();
             assert_eq!(mpi.comm_size(shared), Ok(4));
             assert_eq!(mpi.comm_split_type(copy, UNDEFINED, 0, Info::NULL), Ok(Comm::NULL));
             assert_eq!(mpi.comm_test_inter(copy), Ok(false));

@@ -55,7 +55,7 @@ fn statuses(of: &mut [Status]) -> Statuses {
 }
 
 fn told(source: i64, tag: i64, count: i64) -> Status {
-    Status { source, tag, count, ..Status::EMPTY }
+    Status { source, tag, count, error: None, ..Status::EMPTY }
 }
 
 #[test]
