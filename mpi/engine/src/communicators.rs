@@ -134,6 +134,14 @@ impl Mpi {
         }
     }
 
+    /// Whether hints say that what is to be shared is memory.
+    fn asks_for_shared_memory(&self, info: Info) -> Answer<bool> {
+        let content = self.content_of(info)?;
+        Ok(content
+            .get(b"mpi_hw_resource_type", self.limits())?
+            .is_some_and(|kind| kind == b"mpi_shared_memory"))
+    }
+
     /// A copy of a communicator with what is attached to it. Since MPI-4.0 hints are not copied.
     ///
     /// # Safety
@@ -368,11 +376,12 @@ impl Communicators for Mpi {
         Ok(self.new_comm(self.split(&comm, color, key)?))
     }
 
-    unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, _: Info) -> Answer<Comm> {
+    unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
         let comm = self.intra(comm)?;
         let made = match kind {
             // All are on one node.
             SHARED => self.split(&comm, 0, key)?,
+            GUIDED | RESOURCE if self.asks_for_shared_memory(info)? => self.split(&comm, 0, key)?,
             // Nothing divides it further that is known of.
             UNGUIDED | GUIDED | RESOURCE | UNDEFINED => self.split(&comm, UNDEFINED, key)?,
             _ => return Err(Class::Arg.into()),

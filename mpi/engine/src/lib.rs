@@ -23,6 +23,7 @@ mod environment;
 mod errors;
 pub mod face;
 pub mod failure;
+mod general;
 mod groups;
 pub mod handle;
 mod handlers;

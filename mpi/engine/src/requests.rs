@@ -1,6 +1,8 @@
 //! Requests (MPI-5.0, section 3.7): a program's handles of operations, and how it waits for them.
 
+use std::ffi::c_void;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bdrun_mpi_core::error::Class;
@@ -10,9 +12,10 @@ use crate::args::{Handles, IntsOut, Status, Statuses};
 use crate::calls::Requests;
 use crate::comm::Communicator;
 use crate::failure::{Answer, Failure, number};
+use crate::general::General;
 use crate::groups::UNDEFINED;
 use crate::handle::{Datatype, Request as Handle};
-use crate::operation::{Done, Operation};
+use crate::operation::{Done, Operation, Waits};
 
 /// Begins the operation of a persistent request once more.
 pub type Start = Box<dyn Fn(&Mpi) -> Answer<Arc<Operation>> + Send + Sync>;
@@ -22,8 +25,10 @@ pub struct Request {
     /// What was begun; of a persistent one that is not active nothing.
     operation: Mutex<Option<Arc<Operation>>>,
     start: Option<Start>,
+    /// What the program does for it.
+    general: Option<General>,
     /// It lives as long as its requests.
-    _comm: Arc<Communicator>,
+    _comm: Option<Arc<Communicator>>,
 }
 
 impl fmt::Debug for Request {
@@ -42,12 +47,13 @@ impl Mpi {
     /// A handle of an operation.
     pub(crate) fn new_request(&self, comm: Arc<Communicator>, operation: Arc<Operation>) -> Handle {
         let operation = Mutex::new(Some(operation));
-        self.requests.add(Arc::new(Request { operation, start: None, _comm: comm }))
+        self.requests.add(Arc::new(Request { operation, start: None, general: None, _comm: Some(comm) }))
     }
 
     /// A handle of what can be begun again and again.
     pub(crate) fn new_persistent(&self, comm: Arc<Communicator>, start: Start) -> Handle {
-        self.requests.add(Arc::new(Request { operation: Mutex::new(None), start: Some(start), _comm: comm }))
+        let (operation, start) = (Mutex::new(None), Some(start));
+        self.requests.add(Arc::new(Request { operation, start, general: None, _comm: Some(comm) }))
     }
 
     /// The request of a handle; none of `MPI_REQUEST_NULL`.
@@ -58,14 +64,32 @@ impl Mpi {
         self.requests.get(handle).map(Some).ok_or_else(|| Class::Request.into())
     }
 
-    /// What a program is told of a request that is complete; what its handle is from then on.
-    fn finish_request(&self, handle: Handle, request: &Request) -> Handle {
+    /// What is told of a request that is complete.
+    ///
+    /// # Safety
+    /// The functions of a generalized one are such.
+    unsafe fn told_of(&self, request: &Request, done: Done) -> Done {
+        match &request.general {
+            // SAFETY: the caller's.
+            Some(general) => unsafe { general.query(self.face()) },
+            None => done,
+        }
+    }
+
+    /// A program has been told of a request that is complete: what its handle is from then on, and why that
+    /// failed.
+    ///
+    /// # Safety
+    /// The functions of a generalized one are such.
+    unsafe fn finish_request(&self, handle: Handle, request: &Request) -> (Handle, Option<Failure>) {
         *request.operation.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if request.start.is_some() {
-            return handle;
+            return (handle, None);
         }
         self.requests.take(handle);
-        Handle::NULL
+        // SAFETY: the caller's.
+        let failure = request.general.as_ref().and_then(|general| unsafe { general.free(self.face()) }.err());
+        (Handle::NULL, failure)
     }
 
     /// The requests of a call, one by one.
@@ -87,21 +111,45 @@ impl Mpi {
         all.collect()
     }
 
+    /// The only one of a call.
+    ///
+    /// # Safety
+    /// There is one.
+    unsafe fn one_of(&self, handle: &Handles<Handle>) -> Answer<Waited> {
+        // SAFETY: the caller's.
+        unsafe { self.requests_of(1, handle) }?.pop().ok_or_else(|| Class::Internal.into())
+    }
+
     /// What is told of one that is complete, which is then finished.
     ///
     /// # Safety
-    /// The handle may be written.
+    /// The handle may be written; functions of the program are such.
     unsafe fn tell_one(
         &self,
         one: &Waited,
         done: Done,
         handles: &Handles<Handle>,
     ) -> (Status, Option<Failure>) {
-        if let Some(request) = &one.request {
-            let handle = self.finish_request(one.handle, request);
-            // SAFETY: the caller's.
-            unsafe { handles.set(one.at, handle) };
+        let Some(request) = &one.request else { return (done.status, done.failure) };
+        // SAFETY: the caller's.
+        unsafe {
+            let Done { status, failure } = self.told_of(request, done);
+            let (handle, freed) = self.finish_request(one.handle, request);
+            handles.set(one.at, handle);
+            (status, failure.or(freed))
         }
+    }
+
+    /// What is told of one that is complete, which stays.
+    ///
+    /// # Safety
+    /// Functions of the program are such.
+    unsafe fn look_at(&self, one: &Waited, done: Done) -> (Status, Option<Failure>) {
+        let done = match &one.request {
+            // SAFETY: the caller's.
+            Some(request) => unsafe { self.told_of(request, done) },
+            None => done,
+        };
         (done.status, done.failure)
     }
 
@@ -171,28 +219,83 @@ fn is_idle(all: &[Waited]) -> bool {
 }
 
 impl Requests for Mpi {
+    unsafe fn grequest_complete(&self, request: Handle) -> Answer<()> {
+        let found = self.request(request)?.ok_or(Class::Request)?;
+        let general = found.general.as_ref().ok_or(Class::Request)?;
+        if let Some(operation) = found.active() {
+            operation.finish(Done::well());
+        }
+        if general.is_freed.load(SeqCst) {
+            // SAFETY: the caller's: functions of the program are such.
+            return unsafe { self.finish_request(request, &found) }.1.map_or(Ok(()), Err);
+        }
+        Ok(())
+    }
+
+    unsafe fn grequest_start(
+        &self,
+        query_fn: *mut c_void,
+        free_fn: *mut c_void,
+        cancel_fn: *mut c_void,
+        extra_state: *mut c_void,
+    ) -> Answer<Handle> {
+        self.world()?;
+        let general = General {
+            query: query_fn as usize,
+            free: free_fn as usize,
+            cancel: cancel_fn as usize,
+            state: extra_state as usize,
+            is_freed: AtomicBool::new(false),
+        };
+        let operation = Mutex::new(Some(Operation::begun(Waits::Word)));
+        Ok(self.requests.add(Arc::new(Request {
+            operation,
+            start: None,
+            general: Some(general),
+            _comm: None,
+        })))
+    }
+
     unsafe fn cancel(&self, request: Handle) -> Answer<Handle> {
         let found = self.request(request)?.ok_or(Class::Request)?;
         // A message that was sent has left; only a receive can be taken back.
         if let Some(operation) = found.active() {
             self.progress()?;
+            if let Some(general) = &found.general {
+                // SAFETY: the caller's: functions of the program are such.
+                unsafe { general.cancel(self.face(), operation.look().is_some()) }?;
+            }
             self.take_back(&operation);
         }
         Ok(request)
     }
 
     unsafe fn request_free(&self, request: Handle) -> Answer<Handle> {
-        self.requests.take(request).ok_or(Class::Request)?;
-        Ok(Handle::NULL)
+        let found = self.request(request)?.ok_or(Class::Request)?;
+        match &found.general {
+            // It goes when the program says that it is complete.
+            Some(general) if found.active().is_some_and(|operation| operation.look().is_none()) => {
+                general.is_freed.store(true, SeqCst);
+                Ok(Handle::NULL)
+            }
+            // SAFETY: the caller's: functions of the program are such.
+            _ => match unsafe { self.finish_request(request, &found) } {
+                (_, Some(failure)) => Err(failure),
+                _ => {
+                    self.requests.take(request);
+                    Ok(Handle::NULL)
+                }
+            },
+        }
     }
 
     unsafe fn request_get_status(&self, request: Handle) -> Answer<(bool, Status)> {
-        let Some(operation) = self.request(request)?.and_then(|request| request.active()) else {
-            return Ok((true, Status::EMPTY));
-        };
+        let Some(found) = self.request(request)? else { return Ok((true, Status::EMPTY)) };
+        let Some(operation) = found.active() else { return Ok((true, Status::EMPTY)) };
         self.progress()?;
-        let done = operation.look();
-        Ok((done.is_some(), done.map_or(Status::EMPTY, |done| done.status)))
+        let Some(done) = operation.look() else { return Ok((false, Status::EMPTY)) };
+        // SAFETY: the caller's: functions of the program are such.
+        Ok((true, unsafe { self.told_of(&found, done) }.status))
     }
 
     unsafe fn request_get_status_all(
@@ -205,7 +308,9 @@ impl Requests for Mpi {
         let all = unsafe { self.requests_of(count, &requests) }?;
         self.progress()?;
         let Some(done) = Self::all_done(&all) else { return Ok(false) };
-        let told: Vec<_> = done.into_iter().map(|done| (done.status, done.failure)).collect();
+        // SAFETY: the caller's: functions of the program are such.
+        let told =
+            all.iter().zip(done).map(|(one, done)| unsafe { self.look_at(one, done) }).collect::<Vec<_>>();
         // SAFETY: the caller's.
         unsafe { Self::tell_all(&told, &statuses) }?;
         Ok(true)
@@ -223,7 +328,8 @@ impl Requests for Mpi {
         }
         self.progress()?;
         Ok(match Self::any_done(&all) {
-            Some((at, done)) => (at as i64, true, done.status),
+            // SAFETY: the caller's: functions of the program are such.
+            Some((at, done)) => (at as i64, true, unsafe { self.look_at(&all[at], done) }.0),
             None => (UNDEFINED, false, Status::EMPTY),
         })
     }
@@ -244,8 +350,10 @@ impl Requests for Mpi {
         let mut told = vec![];
         for (nth, (at, done)) in Self::some_done(&all).into_iter().enumerate() {
             // SAFETY: the caller's.
-            unsafe { indices.set(nth, at as i64) };
-            told.push((done.status, done.failure));
+            unsafe {
+                indices.set(nth, at as i64);
+                told.push(self.look_at(&all[at], done));
+            }
         }
         // SAFETY: the caller's.
         unsafe { Self::tell_all(&told, &statuses) }?;
@@ -316,15 +424,15 @@ impl Requests for Mpi {
         Ok(Status { tag, ..status })
     }
 
-    unsafe fn test(&self, request: Handle) -> Answer<(Handle, bool, Status)> {
-        let Some(found) = self.request(request)? else { return Ok((request, true, Status::EMPTY)) };
-        let Some(operation) = found.active() else { return Ok((request, true, Status::EMPTY)) };
+    unsafe fn test(&self, request: Handles<Handle>) -> Answer<(bool, Status)> {
+        // SAFETY: the caller's: one.
+        let one = unsafe { self.one_of(&request) }?;
+        let Some(operation) = &one.operation else { return Ok((true, Status::EMPTY)) };
         self.progress()?;
-        let Some(Done { status, failure }) = operation.look() else {
-            return Ok((request, false, Status::EMPTY));
-        };
-        let handle = self.finish_request(request, &found);
-        failure.map_or(Ok((handle, true, status)), Err)
+        let Some(done) = operation.look() else { return Ok((false, Status::EMPTY)) };
+        // SAFETY: as above.
+        let (status, failure) = unsafe { self.tell_one(&one, done, &request) };
+        failure.map_or(Ok((true, status)), Err)
     }
 
     unsafe fn test_cancelled(&self, status: Status) -> Answer<bool> {
@@ -375,12 +483,14 @@ impl Requests for Mpi {
         unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) }
     }
 
-    unsafe fn wait(&self, request: Handle) -> Answer<(Handle, Status)> {
-        let Some(found) = self.request(request)? else { return Ok((request, Status::EMPTY)) };
-        let Some(operation) = found.active() else { return Ok((request, Status::EMPTY)) };
-        let Done { status, failure } = self.wait_operation(&operation)?;
-        let handle = self.finish_request(request, &found);
-        failure.map_or(Ok((handle, status)), Err)
+    unsafe fn wait(&self, request: Handles<Handle>) -> Answer<Status> {
+        // SAFETY: the caller's: one.
+        let one = unsafe { self.one_of(&request) }?;
+        let Some(operation) = &one.operation else { return Ok(Status::EMPTY) };
+        let done = self.wait_operation(operation)?;
+        // SAFETY: as above.
+        let (status, failure) = unsafe { self.tell_one(&one, done, &request) };
+        failure.map_or(Ok(status), Err)
     }
 
     unsafe fn waitall(&self, count: i64, requests: Handles<Handle>, statuses: Statuses) -> Answer<()> {

@@ -21,9 +21,9 @@ pub static MPI_UNWEIGHTED: Address = address(0);
 #[unsafe(no_mangle)]
 pub static MPI_WEIGHTS_EMPTY: Address = address(1);
 #[unsafe(no_mangle)]
-pub static MPI_F_STATUS_IGNORE: Address = Address(1 as *const c_void);
+pub static MPI_F_STATUS_IGNORE: Address = Address(std::ptr::dangling());
 #[unsafe(no_mangle)]
-pub static MPI_F_STATUSES_IGNORE: Address = Address(1 as *const c_void);
+pub static MPI_F_STATUSES_IGNORE: Address = Address(std::ptr::dangling());
 #[unsafe(no_mangle)]
 pub static MPI_F08_STATUS_IGNORE: Address = address(2);
 #[unsafe(no_mangle)]

@@ -97,18 +97,18 @@ pub fn statuses(at: *mut Status) -> args::Statuses {
 
 /// Whose error handler is told; of what is no handle, nobody's.
 macro_rules! on {
-    ($($name:ident $kind:ident $null:expr,)*) => {
+    ($($name:ident $kind:ident,)*) => {
         $(pub fn $name(value: $kind) -> Object {
-            if value == $null { Object::Nothing } else { Object::$kind(Word::of(value)) }
+            if value as usize == 0 { Object::Nothing } else { Object::$kind(Word::of(value)) }
         })*
     };
 }
 
 on! {
-    on_comm Comm 0,
-    on_win Win 0,
-    on_file File ptr::null_mut(),
-    on_session Session 0,
+    on_comm Comm,
+    on_win Win,
+    on_file File,
+    on_session Session,
 }
 
 #[cfg(test)]

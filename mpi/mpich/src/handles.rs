@@ -155,7 +155,9 @@ mod tests {
         let mut engine_of = HashMap::new();
         for &(name, ours, standard) in &all {
             assert_eq!(K::of(ours as c_int).value(), standard as u64, "{name}");
-            assert_eq!(i64::from(K::new(standard as u64).out()), ours, "{name}");
+            // Of two for one datatype of the engine's, the first.
+            let first = all.iter().find(|(.., other)| *other == standard).map(|&(_, ours, _)| ours);
+            assert_eq!(Some(i64::from(K::new(standard as u64).out())), first, "{name}");
             assert_eq!(*engine_of.entry(ours).or_insert(standard as u64), standard as u64, "{name}");
         }
         assert!(!all.is_empty(), "{c_type}");

@@ -48,6 +48,7 @@ fn argument(argument: &Argument, large: bool) -> String {
         "range" => format!("int {name}[][3]"),
         "argc" => format!("int *{name}"),
         _ if kind.array && stars > 0 => format!("{element} {}{name}[]", "*".repeat(stars)),
+        _ if kind.length.as_deref() == Some("1") => format!("{element} *{name}"),
         _ if kind.array => format!("{}{element} {name}[]", if is_in { "const " } else { "" }),
         _ if is_in && stars > 0 => format!("{element} {}{name}", "*".repeat(stars)),
         _ if is_in => format!("{element} {name}"),

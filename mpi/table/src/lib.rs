@@ -240,7 +240,7 @@ mod tests {
             for argument in function.arguments.iter().filter(|argument| argument.kind.array) {
                 let length = argument.kind.length.as_deref();
                 let is_known = |length: &str| {
-                    ["peers", "sources", "destinations"].contains(&length)
+                    ["1", "peers", "sources", "destinations"].contains(&length)
                         || function.arguments.iter().any(|other| other.name == length)
                 };
                 let must = CONVERTED.split(' ').any(|kind| kind == argument.kind.small)

@@ -72,7 +72,7 @@ impl Mpi {
 }
 
 /// What a function of the program has returned.
-fn returned(face: &Face, value: c_int) -> Answer<()> {
+pub fn returned(face: &Face, value: c_int) -> Answer<()> {
     match code((face.error)(value)) {
         Some(Code::Success) => Ok(()),
         Some(code) => Err(Failure { code, text: None }),

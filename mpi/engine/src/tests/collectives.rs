@@ -50,7 +50,7 @@ fn types(of: &[Datatype]) -> Handles<Datatype> {
 
 fn finish(mpi: &Mpi, request: Request) -> Request {
     // SAFETY: nothing is given but a handle.
-    unsafe { mpi.wait(request) }.expect("complete").0
+    unsafe { super::wait(mpi, request) }.expect("complete").0
 }
 
 /// The three forms of a call; the last is started twice.

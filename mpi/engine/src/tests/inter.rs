@@ -8,7 +8,7 @@ use bdrun_mpi_core::error::{Class, Code};
 use super::run;
 use crate::Mpi;
 use crate::args::{Buffer, Ints, IntsOut, Meant};
-use crate::calls::{Attributes, Collectives, Communicators, Groups, Messages, Requests};
+use crate::calls::{Attributes, Collectives, Communicators, Groups, Messages};
 use crate::failure::Failure;
 use crate::groups::{PROC_NULL, UNDEFINED};
 use crate::handle::{Comm, Datatype, Errhandler, Group, Info, Op};
@@ -198,7 +198,7 @@ fn collectives_go_across() {
             assert_eq!(all, theirs);
             let each: Vec<i32> = theirs.iter().map(|to| me * 10 + to).collect();
             let request = mpi.ialltoall(at(&each), 1, INT, into(&mut all), 1, INT, inter).unwrap();
-            mpi.wait(request).unwrap();
+            super::wait(mpi, request).unwrap();
             assert_eq!(all, theirs.iter().map(|from| from * 10 + me).collect::<Vec<_>>());
             // Six elements of everybody: each gets its part of what the others have.
             let own: Vec<i32> = (0..6).map(|i| me * 100 + i).collect();
@@ -237,8 +237,8 @@ fn a_copy_may_be_made_while_others_go_on() {
             let (one, first) = mpi.comm_idup(WORLD).unwrap();
             let (two, second) = mpi.comm_idup(WORLD).unwrap();
             assert_eq!(mpi.comm_size(one), Ok(3));
-            mpi.wait(second).unwrap();
-            mpi.wait(first).unwrap();
+            super::wait(mpi, second).unwrap();
+            super::wait(mpi, first).unwrap();
             assert_eq!((sum(mpi, one, 1), sum(mpi, two, process as i32)), (3, 3));
             assert!(one != two);
             assert_eq!((mpi.comm_free(one), mpi.comm_free(two)), (Ok(Comm::NULL), Ok(Comm::NULL)));
@@ -286,7 +286,7 @@ fn what_hangs_on_a_communicator_is_copied_and_deleted_with_it() {
             mpi.comm_set_attr(WORLD, key, 5 as *mut c_void).unwrap();
             let copy = mpi.comm_dup(WORLD).unwrap();
             let (later, request) = mpi.comm_idup(copy).unwrap();
-            mpi.wait(request).unwrap();
+            super::wait(mpi, request).unwrap();
             assert_eq!(
                 (get(WORLD, key), get(copy, key), get(later, key)),
                 (Ok(Some(5)), Ok(Some(6)), Ok(Some(7)))

@@ -99,9 +99,9 @@ fn a_synchronous_send_waits_for_its_receiver() {
             let mut data = [7_i32];
             if process == 0 {
                 let begun = mpi.issend(at(&data), 1, INT, 1, 0, WORLD).unwrap();
-                assert_eq!(mpi.test(begun), Ok((begun, false, Status::EMPTY)));
+                assert_eq!(super::test(mpi, begun), Ok((begun, false, Status::EMPTY)));
                 mpi.send(at(&data), 1, INT, 1, 1, WORLD).unwrap();
-                assert_eq!(mpi.wait(begun).unwrap().0, Request::NULL);
+                assert_eq!(super::wait(mpi, begun).unwrap().0, Request::NULL);
                 ORDER.lock().unwrap().push("sent");
             } else {
                 // The other message shows that it has been begun.
@@ -151,7 +151,7 @@ fn requests_are_waited_for_in_all_ways() {
             assert_eq!((got[2], got[3]), ([2; 3], [3; 3]));
             assert_eq!(mpi.waitany(5, handles(&mut requests)), Ok((UNDEFINED, Status::EMPTY)));
             assert_eq!(mpi.testany(0, handles(&mut [])), Ok((UNDEFINED, true, Status::EMPTY)));
-            assert_eq!(class(mpi.wait(Request(0x1000 + 77))), Class::Request);
+            assert_eq!(class(super::wait(mpi, Request(0x1000 + 77))), Class::Request);
         }
     });
 }
@@ -204,7 +204,10 @@ fn a_message_that_was_claimed_is_nobody_elses() {
             assert_eq!(class(mpi.mrecv(into(&mut got), 1, INT, first)), Class::Request);
             let (second, _) = mpi.mprobe(1, ANY_TAG, WORLD).unwrap();
             let (gone, request) = mpi.imrecv(into(&mut got), 1, INT, second).unwrap();
-            assert_eq!((gone, mpi.wait(request).unwrap().1, got), (Message::NULL, told(1, 0, 4), [2]));
+            assert_eq!(
+                (gone, super::wait(mpi, request).unwrap().1, got),
+                (Message::NULL, told(1, 0, 4), [2])
+            );
             let (nobody, status) = mpi.mprobe(PROC_NULL, 3, WORLD).unwrap();
             assert_eq!((nobody, status), (Message::NO_PROC, told(PROC_NULL, ANY_TAG, 0)));
             assert_eq!(mpi.mrecv(into(&mut got), 1, INT, nobody).unwrap().1, status);
@@ -226,7 +229,7 @@ fn a_persistent_request_is_begun_again_and_again() {
             ];
             let before = both;
             // One that is not active is complete.
-            assert_eq!(mpi.wait(both[1]), Ok((both[1], Status::EMPTY)));
+            assert_eq!(super::wait(mpi, both[1]), Ok((both[1], Status::EMPTY)));
             for round in 1..5 {
                 out.as_mut_ptr().write_volatile(round);
                 mpi.startall(2, handles(&mut both)).unwrap();
@@ -238,7 +241,7 @@ fn a_persistent_request_is_begun_again_and_again() {
             mpi.start(both[1]).unwrap();
             assert_eq!(class(mpi.start(both[1])), Class::Request, "it is active");
             mpi.cancel(both[1]).unwrap();
-            let (_, status) = mpi.wait(both[1]).unwrap();
+            let (_, status) = super::wait(mpi, both[1]).unwrap();
             assert_eq!(mpi.test_cancelled(status), Ok(true));
             for request in both {
                 assert_eq!(mpi.request_free(request), Ok(Request::NULL));
@@ -259,7 +262,7 @@ fn places_are_exchanged_while_they_are_received_into() {
             let mut got = [-1_i32];
             let request =
                 mpi.isendrecv(at(&value), 1, INT, before, 2, into(&mut got), 1, INT, next, 2, WORLD).unwrap();
-            assert_eq!(mpi.wait(request).unwrap().1, told(next, 2, 4));
+            assert_eq!(super::wait(mpi, request).unwrap().1, told(next, 2, 4));
             assert_eq!(got[0], process as i32, "the value has been there and back");
             // At the ends of a line nobody is.
             let up = if process == 3 { PROC_NULL } else { next };
@@ -286,8 +289,8 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
                 // Who is late keeps the others in the second, whatever they wait for first.
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            assert_eq!(mpi.wait(third), Ok((Request::NULL, Status::EMPTY)));
-            assert_eq!(mpi.test(second), Ok((Request::NULL, true, Status::EMPTY)));
+            assert_eq!(super::wait(mpi, third), Ok((Request::NULL, Status::EMPTY)));
+            assert_eq!(super::test(mpi, second), Ok((Request::NULL, true, Status::EMPTY)));
         }
     });
 }
@@ -398,4 +401,73 @@ proptest! {
             }
         });
     }
+}
+
+/// What a generalized request's functions were called with: how often each.
+#[derive(Default)]
+struct Called([std::sync::atomic::AtomicUsize; 3]);
+
+impl Called {
+    fn count(state: *mut c_void, which: usize) {
+        // SAFETY: the extra state is one, which lives as long as the test.
+        unsafe { &*state.cast::<Self>() }.0[which].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn all(&self) -> [usize; 3] {
+        self.0.each_ref().map(|count| count.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+extern "C" fn query(state: *mut c_void, status: *mut u8) -> std::ffi::c_int {
+    Called::count(state, 0);
+    let told = Status { tag: 9, ..told(5, 9, 40) };
+    // SAFETY: there is room for a status of this ABI.
+    unsafe { (crate::standard::FACE.status.write)(status, &told) };
+    0
+}
+
+extern "C" fn free(state: *mut c_void) -> std::ffi::c_int {
+    Called::count(state, 1);
+    0
+}
+
+extern "C" fn cancel(state: *mut c_void, is_complete: std::ffi::c_int) -> std::ffi::c_int {
+    Called::count(state, 2);
+    // MPI_ERR_PENDING
+    if is_complete == 0 { 18 } else { 0 }
+}
+
+#[test]
+fn the_program_completes_its_own_requests() {
+    run(1, |mpi, _| {
+        let called = Called::default();
+        let state = std::ptr::from_ref(&called).cast_mut().cast();
+        let start = || {
+            let (query, free) = (query as *mut c_void, free as *mut c_void);
+            // SAFETY: functions of that type.
+            unsafe { mpi.grequest_start(query, free, cancel as *mut c_void, state) }.unwrap()
+        };
+        // SAFETY: handles.
+        unsafe {
+            let request = start();
+            assert_eq!(super::test(mpi, request), Ok((request, false, Status::EMPTY)));
+            assert_eq!(class(mpi.cancel(request)), Class::Pending);
+            mpi.grequest_complete(request).unwrap();
+            assert_eq!(mpi.cancel(request), Ok(request));
+            assert_eq!(mpi.request_get_status(request), Ok((true, told(5, 9, 40))));
+            assert_eq!(super::wait(mpi, request), Ok((Request::NULL, told(5, 9, 40))));
+            assert_eq!(called.all(), [2, 1, 2]);
+            // Freed before it is complete.
+            let request = start();
+            assert_eq!(mpi.request_free(request), Ok(Request::NULL));
+            assert_eq!(called.all(), [2, 1, 2]);
+            mpi.grequest_complete(request).unwrap();
+            assert_eq!(called.all(), [2, 2, 2]);
+            assert_eq!(class(mpi.grequest_complete(request)), Class::Request);
+            let sent = mpi.isend(at(&[1_i32]), 1, INT, 0, 1, WORLD).unwrap();
+            assert_eq!(class(mpi.grequest_complete(sent)), Class::Request);
+            super::wait(mpi, sent).unwrap();
+            mpi.recv(into(&mut [0_i32]), 1, INT, 0, 1, WORLD).unwrap();
+        }
+    });
 }

@@ -186,3 +186,36 @@ fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
         }
     });
 }
+
+/// One request, as the calls take it.
+fn one(of: &mut crate::handle::Request) -> crate::args::Handles<crate::handle::Request> {
+    unsafe fn read(at: *mut std::ffi::c_void, _: usize) -> Answer<u64> {
+        // SAFETY: the caller's.
+        Ok(unsafe { at.cast::<u64>().read() })
+    }
+    unsafe fn write(at: *mut std::ffi::c_void, _: usize, value: u64) {
+        // SAFETY: the caller's.
+        unsafe { at.cast::<u64>().write(value) }
+    }
+    crate::args::Handles::new(std::ptr::from_mut(of).cast(), read, write)
+}
+
+/// `MPI_Wait`: also what the handle is then.
+unsafe fn wait(
+    mpi: &Mpi,
+    mut request: crate::handle::Request,
+) -> Answer<(crate::handle::Request, crate::args::Status)> {
+    // SAFETY: the caller's.
+    let status = unsafe { crate::calls::Requests::wait(mpi, one(&mut request)) }?;
+    Ok((request, status))
+}
+
+/// `MPI_Test`: the same.
+unsafe fn test(
+    mpi: &Mpi,
+    mut request: crate::handle::Request,
+) -> Answer<(crate::handle::Request, bool, crate::args::Status)> {
+    // SAFETY: the caller's.
+    let (flag, status) = unsafe { crate::calls::Requests::test(mpi, one(&mut request)) }?;
+    Ok((request, flag, status))
+}

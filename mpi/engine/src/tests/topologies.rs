@@ -108,7 +108,7 @@ fn neighbours_in_a_grid_exchange_across_the_edge_they_share() {
                         comm,
                     )
                     .unwrap();
-                assert_eq!(mpi.wait(request).unwrap().0, Request::NULL);
+                assert_eq!(super::wait(mpi, request).unwrap().0, Request::NULL);
                 assert_eq!(got, expected);
                 got.fill(-1);
                 let (bytes, all) = (Ints::large(bytes.as_ptr()), types(&all));
@@ -128,7 +128,7 @@ fn neighbours_in_a_grid_exchange_across_the_edge_they_share() {
                     )
                     .unwrap();
                 mpi.start(request).unwrap();
-                mpi.wait(request).unwrap();
+                super::wait(mpi, request).unwrap();
                 mpi.request_free(request).unwrap();
                 assert_eq!(got, expected);
                 got.fill(-1);
