@@ -1,8 +1,8 @@
 //! What carries bytes between the processes of a job, and knows nothing of what they mean.
 //!
 //! Processes have numbers; messages belong to a context, which is a communicator's. What a collective
-//! exchanges is *deposited* at a place: a [`Meeting`] is complete for a member when those have come to it whose
-//! parts it wants, and nobody need make progress for another until then.
+//! exchanges is *deposited* at a place: a [`Meeting`] is complete for a member when those have come to it
+//! whose parts it wants, and nobody need make progress for another until then.
 
 use std::fmt::Debug;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Handles and statuses of Fortran (MPI-3.1, section 17.2.4): `MPI_Fint` is `int`, and so is a handle of C; but
-//! a file's.
+//! Handles and statuses of Fortran (MPI-3.1, section 17.2.4): `MPI_Fint` is `int`, and so is a handle of C;
+//! but a file's.
 
 use std::ffi::c_int;
 

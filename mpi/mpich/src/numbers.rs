@@ -1,7 +1,8 @@
 //! Numbers that mean something else here than in the engine.
 //!
-//! What means nothing becomes a number below all ints, which the engine refuses as it refuses any that it does
-//! not know. The way back takes its lower half: so whatever a program writes into a status it reads again.
+//! What means nothing becomes a number below all ints, which the engine refuses as it refuses any that it
+//! does not know. The way back takes its lower half: so whatever a program writes into a status it reads
+//! again.
 
 use std::ffi::c_int;
 
