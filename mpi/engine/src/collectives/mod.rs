@@ -105,13 +105,15 @@ impl Collective {
         Ok(mpi.new_request(self.comm, operation))
     }
 
-    /// The persistent form. The standard lets it start whenever all have called it.
+    /// The persistent form. It belongs to the others of its kind by when it was made, and each may be started
+    /// in another order (MPI-5.0, section 6.13): so it has a place of its own.
     fn persistent(self, mpi: &Mpi, info: Info) -> Answer<Request> {
         if info != Info::NULL {
             mpi.with_info(info, |_| Ok(()))?;
         }
-        let comm = self.comm.clone();
-        Ok(mpi.new_persistent(comm, Box::new(move |mpi| self.begin(mpi))))
+        let place = mpi.part_of(&self.comm, self.comm.groups(), self.name)?.ok_or(Class::Internal)?;
+        let own = Self { comm: Arc::new(place), ..self.clone() };
+        Ok(mpi.new_persistent(self.comm, Box::new(move |mpi| own.begin(mpi))))
     }
 }
 

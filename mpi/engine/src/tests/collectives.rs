@@ -363,6 +363,31 @@ fn several_are_under_way_and_end_in_any_order() {
 }
 
 #[test]
+fn persistent_ones_are_started_in_any_order() {
+    run(3, |mpi, process| {
+        // SAFETY: buffers of the size that is said, which live until the requests are freed.
+        unsafe {
+            let (own, mut sum, mut all) = ([process as i32], [0], [-1; 3]);
+            let sums = mpi.allreduce_init(at(&own), into(&mut sum), 1, INT, SUM, WORLD, Info::NULL).unwrap();
+            let gathers =
+                mpi.allgather_init(at(&own), 1, INT, into(&mut all), 1, INT, WORLD, Info::NULL).unwrap();
+            for _ in 0..3 {
+                let order = if process == 1 { [gathers, sums] } else { [sums, gathers] };
+                for request in order {
+                    mpi.start(request).unwrap();
+                }
+                // Others go on meanwhile.
+                mpi.barrier(WORLD).unwrap();
+                order.into_iter().for_each(|request| assert_eq!(finish(mpi, request), request));
+                assert_eq!((sum, all), ([3], [0, 1, 2]));
+            }
+            mpi.request_free(sums).unwrap();
+            mpi.request_free(gathers).unwrap();
+        }
+    });
+}
+
+#[test]
 fn wrong_arguments_are_told() {
     run(1, |mpi, _| {
         let mut room = [0; 2];
