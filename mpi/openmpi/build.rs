@@ -29,10 +29,11 @@ const MORE: [(&str, &str); 10] = [
     ("ompi_mpi_c_complex", "MPI_C_COMPLEX"),
     ("ompi_mpi_ldblcplex", "MPI_C_LONG_DOUBLE_COMPLEX"),
     ("ompi_mpi_integer16", "MPI_INTEGER16"),
-    ("ompi_mpi_real2", "MPI_REAL2"),
-    ("ompi_mpi_complex4", "MPI_COMPLEX4"),
+    // Of several that are one datatype of the engine's, the first is told: a program in C knows that one.
     ("ompi_mpi_short_float", "MPI_REAL2"),
+    ("ompi_mpi_real2", "MPI_REAL2"),
     ("ompi_mpi_c_short_float_complex", "MPI_COMPLEX4"),
+    ("ompi_mpi_complex4", "MPI_COMPLEX4"),
     ("ompi_mpi_cxx_sfltcplex", "MPI_COMPLEX4"),
     ("ompi_mpi_lb", "MPI_LB"),
     ("ompi_mpi_ub", "MPI_UB"),
