@@ -282,7 +282,10 @@ impl Requests for Mpi {
             _ => match unsafe { self.finish_request(request, &found) } {
                 (_, Some(failure)) => Err(failure),
                 _ => {
-                    self.requests.take(request);
+                    // One that is not persistent is gone already, and its place may be another thread's.
+                    if found.start.is_some() {
+                        self.requests.take(request);
+                    }
                     Ok(Handle::NULL)
                 }
             },

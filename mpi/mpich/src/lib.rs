@@ -19,6 +19,8 @@ mod face;
 mod fortran;
 mod handles;
 mod numbers;
+/// The same names as Open MPI's ABI has.
+#[path = "../../openmpi/src/removed.rs"]
 mod removed;
 
 /// Generated from the constants.

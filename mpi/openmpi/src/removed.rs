@@ -1,4 +1,5 @@
-//! What MPI-3.0 has removed from the standard, and this ABI still has.
+//! What MPI-3.0 has removed from the standard, and MPICH's and Open MPI's ABI still have: a module of both
+//! faces.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -61,10 +62,4 @@ unsafe fn upper(datatype: face::Datatype, to: *mut i64) -> c_int {
         unsafe { to.write(lower + extent) };
     }
     code
-}
-
-/// Of `mpi-ext.h`: whether buffers may lie in a graphics card.
-#[unsafe(no_mangle)]
-pub extern "C" fn MPIX_Query_cuda_support() -> c_int {
-    0
 }

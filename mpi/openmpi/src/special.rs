@@ -44,3 +44,9 @@ unsafe fn put(at: *mut c_int, value: c_int) -> Answer<()> {
     unsafe { at.write(value) };
     Ok(())
 }
+
+/// Of `mpi-ext.h`: whether buffers may lie in a graphics card.
+#[unsafe(no_mangle)]
+pub extern "C" fn MPIX_Query_cuda_support() -> c_int {
+    0
+}
