@@ -245,14 +245,8 @@ impl Threads {
     /// Whether a thread waits for its child to exec.
     fn is_in_vfork(&self, tid: i32) -> bool {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else { return false };
-        let mut words = text.split_whitespace();
-        let call = words.next().and_then(|w| w.parse::<libc::c_long>().ok());
-        let stopping = Stat::of(tid).is_ok_and(|stat| stat.state == b'D');
-        #[cfg(target_arch = "x86_64")]
-        let is_vfork = call == Some(libc::SYS_vfork);
-        #[cfg(not(target_arch = "x86_64"))]
-        let is_vfork = false;
-        stopping && (is_vfork || matches!(call, Some(libc::SYS_clone | libc::SYS_clone3)))
+        let waits = Stat::of(tid).is_ok_and(|stat| stat.state == b'D');
+        waits && proc::is_vfork(&text, |at| proc::word_of(tid, at))
     }
 
     /// Takes note of whatever there is to be told. Whether there was anything.
