@@ -55,7 +55,7 @@ import time
 memory = bytearray()
 for _ in range(400):
     memory.extend(b'x' * (1 << 18))
-    time.sleep(0.01)
+    time.sleep(0.03)
 print(len(memory), memory.count(b'x'))
 ";
     let _machine = alone();

@@ -23,7 +23,7 @@ fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
     let dir = Directory::new("waits");
     let flag = dir.path().join("flag");
     let command = args([&PYTHON, &source("outside/waits.py").display(), &"{rank}", &flag.display()]);
-    let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 100s --";
+    let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 500s --";
     let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
     assert!(outcome.stdout.contains("0 done") && outcome.stdout.contains("1 done"), "{outcome:?}");
     assert!(outcome.stats().evictions > 0, "they do not fit at once: {outcome:?}");
@@ -37,7 +37,7 @@ fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
     let dir = Directory::new("turns");
     let command =
         args([&PYTHON, &source("outside/ping.py").display(), &"{rank}", &dir.path().display(), &"4"]);
-    let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 100s --";
+    let options = "-np 2 --processors 2 --memory 100M --preload never --timeout 500s --";
     let outcome = bdrun_args(options.split(' ').map(String::from).chain(command)).succeed();
     assert!(outcome.stdout.contains("0 done") && outcome.stdout.contains("1 done"), "{outcome:?}");
     assert!(outcome.stderr.contains("wait for one another"), "{outcome:?}");
