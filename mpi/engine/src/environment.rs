@@ -80,6 +80,11 @@ impl Mpi {
         Ok(level)
     }
 
+    /// Whether this is the thread that initialised MPI.
+    pub(crate) fn is_main_thread(&self) -> bool {
+        self.life.main.load(SeqCst) == thread()
+    }
+
     fn running(&self) -> Answer<()> {
         self.world().map(drop)
     }
@@ -183,7 +188,7 @@ impl Environment for Mpi {
 
     unsafe fn is_thread_main(&self) -> Answer<bool> {
         self.running()?;
-        Ok(self.life.main.load(SeqCst) == thread())
+        Ok(self.is_main_thread())
     }
 
     unsafe fn pcontrol(&self, _: i64) -> Answer<()> {

@@ -77,6 +77,7 @@ pub struct Mpi {
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
     sessions: Slab<sessions::Session>,
+    threads: operation::Threads,
     ops: Slab<operations::Made>,
     types: datatypes::Types,
 }
@@ -101,6 +102,7 @@ impl Mpi {
             handlers: Slab::new(),
             infos: Slab::new(),
             sessions: Slab::new(),
+            threads: operation::Threads::new(),
             ops: Slab::new(),
             types: datatypes::Types::new(),
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::exchange::Part;
 use crate::datatypes::memory::Span;
 use crate::failure::Answer;
-use crate::link::{Meeting, Needed};
+use crate::link::{Meeting, Whom};
 use crate::messages;
 use crate::operations::Fold;
 
@@ -26,14 +26,11 @@ pub struct Reduction {
     pub takes: Option<(Span, u64)>,
     /// Of these members.
     pub members: Range<usize>,
+    /// Who waits for whom.
+    pub whom: Whom,
 }
 
 impl Reduction {
-    /// Whose parts are wanted.
-    pub fn needed(&self) -> Needed {
-        Needed::Range(if self.takes.is_some() { self.members.clone() } else { 0..0 })
-    }
-
     /// Deposits what is given.
     pub fn deposit(
         &self,

@@ -1,27 +1,21 @@
 //! What the calls that combine check, and who wants what of whom (MPI-5.0, sections 6.9 to 6.11).
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bdrun_mpi_core::error::Class;
 
 use super::reduction::Reduction;
-use super::{Collective, Role, What};
+use super::{Collective, Role, What, of_all};
 use crate::Mpi;
 use crate::args::{Buffer, Ints};
 use crate::comm::Communicator;
 use crate::datatypes::memory::Span;
 use crate::failure::Answer;
 use crate::handle::{Comm, Datatype, Op};
+use crate::link::{Needed, Whom};
 
 /// The elements that a call was given, and how they are combined.
 type Elements = (i64, Datatype, Op);
-
-/// Where all meet, the numbers of those whose elements are combined.
-fn seats_of_peers(comm: &Communicator) -> Range<usize> {
-    let first = comm.seat_of_peers();
-    first..first + comm.peers().size()
-}
 
 impl Mpi {
     /// What this process gives: with `MPI_IN_PLACE` what lies where the result goes.
@@ -47,7 +41,8 @@ impl Mpi {
         let comm = self.comm(comm)?;
         let gives = self.operand(&comm, buffers, count, datatype)?;
         let (takes, fold) = (Some((self.span(buffers.1, count, datatype)?, 0)), self.fold(op, datatype)?);
-        Ok(Reduction { gives, fold, takes, members: seats_of_peers(&comm) }.called(name, comm))
+        let (members, whom) = (comm.seats_of_peers(), of_all(&comm));
+        Ok(Reduction { gives, fold, takes, members, whom }.called(name, comm))
     }
 
     /// Each wants what those have before it, and what it has itself.
@@ -64,7 +59,11 @@ impl Mpi {
         let fold = self.fold(op, datatype)?;
         // Who wants nobody's gets nothing, and its buffer is not looked at.
         let takes = if members.is_empty() { None } else { Some((self.span(buffers.1, count, datatype)?, 0)) };
-        Ok(Reduction { gives, fold, takes, members }.called(name, comm))
+        let whom = Whom {
+            awaits: Needed::Range(members.clone()),
+            awaited_by: Needed::Range(comm.rank + 1..comm.group.size()),
+        };
+        Ok(Reduction { gives, fold, takes, members, whom }.called(name, comm))
     }
 
     /// One wants the result.
@@ -83,8 +82,9 @@ impl Mpi {
             _ => Some(self.span(buffers.0, count, datatype)?),
         };
         let takes = if role.is_root { Some((self.span(buffers.1, count, datatype)?, 0)) } else { None };
-        let members = if role.is_root { seats_of_peers(&comm) } else { 0..0 };
-        Ok(Reduction { gives, fold, takes, members }.called(name, comm))
+        let members = if role.is_root { comm.seats_of_peers() } else { 0..0 };
+        let whom = role.gives_to_root(&comm);
+        Ok(Reduction { gives, fold, takes, members, whom }.called(name, comm))
     }
 
     /// Each wants a block of the result.
@@ -106,7 +106,8 @@ impl Mpi {
         let gives = self.operand(&comm, buffers, all, datatype)?;
         let takes = Some((self.span(buffers.1, counts[comm.rank], datatype)?, first as u64));
         let fold = self.fold(op, datatype)?;
-        Ok(Reduction { gives, fold, takes, members: seats_of_peers(&comm) }.called(name, comm))
+        let (members, whom) = (comm.seats_of_peers(), of_all(&comm));
+        Ok(Reduction { gives, fold, takes, members, whom }.called(name, comm))
     }
 
     /// Of as many elements as are said of each.
