@@ -21,7 +21,7 @@ pub const INLINE_PART: usize = 40;
 const ALL: u32 = u32::MAX;
 
 /// Contexts of messages for each communicator: a front keeps several kinds of messages apart.
-const CONTEXTS: u32 = 4;
+pub const CONTEXTS: u32 = 4;
 
 #[repr(C, align(64))]
 struct CommHeader {
@@ -146,6 +146,11 @@ impl Phase {
         self.arrived.store(0, SeqCst);
         self.left.store(0, SeqCst);
     }
+}
+
+/// What stands for the name of a collective (FNV-1a).
+pub fn name_hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)).max(1)
 }
 
 /// What [`Seat::here`] is of who has come to collective `number`.

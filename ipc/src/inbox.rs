@@ -215,18 +215,49 @@ fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Res
 
 /// By the receiver: copy the payload out (`into` has exactly its length) and free the message.
 pub fn take(segment: &Segment, mail: &Mail, message: Arrived, into: &mut [u8]) -> Result<()> {
-    let node = Node::at(segment, message.node);
-    if into.len() <= INLINE_BYTES {
-        let payload = segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
-        // SAFETY: in bounds; the message was taken out of the inbox, so this rank alone owns the node.
-        unsafe { std::ptr::copy_nonoverlapping(payload, into.as_mut_ptr(), into.len()) };
-    } else {
-        let place = Place::from_words([node.words[4].load(SeqCst), node.words[5].load(SeqCst)], message.len);
-        mail.get(&place, 0, into)?;
+    read(segment, mail, &message, 0, into)?;
+    free(segment, mail, message);
+    Ok(())
+}
+
+/// By the receiver: copy bytes of the payload, from `offset` on.
+pub fn read(
+    segment: &Segment,
+    mail: &Mail,
+    message: &Arrived,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<()> {
+    if offset.checked_add(into.len() as u64).is_none_or(|end| end > message.len) {
+        return Err(Error::Damaged(format!("read past a message of {} bytes", message.len)));
+    }
+    match place_of(segment, message) {
+        Some(place) => mail.get(&place, offset, into),
+        None => {
+            let payload = segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
+            // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was taken
+            // out of the inbox, so this rank alone owns the node.
+            unsafe {
+                std::ptr::copy_nonoverlapping(payload.add(offset as usize), into.as_mut_ptr(), into.len());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// By the receiver: the message is not needed any more.
+pub fn free(segment: &Segment, mail: &Mail, message: Arrived) {
+    if let Some(place) = place_of(segment, &message) {
         mail.release(segment, &place);
     }
     free_node(segment, message.node);
-    Ok(())
+}
+
+/// Where the payload lies, if not in the node.
+fn place_of(segment: &Segment, message: &Arrived) -> Option<Place> {
+    let words = &Node::at(segment, message.node).words;
+    let place = [words[4].load(SeqCst), words[5].load(SeqCst)];
+    (message.len > INLINE_BYTES as u64).then(|| Place::from_words(place, message.len))
 }
 
 #[cfg(test)]

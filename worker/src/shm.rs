@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bdrun_ipc::collective::{Arrival, Comm, Coming};
+use bdrun_ipc::collective::{Arrival, Comm, Coming, name_hash};
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::segment::Waiting;
 
@@ -231,7 +231,7 @@ impl Backend for Shm {
         let coming = Coming {
             number,
             rank: self.rank as u32,
-            name: hash(name),
+            name: name_hash(name),
             awaits: None,
             awaited_by: &[],
             part,
@@ -261,7 +261,7 @@ impl Backend for Shm {
             self.wait_complete(number);
         }
         let result = if let Some((a, b)) = comm.names_differ(segment, number) {
-            let theirs = if a == hash(name) { b } else { a };
+            let theirs = if a == name_hash(name) { b } else { a };
             Err(Error::Mismatch { rank: self.rank, ours: name, theirs: name_of(theirs) })
         } else if comm.fold_failed(segment, number) {
             Err(Error::Runtime(format!("{name}: the rank that combined the parts failed")))
@@ -329,14 +329,9 @@ const NAMES: &[&str] = &[
     "split",
 ];
 
-/// FNV-1a; never 0 for these names.
-fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
-}
-
 fn name_of(hashed: u64) -> String {
     NAMES
         .iter()
-        .find(|n| hash(n) == hashed)
+        .find(|n| name_hash(n) == hashed)
         .map_or_else(|| "another collective".to_string(), |n| (*n).to_string())
 }

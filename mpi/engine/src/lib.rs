@@ -9,7 +9,7 @@
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
 //! | what does a face provide? | [`face`]; the standard's: [`standard`] |
-//! | what carries bytes to other processes? | [`link`] |
+//! | what carries bytes to other processes? | [`link`]; between those of a node: `node` |
 
 pub mod args;
 mod attributes;
@@ -32,6 +32,7 @@ mod intercommunicators;
 mod languages;
 pub mod link;
 mod messages;
+mod node;
 mod operation;
 mod operations;
 mod processes;

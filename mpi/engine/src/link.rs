@@ -192,7 +192,7 @@ pub struct Limits<'a> {
 pub struct Place {
     /// Its number, the same for all.
     pub number: u32,
-    /// The first of two contexts: of the program's messages, and behind it of MPI's own.
+    /// The first of four contexts: of the program's messages, and behind it of MPI's own.
     pub context: u32,
 }
 
@@ -241,7 +241,9 @@ pub trait Link: Debug + Send + Sync {
 /// The place of all processes, and that of each by itself.
 pub const EVERYBODY: Place = Place { number: 0, context: 0 };
 /// See [`EVERYBODY`].
-pub const ONESELF: Place = Place { number: 1, context: 2 };
+pub const ONESELF: Place = Place { number: ALONE, context: 4 };
+/// Where there is nobody else.
+pub const ALONE: u32 = u32::MAX;
 
 /// The link of a process that was started by itself.
 #[derive(Debug, Default)]
@@ -306,8 +308,8 @@ impl Link for Alone {
     fn open(&self, _: &[Process]) -> Answer<Place> {
         let number = self.opened.fetch_add(1, SeqCst) + 2;
         let number =
-            u32::try_from(number).ok().filter(|&number| number < u32::MAX / 2).ok_or(Class::NoMemory)?;
-        Ok(Place { number, context: 2 * number })
+            u32::try_from(number).ok().filter(|&number| number < u32::MAX / 4).ok_or(Class::NoMemory)?;
+        Ok(Place { number: ALONE, context: 4 * number })
     }
 
     fn close(&self, _: Place) {}
@@ -337,7 +339,7 @@ mod tests {
         link.receive(&mut take).unwrap();
         assert_eq!(heard, [(3, b"abc".to_vec(), false), (4, vec![], true)]);
         let (a, b) = (link.open(&[0]).unwrap(), link.open(&[0]).unwrap());
-        assert!(a != b && a.context.abs_diff(b.context) >= 2 && ![EVERYBODY, ONESELF].contains(&a));
+        assert!(a != b && a.context.abs_diff(b.context) >= 4 && ![EVERYBODY, ONESELF].contains(&a));
         let coming = Coming { number: 0, name: "barrier", seat: 0, whom: &Whom::ALL, part: &[b"part"] };
         let meeting = link.meet(a, &coming).unwrap();
         assert_eq!((meeting.is_complete(), meeting.part(0).len()), (Ok(true), 4));

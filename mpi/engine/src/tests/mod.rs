@@ -159,7 +159,7 @@ impl Link for Thread {
             // The first ones are everybody's and each one's own.
             let number = shared.places.len() as u32 + 1;
             shared.places.insert(number, members.to_vec());
-            Ok(Place { number, context: 2 * number })
+            Ok(Place { number, context: 4 * number })
         })
     }
 
