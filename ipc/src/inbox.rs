@@ -221,20 +221,15 @@ pub fn take(segment: &Segment, mail: &Mail, message: Arrived, into: &mut [u8]) -
 }
 
 /// By the receiver: copy bytes of the payload, from `offset` on.
-pub fn read(
-    segment: &Segment,
-    mail: &Mail,
-    message: &Arrived,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<()> {
+pub fn read(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, into: &mut [u8]) -> Result<()> {
     if offset.checked_add(into.len() as u64).is_none_or(|end| end > message.len) {
         return Err(Error::Damaged(format!("read past a message of {} bytes", message.len)));
     }
     match place_of(segment, message) {
         Some(place) => mail.get(&place, offset, into),
         None => {
-            let payload = segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
+            let payload =
+                segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
             // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was taken
             // out of the inbox, so this rank alone owns the node.
             unsafe {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use bdrun_ipc::collective::{Arrival, Comm, Coming, PHASES};
+use bdrun_ipc::collective::{Arrival, Coming, Comm, PHASES};
 use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::inbox;
 use bdrun_ipc::mail::Mail;
@@ -80,8 +80,7 @@ fn collectives_one_after_the_other_never_mix() {
                 for number in 0..ROUNDS {
                     let part = payload(rank, number as u32);
                     let part = [&part[..]];
-                    let coming =
-                        Coming { number, rank, name: 7, awaits: None, awaited_by: &[], part: &part };
+                    let coming = Coming { number, rank, name: 7, awaits: None, awaited_by: &[], part: &part };
                     // Nobody is further ahead of another than there are phases.
                     let arrival = comm.arrive(segment, mail, &coming, &mut |_| ()).unwrap();
                     if arrival == Arrival::Last {
@@ -126,7 +125,13 @@ fn who_wants_the_parts_of_some_waits_for_them_alone() {
             0 => Some(if rank == root { vec![] } else { vec![root] }),
             1 => Some((0..rank).collect()),
             2 => Some(vec![(rank + 1) % RANKS, (rank + 5) % RANKS]),
-            _ => if rank == root { None } else { Some(vec![]) },
+            _ => {
+                if rank == root {
+                    None
+                } else {
+                    Some(vec![])
+                }
+            }
         }
     };
     let (segment, mail) = job(RANKS, 1 << 30, 1 << 20);
@@ -287,8 +292,7 @@ fn a_folded_result_that_finds_no_room_is_missed_by_everybody() {
     let (segment, mail) = (Segment::create(2, 1 << 20, 0, 2).unwrap(), Mail::create(full.into()).unwrap());
     let world = Comm::WORLD;
     for (rank, expected) in [(0, Arrival::Here), (1, Arrival::Last)] {
-        let coming =
-            Coming { number: 0, rank, name: 1, awaits: None, awaited_by: &[], part: &[b"small"] };
+        let coming = Coming { number: 0, rank, name: 1, awaits: None, awaited_by: &[], part: &[b"small"] };
         assert_eq!(world.arrive(&segment, &mail, &coming, &mut |_| ()).unwrap(), expected);
     }
     let stored = world.complete(&segment, &mail, 0, Some(Ok(&[0; 1000])));

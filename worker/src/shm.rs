@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bdrun_ipc::collective::{Arrival, Comm, Coming, name_hash};
+use bdrun_ipc::collective::{Arrival, Coming, Comm, name_hash};
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::segment::Waiting;
 
@@ -143,8 +143,9 @@ impl Backend for Shm {
         check_rank("send", to, self.size())?;
         let (runtime, peer, source) = (self.runtime, self.members[to], self.rank as u32);
         runtime.vouch_for(&[data]);
-        let unpaid = inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, (tag, 0), &[data])
-            .map_err(|e| runtime.failed(e))?;
+        let unpaid =
+            inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, (tag, 0), &[data])
+                .map_err(|e| runtime.failed(e))?;
         // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
         if inbox::concerns(runtime.segment.rank(peer).waiting(), self.context, source, tag) {
             runtime.wake(peer);

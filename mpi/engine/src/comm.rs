@@ -40,9 +40,18 @@ pub struct Communicator {
     /// With what its place is closed when nobody uses it any more; those that are there from the beginning
     /// stay.
     link: Option<Arc<dyn Link>>,
-    /// Collectives called so far.
-    met: AtomicU64,
+    /// Collectives called so far, of each form.
+    met: [AtomicU64; 2],
     state: Mutex<State>,
+}
+
+/// How a collective was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// It returns when it is complete.
+    Blocking,
+    /// It has a request.
+    Begun,
 }
 
 /// What the program changes of a communicator.
@@ -121,7 +130,7 @@ impl Communicator {
             topology: None,
             attributes: Attached::default(),
             link,
-            met: AtomicU64::new(0),
+            met: [AtomicU64::new(0), AtomicU64::new(0)],
             state: Mutex::new(state),
         }
     }
@@ -198,16 +207,18 @@ impl Communicator {
         }
     }
 
-    /// Comes to its next collective. All members come to all of them in the same order.
+    /// Comes to its next collective of a form. All members come to all of them in the same order; those of
+    /// different forms do not match, and need none between them.
     pub fn meet(
         &self,
         link: &dyn Link,
-        name: &'static str,
+        (name, form): (&'static str, Form),
         whom: &Whom,
         part: &[&[u8]],
     ) -> Answer<Box<dyn Meeting>> {
         let (place, seat) = (self.place()?, self.seat());
-        link.meet(place, &Coming { number: self.met.fetch_add(1, SeqCst), name, seat, whom, part })
+        let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;
+        link.meet(place, &Coming { number, name, seat, whom, part })
     }
 }
 

@@ -9,7 +9,7 @@ use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
 use crate::calls::Communicators;
-use crate::comm::{Communicator, Groups};
+use crate::comm::{Communicator, Form, Groups};
 use crate::face::Kind as FaceKind;
 use crate::failure::{Answer, Failure};
 use crate::groups::UNDEFINED;
@@ -85,7 +85,7 @@ impl Mpi {
         &self,
         of: &Communicator,
         groups: Groups,
-        name: &'static str,
+        name: (&'static str, Form),
     ) -> Answer<(Making, Box<dyn Meeting>)> {
         let link = self.link()?;
         let members = groups.members();
@@ -112,7 +112,7 @@ impl Mpi {
         groups: Groups,
         name: &'static str,
     ) -> Answer<Option<Communicator>> {
-        let (making, meeting) = self.make(of, groups, name)?;
+        let (making, meeting) = self.make(of, groups, (name, Form::Blocking))?;
         self.wait_meeting(&*meeting)?;
         let made = making.object(self.link()?);
         if let (Some(made), Some(place)) = (&made, making.place(&*meeting)?) {
@@ -165,7 +165,7 @@ impl Mpi {
         let old = self.comm(comm)?;
         // SAFETY: the caller's.
         let attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
-        let (making, meeting) = self.make(&old, old.groups(), "MPI_Comm_idup")?;
+        let (making, meeting) = self.make(&old, old.groups(), ("MPI_Comm_idup", Form::Begun))?;
         // It is there at once, as a program may set its error handler; what needs its place fails until then.
         let mut made = making.object(self.link()?).ok_or(Class::Internal)?;
         (made.topology, made.attributes) = (old.topology.clone(), attributes);
@@ -182,7 +182,12 @@ impl Mpi {
 
     /// Those with the same color, in the order of their keys: of an inter-communicator, of both groups.
     pub(crate) fn split(&self, comm: &Communicator, color: i64, key: i64) -> Answer<Option<Communicator>> {
-        let meeting = comm.meet(&**self.link()?, "MPI_Comm_split", &Whom::ALL, &[&bytes_of([color, key])])?;
+        let meeting = comm.meet(
+            &**self.link()?,
+            ("MPI_Comm_split", Form::Blocking),
+            &Whom::ALL,
+            &[&bytes_of([color, key])],
+        )?;
         self.wait_meeting(&*meeting)?;
         let chosen = |group: &Members, seat: usize| {
             let mut with = vec![];
@@ -258,7 +263,7 @@ impl Communicators for Mpi {
             // All of the other group say the same.
             let said = bytes_of(local.members().iter().map(|&process| process.into()));
             let (whom, seat) = (comm.first_of_peers(), comm.seat_of_peers());
-            let meeting = comm.meet(&**self.link()?, "MPI_Comm_create", &whom, &[&said])?;
+            let meeting = comm.meet(&**self.link()?, ("MPI_Comm_create", Form::Blocking), &whom, &[&said])?;
             self.wait_meeting(&*meeting)?;
             let remote = processes(&numbers_in(meeting.part(seat))?)?;
             if remote.size() == 0 {
@@ -378,7 +383,7 @@ impl Communicators for Mpi {
     }
 
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
-        let comm = self.intra(comm)?;
+        let comm = self.comm(comm)?;
         let made = match kind {
             // All are on one node.
             SHARED => self.split(&comm, 0, key)?,

@@ -9,7 +9,7 @@ use bdrun_mpi_core::group::Group as Members;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
-use crate::comm::{Communicator, Groups, World};
+use crate::comm::{Communicator, Form, Groups, World};
 use crate::communicators::{bytes_of, numbers_in, place_heard, place_said, processes};
 use crate::failure::Answer;
 use crate::handle::{Comm, Group};
@@ -122,7 +122,8 @@ impl Mpi {
         } else {
             Whom::awaits(Needed::one(leader))
         };
-        let meeting = local.meet(&**self.link()?, "MPI_Intercomm_create", &whom, &[&said])?;
+        let meeting =
+            local.meet(&**self.link()?, ("MPI_Intercomm_create", Form::Blocking), &whom, &[&said])?;
         let agreed = match agreed {
             Some(agreed) => agreed?,
             None => {
@@ -167,7 +168,7 @@ impl Mpi {
         let remote = comm.remote.as_ref().ok_or(Class::Comm)?;
         let (whom, seat) = (comm.first_of_peers(), comm.seat_of_peers());
         let said = bytes_of([high.into()]);
-        let meeting = comm.meet(&**self.link()?, "MPI_Intercomm_merge", &whom, &[&said])?;
+        let meeting = comm.meet(&**self.link()?, ("MPI_Intercomm_merge", Form::Blocking), &whom, &[&said])?;
         self.wait_meeting(&*meeting)?;
         let others_high = numbers_in(meeting.part(seat))?.first() == Some(&1);
         drop(meeting);

@@ -134,7 +134,7 @@ impl Whom {
 /// With what a process comes to a meeting.
 #[derive(Debug)]
 pub struct Coming<'a> {
-    /// Of all at this place: 0, 1, 2, …
+    /// Of all at this place: 0, 2, 4, …, and 1, 3, 5, …
     pub number: u64,
     /// Of what it is the meeting.
     pub name: &'static str,

@@ -124,8 +124,9 @@ impl Operation {
         let mut state = self.lock();
         match &mut *state {
             State::Done(done) => return Some(done.clone()),
-            State::Finishing
-            | State::Waits(Waits::Message { .. } | Waits::Receipt { .. } | Waits::Word) => return None,
+            State::Finishing | State::Waits(Waits::Message { .. } | Waits::Receipt { .. } | Waits::Word) => {
+                return None;
+            }
             State::Waits(Waits::All(all)) => {
                 let all: Option<Vec<Done>> = all.iter().map(|one| one.look()).collect();
                 let mut all = all?;

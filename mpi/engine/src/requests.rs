@@ -530,7 +530,8 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok((UNDEFINED, Status::EMPTY));
         }
-        let (at, done) = self.wait_for(|| Ok(Self::any_done(&all)), |link, limits| wait_any(&all, link, limits))?;
+        let (at, done) =
+            self.wait_for(|| Ok(Self::any_done(&all)), |link, limits| wait_any(&all, link, limits))?;
         // SAFETY: the caller's.
         let (status, failure) = unsafe { self.tell_one(&all[at], done, &requests) };
         failure.map_or(Ok((at as i64, status)), Err)
@@ -548,10 +549,8 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok(UNDEFINED);
         }
-        let done = self.wait_for(
-            || Ok(Self::some_done(&all)),
-            |link, limits| wait_any(&all, link, limits),
-        )?;
+        let done =
+            self.wait_for(|| Ok(Self::some_done(&all)), |link, limits| wait_any(&all, link, limits))?;
         // SAFETY: the caller's.
         unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) }
     }

@@ -267,13 +267,7 @@ impl Runtime {
     }
 
     /// The wait itself, at `site`; was the rank moved meanwhile?
-    fn wait_at(
-        &self,
-        until: Option<u64>,
-        waiting: Waiting,
-        site: u64,
-        satisfied: impl Fn() -> bool,
-    ) -> bool {
+    fn wait_at(&self, until: Option<u64>, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
         let block = self.block();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         block.publish(waiting);

@@ -27,7 +27,7 @@ use reduction::Reduction;
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
 use crate::calls::Collectives;
-use crate::comm::Communicator;
+use crate::comm::{Communicator, Form};
 use crate::failure::Answer;
 use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Info, Op, Request};
@@ -81,20 +81,20 @@ impl What {
 }
 
 impl Collective {
-    fn meet(&self, mpi: &Mpi) -> Answer<Box<dyn Meeting>> {
+    fn meet(&self, mpi: &Mpi, form: Form) -> Answer<Box<dyn Meeting>> {
         let link = mpi.link()?;
-        self.what.deposit(|part| self.comm.meet(&**link, self.name, self.what.whom(), part))
+        self.what.deposit(|part| self.comm.meet(&**link, (self.name, form), self.what.whom(), part))
     }
 
     /// The blocking form.
     fn run(&self, mpi: &Mpi) -> Answer<()> {
-        let meeting = self.meet(mpi)?;
+        let meeting = self.meet(mpi, Form::Blocking)?;
         mpi.wait_meeting(&*meeting)?;
         self.what.finish(&*meeting)
     }
 
     fn begin(&self, mpi: &Mpi) -> Answer<Arc<Operation>> {
-        let (meeting, what) = (self.meet(mpi)?, self.what.clone());
+        let (meeting, what) = (self.meet(mpi, Form::Begun)?, self.what.clone());
         let finish = Box::new(move |meeting: &dyn Meeting| what.finish(meeting));
         Ok(Operation::begun(Waits::Meeting(meeting.into(), finish)))
     }

@@ -165,13 +165,7 @@ pub struct Here {
 }
 
 impl Here {
-    pub fn new(
-        rank: Rank,
-        early: &Arc<Early>,
-        comm: Comm,
-        coming: &Coming<'_>,
-        name: u64,
-    ) -> Answer<Self> {
+    pub fn new(rank: Rank, early: &Arc<Early>, comm: Comm, coming: &Coming<'_>, name: u64) -> Answer<Self> {
         let size = comm.size(rank.segment());
         let others = |needed: &Needed| -> Vec<u32> {
             let others = needed.of(size as usize).filter(|&other| other != coming.seat);
@@ -223,7 +217,8 @@ impl Meeting for Here {
             return Ok(false);
         }
         if comm.names_differ(segment, *number).is_some() {
-            let text = format!("{}, where another process of the communicator calls something else", self.name);
+            let text =
+                format!("{}, where another process of the communicator calls something else", self.name);
             return Err(Failure { text: Some(text), ..Class::Other.into() });
         }
         Ok(comm.is_enough(segment, *number, *rank))
