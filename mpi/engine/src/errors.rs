@@ -63,6 +63,17 @@ impl Errors for Mpi {
         self.new_handler(Kind::Win, function)
     }
 
+    unsafe fn win_get_errhandler(&self, win: Win) -> Answer<Errhandler> {
+        Ok(self.handle_of(self.win(win)?.handler()))
+    }
+
+    unsafe fn win_set_errhandler(&self, win: Win, errhandler: Errhandler) -> Answer<()> {
+        let window = self.win(win)?;
+        let handler = self.handler(errhandler, Kind::Win)?;
+        window.comm().with(|state| state.handler = handler);
+        Ok(())
+    }
+
     unsafe fn comm_get_errhandler(&self, comm: Comm) -> Answer<Errhandler> {
         Ok(self.handle_of(self.comm(comm)?.handler()))
     }

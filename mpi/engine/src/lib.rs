@@ -44,13 +44,14 @@ pub mod standard;
 mod tests;
 mod text;
 mod topologies;
+mod windows;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{Files, Partitioned, Tools, Windows};
+use calls::{Files, Partitioned, Tools};
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -81,6 +82,10 @@ pub struct Mpi {
     threads: operation::Threads,
     ops: Slab<operations::Made>,
     types: datatypes::Types,
+    windows: Slab<windows::Window>,
+    win_keys: attributes::Keys,
+    /// What others ask of this process's memory.
+    active: windows::Active,
 }
 
 impl Mpi {
@@ -93,7 +98,7 @@ impl Mpi {
             link: OnceLock::new(),
             world: Mutex::new(None),
             comms: Slab::new(),
-            comm_keys: attributes::Keys::new(1),
+            comm_keys: attributes::Keys::new(0),
             attributes: attributes::Predefined::new(),
             buffers: messages::Buffers::new(),
             claimed: Slab::new(),
@@ -106,6 +111,9 @@ impl Mpi {
             threads: operation::Threads::new(),
             ops: Slab::new(),
             types: datatypes::Types::new(),
+            windows: Slab::new(),
+            win_keys: attributes::Keys::new(2),
+            active: windows::Active::new(),
         }
     }
 
@@ -117,4 +125,3 @@ impl Mpi {
 impl Files for Mpi {}
 impl Partitioned for Mpi {}
 impl Tools for Mpi {}
-impl Windows for Mpi {}

@@ -36,6 +36,8 @@ pub enum Mode {
     Plain,
     /// When it is received; this number is said then.
     Synchronous(u32),
+    /// Something that the receiver is to do, whatever it waits for.
+    Active,
     /// This is no message but that word: the one with this number is received.
     Received(u32),
 }
@@ -222,6 +224,9 @@ pub trait Link: Debug + Send + Sync {
     /// By a thread: another one that waits shall look what limits it.
     fn nudge(&self);
 
+    /// A process, if it waits, shall look what limits it.
+    fn wake(&self, process: Process);
+
     /// By one process for all: a place where these will meet.
     ///
     /// # Errors
@@ -304,6 +309,8 @@ impl Link for Alone {
     }
 
     fn nudge(&self) {}
+
+    fn wake(&self, _: Process) {}
 
     fn open(&self, _: &[Process]) -> Answer<Place> {
         let number = self.opened.fetch_add(1, SeqCst) + 2;

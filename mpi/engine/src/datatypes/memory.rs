@@ -82,6 +82,11 @@ impl Span {
         Self { at, count, bytes: count * self.of.size() as u64, of: self.of.clone() }
     }
 
+    /// So many elements of another datatype somewhere else.
+    pub fn like(&self, of: Type, at: *mut u8, count: u64) -> Self {
+        Self { at, count, bytes: count * of.size() as u64, of }
+    }
+
     /// Where all of its bytes are, if they lie one behind the other in the order in which they are moved:
     /// they need not be packed.
     pub fn contiguous(&self) -> Option<*mut u8> {

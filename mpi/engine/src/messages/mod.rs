@@ -228,6 +228,10 @@ impl Mpi {
                 words.extend(awaited.as_mut().and_then(|awaited| awaited.remove(&number)));
                 return;
             }
+            if head.mode == Mode::Active {
+                self.active.add_come(head, parcel);
+                return;
+            }
             let envelope = Envelope { source: head.source, tag: head.tag };
             let message = Arrived { parcel, mode: head.mode };
             if let Some((receive, message)) = matcher.arrive(head.context, envelope, message) {
@@ -243,7 +247,7 @@ impl Mpi {
         if any {
             self.tell_threads();
         }
-        Ok(())
+        self.do_asked()
     }
 
     /// A receive has its message.
@@ -308,9 +312,15 @@ impl Mpi {
             let (source, tag) = (want.source, want.tag);
             link.wait(Awaited::Message { context, source, tag }, limits);
         })?;
-        let mut bytes = vec![0; message.parcel.len() as usize];
-        message.parcel.read(0, &mut bytes)?;
-        Ok(bytes)
+        bytes_in(&*message.parcel)
+    }
+
+    /// What a peer has said so, if it has.
+    pub(crate) fn hear_now(&self, comm: &Communicator, from: usize, tag: i32) -> Answer<Option<Vec<u8>>> {
+        let want = Want { source: Some(from as u32), tag: Some(tag) };
+        let context = comm.place()?.context + 1;
+        let found = self.look_for(|| self.traffic().matcher.claim(context, want))?;
+        found.map(|(_, message)| bytes_in(&*message.parcel)).transpose()
     }
 
     /// In which communicator a message was claimed.
@@ -345,6 +355,12 @@ impl Mpi {
 fn truncated(len: u64, room: u64) -> Failure {
     let text = Some(format!("a message of {len} bytes where there is room for {room}"));
     Failure { text, ..Class::Truncate.into() }
+}
+
+fn bytes_in(parcel: &dyn Parcel) -> Answer<Vec<u8>> {
+    let mut bytes = vec![0; parcel.len() as usize];
+    parcel.read(0, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// The same where it must fit.

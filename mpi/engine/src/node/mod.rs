@@ -36,6 +36,7 @@ pub struct Node {
 const fn note_of(mode: Mode) -> u32 {
     match mode {
         Mode::Plain => 0,
+        Mode::Active => 1,
         Mode::Synchronous(number) => 2 * number + 2,
         Mode::Received(number) => 2 * number + 3,
     }
@@ -43,7 +44,8 @@ const fn note_of(mode: Mode) -> u32 {
 
 const fn mode_of(note: u32) -> Mode {
     match (note, note % 2) {
-        (0 | 1, _) => Mode::Plain,
+        (0, _) => Mode::Plain,
+        (1, _) => Mode::Active,
         (_, 0) => Mode::Synchronous((note - 2) / 2),
         _ => Mode::Received((note - 3) / 2),
     }
@@ -137,7 +139,7 @@ impl Link for Node {
         // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
         let waiting = segment.rank(to).waiting();
         // Who sends it waits until it is received, also if the receiver waits for something else.
-        let is_urgent = matches!(mode, Mode::Synchronous(_))
+        let is_urgent = matches!(mode, Mode::Synchronous(_) | Mode::Active)
             && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
         if is_urgent || inbox::concerns(waiting, context, source, tag) {
             self.rank.wake(to);
@@ -176,6 +178,10 @@ impl Link for Node {
         self.rank.wake(self.rank.number());
     }
 
+    fn wake(&self, process: Process) {
+        self.rank.wake(process);
+    }
+
     fn open(&self, members: &[Process]) -> Answer<Place> {
         let segment = self.segment();
         if members == [self.rank.number()] {
@@ -210,7 +216,7 @@ mod tests {
     #[test]
     fn modes_survive() {
         for number in [0, 1, 7, MOST_RECEIPTS - 1] {
-            for mode in [Mode::Plain, Mode::Synchronous(number), Mode::Received(number)] {
+            for mode in [Mode::Plain, Mode::Active, Mode::Synchronous(number), Mode::Received(number)] {
                 assert_eq!(mode_of(note_of(mode)), mode);
             }
         }

@@ -5,6 +5,7 @@ mod communicators;
 mod inter;
 mod messages;
 mod topologies;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -151,6 +152,10 @@ impl Link for Thread {
     }
 
     fn nudge(&self) {
+        self.job.changed.notify_all();
+    }
+
+    fn wake(&self, _: Process) {
         self.job.changed.notify_all();
     }
 
