@@ -63,6 +63,23 @@ impl Errors for Mpi {
         self.new_handler(Kind::Win, function)
     }
 
+    unsafe fn file_get_errhandler(&self, file: File) -> Answer<Errhandler> {
+        Ok(self.handle_of(match file {
+            File::NULL => self.files_handler(),
+            _ => self.file(file)?.handler(),
+        }))
+    }
+
+    unsafe fn file_set_errhandler(&self, file: File, errhandler: Errhandler) -> Answer<()> {
+        let handler = self.handler(errhandler, Kind::File)?;
+        if file == File::NULL {
+            *self.file_handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
+            return Ok(());
+        }
+        self.file(file)?.comm().with(|state| state.handler = handler);
+        Ok(())
+    }
+
     unsafe fn win_get_errhandler(&self, win: Win) -> Answer<Errhandler> {
         Ok(self.handle_of(self.win(win)?.handler()))
     }

@@ -98,8 +98,10 @@ impl Mpi {
             Object::Comm(comm) => self.comm(comm).map(|comm| comm.handler()),
             Object::Session(session) => self.session(session).map(|session| session.handler()),
             Object::Win(win) => self.win(win).map(|window| window.handler()),
-            // Until there are any.
-            Object::File(_) | Object::Nothing => Err(Class::Other.into()),
+            Object::File(file) => {
+                Ok(self.file(file).map_or_else(|_| self.files_handler(), |open| open.handler()))
+            }
+            Object::Nothing => Err(Class::Other.into()),
         }
         // Of what has none, or is none, that of MPI_COMM_SELF.
         .unwrap_or_else(|_| self.world().map_or(Handler::Fatal, |world| world.own.handler()))

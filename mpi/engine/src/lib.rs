@@ -23,6 +23,7 @@ mod environment;
 mod errors;
 pub mod face;
 pub mod failure;
+mod files;
 mod general;
 mod groups;
 pub mod handle;
@@ -51,7 +52,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{Files, Partitioned, Tools};
+use calls::{Partitioned, Tools};
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -82,6 +83,10 @@ pub struct Mpi {
     threads: operation::Threads,
     ops: Slab<operations::Made>,
     types: datatypes::Types,
+    files: Slab<files::Open>,
+    /// Of files that are opened from now on, if the program has set it.
+    file_handler: Mutex<Option<handlers::Handler>>,
+    datareps: Mutex<Vec<Vec<u8>>>,
     windows: Slab<windows::Window>,
     win_keys: attributes::Keys,
     /// What others ask of this process's memory.
@@ -111,6 +116,9 @@ impl Mpi {
             threads: operation::Threads::new(),
             ops: Slab::new(),
             types: datatypes::Types::new(),
+            files: Slab::new(),
+            file_handler: Mutex::new(None),
+            datareps: Mutex::new(vec![]),
             windows: Slab::new(),
             win_keys: attributes::Keys::new(2),
             active: windows::Active::new(),
@@ -122,6 +130,5 @@ impl Mpi {
     }
 }
 
-impl Files for Mpi {}
 impl Partitioned for Mpi {}
 impl Tools for Mpi {}

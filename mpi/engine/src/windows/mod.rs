@@ -18,7 +18,7 @@ mod active;
 mod calls;
 mod control;
 mod epochs;
-mod mapping;
+pub mod mapping;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -212,7 +212,12 @@ impl Mpi {
     }
 
     /// Memory that all members share: the first one makes it.
-    fn mapped_by_all(&self, comm: &Communicator, name: &'static str, len: usize) -> Answer<Mapping> {
+    pub(crate) fn mapped_by_all(
+        &self,
+        comm: &Communicator,
+        name: &'static str,
+        len: usize,
+    ) -> Answer<Mapping> {
         let mut made = (comm.rank == 0).then(|| Mapping::make(len));
         let said = match &made {
             Some(Ok((_, open))) => open.said().to_vec(),
