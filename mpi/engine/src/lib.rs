@@ -36,6 +36,7 @@ mod messages;
 mod node;
 mod operation;
 mod operations;
+mod partitioned;
 mod processes;
 mod requests;
 mod sessions;
@@ -52,7 +53,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{Partitioned, Tools};
+use calls::Tools;
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -83,6 +84,7 @@ pub struct Mpi {
     threads: operation::Threads,
     ops: Slab<operations::Made>,
     types: datatypes::Types,
+    unknown: partitioned::Unknown,
     files: Slab<files::Open>,
     /// Of files that are opened from now on, if the program has set it.
     file_handler: Mutex<Option<handlers::Handler>>,
@@ -116,6 +118,7 @@ impl Mpi {
             threads: operation::Threads::new(),
             ops: Slab::new(),
             types: datatypes::Types::new(),
+            unknown: partitioned::Unknown::new(),
             files: Slab::new(),
             file_handler: Mutex::new(None),
             datareps: Mutex::new(vec![]),
@@ -130,5 +133,4 @@ impl Mpi {
     }
 }
 
-impl Partitioned for Mpi {}
 impl Tools for Mpi {}

@@ -17,6 +17,7 @@ use crate::groups::UNDEFINED;
 use crate::handle::{Datatype, Request as Handle};
 use crate::link::{Awaited, Limits, Link};
 use crate::operation::{Done, Operation, Waits};
+use crate::partitioned::Parts;
 
 /// Begins the operation of a persistent request once more.
 pub type Start = Box<dyn Fn(&Mpi) -> Answer<Arc<Operation>> + Send + Sync>;
@@ -28,6 +29,8 @@ pub struct Request {
     start: Option<Start>,
     /// What the program does for it.
     general: Option<General>,
+    /// Its parts, if each is sent or received by itself.
+    parts: Option<Arc<Parts>>,
     /// It lives as long as its requests.
     _comm: Option<Arc<Communicator>>,
 }
@@ -48,13 +51,37 @@ impl Mpi {
     /// A handle of an operation.
     pub(crate) fn new_request(&self, comm: Arc<Communicator>, operation: Arc<Operation>) -> Handle {
         let operation = Mutex::new(Some(operation));
-        self.requests.add(Arc::new(Request { operation, start: None, general: None, _comm: Some(comm) }))
+        let (start, general, parts) = (None, None, None);
+        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
     }
 
     /// A handle of what can be begun again and again.
     pub(crate) fn new_persistent(&self, comm: Arc<Communicator>, start: Start) -> Handle {
-        let (operation, start) = (Mutex::new(None), Some(start));
-        self.requests.add(Arc::new(Request { operation, start, general: None, _comm: Some(comm) }))
+        let (operation, start, general, parts) = (Mutex::new(None), Some(start), None, None);
+        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+    }
+
+    /// The same, of what is begun in parts.
+    pub(crate) fn new_parts(
+        &self,
+        comm: Arc<Communicator>,
+        parts: Arc<Parts>,
+        start: fn(&Self, &Arc<Parts>) -> Answer<Arc<Operation>>,
+    ) -> Handle {
+        let begun = parts.clone();
+        let start: Option<Start> = Some(Box::new(move |mpi| start(mpi, &begun)));
+        let (operation, general, parts) = (Mutex::new(None), None, Some(parts));
+        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+    }
+
+    /// The parts of a request, if it has any.
+    pub(crate) fn parts_of_request(&self, handle: Handle) -> Answer<Option<Arc<Parts>>> {
+        Ok(self.request(handle)?.ok_or(Class::Request)?.parts.clone())
+    }
+
+    /// Whether it was started, and a program was not told yet that it is complete.
+    pub(crate) fn is_active(&self, handle: Handle) -> Answer<bool> {
+        Ok(self.request(handle)?.is_some_and(|request| request.active().is_some()))
     }
 
     /// The request of a handle; none of `MPI_REQUEST_NULL`.
@@ -271,6 +298,7 @@ impl Requests for Mpi {
             operation,
             start: None,
             general: Some(general),
+            parts: None,
             _comm: None,
         })))
     }

@@ -143,7 +143,7 @@ impl Mpi {
     }
 
     /// The process with a rank at the other end, and that; none for `MPI_PROC_NULL`.
-    fn peer(comm: &Communicator, rank: i64) -> Answer<Option<(Process, u32)>> {
+    pub(crate) fn peer(comm: &Communicator, rank: i64) -> Answer<Option<(Process, u32)>> {
         if rank == PROC_NULL {
             return Ok(None);
         }
@@ -196,16 +196,17 @@ impl Mpi {
         Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
     }
 
-    /// Posts a receive.
-    fn post(&self, comm: &Arc<Communicator>, want: Option<Want>, into: Span) -> Answer<Arc<Operation>> {
-        let Some(want) = want else {
-            return Ok(Operation::complete(Done { status: FROM_NOBODY, failure: None }));
-        };
-        // What has come already is first in line.
-        self.progress()?;
+    /// Posts a receive of MPI's own, so many contexts behind the program's.
+    pub(crate) fn post_on(
+        &self,
+        comm: &Arc<Communicator>,
+        behind: u32,
+        want: Want,
+        into: Span,
+    ) -> Answer<Arc<Operation>> {
         let operation = Operation::begun(Waits::Word);
         let receive = Receive { into, comm: comm.clone(), operation: operation.clone() };
-        let context = comm.place()?.context;
+        let context = comm.place()?.context + behind;
         let mut traffic = self.traffic();
         match traffic.matcher.post(context, want, receive) {
             Posted::Waits(ticket) => operation.set_waits(Waits::Message { context, want, ticket }),
@@ -215,6 +216,16 @@ impl Mpi {
             }
         }
         Ok(operation)
+    }
+
+    /// Posts a receive.
+    fn post(&self, comm: &Arc<Communicator>, want: Option<Want>, into: Span) -> Answer<Arc<Operation>> {
+        let Some(want) = want else {
+            return Ok(Operation::complete(Done { status: FROM_NOBODY, failure: None }));
+        };
+        // What has come already is first in line.
+        self.progress()?;
+        self.post_on(comm, 0, want, into)
     }
 
     /// Takes in what has come.
@@ -247,6 +258,7 @@ impl Mpi {
         if any {
             self.tell_threads();
         }
+        self.receive_announced()?;
         self.do_asked()
     }
 
@@ -299,7 +311,19 @@ impl Mpi {
 
     /// Sends something of MPI's own to a peer, behind the program's back.
     pub(crate) fn say(&self, comm: &Communicator, to: Process, tag: i32, bytes: &[u8]) -> Answer<()> {
-        let (context, source) = (comm.place()?.context + 1, comm.rank as u32);
+        self.say_on(comm, 1, to, tag, bytes)
+    }
+
+    /// The same, so many contexts behind the program's.
+    pub(crate) fn say_on(
+        &self,
+        comm: &Communicator,
+        behind: u32,
+        to: Process,
+        tag: i32,
+        bytes: &[u8],
+    ) -> Answer<()> {
+        let (context, source) = (comm.place()?.context + behind, comm.rank as u32);
         self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
     }
 

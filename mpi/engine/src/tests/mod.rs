@@ -4,6 +4,7 @@ mod collectives;
 mod communicators;
 mod inter;
 mod messages;
+mod partitioned;
 mod topologies;
 mod windows;
 
