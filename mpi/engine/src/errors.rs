@@ -32,6 +32,7 @@ impl Mpi {
 
 impl Errors for Mpi {
     unsafe fn comm_call_errhandler(&self, comm: Comm, value: i64) -> Answer<()> {
+        self.comm(comm)?;
         self.call_errhandler(Object::Comm(comm), value)
     }
 
@@ -40,6 +41,9 @@ impl Errors for Mpi {
     }
 
     unsafe fn file_call_errhandler(&self, fh: File, value: i64) -> Answer<()> {
+        if fh != File::NULL {
+            self.file(fh)?;
+        }
         self.call_errhandler(Object::File(fh), value)
     }
 
@@ -48,6 +52,7 @@ impl Errors for Mpi {
     }
 
     unsafe fn session_call_errhandler(&self, session: Session, value: i64) -> Answer<()> {
+        self.session(session)?;
         self.call_errhandler(Object::Session(session), value)
     }
 
@@ -56,6 +61,7 @@ impl Errors for Mpi {
     }
 
     unsafe fn win_call_errhandler(&self, win: Win, value: i64) -> Answer<()> {
+        self.win(win)?;
         self.call_errhandler(Object::Win(win), value)
     }
 
