@@ -1,19 +1,27 @@
-//! Collectives as objects in the segment: every rank deposits its part and may leave RAM; who arrives last
-//! completes the collective and wakes the others; everyone then reads what it needs; who leaves last frees
-//! the parts.
+//! Collectives as objects in the segment: every rank deposits its part and may leave RAM. A member waits for
+//! all, or only for those whose parts it wants; who completes what another waits for wakes it. Who leaves
+//! last frees the parts.
 //!
-//! A communicator has two phases, used in turn. Two suffice: a rank deposits for collective *n + 2* only
-//! after *n + 1* was complete, so after every rank had deposited for *n + 1*, which each did only after
-//! leaving *n*.
+//! A communicator has [`PHASES`] of them, used in turn. Collective *n* takes the phase of *n* − [`PHASES`]
+//! once all members have left that; who is so far ahead of somebody comes later, and is woken when it can.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::mail::{Mail, Place};
-use crate::segment::{AtomicsOnly, MAX_COMMS, Segment};
+use crate::segment::{AtomicsOnly, MAX_COMMS, Segment, Waiting};
 use crate::{Error, Result};
+
+/// So many collectives of a communicator may be under way.
+pub const PHASES: u64 = 8;
 
 /// Longest part that needs no mail, in bytes.
 pub const INLINE_PART: usize = 40;
+
+/// Of a member that waits until all have come.
+const ALL: u32 = u32::MAX;
+
+/// Contexts of messages for each communicator: a front keeps several kinds of messages apart.
+pub const CONTEXTS: u32 = 4;
 
 #[repr(C, align(64))]
 struct CommHeader {
@@ -21,11 +29,13 @@ struct CommHeader {
     size: AtomicU32,
     handles: AtomicU32,
     next_free: AtomicU32,
-    phases: [Phase; 2],
+    phases: [Phase; PHASES as usize],
 }
 
 #[repr(C, align(64))]
 struct Phase {
+    /// The collective that it is for: all have left those before.
+    number: AtomicU64,
     /// Number of the last collective of this phase that is complete, plus 1.
     complete: AtomicU64,
     arrived: AtomicU32,
@@ -39,23 +49,35 @@ struct Phase {
     folded: Deposit,
 }
 
-/// A part: length, where, or the bytes themselves.
+/// A member of a collective.
+#[repr(C, align(64))]
+struct Seat {
+    /// 2·(number + 1) of the last collective of this phase to which it has come; 1 less if it found the phase
+    /// taken.
+    here: AtomicU64,
+    /// So many others it waits for, or [`ALL`].
+    awaits: AtomicU32,
+    /// Of these, how many have come.
+    come: AtomicU32,
+    part: Deposit,
+}
+
+/// A part: length, and the bytes themselves or where they are.
 #[repr(C, align(8))]
 struct Deposit {
     len: AtomicU64,
-    place: [AtomicU64; 2],
-    inline: [AtomicU64; INLINE_PART / 8],
+    words: [AtomicU64; INLINE_PART / 8],
 }
 
 // SAFETY: all fields are atomics or structs of atomics.
 unsafe impl AtomicsOnly for CommHeader {}
-// SAFETY: all fields are atomics.
-unsafe impl AtomicsOnly for Deposit {}
+// SAFETY: all fields are atomics or structs of atomics.
+unsafe impl AtomicsOnly for Seat {}
 
-/// Bytes of a communicator of up to `np` ranks: header, members, two phases of deposits.
+/// Bytes of a communicator of up to `np` ranks: header, members, their seats in each phase.
 pub(crate) const fn comm_bytes(np: u32) -> usize {
     let np = np as usize;
-    size_of::<CommHeader>() + np.div_ceil(16) * 64 + 2 * np * size_of::<Deposit>()
+    size_of::<CommHeader>() + np.div_ceil(16) * 64 + PHASES as usize * np * size_of::<Seat>()
 }
 
 impl Deposit {
@@ -68,21 +90,16 @@ impl Deposit {
                 bytes[at..at + piece.len()].copy_from_slice(piece);
                 at += piece.len();
             }
-            for (word, chunk) in self.inline.iter().zip(bytes.chunks_exact(8)) {
+            for (word, chunk) in self.words.iter().zip(bytes.chunks_exact(8)) {
                 word.store(u64::from_le_bytes(chunk.try_into().unwrap_or_default()), SeqCst);
             }
-            self.set(Place::default(), len);
         } else {
-            self.set(mail.put(segment, pieces)?, len);
+            let [kind, offset] = mail.put(segment, pieces)?.to_words();
+            self.words[0].store(kind, SeqCst);
+            self.words[1].store(offset, SeqCst);
         }
-        Ok(())
-    }
-
-    fn set(&self, place: Place, len: usize) {
-        let words = place.to_words();
-        self.place[0].store(words[0], SeqCst);
-        self.place[1].store(words[1], SeqCst);
         self.len.store(len as u64, SeqCst);
+        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -90,7 +107,8 @@ impl Deposit {
     }
 
     fn place(&self) -> Place {
-        Place::from_words([self.place[0].load(SeqCst), self.place[1].load(SeqCst)], self.len() as u64)
+        let words = [self.words[0].load(SeqCst), self.words[1].load(SeqCst)];
+        Place::from_words(words, self.len() as u64)
     }
 
     fn get(&self, mail: &Mail, offset: usize, into: &mut [u8]) -> Result<()> {
@@ -100,7 +118,7 @@ impl Deposit {
             return mail.get(&self.place(), offset as u64, into);
         }
         let mut bytes = [0u8; INLINE_PART];
-        for (word, chunk) in self.inline.iter().zip(bytes.chunks_exact_mut(8)) {
+        for (word, chunk) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
             chunk.copy_from_slice(&word.load(SeqCst).to_le_bytes());
         }
         match bytes[..len].get(offset..).and_then(|rest| rest.get(..into.len())) {
@@ -120,14 +138,36 @@ impl Deposit {
     }
 }
 
+impl Phase {
+    fn clear(&self) {
+        self.name.store(0, SeqCst);
+        self.other_name.store(0, SeqCst);
+        self.fold_failed.store(0, SeqCst);
+        self.arrived.store(0, SeqCst);
+        self.left.store(0, SeqCst);
+    }
+}
+
+/// What stands for the name of a collective (FNV-1a).
+pub fn name_hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)).max(1)
+}
+
+/// What [`Seat::here`] is of who has come to collective `number`.
+const fn has_come(number: u64) -> u64 {
+    2 * (number + 1)
+}
+
 /// By the master: make communicator 0, of all ranks, before any rank starts.
 pub(crate) fn open_world(segment: &Segment) {
     let np = segment.np();
     let header = segment.header();
     header.fresh_comms.store(1, SeqCst);
-    header.next_context.store(1, SeqCst);
+    // Those of all ranks, and of each by itself.
+    header.next_context.store(2 * CONTEXTS, SeqCst);
     let world = Comm { index: 0 };
     let h = world.header(segment);
+    world.open_phases(segment);
     h.size.store(np, SeqCst);
     h.handles.store(np, SeqCst);
     for (i, member) in world.members(segment).iter().enumerate() {
@@ -141,11 +181,33 @@ pub struct Comm {
     index: u32,
 }
 
-/// Who came to a collective.
+/// What a rank comes to a collective with.
+#[derive(Debug)]
+pub struct Coming<'a> {
+    /// 0, 1, 2, … on each communicator.
+    pub number: u64,
+    /// Who it is: its rank in the communicator.
+    pub rank: u32,
+    /// Name of the collective, as a hash that is not 0.
+    pub name: u64,
+    /// How many others it will wait for; `None`: until all have come.
+    pub awaits: Option<u32>,
+    /// Others that wait for this one, though not for all.
+    pub awaited_by: &'a [u32],
+    /// Its part, in pieces.
+    pub part: &'a [&'a [u8]],
+}
+
+/// What came of coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// This rank came last: it folds, calls [`Comm::complete`] and wakes the others.
-    pub last: bool,
+pub enum Arrival {
+    /// Others have not left the collective that is [`PHASES`] before this one. The rank is woken when they
+    /// have, to come once more.
+    TooEarly,
+    /// It has come.
+    Here,
+    /// And as the last one: it folds, calls [`Comm::complete`], and [`Comm::wake_all`].
+    Last,
 }
 
 impl Comm {
@@ -161,17 +223,10 @@ impl Comm {
         let index = Self::take_index(segment)?;
         let comm = Self { index };
         let h = comm.header(segment);
-        h.context.store(header.next_context.fetch_add(1, SeqCst), SeqCst);
+        h.context.store(header.next_context.fetch_add(CONTEXTS, SeqCst), SeqCst);
         h.size.store(members.len() as u32, SeqCst);
         h.handles.store(members.len() as u32, SeqCst);
-        for phase in &h.phases {
-            phase.complete.store(0, SeqCst);
-            phase.arrived.store(0, SeqCst);
-            phase.left.store(0, SeqCst);
-            phase.name.store(0, SeqCst);
-            phase.other_name.store(0, SeqCst);
-            phase.fold_failed.store(0, SeqCst);
-        }
+        comm.open_phases(segment);
         for (slot, member) in comm.members(segment).iter().zip(members) {
             slot.store(*member, SeqCst);
         }
@@ -226,19 +281,36 @@ impl Comm {
         segment.atomic_slice(self.base(segment) + size_of::<CommHeader>(), size as usize)
     }
 
-    fn deposit(self, segment: &Segment, number: u64, rank: u32) -> &Deposit {
+    /// As if nothing had ever happened here.
+    fn open_phases(self, segment: &Segment) {
+        for (number, phase) in (0..).zip(&self.header(segment).phases) {
+            phase.number.store(number, SeqCst);
+            phase.complete.store(0, SeqCst);
+            phase.clear();
+            for rank in 0..self.size(segment) {
+                self.seat(segment, number, rank).here.store(0, SeqCst);
+            }
+        }
+    }
+
+    fn seat(self, segment: &Segment, number: u64, rank: u32) -> &Seat {
         let np = segment.np() as usize;
         assert!((rank as usize) < np);
-        let deposits = self.base(segment) + size_of::<CommHeader>() + np.div_ceil(16) * 64;
-        let slot = (number % 2) as usize * np + rank as usize;
-        segment.atomics(deposits + slot * size_of::<Deposit>())
+        let seats = self.base(segment) + size_of::<CommHeader>() + np.div_ceil(16) * 64;
+        let seat = (number % PHASES) as usize * np + rank as usize;
+        segment.atomics(seats + seat * size_of::<Seat>())
     }
 
     fn phase(self, segment: &Segment, number: u64) -> &Phase {
-        &self.header(segment).phases[(number % 2) as usize]
+        &self.header(segment).phases[(number % PHASES) as usize]
     }
 
-    /// Context number: messages of different ones do not mix.
+    /// A number for messages of some process alone: those of different ones do not mix.
+    pub fn new_context(segment: &Segment) -> u32 {
+        segment.header().next_context.fetch_add(CONTEXTS, SeqCst)
+    }
+
+    /// The first of [`CONTEXTS`] numbers: messages of different ones do not mix.
     pub fn context(self, segment: &Segment) -> u32 {
         self.header(segment).context.load(SeqCst)
     }
@@ -272,26 +344,78 @@ impl Comm {
         }
     }
 
-    /// Deposit this rank's part for collective `number` (0, 1, 2, … on this communicator) called `name` (a
-    /// hash).
+    /// Come to a collective. `wake` is called with each rank of the node that may have waited for this one,
+    /// though not for all.
     pub fn arrive(
         self,
         segment: &Segment,
         mail: &Mail,
-        number: u64,
-        rank: u32,
-        name: u64,
-        part: &[&[u8]],
+        coming: &Coming<'_>,
+        wake: &mut dyn FnMut(u32),
     ) -> Result<Arrival> {
-        self.deposit(segment, number, rank).put(segment, mail, part)?;
-        let phase = self.phase(segment, number);
+        let Coming { number, rank, name, .. } = *coming;
+        let (phase, seat) = (self.phase(segment, number), self.seat(segment, number, rank));
+        if phase.number.load(SeqCst) != number {
+            seat.here.store(has_come(number) - 1, SeqCst);
+            // Either who leaves last sees that, or this one sees that it has left.
+            if phase.number.load(SeqCst) != number {
+                return Ok(Arrival::TooEarly);
+            }
+        }
+        seat.part.put(segment, mail, coming.part)?;
         if let Err(theirs) = phase.name.compare_exchange(0, name, SeqCst, SeqCst)
             && theirs != name
         {
             phase.other_name.store(name, SeqCst);
         }
+        seat.awaits.store(coming.awaits.unwrap_or(ALL), SeqCst);
+        seat.here.store(has_come(number), SeqCst);
+        for &other in coming.awaited_by {
+            let seat = self.seat(segment, number, other);
+            let come = seat.come.fetch_add(1, SeqCst) + 1;
+            if come == seat.awaits.load(SeqCst) {
+                self.wake_if_waiting(segment, number, other, wake);
+            }
+        }
         let arrived = phase.arrived.fetch_add(1, SeqCst) + 1;
-        Ok(Arrival { last: arrived == self.size(segment) })
+        Ok(if arrived == self.size(segment) { Arrival::Last } else { Arrival::Here })
+    }
+
+    fn wake_if_waiting(self, segment: &Segment, number: u64, rank: u32, wake: &mut dyn FnMut(u32)) {
+        let Some(member) = self.members(segment).get(rank as usize) else { return };
+        let member = member.load(SeqCst);
+        if member >= segment.np() {
+            return;
+        }
+        match segment.rank(member).waiting() {
+            Waiting::Collective { comm, number: other } if comm == self.index && other == number => {}
+            Waiting::Anything => {}
+            _ => return,
+        }
+        wake(member);
+    }
+
+    /// By who has completed a collective: `wake` is called with each member that may have waited for that.
+    pub fn wake_all(self, segment: &Segment, number: u64, wake: &mut dyn FnMut(u32)) {
+        for rank in 0..self.size(segment) {
+            if self.seat(segment, number, rank).awaits.load(SeqCst) == ALL {
+                self.wake_if_waiting(segment, number, rank, wake);
+            }
+        }
+    }
+
+    /// Have those come that this member said it waits for? Reads shared memory only.
+    pub fn is_enough(self, segment: &Segment, number: u64, rank: u32) -> bool {
+        let seat = self.seat(segment, number, rank);
+        match seat.awaits.load(SeqCst) {
+            ALL => self.is_complete(segment, number),
+            awaits => seat.come.load(SeqCst) >= awaits,
+        }
+    }
+
+    /// Can this member come to a collective, which was too early for it? Reads shared memory only.
+    pub fn is_free(self, segment: &Segment, number: u64) -> bool {
+        self.phase(segment, number).number.load(SeqCst) >= number
     }
 
     /// How many have not come yet to collective `number`; 0 once complete.
@@ -327,7 +451,6 @@ impl Comm {
         if stored.is_err() || folded == Some(Err(())) {
             phase.fold_failed.store(1, SeqCst);
         }
-        phase.arrived.store(0, SeqCst);
         phase.complete.store(number + 1, SeqCst);
         stored
     }
@@ -344,7 +467,7 @@ impl Comm {
 
     /// Bytes of a part.
     pub fn part_len(self, segment: &Segment, number: u64, rank: u32) -> usize {
-        self.deposit(segment, number, rank).len()
+        self.seat(segment, number, rank).part.len()
     }
 
     /// Copy bytes of a part.
@@ -357,7 +480,7 @@ impl Comm {
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
-        self.deposit(segment, number, rank).get(mail, offset, into)
+        self.seat(segment, number, rank).part.get(mail, offset, into)
     }
 
     /// Bytes of the folded result.
@@ -377,20 +500,28 @@ impl Comm {
         self.phase(segment, number).folded.get(mail, offset, into)
     }
 
-    /// This rank has read what it needs. The last frees the parts; was it the last?
-    pub fn leave(self, segment: &Segment, mail: &Mail, number: u64) -> bool {
+    /// This rank has read what it needs. The last frees the parts; was it the last? `wake` is called with each
+    /// member that wanted to come to the collective that is next here.
+    pub fn leave(self, segment: &Segment, mail: &Mail, number: u64, wake: &mut dyn FnMut(u32)) -> bool {
         let phase = self.phase(segment, number);
         if phase.left.fetch_add(1, SeqCst) + 1 != self.size(segment) {
             return false;
         }
         for rank in 0..self.size(segment) {
-            self.deposit(segment, number, rank).free(segment, mail);
+            let seat = self.seat(segment, number, rank);
+            seat.part.free(segment, mail);
+            seat.awaits.store(0, SeqCst);
+            seat.come.store(0, SeqCst);
         }
         phase.folded.free(segment, mail);
-        phase.name.store(0, SeqCst);
-        phase.other_name.store(0, SeqCst);
-        phase.fold_failed.store(0, SeqCst);
-        phase.left.store(0, SeqCst);
+        phase.clear();
+        let next = number + PHASES;
+        phase.number.store(next, SeqCst);
+        for (rank, member) in (0..).zip(self.ranks(segment)) {
+            if self.seat(segment, next, rank).here.load(SeqCst) == has_come(next) - 1 {
+                wake(member);
+            }
+        }
         true
     }
 }

@@ -1,11 +1,13 @@
 //! The kernel's futex on shared memory.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
+use crate::segment::monotonic_ns;
 use crate::state::Futex;
 
 /// Futex calls that work between processes (no private flag).
@@ -15,6 +17,39 @@ pub struct SharedFutex;
 impl Futex for SharedFutex {
     fn wait(&self, word: &AtomicU32, value: u32) {
         wait(word, value, None);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        wake(word, 1);
+    }
+}
+
+/// The same, at most until a time by [`monotonic_ns`].
+#[derive(Debug)]
+pub struct TimedFutex(Cell<Option<u64>>);
+
+impl TimedFutex {
+    /// Until then.
+    pub fn until(time: Option<u64>) -> Self {
+        Self(Cell::new(time))
+    }
+
+    /// Is it that late? From then on sleep has no end.
+    pub fn is_over(&self) -> bool {
+        let over = self.0.get().is_some_and(|time| time <= monotonic_ns());
+        if over {
+            self.0.set(None);
+        }
+        over
+    }
+}
+
+impl Futex for TimedFutex {
+    fn wait(&self, word: &AtomicU32, value: u32) {
+        let left = self.0.get().map(|time| time.saturating_sub(monotonic_ns()));
+        if left != Some(0) {
+            wait(word, value, left.map(Duration::from_nanos));
+        }
     }
 
     fn wake(&self, word: &AtomicU32) {

@@ -39,6 +39,8 @@ pub struct Arrived {
     pub source: u32,
     /// Tag.
     pub tag: u32,
+    /// What the sender's front says of it.
+    pub note: u32,
     /// Bytes of the payload.
     pub len: u64,
     node: u32,
@@ -102,7 +104,7 @@ fn free_node(segment: &Segment, index: u32) {
 }
 
 /// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if [`concerns`] says
-/// so. `source` is the sender's rank in the communicator. Returns bytes of memory for headers that the pool
+/// so. `source` is the sender's rank in the communicator; `note` is handed on with the tag. Returns bytes of memory for headers that the pool
 /// did not have (mostly 0): the caller finds them before it goes on, see [`crate::pool::Pool::grow_headers`].
 pub fn push(
     segment: &Segment,
@@ -110,11 +112,12 @@ pub fn push(
     to: u32,
     context: u32,
     source: u32,
-    tag: u32,
-    data: &[u8],
+    (tag, note): (u32, u32),
+    data: &[&[u8]],
 ) -> Result<u64> {
-    let inline = data.len() <= INLINE_BYTES;
-    let place = if inline { Place::default() } else { mail.put(segment, &[data])? };
+    let len: usize = data.iter().map(|piece| piece.len()).sum();
+    let inline = len <= INLINE_BYTES;
+    let place = if inline { Place::default() } else { mail.put(segment, data)? };
     let (index, unpaid) = match take_node(segment) {
         Ok(taken) => taken,
         Err(error) => {
@@ -124,17 +127,21 @@ pub fn push(
     };
     let node = Node::at(segment, index);
     node.words[1].store(u64::from(context) << 32 | u64::from(source), SeqCst);
-    node.words[2].store(u64::from(tag), SeqCst);
-    node.words[3].store(data.len() as u64, SeqCst);
+    node.words[2].store(u64::from(note) << 32 | u64::from(tag), SeqCst);
+    node.words[3].store(len as u64, SeqCst);
     let [kind, offset] = place.to_words();
     node.words[4].store(kind, SeqCst);
     node.words[5].store(offset, SeqCst);
     if inline {
         let payload = segment.bytes_at(segment.node_offset(index) + HEADER_WORDS * 8, INLINE_BYTES);
-        // SAFETY: in bounds (checked by `bytes_at`); the node was just taken, so nobody else touches its
-        // payload.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), payload, data.len()) };
-        segment.header().pool.count_message(data.len() as u64, false);
+        let mut at = 0;
+        for piece in data {
+            // SAFETY: in bounds (checked by `bytes_at`, and all pieces fit); the node was just taken, so nobody
+            // else touches its payload.
+            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), payload.add(at), piece.len()) };
+            at += piece.len();
+        }
+        segment.header().pool.count_message(len as u64, false);
     }
     let inbox = &segment.rank(to).inbox;
     let mut top = inbox.load(SeqCst);
@@ -150,7 +157,7 @@ pub fn push(
 /// Does a message of this kind satisfy what the rank says it waits for?
 pub fn concerns(waiting: Waiting, context: u32, source: u32, tag: u32) -> bool {
     match waiting {
-        Waiting::AnyMessage => true,
+        Waiting::Anything => true,
         Waiting::Message { context: c, source: s, tag: t } => {
             c == context && s.is_none_or(|s| s == source) && t.is_none_or(|t| t == tag)
         }
@@ -189,14 +196,15 @@ fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Res
         followed += 1;
         let index = low(at) - 1;
         let node = Node::at(segment, index);
-        let (who, len) = (node.words[1].load(SeqCst), node.words[3].load(SeqCst));
+        let [who, tag, len] = [1, 2, 3].map(|word| node.words[word].load(SeqCst));
         if len > MOST_BYTES {
             return Err(Error::Damaged(format!("a message of {len} bytes in the inbox of rank {rank}")));
         }
         out.push(Arrived {
             context: (who >> 32) as u32,
             source: low(who),
-            tag: low(node.words[2].load(SeqCst)),
+            tag: low(tag),
+            note: (tag >> 32) as u32,
             len,
             node: index,
         });
@@ -207,18 +215,44 @@ fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Res
 
 /// By the receiver: copy the payload out (`into` has exactly its length) and free the message.
 pub fn take(segment: &Segment, mail: &Mail, message: Arrived, into: &mut [u8]) -> Result<()> {
-    let node = Node::at(segment, message.node);
-    if into.len() <= INLINE_BYTES {
-        let payload = segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
-        // SAFETY: in bounds; the message was taken out of the inbox, so this rank alone owns the node.
-        unsafe { std::ptr::copy_nonoverlapping(payload, into.as_mut_ptr(), into.len()) };
-    } else {
-        let place = Place::from_words([node.words[4].load(SeqCst), node.words[5].load(SeqCst)], message.len);
-        mail.get(&place, 0, into)?;
+    read(segment, mail, &message, 0, into)?;
+    free(segment, mail, message);
+    Ok(())
+}
+
+/// By the receiver: copy bytes of the payload, from `offset` on.
+pub fn read(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, into: &mut [u8]) -> Result<()> {
+    if offset.checked_add(into.len() as u64).is_none_or(|end| end > message.len) {
+        return Err(Error::Damaged(format!("read past a message of {} bytes", message.len)));
+    }
+    match place_of(segment, message) {
+        Some(place) => mail.get(&place, offset, into),
+        None => {
+            let payload =
+                segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
+            // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was taken
+            // out of the inbox, so this rank alone owns the node.
+            unsafe {
+                std::ptr::copy_nonoverlapping(payload.add(offset as usize), into.as_mut_ptr(), into.len());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// By the receiver: the message is not needed any more.
+pub fn free(segment: &Segment, mail: &Mail, message: Arrived) {
+    if let Some(place) = place_of(segment, &message) {
         mail.release(segment, &place);
     }
     free_node(segment, message.node);
-    Ok(())
+}
+
+/// Where the payload lies, if not in the node.
+fn place_of(segment: &Segment, message: &Arrived) -> Option<Place> {
+    let words = &Node::at(segment, message.node).words;
+    let place = [words[4].load(SeqCst), words[5].load(SeqCst)];
+    (message.len > INLINE_BYTES as u64).then(|| Place::from_words(place, message.len))
 }
 
 #[cfg(test)]
@@ -231,7 +265,7 @@ mod tests {
         let segment = Segment::create(2, 1 << 24, 1 << 20, 2).unwrap();
         let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
         for tag in 0..3 {
-            push(&segment, &mail, 0, 7, 1, tag, b"whole").unwrap();
+            push(&segment, &mail, 0, 7, 1, (tag, 5), &[b"wh", b"ole"]).unwrap();
         }
         (segment, mail)
     }
@@ -283,8 +317,8 @@ mod tests {
         let mut out = vec![];
         drain(&segment, 0, &mut out).unwrap();
         assert_eq!(
-            out.iter().map(|m| (m.context, m.source, m.tag)).collect::<Vec<_>>(),
-            [(7, 1, 0), (7, 1, 1), (7, 1, 2)]
+            out.iter().map(|m| (m.context, m.source, m.tag, m.note)).collect::<Vec<_>>(),
+            [(7, 1, 0, 5), (7, 1, 1, 5), (7, 1, 2, 5)]
         );
         for message in out {
             let mut bytes = [0; 5];

@@ -8,7 +8,7 @@
 //! | attention bitmap | np / 8 |
 //! | spare pages of the mail file (`spares`) | 8192 |
 //! | [`RankBlock`] × np | 512 each |
-//! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, two phases of deposits) |
+//! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, their seats in each phase) |
 //! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,8 +88,8 @@ pub enum Waiting {
         /// Tag.
         tag: Option<u32>,
     },
-    /// For any message at all.
-    AnyMessage,
+    /// For any message at all, or somebody at a collective.
+    Anything,
     /// For a collective to be complete.
     Collective {
         /// Index of the communicator.
@@ -227,7 +227,7 @@ impl RankBlock {
         let (kind, a, b, c) = match waiting {
             Waiting::Nothing => (0, 0, 0, 0),
             Waiting::Message { context, source, tag } => (1, u64::from(context), some(source), some(tag)),
-            Waiting::AnyMessage => (2, 0, 0, 0),
+            Waiting::Anything => (2, 0, 0, 0),
             Waiting::Collective { comm, number } => (3, u64::from(comm), number, 0),
             Waiting::Memory { bytes } => (4, bytes, 0, 0),
         };
@@ -243,7 +243,7 @@ impl RankBlock {
         let (a, b, c) = (self.wait_a.load(SeqCst), self.wait_b.load(SeqCst), self.wait_c.load(SeqCst));
         match self.wait_kind.load(SeqCst) {
             1 => Waiting::Message { context: a as u32, source: some(b), tag: some(c) },
-            2 => Waiting::AnyMessage,
+            2 => Waiting::Anything,
             3 => Waiting::Collective { comm: a as u32, number: b },
             4 => Waiting::Memory { bytes: a },
             _ => Waiting::Nothing,

@@ -4,10 +4,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use bdrun_ipc::collective::Comm;
+use bdrun_ipc::collective::{Arrival, Coming, Comm, PHASES};
+use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::inbox;
 use bdrun_ipc::mail::Mail;
-use bdrun_ipc::segment::{MAX_COMMS, Segment};
+use bdrun_ipc::segment::{MAX_COMMS, Segment, Waiting};
+use bdrun_ipc::state::Pager;
 
 /// A segment, and mail whose spill file is a memory file too: the kernel treats both alike.
 fn job(np: u32, budget: u64, mail_limit: u64) -> (Segment, Mail) {
@@ -33,7 +35,7 @@ fn messages_keep_the_order_of_each_sender_and_leave_nothing() {
                 scope.spawn(move || {
                     for number in 0..EACH {
                         let data = payload(source, number);
-                        let _ = inbox::push(segment, mail, 0, 3, source, number, &data).unwrap();
+                        let _ = inbox::push(segment, mail, 0, 3, source, (number, 0), &[&data]).unwrap();
                     }
                 });
             }
@@ -77,8 +79,11 @@ fn collectives_one_after_the_other_never_mix() {
                 let comm = Comm::at(segment, 0).unwrap();
                 for number in 0..ROUNDS {
                     let part = payload(rank, number as u32);
-                    let arrival = comm.arrive(segment, mail, number, rank, 7, &[&part]).unwrap();
-                    if arrival.last {
+                    let part = [&part[..]];
+                    let coming = Coming { number, rank, name: 7, awaits: None, awaited_by: &[], part: &part };
+                    // Nobody is further ahead of another than there are phases.
+                    let arrival = comm.arrive(segment, mail, &coming, &mut |_| ()).unwrap();
+                    if arrival == Arrival::Last {
                         let text = number.to_le_bytes();
                         comm.complete(segment, mail, number, Some(Ok(&text))).unwrap();
                         completed.fetch_add(1, Ordering::SeqCst);
@@ -97,7 +102,7 @@ fn collectives_one_after_the_other_never_mix() {
                     assert_eq!(theirs, payload(other, number as u32), "round {number}");
                     let past = comm.part(segment, mail, number, other, 1, &mut theirs);
                     assert!(past.is_err() || theirs.is_empty());
-                    comm.leave(segment, mail, number);
+                    comm.leave(segment, mail, number, &mut |_| ());
                 }
             });
         }
@@ -105,6 +110,95 @@ fn collectives_one_after_the_other_never_mix() {
     assert_eq!(completed.into_inner(), ROUNDS);
     // Every part was freed.
     assert_eq!(segment.header().pool.free(), 1 << 30);
+}
+
+/// Every member comes with its part as soon as it may, waits only for those whose parts it wants, and sleeps
+/// until it is woken for that: nothing is mixed up, and nobody sleeps for ever.
+#[test]
+fn who_wants_the_parts_of_some_waits_for_them_alone() {
+    const RANKS: u32 = 6;
+    const ROUNDS: u64 = 4000;
+    // In round `number` this rank wants those of these: one's, all those before it, two neighbours', all.
+    let wants = |number: u64, rank: u32| -> Option<Vec<u32>> {
+        let root = (number / 4 % u64::from(RANKS)) as u32;
+        match number % 4 {
+            0 => Some(if rank == root { vec![] } else { vec![root] }),
+            1 => Some((0..rank).collect()),
+            2 => Some(vec![(rank + 1) % RANKS, (rank + 5) % RANKS]),
+            _ => {
+                if rank == root {
+                    None
+                } else {
+                    Some(vec![])
+                }
+            }
+        }
+    };
+    let (segment, mail) = job(RANKS, 1 << 30, 1 << 20);
+    let ahead = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for rank in 0..RANKS {
+            let (segment, mail, ahead) = (&segment, &mail, &ahead);
+            scope.spawn(move || {
+                let block = segment.rank(rank);
+                assert!(block.word.birth());
+                let mut wake = |other: u32| _ = segment.rank(other).word.wake(&SharedFutex);
+                let sleep = |number: u64, until: &dyn Fn() -> bool| {
+                    while !until() {
+                        block.publish(Waiting::Collective { comm: 0, number });
+                        block.word.wait(&SharedFutex, &mut InRam, until);
+                        block.publish(Waiting::Nothing);
+                    }
+                };
+                for number in 0..ROUNDS {
+                    let (mine, part) = (wants(number, rank), payload(rank, number as u32));
+                    let by = |other: &u32| wants(number, *other).is_some_and(|wants| wants.contains(&rank));
+                    let awaited_by: Vec<u32> = (0..RANKS).filter(by).collect();
+                    let awaits = mine.as_ref().map(|mine| mine.len() as u32);
+                    let part = [&part[..]];
+                    let coming =
+                        Coming { number, rank, name: 7, awaits, awaited_by: &awaited_by, part: &part };
+                    let arrival = loop {
+                        match Comm::WORLD.arrive(segment, mail, &coming, &mut wake).unwrap() {
+                            Arrival::TooEarly => {
+                                ahead.fetch_add(1, Ordering::SeqCst);
+                                sleep(number, &|| Comm::WORLD.is_free(segment, number));
+                            }
+                            arrival => break arrival,
+                        }
+                    };
+                    if arrival == Arrival::Last {
+                        Comm::WORLD.complete(segment, mail, number, None).unwrap();
+                        Comm::WORLD.wake_all(segment, number, &mut wake);
+                    }
+                    sleep(number, &|| Comm::WORLD.is_enough(segment, number, rank));
+                    for other in mine.unwrap_or_else(|| (0..RANKS).collect()) {
+                        let mut theirs = vec![0; Comm::WORLD.part_len(segment, number, other)];
+                        Comm::WORLD.part(segment, mail, number, other, 0, &mut theirs).unwrap();
+                        assert_eq!(theirs, payload(other, number as u32), "round {number}");
+                    }
+                    Comm::WORLD.leave(segment, mail, number, &mut wake);
+                }
+            });
+        }
+    });
+    assert!(ahead.into_inner() > 0, "nobody was ever {PHASES} ahead");
+    assert_eq!(segment.header().pool.free(), 1 << 30, "every part was freed");
+}
+
+/// A rank that never leaves RAM.
+struct InRam;
+
+impl Pager for InRam {
+    fn is_whole(&self) -> bool {
+        true
+    }
+    fn evict(&mut self) {}
+    fn restore(&mut self) -> bool {
+        true
+    }
+    fn blocked(&mut self) {}
+    fn changed(&mut self) {}
 }
 
 #[test]
@@ -197,8 +291,10 @@ fn a_folded_result_that_finds_no_room_is_missed_by_everybody() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let (segment, mail) = (Segment::create(2, 1 << 20, 0, 2).unwrap(), Mail::create(full.into()).unwrap());
     let world = Comm::WORLD;
-    assert!(!world.arrive(&segment, &mail, 0, 0, 1, &[b"small"]).unwrap().last);
-    assert!(world.arrive(&segment, &mail, 0, 1, 1, &[b"small"]).unwrap().last);
+    for (rank, expected) in [(0, Arrival::Here), (1, Arrival::Last)] {
+        let coming = Coming { number: 0, rank, name: 1, awaits: None, awaited_by: &[], part: &[b"small"] };
+        assert_eq!(world.arrive(&segment, &mail, &coming, &mut |_| ()).unwrap(), expected);
+    }
     let stored = world.complete(&segment, &mail, 0, Some(Ok(&[0; 1000])));
     assert!(matches!(stored, Err(bdrun_ipc::Error::ScratchFull { bytes: 1000 })));
     assert!(world.is_complete(&segment, 0) && world.fold_failed(&segment, 0));

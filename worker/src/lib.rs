@@ -28,6 +28,7 @@
 //! | [`matching`] | pure: which message belongs to which receive |
 //! | `site` | where in the program a rank waits |
 //! | `meter` | looking at a rank that computes with memory out |
+//! | [`front`] | ranks whose messages another library makes: MPI |
 //! | [`preload`] | programs not written for us, under `libsbmalloc.so` |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
@@ -36,6 +37,7 @@ pub mod backend;
 mod collective;
 mod communicator;
 mod error;
+pub mod front;
 pub mod local;
 pub mod matching;
 mod meter;

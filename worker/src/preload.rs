@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use bdrun_ipc::segment::Waiting;
 
-use crate::runtime::{ENV, Handed, RUNTIME, Runtime};
+use crate::runtime::{ENV, Handed, Program, RUNTIME, Runtime};
 
 /// Environment: the number of the rank's first process, in its own PID namespace.
 pub const ENV_PROCESS: &str = "BDRUN_PROCESS";
@@ -71,7 +71,7 @@ pub fn attach(own_runtime: bool) -> Option<&'static AtomicU32> {
         return None;
     }
     handed.segment.rank(handed.rank).attached.store(1, SeqCst);
-    let runtime = Runtime::begin(handed, false, |_| &PreloadAccount).ok()?;
+    let runtime = Runtime::begin(handed, Program::Any, |_| &PreloadAccount).ok()?;
     Some(&runtime.block().yield_wanted)
 }
 

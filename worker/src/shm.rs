@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bdrun_ipc::collective::Comm;
+use bdrun_ipc::collective::{Arrival, Coming, Comm, name_hash};
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::segment::Waiting;
 
@@ -143,8 +143,9 @@ impl Backend for Shm {
         check_rank("send", to, self.size())?;
         let (runtime, peer, source) = (self.runtime, self.members[to], self.rank as u32);
         runtime.vouch_for(&[data]);
-        let unpaid = inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, tag, data)
-            .map_err(|e| runtime.failed(e))?;
+        let unpaid =
+            inbox::push(&runtime.segment, &runtime.mail, peer, self.context, source, (tag, 0), &[data])
+                .map_err(|e| runtime.failed(e))?;
         // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
         if inbox::concerns(runtime.segment.rank(peer).waiting(), self.context, source, tag) {
             runtime.wake(peer);
@@ -178,7 +179,7 @@ impl Backend for Shm {
                 }
                 match tickets {
                     [one] => matcher.waiting_for(*one).map(Self::waiting),
-                    _ => Some(Waiting::AnyMessage),
+                    _ => Some(Waiting::Anything),
                 }
             };
             match waiting {
@@ -228,38 +229,47 @@ impl Backend for Shm {
         let (segment, mail) = (&runtime.segment, &runtime.mail);
         let number = self.number.replace(self.number.get() + 1);
         runtime.vouch_for(part);
-        let arrival = comm
-            .arrive(segment, mail, number, self.rank as u32, hash(name), part)
-            .map_err(|e| runtime.failed(e))?;
+        let coming = Coming {
+            number,
+            rank: self.rank as u32,
+            name: name_hash(name),
+            awaits: None,
+            awaited_by: &[],
+            part,
+        };
+        let mut wake = |member| runtime.wake(member);
+        let mut arrival = Arrival::TooEarly;
+        while arrival == Arrival::TooEarly {
+            arrival = comm.arrive(segment, mail, &coming, &mut wake).map_err(|e| runtime.failed(e))?;
+            if arrival == Arrival::TooEarly {
+                let waiting = Waiting::Collective { comm: comm.index(), number };
+                runtime.wait(waiting, || comm.is_free(segment, number));
+            }
+        }
         let parts = Deposited { shm: self, number };
-        if arrival.last {
+        if arrival == Arrival::Last {
             let same = comm.names_differ(segment, number).is_none();
             let folded = fold.filter(|_| same).map(|fold| fold(&parts));
             let bytes = folded.as_ref().map(|f| f.as_deref().map_err(|_| ()));
             let stored = comm.complete(segment, mail, number, bytes);
-            let waiting = Waiting::Collective { comm: comm.index(), number };
-            for &peer in &self.members {
-                if peer != runtime.rank && segment.rank(peer).waiting() == waiting {
-                    runtime.wake(peer);
-                }
-            }
+            comm.wake_all(segment, number, &mut wake);
             stored.map_err(|e| runtime.failed(e))?;
             if let Some(Err(error)) = folded {
-                comm.leave(segment, mail, number);
+                comm.leave(segment, mail, number, &mut wake);
                 return Err(error);
             }
         } else {
             self.wait_complete(number);
         }
         let result = if let Some((a, b)) = comm.names_differ(segment, number) {
-            let theirs = if a == hash(name) { b } else { a };
+            let theirs = if a == name_hash(name) { b } else { a };
             Err(Error::Mismatch { rank: self.rank, ours: name, theirs: name_of(theirs) })
         } else if comm.fold_failed(segment, number) {
             Err(Error::Runtime(format!("{name}: the rank that combined the parts failed")))
         } else {
             read(&parts)
         };
-        if comm.leave(segment, mail, number) {
+        if comm.leave(segment, mail, number, &mut wake) {
             runtime.gave_memory();
         }
         result
@@ -320,14 +330,9 @@ const NAMES: &[&str] = &[
     "split",
 ];
 
-/// FNV-1a; never 0 for these names.
-fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
-}
-
 fn name_of(hashed: u64) -> String {
     NAMES
         .iter()
-        .find(|n| hash(n) == hashed)
+        .find(|n| name_hash(n) == hashed)
         .map_or_else(|| "another collective".to_string(), |n| (*n).to_string())
 }

@@ -1,4 +1,4 @@
-use crate::runtime::Runtime;
+use crate::runtime::{Program, Runtime};
 use crate::{Communicator, Result, local, shm};
 
 /// A rank's place in its job.
@@ -22,7 +22,7 @@ pub struct World {
 /// [`Error::Runtime`](crate::Error::Runtime) if the process was started by a `bdrun` of another version, or
 /// another process of the same rank, or an earlier call, has joined already.
 pub fn init() -> Result<World> {
-    Ok(match Runtime::attach()? {
+    Ok(match Runtime::attach(Program::Native)? {
         Some(runtime) => World { communicator: shm::world(runtime), runtime: Some(runtime) },
         None => World { communicator: local::alone(), runtime: None },
     })

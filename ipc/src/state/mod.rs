@@ -80,6 +80,10 @@ pub trait Pager {
     fn blocked(&mut self);
     /// Tell the master that the word has changed in answer to it.
     fn changed(&mut self);
+    /// The rank would not wait any longer, whether or not anything has come. Said once.
+    fn is_over(&mut self) -> bool {
+        false
+    }
 }
 
 /// What became of a wake-up.
@@ -211,7 +215,12 @@ impl StateWord {
             let now = self.load();
             match now.state() {
                 State::Running => return,
-                State::Blocked | State::Evicted => futex.wait(&self.0, now.0),
+                State::Blocked | State::Evicted => {
+                    futex.wait(&self.0, now.0);
+                    if pager.is_over() && self.wake(futex) == Woken::NeedsMaster {
+                        pager.changed();
+                    }
+                }
                 State::Evicting if now.runnable() && pager.is_whole() => {
                     // Woken before anything was moved: stay. The master sees that it has lost this one.
                     if self.swap_from(now, State::Running, false) {

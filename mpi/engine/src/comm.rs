@@ -1,5 +1,6 @@
 //! Communicators (MPI-5.0, section 7.4): who is in one, where its members meet, what hangs on it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -12,7 +13,7 @@ use crate::attributes::Attached;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 use crate::handlers::Handler;
-use crate::link::{EVERYBODY, Link, Meeting, ONESELF, Place};
+use crate::link::{Coming, EVERYBODY, Link, Meeting, Needed, ONESELF, Place, Whom};
 use crate::messages::Buffers;
 use crate::topologies::Topology;
 
@@ -39,9 +40,18 @@ pub struct Communicator {
     /// With what its place is closed when nobody uses it any more; those that are there from the beginning
     /// stay.
     link: Option<Arc<dyn Link>>,
-    /// Collectives called so far.
-    met: AtomicU64,
+    /// Collectives called so far, of each form.
+    met: [AtomicU64; 2],
     state: Mutex<State>,
+}
+
+/// How a collective was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// It returns when it is complete.
+    Blocking,
+    /// It has a request.
+    Begun,
 }
 
 /// What the program changes of a communicator.
@@ -120,7 +130,7 @@ impl Communicator {
             topology: None,
             attributes: Attached::default(),
             link,
-            met: AtomicU64::new(0),
+            met: [AtomicU64::new(0), AtomicU64::new(0)],
             state: Mutex::new(state),
         }
     }
@@ -171,9 +181,44 @@ impl Communicator {
         self.with(|state| state.handler.clone())
     }
 
-    /// Comes to its next collective. All members come to all of them in the same order.
-    pub fn meet(&self, link: &dyn Link, name: &'static str, part: &[&[u8]]) -> Answer<Box<dyn Meeting>> {
-        link.meet(self.place()?, self.met.fetch_add(1, SeqCst), name, part)
+    /// Where all meet, the number of this process.
+    pub fn seat(&self) -> usize {
+        self.seat_of_group() + self.rank
+    }
+
+    /// Where all meet, the numbers of those with whom a member communicates.
+    pub fn seats_of_peers(&self) -> Range<usize> {
+        let first = self.seat_of_peers();
+        first..first + self.peers().size()
+    }
+
+    /// The same of this process's group.
+    pub fn seats_of_group(&self) -> Range<usize> {
+        let first = self.seat_of_group();
+        first..first + self.group.size()
+    }
+
+    /// Of an inter-communicator: all members of a group await the other's first.
+    pub fn first_of_peers(&self) -> Whom {
+        let is_first = self.rank == 0;
+        Whom {
+            awaits: Needed::one(self.seat_of_peers()),
+            awaited_by: if is_first { Needed::Range(self.seats_of_peers()) } else { Needed::NOBODY },
+        }
+    }
+
+    /// Comes to its next collective of a form. All members come to all of them in the same order; those of
+    /// different forms do not match, and need none between them.
+    pub fn meet(
+        &self,
+        link: &dyn Link,
+        (name, form): (&'static str, Form),
+        whom: &Whom,
+        part: &[&[u8]],
+    ) -> Answer<Box<dyn Meeting>> {
+        let (place, seat) = (self.place()?, self.seat());
+        let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;
+        link.meet(place, &Coming { number, name, seat, whom, part })
     }
 }
 

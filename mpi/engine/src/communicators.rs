@@ -9,14 +9,14 @@ use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
 use crate::calls::Communicators;
-use crate::comm::{Communicator, Groups};
+use crate::comm::{Communicator, Form, Groups};
 use crate::face::Kind as FaceKind;
 use crate::failure::{Answer, Failure};
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Errhandler, Group, Info, Request};
 use crate::handlers::{Handler, Kind};
 use crate::intercommunicators::{everybody, tag_of};
-use crate::link::{Link, Meeting, Needed, Parcel, Place};
+use crate::link::{Link, Meeting, Needed, Parcel, Place, Whom};
 use crate::operation::{Operation, Waits};
 
 /// `MPI_COMM_TYPE_SHARED`, `MPI_COMM_TYPE_HW_UNGUIDED`, `MPI_COMM_TYPE_HW_GUIDED`,
@@ -65,10 +65,6 @@ struct Making {
 }
 
 impl Making {
-    fn needed(&self) -> Needed {
-        Needed::These(self.leader.into_iter().collect())
-    }
-
     /// The communicator, whose place is not known yet.
     fn object(&self, link: &Arc<dyn Link>) -> Option<Communicator> {
         let rank = self.groups.local.rank_of(link.process())?;
@@ -89,7 +85,7 @@ impl Mpi {
         &self,
         of: &Communicator,
         groups: Groups,
-        name: &'static str,
+        name: (&'static str, Form),
     ) -> Answer<(Making, Box<dyn Meeting>)> {
         let link = self.link()?;
         let members = groups.members();
@@ -97,10 +93,15 @@ impl Mpi {
         let leader = members.first().copied().filter(|_| joins);
         let opened = if leader == Some(link.process()) { link.open(&members).map(Some) } else { Ok(None) };
         let said = place_said(opened.as_ref().ok().copied().flatten());
-        let meeting = of.meet(&**link, name, &[&bytes_of(said)])?;
         let seats = of.groups().members();
-        let leader = leader.map(|leader| seats.iter().position(|&member| member == leader));
-        let leader = leader.map(|seat| seat.ok_or(Class::Group)).transpose()?;
+        let seat = |process: Process| seats.iter().position(|&seat| seat == process).ok_or(Class::Group);
+        let leader = leader.map(seat).transpose()?;
+        let mut whom = Whom::awaits(Needed::These(leader.into_iter().collect()));
+        if leader == Some(of.seat()) {
+            let others = members.iter().map(|&member| seat(member));
+            whom.awaited_by = Needed::These(others.collect::<Result<_, _>>()?);
+        }
+        let meeting = of.meet(&**link, name, &whom, &[&bytes_of(said)])?;
         Ok((Making { groups, leader, opened, handler: of.handler() }, meeting))
     }
 
@@ -111,8 +112,8 @@ impl Mpi {
         groups: Groups,
         name: &'static str,
     ) -> Answer<Option<Communicator>> {
-        let (making, meeting) = self.make(of, groups, name)?;
-        self.wait_meeting(&*meeting, &making.needed())?;
+        let (making, meeting) = self.make(of, groups, (name, Form::Blocking))?;
+        self.wait_meeting(&*meeting)?;
         let made = making.object(self.link()?);
         if let (Some(made), Some(place)) = (&made, making.place(&*meeting)?) {
             made.set_place(place);
@@ -164,25 +165,30 @@ impl Mpi {
         let old = self.comm(comm)?;
         // SAFETY: the caller's.
         let attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
-        let (making, meeting) = self.make(&old, old.groups(), "MPI_Comm_idup")?;
+        let (making, meeting) = self.make(&old, old.groups(), ("MPI_Comm_idup", Form::Begun))?;
         // It is there at once, as a program may set its error handler; what needs its place fails until then.
         let mut made = making.object(self.link()?).ok_or(Class::Internal)?;
         (made.topology, made.attributes) = (old.topology.clone(), attributes);
         made.with(|state| state.info = info);
         let made = Arc::new(made);
-        let (handle, needed) = (self.comms.add(made.clone()), making.needed());
+        let handle = self.comms.add(made.clone());
         let finish = move |meeting: &dyn Meeting| {
             made.set_place(making.place(meeting)?.ok_or(Class::Internal)?);
             Ok(())
         };
-        let operation = Operation::begun(Waits::Meeting(meeting, needed, Box::new(finish)));
+        let operation = Operation::begun(Waits::Meeting(meeting.into(), Box::new(finish)));
         Ok((handle, self.new_request(old, operation)))
     }
 
     /// Those with the same color, in the order of their keys: of an inter-communicator, of both groups.
     pub(crate) fn split(&self, comm: &Communicator, color: i64, key: i64) -> Answer<Option<Communicator>> {
-        let meeting = comm.meet(&**self.link()?, "MPI_Comm_split", &[&bytes_of([color, key])])?;
-        self.wait_meeting(&*meeting, &Needed::All)?;
+        let meeting = comm.meet(
+            &**self.link()?,
+            ("MPI_Comm_split", Form::Blocking),
+            &Whom::ALL,
+            &[&bytes_of([color, key])],
+        )?;
+        self.wait_meeting(&*meeting)?;
         let chosen = |group: &Members, seat: usize| {
             let mut with = vec![];
             for (at, &process) in group.members().iter().enumerate() {
@@ -256,9 +262,9 @@ impl Communicators for Mpi {
         } else {
             // All of the other group say the same.
             let said = bytes_of(local.members().iter().map(|&process| process.into()));
-            let meeting = comm.meet(&**self.link()?, "MPI_Comm_create", &[&said])?;
-            let seat = comm.seat_of_peers();
-            self.wait_meeting(&*meeting, &Needed::Range(seat..seat + 1))?;
+            let (whom, seat) = (comm.first_of_peers(), comm.seat_of_peers());
+            let meeting = comm.meet(&**self.link()?, ("MPI_Comm_create", Form::Blocking), &whom, &[&said])?;
+            self.wait_meeting(&*meeting)?;
             let remote = processes(&numbers_in(meeting.part(seat))?)?;
             if remote.size() == 0 {
                 Groups::one(remote)
@@ -377,7 +383,7 @@ impl Communicators for Mpi {
     }
 
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
-        let comm = self.intra(comm)?;
+        let comm = self.comm(comm)?;
         let made = match kind {
             // All are on one node.
             SHARED => self.split(&comm, 0, key)?,

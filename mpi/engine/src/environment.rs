@@ -14,7 +14,8 @@ use crate::comm::World;
 use crate::face::Kind;
 use crate::failure::{Answer, Failure, code};
 use crate::handle::{Comm, Errhandler, Group, Info, Session};
-use crate::link::Alone;
+use crate::link::{Alone, Link};
+use crate::node::Node;
 use crate::text;
 
 /// `MPI_THREAD_SINGLE` to `MPI_THREAD_MULTIPLE`.
@@ -59,7 +60,13 @@ fn clock(read: impl FnOnce(&mut libc::timespec) -> c_int) -> Duration {
 impl Mpi {
     /// There is something that carries bytes.
     pub(crate) fn begin(&self) -> Answer<()> {
-        self.link.get_or_init(|| Arc::new(Alone::default()));
+        if self.link.get().is_none() {
+            let link: Arc<dyn Link> = match Node::connect()? {
+                Some(node) => Arc::new(node),
+                None => Arc::new(Alone::default()),
+            };
+            let _ = self.link.set(link);
+        }
         Ok(())
     }
 
@@ -78,6 +85,11 @@ impl Mpi {
         self.life.level.store(level, SeqCst);
         self.life.main.store(thread(), SeqCst);
         Ok(level)
+    }
+
+    /// Whether this is the thread that initialised MPI.
+    pub(crate) fn is_main_thread(&self) -> bool {
+        self.life.main.load(SeqCst) == thread()
     }
 
     fn running(&self) -> Answer<()> {
@@ -183,7 +195,7 @@ impl Environment for Mpi {
 
     unsafe fn is_thread_main(&self) -> Answer<bool> {
         self.running()?;
-        Ok(self.life.main.load(SeqCst) == thread())
+        Ok(self.is_main_thread())
     }
 
     unsafe fn pcontrol(&self, _: i64) -> Answer<()> {

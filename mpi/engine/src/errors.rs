@@ -32,6 +32,7 @@ impl Mpi {
 
 impl Errors for Mpi {
     unsafe fn comm_call_errhandler(&self, comm: Comm, value: i64) -> Answer<()> {
+        self.comm(comm)?;
         self.call_errhandler(Object::Comm(comm), value)
     }
 
@@ -40,6 +41,9 @@ impl Errors for Mpi {
     }
 
     unsafe fn file_call_errhandler(&self, fh: File, value: i64) -> Answer<()> {
+        if fh != File::NULL {
+            self.file(fh)?;
+        }
         self.call_errhandler(Object::File(fh), value)
     }
 
@@ -48,6 +52,7 @@ impl Errors for Mpi {
     }
 
     unsafe fn session_call_errhandler(&self, session: Session, value: i64) -> Answer<()> {
+        self.session(session)?;
         self.call_errhandler(Object::Session(session), value)
     }
 
@@ -56,11 +61,40 @@ impl Errors for Mpi {
     }
 
     unsafe fn win_call_errhandler(&self, win: Win, value: i64) -> Answer<()> {
+        self.win(win)?;
         self.call_errhandler(Object::Win(win), value)
     }
 
     unsafe fn win_create_errhandler(&self, function: *mut c_void) -> Answer<Errhandler> {
         self.new_handler(Kind::Win, function)
+    }
+
+    unsafe fn file_get_errhandler(&self, file: File) -> Answer<Errhandler> {
+        Ok(self.handle_of(match file {
+            File::NULL => self.files_handler(),
+            _ => self.file(file)?.handler(),
+        }))
+    }
+
+    unsafe fn file_set_errhandler(&self, file: File, errhandler: Errhandler) -> Answer<()> {
+        let handler = self.handler(errhandler, Kind::File)?;
+        if file == File::NULL {
+            *self.file_handler.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
+            return Ok(());
+        }
+        self.file(file)?.comm().with(|state| state.handler = handler);
+        Ok(())
+    }
+
+    unsafe fn win_get_errhandler(&self, win: Win) -> Answer<Errhandler> {
+        Ok(self.handle_of(self.win(win)?.handler()))
+    }
+
+    unsafe fn win_set_errhandler(&self, win: Win, errhandler: Errhandler) -> Answer<()> {
+        let window = self.win(win)?;
+        let handler = self.handler(errhandler, Kind::Win)?;
+        window.comm().with(|state| state.handler = handler);
+        Ok(())
     }
 
     unsafe fn comm_get_errhandler(&self, comm: Comm) -> Answer<Errhandler> {

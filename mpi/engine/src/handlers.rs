@@ -97,8 +97,11 @@ impl Mpi {
         match on {
             Object::Comm(comm) => self.comm(comm).map(|comm| comm.handler()),
             Object::Session(session) => self.session(session).map(|session| session.handler()),
-            // Until there are any.
-            Object::Win(_) | Object::File(_) | Object::Nothing => Err(Class::Other.into()),
+            Object::Win(win) => self.win(win).map(|window| window.handler()),
+            Object::File(file) => {
+                Ok(self.file(file).map_or_else(|_| self.files_handler(), |open| open.handler()))
+            }
+            Object::Nothing => Err(Class::Other.into()),
         }
         // Of what has none, or is none, that of MPI_COMM_SELF.
         .unwrap_or_else(|_| self.world().map_or(Handler::Fatal, |world| world.own.handler()))

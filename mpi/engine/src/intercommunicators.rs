@@ -9,12 +9,12 @@ use bdrun_mpi_core::group::Group as Members;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
-use crate::comm::{Communicator, Groups, World};
+use crate::comm::{Communicator, Form, Groups, World};
 use crate::communicators::{bytes_of, numbers_in, place_heard, place_said, processes};
 use crate::failure::Answer;
 use crate::handle::{Comm, Group};
 use crate::handlers::Handler;
-use crate::link::{Link, Needed, Place};
+use crate::link::{Link, Needed, Place, Whom};
 
 /// All processes, whether MPI was initialised or only sessions were.
 pub fn everybody(link: &Arc<dyn Link>) -> Arc<Communicator> {
@@ -117,11 +117,17 @@ impl Mpi {
             self.agree(&local.group, &peers, remote, tag)
         });
         let said = agreed.as_ref().map(Agreed::said).unwrap_or_default();
-        let meeting = local.meet(&**self.link()?, "MPI_Intercomm_create", &[&said])?;
+        let whom = if agreed.is_some() {
+            Whom::awaited_by(Needed::Range(local.seats_of_group()))
+        } else {
+            Whom::awaits(Needed::one(leader))
+        };
+        let meeting =
+            local.meet(&**self.link()?, ("MPI_Intercomm_create", Form::Blocking), &whom, &[&said])?;
         let agreed = match agreed {
             Some(agreed) => agreed?,
             None => {
-                self.wait_meeting(&*meeting, &Needed::Range(leader..leader + 1))?;
+                self.wait_meeting(&*meeting)?;
                 Agreed::heard(&numbers_in(meeting.part(leader))?)?
             }
         };
@@ -160,9 +166,10 @@ impl Mpi {
     pub(crate) fn merge(&self, comm: Comm, high: bool) -> Answer<Comm> {
         let comm = self.comm(comm)?;
         let remote = comm.remote.as_ref().ok_or(Class::Comm)?;
-        let meeting = comm.meet(&**self.link()?, "MPI_Intercomm_merge", &[&bytes_of([high.into()])])?;
-        let seat = comm.seat_of_peers();
-        self.wait_meeting(&*meeting, &Needed::Range(seat..seat + 1))?;
+        let (whom, seat) = (comm.first_of_peers(), comm.seat_of_peers());
+        let said = bytes_of([high.into()]);
+        let meeting = comm.meet(&**self.link()?, ("MPI_Intercomm_merge", Form::Blocking), &whom, &[&said])?;
+        self.wait_meeting(&*meeting)?;
         let others_high = numbers_in(meeting.part(seat))?.first() == Some(&1);
         drop(meeting);
         let is_before = if high == others_high { comm.is_first } else { !high };

@@ -9,7 +9,7 @@
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
 //! | what does a face provide? | [`face`]; the standard's: [`standard`] |
-//! | what carries bytes to other processes? | [`link`] |
+//! | what carries bytes to other processes? | [`link`]; between those of a node: `node` |
 
 pub mod args;
 mod attributes;
@@ -23,6 +23,7 @@ mod environment;
 mod errors;
 pub mod face;
 pub mod failure;
+mod files;
 mod general;
 mod groups;
 pub mod handle;
@@ -32,8 +33,10 @@ mod intercommunicators;
 mod languages;
 pub mod link;
 mod messages;
+mod node;
 mod operation;
 mod operations;
+mod partitioned;
 mod processes;
 mod requests;
 mod sessions;
@@ -43,13 +46,14 @@ pub mod standard;
 mod tests;
 mod text;
 mod topologies;
+mod windows;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::{Files, Partitioned, Tools, Windows};
+use calls::Tools;
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -77,8 +81,18 @@ pub struct Mpi {
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
     sessions: Slab<sessions::Session>,
+    threads: operation::Threads,
     ops: Slab<operations::Made>,
     types: datatypes::Types,
+    unknown: partitioned::Unknown,
+    files: Slab<files::Open>,
+    /// Of files that are opened from now on, if the program has set it.
+    file_handler: Mutex<Option<handlers::Handler>>,
+    datareps: Mutex<Vec<Vec<u8>>>,
+    windows: Slab<windows::Window>,
+    win_keys: attributes::Keys,
+    /// What others ask of this process's memory.
+    active: windows::Active,
 }
 
 impl Mpi {
@@ -91,7 +105,7 @@ impl Mpi {
             link: OnceLock::new(),
             world: Mutex::new(None),
             comms: Slab::new(),
-            comm_keys: attributes::Keys::new(1),
+            comm_keys: attributes::Keys::new(0),
             attributes: attributes::Predefined::new(),
             buffers: messages::Buffers::new(),
             claimed: Slab::new(),
@@ -101,8 +115,16 @@ impl Mpi {
             handlers: Slab::new(),
             infos: Slab::new(),
             sessions: Slab::new(),
+            threads: operation::Threads::new(),
             ops: Slab::new(),
             types: datatypes::Types::new(),
+            unknown: partitioned::Unknown::new(),
+            files: Slab::new(),
+            file_handler: Mutex::new(None),
+            datareps: Mutex::new(vec![]),
+            windows: Slab::new(),
+            win_keys: attributes::Keys::new(2),
+            active: windows::Active::new(),
         }
     }
 
@@ -111,7 +133,4 @@ impl Mpi {
     }
 }
 
-impl Files for Mpi {}
-impl Partitioned for Mpi {}
 impl Tools for Mpi {}
-impl Windows for Mpi {}

@@ -3,10 +3,13 @@
 //! Processes have numbers; messages belong to a context, which is a communicator's. What a collective
 //! exchanges is *deposited* at a place: a [`Meeting`] is complete for a member when those have come to it
 //! whose parts it wants, and nobody need make progress for another until then.
+//!
+//! Who waits says what for ([`Awaited`]), so that nothing else wakes it: its memory may be out meanwhile.
 
 use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
@@ -32,9 +35,11 @@ pub enum Mode {
     /// Nothing.
     Plain,
     /// When it is received; this number is said then.
-    Synchronous(u64),
+    Synchronous(u32),
+    /// Something that the receiver is to do, whatever it waits for.
+    Active,
     /// This is no message but that word: the one with this number is received.
-    Received(u64),
+    Received(u32),
 }
 
 /// A message's bytes, wherever they are.
@@ -66,18 +71,26 @@ impl Parcel for Vec<u8> {
     }
 }
 
-/// Whose parts a process wants of a meeting.
+/// Members of a meeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needed {
-    /// Everybody's.
+    /// Everybody.
     All,
-    /// Those of the members with these numbers.
+    /// Those with these numbers.
     Range(std::ops::Range<usize>),
     /// The same, one by one.
     These(Vec<usize>),
 }
 
 impl Needed {
+    /// Nobody.
+    pub const NOBODY: Self = Self::Range(0..0);
+
+    /// This one.
+    pub const fn one(member: usize) -> Self {
+        Self::Range(member..member + 1)
+    }
+
     /// Their numbers, of so many members.
     pub fn of(&self, members: usize) -> impl Iterator<Item = usize> {
         let (range, these) = match self {
@@ -89,16 +102,91 @@ impl Needed {
     }
 }
 
+/// Who waits for whom in a meeting: by nobody is waited who does not know that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whom {
+    /// Those whose parts this process wants. It may be one of them itself.
+    pub awaits: Needed,
+    /// Those that want this one's, but not all.
+    pub awaited_by: Needed,
+}
+
+impl Whom {
+    /// Everybody wants everybody's.
+    pub const ALL: Self = Self { awaits: Needed::All, awaited_by: Needed::NOBODY };
+    /// Nobody wants this one's, which wants nobody's.
+    pub const NOBODY: Self = Self { awaits: Needed::NOBODY, awaited_by: Needed::NOBODY };
+
+    /// Each of these wants that of each other.
+    pub const fn mutual(others: std::ops::Range<usize>) -> Self {
+        Self { awaits: Needed::Range(others.start..others.end), awaited_by: Needed::Range(others) }
+    }
+
+    /// It wants those of these.
+    pub const fn awaits(awaits: Needed) -> Self {
+        Self { awaits, awaited_by: Needed::NOBODY }
+    }
+
+    /// These want its.
+    pub const fn awaited_by(awaited_by: Needed) -> Self {
+        Self { awaits: Needed::NOBODY, awaited_by }
+    }
+}
+
+/// With what a process comes to a meeting.
+#[derive(Debug)]
+pub struct Coming<'a> {
+    /// Of all at this place: 0, 2, 4, …, and 1, 3, 5, …
+    pub number: u64,
+    /// Of what it is the meeting.
+    pub name: &'static str,
+    /// This process's number there.
+    pub seat: usize,
+    /// Who waits for whom.
+    pub whom: &'a Whom,
+    /// What it deposits.
+    pub part: &'a [&'a [u8]],
+}
+
 /// A collective in which this process's part is deposited. Dropped, this process has read what it wants.
-pub trait Meeting: Debug + Send {
-    /// Whether those have come that are needed.
+pub trait Meeting: Debug + Send + Sync {
+    /// Whether those have come that are awaited.
     ///
     /// # Errors
     /// Somebody came for something else.
-    fn is_complete(&self, needed: &Needed) -> Answer<bool>;
+    fn is_complete(&self) -> Answer<bool>;
 
     /// What a member has deposited; only of one that has come.
     fn part(&self, member: usize) -> &dyn Parcel;
+
+    /// Waits until it may be complete.
+    fn wait(&self, limits: Limits<'_>);
+}
+
+/// What a process waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// A message.
+    Message {
+        /// Of which communicator.
+        context: u32,
+        /// From this rank there.
+        source: Option<u32>,
+        /// With this tag.
+        tag: Option<i32>,
+    },
+    /// Any message, or somebody at any meeting.
+    Anything,
+}
+
+/// When waiting ends although nothing has come.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// After this time.
+    pub at_most: Option<Duration>,
+    /// Another thread has found something: looked at before this one sleeps, and when it is
+    /// [nudged](Link::nudge).
+    pub unless: &'a dyn Fn() -> bool,
 }
 
 /// Where the members of a communicator meet.
@@ -106,7 +194,7 @@ pub trait Meeting: Debug + Send {
 pub struct Place {
     /// Its number, the same for all.
     pub number: u32,
-    /// The first of two contexts: of the program's messages, and behind it of MPI's own.
+    /// The first of four contexts: of the program's messages, and behind it of MPI's own.
     pub context: u32,
 }
 
@@ -130,8 +218,14 @@ pub trait Link: Debug + Send + Sync {
     /// What came is damaged.
     fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()>;
 
-    /// Waits until something may have come: a message, or somebody to a meeting.
-    fn wait(&self);
+    /// Waits until something may have come that is awaited.
+    fn wait(&self, awaited: Awaited, limits: Limits<'_>);
+
+    /// By a thread: another one that waits shall look what limits it.
+    fn nudge(&self);
+
+    /// A process, if it waits, shall look what limits it.
+    fn wake(&self, process: Process);
 
     /// By one process for all: a place where these will meet.
     ///
@@ -142,18 +236,19 @@ pub trait Link: Debug + Send + Sync {
     /// This process will not come there any more.
     fn close(&self, place: Place);
 
-    /// Comes to the meeting of this number (0, 1, 2, … at each place), called so, with its part.
+    /// Comes to a meeting.
     ///
     /// # Errors
     /// There is no room for the part.
-    fn meet(&self, place: Place, number: u64, name: &'static str, part: &[&[u8]])
-    -> Answer<Box<dyn Meeting>>;
+    fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>>;
 }
 
 /// The place of all processes, and that of each by itself.
 pub const EVERYBODY: Place = Place { number: 0, context: 0 };
 /// See [`EVERYBODY`].
-pub const ONESELF: Place = Place { number: 1, context: 2 };
+pub const ONESELF: Place = Place { number: ALONE, context: 4 };
+/// Where there is nobody else.
+pub const ALONE: u32 = u32::MAX;
 
 /// The link of a process that was started by itself.
 #[derive(Debug, Default)]
@@ -164,16 +259,26 @@ pub struct Alone {
 
 /// The only member is there.
 #[derive(Debug)]
-struct Met(Vec<u8>);
+pub struct Met(Vec<u8>);
+
+impl Met {
+    /// With its part.
+    #[must_use]
+    pub fn new(part: &[&[u8]]) -> Self {
+        Self(part.concat())
+    }
+}
 
 impl Meeting for Met {
-    fn is_complete(&self, _: &Needed) -> Answer<bool> {
+    fn is_complete(&self) -> Answer<bool> {
         Ok(true)
     }
 
     fn part(&self, _: usize) -> &dyn Parcel {
         &self.0
     }
+
+    fn wait(&self, _: Limits<'_>) {}
 }
 
 impl Link for Alone {
@@ -196,22 +301,28 @@ impl Link for Alone {
         Ok(())
     }
 
-    fn wait(&self) {
+    fn wait(&self, _: Awaited, limits: Limits<'_>) {
         // Another thread may send something; and who waits for himself waits for ever, as with others.
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        if !(limits.unless)() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
+
+    fn nudge(&self) {}
+
+    fn wake(&self, _: Process) {}
 
     fn open(&self, _: &[Process]) -> Answer<Place> {
         let number = self.opened.fetch_add(1, SeqCst) + 2;
         let number =
-            u32::try_from(number).ok().filter(|&number| number < u32::MAX / 2).ok_or(Class::NoMemory)?;
-        Ok(Place { number, context: 2 * number })
+            u32::try_from(number).ok().filter(|&number| number < u32::MAX / 4).ok_or(Class::NoMemory)?;
+        Ok(Place { number: ALONE, context: 4 * number })
     }
 
     fn close(&self, _: Place) {}
 
-    fn meet(&self, _: Place, _: u64, _: &'static str, part: &[&[u8]]) -> Answer<Box<dyn Meeting>> {
-        Ok(Box::new(Met(part.concat())))
+    fn meet(&self, _: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>> {
+        Ok(Box::new(Met::new(coming.part)))
     }
 }
 
@@ -235,9 +346,10 @@ mod tests {
         link.receive(&mut take).unwrap();
         assert_eq!(heard, [(3, b"abc".to_vec(), false), (4, vec![], true)]);
         let (a, b) = (link.open(&[0]).unwrap(), link.open(&[0]).unwrap());
-        assert!(a != b && a.context.abs_diff(b.context) >= 2 && ![EVERYBODY, ONESELF].contains(&a));
-        let meeting = link.meet(a, 0, "barrier", &[b"part"]).unwrap();
-        assert_eq!((meeting.is_complete(&Needed::All), meeting.part(0).len()), (Ok(true), 4));
+        assert!(a != b && a.context.abs_diff(b.context) >= 4 && ![EVERYBODY, ONESELF].contains(&a));
+        let coming = Coming { number: 0, name: "barrier", seat: 0, whom: &Whom::ALL, part: &[b"part"] };
+        let meeting = link.meet(a, &coming).unwrap();
+        assert_eq!((meeting.is_complete(), meeting.part(0).len()), (Ok(true), 4));
         assert!(meeting.part(0).read(2, &mut [0; 3]).is_err(), "past its end");
     }
 }

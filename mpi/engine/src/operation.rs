@@ -1,14 +1,16 @@
 //! What was begun and may not be complete: the operations behind requests.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bdrun_mpi_core::matching::{Ticket, Want};
 
 use crate::Mpi;
 use crate::args::Status;
 use crate::failure::{Answer, Failure};
-use crate::link::{Meeting, Needed};
+use crate::link::{Awaited, Limits, Link, Meeting};
 
 /// What became of an operation.
 #[derive(Debug, Clone)]
@@ -40,10 +42,19 @@ pub enum Waits {
         /// The receive.
         ticket: Ticket,
     },
-    /// Somebody else says that it is complete.
+    /// A word that a message was received.
+    Receipt {
+        /// Of which communicator.
+        context: u32,
+        /// The receiver's rank there.
+        source: u32,
+        /// The message's tag.
+        tag: i32,
+    },
+    /// Another thread says that it is complete.
     Word,
-    /// These must come to a collective.
-    Meeting(Box<dyn Meeting>, Needed, Finish),
+    /// Others must come to a collective.
+    Meeting(Arc<dyn Meeting>, Finish),
     /// Others; what is told of it is told of the last.
     All(Vec<Arc<Operation>>),
 }
@@ -52,8 +63,9 @@ impl fmt::Debug for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { context, want, .. } => write!(f, "a message of {context}: {want:?}"),
+            Self::Receipt { context, source, .. } => write!(f, "a receipt of {context}: {source}"),
             Self::Word => write!(f, "a word"),
-            Self::Meeting(meeting, needed, _) => write!(f, "{needed:?} of {meeting:?}"),
+            Self::Meeting(meeting, _) => write!(f, "{meeting:?}"),
             Self::All(all) => write!(f, "{all:?}"),
         }
     }
@@ -112,7 +124,9 @@ impl Operation {
         let mut state = self.lock();
         match &mut *state {
             State::Done(done) => return Some(done.clone()),
-            State::Finishing | State::Waits(Waits::Message { .. } | Waits::Word) => return None,
+            State::Finishing | State::Waits(Waits::Message { .. } | Waits::Receipt { .. } | Waits::Word) => {
+                return None;
+            }
             State::Waits(Waits::All(all)) => {
                 let all: Option<Vec<Done>> = all.iter().map(|one| one.look()).collect();
                 let mut all = all?;
@@ -120,13 +134,13 @@ impl Operation {
                 let status = all.last().map_or(Status::EMPTY, |last| last.status);
                 *state = State::Done(Done { status, failure });
             }
-            State::Waits(Waits::Meeting(meeting, needed, _)) => match meeting.is_complete(needed) {
+            State::Waits(Waits::Meeting(meeting, _)) => match meeting.is_complete() {
                 Ok(false) => return None,
                 Err(failure) => {
                     *state = State::Done(Done { failure: Some(failure), ..Done::well() });
                 }
                 Ok(true) => {
-                    let State::Waits(Waits::Meeting(meeting, _, finish)) =
+                    let State::Waits(Waits::Meeting(meeting, finish)) =
                         std::mem::replace(&mut *state, State::Finishing)
                     else {
                         return None;
@@ -146,21 +160,145 @@ impl Operation {
     }
 }
 
+/// A thread that only says so from time to time may be on its way.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
+impl Operation {
+    /// Waits until it may be complete.
+    pub fn wait(&self, link: &dyn Link, limits: Limits<'_>) {
+        let state = self.lock();
+        match &*state {
+            State::Done(_) => {}
+            &State::Waits(Waits::Message { context, want: Want { source, tag }, .. }) => {
+                drop(state);
+                link.wait(Awaited::Message { context, source, tag }, limits);
+            }
+            &State::Waits(Waits::Receipt { context, source, tag }) => {
+                drop(state);
+                link.wait(Awaited::Message { context, source: Some(source), tag: Some(tag) }, limits);
+            }
+            State::Waits(Waits::Meeting(meeting, _)) => {
+                let meeting = meeting.clone();
+                drop(state);
+                meeting.wait(limits);
+            }
+            State::Waits(Waits::All(all)) => {
+                let first = all.iter().find(|one| one.look().is_none()).cloned();
+                drop(state);
+                if let Some(first) = first {
+                    first.wait(link, limits);
+                }
+            }
+            State::Finishing | State::Waits(Waits::Word) => {
+                drop(state);
+                link.wait(Awaited::Anything, Limits { at_most: Some(A_MOMENT), ..limits });
+            }
+        }
+    }
+}
+
+/// What threads know of each other.
+#[derive(Debug)]
+pub struct Threads {
+    /// Another thread than the one that initialised MPI waits, or has waited.
+    several: AtomicBool,
+    waiting: AtomicU32,
+    /// How often one has found what another may wait for.
+    found: AtomicU64,
+    /// When something was last looked for in vain, and how often in a row.
+    polls: Mutex<Option<(Instant, u32)>>,
+}
+
+/// Looks for something that follow each other so closely have nothing between them.
+const CLOSE: Duration = Duration::from_micros(100);
+/// So many of them, and a program only waits for something.
+const PATIENCE: u32 = 16;
+/// How long it then waits at a time: it may look for something else, too.
+const LONGEST: Duration = Duration::from_millis(10);
+/// How long a thread waits at a time where others may have to do something first, which they cannot while the
+/// process's memory is out.
+const A_WHILE: Duration = Duration::from_secs(1);
+
+impl Threads {
+    /// None waits.
+    pub const fn new() -> Self {
+        let (several, waiting) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { several, waiting, found: AtomicU64::new(0), polls: Mutex::new(None) }
+    }
+
+    /// Who looks now does so once more for nothing: how long is it to wait?
+    fn polled(&self) -> Option<Duration> {
+        let mut polls = self.polls.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let close = polls.filter(|(last, _)| now.duration_since(*last) < CLOSE);
+        let times = close.map_or(0, |(_, times)| times.saturating_add(1));
+        *polls = Some((now, times));
+        let beyond = times.checked_sub(PATIENCE)?;
+        Some(LONGEST.min(CLOSE * 2u32.pow(beyond.min(16))))
+    }
+
+    /// After that.
+    fn waited(&self) {
+        if let Some((last, _)) = &mut *self.polls.lock().unwrap_or_else(PoisonError::into_inner) {
+            *last = Instant::now();
+        }
+    }
+}
+
 impl Mpi {
-    /// Waits until there is something to tell, taking in what comes. Every call that may block blocks here.
-    pub(crate) fn wait_for<T>(&self, mut found: impl FnMut() -> Answer<Option<T>>) -> Answer<T> {
+    /// Waits until there is something to tell, taking in what comes; `wait` waits for it. Every call that may
+    /// block blocks here.
+    pub(crate) fn wait_for<T>(
+        &self,
+        mut found: impl FnMut() -> Answer<Option<T>>,
+        mut wait: impl FnMut(&dyn Link, Limits<'_>),
+    ) -> Answer<T> {
         let link = self.link()?;
         loop {
+            let seen = self.threads.found.load(SeqCst);
             self.progress()?;
             if let Some(found) = found()? {
                 return Ok(found);
             }
-            link.wait();
+            if !self.is_main_thread() {
+                self.threads.several.store(true, SeqCst);
+            }
+            let at_most = self.threads.several.load(SeqCst).then_some(A_WHILE);
+            let unless = || self.threads.found.load(SeqCst) != seen;
+            self.threads.waiting.fetch_add(1, SeqCst);
+            wait(&**link, Limits { at_most, unless: &unless });
+            self.threads.waiting.fetch_sub(1, SeqCst);
         }
+    }
+
+    /// Something was found for which another thread may wait.
+    pub(crate) fn tell_threads(&self) {
+        self.threads.found.fetch_add(1, SeqCst);
+        if self.threads.waiting.load(SeqCst) > 0
+            && let Some(link) = self.link.get()
+        {
+            link.nudge();
+        }
+    }
+
+    /// Looks for something without waiting. Who does nothing but look waits all the same, a moment each time:
+    /// others compute meanwhile.
+    pub(crate) fn look_for<T>(&self, found: impl Fn() -> Option<T>) -> Answer<Option<T>> {
+        let seen = self.threads.found.load(SeqCst);
+        self.progress()?;
+        if let Some(found) = found() {
+            return Ok(Some(found));
+        }
+        let Some(at_most) = self.threads.polled() else { return Ok(None) };
+        let unless = || self.threads.found.load(SeqCst) != seen;
+        self.link()?.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
+        self.threads.waited();
+        self.progress()?;
+        Ok(found())
     }
 
     /// Waits until an operation is complete.
     pub(crate) fn wait_operation(&self, operation: &Operation) -> Answer<Done> {
-        self.wait_for(|| Ok(operation.look()))
+        self.wait_for(|| Ok(operation.look()), |link, limits| operation.wait(link, limits))
     }
 }

@@ -15,7 +15,9 @@ use crate::failure::{Answer, Failure, number};
 use crate::general::General;
 use crate::groups::UNDEFINED;
 use crate::handle::{Datatype, Request as Handle};
+use crate::link::{Awaited, Limits, Link};
 use crate::operation::{Done, Operation, Waits};
+use crate::partitioned::Parts;
 
 /// Begins the operation of a persistent request once more.
 pub type Start = Box<dyn Fn(&Mpi) -> Answer<Arc<Operation>> + Send + Sync>;
@@ -27,6 +29,8 @@ pub struct Request {
     start: Option<Start>,
     /// What the program does for it.
     general: Option<General>,
+    /// Its parts, if each is sent or received by itself.
+    parts: Option<Arc<Parts>>,
     /// It lives as long as its requests.
     _comm: Option<Arc<Communicator>>,
 }
@@ -47,13 +51,37 @@ impl Mpi {
     /// A handle of an operation.
     pub(crate) fn new_request(&self, comm: Arc<Communicator>, operation: Arc<Operation>) -> Handle {
         let operation = Mutex::new(Some(operation));
-        self.requests.add(Arc::new(Request { operation, start: None, general: None, _comm: Some(comm) }))
+        let (start, general, parts) = (None, None, None);
+        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
     }
 
     /// A handle of what can be begun again and again.
     pub(crate) fn new_persistent(&self, comm: Arc<Communicator>, start: Start) -> Handle {
-        let (operation, start) = (Mutex::new(None), Some(start));
-        self.requests.add(Arc::new(Request { operation, start, general: None, _comm: Some(comm) }))
+        let (operation, start, general, parts) = (Mutex::new(None), Some(start), None, None);
+        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+    }
+
+    /// The same, of what is begun in parts.
+    pub(crate) fn new_parts(
+        &self,
+        comm: Arc<Communicator>,
+        parts: Arc<Parts>,
+        start: fn(&Self, &Arc<Parts>) -> Answer<Arc<Operation>>,
+    ) -> Handle {
+        let begun = parts.clone();
+        let start: Option<Start> = Some(Box::new(move |mpi| start(mpi, &begun)));
+        let (operation, general, parts) = (Mutex::new(None), None, Some(parts));
+        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+    }
+
+    /// The parts of a request, if it has any.
+    pub(crate) fn parts_of_request(&self, handle: Handle) -> Answer<Option<Arc<Parts>>> {
+        Ok(self.request(handle)?.ok_or(Class::Request)?.parts.clone())
+    }
+
+    /// Whether it was started, and a program was not told yet that it is complete.
+    pub(crate) fn is_active(&self, handle: Handle) -> Answer<bool> {
+        Ok(self.request(handle)?.is_some_and(|request| request.active().is_some()))
     }
 
     /// The request of a handle; none of `MPI_REQUEST_NULL`.
@@ -179,9 +207,10 @@ impl Mpi {
         all.iter().find_map(|one| Some((one.at, one.operation.as_ref()?.look()?)))
     }
 
-    /// All that are complete now.
-    fn some_done(all: &[Waited]) -> Vec<(usize, Done)> {
-        all.iter().filter_map(|one| Some((one.at, one.operation.as_ref()?.look()?))).collect()
+    /// All that are complete now, if any are.
+    fn some_done(all: &[Waited]) -> Option<Vec<(usize, Done)>> {
+        let done = all.iter().filter_map(|one| Some((one.at, one.operation.as_ref()?.look()?))).collect();
+        Some(done).filter(|done: &Vec<_>| !done.is_empty())
     }
 
     /// # Safety
@@ -218,12 +247,29 @@ fn is_idle(all: &[Waited]) -> bool {
     all.iter().all(|one| one.operation.is_none())
 }
 
+/// Waits for one after the other: all are wanted.
+fn wait_first(all: &[Waited], link: &dyn Link, limits: Limits<'_>) {
+    let mut active = all.iter().filter_map(|one| one.operation.as_ref());
+    if let Some(first) = active.find(|operation| operation.look().is_none()) {
+        first.wait(link, limits);
+    }
+}
+
+fn wait_any(all: &[Waited], link: &dyn Link, limits: Limits<'_>) {
+    let mut active = all.iter().filter_map(|one| one.operation.as_ref());
+    match (active.next(), active.next()) {
+        (Some(only), None) => only.wait(link, limits),
+        _ => link.wait(Awaited::Anything, limits),
+    }
+}
+
 impl Requests for Mpi {
     unsafe fn grequest_complete(&self, request: Handle) -> Answer<()> {
         let found = self.request(request)?.ok_or(Class::Request)?;
         let general = found.general.as_ref().ok_or(Class::Request)?;
         if let Some(operation) = found.active() {
             operation.finish(Done::well());
+            self.tell_threads();
         }
         if general.is_freed.load(SeqCst) {
             // SAFETY: the caller's: functions of the program are such.
@@ -252,6 +298,7 @@ impl Requests for Mpi {
             operation,
             start: None,
             general: Some(general),
+            parts: None,
             _comm: None,
         })))
     }
@@ -295,8 +342,7 @@ impl Requests for Mpi {
     unsafe fn request_get_status(&self, request: Handle) -> Answer<(bool, Status)> {
         let Some(found) = self.request(request)? else { return Ok((true, Status::EMPTY)) };
         let Some(operation) = found.active() else { return Ok((true, Status::EMPTY)) };
-        self.progress()?;
-        let Some(done) = operation.look() else { return Ok((false, Status::EMPTY)) };
+        let Some(done) = self.look_for(|| operation.look())? else { return Ok((false, Status::EMPTY)) };
         // SAFETY: the caller's: functions of the program are such.
         Ok((true, unsafe { self.told_of(&found, done) }.status))
     }
@@ -309,8 +355,7 @@ impl Requests for Mpi {
     ) -> Answer<bool> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
-        self.progress()?;
-        let Some(done) = Self::all_done(&all) else { return Ok(false) };
+        let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(false) };
         // SAFETY: the caller's: functions of the program are such.
         let told =
             all.iter().zip(done).map(|(one, done)| unsafe { self.look_at(one, done) }).collect::<Vec<_>>();
@@ -329,8 +374,7 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok((UNDEFINED, true, Status::EMPTY));
         }
-        self.progress()?;
-        Ok(match Self::any_done(&all) {
+        Ok(match self.look_for(|| Self::any_done(&all))? {
             // SAFETY: the caller's: functions of the program are such.
             Some((at, done)) => (at as i64, true, unsafe { self.look_at(&all[at], done) }.0),
             None => (UNDEFINED, false, Status::EMPTY),
@@ -349,9 +393,8 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok(UNDEFINED);
         }
-        self.progress()?;
-        let mut told = vec![];
-        for (nth, (at, done)) in Self::some_done(&all).into_iter().enumerate() {
+        let (mut told, done) = (vec![], self.look_for(|| Self::some_done(&all))?.unwrap_or_default());
+        for (nth, (at, done)) in done.into_iter().enumerate() {
             // SAFETY: the caller's.
             unsafe {
                 indices.set(nth, at as i64);
@@ -431,8 +474,7 @@ impl Requests for Mpi {
         // SAFETY: the caller's: one.
         let one = unsafe { self.one_of(&request) }?;
         let Some(operation) = &one.operation else { return Ok((true, Status::EMPTY)) };
-        self.progress()?;
-        let Some(done) = operation.look() else { return Ok((false, Status::EMPTY)) };
+        let Some(done) = self.look_for(|| operation.look())? else { return Ok((false, Status::EMPTY)) };
         // SAFETY: as above.
         let (status, failure) = unsafe { self.tell_one(&one, done, &request) };
         failure.map_or(Ok((true, status)), Err)
@@ -445,8 +487,7 @@ impl Requests for Mpi {
     unsafe fn testall(&self, count: i64, requests: Handles<Handle>, statuses: Statuses) -> Answer<bool> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
-        self.progress()?;
-        let Some(done) = Self::all_done(&all) else { return Ok(false) };
+        let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(false) };
         // SAFETY: the caller's.
         let told: Vec<_> =
             all.iter().zip(done).map(|(one, done)| unsafe { self.tell_one(one, done, &requests) }).collect();
@@ -461,8 +502,9 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok((UNDEFINED, true, Status::EMPTY));
         }
-        self.progress()?;
-        let Some((at, done)) = Self::any_done(&all) else { return Ok((UNDEFINED, false, Status::EMPTY)) };
+        let Some((at, done)) = self.look_for(|| Self::any_done(&all))? else {
+            return Ok((UNDEFINED, false, Status::EMPTY));
+        };
         // SAFETY: the caller's.
         let (status, failure) = unsafe { self.tell_one(&all[at], done, &requests) };
         failure.map_or(Ok((at as i64, true, status)), Err)
@@ -480,8 +522,7 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok(UNDEFINED);
         }
-        self.progress()?;
-        let done = Self::some_done(&all);
+        let done = self.look_for(|| Self::some_done(&all))?.unwrap_or_default();
         // SAFETY: the caller's.
         unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) }
     }
@@ -502,7 +543,7 @@ impl Requests for Mpi {
         let done = if is_idle(&all) {
             all.iter().map(|_| Done::well()).collect()
         } else {
-            self.wait_for(|| Ok(Self::all_done(&all)))?
+            self.wait_for(|| Ok(Self::all_done(&all)), |link, limits| wait_first(&all, link, limits))?
         };
         // SAFETY: the caller's.
         let told: Vec<_> =
@@ -517,7 +558,8 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok((UNDEFINED, Status::EMPTY));
         }
-        let (at, done) = self.wait_for(|| Ok(Self::any_done(&all)))?;
+        let (at, done) =
+            self.wait_for(|| Ok(Self::any_done(&all)), |link, limits| wait_any(&all, link, limits))?;
         // SAFETY: the caller's.
         let (status, failure) = unsafe { self.tell_one(&all[at], done, &requests) };
         failure.map_or(Ok((at as i64, status)), Err)
@@ -535,7 +577,8 @@ impl Requests for Mpi {
         if is_idle(&all) {
             return Ok(UNDEFINED);
         }
-        let done = self.wait_for(|| Ok(Some(Self::some_done(&all)).filter(|done| !done.is_empty())))?;
+        let done =
+            self.wait_for(|| Ok(Self::some_done(&all)), |link, limits| wait_any(&all, link, limits))?;
         // SAFETY: the caller's.
         unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) }
     }

@@ -7,12 +7,12 @@ use bdrun_mpi_core::topology::{Cartesian, Graph, Neighbours, TopologyError, adja
 use crate::Mpi;
 use crate::args::{Ints, IntsOut, Weights};
 use crate::calls::Topologies;
-use crate::comm::{Communicator, Groups};
+use crate::comm::{Communicator, Form, Groups};
 use crate::communicators::{bytes_of, numbers_in};
 use crate::failure::{Answer, Failure};
 use crate::groups::{PROC_NULL, UNDEFINED};
 use crate::handle::{Comm, Info};
-use crate::link::Needed;
+use crate::link::Whom;
 
 /// `MPI_CART`, `MPI_GRAPH`, `MPI_DIST_GRAPH`.
 const KINDS: [i64; 3] = [211, 212, 213];
@@ -292,8 +292,9 @@ impl Topologies for Mpi {
         let own = from.zip(edges).flat_map(|(from, (to, weight))| [from, to, weight]);
         // What all members have named, each what it has; and whether it has weights.
         let said = bytes_of(std::iter::once(i64::from(weights != Weights::None)).chain(own));
-        let meeting = comm.meet(&**self.link()?, "MPI_Dist_graph_create", &[&said])?;
-        self.wait_meeting(&*meeting, &Needed::All)?;
+        let meeting =
+            comm.meet(&**self.link()?, ("MPI_Dist_graph_create", Form::Blocking), &Whom::ALL, &[&said])?;
+        self.wait_meeting(&*meeting)?;
         let (mut all, mut is_weighted) = (vec![], false);
         for member in 0..size {
             let numbers = numbers_in(meeting.part(member))?;

@@ -23,7 +23,7 @@ pub(super) fn doing(segment: &Segment, rank: u32) -> Option<String> {
     let text = match block.waiting() {
         _ if word.runnable() => "waiting for its turn in memory".to_string(),
         Waiting::Nothing => "computing".to_string(),
-        Waiting::AnyMessage => "waiting for one of several messages".into(),
+        Waiting::Anything => "waiting for one of several messages".into(),
         Waiting::Message { context, source, tag } => {
             let from = source.map_or("any rank".into(), |s| format!("rank {s}"));
             let tag = tag.map_or(String::new(), |t| format!(", tag {t}"));

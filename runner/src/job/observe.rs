@@ -228,7 +228,7 @@ fn wait(segment: &Segment, block: &RankBlock) -> Wait {
     match block.waiting() {
         // The source is a rank of the communicator; only of the first one is that the node's number.
         Waiting::Message { context: 0, source, .. } => Wait::Message { from: source },
-        Waiting::Message { .. } | Waiting::AnyMessage => Wait::Message { from: None },
+        Waiting::Message { .. } | Waiting::Anything => Wait::Message { from: None },
         Waiting::Collective { comm, number } => match Comm::at(segment, comm) {
             Ok(comm) => Wait::Collective { missing: comm.missing(segment, number) },
             Err(_) => Wait::Other,

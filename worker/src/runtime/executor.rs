@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use bdrun_ipc::futex::TimedFutex;
 use bdrun_ipc::segment::{EvictFailure, monotonic_ns};
 use bdrun_ipc::state::Pager;
 use sbmalloc::pager::{self, PagerError};
@@ -16,6 +17,8 @@ const BUSY_PATIENCE_NS: u64 = 1_000_000_000;
 /// The rank's own executor of the master's orders. Allocates nothing.
 pub(super) struct RankPager<'a> {
     pub runtime: &'a Runtime,
+    /// How long it waits.
+    pub until: &'a TimedFutex,
     pub for_memory: bool,
     /// Where it waits.
     pub site: u64,
@@ -146,5 +149,9 @@ impl Pager for RankPager<'_> {
 
     fn changed(&mut self) {
         self.runtime.segment.ring(self.runtime.rank);
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.until.is_over()
     }
 }

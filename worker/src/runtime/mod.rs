@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::door::{self, Frames, Given};
-use bdrun_ipc::futex::SharedFutex;
+use bdrun_ipc::futex::{SharedFutex, TimedFutex};
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::note::Note;
 use bdrun_ipc::segment::{RankBlock, Segment, Waiting};
@@ -67,6 +67,18 @@ pub(crate) struct Runtime {
 #[unsafe(link_section = ".note.bdrun")]
 static NOTE: Note = Note::OURS;
 
+/// What the program of a rank knows of us.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// It was written for us.
+    Native,
+    /// It was written for another library, which we are to it: it waits in our calls, and its memory is its
+    /// own.
+    Front,
+    /// Nothing.
+    Any,
+}
+
 /// What `bdrun` hands over to a rank.
 pub(crate) struct Handed {
     pub segment: Segment,
@@ -117,7 +129,7 @@ impl Handed {
 
 impl Runtime {
     /// Attach if `bdrun` started this process; `None` if nobody did.
-    pub fn attach() -> Result<Option<&'static Self>> {
+    pub fn attach(program: Program) -> Result<Option<&'static Self>> {
         let Some(handed) = Handed::take()? else { return Ok(None) };
         // SAFETY: an open descriptor of ours.
         unsafe { libc::fcntl(handed.control.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
@@ -127,17 +139,17 @@ impl Runtime {
                 handed.rank
             )));
         }
-        Self::begin(handed, true, |this| this).map(Some)
+        Self::begin(handed, program, |this| this).map(Some)
     }
 
-    /// This process is the rank from now on. `account` says who charges its memory, `native` whether the
-    /// program was written for us.
+    /// This process is the rank from now on. `account` says who charges its memory.
     pub(crate) fn begin(
         handed: Handed,
-        native: bool,
+        program: Program,
         account: impl FnOnce(&'static Self) -> &'static dyn sbmalloc::Account,
     ) -> Result<&'static Self> {
         let Handed { segment, mail, frames, rank, control } = handed;
+        let native = program != Program::Any;
         let owner = AtomicI32::new(if native { thread() } else { 0 });
         // SAFETY: getpid has no preconditions.
         let process = unsafe { libc::getpid() };
@@ -174,13 +186,15 @@ impl Runtime {
         }
         this.trim_frames();
         // Where any thread may wait there is none to look at.
-        if native && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
+        // What a front's program holds is moved from outside, where there is nothing to look at either.
+        let is_ours = program == Program::Native;
+        if is_ours && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
             pager::expect_catch_up();
         }
-        if !native {
+        if !is_ours {
             pager::expect_async_io();
         }
-        if native {
+        if is_ours {
             // In a wait this thread touches static memory, its stack and the segment, and so does the meter's
             // handler.
             pager::expect_restores(this.meter.signals());
@@ -208,6 +222,11 @@ impl Runtime {
     /// Wait until `satisfied`, which reads shared memory only; may return early. This is the scheduling point
     /// of every call: meanwhile another rank computes, and this one's memory may be on scratch.
     pub fn wait(&self, waiting: Waiting, satisfied: impl Fn() -> bool) {
+        self.wait_until(None, waiting, satisfied);
+    }
+
+    /// The same, at most until a time by [`monotonic_ns`](bdrun_ipc::segment::monotonic_ns).
+    pub fn wait_until(&self, until: Option<u64>, waiting: Waiting, satisfied: impl Fn() -> bool) {
         if satisfied() {
             return;
         }
@@ -232,7 +251,7 @@ impl Runtime {
             block.need.store(need, SeqCst);
             self.out.store(need > block.granted.load(SeqCst), SeqCst);
         }
-        let moved = self.wait_at(waiting, site, satisfied);
+        let moved = self.wait_at(until, waiting, site, satisfied);
         // Of a phase that goes on after a wait for memory nothing is to be forgotten.
         if !moved && !for_memory {
             self.end_phase_if(|_| true);
@@ -248,15 +267,17 @@ impl Runtime {
     }
 
     /// The wait itself, at `site`; was the rank moved meanwhile?
-    fn wait_at(&self, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
+    fn wait_at(&self, until: Option<u64>, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
         let block = self.block();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
-        let mut executor = RankPager { runtime: self, for_memory, site, paging_ns: 0, moved: false };
-        block.word.wait(&SharedFutex, &mut executor, satisfied);
+        let futex = TimedFutex::until(until);
+        let mut executor =
+            RankPager { runtime: self, until: &futex, for_memory, site, paging_ns: 0, moved: false };
+        block.word.wait(&futex, &mut executor, satisfied);
         let RankPager { paging_ns, moved, .. } = executor;
         block.publish(Waiting::Nothing);
         self.take_token();
@@ -316,7 +337,7 @@ impl Runtime {
         self.out.store(true, SeqCst);
         let bytes = held.saturating_sub(block.granted.load(SeqCst));
         self.end_phase_if(|changes| changes > 0);
-        self.wait_at(Waiting::Memory { bytes }, pager::EVERYTHING, || true);
+        self.wait_at(None, Waiting::Memory { bytes }, pager::EVERYTHING, || true);
     }
 
     fn take_token(&self) {

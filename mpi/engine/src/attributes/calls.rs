@@ -8,7 +8,7 @@ use super::Keys;
 use crate::Mpi;
 use crate::calls::Attributes;
 use crate::face::Kind;
-use crate::failure::{Answer, unsupported};
+use crate::failure::Answer;
 use crate::handle::{Comm, Datatype, Win};
 use crate::text;
 
@@ -204,11 +204,55 @@ impl Attributes for Mpi {
         Ok(())
     }
 
+    unsafe fn win_create_keyval(
+        &self,
+        win_copy_attr_fn: *mut c_void,
+        win_delete_attr_fn: *mut c_void,
+        extra_state: *mut c_void,
+    ) -> Answer<i64> {
+        Ok(self.win_keys.create(win_copy_attr_fn, win_delete_attr_fn, extra_state))
+    }
+
+    unsafe fn win_delete_attr(&self, win: Win, win_keyval: i64) -> Answer<()> {
+        let object = self.win(win)?;
+        // SAFETY: the caller's.
+        unsafe { self.win_keys.delete(win_keyval, &object.attributes, self.whose(Kind::Win, win)) }
+    }
+
+    unsafe fn win_free_keyval(&self, win_keyval: i64) -> Answer<i64> {
+        self.win_keys.free(win_keyval)
+    }
+
+    unsafe fn win_get_attr(&self, win: Win, win_keyval: i64, attribute_val: *mut c_void) -> Answer<bool> {
+        let object = self.win(win)?;
+        let found = match self.win_attribute(&object, win_keyval) {
+            Some(address) => Some(address),
+            None => self.win_keys.get(win_keyval, &object.attributes)?,
+        };
+        // SAFETY: the caller's.
+        unsafe { tell(found, attribute_val) }
+    }
+
     unsafe fn win_get_name(&self, win: Win, win_name: *mut c_char) -> Answer<i64> {
-        match win {
-            // SAFETY: the caller's.
-            Win::NULL => unsafe { self.tell_name(b"MPI_WIN_NULL", win_name) },
-            _ => Err(unsupported("MPI_Win_get_name")),
-        }
+        let name = match win {
+            Win::NULL => b"MPI_WIN_NULL".into(),
+            _ => self.win(win)?.comm().with(|state| state.name.clone()),
+        };
+        // SAFETY: the caller's.
+        unsafe { self.tell_name(&name, win_name) }
+    }
+
+    unsafe fn win_set_attr(&self, win: Win, win_keyval: i64, attribute_val: *mut c_void) -> Answer<()> {
+        let (object, value) = (self.win(win)?, attribute_val as usize);
+        // SAFETY: the caller's.
+        unsafe { self.win_keys.set(win_keyval, value, &object.attributes, self.whose(Kind::Win, win)) }
+    }
+
+    unsafe fn win_set_name(&self, win: Win, win_name: *const c_char) -> Answer<()> {
+        let object = self.win(win)?;
+        // SAFETY: the caller's.
+        let name = unsafe { self.given_name(win_name) }?;
+        object.comm().with(|state| state.name = name);
+        Ok(())
     }
 }

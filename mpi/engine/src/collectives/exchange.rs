@@ -7,7 +7,7 @@ use bdrun_mpi_core::error::Class;
 
 use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
-use crate::link::{Meeting, Needed, Parcel};
+use crate::link::{Meeting, Parcel, Whom};
 use crate::messages;
 
 /// Which of what a member has deposited.
@@ -22,7 +22,7 @@ pub enum Piece {
 }
 
 /// What is deposited, and what is taken of whom.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exchange {
     /// One piece for everybody, or several.
     gives: Vec<Span>,
@@ -31,15 +31,17 @@ pub struct Exchange {
     /// For whom they are, where that is not clear from their number: behind that in the table.
     receivers: Vec<usize>,
     takes: Vec<(usize, Piece, Span)>,
+    /// Who waits for whom.
+    pub whom: Whom,
 }
 
 /// A number of the table.
 const WORD: usize = size_of::<u64>();
 
 impl Exchange {
-    /// Nothing is given or taken.
-    pub fn new() -> Self {
-        Self::default()
+    /// Nothing is given or taken yet.
+    pub fn new(whom: Whom) -> Self {
+        Self { gives: vec![], is_divided: false, receivers: vec![], takes: vec![], whom }
     }
 
     /// Gives the same to everybody.
@@ -61,11 +63,6 @@ impl Exchange {
     /// Takes something of a member.
     pub fn take(&mut self, from: usize, piece: Piece, into: Span) {
         self.takes.push((from, piece, into));
-    }
-
-    /// Whose parts are wanted.
-    pub fn needed(&self) -> Needed {
-        Needed::These(self.takes.iter().map(|&(member, ..)| member).collect())
     }
 
     /// Deposits what is given.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bdrun_mpi_core::error::Class;
 
 use super::exchange::{Exchange, Piece};
-use super::{Collective, Role, What};
+use super::{Collective, Role, What, of_all};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
 use crate::comm::Communicator;
@@ -72,7 +72,7 @@ impl Mpi {
     ) -> Answer<Collective> {
         let comm = self.comm(comm)?;
         let role = Role::new(&comm, root)?;
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(role.takes_of_root(&comm));
         match role.root {
             _ if role.is_root => exchange.give(self.span(buffer, count, datatype)?),
             Some(root) => exchange.take(root, Piece::Whole, self.span(buffer, count, datatype)?),
@@ -92,7 +92,7 @@ impl Mpi {
         let comm = self.comm(comm)?;
         let role = Role::new(&comm, root)?;
         let in_place = role.is_root && role.is_peer && send.0 == Buffer::InPlace;
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(role.gives_to_root(&comm));
         if role.is_peer && !in_place {
             exchange.give(self.span(send.0, send.1, send.2)?);
         }
@@ -115,7 +115,7 @@ impl Mpi {
         let comm = self.comm(comm)?;
         let role = Role::new(&comm, root)?;
         let in_place = role.is_root && receive.0 == Buffer::InPlace;
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(role.takes_of_root(&comm));
         if role.is_root {
             // SAFETY: the caller's.
             exchange.give_each(unsafe { self.blocks(from, comm.peers().size(), blocks) }?);
@@ -138,7 +138,7 @@ impl Mpi {
         // SAFETY: the caller's.
         let blocks = unsafe { self.blocks(into, comm.peers().size(), blocks) }?;
         let in_place = send.0 == Buffer::InPlace && comm.remote.is_none();
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(of_all(&comm));
         exchange.give(if in_place { blocks[comm.rank].clone() } else { self.span(send.0, send.1, send.2)? });
         exchange.take_from_peers(&comm, blocks, in_place, Piece::Whole);
         Ok(exchange.called(name, comm))
@@ -158,7 +158,7 @@ impl Mpi {
         let takes = unsafe { self.blocks(into, size, takes) }?;
         // SAFETY: the caller's.
         let gives = if in_place { takes.clone() } else { unsafe { self.blocks(from, size, gives) }? };
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(of_all(&comm));
         exchange.give_each(gives);
         exchange.take_from_peers(&comm, takes, in_place, Piece::Nth(comm.rank));
         Ok(exchange.called(name, comm))

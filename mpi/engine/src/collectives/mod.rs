@@ -27,11 +27,11 @@ use reduction::Reduction;
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
 use crate::calls::Collectives;
-use crate::comm::Communicator;
+use crate::comm::{Communicator, Form};
 use crate::failure::Answer;
 use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Info, Op, Request};
-use crate::link::{Meeting, Needed};
+use crate::link::{Meeting, Needed, Whom};
 use crate::operation::{Operation, Waits};
 
 /// `MPI_ROOT`.
@@ -53,11 +53,11 @@ enum What {
 }
 
 impl What {
-    fn needed(&self) -> Needed {
+    fn whom(&self) -> &Whom {
         match self {
-            Self::Barrier => Needed::All,
-            Self::Exchange(exchange) => exchange.needed(),
-            Self::Reduction(reduction) => reduction.needed(),
+            Self::Barrier => &Whom::ALL,
+            Self::Exchange(exchange) => &exchange.whom,
+            Self::Reduction(reduction) => &reduction.whom,
         }
     }
 
@@ -81,22 +81,22 @@ impl What {
 }
 
 impl Collective {
-    fn meet(&self, mpi: &Mpi) -> Answer<Box<dyn Meeting>> {
+    fn meet(&self, mpi: &Mpi, form: Form) -> Answer<Box<dyn Meeting>> {
         let link = mpi.link()?;
-        self.what.deposit(|part| self.comm.meet(&**link, self.name, part))
+        self.what.deposit(|part| self.comm.meet(&**link, (self.name, form), self.what.whom(), part))
     }
 
     /// The blocking form.
     fn run(&self, mpi: &Mpi) -> Answer<()> {
-        let meeting = self.meet(mpi)?;
-        mpi.wait_meeting(&*meeting, &self.what.needed())?;
+        let meeting = self.meet(mpi, Form::Blocking)?;
+        mpi.wait_meeting(&*meeting)?;
         self.what.finish(&*meeting)
     }
 
     fn begin(&self, mpi: &Mpi) -> Answer<Arc<Operation>> {
-        let (meeting, what) = (self.meet(mpi)?, self.what.clone());
-        let needed = what.needed();
-        Ok(Operation::begun(Waits::Meeting(meeting, needed, Box::new(move |meeting| what.finish(meeting)))))
+        let (meeting, what) = (self.meet(mpi, Form::Begun)?, self.what.clone());
+        let finish = Box::new(move |meeting: &dyn Meeting| what.finish(meeting));
+        Ok(Operation::begun(Waits::Meeting(meeting.into(), finish)))
     }
 
     /// The non-blocking form.
@@ -128,6 +128,22 @@ struct Role {
 }
 
 impl Role {
+    /// Of a collective in which the root gives.
+    fn takes_of_root(&self, comm: &Communicator) -> Whom {
+        Whom {
+            awaits: self.root.map_or(Needed::NOBODY, Needed::one),
+            awaited_by: if self.is_root { Needed::Range(comm.seats_of_peers()) } else { Needed::NOBODY },
+        }
+    }
+
+    /// Of a collective in which the root takes.
+    fn gives_to_root(&self, comm: &Communicator) -> Whom {
+        Whom {
+            awaits: if self.is_root { Needed::Range(comm.seats_of_peers()) } else { Needed::NOBODY },
+            awaited_by: self.root.map_or(Needed::NOBODY, Needed::one),
+        }
+    }
+
     fn new(comm: &Communicator, root: i64) -> Answer<Self> {
         match (&comm.remote, root) {
             (Some(_), ROOT) => Ok(Self { is_root: true, is_peer: false, root: None }),
@@ -142,10 +158,15 @@ impl Role {
     }
 }
 
+/// Of a collective in which all give to all.
+fn of_all(comm: &Communicator) -> Whom {
+    if comm.remote.is_some() { Whom::mutual(comm.seats_of_peers()) } else { Whom::ALL }
+}
+
 impl Mpi {
     /// Waits in a collective until those have come whose parts are wanted, taking in what messages come.
-    pub(crate) fn wait_meeting(&self, meeting: &dyn Meeting, needed: &Needed) -> Answer<()> {
-        self.wait_for(|| Ok(meeting.is_complete(needed)?.then_some(())))
+    pub(crate) fn wait_meeting(&self, meeting: &dyn Meeting) -> Answer<()> {
+        self.wait_for(|| Ok(meeting.is_complete()?.then_some(())), |_, limits| meeting.wait(limits))
     }
 
     fn meeting_of_all(&self, name: &'static str, comm: Comm) -> Answer<Collective> {

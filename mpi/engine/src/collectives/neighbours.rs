@@ -13,6 +13,7 @@ use crate::args::Buffer;
 use crate::datatypes::memory::Span;
 use crate::failure::Answer;
 use crate::handle::{Comm, Datatype};
+use crate::link::{Needed, Whom};
 use crate::topologies::{Ranks, Topology};
 
 /// Which of the pieces of those whom we receive from are for us.
@@ -22,6 +23,12 @@ fn pieces(topology: &Topology, rank: usize, sources: &Ranks) -> Vec<Piece> {
         _ => Piece::For(rank, sources[..i].iter().filter(|&&other| other == sources[i]).count()),
     };
     (0..sources.len()).map(piece).collect()
+}
+
+/// Who waits for whom.
+fn whom(sources: &Ranks, destinations: &Ranks) -> Whom {
+    let these = |ranks: &Ranks| Needed::These(ranks.iter().copied().flatten().collect());
+    Whom { awaits: these(sources), awaited_by: these(destinations) }
 }
 
 impl Mpi {
@@ -37,10 +44,10 @@ impl Mpi {
         comm: Comm,
     ) -> Answer<Collective> {
         let comm = self.comm(comm)?;
-        let (sources, _) = comm.topology.as_ref().ok_or(Class::Topology)?.neighbours(comm.rank)?;
+        let (sources, destinations) = comm.topology.as_ref().ok_or(Class::Topology)?.neighbours(comm.rank)?;
         // SAFETY: the caller's.
         let blocks = unsafe { self.blocks(into, sources.len(), blocks) }?;
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(whom(&sources, &destinations));
         exchange.give(self.span(send.0, send.1, send.2)?);
         exchange.take_from(&sources, blocks, |_| Piece::Whole);
         Ok(exchange.called(name, comm))
@@ -64,7 +71,7 @@ impl Mpi {
         let (gives, takes) = unsafe {
             (self.blocks(from, destinations.len(), gives)?, self.blocks(into, sources.len(), takes)?)
         };
-        let mut exchange = Exchange::new();
+        let mut exchange = Exchange::new(whom(&sources, &destinations));
         match topology {
             Topology::Cartesian(_) => exchange.give_each(gives),
             _ => exchange.give_these(gives, destinations.into_iter().flatten().collect()),

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::exchange::Part;
 use crate::datatypes::memory::Span;
 use crate::failure::Answer;
-use crate::link::{Meeting, Needed};
+use crate::link::{Meeting, Whom};
 use crate::messages;
 use crate::operations::Fold;
 
@@ -20,20 +20,15 @@ const PIECE: i64 = 16 << 10;
 pub struct Reduction {
     /// This process's elements, if any are wanted of it.
     pub gives: Option<Span>,
-    /// How they are combined.
-    pub fold: Fold,
-    /// Where the result goes: of the elements from this one on.
-    pub takes: Option<(Span, u64)>,
+    /// Where the result goes: of the elements from this one on, combined so.
+    pub takes: Option<(Span, u64, Fold)>,
     /// Of these members.
     pub members: Range<usize>,
+    /// Who waits for whom.
+    pub whom: Whom,
 }
 
 impl Reduction {
-    /// Whose parts are wanted.
-    pub fn needed(&self) -> Needed {
-        Needed::Range(if self.takes.is_some() { self.members.clone() } else { 0..0 })
-    }
-
     /// Deposits what is given.
     pub fn deposit(
         &self,
@@ -46,7 +41,7 @@ impl Reduction {
 
     /// Combines what was deposited.
     pub fn finish(&self, meeting: &dyn Meeting) -> Answer<()> {
-        let Some((into, first)) = &self.takes else { return Ok(()) };
+        let Some((into, first, fold)) = &self.takes else { return Ok(()) };
         let Some(last) = self.members.clone().next_back() else { return Ok(()) };
         let of = into.of();
         let size = of.size() as u64;
@@ -67,7 +62,7 @@ impl Reduction {
                 messages::take_all(&operand, &part(member))?;
                 // SAFETY: the one is ours; the other the program has said is there, and leaves alone until
                 // this is complete.
-                unsafe { self.fold.apply(operand.at(), target.at(), count as u64) };
+                unsafe { fold.apply(operand.at(), target.at(), count as u64) };
             }
             done += count;
         }

@@ -1,27 +1,21 @@
 //! What the calls that combine check, and who wants what of whom (MPI-5.0, sections 6.9 to 6.11).
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bdrun_mpi_core::error::Class;
 
 use super::reduction::Reduction;
-use super::{Collective, Role, What};
+use super::{Collective, Role, What, of_all};
 use crate::Mpi;
 use crate::args::{Buffer, Ints};
 use crate::comm::Communicator;
 use crate::datatypes::memory::Span;
-use crate::failure::Answer;
+use crate::failure::{Answer, Failure};
 use crate::handle::{Comm, Datatype, Op};
+use crate::link::{Needed, Whom};
 
 /// The elements that a call was given, and how they are combined.
 type Elements = (i64, Datatype, Op);
-
-/// Where all meet, the numbers of those whose elements are combined.
-fn seats_of_peers(comm: &Communicator) -> Range<usize> {
-    let first = comm.seat_of_peers();
-    first..first + comm.peers().size()
-}
 
 impl Mpi {
     /// What this process gives: with `MPI_IN_PLACE` what lies where the result goes.
@@ -46,8 +40,9 @@ impl Mpi {
     ) -> Answer<Collective> {
         let comm = self.comm(comm)?;
         let gives = self.operand(&comm, buffers, count, datatype)?;
-        let (takes, fold) = (Some((self.span(buffers.1, count, datatype)?, 0)), self.fold(op, datatype)?);
-        Ok(Reduction { gives, fold, takes, members: seats_of_peers(&comm) }.called(name, comm))
+        let takes = Some((self.span(buffers.1, count, datatype)?, 0, self.fold(op, datatype)?));
+        let (members, whom) = (comm.seats_of_peers(), of_all(&comm));
+        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
     }
 
     /// Each wants what those have before it, and what it has itself.
@@ -63,8 +58,13 @@ impl Mpi {
         let gives = self.operand(&comm, buffers, count, datatype)?;
         let fold = self.fold(op, datatype)?;
         // Who wants nobody's gets nothing, and its buffer is not looked at.
-        let takes = if members.is_empty() { None } else { Some((self.span(buffers.1, count, datatype)?, 0)) };
-        Ok(Reduction { gives, fold, takes, members }.called(name, comm))
+        let into = |fold| Ok::<_, Failure>((self.span(buffers.1, count, datatype)?, 0, fold));
+        let takes = if members.is_empty() { None } else { Some(into(fold)?) };
+        let whom = Whom {
+            awaits: Needed::Range(members.clone()),
+            awaited_by: Needed::Range(comm.rank + 1..comm.group.size()),
+        };
+        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
     }
 
     /// One wants the result.
@@ -76,15 +76,21 @@ impl Mpi {
         (root, comm): (i64, Comm),
     ) -> Answer<Collective> {
         let comm = self.comm(comm)?;
-        let (role, fold) = (Role::new(&comm, root)?, self.fold(op, datatype)?);
+        let role = Role::new(&comm, root)?;
+        // Who has no part in it says nothing of what is combined.
+        let fold = if role.is_root || role.is_peer { Some(self.fold(op, datatype)?) } else { None };
         let gives = match role {
             Role { is_peer: false, .. } => None,
             Role { is_root: true, .. } => self.operand(&comm, buffers, count, datatype)?,
             _ => Some(self.span(buffers.0, count, datatype)?),
         };
-        let takes = if role.is_root { Some((self.span(buffers.1, count, datatype)?, 0)) } else { None };
-        let members = if role.is_root { seats_of_peers(&comm) } else { 0..0 };
-        Ok(Reduction { gives, fold, takes, members }.called(name, comm))
+        let takes = match fold.filter(|_| role.is_root) {
+            Some(fold) => Some((self.span(buffers.1, count, datatype)?, 0, fold)),
+            None => None,
+        };
+        let members = if role.is_root { comm.seats_of_peers() } else { 0..0 };
+        let whom = role.gives_to_root(&comm);
+        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
     }
 
     /// Each wants a block of the result.
@@ -104,9 +110,10 @@ impl Mpi {
         };
         let (first, all) = (sum(&counts[..comm.rank])?, sum(counts)?);
         let gives = self.operand(&comm, buffers, all, datatype)?;
-        let takes = Some((self.span(buffers.1, counts[comm.rank], datatype)?, first as u64));
         let fold = self.fold(op, datatype)?;
-        Ok(Reduction { gives, fold, takes, members: seats_of_peers(&comm) }.called(name, comm))
+        let takes = Some((self.span(buffers.1, counts[comm.rank], datatype)?, first as u64, fold));
+        let (members, whom) = (comm.seats_of_peers(), of_all(&comm));
+        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
     }
 
     /// Of as many elements as are said of each.

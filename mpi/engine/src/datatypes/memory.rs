@@ -1,6 +1,6 @@
 //! Elements in a program's memory: what communication moves.
 
-use bdrun_mpi_core::datatype::Type;
+use bdrun_mpi_core::datatype::{Basic, Datatype as Tree, Type};
 use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
@@ -80,6 +80,16 @@ impl Span {
     pub fn elsewhere(&self, at: *mut u8, count: i64) -> Self {
         let count = count.max(0) as u64;
         Self { at, count, bytes: count * self.of.size() as u64, of: self.of.clone() }
+    }
+
+    /// So many elements of another datatype somewhere else.
+    pub fn like(&self, of: Type, at: *mut u8, count: u64) -> Self {
+        Self { at, count, bytes: count * of.size() as u64, of }
+    }
+
+    /// Bytes somewhere else.
+    pub fn bytes_at(&self, at: *mut u8, bytes: u64) -> Self {
+        Self { at, count: bytes, bytes, of: Tree::basic(Basic::Byte) }
     }
 
     /// Where all of its bytes are, if they lie one behind the other in the order in which they are moved:

@@ -126,7 +126,7 @@ impl Types {
 
     /// A handle of what another was made of: of a predefined one its own, else a new one, which the program
     /// frees.
-    fn again(&self, of: &Type) -> Datatype {
+    pub fn again(&self, of: &Type) -> Datatype {
         match (of.combiner(), of.as_basic()) {
             (Combiner::Named, Some(basic)) => return predefined::handle(basic),
             (Combiner::F90Real | Combiner::F90Complex | Combiner::F90Integer, _) => {

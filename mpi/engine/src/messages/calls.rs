@@ -28,7 +28,7 @@ enum How {
 #[derive(Debug, Clone)]
 struct Sending {
     comm: Arc<Communicator>,
-    to: (Option<Process>, i32),
+    to: (Option<(Process, u32)>, i32),
     span: Span,
     how: How,
 }
@@ -361,21 +361,26 @@ impl Messages for Mpi {
     unsafe fn probe(&self, source: i64, tag: i64, comm: Comm) -> Answer<Status> {
         let comm = self.comm(comm)?;
         let Some(want) = Self::want(&comm, source, tag)? else { return Ok(FROM_NOBODY) };
-        self.wait_for(|| self.probe_now(&comm, want))
+        self.wait_for(
+            || self.probe_now(&comm, want),
+            |link, limits| Self::wait_message(&comm, want, link, limits),
+        )
     }
 
     unsafe fn iprobe(&self, source: i64, tag: i64, comm: Comm) -> Answer<(bool, Status)> {
         let comm = self.comm(comm)?;
         let Some(want) = Self::want(&comm, source, tag)? else { return Ok((true, FROM_NOBODY)) };
-        self.progress()?;
-        let found = self.probe_now(&comm, want)?;
+        let found = self.look_for(|| self.probe_now(&comm, want).transpose())?.transpose()?;
         Ok((found.is_some(), found.unwrap_or(Status::EMPTY)))
     }
 
     unsafe fn mprobe(&self, source: i64, tag: i64, comm: Comm) -> Answer<(Message, Status)> {
         let comm = self.comm(comm)?;
         let Some(want) = Self::want(&comm, source, tag)? else { return Ok((Message::NO_PROC, FROM_NOBODY)) };
-        let claimed = self.wait_for(|| self.claim_now(&comm, want))?;
+        let claimed = self.wait_for(
+            || self.claim_now(&comm, want),
+            |link, limits| Self::wait_message(&comm, want, link, limits),
+        )?;
         let status = claimed.status();
         Ok((self.claimed.add(Arc::new(Mutex::new(Some(claimed)))), status))
     }
@@ -385,8 +390,7 @@ impl Messages for Mpi {
         let Some(want) = Self::want(&comm, source, tag)? else {
             return Ok((true, Message::NO_PROC, FROM_NOBODY));
         };
-        self.progress()?;
-        Ok(match self.claim_now(&comm, want)? {
+        Ok(match self.look_for(|| self.claim_now(&comm, want).transpose())?.transpose()? {
             None => (false, Message::NULL, Status::EMPTY),
             Some(claimed) => {
                 let status = claimed.status();

@@ -14,6 +14,7 @@ mod calls;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bdrun_mpi_core::error::Class;
@@ -29,7 +30,7 @@ use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
 use crate::groups::PROC_NULL;
 use crate::handle::Message;
-use crate::link::{Head, Mode, Parcel};
+use crate::link::{Awaited, Head, Limits, Link, Mode, Parcel, Place};
 use crate::operation::{Done, Operation, Waits};
 
 /// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`.
@@ -38,6 +39,9 @@ pub const ANY_SOURCE: i64 = -1;
 pub const ANY_TAG: i64 = -2;
 /// `MPI_TAG_UB`.
 pub const MOST_TAG: i64 = i32::MAX as i64;
+
+/// Numbers of receipts are below this.
+pub const MOST_RECEIPTS: u32 = 1 << 30;
 
 /// So much of a message is copied at a time where it is unpacked.
 const PIECE: usize = 64 << 10;
@@ -77,14 +81,26 @@ impl Claimed {
 pub struct Traffic {
     matcher: Matcher<Receive, Arrived>,
     /// Synchronous sends that wait for a word, by number.
-    awaited: Option<HashMap<u64, Arc<Operation>>>,
-    next: u64,
+    awaited: Option<HashMap<u32, Arc<Operation>>>,
+    next: u32,
 }
 
 impl Traffic {
     /// None.
     pub const fn new() -> Self {
         Self { matcher: Matcher::new(), awaited: None, next: 0 }
+    }
+
+    /// A number under which a receipt is awaited: one that no other has, however long that waits.
+    fn await_receipt(&mut self, operation: Arc<Operation>) -> u32 {
+        let awaited = self.awaited.get_or_insert_default();
+        loop {
+            self.next = (self.next + 1) % MOST_RECEIPTS;
+            if let Entry::Vacant(free) = awaited.entry(self.next) {
+                free.insert(operation);
+                return self.next;
+            }
+        }
     }
 }
 
@@ -126,13 +142,13 @@ impl Mpi {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process with a rank at the other end; none for `MPI_PROC_NULL`.
-    fn peer(comm: &Communicator, rank: i64) -> Answer<Option<Process>> {
+    /// The process with a rank at the other end, and that; none for `MPI_PROC_NULL`.
+    pub(crate) fn peer(comm: &Communicator, rank: i64) -> Answer<Option<(Process, u32)>> {
         if rank == PROC_NULL {
             return Ok(None);
         }
         let found = usize::try_from(rank).ok().and_then(|rank| comm.peers().members().get(rank));
-        found.copied().map(Some).ok_or_else(|| Class::Rank.into())
+        found.map(|&process| Some((process, rank as u32))).ok_or_else(|| Class::Rank.into())
     }
 
     /// What a receive or a probe wants; none from `MPI_PROC_NULL`.
@@ -156,18 +172,18 @@ impl Mpi {
     unsafe fn send_span(
         &self,
         comm: &Communicator,
-        to: (Option<Process>, i32),
+        to: (Option<(Process, u32)>, i32),
         span: &Span,
         synchronous: bool,
     ) -> Answer<Arc<Operation>> {
-        let (Some(process), tag) = to else { return Ok(Operation::complete(Done::well())) };
+        let (Some((process, receiver)), tag) = to else { return Ok(Operation::complete(Done::well())) };
         let link = self.link()?;
         let (mut operation, mut mode) = (None, Mode::Plain);
         if synchronous {
             let mut traffic = self.traffic();
-            traffic.next += 1;
-            let (number, waits) = (traffic.next, Operation::begun(Waits::Word));
-            traffic.awaited.get_or_insert_default().insert(number, waits.clone());
+            let context = comm.place()?.context;
+            let waits = Operation::begun(Waits::Receipt { context, source: receiver, tag });
+            let number = traffic.await_receipt(waits.clone());
             (operation, mode) = (Some((number, waits)), Mode::Synchronous(number));
         }
         let head = Head { context: comm.place()?.context, source: comm.rank as u32, tag, mode };
@@ -180,16 +196,17 @@ impl Mpi {
         Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
     }
 
-    /// Posts a receive.
-    fn post(&self, comm: &Arc<Communicator>, want: Option<Want>, into: Span) -> Answer<Arc<Operation>> {
-        let Some(want) = want else {
-            return Ok(Operation::complete(Done { status: FROM_NOBODY, failure: None }));
-        };
-        // What has come already is first in line.
-        self.progress()?;
+    /// Posts a receive of MPI's own, so many contexts behind the program's.
+    pub(crate) fn post_on(
+        &self,
+        comm: &Arc<Communicator>,
+        behind: u32,
+        want: Want,
+        into: Span,
+    ) -> Answer<Arc<Operation>> {
         let operation = Operation::begun(Waits::Word);
         let receive = Receive { into, comm: comm.clone(), operation: operation.clone() };
-        let context = comm.place()?.context;
+        let context = comm.place()?.context + behind;
         let mut traffic = self.traffic();
         match traffic.matcher.post(context, want, receive) {
             Posted::Waits(ticket) => operation.set_waits(Waits::Message { context, want, ticket }),
@@ -199,6 +216,16 @@ impl Mpi {
             }
         }
         Ok(operation)
+    }
+
+    /// Posts a receive.
+    fn post(&self, comm: &Arc<Communicator>, want: Option<Want>, into: Span) -> Answer<Arc<Operation>> {
+        let Some(want) = want else {
+            return Ok(Operation::complete(Done { status: FROM_NOBODY, failure: None }));
+        };
+        // What has come already is first in line.
+        self.progress()?;
+        self.post_on(comm, 0, want, into)
     }
 
     /// Takes in what has come.
@@ -212,6 +239,10 @@ impl Mpi {
                 words.extend(awaited.as_mut().and_then(|awaited| awaited.remove(&number)));
                 return;
             }
+            if head.mode == Mode::Active {
+                self.active.add_come(head, parcel);
+                return;
+            }
             let envelope = Envelope { source: head.source, tag: head.tag };
             let message = Arrived { parcel, mode: head.mode };
             if let Some((receive, message)) = matcher.arrive(head.context, envelope, message) {
@@ -219,11 +250,16 @@ impl Mpi {
             }
         })?;
         drop(traffic);
+        let any = !words.is_empty() || !matched.is_empty();
         words.into_iter().for_each(|operation| operation.finish(Done::well()));
         for (receive, envelope, message) in matched {
             self.deliver(receive, envelope, &message);
         }
-        Ok(())
+        if any {
+            self.tell_threads();
+        }
+        self.receive_announced()?;
+        self.do_asked()
     }
 
     /// A receive has its message.
@@ -245,7 +281,7 @@ impl Mpi {
     /// Tells who waits for it that his message is received.
     fn acknowledge(&self, comm: &Communicator, envelope: Envelope, mode: Mode) -> Answer<()> {
         let Mode::Synchronous(number) = mode else { return Ok(()) };
-        let Some(process) = Self::peer(comm, envelope.source.into())? else { return Ok(()) };
+        let Some((process, _)) = Self::peer(comm, envelope.source.into())? else { return Ok(()) };
         let (context, source) = (comm.place()?.context, comm.rank as u32);
         let head = Head { context, source, tag: envelope.tag, mode: Mode::Received(number) };
         self.link()?.send(process, head, &[])
@@ -265,9 +301,29 @@ impl Mpi {
         Ok(found.map(|(envelope, message)| Claimed { comm: comm.clone(), envelope, message }))
     }
 
+    /// Waits until a message may have come that fits.
+    fn wait_message(comm: &Communicator, want: Want, link: &dyn Link, limits: Limits<'_>) {
+        // Of one that is still being made there was no message to look for.
+        if let Ok(Place { context, .. }) = comm.place() {
+            link.wait(Awaited::Message { context, source: want.source, tag: want.tag }, limits);
+        }
+    }
+
     /// Sends something of MPI's own to a peer, behind the program's back.
     pub(crate) fn say(&self, comm: &Communicator, to: Process, tag: i32, bytes: &[u8]) -> Answer<()> {
-        let (context, source) = (comm.place()?.context + 1, comm.rank as u32);
+        self.say_on(comm, 1, to, tag, bytes)
+    }
+
+    /// The same, so many contexts behind the program's.
+    pub(crate) fn say_on(
+        &self,
+        comm: &Communicator,
+        behind: u32,
+        to: Process,
+        tag: i32,
+        bytes: &[u8],
+    ) -> Answer<()> {
+        let (context, source) = (comm.place()?.context + behind, comm.rank as u32);
         self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
     }
 
@@ -275,10 +331,20 @@ impl Mpi {
     pub(crate) fn hear(&self, comm: &Communicator, from: usize, tag: i32) -> Answer<Vec<u8>> {
         let want = Want { source: Some(from as u32), tag: Some(tag) };
         let context = comm.place()?.context + 1;
-        let (_, message) = self.wait_for(|| Ok(self.traffic().matcher.claim(context, want)))?;
-        let mut bytes = vec![0; message.parcel.len() as usize];
-        message.parcel.read(0, &mut bytes)?;
-        Ok(bytes)
+        let claim = || Ok(self.traffic().matcher.claim(context, want));
+        let (_, message) = self.wait_for(claim, |link, limits| {
+            let (source, tag) = (want.source, want.tag);
+            link.wait(Awaited::Message { context, source, tag }, limits);
+        })?;
+        bytes_in(&*message.parcel)
+    }
+
+    /// What a peer has said so, if it has.
+    pub(crate) fn hear_now(&self, comm: &Communicator, from: usize, tag: i32) -> Answer<Option<Vec<u8>>> {
+        let want = Want { source: Some(from as u32), tag: Some(tag) };
+        let context = comm.place()?.context + 1;
+        let found = self.look_for(|| self.traffic().matcher.claim(context, want))?;
+        found.map(|(_, message)| bytes_in(&*message.parcel)).transpose()
     }
 
     /// In which communicator a message was claimed.
@@ -313,6 +379,12 @@ impl Mpi {
 fn truncated(len: u64, room: u64) -> Failure {
     let text = Some(format!("a message of {len} bytes where there is room for {room}"));
     Failure { text, ..Class::Truncate.into() }
+}
+
+fn bytes_in(parcel: &dyn Parcel) -> Answer<Vec<u8>> {
+    let mut bytes = vec![0; parcel.len() as usize];
+    parcel.read(0, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// The same where it must fit.

@@ -4,11 +4,13 @@ mod collectives;
 mod communicators;
 mod inter;
 mod messages;
+mod partitioned;
 mod topologies;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bdrun_mpi_core::error::Class;
@@ -16,13 +18,27 @@ use bdrun_mpi_core::group::Process;
 
 use crate::Mpi;
 use crate::failure::Answer;
-use crate::link::{Head, Link, Meeting, Needed, Parcel, Place};
+use crate::link::{Awaited, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom};
 
 /// What was deposited for one meeting.
 #[derive(Debug, Default)]
 struct Table {
     names: Vec<&'static str>,
     parts: HashMap<Process, Arc<Vec<u8>>>,
+    whom: HashMap<usize, Whom>,
+}
+
+impl Table {
+    /// Who is awaited knows that, and nobody thinks he is who is not.
+    fn check(&self, members: usize) {
+        for (&one, whom) in &self.whom {
+            for (&other, theirs) in self.whom.iter().filter(|(other, _)| **other != one) {
+                let awaits = whom.awaits != Needed::All && whom.awaits.of(members).any(|n| n == other);
+                let knows = theirs.awaited_by.of(members).any(|n| n == one);
+                assert_eq!(awaits, knows, "{:?}: {one} {whom:?}, {other} {theirs:?}", self.names);
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,8 +75,11 @@ impl Job {
         done
     }
 
-    fn wait(&self) {
+    fn wait(&self, limits: Limits<'_>) {
         assert!(!self.failed.load(SeqCst), "another process has failed");
+        if (limits.unless)() {
+            return;
+        }
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.changed.wait_timeout(shared, Duration::from_millis(1));
     }
@@ -78,18 +97,19 @@ struct Met {
     job: Arc<Job>,
     at: (u32, u64),
     members: Vec<Process>,
-    parts: Vec<std::cell::OnceCell<Arc<Vec<u8>>>>,
+    awaits: Needed,
+    parts: Vec<OnceLock<Arc<Vec<u8>>>>,
 }
 
 impl Meeting for Met {
-    fn is_complete(&self, needed: &Needed) -> Answer<bool> {
+    fn is_complete(&self) -> Answer<bool> {
         self.job.with(|shared| {
             let table = &shared.tables[&self.at];
             if table.names.iter().any(|&name| name != table.names[0]) {
                 return Err(Class::Other.into());
             }
             let mut all = true;
-            for member in needed.of(self.members.len()) {
+            for member in self.awaits.of(self.members.len()) {
                 match table.parts.get(&self.members[member]) {
                     Some(part) => _ = self.parts[member].set(part.clone()),
                     None => all = false,
@@ -101,6 +121,10 @@ impl Meeting for Met {
 
     fn part(&self, member: usize) -> &dyn Parcel {
         &**self.parts[member].get().expect("it has come")
+    }
+
+    fn wait(&self, limits: Limits<'_>) {
+        self.job.wait(limits);
     }
 }
 
@@ -124,8 +148,16 @@ impl Link for Thread {
         Ok(())
     }
 
-    fn wait(&self) {
-        self.job.wait();
+    fn wait(&self, _: Awaited, limits: Limits<'_>) {
+        self.job.wait(limits);
+    }
+
+    fn nudge(&self) {
+        self.job.changed.notify_all();
+    }
+
+    fn wake(&self, _: Process) {
+        self.job.changed.notify_all();
     }
 
     fn open(&self, members: &[Process]) -> Answer<Place> {
@@ -133,30 +165,28 @@ impl Link for Thread {
             // The first ones are everybody's and each one's own.
             let number = shared.places.len() as u32 + 1;
             shared.places.insert(number, members.to_vec());
-            Ok(Place { number, context: 2 * number })
+            Ok(Place { number, context: 4 * number })
         })
     }
 
     fn close(&self, _: Place) {}
 
-    fn meet(
-        &self,
-        place: Place,
-        number: u64,
-        name: &'static str,
-        part: &[&[u8]],
-    ) -> Answer<Box<dyn Meeting>> {
+    fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>> {
         // That of each by itself has one member.
         let own = place == crate::link::ONESELF;
-        let at = (if own { 1000 + self.process } else { place.number }, number);
+        let at = (if own { 1000 + self.process } else { place.number }, coming.number);
         let members = self.job.with(|shared| {
             let table = shared.tables.entry(at).or_default();
-            table.names.push(name);
-            table.parts.insert(self.process, Arc::new(part.concat()));
-            if own { vec![self.process] } else { shared.places[&place.number].clone() }
+            table.names.push(coming.name);
+            table.parts.insert(self.process, Arc::new(coming.part.concat()));
+            let members = if own { vec![self.process] } else { shared.places[&place.number].clone() };
+            assert_eq!(members[coming.seat], self.process);
+            table.whom.insert(coming.seat, coming.whom.clone());
+            table.check(members.len());
+            members
         });
-        let parts = vec![std::cell::OnceCell::new(); members.len()];
-        Ok(Box::new(Met { job: self.job.clone(), at, members, parts }))
+        let (parts, awaits) = (vec![OnceLock::new(); members.len()], coming.whom.awaits.clone());
+        Ok(Box::new(Met { job: self.job.clone(), at, members, awaits, parts }))
     }
 }
 

@@ -1,0 +1,264 @@
+//! Collectives in the segment: coming to one, now or when others have left the one before it there.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bdrun_ipc::collective::{self, Arrival, Comm};
+use bdrun_ipc::segment::Waiting;
+use bdrun_mpi_core::error::Class;
+use bdrun_worker::front::Rank;
+
+use super::{Node, failed};
+use crate::failure::{Answer, Failure};
+use crate::link::{Coming, Limits, Meeting, Needed, Parcel};
+
+/// This process at a collective.
+#[derive(Debug)]
+struct Seat {
+    comm: Comm,
+    number: u64,
+    rank: u32,
+    name: u64,
+    /// How many others it waits for; none: for all.
+    awaits: Option<u32>,
+    awaited_by: Vec<u32>,
+    size: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It was too early, and comes with this part later.
+    Early(Vec<u8>),
+    /// The same, and nobody is here any more who wants others' parts.
+    Abandoned(Vec<u8>),
+    Come,
+}
+
+impl Seat {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes with a part; `false`: it is too early.
+    fn come(&self, rank: Rank, part: &[&[u8]]) -> Answer<bool> {
+        let (segment, mail) = (rank.segment(), rank.mail());
+        let &Self { comm, number, rank: own, name, awaits, .. } = self;
+        let awaited_by = &self.awaited_by[..];
+        let coming = collective::Coming { number, rank: own, name, awaits, awaited_by, part };
+        let mut wake = |member| rank.wake(member);
+        match comm.arrive(segment, mail, &coming, &mut wake).map_err(|error| failed(rank, error))? {
+            Arrival::TooEarly => return Ok(false),
+            Arrival::Here => {}
+            Arrival::Last => {
+                comm.complete(segment, mail, number, None).map_err(|error| failed(rank, error))?;
+                comm.wake_all(segment, number, &mut wake);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Comes, if it was too early and is not any more; whether it need not try again.
+    fn come_late(&self, rank: Rank) -> Answer<bool> {
+        let mut state = self.lock();
+        let (State::Early(part) | State::Abandoned(part)) = &*state else { return Ok(true) };
+        if !self.comm.is_free(rank.segment(), self.number) || !self.come(rank, &[part])? {
+            return Ok(false);
+        }
+        if matches!(*state, State::Abandoned(_)) {
+            self.leave(rank);
+        }
+        *state = State::Come;
+        Ok(true)
+    }
+
+    fn leave(&self, rank: Rank) {
+        if self.comm.leave(rank.segment(), rank.mail(), self.number, &mut |member| rank.wake(member)) {
+            rank.gave_memory();
+        }
+    }
+}
+
+/// Collectives to which this process was too early.
+#[derive(Debug)]
+pub struct Early {
+    rank: Rank,
+    seats: Mutex<Seats>,
+    /// How many they are.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    all: Vec<Arc<Seat>>,
+    /// Communicators that are given up when it has come to theirs.
+    closed: Vec<Comm>,
+}
+
+impl Early {
+    pub fn new(rank: Rank) -> Self {
+        Self { rank, seats: Mutex::default(), count: AtomicUsize::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, seat: &Arc<Seat>) {
+        self.lock().all.push(seat.clone());
+        self.count.fetch_add(1, SeqCst);
+    }
+
+    /// Can it come to one of them now?
+    pub fn is_due(&self) -> bool {
+        let segment = self.rank.segment();
+        self.count.load(SeqCst) > 0
+            && self.lock().all.iter().any(|seat| seat.comm.is_free(segment, seat.number))
+    }
+
+    /// Comes to those to which it can.
+    pub fn come(&self) -> Answer<()> {
+        if self.count.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        let mut seats = self.lock();
+        let Seats { all, closed } = &mut *seats;
+        let mut result = Ok(());
+        all.retain(|seat| match seat.come_late(self.rank) {
+            Ok(done) => !done,
+            Err(failure) => {
+                result = Err(failure);
+                false
+            }
+        });
+        self.count.store(all.len(), SeqCst);
+        closed.retain(|comm| {
+            let waits = all.iter().any(|seat| seat.comm == *comm);
+            if !waits {
+                comm.release(self.rank.segment());
+            }
+            waits
+        });
+        result
+    }
+
+    /// This process will not come there any more, but to where it was too early.
+    pub fn close(&self, comm: Comm) {
+        let mut seats = self.lock();
+        if seats.all.iter().any(|seat| seat.comm == comm) {
+            seats.closed.push(comm);
+        } else {
+            comm.release(self.rank.segment());
+        }
+    }
+}
+
+/// A collective to which this process has come, or will.
+#[derive(Debug)]
+pub struct Here {
+    rank: Rank,
+    early: Arc<Early>,
+    seat: Arc<Seat>,
+    name: &'static str,
+    parts: OnceLock<Box<[Part]>>,
+}
+
+impl Here {
+    pub fn new(rank: Rank, early: &Arc<Early>, comm: Comm, coming: &Coming<'_>, name: u64) -> Answer<Self> {
+        let size = comm.size(rank.segment());
+        let others = |needed: &Needed| -> Vec<u32> {
+            let others = needed.of(size as usize).filter(|&other| other != coming.seat);
+            others.map(|other| other as u32).collect::<BTreeSet<_>>().into_iter().collect()
+        };
+        let awaits = match &coming.whom.awaits {
+            Needed::All => None,
+            some => Some(others(some).len() as u32),
+        };
+        let seat = Arc::new(Seat {
+            comm,
+            number: coming.number,
+            rank: coming.seat as u32,
+            name,
+            awaits,
+            awaited_by: others(&coming.whom.awaited_by),
+            size,
+            state: Mutex::new(State::Come),
+        });
+        rank.vouch_for(coming.part);
+        if !seat.come(rank, coming.part)? {
+            *seat.lock() = State::Early(coming.part.concat());
+            early.add(&seat);
+        }
+        Ok(Self { rank, early: early.clone(), seat, name: coming.name, parts: OnceLock::new() })
+    }
+
+    fn has_come(&self) -> bool {
+        matches!(*self.seat.lock(), State::Come)
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let mut state = self.seat.lock();
+        match &mut *state {
+            State::Early(part) => *state = State::Abandoned(std::mem::take(part)),
+            State::Come => self.seat.leave(self.rank),
+            State::Abandoned(_) => {}
+        }
+    }
+}
+
+impl Meeting for Here {
+    fn is_complete(&self) -> Answer<bool> {
+        let (segment, Seat { comm, number, rank, .. }) = (self.rank.segment(), &*self.seat);
+        if !self.has_come() {
+            self.early.come()?;
+            return Ok(false);
+        }
+        if comm.names_differ(segment, *number).is_some() {
+            let text =
+                format!("{}, where another process of the communicator calls something else", self.name);
+            return Err(Failure { text: Some(text), ..Class::Other.into() });
+        }
+        Ok(comm.is_enough(segment, *number, *rank))
+    }
+
+    fn part(&self, member: usize) -> &dyn Parcel {
+        let parts = self.parts.get_or_init(|| {
+            let part = |member| Part { rank: self.rank, seat: self.seat.clone(), member };
+            (0..self.seat.size).map(part).collect()
+        });
+        &parts[member]
+    }
+
+    fn wait(&self, limits: Limits<'_>) {
+        let &Seat { comm, number, rank, .. } = &*self.seat;
+        let (segment, has_come) = (self.rank.segment(), self.has_come());
+        let waiting = Waiting::Collective { comm: comm.index(), number };
+        Node::wait_as(self.rank, &self.early, waiting, limits, || {
+            has_come && comm.is_enough(segment, number, rank)
+        });
+    }
+}
+
+/// What a member has deposited.
+#[derive(Debug)]
+struct Part {
+    rank: Rank,
+    seat: Arc<Seat>,
+    member: u32,
+}
+
+impl Parcel for Part {
+    fn len(&self) -> u64 {
+        self.seat.comm.part_len(self.rank.segment(), self.seat.number, self.member) as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
+        let Seat { comm, number, .. } = &*self.seat;
+        let (segment, mail) = (self.rank.segment(), self.rank.mail());
+        let offset = usize::try_from(offset).map_err(|_| Class::Internal)?;
+        comm.part(segment, mail, *number, self.member, offset, into).map_err(|error| failed(self.rank, error))
+    }
+}

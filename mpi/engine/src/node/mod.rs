@@ -1,0 +1,224 @@
+//! The link between processes of a node: over the segment of a job that `bdrun` has started.
+//!
+//! Messages lie in inboxes, the parts of collectives in the segment or the mail (`ipc`). A process waits as a
+//! rank does (`worker`), so that its memory may be out meanwhile, and is woken only by what it waits for.
+//!
+//! | question | file |
+//! |---|---|
+//! | how do messages go and come? how does a process wait? | here |
+//! | how does it come to a collective, and find the others there? | `meeting.rs` |
+
+mod meeting;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
+use bdrun_ipc::inbox::{self, Arrived};
+use bdrun_ipc::segment::{Segment, Waiting};
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::Process;
+use bdrun_worker::front::Rank;
+
+use crate::failure::{Answer, Failure};
+use crate::link::{ALONE, Awaited, Coming, Head, Limits, Link, Meeting, Met, Mode, ONESELF, Parcel, Place};
+use meeting::{Early, Here};
+
+const _: () = assert!(ONESELF.context == CONTEXTS);
+
+/// This process among those of its node.
+#[derive(Debug)]
+pub struct Node {
+    rank: Rank,
+    early: Arc<Early>,
+}
+
+/// A mode, as it is noted with a message.
+const fn note_of(mode: Mode) -> u32 {
+    match mode {
+        Mode::Plain => 0,
+        Mode::Active => 1,
+        Mode::Synchronous(number) => 2 * number + 2,
+        Mode::Received(number) => 2 * number + 3,
+    }
+}
+
+const fn mode_of(note: u32) -> Mode {
+    match (note, note % 2) {
+        (0, _) => Mode::Plain,
+        (1, _) => Mode::Active,
+        (_, 0) => Mode::Synchronous((note - 2) / 2),
+        _ => Mode::Received((note - 3) / 2),
+    }
+}
+
+/// A failure of the job's memory.
+fn failed(rank: Rank, error: bdrun_ipc::Error) -> Failure {
+    let text = Some(rank.failed(error).to_string());
+    Failure { text, ..Class::Other.into() }
+}
+
+impl Node {
+    /// Joins the job; none if `bdrun` did not start this process.
+    ///
+    /// # Errors
+    /// `MPI_ERR_OTHER`: another version of `bdrun` did, or another process is this rank.
+    pub fn connect() -> Answer<Option<Self>> {
+        let attached = Rank::attach().map_err(|error| {
+            let text = Some(error.to_string());
+            Failure { text, ..Class::Other.into() }
+        })?;
+        Ok(attached.map(|rank| Self { rank, early: Arc::new(Early::new(rank)) }))
+    }
+
+    fn segment(&self) -> &'static Segment {
+        self.rank.segment()
+    }
+
+    /// Waits as the rank.
+    fn wait_as(rank: Rank, early: &Early, waiting: Waiting, limits: Limits<'_>, enough: impl Fn() -> bool) {
+        let (segment, number) = (rank.segment(), rank.number());
+        rank.wait(limits.at_most, waiting, || {
+            enough() || !inbox::is_empty(segment, number) || (limits.unless)() || early.is_due()
+        });
+    }
+}
+
+/// A message that is in this process's hands.
+#[derive(Debug)]
+struct Message {
+    rank: Rank,
+    len: u64,
+    /// Until it is dropped.
+    arrived: Mutex<Option<Arrived>>,
+}
+
+impl Message {
+    fn lock(&self) -> MutexGuard<'_, Option<Arrived>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parcel for Message {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
+        let arrived = self.lock();
+        let arrived = arrived.as_ref().ok_or(Class::Internal)?;
+        let (segment, mail) = (self.rank.segment(), self.rank.mail());
+        inbox::read(segment, mail, arrived, offset, into).map_err(|error| failed(self.rank, error))
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Some(arrived) = self.lock().take() {
+            inbox::free(self.rank.segment(), self.rank.mail(), arrived);
+            self.rank.gave_memory();
+        }
+    }
+}
+
+impl Link for Node {
+    fn process(&self) -> Process {
+        self.rank.number()
+    }
+
+    fn processes(&self) -> u32 {
+        self.rank.size()
+    }
+
+    fn send(&self, to: Process, head: Head, data: &[&[u8]]) -> Answer<()> {
+        let Head { context, source, tag, mode } = head;
+        let (segment, tag) = (self.segment(), tag as u32);
+        self.rank.vouch_for(data);
+        let message = (tag, note_of(mode));
+        let unpaid = inbox::push(segment, self.rank.mail(), to, context, source, message, data)
+            .map_err(|error| failed(self.rank, error))?;
+        // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
+        let waiting = segment.rank(to).waiting();
+        // Who sends it waits until it is received, also if the receiver waits for something else.
+        let is_urgent = matches!(mode, Mode::Synchronous(_) | Mode::Active)
+            && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
+        if is_urgent || inbox::concerns(waiting, context, source, tag) {
+            self.rank.wake(to);
+        }
+        self.rank.pay_for_headers(unpaid);
+        Ok(())
+    }
+
+    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()> {
+        self.early.come()?;
+        let (segment, number) = (self.segment(), self.rank.number());
+        if inbox::is_empty(segment, number) {
+            return Ok(());
+        }
+        let mut all = vec![];
+        inbox::drain(segment, number, &mut all).map_err(|error| failed(self.rank, error))?;
+        for arrived in all {
+            let Arrived { context, source, tag, note, len, .. } = arrived;
+            let head = Head { context, source, tag: tag as i32, mode: mode_of(note) };
+            take(head, Box::new(Message { rank: self.rank, len, arrived: Mutex::new(Some(arrived)) }));
+        }
+        Ok(())
+    }
+
+    fn wait(&self, awaited: Awaited, limits: Limits<'_>) {
+        let waiting = match awaited {
+            Awaited::Anything => Waiting::Anything,
+            Awaited::Message { context, source, tag } => {
+                Waiting::Message { context, source, tag: tag.map(|tag| tag as u32) }
+            }
+        };
+        Self::wait_as(self.rank, &self.early, waiting, limits, || false);
+    }
+
+    fn nudge(&self) {
+        self.rank.wake(self.rank.number());
+    }
+
+    fn wake(&self, process: Process) {
+        self.rank.wake(process);
+    }
+
+    fn open(&self, members: &[Process]) -> Answer<Place> {
+        let segment = self.segment();
+        if members == [self.rank.number()] {
+            return Ok(Place { number: ALONE, context: Comm::new_context(segment) });
+        }
+        let comm = Comm::create(segment, members).map_err(|error| failed(self.rank, error))?;
+        Ok(Place { number: comm.index(), context: comm.context(segment) })
+    }
+
+    fn close(&self, place: Place) {
+        if place.number != ALONE
+            && let Ok(comm) = Comm::at(self.segment(), place.number)
+        {
+            self.early.close(comm);
+        }
+    }
+
+    fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>> {
+        if place.number == ALONE {
+            return Ok(Box::new(Met::new(coming.part)));
+        }
+        let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
+        Ok(Box::new(Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::MOST_RECEIPTS;
+
+    #[test]
+    fn modes_survive() {
+        for number in [0, 1, 7, MOST_RECEIPTS - 1] {
+            for mode in [Mode::Plain, Mode::Active, Mode::Synchronous(number), Mode::Received(number)] {
+                assert_eq!(mode_of(note_of(mode)), mode);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Messages in parts.
+
+use super::{run, test, wait};
+use crate::args::{Buffer, Ints};
+use crate::calls::{Partitioned, Requests};
+use crate::handle::{Comm, Datatype, Info, Request};
+
+const INT: Datatype = Datatype(521);
+
+fn buffer(of: &mut [i32]) -> Buffer {
+    Buffer::At(of.as_mut_ptr().cast())
+}
+
+/// The sender has other parts than the receiver; each arrives by itself, again and again.
+#[test]
+fn parts_arrive_by_themselves() {
+    for (theirs, ours, each) in [(4, 4, 3), (6, 2, 2), (2, 6, 3), (3, 3, 0), (5, 1, 1)] {
+        run(2, |mpi, process| {
+            let (mut data, total) = (vec![-1; (theirs * each) as usize], theirs * each);
+            // SAFETY: the data lives as long as the requests, and is left alone while they are active.
+            unsafe {
+                if process == 0 {
+                    let at = buffer(&mut data);
+                    let mut request =
+                        mpi.psend_init(at, theirs, each, INT, 1, 5, Comm::WORLD, Info::NULL).expect("made");
+                    for round in 0..20 {
+                        mpi.start(request).expect("started");
+                        assert!(mpi.start(request).is_err(), "it is active");
+                        for part in (0..theirs).rev() {
+                            let from = (part * each) as usize;
+                            data[from..from + each as usize].fill(round * 100 + part as i32);
+                            mpi.pready(part, request).expect("ready");
+                            assert!(part == 0 || mpi.pready(part, request).is_err(), "it was ready already");
+                        }
+                        assert!(mpi.pready(theirs, request).is_err());
+                        request = wait(mpi, request).expect("sent").0;
+                    }
+                    assert_eq!(mpi.request_free(request), Ok(Request::NULL));
+                } else {
+                    let (at, count) = (buffer(&mut data), total / ours);
+                    let mut request =
+                        mpi.precv_init(at, ours, count, INT, 0, 5, Comm::WORLD, Info::NULL).expect("made");
+                    for round in 0..20 {
+                        assert_eq!(mpi.parrived(request, 0), Ok(true), "it is not active");
+                        mpi.start(request).expect("started");
+                        for part in 0..ours {
+                            while !mpi.parrived(request, part).expect("asked") {}
+                            let from = part * count;
+                            for at in from..from + count {
+                                assert_eq!(data[at as usize], round * 100 + (at / each) as i32);
+                            }
+                        }
+                        if round % 2 == 0 {
+                            request = wait(mpi, request).expect("received").0;
+                        } else {
+                            while !test(mpi, request).expect("asked").1 {}
+                        }
+                        assert!(mpi.parrived(request, ours).is_err() && mpi.pready(0, request).is_err());
+                    }
+                    assert_eq!(mpi.request_free(request), Ok(Request::NULL));
+                }
+            }
+        });
+    }
+}
+
+/// Announcements are matched in the order of the calls, in whatever order what they are of is started.
+#[test]
+fn channels_are_matched_in_order() {
+    run(2, |mpi, process| {
+        let mut data = [[0; 2]; 3];
+        // SAFETY: the data lives as long as the requests, and is left alone while they are active.
+        unsafe {
+            if process == 0 {
+                for (nth, data) in data.iter_mut().enumerate() {
+                    data.fill(nth as i32 + 1);
+                }
+                let send = |data: &mut [i32; 2]| {
+                    mpi.psend_init(buffer(data), 2, 1, INT, 1, 0, Comm::WORLD, Info::NULL).expect("made")
+                };
+                let requests = data.each_mut().map(send);
+                for &request in requests.iter().rev() {
+                    mpi.start(request).expect("started");
+                    let list = [1, 0];
+                    mpi.pready_list(2, Ints::small(list.as_ptr()), request).expect("ready");
+                    wait(mpi, request).expect("sent");
+                    mpi.request_free(request).expect("freed");
+                }
+            } else {
+                let receive = |data: &mut [i32; 2]| {
+                    mpi.precv_init(buffer(data), 1, 2, INT, 0, 0, Comm::WORLD, Info::NULL).expect("made")
+                };
+                let requests = data.each_mut().map(receive);
+                for nth in [1, 2, 0] {
+                    mpi.start(requests[nth]).expect("started");
+                }
+                for &request in &requests {
+                    wait(mpi, request).expect("received");
+                    mpi.request_free(request).expect("freed");
+                }
+                assert_eq!(data, [[1; 2], [2; 2], [3; 2]]);
+            }
+        }
+    });
+}
+
+/// Parts that are not as large together are refused.
+#[test]
+fn what_does_not_fit_is_told() {
+    run(2, |mpi, process| {
+        let mut data = [7; 6];
+        // SAFETY: as above.
+        unsafe {
+            if process == 0 {
+                let at = buffer(&mut data);
+                let request = mpi.psend_init(at, 3, 2, INT, 1, 0, Comm::WORLD, Info::NULL).expect("made");
+                mpi.start(request).expect("started");
+                mpi.pready_range(0, 2, request).expect("ready");
+                wait(mpi, request).expect("sent");
+                mpi.request_free(request).expect("freed");
+            } else {
+                let at = buffer(&mut data);
+                let request = mpi.precv_init(at, 1, 4, INT, 0, 0, Comm::WORLD, Info::NULL).expect("made");
+                mpi.start(request).expect("started");
+                assert!(wait(mpi, request).is_err());
+                mpi.request_free(request).expect("freed");
+            }
+        }
+    });
+}
