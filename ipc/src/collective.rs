@@ -500,8 +500,8 @@ impl Comm {
         self.phase(segment, number).folded.get(mail, offset, into)
     }
 
-    /// This rank has read what it needs. The last frees the parts; was it the last? `wake` is called with each
-    /// member that wanted to come to the collective that is next here.
+    /// This rank has read what it needs. The last frees the parts; was it the last? `wake` is called with
+    /// each member that wanted to come to the collective that is next here.
     pub fn leave(self, segment: &Segment, mail: &Mail, number: u64, wake: &mut dyn FnMut(u32)) -> bool {
         let phase = self.phase(segment, number);
         if phase.left.fetch_add(1, SeqCst) + 1 != self.size(segment) {

@@ -104,8 +104,9 @@ fn free_node(segment: &Segment, index: u32) {
 }
 
 /// Put a message into the inbox of `to` (a rank of the node). The caller then wakes `to` if [`concerns`] says
-/// so. `source` is the sender's rank in the communicator; `note` is handed on with the tag. Returns bytes of memory for headers that the pool
-/// did not have (mostly 0): the caller finds them before it goes on, see [`crate::pool::Pool::grow_headers`].
+/// so. `source` is the sender's rank in the communicator; `note` is handed on with the tag. Returns bytes of
+/// memory for headers that the pool did not have (mostly 0): the caller finds them before it goes on, see
+/// [`crate::pool::Pool::grow_headers`].
 pub fn push(
     segment: &Segment,
     mail: &Mail,
@@ -136,8 +137,8 @@ pub fn push(
         let payload = segment.bytes_at(segment.node_offset(index) + HEADER_WORDS * 8, INLINE_BYTES);
         let mut at = 0;
         for piece in data {
-            // SAFETY: in bounds (checked by `bytes_at`, and all pieces fit); the node was just taken, so nobody
-            // else touches its payload.
+            // SAFETY: in bounds (checked by `bytes_at`, and all pieces fit); the node was just taken, so
+            // nobody else touches its payload.
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), payload.add(at), piece.len()) };
             at += piece.len();
         }
@@ -230,8 +231,8 @@ pub fn read(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, into
         None => {
             let payload =
                 segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
-            // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was taken
-            // out of the inbox, so this rank alone owns the node.
+            // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was
+            // taken out of the inbox, so this rank alone owns the node.
             unsafe {
                 std::ptr::copy_nonoverlapping(payload.add(offset as usize), into.as_mut_ptr(), into.len());
             }

@@ -24,8 +24,8 @@ impl View {
         (size > 0).then_some((size, extent))
     }
 
-    /// Calls `f` with the pieces of the file that hold the seen bytes from `from` to `to`, in order: where each
-    /// is, and how long.
+    /// Calls `f` with the pieces of the file that hold the seen bytes from `from` to `to`, in order: where
+    /// each is, and how long.
     pub fn each_piece(&self, from: u64, to: u64, mut f: impl FnMut(i64, u64)) {
         let Some((size, extent)) = self.whole() else { return };
         // Not from the first one on: what is skipped costs nothing.
