@@ -117,6 +117,8 @@ pub struct RankBlock {
     pub(crate) inbox: AtomicU64,
     /// Non-zero once it has attached.
     pub attached: AtomicU32,
+    /// The process that has, as all ranks of the node know it.
+    pub process: AtomicU32,
     /// Non-zero when the master wants it to wait, as for memory, at its next call that is a scheduling point
     /// (an allocation of a program under the preloaded library), so that it can be evicted. The rank clears
     /// it when it does.

@@ -6,6 +6,7 @@
 //! on.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 
 use crate::futex;
 
@@ -50,19 +51,31 @@ impl Tokens {
     /// No wake-up is lost: a releaser frees a token, counts it in `given`, and then reads `waiters`; a waiter
     /// adds itself, reads `given`, looks at the tokens, and sleeps only while `given` is what it was.
     pub fn acquire(&self, rank: u32) {
-        while !self.try_take(rank) {
+        while !self.acquire_within(rank, None) {}
+    }
+
+    /// The same, waiting once at most, so long; was there one? Who has waited in vain may compute without.
+    pub fn acquire_within(&self, rank: u32, timeout: Option<Duration>) -> bool {
+        let mut taken = self.try_take(rank);
+        if !taken {
             self.waiters.fetch_add(1, SeqCst);
             let given = self.given.load(SeqCst);
-            let taken = self.try_take(rank);
+            taken = self.try_take(rank);
             if !taken {
-                futex::wait(&self.given, given, None);
+                futex::wait(&self.given, given, timeout);
+                taken = self.try_take(rank);
             }
             self.waiters.fetch_sub(1, SeqCst);
-            if taken {
-                break;
-            }
         }
-        self.most_running.fetch_max(self.running(), SeqCst);
+        if taken {
+            self.most_running.fetch_max(self.running(), SeqCst);
+        }
+        taken
+    }
+
+    /// The ranks that have one now.
+    pub fn holders(&self) -> impl Iterator<Item = u32> {
+        self.owners().iter().filter_map(|owner| owner.load(SeqCst).checked_sub(1))
     }
 
     /// Whether a rank has a token.
@@ -109,7 +122,6 @@ impl Tokens {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn tokens(count: u32) -> Arc<Tokens> {
         // SAFETY: atomics, for which zeros are valid.
@@ -149,6 +161,23 @@ mod tests {
         assert!(!tokens.release_of_ended(1), "it had no token yet");
         waiter.join().expect("it takes the token");
         assert!(tokens.has(2));
+    }
+
+    #[test]
+    fn who_does_not_get_one_in_time_is_told_so() {
+        let tokens = tokens(1);
+        let moment = Some(Duration::from_millis(2));
+        assert!(tokens.acquire_within(3, moment) && tokens.has(3));
+        assert!(!tokens.acquire_within(4, moment) && !tokens.has(4));
+        assert_eq!(tokens.holders().collect::<Vec<_>>(), [3]);
+        assert!(!tokens.release(4), "it had none");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| while !tokens.acquire_within(4, Some(Duration::from_secs(60))) {});
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(tokens.release(3));
+            waits.join().unwrap();
+        });
+        assert!(tokens.has(4) && tokens.waiters.load(SeqCst) == 0);
     }
 
     #[test]

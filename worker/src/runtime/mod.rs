@@ -10,13 +10,14 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::door::{self, Frames, Given};
 use bdrun_ipc::futex::{SharedFutex, TimedFutex};
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::note::Note;
-use bdrun_ipc::segment::{RankBlock, Segment, Waiting};
+use bdrun_ipc::segment::{RankBlock, Segment, Waiting, monotonic_ns};
 use bdrun_ipc::state::{State, Woken};
 use sbmalloc::pager::{self, PagerError};
 
@@ -47,6 +48,8 @@ pub(crate) struct Runtime {
     /// written for us any thread may wait, one at a time, and none has a token: they block in calls that
     /// would not give it back.
     native: bool,
+    /// Its token is one that it can do without: the program computes, sleeps and waits as it likes.
+    is_front: bool,
     process: i32,
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
@@ -160,6 +163,7 @@ impl Runtime {
             control,
             owner,
             native,
+            is_front: program == Program::Front,
             process,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
@@ -171,6 +175,7 @@ impl Runtime {
         };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();
+        this.block().process.store(process as u32, SeqCst);
         sbmalloc::set_account(account(this))
             .map_err(|_| Error::Runtime("another memory account is installed in this process".into()))?;
         this.attached.store(true, SeqCst);
@@ -344,8 +349,45 @@ impl Runtime {
         if !self.native {
             return;
         }
+        if self.is_front {
+            return self.take_token_if_it_comes();
+        }
         self.segment.header().tokens.acquire(self.rank);
     }
+
+    /// Takes a token, or goes on without if those who have one do not compute, or have computed for long
+    /// without a call: a program that was not written for us may sleep, or look at memory again and again,
+    /// until this rank has done something. Allocates nothing.
+    fn take_token_if_it_comes(&self) {
+        let tokens = &self.segment.header().tokens;
+        let begun = monotonic_ns();
+        let (mut looked, mut before) = (begun, [None; Self::LOOKED_AT]);
+        while !tokens.acquire_within(self.rank, Some(Self::A_LOOK)) {
+            let now = monotonic_ns();
+            if now - looked < Self::A_LOOK.as_nanos() as u64 {
+                continue;
+            }
+            looked = now;
+            let mut times = [None; Self::LOOKED_AT];
+            let mut sleeps = false;
+            for (place, holder) in times.iter_mut().zip(tokens.holders()) {
+                let holder = holder % self.segment.np();
+                let Some(used) = processor_time(self.segment.rank(holder)) else { continue };
+                *place = Some((holder, used));
+                let then = before.iter().flatten().find(|(other, _)| *other == holder);
+                sleeps |= then.is_some_and(|(_, then)| used.saturating_sub(*then) < Self::A_LOOK / 4);
+            }
+            before = times;
+            if sleeps || now - begun > Self::LONG {
+                return;
+            }
+        }
+    }
+
+    /// Of so many holders of tokens it is looked whether they compute, so often.
+    const LOOKED_AT: usize = 64;
+    const A_LOOK: Duration = Duration::from_millis(5);
+    const LONG: u64 = 500_000_000;
 
     fn give_token(&self) {
         if !self.native {
@@ -466,6 +508,18 @@ extern "C" fn leave() {
 pub(crate) fn tick() {
     if let Some(runtime) = RUNTIME.get() {
         runtime.look();
+    }
+}
+
+/// What the process of a rank has computed so far.
+fn processor_time(block: &RankBlock) -> Option<Duration> {
+    let process = libc::pid_t::try_from(block.process.load(SeqCst)).ok().filter(|&pid| pid > 0)?;
+    // SAFETY: both write to locals.
+    unsafe {
+        let (mut clock, mut time) = (0, std::mem::zeroed::<libc::timespec>());
+        let well = libc::clock_getcpuclockid(process, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0;
+        well.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 }
 
