@@ -4,6 +4,8 @@ use std::error::Error;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // What the heap's C code calls is no part of the ABI, and must not be another library's (libsbmalloc.so).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     let to = std::env::var("OUT_DIR")?;
     let functions = bdrun_mpi_table::functions()?;
     std::fs::write(Path::new(&to).join("functions.rs"), bdrun_mpi_table::rust::functions(&functions))?;

@@ -6,6 +6,8 @@ use std::path::Path;
 use bdrun_mpi_table::{Function, constants, convert, functions, rust};
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // What the heap's C code calls is no part of the ABI, and must not be another library's (libsbmalloc.so).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     let to = std::env::var("OUT_DIR")?;
     // A handle is an int already: `fortran.rs`.
     let is_as_it_is =

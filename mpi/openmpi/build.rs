@@ -94,6 +94,8 @@ const SAME: [&str; 10] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // What the heap's C code calls is no part of the ABI, and must not be another library's (libsbmalloc.so).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     let to = std::env::var("OUT_DIR")?;
     let to = Path::new(&to);
     let constants = bdrun_mpi_table::constants()?;
