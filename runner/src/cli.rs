@@ -130,6 +130,14 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Preload::Auto)]
     pub preload: Preload,
 
+    /// Put bdrun's MPI in front of the one that programs would find
+    ///
+    /// Programs linked to MPICH's or Open MPI's library, or to the MPI-5 standard's, then run as ranks of one
+    /// job. It names the ABI for those that can choose (MPI4PY_MPIABI); auto: mpich, if the libraries are found
+    /// (in mpi beside bdrun, or in ../lib/bdrun/mpi).
+    #[arg(long, value_enum, value_name = "ABI", default_value_t = Mpi::Auto)]
+    pub mpi: Mpi,
+
     /// How ranks notice what they have written since it was last on scratch
     ///
     /// hash: checksums only; auto: the kernel's write tracking where that seems to pay, else checksums, by a
@@ -201,6 +209,22 @@ pub enum Preload {
     Always,
     /// Not at all.
     Never,
+}
+
+/// Which MPI programs find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Mpi {
+    /// bdrun's, if it is there.
+    #[default]
+    Auto,
+    /// bdrun's, by the standard's ABI.
+    Abi,
+    /// bdrun's, by MPICH's.
+    Mpich,
+    /// bdrun's, by Open MPI's.
+    Openmpi,
+    /// Whichever they find.
+    None,
 }
 
 /// How ranks notice what they have written; see `sbmalloc::TrackerChoice`.

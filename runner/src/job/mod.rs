@@ -30,6 +30,7 @@ mod describe;
 mod happenings;
 mod listen;
 mod measured;
+mod mpi;
 mod observe;
 mod orders;
 mod other;

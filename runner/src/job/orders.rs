@@ -153,10 +153,16 @@ impl Job<'_> {
         ] {
             env.push((name.into(), value));
         }
+        let given_before = |env: &[(OsString, OsString)], wanted: &str| {
+            let given = env.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+            given.or_else(|| std::env::var_os(wanted))
+        };
+        if let Some(mpi) = &self.setup.mpi {
+            let more = mpi.environment(|name| given_before(&env, name));
+            env.extend(more);
+        }
         if let Some(library) = &self.setup.preload {
-            let given =
-                env.iter().rev().find(|(name, _)| name == "LD_PRELOAD").map(|(_, value)| value.clone());
-            let before = given.or_else(|| std::env::var_os("LD_PRELOAD"));
+            let before = given_before(&env, "LD_PRELOAD");
             env.push(("LD_PRELOAD".into(), super::preload::in_front_of(library, before.as_deref())));
         }
         Ok(SpawnSpec {

@@ -10,6 +10,7 @@ use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use sbmalloc::{Compression, FramePool, TrackerChoice};
 
+use super::mpi;
 use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
@@ -39,6 +40,8 @@ pub(super) struct Setup {
     pub limits: Limits,
     /// The kernel's limit for all ranks, bytes (with `--enforce`).
     pub cgroup_limit: u64,
+    /// Our MPI, for the ranks.
+    pub mpi: Option<mpi::Settings>,
     /// What ranks are told of trackers.
     pub tracker: TrackerChoice,
     /// What ranks are told of compression.
@@ -56,6 +59,8 @@ impl Setup {
             Way::Preloaded(library) => (false, Some(library), None),
             Way::Outside(fallback) => (true, None, fallback),
         };
+        let exe = std::env::current_exe().unwrap_or_default();
+        let mpi = mpi::settings(options.mpi, &exe)?;
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
@@ -121,6 +126,7 @@ impl Setup {
             mail,
             limits,
             cgroup_limit: total,
+            mpi,
             tracker,
             compression: compression(options.compress),
             frames,
