@@ -133,8 +133,8 @@ pub struct Options {
     /// Put bdrun's MPI in front of the one that programs would find
     ///
     /// Programs linked to MPICH's or Open MPI's library, or to the MPI-5 standard's, then run as ranks of one
-    /// job. It names the ABI for those that can choose (MPI4PY_MPIABI); auto: mpich, if the libraries are found
-    /// (in mpi beside bdrun, or in ../lib/bdrun/mpi).
+    /// job. It names the ABI for those that can choose (MPI4PY_MPIABI); auto: mpich, if the libraries are
+    /// found (in mpi beside bdrun, or in ../lib/bdrun/mpi).
     #[arg(long, value_enum, value_name = "ABI", default_value_t = Mpi::Auto)]
     pub mpi: Mpi,
 

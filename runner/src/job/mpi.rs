@@ -1,7 +1,7 @@
 //! `--mpi`: our MPI libraries, in front of those that programs would find.
 //!
-//! A folder beside bdrun (`mpi`, else `../lib/bdrun/mpi`) has them by the names that programs are linked to. In
-//! a folder of cargo's it is made of links to what was built there.
+//! A folder beside bdrun (`mpi`, else `../lib/bdrun/mpi`) has them by the names that programs are linked to.
+//! In a folder of cargo's it is made of links to what was built there.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
