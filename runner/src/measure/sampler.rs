@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -94,8 +94,36 @@ impl Watched {
     }
 }
 
+/// A rank that is watched. A look at it may take long on a busy machine, and the next is due at once then; so
+/// nobody begins one while somebody else waits for the lock, which is not handed out in turns.
+struct Entry {
+    wanted: AtomicU32,
+    watched: Mutex<Watched>,
+}
+
+impl Entry {
+    fn new(watched: Watched) -> Arc<Self> {
+        Arc::new(Self { wanted: AtomicU32::new(0), watched: Mutex::new(watched) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.wanted.fetch_add(1, SeqCst);
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wanted.fetch_sub(1, SeqCst);
+        watched
+    }
+
+    /// To look at it, unless somebody else wants it.
+    fn lock_if_unwanted(&self) -> Option<MutexGuard<'_, Watched>> {
+        (self.wanted.load(SeqCst) == 0).then(|| self.lock())
+    }
+}
+
+/// Shared with the look that is under way, which waits for nobody and is waited for by nobody.
+type Ranks = Arc<BTreeMap<u32, Arc<Entry>>>;
+
 struct State {
-    ranks: BTreeMap<u32, Watched>,
+    ranks: Ranks,
     watches: u64,
     interval: Duration,
     /// What the thread sleeps by.
@@ -114,8 +142,8 @@ impl Shared {
     }
 }
 
-/// Looks at the ranks it is told to watch, and sends what it finds. All calls return within the time of a
-/// look (1 µs per process, and a few ms now and then where there are no cgroups).
+/// Looks at the ranks it is told to watch, and sends what it finds. All calls return at once, or within the
+/// time of a look at that rank.
 pub struct Sampler {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -132,7 +160,7 @@ impl Sampler {
         E: From<Measured> + Send + 'static,
     {
         let state = State {
-            ranks: BTreeMap::new(),
+            ranks: Ranks::default(),
             watches: 0,
             interval: interval.clamp(SHORTEST, LONGEST),
             sleeps: LONGEST,
@@ -173,18 +201,25 @@ impl Sampler {
             told: Told::default(),
             due: Instant::now(),
         };
-        state.ranks.insert(rank, watched);
+        Arc::make_mut(&mut state.ranks).insert(rank, Entry::new(watched));
         self.shared.changed.notify_one();
+    }
+
+    fn entry(&self, rank: u32) -> Option<Arc<Entry>> {
+        self.shared.lock().ranks.get(&rank).cloned()
     }
 
     /// Watches it no longer. What was found last, with the peaks.
     pub fn forget(&self, rank: u32) -> Option<Sample> {
-        self.shared.lock().ranks.remove(&rank).map(|watched| watched.sample())
+        let entry = Arc::make_mut(&mut self.shared.lock().ranks).remove(&rank)?;
+        let watched = entry.lock();
+        Some(watched.sample())
     }
 
     /// While a rank is out it stands still and is not looked at.
     pub fn set_out(&self, rank: u32, out: bool) {
-        if let Some(watched) = self.shared.lock().ranks.get_mut(&rank) {
+        if let Some(entry) = self.entry(rank) {
+            let mut watched = entry.lock();
             watched.out = out;
             watched.meter.refresh();
         }
@@ -192,7 +227,9 @@ impl Sampler {
 
     /// What is in RAM of a rank that has just been paged out.
     pub fn remains(&self, rank: u32) -> Option<Sample> {
-        self.shared.lock().ranks.get(&rank).map(|watched| watched.meter.remains())
+        let entry = self.entry(rank)?;
+        let watched = entry.lock();
+        Some(watched.meter.remains())
     }
 
     /// How long from one look to the next: 2 to 100 ms.
@@ -279,34 +316,37 @@ impl Looker {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            if let Some(measured) = self.look(&mut state, now) {
-                drop(state);
+            let ranks = Ranks::clone(&state.ranks);
+            drop(state);
+            if let Some(measured) = self.look(&ranks, now) {
                 tell(measured);
-                state = shared.lock();
             }
+            drop(ranks);
+            state = shared.lock();
         }
     }
 
-    fn look(&mut self, state: &mut State, now: Instant) -> Option<Measured> {
+    fn look(&mut self, ranks: &Ranks, now: Instant) -> Option<Measured> {
         let elapsed = self.last.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.last = Some(now);
         for (ticket, found) in self.divider.answers() {
-            let watched = state.ranks.get_mut(&ticket.rank);
-            if let Some(watched) = watched.filter(|watched| watched.number == ticket.watch) {
+            let watched = ranks.get(&ticket.rank).map(|entry| entry.lock());
+            if let Some(mut watched) = watched.filter(|watched| watched.number == ticket.watch) {
                 watched.meter.divide(now, ticket.generation, &found);
             }
         }
         // Before the lists: whatever is born after this is found at the next look.
         let load = proc::load(&self.loadavg);
         let births = load.map(|load| load.births);
-        let inside = || state.ranks.values().filter(|watched| !watched.out);
+        let inside = || ranks.values().map(|entry| entry.lock()).filter(|watched| !watched.out);
         let wanted = now >= self.table_due && inside().any(|watched| watched.meter.wants_table(now, births));
         let table = wanted.then(|| self.read_table()).flatten();
         let crowded = self.crowd.seen(now, load);
         let look = Look { now, births, table: table.as_ref(), crowded };
         let begin = (crowded == Crowded::Read).then(used);
         let mut looked = Vec::new();
-        for (&rank, watched) in state.ranks.iter_mut().filter(|(_, watched)| !watched.out) {
+        for (&rank, entry) in ranks.iter() {
+            let Some(mut watched) = entry.lock_if_unwanted().filter(|watched| !watched.out) else { continue };
             let (told, before) = ((self.tells)(rank), watched.sample());
             let waits = told.waits.is_some() && told.waits == watched.told.waits && before.threads <= 1;
             if waits && now < watched.due {
@@ -324,14 +364,13 @@ impl Looker {
         if let Some(begin) = begin {
             self.crowd.due = Instant::now() + (used().saturating_sub(begin) * STARVED_SHARE).max(STARVED);
         }
-        self.ask(state, now);
+        self.ask(ranks, now);
         let sent = Sent::take(&self.sent)?;
-        let inside = || state.ranks.iter().filter(|(_, watched)| !watched.out);
         Some(Measured {
             taken: now,
             elapsed,
             samples: looked,
-            busy: inside().map(|(_, watched)| watched.meter.busy()).sum(),
+            busy: inside().map(|watched| watched.meter.busy()).sum(),
             sent,
         })
     }
@@ -345,15 +384,16 @@ impl Looker {
     }
 
     /// Has it found out of one rank which pages its processes share.
-    fn ask(&self, state: &mut State, now: Instant) {
+    fn ask(&self, ranks: &Ranks, now: Instant) {
         // In turns, so that one that makes processes all the time leaves the others theirs.
-        let longest_ago = state
-            .ranks
-            .iter_mut()
-            .filter(|(_, watched)| !watched.out)
-            .filter_map(|(rank, watched)| Some((watched.meter.wants_division(now)?, *rank, watched)))
-            .min_by_key(|(asked, ..)| *asked);
-        if let Some((_, rank, watched)) = longest_ago {
+        let wants = |(rank, entry): (&u32, &Arc<Entry>)| {
+            let watched = entry.lock();
+            let asked = (!watched.out).then(|| watched.meter.wants_division(now))??;
+            Some((asked, *rank, Arc::clone(entry)))
+        };
+        let longest_ago = ranks.iter().filter_map(wants).min_by_key(|(asked, ..)| *asked);
+        if let Some((_, rank, entry)) = longest_ago {
+            let mut watched = entry.lock();
             let (generation, pids) = watched.meter.to_divide();
             if self.divider.ask(Ticket { rank, watch: watched.number, generation }, pids) {
                 watched.meter.note_asked(now);
@@ -386,5 +426,34 @@ mod tests {
         assert!(sample.private > 0);
         assert_eq!((sample.not_asked_for(0), ASKED.load(SeqCst) % 2), (0, 0));
         assert!(ASKED.load(SeqCst) >= 6);
+    }
+
+    /// Looks take longer than the time from one to the next, as with many ranks on a busy machine, and what they
+    /// find is not read: whoever changes what is watched was not let in, for as long as that was so.
+    #[test]
+    fn looks_that_take_long_keep_nobody_waiting() {
+        let tells: Tells = Box::new(|_| {
+            std::thread::sleep(SHORTEST * 2);
+            Told { asked: 1, waits: None, moved: 0 }
+        });
+        let (sender, found) = std::sync::mpsc::channel::<Measured>();
+        let sampler = Sampler::start(SHORTEST, tells, sender).unwrap();
+        let (done, all) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for round in 0..20 {
+                for rank in 0..4 {
+                    sampler.watch(rank, Group::tree(std::process::id() as i32));
+                }
+                sampler.set_interval(SHORTEST);
+                sampler.set_out(round % 4, true);
+                assert!(sampler.remains(round % 4).is_some());
+                for rank in 0..4 {
+                    assert!(sampler.forget(rank).is_some());
+                }
+            }
+            let _ = done.send(());
+        });
+        all.recv_timeout(Duration::from_secs(60)).expect("all calls return");
+        drop(found);
     }
 }
