@@ -428,8 +428,8 @@ mod tests {
         assert!(ASKED.load(SeqCst) >= 6);
     }
 
-    /// Looks take longer than the time from one to the next, as with many ranks on a busy machine, and what they
-    /// find is not read: whoever changes what is watched was not let in, for as long as that was so.
+    /// Looks take longer than the time from one to the next, as with many ranks on a busy machine, and what
+    /// they find is not read: whoever changes what is watched was not let in, for as long as that was so.
     #[test]
     fn looks_that_take_long_keep_nobody_waiting() {
         let tells: Tells = Box::new(|_| {
