@@ -25,9 +25,9 @@ fn all_modes(np: u64) {
     assert!(two.max_resident <= 2, "{two:?}");
     assert!(np <= 2 || two.evictions > 0, "{two:?}");
 
-    // Of what the ranks hold themselves. What the job needs counts messages, too, that nobody has received yet,
-    // and how many these are is a matter of how busy the machine is: of 24 ranks 210 to 330 MB in all, and a
-    // third of that may suffice.
+    // Of what the ranks hold themselves. What the job needs counts messages, too, that nobody has received
+    // yet, and how many these are is a matter of how busy the machine is: of 24 ranks 210 to 330 MB in all,
+    // and a third of that may suffice.
     let tight_budget = ample.ranks.iter().map(|rank| rank.peak_bytes).sum::<u64>() / 3;
     let tight = conform(np, &format!("--memory {tight_budget}"));
     // A single rank that needs more runs alone, which is the only way to need more.
