@@ -37,6 +37,8 @@ struct Watched {
     number: u64,
     meter: Meter,
     out: bool,
+    /// Nothing was said of it since the last look.
+    fresh: bool,
     /// What it had asked for at the last look, and whether it waited.
     told: Told,
     /// When it is looked at although it waits: it may have other threads.
@@ -198,6 +200,7 @@ impl Sampler {
             number: state.watches,
             meter: Meter::new(group),
             out: false,
+            fresh: false,
             told: Told::default(),
             due: Instant::now(),
         };
@@ -216,13 +219,16 @@ impl Sampler {
         Some(watched.sample())
     }
 
-    /// While a rank is out it stands still and is not looked at.
+    /// While a rank is out it stands still and is not looked at. What was seen of it before is not sent after
+    /// this, though the look may go on.
     pub fn set_out(&self, rank: u32, out: bool) {
         if let Some(entry) = self.entry(rank) {
             let mut watched = entry.lock();
-            watched.out = out;
+            (watched.out, watched.fresh) = (out, false);
             watched.meter.refresh();
         }
+        // What is being sent is on its way now.
+        drop(self.shared.lock());
     }
 
     /// What is in RAM of a rank that has just been paged out.
@@ -318,11 +324,14 @@ impl Looker {
             }
             let ranks = Ranks::clone(&state.ranks);
             drop(state);
-            if let Some(measured) = self.look(&ranks, now) {
-                tell(measured);
-            }
+            let measured = self.look(&ranks, now);
             drop(ranks);
             state = shared.lock();
+            if let Some(mut measured) = measured {
+                let is_fresh = |rank| state.ranks.get(&rank).is_some_and(|entry| entry.lock().fresh);
+                measured.samples.retain(|&(rank, _)| is_fresh(rank));
+                tell(measured);
+            }
         }
     }
 
@@ -352,7 +361,7 @@ impl Looker {
             if waits && now < watched.due {
                 continue;
             }
-            watched.due = now + LONGEST;
+            (watched.due, watched.fresh) = (now + LONGEST, true);
             let mut sample = watched.look(&look, &self.tells, rank);
             if told.asked > 0 && sample.not_asked_for(NOISE) > before.not_asked_for(0) {
                 // The look may have been broken off in its middle. Twice at the same place it is not.
@@ -420,7 +429,7 @@ mod tests {
         });
         let group = Group::tree(std::process::id() as i32);
         let (number, due, told) = (1, Instant::now(), Told::default());
-        let mut watched = Watched { number, meter: Meter::new(group), out: false, told, due };
+        let mut watched = Watched { number, meter: Meter::new(group), out: false, fresh: false, told, due };
         let look = Look { now: Instant::now(), births: None, table: None, crowded: Crowded::No };
         let sample = watched.look(&look, &tells, 0);
         assert!(sample.private > 0);
@@ -455,5 +464,37 @@ mod tests {
         });
         all.recv_timeout(Duration::from_secs(60)).expect("all calls return");
         drop(found);
+    }
+
+    /// It is ordered out while the look goes on at others: what it held before is not told after it has left.
+    #[test]
+    fn what_was_seen_before_a_rank_left_is_not_told_after() {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        let tells: Tells = Box::new(|rank| {
+            if rank == 1 {
+                CALLS.fetch_add(1, SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Told { asked: 1, waits: None, moved: 0 }
+        });
+        let (sender, found) = std::sync::mpsc::channel::<Measured>();
+        let sampler = Sampler::start(SHORTEST, tells, sender).unwrap();
+        for rank in 0..2 {
+            sampler.watch(rank, Group::tree(std::process::id() as i32));
+        }
+        let has = |measured: &Measured, of: u32| measured.samples.iter().any(|&(rank, _)| rank == of);
+        for _ in 0..5 {
+            while !has(&found.recv().unwrap(), 0) {}
+            let calls = CALLS.load(SeqCst);
+            while CALLS.load(SeqCst) == calls {
+                std::thread::yield_now();
+            }
+            // It has been looked at, and the look goes on at the other.
+            sampler.set_out(0, true);
+            while found.try_recv().is_ok() {}
+            let next = found.recv().unwrap();
+            assert!(!has(&next, 0) && has(&next, 1));
+            sampler.set_out(0, false);
+        }
     }
 }
