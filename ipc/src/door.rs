@@ -156,7 +156,8 @@ fn open_files() -> u64 {
 }
 
 /// Programs put files of their own at low numbers, whatever is there.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+#[must_use]
+pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     NUMBERS.iter().find_map(|&least| fcntl_dupfd_cloexec(fd.as_fd(), least).ok()).unwrap_or(fd)
 }
 

@@ -104,6 +104,34 @@ pub enum Waiting {
     },
 }
 
+impl Waiting {
+    /// As it lies in the segment.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 4] {
+        let some = |x: Option<u32>| x.map_or(ANY, u64::from);
+        match self {
+            Self::Nothing => [0; 4],
+            Self::Message { context, source, tag } => [1, u64::from(context), some(source), some(tag)],
+            Self::Anything => [2, 0, 0, 0],
+            Self::Collective { comm, number } => [3, u64::from(comm), number, 0],
+            Self::Memory { bytes } => [4, bytes, 0, 0],
+        }
+    }
+
+    /// What such words mean, whatever they are.
+    #[must_use]
+    pub fn from_words([kind, a, b, c]: [u64; 4]) -> Self {
+        let some = |x: u64| u32::try_from(x).ok();
+        match kind {
+            1 => Self::Message { context: a as u32, source: some(b), tag: some(c) },
+            2 => Self::Anything,
+            3 => Self::Collective { comm: a as u32, number: b },
+            4 => Self::Memory { bytes: a },
+            _ => Self::Nothing,
+        }
+    }
+}
+
 /// One rank's part of the segment. Only atomics: everybody may look.
 #[repr(C, align(512))]
 pub struct RankBlock {
@@ -225,31 +253,17 @@ impl RankBlock {
 
     /// Publish what this rank is about to wait for. Relaxed in effect: the state word's fence orders it.
     pub fn publish(&self, waiting: Waiting) {
-        let some = |x: Option<u32>| x.map_or(ANY, u64::from);
-        let (kind, a, b, c) = match waiting {
-            Waiting::Nothing => (0, 0, 0, 0),
-            Waiting::Message { context, source, tag } => (1, u64::from(context), some(source), some(tag)),
-            Waiting::Anything => (2, 0, 0, 0),
-            Waiting::Collective { comm, number } => (3, u64::from(comm), number, 0),
-            Waiting::Memory { bytes } => (4, bytes, 0, 0),
-        };
+        let [kind, a, b, c] = waiting.to_words();
         self.wait_a.store(a, SeqCst);
         self.wait_b.store(b, SeqCst);
         self.wait_c.store(c, SeqCst);
-        self.wait_kind.store(kind, SeqCst);
+        self.wait_kind.store(kind as u32, SeqCst);
     }
 
     /// What it waits for. May be torn while the rank is running; see the proof in `state/README.md`.
     pub fn waiting(&self) -> Waiting {
-        let some = |x: u64| u32::try_from(x).ok();
-        let (a, b, c) = (self.wait_a.load(SeqCst), self.wait_b.load(SeqCst), self.wait_c.load(SeqCst));
-        match self.wait_kind.load(SeqCst) {
-            1 => Waiting::Message { context: a as u32, source: some(b), tag: some(c) },
-            2 => Waiting::Anything,
-            3 => Waiting::Collective { comm: a as u32, number: b },
-            4 => Waiting::Memory { bytes: a },
-            _ => Waiting::Nothing,
-        }
+        let [a, b, c] = [&self.wait_a, &self.wait_b, &self.wait_c].map(|word| word.load(SeqCst));
+        Waiting::from_words([self.wait_kind.load(SeqCst).into(), a, b, c])
     }
 
     /// Why the last eviction failed.

@@ -1,21 +1,114 @@
 //! A rank of a program that was written for another library, which is a front to us: it makes messages and
 //! collectives of its own out of what the segment has. Here is what it must not do by itself: attach, wait,
 //! wake others, and tell what went wrong.
+//!
+//! The rank's runtime is in one library of the process: in `libsbmalloc.so`, if that was preloaded and has
+//! attached, since it charges what the program allocates; else in the front's own. A front calls it through a
+//! [`Table`] either way, and finds that of the other library by its one exported symbol ([`SYMBOL`]).
 
+use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use bdrun_ipc::control::{self, FailureKind};
+use bdrun_ipc::door;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{Segment, Waiting, monotonic_ns};
+use bdrun_ipc::state::Woken;
 
-use crate::runtime::{Program, Runtime};
+use crate::preload::Busy;
+use crate::runtime::{Program, Runtime, failure_of};
 use crate::{Error, Result};
 
 /// How often a thread looks that may not wait as the rank does.
 const LOOK: Duration = Duration::from_micros(200);
 
+/// The function by which `libsbmalloc.so` hands its table to a front: [`Ask`].
+pub const SYMBOL: &CStr = c"bdrun_rank";
+
+/// Given the version of the protocol that the front speaks: the rank's table; null if this process is no rank
+/// that the library has attached, or has a front already.
+pub type Ask = extern "C" fn(u32) -> *const Table;
+
+/// What a runtime does for a front. Both libraries are of one release: the version of the protocol is looked
+/// at before anything else.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table {
+    /// The version of the protocol.
+    pub protocol: u32,
+    /// The rank.
+    pub rank: u32,
+    /// Segment, mail, spill: open as long as the process runs.
+    descriptors: [c_int; 3],
+    /// Waits until a time by the monotonic clock (0: for ever) for what the words mean, or until a function
+    /// given with its argument says so; false if the calling thread may not wait now.
+    wait: extern "C" fn(u64, &[u64; 4], extern "C" fn(*const c_void) -> bool, *const c_void) -> bool,
+    vouch_for: extern "C" fn(*const u8, usize),
+    pay_for_headers: extern "C" fn(u64),
+    /// The kind of a failure, bytes, and text of so many bytes.
+    report: extern "C" fn(u32, u64, *const u8, usize),
+}
+
+/// The table of the runtime in this library.
+pub(crate) fn table(runtime: &'static Runtime) -> Table {
+    let [mail, spill] = runtime.mail.fds();
+    let descriptors = [runtime.segment.fd(), mail, spill].map(|fd| fd.as_raw_fd());
+    let rank = runtime.rank;
+    Table { protocol: control::PROTOCOL, rank, descriptors, wait, vouch_for, pay_for_headers, report }
+}
+
+extern "C" fn wait(
+    until: u64,
+    words: &[u64; 4],
+    satisfied: extern "C" fn(*const c_void) -> bool,
+    argument: *const c_void,
+) -> bool {
+    let Some(runtime) = Runtime::of_front() else { return false };
+    let _busy = Busy::begin();
+    let Some(_turn) = runtime.turn() else { return false };
+    let until = (until != 0).then_some(until);
+    runtime.wait_until(until, Waiting::from_words(*words), || satisfied(argument));
+    true
+}
+
+extern "C" fn vouch_for(data: *const u8, len: usize) {
+    let Some(runtime) = Runtime::of_front() else { return };
+    // SAFETY: the front's own bytes, lent while this call lasts.
+    runtime.vouch_for(&[unsafe { std::slice::from_raw_parts(data, len) }]);
+}
+
+extern "C" fn pay_for_headers(bytes: u64) {
+    if let Some(runtime) = Runtime::of_front() {
+        let _busy = Busy::begin();
+        runtime.pay_for_headers(bytes);
+    }
+}
+
+extern "C" fn report(kind: u32, bytes: u64, text: *const u8, len: usize) {
+    let Some(runtime) = Runtime::of_front() else { return };
+    // SAFETY: a text of the front's, lent while this call lasts.
+    let text = unsafe { std::slice::from_raw_parts(text, len) };
+    let kind = match kind {
+        0 => FailureKind::ScratchFull,
+        _ => FailureKind::Runtime,
+    };
+    runtime.report(kind, bytes, std::str::from_utf8(text).unwrap_or_default());
+}
+
+/// What a front has of the job.
+struct Front {
+    segment: &'static Segment,
+    mail: &'static Mail,
+    table: &'static Table,
+}
+
+static FRONT: OnceLock<Front> = OnceLock::new();
+
 /// This process as a rank of a job.
 #[derive(Clone, Copy)]
-pub struct Rank(&'static Runtime);
+pub struct Rank(&'static Front);
 
 impl std::fmt::Debug for Rank {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -23,20 +116,64 @@ impl std::fmt::Debug for Rank {
     }
 }
 
+/// The table of a runtime in another library of this process.
+fn preloaded() -> Option<&'static Table> {
+    // SAFETY: a name that ends; looked up in everything that is loaded for all.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: the symbol is ours alone, and is a function of this type in all versions of the protocol.
+    let ask: Ask = unsafe { std::mem::transmute(found) };
+    // SAFETY: a table that stays as long as the library, which is not unloaded; or null.
+    unsafe { ask(control::PROTOCOL).as_ref() }
+}
+
+/// A descriptor of our own for a file that is open.
+fn own(number: c_int) -> Result<OwnedFd> {
+    // SAFETY: the table's descriptors are open as long as the process runs.
+    let lent = unsafe { BorrowedFd::borrow_raw(number) };
+    let own = lent.try_clone_to_owned();
+    own.map(door::out_of_the_way).map_err(|error| Error::Runtime(format!("another descriptor: {error}")))
+}
+
+impl Front {
+    /// Of a runtime in another library.
+    fn preloaded(table: &'static Table) -> Result<Self> {
+        let [segment, mail, spill] = table.descriptors;
+        let segment = Segment::open(own(segment)?).map_err(failure_of)?;
+        let mail = Mail::open(own(mail)?, own(spill)?);
+        Ok(Self { segment: Box::leak(Box::new(segment)), mail: Box::leak(Box::new(mail)), table })
+    }
+
+    /// Of that in this one.
+    fn own(runtime: &'static Runtime) -> Self {
+        let table = Box::leak(Box::new(table(runtime)));
+        Self { segment: &runtime.segment, mail: &runtime.mail, table }
+    }
+}
+
 impl Rank {
-    /// Joins the job, if `bdrun` started this process. The calling thread is the one whose waits are the
-    /// rank's.
+    /// Joins the job, if `bdrun` started this process. Without a preloaded runtime the calling thread is the
+    /// one whose waits are the rank's.
     ///
     /// # Errors
     /// [`Error::Runtime`]: as of [`init`](crate::init).
     pub fn attach() -> Result<Option<Self>> {
-        Ok(Runtime::attach(Program::Front)?.map(Self))
+        let front = match preloaded() {
+            Some(table) => Front::preloaded(table)?,
+            None => match Runtime::attach(Program::Front)? {
+                Some(runtime) => Front::own(runtime),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(Self(FRONT.get_or_init(|| front))))
     }
 
     /// Its number, from 0.
     #[must_use]
     pub fn number(self) -> u32 {
-        self.0.rank
+        self.0.table.rank
     }
 
     /// How many there are.
@@ -48,22 +185,26 @@ impl Rank {
     /// The job's shared memory.
     #[must_use]
     pub fn segment(self) -> &'static Segment {
-        &self.0.segment
+        self.0.segment
     }
 
     /// The job's mail.
     #[must_use]
     pub fn mail(self) -> &'static Mail {
-        &self.0.mail
+        self.0.mail
     }
 
     /// Waits until `satisfied`, which reads shared memory only, at most so long; may return early. Meanwhile
-    /// other ranks compute, and this one's memory may be out. Another thread than the one that attached only
-    /// looks again and again.
-    pub fn wait(self, at_most: Option<Duration>, waiting: Waiting, satisfied: impl Fn() -> bool) {
+    /// other ranks compute, and this one's memory may be out. A thread that may not wait as the rank (another
+    /// one does, or it is not the one that attached) only looks again and again.
+    pub fn wait<F: Fn() -> bool>(self, at_most: Option<Duration>, waiting: Waiting, satisfied: F) {
+        extern "C" fn call<F: Fn() -> bool>(satisfied: *const c_void) -> bool {
+            // SAFETY: of that type, and lent while `wait` lasts.
+            unsafe { (*satisfied.cast::<F>())() }
+        }
         let until = at_most.map(|time| monotonic_ns() + time.as_nanos() as u64);
-        if let Some(_turn) = self.0.turn() {
-            self.0.wait_until(until, waiting, satisfied);
+        let argument = (&raw const satisfied).cast();
+        if (self.0.table.wait)(until.unwrap_or(0), &waiting.to_words(), call::<F>, argument) {
             return;
         }
         while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {
@@ -73,30 +214,41 @@ impl Rank {
 
     /// Wakes a rank, if it waits.
     pub fn wake(self, rank: u32) {
-        self.0.wake(rank);
+        if self.segment().rank(rank).word.wake(&bdrun_ipc::futex::SharedFutex) == Woken::NeedsMaster {
+            self.segment().ring(rank);
+        }
     }
 
     /// What left the rank's own memory was right: before `data` leaves this process.
     pub fn vouch_for(self, data: &[&[u8]]) {
-        self.0.vouch_for(data);
+        data.iter().for_each(|data| (self.0.table.vouch_for)(data.as_ptr(), data.len()));
     }
 
     /// Finds memory for headers of messages (see [`bdrun_ipc::inbox::push`]).
     pub fn pay_for_headers(self, bytes: u64) {
         if bytes > 0 {
-            self.0.pay_for_headers(bytes);
+            (self.0.table.pay_for_headers)(bytes);
         }
     }
 
     /// Memory of the budget was given back.
     pub fn gave_memory(self) {
-        self.0.gave_memory();
+        if self.segment().header().pool.wanted() {
+            self.segment().ring(self.number());
+        }
     }
 
     /// Turns an error of the layer below into one that can be told, and tells the master where that has to
     /// know.
     #[must_use]
     pub fn failed(self, error: bdrun_ipc::Error) -> Error {
-        self.0.failed(error)
+        let text = error.to_string();
+        let tell = |kind, bytes| (self.0.table.report)(kind, bytes, text.as_ptr(), text.len());
+        match &error {
+            bdrun_ipc::Error::ScratchFull { bytes } => tell(0, *bytes),
+            bdrun_ipc::Error::Damaged(_) | bdrun_ipc::Error::Version(_) => tell(1, 0),
+            _ => {}
+        }
+        failure_of(error)
     }
 }

@@ -11,10 +11,12 @@
 
 use std::cell::Cell;
 use std::os::fd::IntoRawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use bdrun_ipc::segment::Waiting;
 
+use crate::front::{self, Table};
 use crate::runtime::{ENV, Handed, Program, RUNTIME, Runtime};
 
 /// Environment: the number of the rank's first process, in its own PID namespace.
@@ -29,10 +31,10 @@ thread_local! {
 }
 
 /// Until dropped, this thread is busy; `None` if it was already.
-struct Busy(());
+pub(crate) struct Busy(());
 
 impl Busy {
-    fn begin() -> Option<Self> {
+    pub(crate) fn begin() -> Option<Self> {
         // No destructor to run, so this works at the end of a thread, too.
         BUSY.with(|busy| !busy.replace(true)).then_some(Self(()))
     }
@@ -116,6 +118,15 @@ pub fn scheduling_point() {
     block.request.store(0, SeqCst);
     runtime.give_reserve_back();
     runtime.gave_memory();
+}
+
+/// For a library of this process that waits for the program, MPI's: its table, once. None if this process is
+/// no rank, or one for which somebody waits already.
+pub fn front() -> Option<&'static Table> {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let runtime = live()?;
+    let _busy = Busy::begin();
+    runtime.become_front().then(|| TABLE.get_or_init(|| front::table(runtime)))
 }
 
 /// The rank's account, in the process that is the rank.

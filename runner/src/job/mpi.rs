@@ -36,6 +36,11 @@ pub(super) fn settings(which: Mpi, exe: &Path) -> Result<Option<Settings>, Endin
     }
 }
 
+/// Whether ranks will call our MPI, as far as that is known.
+pub(super) fn is_expected(which: Mpi) -> bool {
+    matches!(which, Mpi::Abi | Mpi::Mpich | Mpi::Openmpi)
+}
+
 /// Where the libraries are, and which ABI a program that can choose is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {

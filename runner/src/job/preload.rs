@@ -39,8 +39,9 @@ pub(super) enum Way {
     Outside(Option<PathBuf>),
 }
 
-/// How ranks that run `program` are paged.
-pub(super) fn way(when: Preload, program: &Path) -> Result<Way, Ending> {
+/// How ranks that run `program` are paged. `is_mpi`: they will wait in our MPI, so that they all have to be
+/// there, and had better ask for what they allocate: they grow all at once.
+pub(super) fn way(when: Preload, is_mpi: bool, program: &Path) -> Result<Way, Ending> {
     let found = || std::env::current_exe().ok().and_then(|exe| beside(&exe));
     let kind = kind(program);
     if let Kind::Other(version) = kind {
@@ -53,6 +54,13 @@ pub(super) fn way(when: Preload, program: &Path) -> Result<Way, Ending> {
     match when {
         Preload::Never | Preload::Auto => Ok(match kind {
             Kind::Ours => Way::Own,
+            Kind::Open
+                if when == Preload::Auto
+                    && is_mpi
+                    && let Some(library) = found() =>
+            {
+                Way::Preloaded(library)
+            }
             Kind::Open if when == Preload::Auto => Way::Outside(found()),
             _ => Way::Outside(None),
         }),
@@ -170,11 +178,11 @@ mod tests {
         elf[132..138].copy_from_slice(&note::NAME);
         elf[140] = control::PROTOCOL as u8;
         std::fs::write(&program, &elf).unwrap();
-        assert_eq!(way(Preload::Auto, &program).unwrap(), Way::Own);
+        assert_eq!(way(Preload::Auto, false, &program).unwrap(), Way::Own);
         elf[140] -= 1;
         std::fs::write(&program, &elf).unwrap();
         for when in [Preload::Never, Preload::Auto, Preload::Always] {
-            let refused = way(when, &program).unwrap_err().to_string();
+            let refused = way(when, false, &program).unwrap_err().to_string();
             assert!(refused.contains("build both from one release"), "{refused}");
         }
         std::fs::remove_file(&program).unwrap();

@@ -54,7 +54,8 @@ pub(super) struct Setup {
 impl Setup {
     pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
         let program = find_programs(&launch)?;
-        let (independent, preload, fallback) = match preload::way(options.preload, &program)? {
+        let is_mpi = mpi::is_expected(options.mpi);
+        let (independent, preload, fallback) = match preload::way(options.preload, is_mpi, &program)? {
             Way::Own => (false, None, None),
             Way::Preloaded(library) => (false, Some(library), None),
             Way::Outside(fallback) => (true, None, fallback),

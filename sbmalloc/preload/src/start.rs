@@ -1,4 +1,4 @@
-//! The first call, scheduling points, and forks.
+//! The first call, scheduling points, forks, and whoever waits for the program.
 //!
 //! Every intercepted call looks at one flag, by two relaxed loads: [`FLAG`] points to a word that is 1 until
 //! the start has been made, to one that is always 0 in programs that are no rank, and to the rank's word in
@@ -8,7 +8,9 @@ use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::Release, Ordering::SeqCst};
 
+use bdrun_ipc::control::PROTOCOL;
 use bdrun_ipc::note;
+use bdrun_worker::front::Table;
 use bdrun_worker::preload;
 
 static NEW: AtomicU32 = AtomicU32::new(1);
@@ -72,6 +74,13 @@ fn start() {
         RANK.store(true, Release);
         FLAG.store(std::ptr::from_ref(flag).cast_mut(), Release);
     }
+}
+
+/// For a library that waits for the program (`bdrun_worker::front`): the rank's runtime is here.
+#[unsafe(no_mangle)]
+extern "C" fn bdrun_rank(protocol: u32) -> *const Table {
+    let table = (protocol == PROTOCOL && is_rank()).then(preload::front).flatten();
+    table.map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
 /// Of a program that allocates nothing before its first wait.

@@ -44,12 +44,12 @@ pub(crate) struct Runtime {
     control: OwnedFd,
     /// The thread that may wait; 0 while any may take its turn.
     owner: AtomicI32,
-    /// Whether it is one thread that communicates, and computes only while it has a token. In programs not
-    /// written for us any thread may wait, one at a time, and none has a token: they block in calls that
-    /// would not give it back.
+    /// Whether it is one thread that communicates. In programs not written for us any thread may wait, one at
+    /// a time.
     native: bool,
-    /// Its token is one that it can do without: the program computes, sleeps and waits as it likes.
-    is_front: bool,
+    /// Another library waits here for the program: what it waits for is told. Of programs that know nothing
+    /// of us that is so from the moment on at which such a library asks for the runtime.
+    is_front: AtomicBool,
     process: i32,
     attached: AtomicBool,
     /// Something of it was moved out since it last ran.
@@ -121,8 +121,8 @@ impl Handed {
         // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is
         // unset).
         let control = unsafe { OwnedFd::from_raw_fd(socket) };
-        let Given { segment, mail, spill, frames } = door::ask(control.as_fd()).map_err(runtime)?;
-        let segment = Segment::open(segment).map_err(runtime)?;
+        let Given { segment, mail, spill, frames } = door::ask(control.as_fd()).map_err(failure_of)?;
+        let segment = Segment::open(segment).map_err(failure_of)?;
         if segment.np() != size || rank >= size {
             return Err(bad(format!("rank {rank} of {size}, but the segment has {} ranks", segment.np())));
         }
@@ -163,7 +163,7 @@ impl Runtime {
             control,
             owner,
             native,
-            is_front: program == Program::Front,
+            is_front: AtomicBool::new(program == Program::Front),
             process,
             attached: AtomicBool::new(false),
             out: AtomicBool::new(false),
@@ -204,15 +204,34 @@ impl Runtime {
             // handler.
             pager::expect_restores(this.meter.signals());
         }
-        control::send_frame(this.control.as_fd(), &Frame::Attached).map_err(runtime)?;
+        control::send_frame(this.control.as_fd(), &Frame::Attached).map_err(failure_of)?;
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
         if native {
-            // If it is refused the token comes back when the process has gone.
-            // SAFETY: the function never unwinds and needs nothing but the segment, which stays mapped.
-            unsafe { libc::atexit(leave) };
+            leave_at_exit();
         }
         Ok(this)
+    }
+
+    /// A library that the program calls waits here from now on: the rank computes with a token, and tells
+    /// what it waits for. False if one does already.
+    pub(crate) fn become_front(&self) -> bool {
+        if self.is_front.swap(true, SeqCst) {
+            return false;
+        }
+        self.take_token();
+        leave_at_exit();
+        true
+    }
+
+    /// That of this process, if it has a front; none in a child of fork.
+    pub(crate) fn of_front() -> Option<&'static Self> {
+        RUNTIME.get().filter(|runtime| runtime.is_front.load(SeqCst) && runtime.alive.is_rank())
+    }
+
+    /// Whether it computes with a token, and says when it waits.
+    fn tells(&self) -> bool {
+        self.native || self.is_front.load(SeqCst)
     }
 
     /// The number of the control socket.
@@ -241,9 +260,9 @@ impl Runtime {
         // From the place where the phase began to this one, at most.
         self.end_phase_if(|changes| changes > 1);
         // A program not written for us waits nowhere else.
-        let site = if for_memory && self.native { pager::SAME_PHASE } else { site::current() };
+        let site = if for_memory && self.tells() { pager::SAME_PHASE } else { site::current() };
         if !for_memory {
-            if self.native && self.segment.header().pool.wanted() {
+            if self.tells() && self.segment.header().pool.wanted() {
                 // It may have to leave: what it freed, and the heap keeps for the next time, need not be
                 // written.
                 sbmalloc::trim();
@@ -345,14 +364,13 @@ impl Runtime {
         self.wait_at(None, Waiting::Memory { bytes }, pager::EVERYTHING, || true);
     }
 
+    /// Programs that know nothing of us have none: they block in calls that would not give it back.
     fn take_token(&self) {
-        if !self.native {
-            return;
+        if self.is_front.load(SeqCst) {
+            self.take_token_if_it_comes();
+        } else if self.native {
+            self.segment.header().tokens.acquire(self.rank);
         }
-        if self.is_front {
-            return self.take_token_if_it_comes();
-        }
-        self.segment.header().tokens.acquire(self.rank);
     }
 
     /// Takes a token, or goes on without if those who have one do not compute, or have computed for long
@@ -390,10 +408,9 @@ impl Runtime {
     const LONG: u64 = 500_000_000;
 
     fn give_token(&self) {
-        if !self.native {
-            return;
+        if self.tells() {
+            self.segment.header().tokens.release(self.rank);
         }
-        self.segment.header().tokens.release(self.rank);
     }
 
     /// Wake a rank of the node.
@@ -459,7 +476,7 @@ impl Runtime {
             }
             _ => {}
         }
-        runtime(error)
+        failure_of(error)
     }
 
     /// The right to wait, if this thread may: until it is dropped no other one has it.
@@ -491,6 +508,12 @@ impl Drop for Turn<'_> {
 fn thread() -> i32 {
     // SAFETY: gettid has no preconditions.
     unsafe { libc::gettid() }
+}
+
+fn leave_at_exit() {
+    // If it is refused the token comes back when the process has gone.
+    // SAFETY: the function never unwinds and needs nothing but the segment, which stays mapped.
+    unsafe { libc::atexit(leave) };
 }
 
 /// The program has ended, and the process is about to. That takes the kernel some 50 ms: it winds up
@@ -534,6 +557,7 @@ fn page_faults() -> u64 {
     (usage.ru_minflt as u64).wrapping_add(usage.ru_majflt as u64)
 }
 
-fn runtime(error: bdrun_ipc::Error) -> Error {
+/// An error of the layer below as ours.
+pub(crate) fn failure_of(error: bdrun_ipc::Error) -> Error {
     Error::Runtime(error.to_string())
 }
