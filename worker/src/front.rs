@@ -9,6 +9,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind};
@@ -19,7 +20,7 @@ use bdrun_ipc::state::Woken;
 
 use crate::preload::Busy;
 use crate::runtime::{Program, Runtime, failure_of};
-use crate::{Error, Result};
+use crate::{Error, Result, site};
 
 /// How often a thread looks that may not wait as the rank does.
 const LOOK: Duration = Duration::from_micros(200);
@@ -42,9 +43,10 @@ pub struct Table {
     pub rank: u32,
     /// Segment, mail, spill: open as long as the process runs.
     descriptors: [c_int; 3],
-    /// Waits until a time by the monotonic clock (0: for ever) for what the words mean, or until a function
-    /// given with its argument says so; false if the calling thread may not wait now.
-    wait: extern "C" fn(u64, &[u64; 4], extern "C" fn(*const c_void) -> bool, *const c_void) -> bool,
+    /// Waits at a place until a time by the monotonic clock (0: for ever) for what the words mean, or until a
+    /// function given with its argument says so; false if the calling thread may not wait now.
+    wait:
+        extern "C" fn(&[u64; 2], u64, &[u64; 4], extern "C" fn(*const c_void) -> bool, *const c_void) -> bool,
     vouch_for: extern "C" fn(*const u8, usize),
     pay_for_headers: extern "C" fn(u64),
     /// The kind of a failure, bytes, and text of so many bytes.
@@ -60,6 +62,7 @@ pub(crate) fn table(runtime: &'static Runtime) -> Table {
 }
 
 extern "C" fn wait(
+    &[place, changes]: &[u64; 2],
     until: u64,
     words: &[u64; 4],
     satisfied: extern "C" fn(*const c_void) -> bool,
@@ -68,6 +71,7 @@ extern "C" fn wait(
     let Some(runtime) = Runtime::of_front() else { return false };
     let _busy = Busy::begin();
     let Some(_turn) = runtime.turn() else { return false };
+    site::set(place, changes);
     let until = (until != 0).then_some(until);
     runtime.wait_until(until, Waiting::from_words(*words), || satisfied(argument));
     true
@@ -95,6 +99,20 @@ extern "C" fn report(kind: u32, bytes: u64, text: *const u8, len: usize) {
         _ => FailureKind::Runtime,
     };
     runtime.report(kind, bytes, std::str::from_utf8(text).unwrap_or_default());
+}
+
+/// Where the program calls, and how often that became another place.
+static PLACE: AtomicU64 = AtomicU64::new(0);
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// The program makes a call that may wait: the pager learns by the place what is used after the wait. With
+/// several threads it is some one's place.
+#[inline(always)]
+pub fn enter(place: u64) {
+    if PLACE.load(Relaxed) != place {
+        PLACE.store(place, Relaxed);
+        CHANGES.store(CHANGES.load(Relaxed) + 1, Relaxed);
+    }
 }
 
 /// What a front has of the job.
@@ -204,7 +222,8 @@ impl Rank {
         }
         let until = at_most.map(|time| monotonic_ns() + time.as_nanos() as u64);
         let argument = (&raw const satisfied).cast();
-        if (self.0.table.wait)(until.unwrap_or(0), &waiting.to_words(), call::<F>, argument) {
+        let place = [PLACE.load(Relaxed), CHANGES.load(Relaxed)];
+        if (self.0.table.wait)(&place, until.unwrap_or(0), &waiting.to_words(), call::<F>, argument) {
             return;
         }
         while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {

@@ -5,6 +5,8 @@
 //! The first look comes after [`FIRST`], each further one after twice the time. The timer runs only while
 //! memory is out. System calls that the signal interrupts are restarted (`SA_RESTART`); those that never are
 //! (`poll`, `select`, sleeps; see signal(7)) return `EINTR`, as they do for the signals that park threads.
+//! A program that was not written for that is interrupted by the time that its thread computes, which does
+//! not pass in such calls.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -14,10 +16,21 @@ const FIRST: Duration = Duration::from_millis(3);
 /// The longest time between two looks: what is touched meanwhile is not accounted for.
 const LONGEST: Duration = Duration::from_millis(12);
 
+/// By which time it is looked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// All that passes.
+    Wall,
+    /// What the thread uses of a processor.
+    Thread,
+}
+
 /// The timer of the thread that communicates.
 pub(crate) struct Meter {
     /// What the kernel calls it, once made; -1: there is none.
     timer: AtomicI32,
+    /// Whose it is.
+    thread: AtomicI32,
     /// Its signal, bit 0 for signal 1.
     signals: AtomicU64,
     armed: AtomicBool,
@@ -37,6 +50,7 @@ impl Meter {
     pub const fn new() -> Self {
         Self {
             timer: AtomicI32::new(-1),
+            thread: AtomicI32::new(0),
             signals: AtomicU64::new(0),
             armed: AtomicBool::new(false),
             next: AtomicU64::new(0),
@@ -45,23 +59,40 @@ impl Meter {
 
     /// Makes the timer, for the calling thread. `false` if there is no signal or no timer to be had: then
     /// nothing is ever looked at.
-    pub fn open(&self) -> bool {
+    pub fn open(&self, clock: Clock) -> bool {
         let Some(signal) = take_signal() else { return false };
+        let clock = match clock {
+            Clock::Wall => libc::CLOCK_MONOTONIC,
+            Clock::Thread => libc::CLOCK_THREAD_CPUTIME_ID,
+        };
         self.signals.store(1 << (signal - 1), SeqCst);
         // SAFETY: zeros are a valid sigevent; the kernel reads it and writes the timer's number.
         let timer = unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
             event.sigev_signo = signal;
-            event.sigev_notify_thread_id = libc::syscall(libc::SYS_gettid) as i32;
+            event.sigev_notify_thread_id = libc::gettid();
             // The kernel's own number, not the C library's pointer: needs no heap to use in a handler.
             let mut timer: i32 = -1;
-            let made =
-                libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
+            let made = libc::syscall(libc::SYS_timer_create, clock, &raw mut event, &raw mut timer);
             if made == 0 { timer } else { -1 }
         };
+        // SAFETY: no preconditions.
+        self.thread.store(unsafe { libc::gettid() }, SeqCst);
         self.timer.store(timer, SeqCst);
         timer >= 0
+    }
+
+    /// Whether it would interrupt the calling thread: that is its, and does not block the signal.
+    pub fn is_here(&self) -> bool {
+        // SAFETY: both write to locals, for which zeros are valid.
+        unsafe {
+            let mut blocked: libc::sigset_t = std::mem::zeroed();
+            let signal = self.signals.load(SeqCst).trailing_zeros() as i32 + 1;
+            self.thread.load(SeqCst) == libc::gettid()
+                && libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut blocked) == 0
+                && libc::sigismember(&raw const blocked, signal) == 0
+        }
     }
 
     /// Whether there is a timer.

@@ -20,6 +20,12 @@ pub(crate) fn enter() {
     }
 }
 
+/// A front says where its program is, and how often it became another place.
+pub(crate) fn set(key: u64, changes: u64) {
+    CURRENT.store(key, Relaxed);
+    CHANGES.store(changes, Relaxed);
+}
+
 /// How often the program has gone from one place to another so far, whether or not it waited there.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(Relaxed)

@@ -22,9 +22,10 @@ pub fn begin(face: &'static Face) {
     let _ = MPI.face.set(face);
 }
 
-/// Makes a call; what it returns to the program.
+/// Makes a call of a function with this name; what it returns to the program.
 #[inline(always)]
-pub fn call(on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c_int {
+pub fn call(function: &'static str, on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c_int {
+    bdrun_worker::front::enter(function.as_ptr().addr() as u64);
     match body() {
         Ok(()) => 0,
         Err(failure) => failed(on(), &failure),

@@ -24,7 +24,7 @@ use sbmalloc::pager::{self, PagerError};
 use self::alive::Alive;
 use self::executor::RankPager;
 use self::text::FixedText;
-use crate::meter::Meter;
+use crate::meter::{Clock, Meter};
 use crate::{Error, Result, site};
 
 /// Environment: this rank, the number of ranks, the number of the control socket, over which the rest is
@@ -190,11 +190,11 @@ impl Runtime {
             let _ = unsafe { sbmalloc::use_frames(table, memory, owner) };
         }
         this.trim_frames();
-        // Where any thread may wait there is none to look at.
-        // What a front's program holds is moved from outside, where there is nothing to look at either.
+        // Of other programs it is not known which thread will wait here, or what they hold is moved from
+        // outside.
         let is_ours = program == Program::Native;
-        if is_ours && this.segment.header().metered.load(SeqCst) != 0 && this.meter.open() {
-            pager::expect_catch_up();
+        if is_ours {
+            this.open_meter(Clock::Wall);
         }
         if !is_ours {
             pager::expect_async_io();
@@ -219,9 +219,18 @@ impl Runtime {
         if self.is_front.swap(true, SeqCst) {
             return false;
         }
+        // Its heap is in arenas, of which parts may be out while it computes.
+        self.open_meter(Clock::Thread);
         self.take_token();
         leave_at_exit();
         true
+    }
+
+    /// The calling thread is looked at while it computes with memory out, if ranks are.
+    fn open_meter(&self, clock: Clock) {
+        if self.segment.header().metered.load(SeqCst) != 0 && self.meter.open(clock) {
+            pager::expect_catch_up();
+        }
     }
 
     /// That of this process, if it has a front; none in a child of fork.
@@ -260,7 +269,12 @@ impl Runtime {
         // From the place where the phase began to this one, at most.
         self.end_phase_if(|changes| changes > 1);
         // A program not written for us waits nowhere else.
-        let site = if for_memory && self.tells() { pager::SAME_PHASE } else { site::current() };
+        let site = match () {
+            () if for_memory && self.tells() => pager::SAME_PHASE,
+            // Nobody would notice what it uses.
+            () if self.meter.is_open() && !self.meter.is_here() => pager::EVERYTHING,
+            () => site::current(),
+        };
         if !for_memory {
             if self.tells() && self.segment.header().pool.wanted() {
                 // It may have to leave: what it freed, and the heap keeps for the next time, need not be
