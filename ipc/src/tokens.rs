@@ -42,7 +42,9 @@ impl Tokens {
         let owners = self.owners();
         let first = rank as usize % owners.len().max(1);
         let (front, back) = owners.split_at(first);
-        let is_taken = |owner: &AtomicU32| owner.compare_exchange(0, rank + 1, SeqCst, SeqCst).is_ok();
+        let is_taken = |owner: &AtomicU32| {
+            owner.load(SeqCst) == 0 && owner.compare_exchange(0, rank + 1, SeqCst, SeqCst).is_ok()
+        };
         back.iter().chain(front).any(is_taken)
     }
 
@@ -52,6 +54,15 @@ impl Tokens {
     /// adds itself, reads `given`, looks at the tokens, and sleeps only while `given` is what it was.
     pub fn acquire(&self, rank: u32) {
         while !self.acquire_within(rank, None) {}
+    }
+
+    /// The same without waiting; was there one?
+    pub fn acquire_now(&self, rank: u32) -> bool {
+        let taken = self.try_take(rank);
+        if taken {
+            self.most_running.fetch_max(self.running(), SeqCst);
+        }
+        taken
     }
 
     /// The same, waiting once at most, so long; was there one? Who has waited in vain may compute without.
@@ -73,6 +84,12 @@ impl Tokens {
         taken
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count.load(SeqCst)
+    }
+
     /// The ranks that have one now.
     pub fn holders(&self) -> impl Iterator<Item = u32> {
         self.owners().iter().filter_map(|owner| owner.load(SeqCst).checked_sub(1))
@@ -85,7 +102,9 @@ impl Tokens {
 
     /// Give a rank's token back; whether it had one.
     pub fn release(&self, rank: u32) -> bool {
-        let is_freed = |owner: &AtomicU32| owner.compare_exchange(rank + 1, 0, SeqCst, SeqCst).is_ok();
+        let is_freed = |owner: &AtomicU32| {
+            owner.load(SeqCst) == rank + 1 && owner.compare_exchange(rank + 1, 0, SeqCst, SeqCst).is_ok()
+        };
         let freed = self.owners().iter().any(is_freed);
         if freed {
             self.wake_one();

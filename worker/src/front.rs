@@ -115,6 +115,32 @@ pub fn enter(place: u64) {
     }
 }
 
+/// The longest that a rank looks before it sleeps, nanoseconds: what a wake-up costs, a few times.
+const SPIN: u64 = 20_000;
+
+/// Looks for a moment. If what was waited for did not come the last times, a shorter one: other programs may
+/// have the processors.
+fn spin(satisfied: &impl Fn() -> bool) -> bool {
+    static PATIENCE: AtomicU64 = AtomicU64::new(SPIN);
+    let patience = PATIENCE.load(Relaxed);
+    let mut begun = 0;
+    loop {
+        for _ in 0..32 {
+            if satisfied() {
+                PATIENCE.store((2 * patience).min(SPIN), Relaxed);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let now = monotonic_ns();
+        begun = if begun == 0 { now } else { begun };
+        if now - begun >= patience {
+            PATIENCE.store((patience / 2).max(SPIN / 16), Relaxed);
+            return false;
+        }
+    }
+}
+
 /// What a front has of the job.
 struct Front {
     segment: &'static Segment,
@@ -220,6 +246,9 @@ impl Rank {
             // SAFETY: of that type, and lent while `wait` lasts.
             unsafe { (*satisfied.cast::<F>())() }
         }
+        if self.spins() && spin(&satisfied) {
+            return;
+        }
         let until = at_most.map(|time| monotonic_ns() + time.as_nanos() as u64);
         let argument = (&raw const satisfied).cast();
         let place = [PLACE.load(Relaxed), CHANGES.load(Relaxed)];
@@ -229,6 +258,13 @@ impl Rank {
         while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// Whether to look for a moment before it sleeps: there is a processor for each rank, and nobody waits for
+    /// this one to leave RAM.
+    fn spins(self) -> bool {
+        let header = self.segment().header();
+        self.size() > 1 && self.size() <= header.tokens.count() && !header.pool.wanted()
     }
 
     /// Wakes a rank, if it waits.

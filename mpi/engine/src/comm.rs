@@ -13,7 +13,7 @@ use crate::attributes::Attached;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 use crate::handlers::Handler;
-use crate::link::{Coming, EVERYBODY, Link, Meeting, Needed, ONESELF, Place, Whom};
+use crate::link::{Combines, Coming, EVERYBODY, Link, Meeting, Needed, ONESELF, Place, Whom};
 use crate::messages::Buffers;
 use crate::topologies::Topology;
 
@@ -212,13 +212,25 @@ impl Communicator {
     pub fn meet(
         &self,
         link: &dyn Link,
-        (name, form): (&'static str, Form),
+        of: (&'static str, Form),
         whom: &Whom,
         part: &[&[u8]],
     ) -> Answer<Box<dyn Meeting>> {
+        self.meet_to_combine(link, of, whom, part, None)
+    }
+
+    /// The same, where all parts may become one.
+    pub fn meet_to_combine(
+        &self,
+        link: &dyn Link,
+        (name, form): (&'static str, Form),
+        whom: &Whom,
+        part: &[&[u8]],
+        combines: Option<&Arc<dyn Combines>>,
+    ) -> Answer<Box<dyn Meeting>> {
         let (place, seat) = (self.place()?, self.seat());
         let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;
-        link.meet(place, &Coming { number, name, seat, whom, part })
+        link.meet(place, &Coming { number, name, seat, whom, part, combines })
     }
 }
 

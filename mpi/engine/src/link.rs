@@ -7,8 +7,8 @@
 //! Who waits says what for ([`Awaited`]), so that nothing else wakes it: its memory may be out meanwhile.
 
 use std::fmt::Debug;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bdrun_mpi_core::error::Class;
@@ -146,6 +146,17 @@ pub struct Coming<'a> {
     pub whom: &'a Whom,
     /// What it deposits.
     pub part: &'a [&'a [u8]],
+    /// What all parts become, if all want the same.
+    pub combines: Option<&'a Arc<dyn Combines>>,
+}
+
+/// Makes one thing of what all members have deposited.
+pub trait Combines: Debug + Send + Sync {
+    /// By one member for all, given what each has deposited.
+    ///
+    /// # Errors
+    /// Something cannot be read.
+    fn combine<'p>(&self, part: &dyn Fn(usize) -> &'p dyn Parcel) -> Answer<Vec<u8>>;
 }
 
 /// A collective in which this process's part is deposited. Dropped, this process has read what it wants.
@@ -158,6 +169,11 @@ pub trait Meeting: Debug + Send + Sync {
 
     /// What a member has deposited; only of one that has come.
     fn part(&self, member: usize) -> &dyn Parcel;
+
+    /// What was made of all, if somebody did that for all.
+    fn combined(&self) -> Option<&dyn Parcel> {
+        None
+    }
 
     /// Waits until it may be complete.
     fn wait(&self, limits: Limits<'_>);
@@ -347,7 +363,14 @@ mod tests {
         assert_eq!(heard, [(3, b"abc".to_vec(), false), (4, vec![], true)]);
         let (a, b) = (link.open(&[0]).unwrap(), link.open(&[0]).unwrap());
         assert!(a != b && a.context.abs_diff(b.context) >= 4 && ![EVERYBODY, ONESELF].contains(&a));
-        let coming = Coming { number: 0, name: "barrier", seat: 0, whom: &Whom::ALL, part: &[b"part"] };
+        let coming = Coming {
+            number: 0,
+            name: "barrier",
+            seat: 0,
+            whom: &Whom::ALL,
+            part: &[b"part"],
+            combines: None,
+        };
         let meeting = link.meet(a, &coming).unwrap();
         assert_eq!((meeting.is_complete(), meeting.part(0).len()), (Ok(true), 4));
         assert!(meeting.part(0).read(2, &mut [0; 3]).is_err(), "past its end");

@@ -387,11 +387,17 @@ impl Runtime {
         }
     }
 
-    /// Takes a token, or goes on without if those who have one do not compute, or have computed for long
-    /// without a call: a program that was not written for us may sleep, or look at memory again and again,
-    /// until this rank has done something. Allocates nothing.
+    /// Takes a token, or goes on without: while memory is ample, when the kernel shares the processors out
+    /// well enough, and to be woken once more for a token costs as much as what is done between two calls;
+    /// and if those who have one do not compute, or have computed for long without a call: a program that was
+    /// not written for us may sleep, or look at memory again and again, until this rank has done something.
+    /// Allocates nothing.
     fn take_token_if_it_comes(&self) {
-        let tokens = &self.segment.header().tokens;
+        let header = self.segment.header();
+        let tokens = &header.tokens;
+        if tokens.acquire_now(self.rank) || !header.pool.wanted() {
+            return;
+        }
         let begun = monotonic_ns();
         let (mut looked, mut before) = (begun, [None; Self::LOOKED_AT]);
         while !tokens.acquire_within(self.rank, Some(Self::A_LOOK)) {

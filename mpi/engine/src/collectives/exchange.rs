@@ -17,6 +17,8 @@ pub enum Piece {
     Whole,
     /// The one with this number.
     Nth(usize),
+    /// The same, of so many equal ones that no table is of them.
+    Of(usize, usize),
     /// Of those that it gives to this member, the one with this number.
     For(usize, usize),
 }
@@ -49,14 +51,14 @@ impl Exchange {
         self.gives.push(whole);
     }
 
-    /// Gives each a piece of its own.
-    pub fn give_each(&mut self, pieces: Vec<Span>) {
-        (self.gives, self.is_divided) = (pieces, true);
+    /// Gives each a piece of its own. Of those that are of one size, and taken so, there need be no table.
+    pub fn give_each(&mut self, pieces: Vec<Span>, are_equal: bool) {
+        (self.gives, self.is_divided) = (pieces, !are_equal);
     }
 
     /// Gives these members a piece each; some may get several.
     pub fn give_these(&mut self, pieces: Vec<Span>, receivers: Vec<usize>) {
-        self.give_each(pieces);
+        self.give_each(pieces, false);
         self.receivers = receivers;
     }
 
@@ -94,6 +96,10 @@ impl Exchange {
             let range = match *piece {
                 Piece::Whole => 0..part.len(),
                 Piece::Nth(n) => range_of(part, n)?,
+                Piece::Of(n, pieces) => {
+                    let each = part.len() / pieces.max(1) as u64;
+                    n as u64 * each..(n as u64 + 1) * each
+                }
                 Piece::For(member, nth) => range_of(part, find(part, member, nth)?)?,
             };
             let part = Part { of: part, from: range.start, len: range.end.saturating_sub(range.start) };
@@ -101,6 +107,14 @@ impl Exchange {
         }
         Ok(())
     }
+}
+
+/// Two words of a table that follow each other.
+fn words(part: &dyn Parcel, n: usize) -> Answer<[u64; 2]> {
+    let mut words = [0; 2 * WORD];
+    part.read((n * WORD) as u64, &mut words)?;
+    let [first, second] = [0, WORD].map(|at| words[at..at + WORD].try_into().unwrap_or_default());
+    Ok([u64::from_le_bytes(first), u64::from_le_bytes(second)])
 }
 
 /// A word of a table.
@@ -112,7 +126,8 @@ fn word(part: &dyn Parcel, n: usize) -> Answer<u64> {
 
 /// Where a piece is.
 fn range_of(part: &dyn Parcel, n: usize) -> Answer<Range<u64>> {
-    Ok(word(part, n)?..word(part, n + 1)?)
+    let [from, to] = words(part, n)?;
+    Ok(from..to)
 }
 
 /// Which piece is for a member, of those the one with a number.

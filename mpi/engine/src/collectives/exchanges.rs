@@ -116,12 +116,15 @@ impl Mpi {
         let role = Role::new(&comm, root)?;
         let in_place = role.is_root && receive.0 == Buffer::InPlace;
         let mut exchange = Exchange::new(role.takes_of_root(&comm));
+        let are_equal = matches!(blocks, Blocks::Equal(..));
         if role.is_root {
             // SAFETY: the caller's.
-            exchange.give_each(unsafe { self.blocks(from, comm.peers().size(), blocks) }?);
+            let pieces = unsafe { self.blocks(from, comm.peers().size(), blocks) }?;
+            exchange.give_each(pieces, are_equal);
         }
         if let Some(root) = role.root.filter(|_| !in_place) {
-            exchange.take(root, Piece::Nth(comm.rank), self.span(receive.0, receive.1, receive.2)?);
+            let piece = Piece::of(&comm, are_equal);
+            exchange.take(root, piece, self.span(receive.0, receive.1, receive.2)?);
         }
         Ok(exchange.called(name, comm))
     }
@@ -154,14 +157,22 @@ impl Mpi {
     ) -> Answer<Collective> {
         let comm = self.comm(comm)?;
         let (size, in_place) = (comm.peers().size(), from == Buffer::InPlace && comm.remote.is_none());
+        let are_equal = matches!(takes, Blocks::Equal(..));
         // SAFETY: the caller's.
         let takes = unsafe { self.blocks(into, size, takes) }?;
         // SAFETY: the caller's.
         let gives = if in_place { takes.clone() } else { unsafe { self.blocks(from, size, gives) }? };
         let mut exchange = Exchange::new(of_all(&comm));
-        exchange.give_each(gives);
-        exchange.take_from_peers(&comm, takes, in_place, Piece::Nth(comm.rank));
+        exchange.give_each(gives, are_equal);
+        exchange.take_from_peers(&comm, takes, in_place, Piece::of(&comm, are_equal));
         Ok(exchange.called(name, comm))
+    }
+}
+
+impl Piece {
+    /// The one for this process, of one for each member of its group.
+    fn of(comm: &Communicator, are_equal: bool) -> Self {
+        if are_equal { Self::Of(comm.rank, comm.group.size()) } else { Self::Nth(comm.rank) }
     }
 }
 

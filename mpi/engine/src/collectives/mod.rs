@@ -31,7 +31,7 @@ use crate::comm::{Communicator, Form};
 use crate::failure::Answer;
 use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Info, Op, Request};
-use crate::link::{Meeting, Needed, Whom};
+use crate::link::{Combines, Meeting, Needed, Whom};
 use crate::operation::{Operation, Waits};
 
 /// `MPI_ROOT`.
@@ -49,7 +49,7 @@ struct Collective {
 enum What {
     Barrier,
     Exchange(Exchange),
-    Reduction(Reduction),
+    Reduction(Arc<Reduction>),
 }
 
 impl What {
@@ -58,6 +58,14 @@ impl What {
             Self::Barrier => &Whom::ALL,
             Self::Exchange(exchange) => &exchange.whom,
             Self::Reduction(reduction) => &reduction.whom,
+        }
+    }
+
+    /// What all parts become, if all want the same of them.
+    fn combines(&self) -> Option<Arc<dyn Combines>> {
+        match self {
+            Self::Reduction(reduction) if reduction.is_for_all => Some(reduction.clone()),
+            _ => None,
         }
     }
 
@@ -83,7 +91,8 @@ impl What {
 impl Collective {
     fn meet(&self, mpi: &Mpi, form: Form) -> Answer<Box<dyn Meeting>> {
         let link = mpi.link()?;
-        self.what.deposit(|part| self.comm.meet(&**link, (self.name, form), self.what.whom(), part))
+        let (name, whom, combines) = ((self.name, form), self.what.whom(), self.what.combines());
+        self.what.deposit(|part| self.comm.meet_to_combine(&**link, name, whom, part, combines.as_ref()))
     }
 
     /// The blocking form.

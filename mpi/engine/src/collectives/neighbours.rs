@@ -73,7 +73,7 @@ impl Mpi {
         };
         let mut exchange = Exchange::new(whom(&sources, &destinations));
         match topology {
-            Topology::Cartesian(_) => exchange.give_each(gives),
+            Topology::Cartesian(_) => exchange.give_each(gives, false),
             _ => exchange.give_these(gives, destinations.into_iter().flatten().collect()),
         }
         let pieces = pieces(topology, comm.rank, &sources);

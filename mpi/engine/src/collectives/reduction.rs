@@ -5,10 +5,12 @@
 
 use std::ops::Range;
 
+use bdrun_mpi_core::error::Class;
+
 use super::exchange::Part;
 use crate::datatypes::memory::Span;
 use crate::failure::Answer;
-use crate::link::{Meeting, Whom};
+use crate::link::{Combines, Meeting, Parcel, Whom};
 use crate::messages;
 use crate::operations::Fold;
 
@@ -26,6 +28,8 @@ pub struct Reduction {
     pub members: Range<usize>,
     /// Who waits for whom.
     pub whom: Whom,
+    /// All want the same: one of them may combine it for all.
+    pub is_for_all: bool,
 }
 
 impl Reduction {
@@ -39,20 +43,35 @@ impl Reduction {
         meet(&[&unsafe { messages::bytes_of(gives) }])
     }
 
-    /// Combines what was deposited.
+    /// Takes what was deposited, combined: by itself, unless somebody has done that for all.
     pub fn finish(&self, meeting: &dyn Meeting) -> Answer<()> {
         let Some((into, first, fold)) = &self.takes else { return Ok(()) };
+        if let Some(all) = meeting.combined() {
+            let size = into.of().size() as u64;
+            return messages::take_all(into, &Part { of: all, from: first * size, len: into.bytes() });
+        }
+        let part = |member| meeting.part(member);
+        self.fold((*first, fold, into), &part, |done, count| into.part(done, count), |_| {})
+    }
+
+    /// Combines what the members have, piece by piece: each piece where `target` says, and `then` it is told.
+    fn fold<'p>(
+        &self,
+        (first, fold, like): (u64, &Fold, &Span),
+        part: &dyn Fn(usize) -> &'p dyn Parcel,
+        mut target: impl FnMut(i64, i64) -> Span,
+        mut then: impl FnMut(&Span),
+    ) -> Answer<()> {
         let Some(last) = self.members.clone().next_back() else { return Ok(()) };
-        let of = into.of();
-        let size = of.size() as u64;
-        let step = (PIECE / of.extent().unsigned_abs().max(1) as i64).max(1);
-        let mut room = Room::new(into, step.min(into.count()));
+        let size = like.of().size() as u64;
+        let step = pieces_of(like);
+        let mut room = Room::new(like, step.min(like.count()));
         let mut done = 0;
-        while done < into.count() {
-            let count = step.min(into.count() - done);
-            let target = into.part(done, count);
+        while done < like.count() {
+            let count = step.min(like.count() - done);
+            let target = target(done, count);
             let part = |member: usize| Part {
-                of: meeting.part(member),
+                of: part(member),
                 from: (first + done as u64) * size,
                 len: count as u64 * size,
             };
@@ -60,14 +79,32 @@ impl Reduction {
             for member in self.members.clone().rev().skip(1) {
                 let operand = room.span(count);
                 messages::take_all(&operand, &part(member))?;
-                // SAFETY: the one is ours; the other the program has said is there, and leaves alone until
-                // this is complete.
+                // SAFETY: the one is ours; the other too, or the program has said that it is there, and leaves
+                // it alone until this is complete.
                 unsafe { fold.apply(operand.at(), target.at(), count as u64) };
             }
+            then(&target);
             done += count;
         }
         Ok(())
     }
+}
+
+impl Combines for Reduction {
+    fn combine<'p>(&self, part: &dyn Fn(usize) -> &'p dyn Parcel) -> Answer<Vec<u8>> {
+        let (like, first, fold) = self.takes.as_ref().ok_or(Class::Internal)?;
+        let mut room = Room::new(like, pieces_of(like).min(like.count()));
+        let mut all = Vec::with_capacity(like.bytes() as usize);
+        // SAFETY: a span of ours.
+        let then = |target: &Span| all.extend_from_slice(&unsafe { messages::bytes_of(target) });
+        self.fold((*first, fold, like), part, |_, count| room.span(count), then)?;
+        Ok(all)
+    }
+}
+
+/// Elements that are combined at a time.
+fn pieces_of(like: &Span) -> i64 {
+    (PIECE / like.of().extent().unsigned_abs().max(1) as i64).max(1)
 }
 
 /// Memory for elements as they lie in the program's memory.

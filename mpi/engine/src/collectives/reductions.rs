@@ -42,7 +42,9 @@ impl Mpi {
         let gives = self.operand(&comm, buffers, count, datatype)?;
         let takes = Some((self.span(buffers.1, count, datatype)?, 0, self.fold(op, datatype)?));
         let (members, whom) = (comm.seats_of_peers(), of_all(&comm));
-        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
+        // Of two each reads the other's part as fast as the result.
+        let is_for_all = comm.remote.is_none() && comm.group.size() > 2;
+        Ok(Reduction { gives, takes, members, whom, is_for_all }.called(name, comm))
     }
 
     /// Each wants what those have before it, and what it has itself.
@@ -64,7 +66,7 @@ impl Mpi {
             awaits: Needed::Range(members.clone()),
             awaited_by: Needed::Range(comm.rank + 1..comm.group.size()),
         };
-        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
+        Ok(Reduction { gives, takes, members, whom, is_for_all: false }.called(name, comm))
     }
 
     /// One wants the result.
@@ -90,7 +92,7 @@ impl Mpi {
         };
         let members = if role.is_root { comm.seats_of_peers() } else { 0..0 };
         let whom = role.gives_to_root(&comm);
-        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
+        Ok(Reduction { gives, takes, members, whom, is_for_all: false }.called(name, comm))
     }
 
     /// Each wants a block of the result.
@@ -113,7 +115,7 @@ impl Mpi {
         let fold = self.fold(op, datatype)?;
         let takes = Some((self.span(buffers.1, counts[comm.rank], datatype)?, first as u64, fold));
         let (members, whom) = (comm.seats_of_peers(), of_all(&comm));
-        Ok(Reduction { gives, takes, members, whom }.called(name, comm))
+        Ok(Reduction { gives, takes, members, whom, is_for_all: false }.called(name, comm))
     }
 
     /// Of as many elements as are said of each.
@@ -152,6 +154,6 @@ impl Mpi {
 
 impl Reduction {
     fn called(self, name: &'static str, comm: Arc<Communicator>) -> Collective {
-        Collective { comm, name, what: Arc::new(What::Reduction(self)) }
+        Collective { comm, name, what: Arc::new(What::Reduction(Arc::new(self))) }
     }
 }

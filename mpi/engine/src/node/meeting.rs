@@ -11,7 +11,7 @@ use bdrun_worker::front::Rank;
 
 use super::{Node, failed};
 use crate::failure::{Answer, Failure};
-use crate::link::{Coming, Limits, Meeting, Needed, Parcel};
+use crate::link::{Combines, Coming, Limits, Meeting, Needed, Parcel};
 
 /// This process at a collective.
 #[derive(Debug)]
@@ -27,12 +27,15 @@ struct Seat {
     state: Mutex<State>,
 }
 
+/// What a member that was too early comes with later: its part, and what all parts become.
+type Later = (Vec<u8>, Option<Arc<dyn Combines>>);
+
 #[derive(Debug)]
 enum State {
-    /// It was too early, and comes with this part later.
-    Early(Vec<u8>),
+    /// It was too early, and comes later.
+    Early(Later),
     /// The same, and nobody is here any more who wants others' parts.
-    Abandoned(Vec<u8>),
+    Abandoned(Later),
     Come,
 }
 
@@ -41,8 +44,9 @@ impl Seat {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Comes with a part; `false`: it is too early.
-    fn come(&self, rank: Rank, part: &[&[u8]]) -> Answer<bool> {
+    /// Comes with a part; `false`: it is too early. Who comes last makes one thing of all parts, if it can:
+    /// else each does that by itself.
+    fn come(&self, rank: Rank, part: &[&[u8]], combines: Option<&Arc<dyn Combines>>) -> Answer<bool> {
         let (segment, mail) = (rank.segment(), rank.mail());
         let &Self { comm, number, rank: own, name, awaits, .. } = self;
         let awaited_by = &self.awaited_by[..];
@@ -52,18 +56,27 @@ impl Seat {
             Arrival::TooEarly => return Ok(false),
             Arrival::Here => {}
             Arrival::Last => {
-                comm.complete(segment, mail, number, None).map_err(|error| failed(rank, error))?;
+                let all = combines.and_then(|combines| self.combine(rank, &**combines).ok());
+                let all = all.as_deref().map(Ok);
+                comm.complete(segment, mail, number, all).map_err(|error| failed(rank, error))?;
                 comm.wake_all(segment, number, &mut wake);
             }
         }
         Ok(true)
     }
 
+    fn combine(&self, rank: Rank, combines: &dyn Combines) -> Answer<Vec<u8>> {
+        let parts: Vec<_> = (0..self.size).map(|member| Deposited { rank, seat: self, member }).collect();
+        combines.combine(&|member| &parts[member])
+    }
+
     /// Comes, if it was too early and is not any more; whether it need not try again.
     fn come_late(&self, rank: Rank) -> Answer<bool> {
         let mut state = self.lock();
-        let (State::Early(part) | State::Abandoned(part)) = &*state else { return Ok(true) };
-        if !self.comm.is_free(rank.segment(), self.number) || !self.come(rank, &[part])? {
+        let (State::Early(later) | State::Abandoned(later)) = &*state else { return Ok(true) };
+        let (part, combines) = later;
+        let is_free = self.comm.is_free(rank.segment(), self.number);
+        if !is_free || !self.come(rank, &[part], combines.as_ref())? {
             return Ok(false);
         }
         if matches!(*state, State::Abandoned(_)) {
@@ -162,6 +175,7 @@ pub struct Here {
     seat: Arc<Seat>,
     name: &'static str,
     parts: OnceLock<Box<[Part]>>,
+    combined: Combined,
 }
 
 impl Here {
@@ -186,11 +200,12 @@ impl Here {
             state: Mutex::new(State::Come),
         });
         rank.vouch_for(coming.part);
-        if !seat.come(rank, coming.part)? {
-            *seat.lock() = State::Early(coming.part.concat());
+        if !seat.come(rank, coming.part, coming.combines)? {
+            *seat.lock() = State::Early((coming.part.concat(), coming.combines.cloned()));
             early.add(&seat);
         }
-        Ok(Self { rank, early: early.clone(), seat, name: coming.name, parts: OnceLock::new() })
+        let combined = Combined { rank, seat: seat.clone() };
+        Ok(Self { rank, early: early.clone(), seat, name: coming.name, parts: OnceLock::new(), combined })
     }
 
     fn has_come(&self) -> bool {
@@ -232,6 +247,12 @@ impl Meeting for Here {
         &parts[member]
     }
 
+    fn combined(&self) -> Option<&dyn Parcel> {
+        let (segment, Seat { comm, number, .. }) = (self.rank.segment(), &*self.seat);
+        let well = comm.folded_len(segment, *number) > 0 && !comm.fold_failed(segment, *number);
+        well.then_some(&self.combined)
+    }
+
     fn wait(&self, limits: Limits<'_>) {
         let &Seat { comm, number, rank, .. } = &*self.seat;
         let (segment, has_come) = (self.rank.segment(), self.has_come());
@@ -250,15 +271,59 @@ struct Part {
     member: u32,
 }
 
+impl Part {
+    fn deposited(&self) -> Deposited<'_> {
+        Deposited { rank: self.rank, seat: &self.seat, member: self.member }
+    }
+}
+
 impl Parcel for Part {
     fn len(&self) -> u64 {
+        self.deposited().len()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
+        self.deposited().read(offset, into)
+    }
+}
+
+/// The same, lent.
+#[derive(Debug)]
+struct Deposited<'a> {
+    rank: Rank,
+    seat: &'a Seat,
+    member: u32,
+}
+
+impl Parcel for Deposited<'_> {
+    fn len(&self) -> u64 {
         self.seat.comm.part_len(self.rank.segment(), self.seat.number, self.member) as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
+        let Seat { comm, number, .. } = self.seat;
+        let (segment, mail) = (self.rank.segment(), self.rank.mail());
+        let offset = usize::try_from(offset).map_err(|_| Class::Internal)?;
+        comm.part(segment, mail, *number, self.member, offset, into).map_err(|error| failed(self.rank, error))
+    }
+}
+
+/// What was made of all parts.
+#[derive(Debug)]
+struct Combined {
+    rank: Rank,
+    seat: Arc<Seat>,
+}
+
+impl Parcel for Combined {
+    fn len(&self) -> u64 {
+        self.seat.comm.folded_len(self.rank.segment(), self.seat.number) as u64
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
         let Seat { comm, number, .. } = &*self.seat;
         let (segment, mail) = (self.rank.segment(), self.rank.mail());
         let offset = usize::try_from(offset).map_err(|_| Class::Internal)?;
-        comm.part(segment, mail, *number, self.member, offset, into).map_err(|error| failed(self.rank, error))
+        comm.folded(segment, mail, *number, offset, into).map_err(|error| failed(self.rank, error))
     }
 }

@@ -18,7 +18,7 @@ use bdrun_mpi_core::group::Process;
 
 use crate::Mpi;
 use crate::failure::Answer;
-use crate::link::{Awaited, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom};
+use crate::link::{Awaited, Combines, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom};
 
 /// What was deposited for one meeting.
 #[derive(Debug, Default)]
@@ -99,6 +99,9 @@ struct Met {
     members: Vec<Process>,
     awaits: Needed,
     parts: Vec<OnceLock<Arc<Vec<u8>>>>,
+    /// Of every other collective somebody combines the parts for all.
+    combines: Option<Arc<dyn Combines>>,
+    combined: OnceLock<Vec<u8>>,
 }
 
 impl Meeting for Met {
@@ -121,6 +124,12 @@ impl Meeting for Met {
 
     fn part(&self, member: usize) -> &dyn Parcel {
         &**self.parts[member].get().expect("it has come")
+    }
+
+    fn combined(&self) -> Option<&dyn Parcel> {
+        let combines = self.combines.as_ref()?;
+        let combined = || combines.combine(&|member| self.part(member)).expect("all parts are there");
+        Some(self.combined.get_or_init(combined))
     }
 
     fn wait(&self, limits: Limits<'_>) {
@@ -186,7 +195,9 @@ impl Link for Thread {
             members
         });
         let (parts, awaits) = (vec![OnceLock::new(); members.len()], coming.whom.awaits.clone());
-        Ok(Box::new(Met { job: self.job.clone(), at, members, awaits, parts }))
+        let combines = coming.combines.filter(|_| coming.number / 2 % 2 == 0).cloned();
+        let (job, combined) = (self.job.clone(), OnceLock::new());
+        Ok(Box::new(Met { job, at, members, awaits, parts, combines, combined }))
     }
 }
 
