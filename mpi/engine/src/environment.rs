@@ -1,7 +1,7 @@
 //! The life of MPI in a process, and what is around it (MPI-5.0, chapters 9 and 11).
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ const LEVELS: [i64; 4] = [0, 1024, 2048, 4096];
 pub struct Life {
     stage: AtomicU8,
     level: AtomicI64,
-    /// The thread that initialised it.
-    main: AtomicI32,
+    /// The thread that initialised it, as C's library knows it.
+    main: AtomicU64,
 }
 
 const BEFORE: u8 = 0;
@@ -37,7 +37,7 @@ const AFTER: u8 = 2;
 impl Life {
     /// Not initialised.
     pub const fn new() -> Self {
-        Self { stage: AtomicU8::new(BEFORE), level: AtomicI64::new(LEVELS[0]), main: AtomicI32::new(0) }
+        Self { stage: AtomicU8::new(BEFORE), level: AtomicI64::new(LEVELS[0]), main: AtomicU64::new(0) }
     }
 }
 
@@ -46,9 +46,9 @@ fn because(class: Class, text: &str) -> Failure {
     Failure { text: Some(text.into()), ..class.into() }
 }
 
-fn thread() -> i32 {
-    // SAFETY: no preconditions.
-    unsafe { libc::gettid() }
+fn thread() -> u64 {
+    // SAFETY: no preconditions. No system call: every wait asks.
+    unsafe { libc::pthread_self() }
 }
 
 fn clock(read: impl FnOnce(&mut libc::timespec) -> c_int) -> Duration {
