@@ -1,6 +1,8 @@
 //! How a program's call comes in, for all faces.
 
 use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use bdrun_mpi_core::error::Class;
 
@@ -20,6 +22,34 @@ pub fn calls() -> &'static Mpi {
 /// Programs speak this face's ABI. The first one stays: a process has one MPI.
 pub fn begin(face: &'static Face) {
     let _ = MPI.face.set(face);
+}
+
+/// Where the name of the call is that the program is in.
+static CALLED: AtomicPtr<&'static str> = AtomicPtr::new(ptr::null_mut());
+
+/// The program is in a call until this is dropped.
+#[derive(Debug)]
+pub struct Called;
+
+/// The program calls this. Where several threads do it is the last one that is known: it is for people.
+#[inline(always)]
+#[must_use]
+pub fn called(name: &'static &'static str) -> Called {
+    CALLED.store(ptr::from_ref(name).cast_mut(), Relaxed);
+    Called
+}
+
+impl Drop for Called {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CALLED.store(ptr::null_mut(), Relaxed);
+    }
+}
+
+/// The call that the program is in.
+pub(crate) fn current_call() -> Option<&'static str> {
+    // SAFETY: null, or of a `&'static`.
+    unsafe { CALLED.load(Relaxed).as_ref() }.copied()
 }
 
 /// Makes a call; what it returns to the program.
