@@ -150,6 +150,11 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "ABI", default_value_t = Mpi::Auto)]
     pub mpi: Mpi,
 
+    /// Say at the end of each MPI rank what it has left: requests, communicators, datatypes, windows, files that
+    /// were not freed, and messages that nobody received
+    #[arg(long)]
+    pub check: bool,
+
     /// How ranks notice what they have written since it was last on scratch
     ///
     /// hash: checksums only; auto: the kernel's write tracking where that seems to pay, else checksums, by a

@@ -155,6 +155,9 @@ impl Job<'_> {
         ] {
             env.push((name.into(), value));
         }
+        if self.options.check {
+            env.push(("BDRUN_CHECK".into(), "1".into()));
+        }
         let given_before = |env: &[(OsString, OsString)], wanted: &str| {
             let given = env.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
             given.or_else(|| std::env::var_os(wanted))

@@ -77,6 +77,22 @@ static void fail(const char *how) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Left behind by rank 1, but for the message, which is for it. */
+static void leave_behind(void) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_name(comm, "forgotten");
+    if (rank == 0) {
+        MPI_Comm_free(&comm);
+        MPI_Send(&n, 1, MPI_INT, 1, 5, MPI_COMM_WORLD);
+    } else {
+        MPI_Request request;
+        MPI_Datatype type;
+        MPI_Type_contiguous(2, MPI_INT, &type);
+        MPI_Irecv(&n, 1, MPI_INT, 0, 6, comm, &request);
+    }
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -84,6 +100,7 @@ int main(int argc, char **argv) {
     const char *how = argc > 2 ? argv[2] : "";
     if (argc < 2 || is(argv[1], "meet")) meet();
     else if (is(argv[1], "stuck")) stuck(how);
+    else if (is(argv[1], "leaks")) leave_behind();
     else fail(how);
     MPI_Finalize();
     return 0;

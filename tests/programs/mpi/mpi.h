@@ -47,6 +47,7 @@ int MPI_Comm_rank(MPI_Comm, int *);
 int MPI_Comm_size(MPI_Comm, int *);
 int MPI_Comm_dup(MPI_Comm, MPI_Comm *);
 int MPI_Comm_split(MPI_Comm, int, int, MPI_Comm *);
+int MPI_Comm_free(MPI_Comm *);
 int MPI_Comm_set_name(MPI_Comm, const char *);
 int MPI_Comm_get_attr(MPI_Comm, int, void *, int *);
 int MPI_Barrier(MPI_Comm);
@@ -55,6 +56,8 @@ int MPI_Op_create(void (*)(void *, void *, int *, MPI_Datatype *), int, MPI_Op *
 int MPI_Send(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int MPI_Ssend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int MPI_Recv(void *, int, MPI_Datatype, int, int, MPI_Comm, void *);
+int MPI_Irecv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int MPI_Type_contiguous(int, MPI_Datatype, MPI_Datatype *);
 int MPI_Win_allocate(MPI_Aint, int, MPI_Info, MPI_Comm, void *, MPI_Win *);
 int MPI_Win_lock(int, int, int, MPI_Win);
 int MPI_Win_unlock(int, MPI_Win);
