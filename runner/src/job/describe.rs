@@ -1,5 +1,6 @@
 //! What a rank is doing, in words for error messages.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
@@ -21,11 +22,13 @@ struct Doing {
     /// The rank that it waits for, in the communicator.
     peer: Option<u32>,
     behind: String,
+    /// Where its memory is, if not in RAM.
+    place: Option<&'static str>,
 }
 
 impl From<String> for Doing {
     fn from(before: String) -> Self {
-        Self { before, peer: None, behind: String::new() }
+        Self { before, peer: None, behind: String::new(), place: None }
     }
 }
 
@@ -56,7 +59,10 @@ fn ranks(numbers: &[u32]) -> String {
 
 /// What a rank does or did last; `None` if it never attached and nothing is known.
 pub(super) fn doing(segment: &Segment, rank: u32) -> Option<String> {
-    does(segment, rank).map(|doing| doing.text(doing.peer.as_slice()))
+    does(segment, rank).map(|doing| {
+        let place = doing.place.map_or_else(String::new, |place| format!(" ({place})"));
+        doing.text(doing.peer.as_slice()) + &place
+    })
 }
 
 fn does(segment: &Segment, rank: u32) -> Option<Doing> {
@@ -75,11 +81,11 @@ fn does(segment: &Segment, rank: u32) -> Option<Doing> {
         (waiting, Some(call)) => waits_in_call(segment, &call, waiting),
         (waiting, None) => waits(segment, waiting),
     };
-    doing.behind += match word.state() {
-        State::Evicting => ", being evicted",
-        State::Evicted => ", evicted",
-        State::Restoring => ", being restored",
-        _ => "",
+    doing.place = match word.state() {
+        State::Evicting => Some("being evicted"),
+        State::Evicted => Some("evicted"),
+        State::Restoring => Some("being restored"),
+        _ => None,
     };
     Some(doing)
 }
@@ -92,7 +98,7 @@ fn waits(segment: &Segment, waiting: Waiting) -> Doing {
             let from = if source.is_none() { "any rank" } else { "" };
             let tag = tag.map_or(String::new(), |t| format!(", tag {t}"));
             let behind = format!("{tag}{}", of(context));
-            Doing { before: format!("waiting for a message from {from}"), peer: source, behind }
+            Doing { before: format!("waiting for a message from {from}"), peer: source, behind, place: None }
         }
         Waiting::Collective { comm, number } => {
             let missing = Comm::at(segment, comm).map_or(0, |c| c.missing(segment, number));
@@ -116,7 +122,7 @@ fn waits_in_call(segment: &Segment, call: &str, waiting: Waiting) -> Doing {
                 None => String::new(),
             };
             let before = format!("in {call}, waiting for {from}");
-            Doing { before, peer: source, behind: format!("{tag} on {comm}") }
+            Doing { before, peer: source, behind: format!("{tag} on {comm}"), place: None }
         }
         Waiting::Collective { comm, number } => {
             let comm = Comm::at(segment, comm).ok();
@@ -143,35 +149,56 @@ fn name_of(segment: &Segment, comm: Option<Comm>, context: u32) -> String {
     }
 }
 
+/// Ranks that do the same.
+struct Group {
+    ranks: Vec<u32>,
+    /// Whom they wait for, all together.
+    peers: Vec<u32>,
+    /// Of how many the memory is elsewhere than in RAM, by where.
+    places: BTreeMap<&'static str, usize>,
+    doing: Doing,
+}
+
+impl Group {
+    fn text(&self) -> String {
+        let Self { ranks: numbers, peers, places, doing } = self;
+        let is = if numbers.len() == 1 { "is" } else { "are" };
+        let places: Vec<String> = places
+            .iter()
+            .map(|(place, &count)| match count == numbers.len() {
+                true => (*place).to_owned(),
+                false => format!("{count} of them {place}"),
+            })
+            .collect();
+        let places = if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) };
+        format!("{} {is} {}{places}", ranks(numbers), doing.text(peers))
+    }
+}
+
 /// Ranks that do the same, together; of many, those too that differ only in whom they wait for.
-fn groups(doing: Vec<(u32, Doing)>) -> Vec<String> {
+fn groups(doing: &[(u32, Doing)]) -> Vec<String> {
     let together = |same: fn(&Doing, &Doing) -> bool| {
-        let mut groups: Vec<(Vec<u32>, Vec<u32>, Doing)> = Vec::new();
-        for (rank, doing) in &doing {
-            let peer = doing.peer;
-            match groups.iter_mut().find(|(.., other)| same(doing, other)) {
-                Some((ranks, peers, _)) => {
-                    ranks.push(*rank);
-                    peers.extend(peer);
-                }
-                None => groups.push((vec![*rank], peer.into_iter().collect(), doing.clone())),
+        let mut groups: Vec<Group> = Vec::new();
+        for (rank, doing) in doing {
+            let at = groups.iter().position(|group| same(doing, &group.doing)).unwrap_or_else(|| {
+                let (ranks, peers, places) = (Vec::new(), Vec::new(), BTreeMap::new());
+                groups.push(Group { ranks, peers, places, doing: doing.clone() });
+                groups.len() - 1
+            });
+            groups[at].ranks.push(*rank);
+            groups[at].peers.extend(doing.peer);
+            if let Some(place) = doing.place {
+                *groups[at].places.entry(place).or_default() += 1;
             }
         }
         groups
     };
-    let mut all = together(|a, b| a == b);
+    let mut all = together(|a, b| (&a.before, a.peer, &a.behind) == (&b.before, b.peer, &b.behind));
     if all.len() > DESCRIBED {
         all = together(|a, b| (&a.before, &a.behind) == (&b.before, &b.behind));
     }
-    let more: usize = all.iter().skip(DESCRIBED).map(|(ranks, ..)| ranks.len()).sum();
-    let mut said: Vec<String> = all
-        .iter()
-        .take(DESCRIBED)
-        .map(|(numbers, peers, doing)| {
-            let is = if numbers.len() == 1 { "is" } else { "are" };
-            format!("{} {is} {}", ranks(numbers), doing.text(peers))
-        })
-        .collect();
+    let more: usize = all.iter().skip(DESCRIBED).map(|group| group.ranks.len()).sum();
+    let mut said: Vec<String> = all.iter().take(DESCRIBED).map(Group::text).collect();
     if more > 0 {
         said.push(format!("and {more} more"));
     }
@@ -187,8 +214,8 @@ impl Job<'_> {
             record.pid.is_some() && record.status.is_none()
         };
         let living = (0..segment.np()).filter(lives);
-        let doing = living.filter_map(|rank| does(segment, rank).map(|doing| (rank, doing))).collect();
-        let mut said = groups(doing);
+        let doing: Vec<_> = living.filter_map(|rank| Some((rank, does(segment, rank)?))).collect();
+        let mut said = groups(&doing);
         said.extend(self.who_left());
         said.join("; ")
     }
@@ -210,17 +237,15 @@ mod tests {
     use super::*;
 
     fn waits_for(rank: u32, peer: u32) -> (u32, Doing) {
-        (
-            rank,
-            Doing { before: "in MPI_Recv, waiting for ".into(), peer: Some(peer), behind: ", tag 7".into() },
-        )
+        let before = "in MPI_Recv, waiting for ".into();
+        (rank, Doing { before, peer: Some(peer), behind: ", tag 7".into(), place: None })
     }
 
     #[test]
     fn ranks_that_do_the_same_are_one_group() {
         let computes = (9, Doing::from("computing".to_owned()));
         assert_eq!(
-            groups(vec![waits_for(0, 3), waits_for(1, 3), waits_for(4, 5), waits_for(3, 3), computes]),
+            groups(&[waits_for(0, 3), waits_for(1, 3), waits_for(4, 5), waits_for(3, 3), computes]),
             [
                 "ranks 0-1, 3 are in MPI_Recv, waiting for rank 3, tag 7",
                 "rank 4 is in MPI_Recv, waiting for rank 5, tag 7",
@@ -228,10 +253,18 @@ mod tests {
             ]
         );
         // A ring.
-        let ring = (0..64).map(|rank| waits_for(rank, (rank + 63) % 64)).collect();
-        assert_eq!(groups(ring), ["ranks 0-63 are in MPI_Recv, waiting for ranks 0-63, tag 7"]);
-        let each = (0..9).map(|rank| (rank, Doing::from(format!("{rank}")))).collect();
-        assert_eq!(groups(each).last().map(String::as_str), Some("and 3 more"));
+        let ring: Vec<_> = (0..64).map(|rank| waits_for(rank, (rank + 63) % 64)).collect();
+        assert_eq!(groups(&ring), ["ranks 0-63 are in MPI_Recv, waiting for ranks 0-63, tag 7"]);
+        let out = |(rank, doing): (u32, Doing)| (rank, Doing { place: Some("evicted"), ..doing });
+        assert_eq!(
+            groups(&[waits_for(0, 3), out(waits_for(1, 3)), out(waits_for(2, 4))]),
+            [
+                "ranks 0-1 are in MPI_Recv, waiting for rank 3, tag 7 (1 of them evicted)",
+                "rank 2 is in MPI_Recv, waiting for rank 4, tag 7 (evicted)"
+            ]
+        );
+        let each: Vec<_> = (0..9).map(|rank| (rank, Doing::from(format!("{rank}")))).collect();
+        assert_eq!(groups(&each).last().map(String::as_str), Some("and 3 more"));
     }
 
     #[test]

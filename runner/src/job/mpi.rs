@@ -184,7 +184,7 @@ mod tests {
             shop.gcc(&format!("for-{name}"), &[name])
         };
         let (program, other) = (linked_to("libmpi.so.40"), linked_to("libmpi.so.20"));
-        let settings = |which, program: &PathBuf| settings(which, &exe, &[program.clone()], None);
+        let settings = |which, program: &PathBuf| settings(which, &exe, std::slice::from_ref(program), None);
         // It would run as so many singletons.
         let missing = settings(Mpi::Auto, &program).unwrap_err().to_string();
         assert!(missing.contains("for-libmpi.so.40") && missing.contains("--mpi none"), "{missing}");
