@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::mail::{Mail, Place};
-use crate::segment::{AtomicsOnly, MAX_COMMS, Segment, Waiting};
+use crate::segment::{AtomicsOnly, MAX_COMMS, Segment, Waiting, set_text, text};
 use crate::{Error, Result};
 
 /// So many collectives of a communicator may be under way.
@@ -29,6 +29,8 @@ struct CommHeader {
     size: AtomicU32,
     handles: AtomicU32,
     next_free: AtomicU32,
+    /// What people call it.
+    name: [AtomicU64; 6],
     phases: [Phase; PHASES as usize],
 }
 
@@ -226,6 +228,7 @@ impl Comm {
         h.context.store(header.next_context.fetch_add(CONTEXTS, SeqCst), SeqCst);
         h.size.store(members.len() as u32, SeqCst);
         h.handles.store(members.len() as u32, SeqCst);
+        comm.set_name(segment, "");
         comm.open_phases(segment);
         for (slot, member) in comm.members(segment).iter().zip(members) {
             slot.store(*member, SeqCst);
@@ -313,6 +316,26 @@ impl Comm {
     /// The first of [`CONTEXTS`] numbers: messages of different ones do not mix.
     pub fn context(self, segment: &Segment) -> u32 {
         self.header(segment).context.load(SeqCst)
+    }
+
+    /// That to which messages of this context belong, if it is there.
+    pub fn of_context(segment: &Segment, context: u32) -> Option<Self> {
+        let all = segment.header().fresh_comms.load(SeqCst).min(MAX_COMMS);
+        let is_it = |comm: &Self| {
+            let header = comm.header(segment);
+            header.handles.load(SeqCst) > 0 && header.context.load(SeqCst) == context - context % CONTEXTS
+        };
+        (0..all).map(|index| Self { index }).find(is_it)
+    }
+
+    /// What people call it, as far as somebody has said.
+    pub fn name(self, segment: &Segment) -> Option<String> {
+        Some(text(&self.header(segment).name)).filter(|name| !name.is_empty())
+    }
+
+    /// People call it so.
+    pub fn set_name(self, segment: &Segment, name: &str) {
+        set_text(&self.header(segment).name, name);
     }
 
     /// Number of ranks.
@@ -424,6 +447,12 @@ impl Comm {
             return 0;
         }
         self.size(segment).saturating_sub(self.phase(segment, number).arrived.load(SeqCst))
+    }
+
+    /// Who has not come yet, by their ranks in the communicator.
+    pub fn absent(self, segment: &Segment, number: u64) -> Vec<u32> {
+        let here = |rank: &u32| self.seat(segment, number, *rank).here.load(SeqCst) >= has_come(number);
+        (0..self.size(segment)).filter(|rank| !here(rank)).collect()
     }
 
     /// If ranks came with different names: two of them.

@@ -200,6 +200,10 @@ pub struct RankBlock {
     pub forked: AtomicU64,
     /// The kernel's name for the asynchronous I/O of its pager, once it has some: not the program's own.
     pub ring: AtomicU64,
+    /// What it was in when it last waited, or ended: a call of the library that its program was written for.
+    call: [AtomicU64; 4],
+    /// Non-zero while the program is between that library's first and last call; see [`RankBlock::end_in`].
+    pub begun: AtomicU32,
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,
@@ -238,6 +242,31 @@ pub struct Progress {
 
 const ANY: u64 = u64::MAX;
 
+/// [`RankBlock::begun`] of who cannot go on.
+const ENDED: u32 = 2;
+
+/// Writes a text, or what of it there is room for.
+pub(crate) fn set_text(words: &[AtomicU64], text: &str) {
+    let mut cut = text.len().min(8 * words.len());
+    while !text.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let mut rest = &text.as_bytes()[..cut];
+    for word in words {
+        let (now, later) = rest.split_at(rest.len().min(8));
+        let mut bytes = [0u8; 8];
+        bytes[..now.len()].copy_from_slice(now);
+        word.store(u64::from_le_bytes(bytes), SeqCst);
+        rest = later;
+    }
+}
+
+/// A text that was written so. Whatever is there: it is shared with processes that may fail.
+pub(crate) fn text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(SeqCst).to_le_bytes()).collect();
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string()
+}
+
 /// Nanoseconds of the clock that all processes of the machine share.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -271,25 +300,37 @@ impl RankBlock {
         EvictFailure::from_u32(self.evict_failure.load(SeqCst))
     }
 
+    /// Say in which call of the library that its program was written for the rank is.
+    pub fn set_call(&self, name: &str) {
+        set_text(&self.call, name);
+    }
+
+    /// The call; `None` if it never said.
+    pub fn call(&self) -> Option<String> {
+        Some(text(&self.call)).filter(|name| !name.is_empty())
+    }
+
+    /// By a rank that cannot go on: in this call. Only stores.
+    pub fn end_in(&self, call: Option<&str>) {
+        self.set_call(call.unwrap_or_default());
+        self.begun.store(ENDED, SeqCst);
+    }
+
+    /// Whether it has said so.
+    pub fn has_ended(&self) -> bool {
+        self.begun.load(SeqCst) == ENDED
+    }
+
     /// Say how far the rank is.
     pub fn set_progress(&self, label: &str, done: u64, total: u64) {
-        let mut bytes = [0u8; 24];
-        let mut cut = label.len().min(24);
-        while !label.is_char_boundary(cut) {
-            cut -= 1;
-        }
-        bytes[..cut].copy_from_slice(&label.as_bytes()[..cut]);
-        for (word, chunk) in self.progress_label.iter().zip(bytes.chunks_exact(8)) {
-            word.store(u64::from_le_bytes(chunk.try_into().unwrap_or_default()), SeqCst);
-        }
+        set_text(&self.progress_label, label);
         self.progress_done.store(done, SeqCst);
         self.progress_total.store(total, SeqCst);
     }
 
     /// How far the rank says it is; `None` if it never said.
     pub fn progress(&self) -> Option<Progress> {
-        let bytes: Vec<u8> = self.progress_label.iter().flat_map(|w| w.load(SeqCst).to_le_bytes()).collect();
-        let label = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string();
+        let label = text(&self.progress_label);
         let (done, total) = (self.progress_done.load(SeqCst), self.progress_total.load(SeqCst));
         (!label.is_empty()).then_some(Progress { label, done, total })
     }
@@ -504,6 +545,11 @@ mod tests {
         assert_eq!(made.attention().take().collect::<Vec<_>>(), [3, 65]);
         opened.rank(5).set_progress("größenordnungsmäßig", 3, 9);
         assert!("größenordnungsmäßig".starts_with(&made.rank(5).progress().unwrap().label));
+        assert_eq!(made.rank(5).call(), None);
+        for name in ["MPI_Reduce_scatter_block_init_c", "MPI_Recv"] {
+            opened.rank(5).set_call(name);
+            assert_eq!(made.rank(5).call().as_deref(), Some(name));
+        }
     }
 
     #[test]

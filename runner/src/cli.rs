@@ -1,7 +1,8 @@
 //! The command line: one definition of every flag.
 //!
-//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like;
-//! `-np N` is accepted as `mpiexec` does, which a parser of POSIX options would read as `-n p`.
+//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like, but
+//! for a `:` that an option follows, behind which there is another program. What mpiexec's users are used to is
+//! made of ours in `habits.rs`: `-np N`, say, which a parser of POSIX options would read as `-n p`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -9,10 +10,12 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use crate::exit;
 
+mod habits;
 mod launch;
 mod parse;
 
@@ -110,11 +113,20 @@ pub struct Options {
     pub timeout: Option<Duration>,
 
     /// Set NAME in the ranks' environment, or pass on bdrun's own; may be repeated
+    ///
+    /// Of several programs (with : between) in that of the one behind it. As -env NAME VALUE too.
     #[arg(
-        long = "env", value_name = "NAME[=VALUE]", action = clap::ArgAction::Append,
+        short = 'x', long = "env", value_name = "NAME[=VALUE]", action = clap::ArgAction::Append,
         value_parser = OsStringValueParser::new().try_map(|text| parse_env(&text))
     )]
     pub env: Vec<EnvSetting>,
+
+    /// The same for all programs of a line with several; as -genv NAME VALUE too
+    #[arg(
+        long = "genv", value_name = "NAME[=VALUE]", action = clap::ArgAction::Append,
+        value_parser = OsStringValueParser::new().try_map(|text| parse_env(&text))
+    )]
+    pub genv: Vec<EnvSetting>,
 
     /// Page a waiting rank out every MS milliseconds, whatever the memory
     ///
@@ -137,6 +149,11 @@ pub struct Options {
     /// found (in mpi beside bdrun, or in ../lib/bdrun/mpi).
     #[arg(long, value_enum, value_name = "ABI", default_value_t = Mpi::Auto)]
     pub mpi: Mpi,
+
+    /// Say at the end of each MPI rank what it has left: requests, communicators, datatypes, windows, files that
+    /// were not freed, and messages that nobody received
+    #[arg(long)]
+    pub check: bool,
 
     /// How ranks notice what they have written since it was last on scratch
     ///
@@ -164,7 +181,27 @@ pub struct Options {
     /// The program, then its arguments
     #[arg(help_heading = None, required = true, num_args = 1.., trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     command: Vec<OsString>,
+
+    /// The programs behind the first, each after a `:`.
+    #[arg(skip)]
+    more: Vec<Section>,
 }
+
+/// A program, and the ranks that run it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// How many ranks, as far as it was said.
+    pub np: Option<u32>,
+    /// The program, then its arguments.
+    pub command: Vec<OsString>,
+    /// What is set in its environment, what is set for all first.
+    pub env: Vec<EnvSetting>,
+    /// Where it runs: a template.
+    pub chdir: Option<OsString>,
+}
+
+/// The options that may stand behind a `:`.
+const OF_A_SECTION: [&str; 5] = ["given_np", "env", "genv", "chdir", "command"];
 
 /// How much memory the user named.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -279,6 +316,10 @@ impl CliError {
     }
 }
 
+fn wrong(what: &str) -> CliError {
+    CliError(Options::command().error(ErrorKind::ArgumentConflict, format!("{what}\n")))
+}
+
 impl Options {
     /// Reads a command line, `argv[0]` included.
     ///
@@ -289,37 +330,78 @@ impl Options {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let argv: Vec<OsString> = argv.into_iter().map(Into::into).collect();
-        let marked = mark_program(argv.clone());
+        let mut sections = habits::cut(argv.into_iter().map(Into::into).collect()).into_iter();
+        let mut options = Self::of_section(sections.next().unwrap_or_default())?.0;
+        for argv in sections {
+            let (section, matches) = Self::of_section(argv)?;
+            let is_given =
+                |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+            if let Some(other) =
+                matches.ids().filter(is_given).find(|id| !OF_A_SECTION.contains(&id.as_str()))
+                && Self::command().get_arguments().any(|arg| arg.get_id() == other)
+            {
+                let option = other.as_str().replace('_', "-");
+                return Err(wrong(&format!(
+                    "--{option} is for the whole job: put it in front of the first program"
+                )));
+            }
+            if !options.launch.glob.is_empty() || options.launch.parts.is_some() {
+                return Err(wrong("--parts and --glob are for one program, and there are several (':')"));
+            }
+            options.genv.extend(section.genv);
+            let (np, env, chdir) = (section.given_np, section.env, section.launch.chdir);
+            options.more.push(Section { np, command: section.command, env, chdir });
+        }
+        let sections = options.sections();
+        let np = sections.iter().map(|section| u64::from(section.np.unwrap_or(1))).sum::<u64>();
+        options.np = u32::try_from(np)
+            .ok()
+            .filter(|np| *np <= MAX_RANKS)
+            .ok_or_else(|| wrong(&format!("{np} ranks in all: there may be {MAX_RANKS} (-np)")))?;
+        Ok(options)
+    }
+
+    /// Reads a line with one program, and says what was given.
+    fn of_section(argv: Vec<OsString>) -> Result<(Self, ArgMatches), CliError> {
+        let marked = habits::mark(argv).map_err(|error| wrong(&error))?;
+        let before_program = || marked.argv.iter().skip(1).take_while(|text| *text != "--");
         // Of what clap takes for several options in one, those that end in help.
         let is_mixed = |text: &&OsString| {
             let bytes = text.as_encoded_bytes();
             bytes.len() > 2 && (bytes.starts_with(b"-h") || bytes.starts_with(b"-V"))
         };
-        let before_program = || marked.iter().skip(1).take_while(|text| *text != "--");
         if let Some(text) = before_program().find(is_mixed) {
-            let what = format!(
-                "'{}' is no option of bdrun, which runs jobs on this machine only; for help: -h or --help\n",
+            return Err(wrong(&format!(
+                "'{}' is no option of bdrun; for help: -h or --help",
                 text.to_string_lossy()
-            );
-            return Err(CliError(Self::command().error(ErrorKind::UnknownArgument, what)));
+            )));
         }
-        let is_marked_by_user = before_program().count() + 1 < argv.len() && marked.len() == argv.len();
-        // As mpiexec takes it: options of its own follow.
-        let begins_program = |pair: &[OsString]| {
-            pair[0] == ":"
-                && [&b"-n"[..], b"--n", b"-h", b"-H"]
-                    .iter()
-                    .any(|o| pair[1].as_encoded_bytes().starts_with(o))
+        let matches = Self::command().try_get_matches_from(&marked.argv).map_err(CliError)?;
+        let options = Self::from_arg_matches(&matches).map_err(CliError)?;
+        if let Some((option, most)) = marked.per_node
+            && options.given_np.is_none_or(|np| np > most)
+        {
+            return Err(wrong(&format!(
+                "'{option} {most}': bdrun runs jobs on this machine only, and -np says how many ranks it has"
+            )));
+        }
+        Ok((options, matches))
+    }
+
+    /// The programs, and which ranks run each.
+    #[must_use]
+    pub fn sections(&self) -> Vec<Section> {
+        let first = Section {
+            np: self.given_np,
+            command: self.command.clone(),
+            env: self.env.clone(),
+            chdir: self.launch.chdir.clone(),
         };
-        let mut options = Self::try_parse_from(marked).map_err(CliError)?;
-        if !is_marked_by_user && options.command.windows(2).any(begins_program) {
-            let what = "':' between programs (MPMD): bdrun starts one program on all ranks; start a script that chooses by \
-                        $BDRUN_RANK. If ':' is an argument of the program, write -- in front of the program\n";
-            return Err(CliError(Self::command().error(ErrorKind::ArgumentConflict, what)));
+        let mut all: Vec<Section> = std::iter::once(first).chain(self.more.iter().cloned()).collect();
+        for section in &mut all {
+            section.env.splice(0..0, self.genv.iter().cloned());
         }
-        options.np = options.given_np.unwrap_or(1);
-        Ok(options)
+        all
     }
 
     /// The program as it was named.
@@ -348,39 +430,6 @@ impl Options {
             std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
         })
     }
-}
-
-/// Makes an unambiguous command line: `-np` before PROGRAM becomes `--np`, and a `--` is put before PROGRAM,
-/// so that an unknown option is an error and not the program's name.
-fn mark_program(mut argv: Vec<OsString>) -> Vec<OsString> {
-    let command = Options::command();
-    let takes_value = |matches: &dyn Fn(&clap::Arg) -> bool| {
-        command.get_arguments().any(|arg| matches(arg) && arg.get_action().takes_values())
-    };
-    let mut at = 1;
-    while at < argv.len() {
-        let Some(text) = argv[at].to_str().map(str::to_owned) else { break };
-        let separate_value = if text == "--" {
-            return argv;
-        } else if text == "-np" {
-            argv[at] = "--np".into();
-            true
-        } else if let Some(number) = text.strip_prefix("-np") {
-            argv[at] = format!("--np={}", number.strip_prefix('=').unwrap_or(number)).into();
-            false
-        } else if let Some(long) = text.strip_prefix("--") {
-            takes_value(&|arg| arg.get_long() == Some(long))
-        } else if let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) {
-            short.chars().count() == 1 && takes_value(&|arg| arg.get_short() == short.chars().next())
-        } else {
-            break;
-        };
-        at += 1 + usize::from(separate_value);
-    }
-    if at < argv.len() {
-        argv.insert(at, "--".into());
-    }
-    argv
 }
 
 #[cfg(test)]

@@ -15,12 +15,13 @@
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`exit`] | every exit code |
-//! | [`cgroups`], [`units`] | leaves: control groups; bytes and times in words |
+//! | [`cgroups`], [`elf`], [`units`] | leaves: control groups; what programs are linked to; bytes and times in words |
 
 pub mod budget;
 pub mod cgroups;
 pub mod cli;
 pub mod display;
+pub mod elf;
 pub mod exit;
 pub mod holder;
 pub mod job;

@@ -27,6 +27,19 @@ fn a_colon_behind_two_dashes_is_the_programs() {
     assert_eq!(outcome.stdout, "3\n", "one that no option of mpiexec follows is too");
 }
 
+#[test]
+fn several_programs_are_one_job() {
+    let _machine = beside_others();
+    assert_eq!(bdrun("-np 2 hello : -np 3 hello").succeed().stdout, "5 ranks met\n");
+    let script = "echo $0 $BDRUN_RANK of $BDRUN_SIZE, $BDRUN_APPNUM $A$B";
+    let line = ["--keep-order", "--genv", "A=x", "-np", "2", "sh", "-c", script, "first", ":"];
+    let outcome = bdrun_args(line.iter().chain(&["-env", "B", "y", "sh", "-c", script, "second"])).succeed();
+    assert_eq!(outcome.stdout, "first 0 of 3, 0 x\nfirst 1 of 3, 0 x\nsecond 2 of 3, 1 xy\n");
+    bdrun("-np 2 hello : -np 1 no-such-program-anywhere")
+        .run()
+        .failed_with(127, &["no-such-program-anywhere"]);
+}
+
 /// What is to be written at the end is looked at before anything runs.
 #[test]
 fn statistics_that_cannot_be_written_are_said_first() {
@@ -96,7 +109,7 @@ fn a_wrong_command_line_is_118_and_says_what_is_wrong() {
         ("--timeout soon hello", "1h30m"),
         ("--env =x hello", "needs a name"),
         ("-np 2 -hosts a,b hello", "-hosts"),
-        ("-np 1 hello : -np 2 hello", "MPMD"),
+        ("-np 1 hello : -np 2 --memory 1G hello", "whole job"),
         ("--output loud hello", "json"),
     ] {
         let outcome = bdrun(args).run();

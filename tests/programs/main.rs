@@ -23,6 +23,7 @@ mod launch;
 mod main_job;
 mod measured;
 mod mixed;
+mod mpi;
 mod out_of_core;
 mod output;
 mod outside;

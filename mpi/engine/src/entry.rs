@@ -1,6 +1,8 @@
 //! How a program's call comes in, for all faces.
 
 use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use bdrun_mpi_core::error::Class;
 
@@ -22,10 +24,43 @@ pub fn begin(face: &'static Face) {
     let _ = MPI.face.set(face);
 }
 
+/// Where the name of the call is that the program is in.
+static CALLED: AtomicPtr<&'static str> = AtomicPtr::new(ptr::null_mut());
+
+/// The program is in a call until this is dropped.
+struct Called;
+
+/// The program calls this. Where several threads do it is the last one that is known: it is for people, and
+/// for the pager to learn what is used after it.
+#[inline(always)]
+#[must_use]
+fn called(name: &'static &'static str) -> Called {
+    bdrun_worker::front::enter(ptr::from_ref(name).addr() as u64);
+    CALLED.store(ptr::from_ref(name).cast_mut(), Relaxed);
+    Called
+}
+
+impl Drop for Called {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CALLED.store(ptr::null_mut(), Relaxed);
+    }
+}
+
+/// The call that the program is in.
+pub(crate) fn current_call() -> Option<&'static str> {
+    // SAFETY: null, or of a `&'static`.
+    unsafe { CALLED.load(Relaxed).as_ref() }.copied()
+}
+
 /// Makes a call of a function with this name; what it returns to the program.
 #[inline(always)]
-pub fn call(function: &'static str, on: impl FnOnce() -> Object, body: impl FnOnce() -> Answer<()>) -> c_int {
-    bdrun_worker::front::enter(function.as_ptr().addr() as u64);
+pub fn call(
+    name: &'static &'static str,
+    on: impl FnOnce() -> Object,
+    body: impl FnOnce() -> Answer<()>,
+) -> c_int {
+    let _called = called(name);
     match body() {
         Ok(()) => 0,
         Err(failure) => failed(on(), &failure),

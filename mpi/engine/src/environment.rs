@@ -14,7 +14,7 @@ use crate::comm::World;
 use crate::face::Kind;
 use crate::failure::{Answer, Failure, code};
 use crate::handle::{Comm, Errhandler, Group, Info, Session};
-use crate::link::{Alone, Link};
+use crate::link::{Alone, EVERYBODY, Link};
 use crate::node::Node;
 use crate::text;
 
@@ -80,7 +80,10 @@ impl Mpi {
             _ => because(Class::Other, "MPI was finalized, and cannot be initialized again"),
         })?;
         self.begin()?;
-        let world = Arc::new(World::new(&**self.link()?));
+        let link = self.link()?;
+        let world = Arc::new(World::new(&**link));
+        link.set_name(EVERYBODY, "MPI_COMM_WORLD");
+        link.set_begun(true);
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
         self.life.level.store(level, SeqCst);
         self.life.main.store(thread(), SeqCst);
@@ -142,7 +145,9 @@ impl Environment for Mpi {
             // SAFETY: the caller's: the functions of attributes are such.
             unsafe { self.comm_keys.delete_all(&comm.attributes, self.whose(Kind::Comm, handle)) }?;
         }
+        self.check(&world)?;
         self.life.stage.store(AFTER, SeqCst);
+        self.link()?.set_begun(false);
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }

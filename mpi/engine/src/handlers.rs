@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bdrun_mpi_core::error::{Class, Code, Codes};
 
 use crate::Mpi;
+use crate::entry::current_call;
 use crate::face::Object;
 use crate::failure::{Answer, Failure, code, number};
 use crate::handle::Errhandler;
@@ -150,6 +151,13 @@ impl Mpi {
     /// This process ends, and with it the job.
     pub(crate) fn die(&self, why: &str, code: i32) -> ! {
         let process = self.link().map_or(0, |link| link.process());
+        let call = current_call();
+        if let Ok(link) = self.link() {
+            link.ends_in(call);
+        }
+        // What ends it by its name says so already.
+        let call = call.filter(|call| !why.starts_with(call));
+        let why = call.map_or_else(|| why.to_owned(), |call| format!("{call}: {why}"));
         // If nobody reads it that changes nothing.
         let _ = writeln!(std::io::stderr(), "MPI, rank {process}: {why}");
         // SAFETY: ends the process; a handler at exit might use MPI.

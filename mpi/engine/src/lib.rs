@@ -31,6 +31,7 @@ mod handlers;
 mod infos;
 mod intercommunicators;
 mod languages;
+mod leaks;
 pub mod link;
 mod messages;
 mod node;

@@ -252,6 +252,15 @@ pub trait Link: Debug + Send + Sync {
     /// This process will not come there any more.
     fn close(&self, place: Place);
 
+    /// For people who look from outside: this process ends in this call.
+    fn ends_in(&self, _call: Option<&'static str>) {}
+
+    /// The same: this process has begun with MPI, or has ended that.
+    fn set_begun(&self, _begun: bool) {}
+
+    /// The same: this is what a place is called.
+    fn set_name(&self, _place: Place, _name: &str) {}
+
     /// Comes to a meeting.
     ///
     /// # Errors

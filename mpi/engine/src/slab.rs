@@ -46,6 +46,11 @@ impl<T> Slab<T> {
         self.lock().objects.get(place as usize)?.clone()
     }
 
+    /// Those that are there.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.lock().objects.iter().flatten().cloned().collect()
+    }
+
     /// Takes an object away, if there is one.
     pub fn take<H: Handle>(&self, handle: H) -> Option<Arc<T>> {
         let place = handle.value().checked_sub(MADE)? as usize;
@@ -70,6 +75,7 @@ mod tests {
         assert_eq!((slab.get(a), slab.take(a)), (None, None));
         let c: Info = slab.add(Arc::new('c'));
         assert_eq!((c, slab.get(b).as_deref(), slab.get(c).as_deref()), (a, Some(&'b'), Some(&'c')));
+        assert_eq!(slab.all(), [Arc::new('c'), Arc::new('b')]);
         assert_eq!((slab.get(Info::NULL), slab.get(Info(u64::MAX))), (None, None));
     }
 }

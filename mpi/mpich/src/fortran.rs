@@ -83,7 +83,7 @@ files! {
 unsafe fn copied(from: *const face::Status, to: *mut face::Status) -> c_int {
     // One that is ignored is no status.
     if from as usize <= 1 || to as usize <= 1 {
-        return call("MPI_Status_f2c", || Object::Nothing, || Err(Class::Arg.into()));
+        return call(&"MPI_Status_f2c", || Object::Nothing, || Err(Class::Arg.into()));
     }
     // SAFETY: the caller's: a status, and room for one.
     unsafe { to.write_unaligned(from.read_unaligned()) };

@@ -74,7 +74,7 @@ pub static MPI_F08_STATUSES_IGNORE: Ignore = Ignore((&raw const IGNORED[3]).cast
 unsafe fn copied(from: *const face::Status, to: *mut face::Status) -> c_int {
     let is_ignored = IGNORED.iter().any(|one| ptr::addr_eq(one, from));
     if from.is_null() || to.is_null() || is_ignored {
-        return crate::call("MPI_Status_f2c", || crate::Object::Nothing, || Err(Class::Arg.into()));
+        return crate::call(&"MPI_Status_f2c", || crate::Object::Nothing, || Err(Class::Arg.into()));
     }
     // SAFETY: the caller's: a status, and room for one. Those of Fortran begin at any fourth byte.
     unsafe { to.write_unaligned(from.read_unaligned()) };

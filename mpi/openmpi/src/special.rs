@@ -15,13 +15,13 @@ macro_rules! both {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
                 // SAFETY: the caller's, who has what the standard says that it has.
-                unsafe { call(stringify!($name), || $on, || $body) }
+                unsafe { call(&stringify!($name), || $on, || $body) }
             }
 
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $profiled($($argument: $type),*) -> c_int {
                 // SAFETY: the caller's, who has what the standard says that it has.
-                unsafe { call(stringify!($name), || $on, || $body) }
+                unsafe { call(&stringify!($name), || $on, || $body) }
             }
         )*
     };

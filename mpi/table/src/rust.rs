@@ -321,7 +321,7 @@ pub fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
             several => format!("({})", several.join(", ")),
         };
         return format!(
-            "{head} -> c_int {{\n{says}    unsafe {{ call(\"MPI_{name}\", {attached}, || {{ let {pattern} = {call}?;\n{written}Ok(()) }}) }}\n}}\n"
+            "{head} -> c_int {{\n{says}    unsafe {{ call(&\"MPI_{name}{form}\", {attached}, || {{ let {pattern} = {call}?;\n{written}Ok(()) }}) }}\n}}\n"
         );
     };
     let (c, how) = match result {
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(
             said(&text, "fn MPI_Get_count_c("),
             "fn MPI_Get_count_c(status: *const face::Status, datatype: face::Datatype, count: *mut i64) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { \
-             call(\"MPI_Get_count\", || Object::Nothing, || { let given_0 = calls().get_count(face::status_in(status), \
+             call(&\"MPI_Get_count_c\", || Object::Nothing, || { let given_0 = calls().get_count(face::status_in(status), \
              face::datatype_in(datatype)?)?; if !count.is_null() { count.write(given_0); } Ok(()) }) }"
         );
         assert!(said(&text, "fn MPI_Get_count(").contains("count.write(fit_or_undefined(given_0))"));
@@ -411,7 +411,7 @@ mod tests {
         assert!(said(&text, "fn MPI_Type_vector(").contains("face::datatype_in(oldtype)?, false)?"));
         assert_eq!(
             said(&text, "fn PMPI_Comm_free("),
-            "fn PMPI_Comm_free(comm: *mut face::Comm) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { call(\"MPI_Comm_free\", || face::on_comm(at(comm)), || { let \
+            "fn PMPI_Comm_free(comm: *mut face::Comm) -> c_int { // SAFETY: the caller's, who has what the standard says that it has. unsafe { call(&\"MPI_Comm_free\", || face::on_comm(at(comm)), || { let \
              given_0 = calls().comm_free(face::comm_in(read(comm)?)?)?; if !comm.is_null() { \
              comm.write(face::comm_out(given_0)); } Ok(()) }) }"
         );

@@ -46,6 +46,94 @@ fn everything_behind_the_program_is_its_own() {
 }
 
 #[test]
+fn mpiexec_s_options_are_ours() {
+    let setting = |name: &str, value: &str| EnvSetting { name: name.into(), value: Some(value.into()) };
+    let options = parse("-n 2 -x A=1 -env B 2 -genv C=3 -wdir /d -l prog -env X").unwrap();
+    assert_eq!((options.np, options.tag_output), (2, true));
+    assert_eq!(options.env, [setting("A", "1"), setting("B", "2")]);
+    assert_eq!(options.sections()[0].env, [setting("C", "3"), setting("A", "1"), setting("B", "2")]);
+    assert_eq!(options.launch.chdir, Some("/d".into()));
+    assert_eq!(options.args(), ["-env", "X"]);
+    for line in ["--wdir /d p", "-wd /d p", "--wdir=/d p", "--chdir /d p"] {
+        assert_eq!(parse(line).expect(line).launch.chdir, Some("/d".into()), "{line}");
+    }
+    let listed = parse("-envlist A,B -genvall p").unwrap().env;
+    assert_eq!(
+        listed.iter().map(|s| (&*s.name, &s.value)).collect::<Vec<_>>(),
+        [(OsStr::new("A"), &None), (OsStr::new("B"), &None)]
+    );
+    for line in [
+        "--oversubscribe --allow-run-as-root p",
+        "--bind-to none p",
+        "-bind-to none p",
+        "--map-by slot:OVERSUBSCRIBE --rank-by core p",
+        "--mca btl self,vader -mca pml ob1 p",
+        "-np 2 -ppn 2 -host localhost:2,127.0.0.1 p",
+        "-timeout 5 p",
+    ] {
+        let options = parse(line).expect(line);
+        assert_eq!((options.program(), options.args().len()), (OsStr::new("p"), 0), "{line}");
+    }
+}
+
+#[test]
+fn what_of_mpiexec_cannot_be_had_is_said() {
+    for (line, word) in [
+        ("-hosts a,b p", "'-hosts a,b': bdrun runs jobs on this machine only"),
+        ("--host a:2 p", "this machine only"),
+        ("-H a p", "this machine only"),
+        ("-f hosts p", "this machine only"),
+        ("--hostfile hosts p", "this machine only"),
+        ("-machinefile hosts p", "this machine only"),
+        ("--bind-to core p", "--processors"),
+        ("--map-by ppr:2:node p", "--resident"),
+        ("--map-by core:pe=2 p", "--processors"),
+        ("-np 4 -ppn 2 p", "'-ppn 2'"),
+        ("-ppn 2 p", "-np says"),
+        ("-npernode x -np 1 p", "no number"),
+        ("-genvnone p", "env -i"),
+        ("-outfile-pattern o-%r p", "--output-files"),
+        ("-env A", "needs a value"),
+        ("-configfile x", "command line"),
+        ("-foo p", "-f"),
+    ] {
+        let said = error(line);
+        assert!(said.contains(word), "{line}: {said}");
+    }
+}
+
+#[test]
+fn several_programs_with_colons_between() {
+    let line = "-np 2 --tag-output --genv G=1 --env A=1 a x : -np 3 -env B 2 --chdir /d b y : -x C=3 c : -n";
+    let options = parse(line.strip_suffix(" : -n").unwrap()).unwrap();
+    let sections = options.sections();
+    let commands: Vec<Vec<&str>> =
+        sections.iter().map(|s| s.command.iter().map(|w| w.to_str().unwrap()).collect()).collect();
+    assert_eq!(commands, [vec!["a", "x"], vec!["b", "y"], vec!["c"]]);
+    assert_eq!((options.np, sections[0].np, sections[1].np, sections[2].np), (6, Some(2), Some(3), None));
+    let names = |n: usize| sections[n].env.iter().map(|s| s.name.to_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!((names(0), names(1), names(2)), (vec!["G", "A"], vec!["G", "B"], vec!["G", "C"]));
+    assert_eq!((sections[0].chdir.clone(), sections[1].chdir.clone()), (None, Some("/d".into())));
+    assert!(error(line).contains("-n"), "no program behind the last");
+
+    // What no option follows, and what is behind --, is the program's.
+    assert_eq!(parse("expr a : b").unwrap().args(), ["a", ":", "b"]);
+    assert_eq!(parse("expr a : -q").unwrap().args(), ["a", ":", "-q"]);
+    assert_eq!(parse("-- expr a : -np 2").unwrap().args(), ["a", ":", "-np", "2"]);
+    for (line, word) in [
+        ("a : --memory 5M -np 1 b", "--memory is for the whole job"),
+        ("a : -np 1 --memory 5M b", "--memory is for the whole job"),
+        ("a : -np 1 --output-files x b", "--output-files"),
+        ("--parts l a : -np 1 b", "--parts"),
+        ("-np 65536 a : -np 1 b", "65537 ranks in all"),
+        ("a : -np 1", "PROGRAM"),
+        ("a : -hosts x b", "this machine only"),
+    ] {
+        assert!(error(line).contains(word), "{line}: {}", error(line));
+    }
+}
+
+#[test]
 fn all_options() {
     let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s --scratch /t \
                 --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \

@@ -15,6 +15,7 @@
 //! | `orders.rs` | who carries out an order: a rank's own runtime (`own.rs`), or a thread that holds it (`other.rs`, `shrink.rs`), or both (`besides.rs`) |
 //! | `record.rs`, `watch.rs` | what is kept of each rank, and of all that are measured |
 //! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
+//! | `mpi.rs`, `linked.rs` | our MPI, in front of the one that a program is linked to |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
@@ -28,6 +29,7 @@ mod besides;
 mod chaos;
 mod describe;
 mod happenings;
+mod linked;
 mod listen;
 mod measured;
 mod mpi;

@@ -140,11 +140,13 @@ impl Job<'_> {
         self.listeners.add(rank, ours.as_fd())?;
         self.ranks[rank as usize].control = Some(ours);
         let given = self.setup.launch.given(rank);
+        let program = self.setup.program_of(rank)?;
         let mut env = given.env;
         env.extend(given.part.map(|part| ("BDRUN_PART".into(), part)));
         for (name, value) in [
             ("BDRUN_RANK", rank.to_string().into()),
             ("BDRUN_SIZE", self.options.np.to_string().into()),
+            ("BDRUN_APPNUM", given.number.to_string().into()),
             ("BDRUN_FDS", OsString::from(SOCKET.to_string())),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
             ("BDRUN_TRACKER", self.setup.tracker.to_string().into()),
@@ -153,12 +155,15 @@ impl Job<'_> {
         ] {
             env.push((name.into(), value));
         }
+        if self.options.check {
+            env.push(("BDRUN_CHECK".into(), "1".into()));
+        }
         let given_before = |env: &[(OsString, OsString)], wanted: &str| {
             let given = env.iter().rev().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
             given.or_else(|| std::env::var_os(wanted))
         };
         if let Some(mpi) = &self.setup.mpi {
-            let more = mpi.environment(|name| given_before(&env, name));
+            let more = mpi.environment(&program, |name| given_before(&env, name));
             env.extend(more);
         }
         if let Some(library) = &self.setup.preload {
@@ -167,7 +172,7 @@ impl Job<'_> {
         }
         Ok(SpawnSpec {
             rank,
-            program: self.setup.program_of(rank)?,
+            program,
             args: given.args,
             env,
             fds: vec![(theirs.into(), SOCKET)],

@@ -1,19 +1,15 @@
 //! `--preload`: whether and from where `libsbmalloc.so` is put in front of the program.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bdrun_ipc::{control, note};
 
 use crate::cli::Preload;
+use crate::elf::Elf;
 use crate::exit::Ending;
 
 const LIBRARY: &str = "libsbmalloc.so";
-
-/// Longest segment of notes that is looked at, in bytes.
-const LONGEST: u64 = 1 << 20;
 
 /// What a program is, as far as it matters to the dynamic linker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,45 +91,14 @@ pub(super) fn in_front_of(library: &Path, before: Option<&OsStr>) -> OsString {
 }
 
 fn kind(program: &Path) -> Kind {
-    File::open(program).ok().and_then(|file| kind_of(&file)).unwrap_or(Kind::Open)
-}
-
-/// `None` if it is no ELF file.
-fn kind_of(file: &File) -> Option<Kind> {
-    let mut header = [0u8; 64];
-    file.read_exact_at(&mut header, 0).ok()?;
-    if !header.starts_with(b"\x7fELF") {
-        return None;
+    // What is no ELF file has an interpreter.
+    let Some(elf) = Elf::open(program) else { return Kind::Open };
+    match elf.notes().find_map(|notes| note::protocol_in(&notes)) {
+        Some(control::PROTOCOL) => Kind::Ours,
+        Some(other) => Kind::Other(other),
+        None if elf.is_linked_dynamically() => Kind::Open,
+        None => Kind::Closed,
     }
-    let half = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-    let own = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
-    // 64 bits, little-endian, this machine.
-    if header[4] != 2 || header[5] != 1 || half(&header, 18) != own {
-        return Some(Kind::Closed);
-    }
-    let long =
-        |bytes: &[u8], at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
-    let (start, size, count) = (long(&header, 32), half(&header, 54), half(&header, 56));
-    let mut kind = Kind::Closed;
-    for i in 0..u64::from(count) {
-        let mut part = [0u8; 56];
-        file.read_exact_at(&mut part, start.checked_add(i * u64::from(size))?).ok()?;
-        match u32::from_le_bytes([part[0], part[1], part[2], part[3]]) {
-            libc::PT_INTERP => kind = Kind::Open,
-            libc::PT_NOTE => {
-                let (at, len) = (long(&part, 8), long(&part, 32));
-                let mut notes = vec![0u8; usize::try_from(len.min(LONGEST)).ok()?];
-                if file.read_exact_at(&mut notes, at).is_ok()
-                    && let Some(version) = note::protocol_in(&notes)
-                {
-                    let same = version == control::PROTOCOL;
-                    return Some(if same { Kind::Ours } else { Kind::Other(version) });
-                }
-            }
-            _ => {}
-        }
-    }
-    Some(kind)
 }
 
 #[cfg(test)]

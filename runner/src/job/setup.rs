@@ -53,15 +53,18 @@ pub(super) struct Setup {
 
 impl Setup {
     pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
-        let program = find_programs(&launch)?;
-        let is_mpi = mpi::is_expected(options.mpi);
+        let programs = find_programs(&launch)?;
+        let program = programs[0].clone();
+        let exe = std::env::current_exe().unwrap_or_default();
+        let library_path = launch.variable(0, "LD_LIBRARY_PATH");
+        let mpi = mpi::settings(options.mpi, &exe, &programs, library_path.as_deref())?;
+        let is_mpi =
+            mpi.as_ref().is_some_and(|mpi| mpi.is_called(options.mpi, &program, &launch.given(0).args));
         let (independent, preload, fallback) = match preload::way(options.preload, is_mpi, &program)? {
             Way::Own => (false, None, None),
             Way::Preloaded(library) => (false, Some(library), None),
             Way::Outside(fallback) => (true, None, fallback),
         };
-        let exe = std::env::current_exe().unwrap_or_default();
-        let mpi = mpi::settings(options.mpi, &exe)?;
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
@@ -144,24 +147,24 @@ impl Setup {
     }
 }
 
-/// Sees that the programs of all ranks are there; returns that of rank 0.
-fn find_programs(launch: &Launch) -> Result<PathBuf, Ending> {
-    let first = find_program_of(launch, 0)?;
+/// Sees that the programs of all ranks are there; each once, that of rank 0 first.
+fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
+    let mut programs = vec![find_program_of(launch, 0)?];
     if launch.programs_differ() {
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::from([launch.program(0)]);
         for rank in 1..launch.np() {
             if seen.insert(launch.program(rank)) {
-                find_program_of(launch, rank)?;
+                programs.push(find_program_of(launch, rank)?);
             }
         }
     }
-    Ok(first)
+    Ok(programs)
 }
 
 /// Looked for from where `bdrun` is, also if the rank runs elsewhere.
 fn find_program_of(launch: &Launch, rank: u32) -> Result<PathBuf, Ending> {
     let found = find_program(&launch.program(rank))?;
-    if launch.changes_directory() { absolute(&found) } else { Ok(found) }
+    if launch.changes_directory(rank) { absolute(&found) } else { Ok(found) }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Ending> {

@@ -25,34 +25,46 @@ impl Launch {
     /// All ranks' directories and files. A few system calls for each rank that has a directory or a file of
     /// its own.
     pub(super) fn check(&self) -> Result<(), Ending> {
-        self.each(self.directory.as_ref(), |rank, path| {
-            let why = match path.metadata() {
-                Ok(metadata) if metadata.is_dir() => return Ok(()),
-                Ok(_) => "it is no directory".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            Err(Ending::Setup(format!("--chdir: rank {rank} cannot run in {}: {why}", path.display())))
-        })?;
-        self.each(self.stdin.as_ref(), |rank, path| {
-            let why = match path.metadata() {
-                Ok(metadata) if !metadata.is_dir() => return Ok(()),
-                Ok(_) => "it is a directory".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            Err(Ending::Setup(format!("--stdin: rank {rank} cannot read {}: {why}", path.display())))
-        })?;
+        self.each(
+            |rank| self.program_of(rank).directory.as_ref(),
+            |rank, path| {
+                let why = match path.metadata() {
+                    Ok(metadata) if metadata.is_dir() => return Ok(()),
+                    Ok(_) => "it is no directory".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                Err(Ending::Setup(format!("--chdir: rank {rank} cannot run in {}: {why}", path.display())))
+            },
+        )?;
+        self.each(
+            |_| self.stdin.as_ref(),
+            |rank, path| {
+                let why = match path.metadata() {
+                    Ok(metadata) if !metadata.is_dir() => return Ok(()),
+                    Ok(_) => "it is a directory".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                Err(Ending::Setup(format!("--stdin: rank {rank} cannot read {}: {why}", path.display())))
+            },
+        )?;
         self.check_outputs()
     }
 
-    /// Once for each rank, or once for all where they do not differ.
-    fn each(
+    /// Once for each rank, or once for all of a program where they do not differ.
+    fn each<'a>(
         &self,
-        template: Option<&Template>,
+        template: impl Fn(u32) -> Option<&'a Template>,
         look: impl Fn(u32, &Path) -> Result<(), Ending>,
     ) -> Result<(), Ending> {
-        let Some(template) = template else { return Ok(()) };
-        let ranks = if template.depends_on_rank() { self.np } else { 1 };
-        (0..ranks).try_for_each(|rank| look(rank, Path::new(&self.render(template, rank))))
+        let mut first = 0;
+        for program in &self.programs {
+            if let Some(template) = template(first) {
+                let end = if template.depends_on_rank() { program.end } else { first + 1 };
+                (first..end).try_for_each(|rank| look(rank, Path::new(&self.render(template, rank))))?;
+            }
+            first = program.end;
+        }
+        Ok(())
     }
 
     /// No two ranks write one file, nobody writes what another reads, and the directories are there.
@@ -95,16 +107,19 @@ impl Launch {
                 }
             }
         }
-        self.each(self.stdin.as_ref(), |rank, path| {
-            let reads = plain(path).ok();
-            match reads.as_ref().and_then(|path| writers.get(path)).filter(|_| !is_device(path)) {
-                Some(writer) => Err(Ending::Usage(format!(
-                    "rank {writer} would write {}, which rank {rank} reads (--stdin)",
-                    path.display()
-                ))),
-                None => Ok(()),
-            }
-        })
+        self.each(
+            |_| self.stdin.as_ref(),
+            |rank, path| {
+                let reads = plain(path).ok();
+                match reads.as_ref().and_then(|path| writers.get(path)).filter(|_| !is_device(path)) {
+                    Some(writer) => Err(Ending::Usage(format!(
+                        "rank {writer} would write {}, which rank {rank} reads (--stdin)",
+                        path.display()
+                    ))),
+                    None => Ok(()),
+                }
+            },
+        )
     }
 }
 

@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use crate::cli::Options;
+use crate::cli::{EnvSetting, Options};
 use crate::exit::Ending;
 use parts::Parts;
 use template::{Names, Template};
@@ -28,6 +28,8 @@ use template::{Names, Template};
 /// What one rank is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
+    /// Which of the programs of the line it is (`:`), from 0.
+    pub number: usize,
     /// The program as it was named, to be looked for.
     pub program: OsString,
     /// Its arguments.
@@ -53,16 +55,25 @@ pub struct Launch {
     parts: Option<Parts>,
     /// The list of parts came through standard input, so no rank has it.
     stdin_used: bool,
-    program: Template,
-    args: Vec<Template>,
-    /// Without a template: passed on.
-    env: Vec<(OsString, Option<Template>)>,
-    directory: Option<Template>,
+    /// In the order of their ranks; at least one.
+    programs: Vec<Program>,
     stdin: Option<Template>,
     stdout: Option<Template>,
     stderr: Option<Template>,
     /// By rank, in bytes; empty if nothing is known.
     declared: Vec<Option<u64>>,
+}
+
+/// A program, and what its ranks are given because of it.
+#[derive(Debug, Clone)]
+struct Program {
+    /// The first rank that does not run it.
+    end: u32,
+    program: Template,
+    args: Vec<Template>,
+    /// Without a template: passed on.
+    env: Vec<(OsString, Option<Template>)>,
+    directory: Option<Template>,
 }
 
 impl Launch {
@@ -95,20 +106,30 @@ impl Launch {
         let template = |text: &OsStr| Template::parse(text, &names).map_err(Ending::Usage);
         let optional = |text: &Option<OsString>| text.as_deref().map(template).transpose();
         let command = |text: &OsStr| if given.literal { Ok(Template::literal(text)) } else { template(text) };
+        let mut programs = Vec::new();
+        let mut end = 0;
+        for section in options.sections() {
+            end += section.np.unwrap_or(1);
+            let variable = |setting: &EnvSetting| {
+                let value = setting.value.as_deref().map(template).transpose()?;
+                Ok((setting.name.clone(), value))
+            };
+            programs.push(Program {
+                end,
+                program: command(&section.command[0])?,
+                args: section.command[1..].iter().map(|arg| command(arg)).collect::<Result<_, _>>()?,
+                env: section.env.iter().map(variable).collect::<Result<_, Ending>>()?,
+                directory: optional(&section.chdir)?,
+            });
+        }
+        // With parts there is one, and as many ranks as parts.
+        if let Some(last) = programs.last_mut() {
+            last.end = options.np;
+        }
         let mut launch = Self {
             np: options.np,
             stdin_used: given.parts.as_deref() == Some(Path::new(STANDARD_INPUT)),
-            program: command(options.program())?,
-            args: options.args().iter().map(|arg| command(arg)).collect::<Result<_, _>>()?,
-            env: options
-                .env
-                .iter()
-                .map(|setting| {
-                    let value = setting.value.as_deref().map(template).transpose()?;
-                    Ok((setting.name.clone(), value))
-                })
-                .collect::<Result<_, Ending>>()?,
-            directory: optional(&given.chdir)?,
+            programs,
             stdin: optional(&given.stdin)?,
             stdout: optional(&given.output_files)?,
             stderr: optional(&given.error_files)?,
@@ -117,7 +138,7 @@ impl Launch {
         };
         let Some(parts) = parts else { return Ok(launch) };
         if !given.literal && !launch.says_where_the_part_goes() {
-            launch.args.push(Template::whole());
+            launch.programs.iter_mut().for_each(|program| program.args.push(Template::whole()));
         }
         let needed = launch.templates().map(Template::columns).max().unwrap_or(0);
         parts.have_columns(needed).map_err(setup)?;
@@ -131,22 +152,35 @@ impl Launch {
     }
 
     fn templates(&self) -> impl Iterator<Item = &Template> {
-        let env = self.env.iter().filter_map(|(_, value)| value.as_ref());
-        let files = [&self.directory, &self.stdin, &self.stdout, &self.stderr].into_iter().flatten();
-        self.command().chain(env).chain(files)
+        let directories = self.programs.iter().filter_map(|program| program.directory.as_ref());
+        let files = [&self.stdin, &self.stdout, &self.stderr].into_iter().flatten();
+        self.command().chain(self.env()).chain(directories).chain(files)
     }
 
     fn command(&self) -> impl Iterator<Item = &Template> {
-        std::iter::once(&self.program).chain(&self.args)
+        self.programs.iter().flat_map(|program| std::iter::once(&program.program).chain(&program.args))
+    }
+
+    fn env(&self) -> impl Iterator<Item = &Template> {
+        self.programs.iter().flat_map(|program| &program.env).filter_map(|(_, value)| value.as_ref())
+    }
+
+    /// Of those of the line, the one that a rank runs, counted from 0.
+    fn number_of_program(&self, rank: u32) -> usize {
+        self.programs.partition_point(|program| program.end <= rank)
+    }
+
+    fn program_of(&self, rank: u32) -> &Program {
+        &self.programs[self.number_of_program(rank)]
     }
 
     /// As in GNU parallel: any placeholder in the command does. So does the part in the environment, the
     /// directory or as standard input; in the names of output files it does not, as these say nothing to the
     /// program.
     fn says_where_the_part_goes(&self) -> bool {
-        let env = self.env.iter().filter_map(|(_, value)| value.as_ref());
+        let directories = self.programs.iter().filter_map(|program| program.directory.as_ref());
         self.command().any(Template::has_placeholders)
-            || env.chain(&self.directory).chain(&self.stdin).any(Template::names_part)
+            || self.env().chain(directories).chain(&self.stdin).any(Template::names_part)
     }
 
     fn render(&self, template: &Template, rank: u32) -> OsString {
@@ -166,7 +200,8 @@ impl Launch {
     /// What a rank is given.
     #[must_use]
     pub fn given(&self, rank: u32) -> Given {
-        let env = self.env.iter().filter_map(|(name, value)| {
+        let program = self.program_of(rank);
+        let env = program.env.iter().filter_map(|(name, value)| {
             let value = match value {
                 Some(template) => self.render(template, rank),
                 None => std::env::var_os(name)?,
@@ -174,33 +209,41 @@ impl Launch {
             Some((name.clone(), value))
         });
         Given {
+            number: self.number_of_program(rank),
             program: self.program(rank),
-            args: self.args.iter().map(|arg| self.render(arg, rank)).collect(),
+            args: program.args.iter().map(|arg| self.render(arg, rank)).collect(),
             env: env.collect(),
             part: self.parts.is_some().then(|| self.render(&Template::whole(), rank)),
-            directory: self.path(self.directory.as_ref(), rank),
+            directory: self.path(program.directory.as_ref(), rank),
             stdin: self.path(self.stdin.as_ref(), rank),
             stdout: self.path(self.stdout.as_ref(), rank),
             stderr: self.path(self.stderr.as_ref(), rank),
         }
     }
 
+    /// What a rank finds in its environment.
+    #[must_use]
+    pub fn variable(&self, rank: u32, name: &str) -> Option<OsString> {
+        let given = self.given(rank).env.into_iter().rev().find(|(other, _)| other == name);
+        given.map(|(_, value)| value).or_else(|| std::env::var_os(name))
+    }
+
     /// The program of a rank, as it was named.
     #[must_use]
     pub fn program(&self, rank: u32) -> OsString {
-        self.render(&self.program, rank)
+        self.render(&self.program_of(rank).program, rank)
     }
 
     /// Whether each rank may have a program of its own.
     #[must_use]
     pub fn programs_differ(&self) -> bool {
-        self.program.depends_on_rank()
+        self.programs.len() > 1 || self.programs[0].program.depends_on_rank()
     }
 
-    /// Whether ranks run elsewhere than bdrun, so that relative paths mean something else to them.
+    /// Whether a rank runs elsewhere than bdrun, so that relative paths mean something else to it.
     #[must_use]
-    pub fn changes_directory(&self) -> bool {
-        self.directory.is_some()
+    pub fn changes_directory(&self, rank: u32) -> bool {
+        self.program_of(rank).directory.is_some()
     }
 
     /// Whether a rank without a file for it may have bdrun's own standard input.

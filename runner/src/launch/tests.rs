@@ -90,6 +90,28 @@ fn the_line_is_appended_where_nothing_says_where_it_goes() {
 }
 
 #[test]
+fn several_programs_have_ranks_in_their_order() {
+    let line =
+        ["-np", "2", "--genv", "G={rank}", "a", "{rank}/{size}", ":", "-np", "3", "-x", "B={rank}", "b"];
+    let (launch, options) = launch(&line).unwrap();
+    assert_eq!((options.np, launch.np()), (5, 5));
+    assert_eq!(
+        (command(&launch, 1), command(&launch, 2)),
+        (vec!["a".into(), "1/5".into()], vec!["b".into()])
+    );
+    let numbers: Vec<_> = (0..5).map(|rank| launch.given(rank).number).collect();
+    assert_eq!(numbers, [0, 0, 1, 1, 1]);
+    assert_eq!(launch.given(1).env, [("G".into(), "1".into())]);
+    assert_eq!(launch.given(4).env, [("G".into(), "4".into()), ("B".into(), "4".into())]);
+    assert!(launch.programs_differ() && !launch.changes_directory(4));
+    refused(
+        &["a", ":", "-wdir", "/no/such/{rank}", "-np", "2", "b"],
+        120,
+        &["--chdir", "rank 1", "/no/such/1"],
+    );
+}
+
+#[test]
 fn paths_become_ranks_with_their_sizes() {
     let dir = Dir::new("glob");
     for (name, size) in [("b.bin", 7), ("a.bin", 5), ("c.txt", 1)] {

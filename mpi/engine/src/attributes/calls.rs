@@ -122,6 +122,10 @@ impl Attributes for Mpi {
         let object = self.comm(comm)?;
         // SAFETY: the caller's.
         let name = unsafe { self.given_name(comm_name) }?;
+        // One that is still being made has no place yet.
+        if let Ok(place) = object.place() {
+            self.link()?.set_name(place, &String::from_utf8_lossy(&name));
+        }
         object.with(|state| state.name = name);
         Ok(())
     }

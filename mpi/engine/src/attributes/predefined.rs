@@ -38,8 +38,8 @@ impl Mpi {
             2 => (face.number)(Meaning::Rank, PROC_NULL),
             // MPI_WTIME_IS_GLOBAL: the clock of one machine.
             3 => 1,
-            // MPI_APPNUM: there is one program.
-            4 => 0,
+            // MPI_APPNUM: which program of the line that started them.
+            4 => std::env::var("BDRUN_APPNUM").ok().and_then(|number| number.parse().ok()).unwrap_or(0),
             5 => {
                 let codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
                 face.code(codes.last().map_or(LAST_CODE, number))

@@ -168,7 +168,7 @@ impl Role {
 }
 
 /// Of a collective in which all give to all.
-fn of_all(comm: &Communicator) -> Whom {
+pub(crate) fn of_all(comm: &Communicator) -> Whom {
     if comm.remote.is_some() { Whom::mutual(comm.seats_of_peers()) } else { Whom::ALL }
 }
 

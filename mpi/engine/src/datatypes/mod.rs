@@ -119,6 +119,11 @@ impl Types {
         if object.is_committed() { Ok(object.of.clone()) } else { Err(Class::Type.into()) }
     }
 
+    /// How many are there that the program has made.
+    pub fn left(&self) -> usize {
+        self.made.all().iter().filter(|object| !object.permanent).count()
+    }
+
     /// A handle of a new datatype.
     fn add(&self, of: Type) -> Datatype {
         self.made.add(Arc::new(Object::new(of)))

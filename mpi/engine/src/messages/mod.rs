@@ -301,6 +301,11 @@ impl Mpi {
         Ok(found.map(|(envelope, message)| Claimed { comm: comm.clone(), envelope, message }))
     }
 
+    /// What came and nobody has received, by context.
+    pub(crate) fn forgotten(&self) -> Vec<(u32, Envelope)> {
+        self.traffic().matcher.unclaimed().collect()
+    }
+
     /// Waits until a message may have come that fits.
     fn wait_message(comm: &Communicator, want: Want, link: &dyn Link, limits: Limits<'_>) {
         // Of one that is still being made there was no message to look for.

@@ -6,10 +6,13 @@
 //! | question | file |
 //! |---|---|
 //! | how do messages go and come? how does a process wait? | here |
+//! | what does it say of its own end? | `crash.rs` |
 //! | how does it come to a collective, and find the others there? | `meeting.rs` |
 
+mod crash;
 mod meeting;
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
@@ -19,6 +22,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 use bdrun_worker::front::Rank;
 
+use crate::entry::current_call;
 use crate::failure::{Answer, Failure};
 use crate::link::{ALONE, Awaited, Coming, Head, Limits, Link, Meeting, Met, Mode, ONESELF, Parcel, Place};
 use meeting::{Early, Here};
@@ -77,6 +81,9 @@ impl Node {
     /// Waits as the rank.
     fn wait_as(rank: Rank, early: &Early, waiting: Waiting, limits: Limits<'_>, enough: impl Fn() -> bool) {
         let (segment, number) = (rank.segment(), rank.number());
+        if let Some(call) = current_call() {
+            segment.rank(number).set_call(call);
+        }
         rank.wait(limits.at_most, waiting, || {
             enough() || !inbox::is_empty(segment, number) || (limits.unless)() || early.is_due()
         });
@@ -196,6 +203,26 @@ impl Link for Node {
             && let Ok(comm) = Comm::at(self.segment(), place.number)
         {
             self.early.close(comm);
+        }
+    }
+
+    fn ends_in(&self, call: Option<&'static str>) {
+        self.segment().rank(self.rank.number()).end_in(call);
+    }
+
+    fn set_begun(&self, begun: bool) {
+        let block = self.segment().rank(self.rank.number());
+        block.begun.store(begun.into(), SeqCst);
+        if begun {
+            crash::watch(block);
+        }
+    }
+
+    fn set_name(&self, place: Place, name: &str) {
+        if place.number != ALONE
+            && let Ok(comm) = Comm::at(self.segment(), place.number)
+        {
+            comm.set_name(self.segment(), name);
         }
     }
 

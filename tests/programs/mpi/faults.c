@@ -1,0 +1,107 @@
+/* What goes right, and what can go wrong: the first argument says which. */
+#include "mpi.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, size, n;
+
+static int is(const char *given, const char *word) { return strcmp(given, word) == 0; }
+
+static void crash(void) { raise(SIGSEGV); }
+
+static void crashing(void *in, void *inout, int *count, MPI_Datatype *type) {
+    (void)in, (void)inout, (void)count, (void)type;
+    crash();
+}
+
+/* Sums ranks, and says which of the programs of the line this is. */
+static void meet(void) {
+    int *number = NULL, flag = 0, sum = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &number, &flag);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    printf("rank %d of %d, program %d, sum %d\n", rank, size, flag ? *number : -1, sum);
+}
+
+static void stuck(const char *how) {
+    if (is(how, "receive")) {
+        if (rank == 2) MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Recv(&n, 1, MPI_INT, 2, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (is(how, "any")) {
+        MPI_Recv(&n, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (is(how, "ring")) {
+        MPI_Recv(&n, 1, MPI_INT, (rank + 1) % size, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (is(how, "named")) {
+        MPI_Comm pair;
+        MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &pair);
+        MPI_Comm_set_name(pair, rank < 2 ? "lower pair" : "upper pair");
+        MPI_Ssend(&n, 1, MPI_INT, rank % 2 ? 0 : 1, 9, pair);
+    }
+}
+
+static void fail(const char *how) {
+    if (is(how, "abort")) {
+        if (rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
+    } else if (is(how, "error")) {
+        if (rank == 1) MPI_Send(&n, 1, MPI_INT, size, 0, MPI_COMM_WORLD);
+    } else if (is(how, "leave")) {
+        if (rank == 1) exit(0);
+    } else if (is(how, "leave-all")) {
+        exit(0);
+    } else if (is(how, "crash")) {
+        MPI_Op op;
+        MPI_Op_create(crashing, 1, &op);
+        if (rank == 1) usleep(50000);
+        MPI_Allreduce(&rank, &n, 1, MPI_INT, rank == 1 ? op : MPI_SUM, MPI_COMM_WORLD);
+    } else if (is(how, "locked")) {
+        MPI_Win win;
+        void *base;
+        MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+        if (rank == 1) {
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+            MPI_Send(&n, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+            usleep(50000);
+            crash();
+        }
+        if (rank == 0) {
+            MPI_Recv(&n, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+        }
+    } else if (is(how, "outside")) {
+        /* Not in MPI, although it was before. */
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 1) crash();
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Left behind by rank 1, but for the message, which is for it. */
+static void leave_behind(void) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_name(comm, "forgotten");
+    if (rank == 0) {
+        MPI_Comm_free(&comm);
+        MPI_Send(&n, 1, MPI_INT, 1, 5, MPI_COMM_WORLD);
+    } else {
+        MPI_Request request;
+        MPI_Datatype type;
+        MPI_Type_contiguous(2, MPI_INT, &type);
+        MPI_Irecv(&n, 1, MPI_INT, 0, 6, comm, &request);
+    }
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const char *how = argc > 2 ? argv[2] : "";
+    if (argc < 2 || is(argv[1], "meet")) meet();
+    else if (is(argv[1], "stuck")) stuck(how);
+    else if (is(argv[1], "leaks")) leave_behind();
+    else fail(how);
+    MPI_Finalize();
+    return 0;
+}
