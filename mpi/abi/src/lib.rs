@@ -5,6 +5,7 @@
 #![expect(missing_docs, clippy::missing_safety_doc, reason = "the standard says what they do")]
 
 mod face;
+mod fortran;
 
 use std::ffi::{c_char, c_int, c_void};
 
