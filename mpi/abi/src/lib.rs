@@ -4,6 +4,7 @@
 
 #![expect(missing_docs, clippy::missing_safety_doc, reason = "the standard says what they do")]
 
+mod extensions;
 mod face;
 mod fortran;
 

@@ -142,6 +142,7 @@ impl Environment for Mpi {
             // SAFETY: the caller's: the functions of attributes are such.
             unsafe { self.comm_keys.delete_all(&comm.attributes, self.whose(Kind::Comm, handle)) }?;
         }
+        self.leave_critical_if_in()?;
         self.life.stage.store(AFTER, SeqCst);
         *self.world.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
+//! | what is there beyond MPI? | [`extensions`] |
 //! | what does a face provide? | [`face`]; the standard's: [`standard`] |
 //! | what carries bytes to other processes? | [`link`]; between those of a node: `node` |
 
@@ -21,6 +22,7 @@ mod datatypes;
 pub mod entry;
 mod environment;
 mod errors;
+pub mod extensions;
 pub mod face;
 pub mod failure;
 mod files;
@@ -48,6 +50,7 @@ mod text;
 mod topologies;
 mod windows;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bdrun_mpi_core::error::Codes;
@@ -67,6 +70,8 @@ pub struct Mpi {
     /// Error codes that the program has added.
     codes: Mutex<Codes>,
     life: Life,
+    /// Whether it is in the critical section of its node, or waits for it.
+    is_critical: AtomicBool,
     link: OnceLock<Arc<dyn Link>>,
     world: Mutex<Option<Arc<World>>>,
     comms: Slab<Communicator>,
@@ -102,6 +107,7 @@ impl Mpi {
             face: OnceLock::new(),
             codes: Mutex::new(Codes::new()),
             life: Life::new(),
+            is_critical: AtomicBool::new(false),
             link: OnceLock::new(),
             world: Mutex::new(None),
             comms: Slab::new(),

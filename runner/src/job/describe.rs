@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::collective::Comm;
+use bdrun_ipc::critical;
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::state::State;
 
@@ -23,6 +24,7 @@ pub(super) fn doing(segment: &Segment, rank: u32) -> Option<String> {
     let text = match block.waiting() {
         _ if word.runnable() => "waiting for its turn in memory".to_string(),
         Waiting::Nothing => "computing".to_string(),
+        Waiting::Anything if critical::waits(segment, rank) => "waiting for the critical section".into(),
         Waiting::Anything => "waiting for one of several messages".into(),
         Waiting::Message { context, source, tag } => {
             let from = source.map_or("any rank".into(), |s| format!("rank {s}"));
