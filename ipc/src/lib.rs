@@ -15,6 +15,7 @@
 //! | [`segment`] | where lies what; making and opening |
 //! | [`pool`] | how much of the budget is free; demand and peaks |
 //! | [`tokens`] | how many ranks compute at once |
+//! | [`critical`] | how many are in the critical section, in what order |
 //! | [`bell`] | how a rank gets the master's attention |
 //! | [`inbox`] | headers and small messages, in order of arrival |
 //! | [`mail`] | large payloads, in RAM while there is room, else on scratch |
@@ -34,6 +35,8 @@ pub mod bell;
 pub mod collective;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+pub mod critical;
 #[cfg(not(loom))]
 pub mod door;
 #[cfg(not(loom))]

@@ -19,6 +19,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftrunc
 
 use crate::bell::{Attention, Bell};
 use crate::control::PROTOCOL;
+use crate::critical::Critical;
 use crate::error::system;
 use crate::pool::Pool;
 use crate::spares::Spares;
@@ -49,6 +50,8 @@ pub struct Header {
     pub pool: Pool,
     /// Who may compute.
     pub tokens: Tokens,
+    /// Who is in the critical section.
+    pub critical: Critical,
     /// The master's bell.
     pub bell: Bell,
     /// Free message nodes: index + 1 in the low half, a counter against ABA in the high half.
@@ -198,6 +201,8 @@ pub struct RankBlock {
     pub lacks: AtomicU64,
     /// Bytes that were taken although they were not free, because it forked.
     pub forked: AtomicU64,
+    /// With which it waits for the critical section, plus one; 0: it does not.
+    pub(crate) ticket: AtomicU64,
     /// The kernel's name for the asynchronous I/O of its pager, once it has some: not the program's own.
     pub ring: AtomicU64,
     /// What it was in when it last waited, or ended: a call of the library that its program was written for.

@@ -10,6 +10,7 @@
 
 mod after_exec;
 mod besides;
+mod beyond_mpi;
 mod cli;
 mod common;
 mod conformance;

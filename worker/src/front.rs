@@ -160,10 +160,20 @@ impl std::fmt::Debug for Rank {
     }
 }
 
+/// Whether `libsbmalloc.so` is loaded: the program's heap is in arenas then.
+#[must_use]
+pub fn is_preloaded() -> bool {
+    !asked().is_null()
+}
+
+fn asked() -> *mut c_void {
+    // SAFETY: a name that ends; looked up in everything that is loaded for all.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) }
+}
+
 /// The table of a runtime in another library of this process.
 fn preloaded() -> Option<&'static Table> {
-    // SAFETY: a name that ends; looked up in everything that is loaded for all.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
+    let found = asked();
     if found.is_null() {
         return None;
     }

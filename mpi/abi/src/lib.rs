@@ -4,7 +4,10 @@
 
 #![expect(missing_docs, clippy::missing_safety_doc, reason = "the standard says what they do")]
 
+mod extensions;
 mod face;
+mod fortran;
+mod memory;
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "mpi_test.h"
+#include <mpi.h>
 
 struct particle {
     double mass;

@@ -385,8 +385,10 @@ impl Communicators for Mpi {
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
         let comm = self.comm(comm)?;
         let made = match kind {
-            // All are on one node.
-            SHARED => self.split(&comm, 0, key)?,
+            SHARED => {
+                let link = self.link()?;
+                self.split(&comm, link.node_of(link.process()).into(), key)?
+            }
             GUIDED | RESOURCE if self.asks_for_shared_memory(info)? => self.split(&comm, 0, key)?,
             // Nothing divides it further that is known of.
             UNGUIDED | GUIDED | RESOURCE | UNDEFINED => self.split(&comm, UNDEFINED, key)?,

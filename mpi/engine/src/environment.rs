@@ -145,6 +145,7 @@ impl Environment for Mpi {
             // SAFETY: the caller's: the functions of attributes are such.
             unsafe { self.comm_keys.delete_all(&comm.attributes, self.whose(Kind::Comm, handle)) }?;
         }
+        self.leave_critical_if_in()?;
         self.check(&world)?;
         self.life.stage.store(AFTER, SeqCst);
         self.link()?.set_begun(false);

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | what does a call take and give? | [`calls`] (generated from the table), [`args`], [`handle`] |
 //! | what has gone wrong, and who is told? | [`failure`] |
+//! | what is there beyond MPI? | [`extensions`] |
 //! | what does a face provide? | [`face`]; the standard's: [`standard`] |
 //! | what carries bytes to other processes? | [`link`]; between those of a node: `node` |
 
@@ -21,6 +22,7 @@ mod datatypes;
 pub mod entry;
 mod environment;
 mod errors;
+pub mod extensions;
 pub mod face;
 pub mod failure;
 mod files;
@@ -49,7 +51,10 @@ mod text;
 mod topologies;
 mod windows;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
+
+pub use bdrun_worker::front::is_preloaded;
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
@@ -68,6 +73,8 @@ pub struct Mpi {
     /// Error codes that the program has added.
     codes: Mutex<Codes>,
     life: Life,
+    /// Whether it is in the critical section of its node, or waits for it.
+    is_critical: AtomicBool,
     link: OnceLock<Arc<dyn Link>>,
     world: Mutex<Option<Arc<World>>>,
     comms: Slab<Communicator>,
@@ -103,6 +110,7 @@ impl Mpi {
             face: OnceLock::new(),
             codes: Mutex::new(Codes::new()),
             life: Life::new(),
+            is_critical: AtomicBool::new(false),
             link: OnceLock::new(),
             world: Mutex::new(None),
             comms: Slab::new(),

@@ -266,6 +266,28 @@ pub trait Link: Debug + Send + Sync {
     /// # Errors
     /// There is no room for the part.
     fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>>;
+
+    /// The number of a process's node: all are on one.
+    fn node_of(&self, _: Process) -> u32 {
+        0
+    }
+
+    /// Comes to the critical section of the node, in which so many may be; a ticket. Who is alone need not
+    /// wait.
+    fn come_to_critical(&self, _: u32) -> u32 {
+        0
+    }
+
+    /// Whether one with this ticket may go in.
+    fn may_enter_critical(&self, _: u32) -> bool {
+        true
+    }
+
+    /// It is in.
+    fn entered_critical(&self) {}
+
+    /// It is not in any more.
+    fn leave_critical(&self) {}
 }
 
 /// The place of all processes, and that of each by itself.

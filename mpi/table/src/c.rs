@@ -39,6 +39,8 @@ fn argument(argument: &Argument, large: bool) -> String {
     let is_in = kind.flow == Flow::In;
     match said.as_str() {
         "buffer" if is_in => format!("const void *{name}"),
+        // `MPI_Get_address` alone is given where something lies that it does not write to.
+        "address" if name == "location" => format!("const void *{name}"),
         "buffer" | "address" => format!("void *{name}"),
         "text" if is_in => format!("const char *{name}"),
         "text" => format!("char *{name}"),
@@ -106,6 +108,10 @@ mod tests {
             say("Recv", true),
             "int MPI_Recv_c(void *buf, MPI_Count count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm, \
              MPI_Status *status);"
+        );
+        assert_eq!(
+            say("Get_address", false),
+            "int MPI_Get_address(const void *location, MPI_Aint *address);"
         );
         assert_eq!(say("Finalize", false), "int MPI_Finalize(void);");
         assert_eq!(say("Wtime", false), "double MPI_Wtime(void);");

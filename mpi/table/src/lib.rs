@@ -3,7 +3,9 @@
 
 pub mod c;
 pub mod convert;
+pub mod header;
 pub mod rust;
+pub mod status;
 
 /// What an argument is.
 #[derive(Debug, Clone, PartialEq, Eq)]

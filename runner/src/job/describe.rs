@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
+use bdrun_ipc::critical;
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::state::State;
 
@@ -74,6 +75,9 @@ fn does(segment: &Segment, rank: u32) -> Option<Doing> {
     let mut doing = match (waiting, block.call()) {
         _ if word.runnable() => "waiting for its turn in memory".to_string().into(),
         (Waiting::Memory { bytes }, _) => format!("waiting for {} of memory", Bytes(bytes)).into(),
+        (Waiting::Anything, _) if critical::waits(segment, rank) => {
+            "waiting for the critical section".to_string().into()
+        }
         (Waiting::Nothing, None) => "computing".to_string().into(),
         (Waiting::Nothing, Some(call)) if block.has_ended() => format!("in {call}").into(),
         // What it has done since nobody knows.

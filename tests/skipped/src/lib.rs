@@ -43,6 +43,7 @@ pub const NEEDS: &[&str] = &[
     "parallel",
     "perl",
     "php",
+    "pkg-config",
     "pypy3",
     "python3",
     "ruby",

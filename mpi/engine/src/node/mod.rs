@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
+use bdrun_ipc::critical;
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_mpi_core::error::Class;
@@ -232,6 +233,27 @@ impl Link for Node {
         }
         let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
         Ok(Box::new(Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))?))
+    }
+
+    fn come_to_critical(&self, most: u32) -> u32 {
+        let ticket = self.segment().header().critical.come(most);
+        critical::note(self.segment(), self.rank.number(), Some(ticket));
+        ticket
+    }
+
+    fn may_enter_critical(&self, ticket: u32) -> bool {
+        self.segment().header().critical.may_enter(ticket)
+    }
+
+    fn entered_critical(&self) {
+        critical::note(self.segment(), self.rank.number(), None);
+    }
+
+    fn leave_critical(&self) {
+        let next = self.segment().header().critical.leave();
+        if let Some(rank) = critical::waiter(self.segment(), next) {
+            self.rank.wake(rank);
+        }
     }
 }
 

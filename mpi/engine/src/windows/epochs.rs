@@ -112,7 +112,7 @@ impl Window {
 
 impl Mpi {
     /// Waits until something is so that others say by shared words, waking who waits for that.
-    fn wait_until(&self, so: impl Fn() -> bool) -> Answer<()> {
+    pub(crate) fn wait_until(&self, so: impl Fn() -> bool) -> Answer<()> {
         self.wait_for(
             || Ok(so().then_some(())),
             |link: &dyn Link, limits: Limits<'_>| {

@@ -1,0 +1,92 @@
+//! What `bdrun.h` has beyond MPI, in programs that `bdcc` has compiled.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::common::chaos::{compiles, source};
+use crate::common::{Directory, Outcome, bdrun_args, beside_others};
+
+/// Where cargo builds. The library is built here, because `cargo test` makes programs, but no libraries for
+/// others.
+fn target() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let built = Path::new(env!("CARGO_BIN_EXE_bdrun")).parent().expect("a folder");
+        if let Some(cargo) = std::env::var_os("CARGO") {
+            let mut command = Command::new(cargo);
+            command.args(["build", "--quiet", "-p", "bdrun-mpi-abi"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+            command.args(built.ends_with("release").then_some("--release"));
+            assert!(command.status().expect("start cargo").success());
+        }
+        assert!(built.join("libmpi_abi.so").is_file(), "cargo build -p bdrun-mpi-abi");
+        built.to_owned()
+    };
+    BUILT.get_or_init(build)
+}
+
+/// Compiles a program; `None`, said, where there is no compiler.
+fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
+    if !compiles(Command::new("gcc").arg("--version")) {
+        return None;
+    }
+    // As installed: of all that was built, these.
+    let library = dir.path().join("lib");
+    std::fs::create_dir_all(&library).expect("make a folder");
+    let _ = std::os::unix::fs::symlink(target().join("libmpi_abi.so"), library.join("libmpi_abi.so.1"));
+    let to = dir.path().join(name);
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("mpi/tools/bdcc"));
+    command.env("BDRUN_CC", "gcc").env("BDRUN_MPI", library);
+    command.args(["-O1", "-Wall", "-Wextra", "-Werror"]);
+    command.arg(source(&format!("mpi/{name}.c"))).arg("-o").arg(&to);
+    compiles(&mut command).then_some(to)
+}
+
+fn run(options: &[&str], most: &str, program: &Path, arguments: &[&str]) -> Outcome {
+    let program = program.to_str().expect("a path in UTF-8");
+    let most = format!("BDRUN_CRITICAL={most}");
+    let own = ["--mpi", "none", "--env", &most];
+    let all = own.iter().chain(options).chain([&program]).chain(arguments);
+    bdrun_args(all).run()
+}
+
+#[test]
+fn no_more_than_may_are_in_the_critical_section() {
+    let _machine = beside_others();
+    let dir = Directory::new("critical");
+    let Some(program) = compiled(&dir, "critical") else { return };
+    for (most, times, long) in [("1", "20", "500"), ("3", "10", "20000"), ("1", "300", "0")] {
+        let outcome = run(&["-np", "5"], most, &program, &[times, long]);
+        assert_eq!(
+            (outcome.code, &*outcome.stdout),
+            (Some(0), &*format!("most {most} seats 1\n")),
+            "{outcome:?}"
+        );
+    }
+    let outcome = run(&["-np", "2"], "none", &program, &["1", "0"]);
+    assert!(outcome.code != Some(0) && outcome.stderr.contains("BDRUN_CRITICAL is none"), "{outcome:?}");
+}
+
+#[test]
+fn who_waits_for_the_critical_section_for_ever_is_told() {
+    let _machine = beside_others();
+    let dir = Directory::new("inside");
+    let Some(program) = compiled(&dir, "inside") else { return };
+    let outcome = run(&["-np", "2"], "1", &program, &[]);
+    assert_eq!(outcome.code, Some(119), "{outcome:?}");
+    assert!(outcome.stderr.contains("rank 1 is waiting for the critical section"), "{outcome:?}");
+}
+
+#[test]
+fn memory_on_storage_is_moved_and_keeps_its_content() {
+    let _machine = beside_others();
+    let dir = Directory::new("memory");
+    let Some(program) = compiled(&dir, "memory") else { return };
+    let alone = Command::new(&program).arg("8").env_remove("LD_LIBRARY_PATH").output().expect("it starts");
+    assert_eq!((alone.status.code(), &*alone.stdout), (Some(0), &b"wrong 0\n"[..]), "{alone:?}");
+    let outcome = run(&["-np", "4", "--memory", "100M"], "1", &program, &["48"]);
+    assert_eq!((outcome.code, &*outcome.stdout), (Some(0), &*"wrong 0\n".repeat(4)), "{outcome:?}");
+    let stats = outcome.stats();
+    assert!(stats.evicted_bytes > 200 << 20, "they do not fit together: {stats:?}");
+    assert!(stats.peak_resident_bytes <= 100 << 20, "{stats:?}");
+}
