@@ -88,7 +88,7 @@ pub struct Mpi {
     files: Slab<files::Open>,
     /// Of files that are opened from now on, if the program has set it.
     file_handler: Mutex<Option<handlers::Handler>>,
-    datareps: Mutex<Vec<Vec<u8>>>,
+    datareps: Mutex<Vec<Arc<files::representation::Made>>>,
     windows: Slab<windows::Window>,
     win_keys: attributes::Keys,
     /// What others ask of this process's memory.

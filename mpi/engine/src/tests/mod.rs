@@ -2,6 +2,7 @@
 
 mod collectives;
 mod communicators;
+mod files;
 mod inter;
 mod messages;
 mod partitioned;
