@@ -45,6 +45,7 @@ pub mod standard;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tools;
 mod topologies;
 mod windows;
 
@@ -53,7 +54,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::Tools;
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -77,6 +77,7 @@ pub struct Mpi {
     claimed: Slab<Mutex<Option<messages::Claimed>>>,
     groups: Slab<Group>,
     requests: Slab<requests::Request>,
+    tools: tools::Tools,
     traffic: Mutex<messages::Traffic>,
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
@@ -111,6 +112,7 @@ impl Mpi {
             claimed: Slab::new(),
             groups: Slab::new(),
             requests: Slab::new(),
+            tools: tools::Tools::new(),
             traffic: Mutex::new(messages::Traffic::new()),
             handlers: Slab::new(),
             infos: Slab::new(),
@@ -132,5 +134,3 @@ impl Mpi {
         self.face.get().copied().unwrap_or(&standard::FACE)
     }
 }
-
-impl Tools for Mpi {}

@@ -59,6 +59,7 @@ pub static FACE: Face = Face {
     status: Statuses { size: size_of::<face::Status>(), read: status_in, write: status_out },
     automatic: None,
     duplicate: None,
+    all_handles: || usize::MAX,
 };
 
 /// Before the program's first call.

@@ -6,6 +6,7 @@ mod files;
 mod inter;
 mod messages;
 mod partitioned;
+mod tools;
 mod topologies;
 mod windows;
 
