@@ -45,7 +45,7 @@ const UNKNOWN: i64 = 0x300;
 const END: usize = 0x320;
 
 /// Functions that `src/special.rs` has: what they take or give means more than their types say.
-const SPECIAL: [&str; 1] = ["Get_version"];
+const SPECIAL: [&str; 3] = ["Get_version", "Error_class", "Error_string"];
 
 /// Tables of numbers, and the constants that are in each: the beginning of the name, `*` for any end.
 const NUMBERS: [(&str, &str); 23] = [

@@ -51,7 +51,7 @@ pub static FACE: Face = Face {
         datarep: numbers::MAX_DATAREP_STRING as usize,
         bsend_overhead: numbers::BSEND_OVERHEAD,
     },
-    version: (3, 1),
+    version: (5, 0),
     abi: (-1, -1),
     handle: handle_out,
     number: number_out,

@@ -1,5 +1,6 @@
 //! Several processes as threads of one, each with its own MPI.
 
+mod arguments;
 mod collectives;
 mod communicators;
 mod files;
