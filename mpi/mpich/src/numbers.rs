@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn every_number_of_the_table_goes_both_ways() {
         let constants = bdrun_mpi_table::constants().expect("well-formed");
-        let all: [(&str, In, Out); 19] = [
+        let all: [(&str, In, Out); 23] = [
             ("rank", rank_in, rank_out),
             ("tag", tag_in, tag_out),
             ("error", error_in, error_out),
