@@ -45,10 +45,10 @@ const UNKNOWN: i64 = 0x300;
 const END: usize = 0x320;
 
 /// Functions that `src/special.rs` has: what they take or give means more than their types say.
-const SPECIAL: [&str; 1] = ["Get_version"];
+const SPECIAL: [&str; 3] = ["Get_version", "Error_class", "Error_string"];
 
 /// Tables of numbers, and the constants that are in each: the beginning of the name, `*` for any end.
-const NUMBERS: [(&str, &str); 19] = [
+const NUMBERS: [(&str, &str); 23] = [
     ("RANKS", "MPI_ANY_SOURCE MPI_PROC_NULL MPI_ROOT MPI_UNDEFINED"),
     ("TAGS", "MPI_ANY_TAG MPI_UNDEFINED"),
     ("ERRORS", "MPI_SUCCESS MPI_ERR_* MPI_T_ERR_*"),
@@ -75,6 +75,10 @@ const NUMBERS: [(&str, &str); 19] = [
          MPI_MODE_SEQUENTIAL MPI_MODE_UNIQUE_OPEN MPI_MODE_WRONLY",
     ),
     ("WHENCES", "MPI_SEEK_*"),
+    ("VERBOSITIES", "MPI_T_VERBOSITY_*"),
+    ("BINDS", "MPI_T_BIND_*"),
+    ("SCOPES", "MPI_T_SCOPE_*"),
+    ("PVARCLASSES", "MPI_T_PVAR_CLASS_*"),
     ("FLAVORS", "MPI_WIN_FLAVOR_*"),
     ("MODELS", "MPI_WIN_UNIFIED MPI_WIN_SEPARATE"),
 ];

@@ -94,6 +94,10 @@ numbers! {
     assert_in assert_out,
     amode_in amode_out,
     whence_in whence_out,
+    verbosity_in verbosity_out,
+    bind_in bind_out,
+    scope_in scope_out,
+    pvarclass_in pvarclass_out,
 }
 
 #[inline(always)]

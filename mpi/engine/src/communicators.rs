@@ -384,6 +384,7 @@ impl Communicators for Mpi {
 
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
         let comm = self.comm(comm)?;
+        self.content_of(info)?;
         let made = match kind {
             SHARED => {
                 let link = self.link()?;

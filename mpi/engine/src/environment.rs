@@ -19,7 +19,7 @@ use crate::node::Node;
 use crate::text;
 
 /// `MPI_THREAD_SINGLE` to `MPI_THREAD_MULTIPLE`.
-const LEVELS: [i64; 4] = [0, 1024, 2048, 4096];
+pub const LEVELS: [i64; 4] = [0, 1024, 2048, 4096];
 
 /// Where MPI is in its life: it is initialised once and finalised once, however many sessions there are.
 #[derive(Debug)]

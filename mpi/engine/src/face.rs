@@ -44,6 +44,8 @@ pub struct Face {
     pub automatic: Option<usize>,
     /// `MPI_COMM_DUP_FN` and its like, if they are no function that can be called.
     pub duplicate: Option<usize>,
+    /// `MPI_T_PVAR_ALL_HANDLES`.
+    pub all_handles: fn() -> usize,
 }
 
 impl Face {
@@ -55,7 +57,7 @@ impl Face {
             Object::Win(handle) => (self.handle)(Kind::Win, handle.value()),
             Object::File(handle) => (self.handle)(Kind::File, handle.value()),
             Object::Session(handle) => (self.handle)(Kind::Session, handle.value()),
-            Object::Nothing => (self.handle)(Kind::Comm, Comm::NULL.value()),
+            Object::Nothing | Object::Tools => (self.handle)(Kind::Comm, Comm::NULL.value()),
         }
     }
 
@@ -122,4 +124,6 @@ pub enum Object {
     Session(Session),
     /// That of `MPI_COMM_SELF` (MPI-5.0, section 9.3).
     Nothing,
+    /// Nobody's: tools are only told the code.
+    Tools,
 }

@@ -28,7 +28,7 @@ pub fn unsupported(call: &str) -> Failure {
 }
 
 /// The first number of codes that a program adds: behind `MPI_ERR_LASTCODE`.
-const ADDED: i64 = 0x4000;
+pub const ADDED: i64 = 0x4000;
 /// The first number of classes of the interface for tools, and the first such class.
 const TOOLS: (i64, Class) = (1001, Class::ToolCannotInit);
 

@@ -9,7 +9,7 @@ use bdrun_mpi_core::error::{Class, Code, Codes};
 use crate::Mpi;
 use crate::entry::current_call;
 use crate::face::Object;
-use crate::failure::{Answer, Failure, code, number};
+use crate::failure::{ADDED, Answer, Failure, code, number};
 use crate::handle::Errhandler;
 
 /// For what kind of object a program has made a handler.
@@ -102,7 +102,7 @@ impl Mpi {
             Object::File(file) => {
                 Ok(self.file(file).map_or_else(|_| self.files_handler(), |open| open.handler()))
             }
-            Object::Nothing => Err(Class::Other.into()),
+            Object::Nothing | Object::Tools => Err(Class::Other.into()),
         }
         // Of what has none, or is none, that of MPI_COMM_SELF.
         .unwrap_or_else(|_| self.world().map_or(Handler::Fatal, |world| world.own.handler()))
@@ -111,6 +111,11 @@ impl Mpi {
     /// A call on this object has failed: the code that it returns, if it does.
     pub fn tell(&self, on: Object, failure: &Failure) -> i64 {
         let told = number(failure.code);
+        if on == Object::Tools {
+            // What a face could not convert has a class of the rest of MPI.
+            let is_of_tools = told >= number(Code::Class(Class::ToolCannotInit)) && told < ADDED;
+            return if is_of_tools { told } else { number(Code::Class(Class::ToolInvalid)) };
+        }
         match self.handler_of(on) {
             Handler::Fatal | Handler::Abort => self.end(failure),
             Handler::Return => {}

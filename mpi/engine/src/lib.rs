@@ -48,6 +48,7 @@ pub mod standard;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tools;
 mod topologies;
 mod windows;
 
@@ -59,7 +60,6 @@ pub use bdrun_worker::front::is_preloaded;
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;
 
-use calls::Tools;
 use comm::{Communicator, World};
 use environment::Life;
 use face::Face;
@@ -85,6 +85,7 @@ pub struct Mpi {
     claimed: Slab<Mutex<Option<messages::Claimed>>>,
     groups: Slab<Group>,
     requests: Slab<requests::Request>,
+    tools: tools::Tools,
     traffic: Mutex<messages::Traffic>,
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
@@ -96,7 +97,7 @@ pub struct Mpi {
     files: Slab<files::Open>,
     /// Of files that are opened from now on, if the program has set it.
     file_handler: Mutex<Option<handlers::Handler>>,
-    datareps: Mutex<Vec<Vec<u8>>>,
+    datareps: Mutex<Vec<Arc<files::representation::Made>>>,
     windows: Slab<windows::Window>,
     win_keys: attributes::Keys,
     /// What others ask of this process's memory.
@@ -120,6 +121,7 @@ impl Mpi {
             claimed: Slab::new(),
             groups: Slab::new(),
             requests: Slab::new(),
+            tools: tools::Tools::new(),
             traffic: Mutex::new(messages::Traffic::new()),
             handlers: Slab::new(),
             infos: Slab::new(),
@@ -141,5 +143,3 @@ impl Mpi {
         self.face.get().copied().unwrap_or(&standard::FACE)
     }
 }
-
-impl Tools for Mpi {}

@@ -27,6 +27,7 @@ pub static FACE: Face = Face {
     status: Statuses { size: size_of::<Status>(), read, write },
     automatic: Some(2),
     duplicate: Some(1),
+    all_handles: || 1,
 };
 
 /// `MPI_Status`.

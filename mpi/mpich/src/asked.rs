@@ -32,6 +32,7 @@ pub static FACE: Face = Face {
     automatic: Some(usize::MAX - 1),
     // A function: `MPIR_Dup_fn`.
     duplicate: None,
+    all_handles: || crate::data::MPI_T_PVAR_ALL_HANDLES.0 as usize,
 };
 
 /// Before the program's first call.

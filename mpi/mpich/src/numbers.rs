@@ -96,6 +96,10 @@ named! {
     splittype_in splittype_out,
     locktype_in locktype_out,
     whence_in whence_out,
+    verbosity_in verbosity_out,
+    bind_in bind_out,
+    scope_in scope_out,
+    pvarclass_in pvarclass_out,
     flavor_in flavor_out,
     model_in model_out,
 }
@@ -170,7 +174,7 @@ mod tests {
     #[test]
     fn every_number_of_the_table_goes_both_ways() {
         let constants = bdrun_mpi_table::constants().expect("well-formed");
-        let all: [(&str, In, Out); 19] = [
+        let all: [(&str, In, Out); 23] = [
             ("rank", rank_in, rank_out),
             ("tag", tag_in, tag_out),
             ("error", error_in, error_out),
@@ -188,6 +192,10 @@ mod tests {
             ("assert", assert_in, assert_out),
             ("amode", amode_in, amode_out),
             ("whence", whence_in, whence_out),
+            ("verbosity", verbosity_in, verbosity_out),
+            ("bind", bind_in, bind_out),
+            ("scope", scope_in, scope_out),
+            ("pvarclass", pvarclass_in, pvarclass_out),
             ("flavor", flavor_in, flavor_out),
             ("model", model_in, model_out),
         ];

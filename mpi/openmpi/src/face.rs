@@ -100,6 +100,10 @@ numbers! {
     assert_in assert_out ASSERTS bits_in bits_out,
     amode_in amode_out AMODES bits_in bits_out,
     whence_in whence_out WHENCES named_in named_out,
+    verbosity_in verbosity_out VERBOSITIES named_in named_out,
+    bind_in bind_out BINDS named_in named_out,
+    scope_in scope_out SCOPES named_in named_out,
+    pvarclass_in pvarclass_out PVARCLASSES named_in named_out,
 }
 
 numbers! {

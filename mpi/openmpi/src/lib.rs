@@ -51,7 +51,7 @@ pub static FACE: Face = Face {
         datarep: numbers::MAX_DATAREP_STRING as usize,
         bsend_overhead: numbers::BSEND_OVERHEAD,
     },
-    version: (3, 1),
+    version: (5, 0),
     abi: (-1, -1),
     handle: handle_out,
     number: number_out,
@@ -59,6 +59,7 @@ pub static FACE: Face = Face {
     status: Statuses { size: size_of::<face::Status>(), read: status_in, write: status_out },
     automatic: None,
     duplicate: None,
+    all_handles: || usize::MAX,
 };
 
 /// Before the program's first call.

@@ -24,7 +24,8 @@ fn element(argument: &Argument, large: bool) -> String {
         // What is only a number.
         "int" | "rank" | "tag" | "flag" | "error" | "keyval" | "thread" | "order" | "distribution"
         | "darg" | "combiner" | "typeclass" | "comparison" | "topology" | "splittype" | "locktype"
-        | "assert" | "amode" | "whence" | "weights" | "errcodes" | "range" | "argc" => "int".into(),
+        | "assert" | "amode" | "whence" | "verbosity" | "bind" | "scope" | "pvarclass" | "weights"
+        | "errcodes" | "range" | "argc" => "int".into(),
         other if other.starts_with("char") => other.trim_end_matches('*').into(),
         other => format!("MPI_{}", other.trim_end_matches('*')),
     }

@@ -12,7 +12,7 @@ pub type Column = fn(&Constant) -> Option<&Value>;
 type Names = (&'static [&'static str], &'static [&'static str]);
 
 /// What the constants of each meaning are called, without `MPI_`.
-const MEANINGS: [(&str, Names); 20] = [
+const MEANINGS: [(&str, Names); 24] = [
     ("rank", (&["ANY_SOURCE", "PROC_NULL", "ROOT", "UNDEFINED"], &[])),
     ("tag", (&["ANY_TAG"], &[])),
     ("error", (&["SUCCESS"], &["ERR_", "T_ERR_"])),
@@ -68,6 +68,10 @@ const MEANINGS: [(&str, Names); 20] = [
     ("whence", (&[], &["SEEK_"])),
     ("displacement", (&["DISPLACEMENT_CURRENT"], &[])),
     ("flavor", (&[], &["WIN_FLAVOR_"])),
+    ("verbosity", (&[], &["T_VERBOSITY_"])),
+    ("bind", (&[], &["T_BIND_"])),
+    ("scope", (&[], &["T_SCOPE_"])),
+    ("pvarclass", (&[], &["T_PVAR_CLASS_"])),
     ("model", (&["WIN_UNIFIED", "WIN_SEPARATE"], &[])),
 ];
 

@@ -41,7 +41,7 @@ pub(crate) const HANDLES: [(&str, &str); 11] = [
 ];
 
 /// Numbers that each ABI has others for.
-const MEANINGS: [&str; 17] = [
+const MEANINGS: [&str; 21] = [
     "rank",
     "tag",
     "error",
@@ -59,6 +59,10 @@ const MEANINGS: [&str; 17] = [
     "assert",
     "amode",
     "whence",
+    "verbosity",
+    "bind",
+    "scope",
+    "pvarclass",
 ];
 
 fn handle(kind: &str) -> Option<&'static str> {
@@ -153,7 +157,9 @@ fn shape(argument: &Argument, large: bool) -> Shape {
                 Shape {
                     c: format!("*mut {c}"),
                     taken: (flow == Flow::InOut).then(|| {
-                        let read = format!("read({name})?");
+                        // Tools need not want to know the length of a string.
+                        let may_be_null = argument.name == "name_len" || argument.name == "desc_len";
+                        let read = if may_be_null { format!("at({name})") } else { format!("read({name})?") };
                         let how = match () {
                             () if means => format!("face::{said}_in({read})?"),
                             () if large => read,
@@ -337,8 +343,11 @@ pub fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
     format!("{head} -> {c} {{\n{says}    unsafe {{ answer(|| {call}).{how} }}\n}}\n")
 }
 
-/// Whose error handler is told: the first object that has one.
+/// Whose error handler is told: the first object that has one; of the interface for tools, nobody's.
 fn attached_to(function: &Function) -> String {
+    if function.chapter == "tools" {
+        return "|| Object::Tools".into();
+    }
     for argument in &function.arguments {
         let is_one = argument.kind.flow != Flow::Out && !argument.kind.array;
         let name = variable(&argument.name);

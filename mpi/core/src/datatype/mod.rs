@@ -12,6 +12,7 @@
 //! | how was it made, as a program may ask? | `origin.rs` |
 //! | which bytes are moved? | `layout.rs` |
 //! | which elements are there? what is "external32"? | `elements.rs`, `external.rs` |
+//! | what is it in a file of another representation? | `stored.rs` |
 
 mod array;
 mod basic;
@@ -21,6 +22,7 @@ mod elements;
 mod external;
 mod layout;
 mod origin;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +32,7 @@ pub use build::Block;
 pub use elements::Elements;
 pub use layout::Layout;
 pub use origin::{Combiner, Contents, Width};
+pub use stored::Sizes;
 
 use std::sync::{Arc, OnceLock};
 

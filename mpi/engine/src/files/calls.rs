@@ -2,14 +2,17 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::os::fd::AsRawFd;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError};
 
+use bdrun_mpi_core::datatype::Type;
 use bdrun_mpi_core::error::Class;
 
+use super::representation::{Made, Representation};
+use super::transfer::Here;
 use super::transfer::Way::{self, Read, Write};
 use super::view::View;
-use super::{Open, READ_ONLY, SEQUENTIAL, Split, failed, path_of};
+use super::{Open, READ_ONLY, SEQUENTIAL, Seen, Split, failed, path_of};
 use crate::Mpi;
 use crate::args::{Buffer, Status};
 use crate::calls::Files;
@@ -26,7 +29,7 @@ const FROM_BEGIN: i64 = 403;
 const HERE: i64 = -1;
 
 /// A buffer of the program, as the calls say it.
-type Here = (Buffer, i64, Datatype);
+type Memory = (Buffer, i64, Datatype);
 
 impl Open {
     /// Only the pointer that all share may be used of a file that is read or written from one end to the
@@ -59,43 +62,51 @@ impl Open {
 }
 
 impl Mpi {
+    /// What a call of a file with this view is given.
+    fn here(&self, view: &View, (buffer, count, datatype): Memory) -> Answer<Here> {
+        Here::new(&self.types, view, self.span(buffer, count, datatype)?, datatype)
+    }
+
     /// From an explicit place on.
-    unsafe fn file_at(&self, fh: File, way: Way, offset: i64, here: Here) -> Answer<Status> {
+    unsafe fn file_at(&self, fh: File, way: Way, offset: i64, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
         open.may_go_anywhere()?;
-        let span = self.span(here.0, here.1, here.2)?;
+        let view = open.view();
+        let here = self.here(&view, here)?;
         // SAFETY: the caller's.
-        unsafe { open.transfer(way, &open.view(), offset, &span) }
+        Ok(unsafe { open.transfer(&self.types, way, (&view, offset), &here) }?.status)
     }
 
     /// From this process's pointer on.
-    unsafe fn file_here(&self, fh: File, way: Way, here: Here) -> Answer<Status> {
+    unsafe fn file_here(&self, fh: File, way: Way, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
         open.may_go_anywhere()?;
-        let span = self.span(here.0, here.1, here.2)?;
         // Threads that use the same pointer do so one after the other.
         let mut seen = open.seen();
+        let here = self.here(&seen.view, here)?;
         // SAFETY: the caller's.
-        let status = unsafe { open.transfer(way, &seen.view, seen.position, &span) }?;
-        seen.position += status.count / seen.view.unit();
-        Ok(status)
+        let moved = unsafe { open.transfer(&self.types, way, (&seen.view, seen.position), &here) }?;
+        seen.position += moved.bytes as i64 / seen.view.unit();
+        Ok(moved.status)
     }
 
     /// From the pointer on that all share.
-    unsafe fn file_shared(&self, fh: File, way: Way, here: Here) -> Answer<Status> {
+    unsafe fn file_shared(&self, fh: File, way: Way, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
-        let (span, view) = (self.span(here.0, here.1, here.2)?, open.view());
-        let units = (span.bytes() as i64 + view.unit() - 1) / view.unit();
+        let view = open.view();
+        let here = self.here(&view, here)?;
+        let units = (here.stored as i64 + view.unit() - 1) / view.unit();
         let from = open.shared().fetch_add(units, SeqCst);
         // SAFETY: the caller's.
-        unsafe { open.transfer(way, &view, from, &span) }
+        Ok(unsafe { open.transfer(&self.types, way, (&view, from), &here) }?.status)
     }
 
     /// The same in the order of ranks.
-    unsafe fn file_ordered(&self, fh: File, way: Way, name: &'static str, here: Here) -> Answer<Status> {
+    unsafe fn file_ordered(&self, fh: File, way: Way, name: &'static str, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
-        let (span, view) = (self.span(here.0, here.1, here.2), open.view());
-        let bytes = span.as_ref().map_or(0, |span| span.bytes() as i64);
+        let view = open.view();
+        let here = self.here(&view, here);
+        let bytes = here.as_ref().map_or(0, |here| here.stored as i64);
         let units = (bytes + view.unit() - 1) / view.unit();
         let said = self.said_of_file(&open, name, &[units, open.shared().load(SeqCst)])?;
         let all: i64 = said.iter().map(|said| said[0]).sum();
@@ -107,7 +118,19 @@ impl Mpi {
         self.all_are_here(&open, name)?;
         let from = begin + said[..open.comm.rank].iter().map(|said| said[0]).sum::<i64>();
         // SAFETY: the caller's.
-        unsafe { open.transfer(way, &view, from, &span?) }
+        Ok(unsafe { open.transfer(&self.types, way, (&view, from), &here?) }?.status)
+    }
+
+    /// The representation of a name.
+    fn representation(&self, name: &[u8]) -> Answer<Representation> {
+        match name {
+            b"native" | b"internal" => return Ok(Representation::Native),
+            b"external32" => return Ok(Representation::External),
+            _ => {}
+        }
+        let known = self.datareps.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = known.iter().find(|made| made.name == name);
+        Ok(Representation::Made(made.ok_or(Class::UnsupportedDatarep)?.clone()))
     }
 
     /// What was done at once has a request all the same.
@@ -306,8 +329,9 @@ impl Files for Mpi {
     }
 
     unsafe fn file_get_type_extent(&self, fh: File, datatype: Datatype) -> Answer<i64> {
-        self.file(fh)?;
-        self.extent(datatype)
+        let view = self.file(fh)?.view();
+        let of = self.types.committed(datatype)?;
+        Ok(view.representation.stored(&self.types, &of)?.extent())
     }
 
     unsafe fn file_get_view(&self, fh: File, datarep: *mut c_char) -> Answer<(i64, Datatype, Datatype)> {
@@ -318,8 +342,7 @@ impl Files for Mpi {
         }
         // SAFETY: the caller's: there is room for the longest.
         unsafe { text::write(datarep, self.face().limits.datarep, &seen.datarep) };
-        let View { disp, etype, filetype } = &seen.view;
-        Ok((*disp, self.types.again(etype), self.types.again(filetype)))
+        Ok((seen.view.disp, self.types.again(&seen.etype), self.types.again(&seen.filetype)))
     }
 
     unsafe fn file_open(&self, comm: Comm, filename: *const c_char, amode: i64, info: Info) -> Answer<File> {
@@ -413,9 +436,7 @@ impl Files for Mpi {
         let datarep = unsafe { CStr::from_ptr(datarep) }.to_bytes().to_ascii_lowercase();
         let checked = || {
             let (etype, filetype) = (self.types.committed(etype)?, self.types.committed(filetype)?);
-            if !matches!(&datarep[..], b"native" | b"internal") {
-                return Err(Class::UnsupportedDatarep.into());
-            }
+            let representation = self.representation(&datarep)?;
             let disp = match disp {
                 HERE if open.mode & SEQUENTIAL != 0 => {
                     let view = open.view();
@@ -424,21 +445,25 @@ impl Files for Mpi {
                 0.. => disp,
                 _ => return Err(Class::Arg.into()),
             };
+            let said = (etype.clone(), filetype.clone());
+            let stored = |of: &Type| representation.stored(&self.types, of);
+            let (etype, filetype) = (stored(&etype)?, stored(&filetype)?);
             // Only whole units are seen, in rising order.
             let fits = etype.size() > 0 && filetype.size() % etype.size() == 0 && filetype.extent() >= 0;
-            if fits { Ok(View { disp, etype, filetype }) } else { Err(Failure::from(Class::Arg)) }
+            if !fits {
+                return Err(Failure::from(Class::Arg));
+            }
+            Ok((View { disp, etype, filetype, representation }, said))
         };
-        let view = checked();
-        let unit = view.as_ref().map_or(0, View::unit);
-        let said = self.said_of_file(&open, NAME, &[unit])?;
-        let view = view?;
-        if said.iter().any(|other| other[..] != [unit]) {
+        let checked = checked();
+        let mut same = vec![checked.as_ref().map_or(0, |(view, _)| view.unit())];
+        same.extend(datarep.iter().map(|&byte| i64::from(byte)));
+        let said = self.said_of_file(&open, NAME, &same)?;
+        let (view, (etype, filetype)) = checked?;
+        if said.iter().any(|other| *other != same) {
             return Err(Class::NotSame.into());
         }
-        {
-            let mut seen = open.seen();
-            (seen.view, seen.datarep, seen.position) = (view, datarep, 0);
-        }
+        *open.seen() = Seen { view, etype, filetype, datarep, position: 0 };
         if info != Info::NULL {
             open.comm.with(|state| state.info = hints);
         }
@@ -457,13 +482,13 @@ impl Files for Mpi {
     unsafe fn register_datarep(
         &self,
         datarep: *const c_char,
-        _: *mut c_void,
-        _: *mut c_void,
-        _: *mut c_void,
-        _: *mut c_void,
-        _: bool,
+        read: *mut c_void,
+        write: *mut c_void,
+        extent: *mut c_void,
+        state: *mut c_void,
+        large: bool,
     ) -> Answer<()> {
-        if datarep.is_null() {
+        if datarep.is_null() || extent.is_null() {
             return Err(Class::Arg.into());
         }
         // SAFETY: the caller's: it ends.
@@ -472,11 +497,12 @@ impl Files for Mpi {
             return Err(Class::Arg.into());
         }
         let mut known = self.datareps.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains(&name) || [&b"native"[..], b"internal", b"external32"].contains(&&name[..]) {
+        let is_predefined = [&b"native"[..], b"internal", b"external32"].contains(&&name[..]);
+        if is_predefined || known.iter().any(|made| made.name == name) {
             return Err(Class::DupDatarep.into());
         }
-        // Views with it are refused (docs/mpi-status.md).
-        known.push(name);
+        let [read, write, extent, state] = [read, write, extent, state].map(|at| at as usize);
+        known.push(Arc::new(Made { name, read, write, extent, state, large, face: self.face() }));
         Ok(())
     }
 }

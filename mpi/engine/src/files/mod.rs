@@ -8,9 +8,11 @@
 //! | what is an open file? how is it opened and closed? | here |
 //! | which of its bytes does a process see? | `view.rs` |
 //! | how are they read and written? | `transfer.rs` |
+//! | how are they converted? | `representation.rs` |
 //! | what do the calls check? | `calls.rs` |
 
 mod calls;
+pub mod representation;
 mod transfer;
 mod view;
 
@@ -23,9 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bdrun_mpi_core::datatype::{Basic, Datatype as Tree};
+use bdrun_mpi_core::datatype::{Basic, Datatype as Tree, Type};
 use bdrun_mpi_core::error::Class;
 
+use representation::Representation;
 use view::View;
 
 use crate::Mpi;
@@ -67,6 +70,9 @@ pub struct Open {
 #[derive(Debug)]
 struct Seen {
     view: View,
+    /// The datatypes and the representation that the program has said.
+    etype: Type,
+    filetype: Type,
     datarep: Vec<u8>,
     /// Its own pointer, in units of the view.
     position: i64,
@@ -215,14 +221,17 @@ impl Mpi {
         let shared = self.mapped_by_all(&comm, NAME, size_of::<AtomicI64>())?;
         comm.with(|state| (state.info, state.handler) = (hints, self.files_handler()));
         let byte = Tree::basic(Basic::Byte);
-        let view = View { disp: 0, etype: byte.clone(), filetype: byte };
+        let (etype, filetype) = (byte.clone(), byte.clone());
+        let representation = Representation::Native;
+        let view = View { disp: 0, etype: byte.clone(), filetype: byte, representation };
+        let seen = Seen { view, etype, filetype, datarep: b"native".into(), position: 0 };
         let open = Open {
             comm: Arc::new(comm),
             file,
             path: path.into(),
             mode,
             atomic: AtomicBool::new(false),
-            seen: Mutex::new(Seen { view, datarep: b"native".into(), position: 0 }),
+            seen: Mutex::new(seen),
             shared,
             split: Mutex::default(),
         };

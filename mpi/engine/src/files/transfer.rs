@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_mpi_core::error::Class;
 
+use super::representation::{Part, Representation};
 use super::view::View;
 use super::{Open, READ_ONLY, WRITE_ONLY, failed};
 use crate::args::Status;
+use crate::datatypes::Types;
 use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
+use crate::handle::Datatype;
 
 /// So many bytes are packed at a time.
 const PIECE: u64 = 4 << 20;
@@ -21,6 +24,32 @@ const PIECE: u64 = 4 << 20;
 pub enum Way {
     Read,
     Write,
+}
+
+/// Elements of a program's memory, and the handle of their datatype.
+#[derive(Debug)]
+pub struct Here {
+    pub span: Span,
+    pub datatype: Datatype,
+    /// How many bytes they have in the file.
+    pub stored: u64,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Moved {
+    /// What is told of it.
+    pub status: Status,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+impl Here {
+    /// Elements that go to, or come from, what a view sees.
+    pub fn new(types: &Types, view: &View, span: Span, datatype: Datatype) -> Answer<Self> {
+        let stored = view.representation.bytes(types, &span)?;
+        Ok(Self { span, datatype, stored })
+    }
 }
 
 /// Nobody else changes or reads these bytes of a file so, until it is dropped.
@@ -75,15 +104,21 @@ impl Open {
         Err(Failure { text: Some(text.into()), ..class.into() })
     }
 
-    /// Reads or writes elements, from so many units of a view on; what is told of it.
+    /// Reads or writes elements, from so many units of a view on.
     ///
     /// # Safety
     /// The memory is what the program said it is, and nobody else uses it meanwhile.
-    pub unsafe fn transfer(&self, way: Way, view: &View, units: i64, span: &Span) -> Answer<Status> {
+    pub unsafe fn transfer(
+        &self,
+        types: &Types,
+        way: Way,
+        (view, units): (&View, i64),
+        here: &Here,
+    ) -> Answer<Moved> {
         self.permits(way)?;
         let units = u64::try_from(units).map_err(|_| Class::Arg)?;
         let from = units.checked_mul(view.unit() as u64).ok_or(Class::ValueTooLarge)?;
-        let to = from.checked_add(span.bytes()).ok_or(Class::ValueTooLarge)?;
+        let to = from.checked_add(here.stored).ok_or(Class::ValueTooLarge)?;
         let mut range: Option<(i64, i64)> = None;
         let mut lock = None;
         if self.atomic.load(SeqCst) {
@@ -93,6 +128,24 @@ impl Open {
             });
             lock = range.map(|range| Locked::begin(self, way, range)).transpose()?;
         }
+        let (count, bytes) = match view.representation {
+            Representation::Native => {
+                // SAFETY: the caller's.
+                let moved = unsafe { self.move_all(way, view, from, &here.span) }?;
+                (moved as i64, moved)
+            }
+            // SAFETY: the caller's.
+            _ => unsafe { self.convert_all(types, way, (view, from), here) }?,
+        };
+        drop(lock);
+        Ok(Moved { status: Status { count, error: None, ..Status::EMPTY }, bytes })
+    }
+
+    /// Moves elements as they are; how many bytes there were.
+    ///
+    /// # Safety
+    /// As of [`transfer`](Self::transfer).
+    unsafe fn move_all(&self, way: Way, view: &View, from: u64, span: &Span) -> Answer<u64> {
         let mut done = 0;
         while done < span.bytes() {
             let part = (span.bytes() - done).min(PIECE);
@@ -103,8 +156,54 @@ impl Open {
                 break;
             }
         }
-        drop(lock);
-        Ok(Status { count: done as i64, error: None, ..Status::EMPTY })
+        Ok(done)
+    }
+
+    /// Moves elements that lie otherwise in the file; how many bytes there were in memory, and in the file.
+    ///
+    /// # Safety
+    /// As of [`transfer`](Self::transfer).
+    unsafe fn convert_all(
+        &self,
+        types: &Types,
+        way: Way,
+        (view, from): (&View, u64),
+        here: &Here,
+    ) -> Answer<(i64, u64)> {
+        let Here { span, datatype, stored } = here;
+        let (mut native, mut done) = (0, 0);
+        if *stored == 0 {
+            return Ok((native, done));
+        }
+        let sizes = view.representation.sizes(types, span.of())?;
+        let sizes = |basic| sizes.of(basic);
+        let one = stored / span.count() as u64;
+        // Whole ones of the program's datatype at a time.
+        let most = (PIECE / one).max(1) as i64;
+        let (mut first, mut bytes) = (0, vec![]);
+        while first < span.count() {
+            let part = Part { first, count: most.min(span.count() - first) };
+            let wanted = part.count as u64 * one;
+            bytes.resize(wanted as usize, 0);
+            if way == Way::Write {
+                // SAFETY: the caller's.
+                unsafe { view.representation.write(span, *datatype, part, &mut bytes) }?;
+            }
+            let moved = self.move_bytes(way, view, from + done, &mut bytes)?;
+            let (items, whole) = span.of().whole_in(moved as i64, &sizes);
+            if way == Way::Read {
+                let got = &mut bytes[..moved];
+                // SAFETY: the caller's.
+                unsafe { view.representation.read((span, *datatype), part, (items, whole), got) }?;
+            }
+            native += whole;
+            done += moved as u64;
+            first += part.count;
+            if (moved as u64) < wanted {
+                break;
+            }
+        }
+        Ok((native, done))
     }
 
     /// The same of a part of the elements' bytes; how many there were.
@@ -132,8 +231,18 @@ impl Open {
                 &mut packed[..]
             }
         };
+        let moved = self.move_bytes(way, view, from, bytes)?;
+        if direct.is_none() && way == Way::Read {
+            // SAFETY: the caller's.
+            unsafe { span.unpack(done, &packed[..moved]) };
+        }
+        Ok(moved as u64)
+    }
+
+    /// Reads or writes the bytes that a view shows from `from` on; how many there were.
+    fn move_bytes(&self, way: Way, view: &View, from: u64, bytes: &mut [u8]) -> Answer<usize> {
         let (mut moved, mut ended, mut result) = (0, false, Ok(()));
-        view.each_piece(from, from + part, |at, len| {
+        view.each_piece(from, from + bytes.len() as u64, |at, len| {
             if ended || result.is_err() {
                 return;
             }
@@ -146,12 +255,7 @@ impl Open {
                 Err(error) => result = Err(failed(&self.path, &error)),
             }
         });
-        result?;
-        if direct.is_none() && way == Way::Read {
-            // SAFETY: the caller's.
-            unsafe { span.unpack(done, &packed[..moved]) };
-        }
-        Ok(moved as u64)
+        result.map(|()| moved)
     }
 
     /// One piece of the file; fewer bytes only at its end.

@@ -2,15 +2,19 @@
 
 use bdrun_mpi_core::datatype::Type;
 
+use super::representation::Representation;
+
 /// A view: from `disp` on the filetype again and again, of whose bytes only those of its elements are seen.
 #[derive(Debug, Clone)]
 pub struct View {
     /// Bytes from the file's beginning.
     pub disp: i64,
-    /// In units of which a program counts.
+    /// In units of which a program counts, as it lies in the file.
     pub etype: Type,
-    /// What is seen.
+    /// What is seen, as it lies in the file.
     pub filetype: Type,
+    /// How elements lie there.
+    pub representation: Representation,
 }
 
 impl View {
@@ -77,7 +81,7 @@ mod tests {
         ) {
             let int = Datatype::basic(Basic::Int);
             let filetype = Datatype::vector(count, block, block + stride, &int, Width::Small).unwrap();
-            let view = View { disp, etype: int, filetype };
+            let view = View { disp, etype: int, filetype, representation: Representation::Native };
             // Every seen byte of the first turns, one after the other.
             let extent = view.filetype.extent();
             let all: Vec<i64> = (0..60).flat_map(|turn| {

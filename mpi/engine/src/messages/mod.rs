@@ -193,6 +193,7 @@ impl Mpi {
             self.traffic().awaited.get_or_insert_default().remove(number);
         }
         sent?;
+        self.tools.sent(span.bytes());
         Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
     }
 

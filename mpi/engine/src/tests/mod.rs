@@ -1,10 +1,13 @@
 //! Several processes as threads of one, each with its own MPI.
 
+mod arguments;
 mod collectives;
 mod communicators;
+mod files;
 mod inter;
 mod messages;
 mod partitioned;
+mod tools;
 mod topologies;
 mod windows;
 

@@ -11,6 +11,7 @@ use bdrun_mpi_core::operation::Operation as Predefined;
 use super::access::{Deed, Pieces};
 use super::active::Reply;
 use super::control::Hold;
+use super::epochs::{NO_CHECK, NO_SUCCEED};
 use super::{Flavor, Memory, Window};
 use crate::Mpi;
 use crate::args::Buffer;
@@ -232,6 +233,13 @@ unsafe fn tell(at: *mut u8, to: *mut c_void) -> Answer<()> {
     // SAFETY: the caller's.
     unsafe { to.cast::<*mut u8>().write(at) };
     Ok(())
+}
+
+/// What a program asserts, if the standard has it: it is not told where it does not apply.
+fn known(assert: i64) -> Answer<i64> {
+    // The bits from MPI_MODE_NOCHECK to MPI_MODE_NOSUCCEED.
+    let all = 2 * NO_SUCCEED - NO_CHECK;
+    if assert & !all == 0 { Ok(assert) } else { Err(Class::Assert.into()) }
 }
 
 impl Windows for Mpi {
@@ -481,7 +489,7 @@ impl Windows for Mpi {
     }
 
     unsafe fn win_fence(&self, assert: i64, win: Win) -> Answer<()> {
-        self.fence(&*self.win(win)?, assert)
+        self.fence(&*self.win(win)?, known(assert)?)
     }
 
     unsafe fn win_flush(&self, rank: i64, win: Win) -> Answer<()> {
@@ -520,8 +528,9 @@ impl Windows for Mpi {
         Ok(self.new_info(content))
     }
 
-    unsafe fn win_lock(&self, lock_type: i64, rank: i64, _: i64, win: Win) -> Answer<()> {
+    unsafe fn win_lock(&self, lock_type: i64, rank: i64, assert: i64, win: Win) -> Answer<()> {
         let window = self.win(win)?;
+        known(assert)?;
         let hold = match lock_type {
             EXCLUSIVE => Hold::Exclusive,
             SHARED => Hold::Shared,
@@ -533,12 +542,14 @@ impl Windows for Mpi {
         self.lock(&window, window.target(rank)?, hold)
     }
 
-    unsafe fn win_lock_all(&self, _: i64, win: Win) -> Answer<()> {
-        self.lock_all(&*self.win(win)?)
+    unsafe fn win_lock_all(&self, assert: i64, win: Win) -> Answer<()> {
+        let window = self.win(win)?;
+        known(assert)?;
+        self.lock_all(&window)
     }
 
     unsafe fn win_post(&self, group: Group, assert: i64, win: Win) -> Answer<()> {
-        self.post_window(&*self.win(win)?, &*self.group(group)?, assert)
+        self.post_window(&*self.win(win)?, &*self.group(group)?, known(assert)?)
     }
 
     unsafe fn win_set_info(&self, win: Win, info: Info) -> Answer<()> {
@@ -565,7 +576,7 @@ impl Windows for Mpi {
     }
 
     unsafe fn win_start(&self, group: Group, assert: i64, win: Win) -> Answer<()> {
-        self.start(&*self.win(win)?, &*self.group(group)?, assert)
+        self.start(&*self.win(win)?, &*self.group(group)?, known(assert)?)
     }
 
     unsafe fn win_sync(&self, win: Win) -> Answer<()> {
