@@ -3,6 +3,7 @@
 
 pub mod c;
 pub mod convert;
+pub mod fortran;
 pub mod rust;
 
 /// What an argument is.
