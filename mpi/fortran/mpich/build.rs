@@ -29,17 +29,8 @@ const HANDLES: [&str; 10] =
     ["comm", "datatype", "errhandler", "file", "group", "info", "message", "op", "request", "win"];
 
 /// What `MPI_SIZEOF` is for in the module `mpi`, and its bytes.
-const SIZES: [(&str, usize); 9] = [
-    ("ch", 1),
-    ("cx", 8),
-    ("d", 8),
-    ("i", 4),
-    ("i1", 1),
-    ("i2", 2),
-    ("i8", 8),
-    ("l", 4),
-    ("r", 4),
-];
+const SIZES: [(&str, usize); 9] =
+    [("ch", 1), ("cx", 8), ("d", 8), ("i", 4), ("i1", 1), ("i2", 2), ("i8", 8), ("l", 4), ("r", 4)];
 
 /// As compilers spell a name: `mpi_send`, `mpi_send_`, `mpi_send__`, `MPI_SEND`; and for profiling.
 fn exported(name: &str) -> Vec<String> {

@@ -91,9 +91,7 @@ struct Shape {
 pub fn is_in_fortran(function: &Function) -> bool {
     let name = &*function.name;
     let ends = ["_toint", "_fromint", "_c"];
-    !(function.chapter == "tools"
-        || name.starts_with("Abi_")
-        || ends.iter().any(|end| name.ends_with(end)))
+    !(function.chapter == "tools" || name.starts_with("Abi_") || ends.iter().any(|end| name.ends_with(end)))
 }
 
 /// How many a handle's or status's array has.
@@ -163,11 +161,9 @@ fn index(function: &Function, argument: &Argument) -> Option<Shape> {
             after: format!("{name}.write_unaligned({own});"),
             ..plain
         },
-        "array_of_indices" => Shape {
-            passed: name.into(),
-            after: format!("all_from_one({name}, own_outcount);"),
-            ..plain
-        },
+        "array_of_indices" => {
+            Shape { passed: name.into(), after: format!("all_from_one({name}, own_outcount);"), ..plain }
+        }
         _ => return None,
     })
 }
@@ -227,7 +223,9 @@ fn shape(function: &Function, argument: &Argument) -> Shape {
             };
             match (kind.array || !is_in, small) {
                 (true, _) => pointer(c, name),
-                (false, "keyval") => Shape { c: c.into(), ..pointer(c, format!("face::keyval(read({name}))")) },
+                (false, "keyval") => {
+                    Shape { c: c.into(), ..pointer(c, format!("face::keyval(read({name}))")) }
+                }
                 (false, _) => Shape { c: c.into(), ..pointer(c, format!("read({name})")) },
             }
         }
@@ -315,7 +313,8 @@ fn wrapper(function: &Function) -> String {
             hidden.push(format!("len_{}: usize", argument.name));
         }
         passed.push(shape.passed);
-        for (all, one) in [(&mut before, shape.before), (&mut after, shape.after), (&mut given, shape.given)] {
+        for (all, one) in [(&mut before, shape.before), (&mut after, shape.after), (&mut given, shape.given)]
+        {
             if !one.is_empty() {
                 let _ = writeln!(all, "{one}");
             }

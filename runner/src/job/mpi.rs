@@ -11,10 +11,16 @@ use crate::cli::Mpi;
 use crate::exit::Ending;
 
 /// What programs are linked to, and what it is called where it was built.
-const LIBRARIES: [(&str, &str); 3] = [
+const LIBRARIES: [(&str, &str); 7] = [
     ("libmpi_abi.so.1", "libmpi_abi.so"),
     ("libmpi.so.12", "libmpich_face.so"),
     ("libmpi.so.40", "libmpi_openmpi.so"),
+    // For Fortran.
+    ("libmpifort.so.12", "libmpifort.so"),
+    ("libmpi_mpifh.so.40", "libmpi_mpifh.so"),
+    // As Debian calls MPICH's.
+    ("libmpich.so.12", "libmpich_face.so"),
+    ("libmpichfort.so.12", "libmpifort.so"),
 ];
 
 /// What ranks are told of it; nothing where there is nothing to tell.

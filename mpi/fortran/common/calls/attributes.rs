@@ -141,8 +141,7 @@ unsafe fn get<H: Handle, N: Number>(
     }
 }
 
-const OF_COMMUNICATORS: [c_int; 7] =
-    [TAG_UB, HOST, IO, WTIME_IS_GLOBAL, APPNUM, LASTUSEDCODE, UNIVERSE_SIZE];
+const OF_COMMUNICATORS: [c_int; 7] = [TAG_UB, HOST, IO, WTIME_IS_GLOBAL, APPNUM, LASTUSEDCODE, UNIVERSE_SIZE];
 const OF_WINDOWS: [c_int; 3] = [WIN_DISP_UNIT, WIN_CREATE_FLAVOR, WIN_MODEL];
 
 macro_rules! attributes {

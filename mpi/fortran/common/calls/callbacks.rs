@@ -47,9 +47,9 @@ macro_rules! handlers {
         $(
             pool! {
                 $pool(object: *mut $handle, code: *mut c_int) |function| {
+                    type Function = unsafe extern "C" fn(*mut c_int, *mut c_int);
                     // SAFETY: the program's word: such a function.
-                    let function: unsafe extern "C" fn(*mut c_int, *mut c_int) =
-                        unsafe { std::mem::transmute(function) };
+                    let function: Function = unsafe { std::mem::transmute(function) };
                     // SAFETY: as above; C gives a handle.
                     unsafe {
                         let mut object = object.read().number();
@@ -143,15 +143,8 @@ pub unsafe extern "C" fn grequest_start(
     }
 }
 
-type Converts = unsafe extern "C" fn(
-    *mut c_void,
-    *mut c_int,
-    *mut c_int,
-    *mut c_void,
-    *mut i64,
-    *mut i64,
-    *mut c_int,
-);
+type Converts =
+    unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int, *mut c_void, *mut i64, *mut i64, *mut c_int);
 type Extends = unsafe extern "C" fn(*mut c_int, *mut i64, *mut i64, *mut c_int);
 
 /// A data representation's functions, and what they are given. It is there until the end.

@@ -7,9 +7,7 @@ use bdrun_mpi_fortran::args::{Handle, end, len, read, read_all};
 use bdrun_mpi_fortran::text;
 
 use crate::c;
-use crate::face::{
-    Comm, Info, Session, has_no_arguments, has_no_arguments_at_all, is_errcodes_ignore,
-};
+use crate::face::{Comm, Info, Session, has_no_arguments, has_no_arguments_at_all, is_errcodes_ignore};
 
 pub unsafe extern "C" fn init(ierror: *mut c_int) {
     // SAFETY: the caller's.

@@ -207,7 +207,7 @@ mod tests {
             // SAFETY: there are three.
             unsafe {
                 assert_eq!(at.read() as c_int, 1 + from as c_int * 8);
-                at.write(9 << 32 | 8 + from as u64);
+                at.write((9 << 32) | (8 + from as u64));
                 statuses.write();
             }
             assert_eq!(words[from..from + 2], [8 + from as c_int, 9]);

@@ -37,9 +37,9 @@ mod constants {
 
 /// What is generated.
 pub mod calls {
-    use crate::{c, face};
     use crate::face::*;
     use crate::members::{neighbours, peers};
+    use crate::{c, face};
     use bdrun_mpi_fortran::args::*;
     use bdrun_mpi_fortran::text;
     use std::ffi::{c_int, c_void};

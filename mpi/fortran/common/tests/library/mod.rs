@@ -130,17 +130,19 @@ impl Library {
         let (program, file) = (folder.join("program"), folder.join("file"));
         // Addresses in the program's own memory, and in copies; what a compiler does, and what it may do.
         for flags in [&["-fPIE", "-pie", "-O0"], &["-fno-pic", "-no-pie", "-O2"]] {
-            said(Command::new("gfortran")
-                .args(flags)
-                .args(["-w", "-fallow-argument-mismatch", "-J"])
-                .arg(&folder)
-                .arg("-I")
-                .arg(&folder)
-                .arg(source)
-                .arg("-o")
-                .arg(&program)
-                .arg(folder.join(self.fortran.0))
-                .arg(folder.join(self.c.0)));
+            said(
+                Command::new("gfortran")
+                    .args(flags)
+                    .args(["-w", "-fallow-argument-mismatch", "-J"])
+                    .arg(&folder)
+                    .arg("-I")
+                    .arg(&folder)
+                    .arg(source)
+                    .arg("-o")
+                    .arg(&program)
+                    .arg(folder.join(self.fortran.0))
+                    .arg(folder.join(self.c.0)),
+            );
             let run = |command: &mut Command, processes: usize| {
                 let _ = fs::remove_file(&file);
                 let command = command.env("LD_LIBRARY_PATH", &folder).env("LD_BIND_NOW", "1");
