@@ -112,6 +112,7 @@ impl Library {
       external MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN
       external MPI_COMM_DUP_FN, MPI_TYPE_DUP_FN
       external MPI_TYPE_NULL_COPY_FN, MPI_TYPE_NULL_DELETE_FN
+      external MPI_CONVERSION_FN_NULL
       double precision, external :: MPI_WTIME, MPI_WTICK
 ",
         );

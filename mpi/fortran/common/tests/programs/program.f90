@@ -4,7 +4,7 @@ module functions
   implicit none
   include 'mpif.h'
   integer :: failures = 0, copies = 0, deletes = 0, errors = 0, last_error = 0
-  integer :: queries = 0, frees = 0
+  integer :: queries = 0, frees = 0, file_errors = 0, window_errors = 0
   integer(kind=MPI_ADDRESS_KIND) :: seen_state = 0
 contains
   subroutine check(is_so, what)
@@ -63,6 +63,27 @@ contains
     last_error = code
     call MPI_Comm_size(comm, size, ierror)
     call check(ierror == MPI_SUCCESS .and. size > 0, 'communicator of a handler')
+  end subroutine
+
+  subroutine notes_error_of_file(file, code)
+    integer :: file, code
+    file_errors = file_errors + 1
+    call check(file == MPI_FILE_NULL, 'file of a handler')
+  end subroutine
+
+  subroutine notes_error_of_window(win, code)
+    integer :: win, code, group, ierror
+    window_errors = window_errors + 1
+    call MPI_Win_get_group(win, group, ierror)
+    call check(ierror == MPI_SUCCESS .and. group /= MPI_GROUP_NULL, 'window of a handler')
+    call MPI_Group_free(group, ierror)
+  end subroutine
+
+  subroutine extends(datatype, extent, state, ierror)
+    integer :: datatype, ierror
+    integer(kind=MPI_ADDRESS_KIND) :: extent, state
+    extent = state
+    ierror = MPI_SUCCESS
   end subroutine
 
   subroutine queried(state, status, ierror)
@@ -298,6 +319,12 @@ contains
     name = repeat('#', 30)
     call MPI_Info_get(info, 'no key', 30, name, flag, ierror)
     call check(.not. flag .and. name(1:1) == '#', 'no value')
+    length = 0
+    call MPI_Info_get_string(info, 'key', length, name, flag, ierror)
+    call check(flag .and. length == 9 .and. name(1:1) == '#', 'length of a string in an info')
+    length = 3
+    call MPI_Info_get_string(info, 'key', length, name, flag, ierror)
+    call check(flag .and. length == 9 .and. name == 'its', 'part of a string in an info')
     call MPI_Info_free(info, ierror)
     call check(info == MPI_INFO_NULL, 'freed info')
     call MPI_Add_error_class(class, ierror)
@@ -434,10 +461,15 @@ contains
     call MPI_Type_extent(datatype, bound, ierror)
     call check(bound == 24, 'extent')
     call MPI_Type_free(datatype, ierror)
+    call MPI_Type_struct(2, [1, 1], [0, 8], [MPI_INTEGER, MPI_DOUBLE_PRECISION], datatype, ierror)
+    call MPI_Type_size(datatype, bytes, ierror)
+    call MPI_Type_extent(datatype, bound, ierror)
+    call check(bytes == 12 .and. bound == 16, 'struct of MPI-1')
+    call MPI_Type_free(datatype, ierror)
   end subroutine
 
   subroutine handlers
-    integer :: comm, handler, class, code
+    integer :: comm, handler, class, code, again
     call MPI_Comm_dup(MPI_COMM_SELF, comm, ierror)
     call MPI_Comm_create_errhandler(notes_error, handler, ierror)
     call MPI_Comm_set_errhandler(comm, handler, ierror)
@@ -452,10 +484,21 @@ contains
     call MPI_Errhandler_free(handler, ierror)
     call check(handler == MPI_ERRHANDLER_NULL, 'freed handler')
     call MPI_Comm_free(comm, ierror)
+    call MPI_File_create_errhandler(notes_error_of_file, handler, ierror)
+    call MPI_File_set_errhandler(MPI_FILE_NULL, handler, ierror)
+    call MPI_File_call_errhandler(MPI_FILE_NULL, MPI_ERR_ACCESS, ierror)
+    call check(file_errors == 1, 'handler of files')
+    call MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_RETURN, ierror)
+    call MPI_Errhandler_create(notes_error, handler, ierror)
+    call MPI_Errhandler_set(MPI_COMM_SELF, handler, ierror)
+    call MPI_Errhandler_get(MPI_COMM_SELF, again, ierror)
+    call MPI_Comm_call_errhandler(MPI_COMM_SELF, MPI_ERR_TAG, ierror)
+    call check(errors == 2 .and. last_error == MPI_ERR_TAG .and. again /= MPI_ERRHANDLER_NULL, 'handler of MPI-1')
+    call MPI_Errhandler_set(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL, ierror)
   end subroutine
 
   subroutine windows
-    integer :: win, numbers(8), group, target
+    integer :: win, numbers(8), group, target, handler, code
     integer(kind=MPI_ADDRESS_KIND) :: value
     logical :: flag
     numbers = -1
@@ -474,6 +517,10 @@ contains
     call MPI_Win_get_group(win, group, ierror)
     call MPI_Group_free(group, ierror)
     call check(group == MPI_GROUP_NULL, 'freed group')
+    call MPI_Win_create_errhandler(notes_error_of_window, handler, ierror)
+    call MPI_Win_set_errhandler(win, handler, ierror)
+    call MPI_Win_call_errhandler(win, MPI_ERR_DISP, code)
+    call check(window_errors == 1, 'handler of windows')
     call MPI_Win_free(win, ierror)
     call check(win == MPI_WIN_NULL, 'freed window')
   end subroutine
@@ -498,6 +545,9 @@ contains
     call check(number == size + 9, 'read')
     call MPI_File_close(file, ierror)
     call check(file == MPI_FILE_NULL, 'closed file')
+    call MPI_Register_datarep('own  ', MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, extends, &
+      4_MPI_ADDRESS_KIND, ierror)
+    call check(ierror == MPI_SUCCESS, 'data representation')
   end subroutine
 
   subroutine others
