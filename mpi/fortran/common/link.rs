@@ -22,8 +22,8 @@ pub const NUMBERS: [&str; 15] = [
     "WIN_MODEL",
 ];
 
-/// Gives the library its name, and lets it need C's: one that is there only by its name, as cargo does not link
-/// one library of the workspace to another.
+/// Gives the library its name, and lets it need C's: one that is there only by its name, as cargo does not
+/// link one library of the workspace to another.
 pub fn link(folder: &Path, name: &str, needed: &str) -> Result<(), Box<dyn Error>> {
     let library = folder.join(needed);
     let made = cc::Build::new()

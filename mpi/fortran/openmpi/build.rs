@@ -48,8 +48,8 @@ fn spelled(prefix: &str, name: &str) -> [String; 4] {
     [format!("{small}_"), format!("{small}__"), small, all.to_uppercase()]
 }
 
-/// The names that Open MPI has for a function: those of compilers, those that the modules call, and those that
-/// its profiling layers are made of.
+/// The names that Open MPI has for a function: those of compilers, those that the modules call, and those
+/// that its profiling layers are made of.
 fn exported(prefix: &str, name: &str) -> Vec<String> {
     let mut all = vec![format!("o{prefix}{name}_f").to_lowercase()];
     for profiled in ["", "P"] {

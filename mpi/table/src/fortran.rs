@@ -4,7 +4,7 @@
 //! | kind | what becomes of it |
 //! |---|---|
 //! | a handle | a number: `Comm::of` and `number` of the library's types; several are copied |
-//! | a buffer, weights, a status | as it is, unless its address stands for something (`buffer`, `weights`, `statuses`) |
+//! | a buffer, weights, a status | as it is, unless its address stands for something |
 //! | a string | ended instead of filled up with blanks |
 //! | an index of a request | counted from one |
 //! | everything else | as it is: truth values of C are those of Fortran's compilers |
@@ -15,8 +15,8 @@ use crate::convert::Column;
 use crate::rust::{HANDLES, variable};
 use crate::{Argument, Constant, Flow, Function, Value, snake};
 
-/// Functions that libraries have by hand (`mpi/fortran`): their arguments are others than in C, or mean something
-/// else, or are functions.
+/// Functions that libraries have by hand (`mpi/fortran`): their arguments are others than in C, or mean
+/// something else, or are functions.
 pub const BY_HAND: [&str; 31] = [
     "Attr_get",
     "Attr_put",
@@ -278,8 +278,8 @@ pub fn names(functions: &[Function]) -> Vec<(String, String)> {
     in_table.map(|function| (function.name.clone(), snake(&function.name))).chain(more).collect()
 }
 
-/// Exported names, each of which is one of those: `(name, its function)`. Most libraries have a dozen names for
-/// one, as compilers spell them in their own ways.
+/// Exported names, each of which is one of those: `(name, its function)`. Most libraries have a dozen names
+/// for one, as compilers spell them in their own ways.
 #[must_use]
 pub fn exports(names: impl IntoIterator<Item = (String, String)>) -> String {
     let mut text = "exports! {\n".to_owned();

@@ -1,11 +1,15 @@
-//! Attributes (MPI-3.1, sections 6.7 and 17.2.7). In Fortran a value is a number of the size of an address; in
-//! the functions that MPI-2 has replaced, of the size of an `INTEGER`. C keeps it as the address.
+//! Attributes (MPI-3.1, sections 6.7 and 17.2.7). In Fortran a value is a number of the size of an address;
+//! in the functions that MPI-2 has replaced, of the size of an `INTEGER`. In C it is an address: of what
+//! Fortran has set, the number's; of what C has set, Fortran gets the address as a number. So each number
+//! that Fortran sets has a place, which is never freed.
 //!
-//! C calls functions of Fortran with what they were given together with: it lies in memory that is never freed,
-//! as a key that the program has freed lives on in the attributes that there are.
+//! C calls functions of Fortran with what they were given together with: it lies in memory that is never
+//! freed, as a key that the program has freed lives on in the attributes that there are.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use bdrun_mpi_fortran::args::{Handle, end, read};
 
@@ -13,30 +17,55 @@ use crate::c;
 use crate::constants::*;
 use crate::face::{Comm, Datatype, Win, keyval};
 
-/// A value in Fortran.
+/// The places of numbers, and the numbers by their places.
+static PLACES: Mutex<(BTreeMap<i64, usize>, BTreeSet<usize>)> =
+    Mutex::new((BTreeMap::new(), BTreeSet::new()));
+
+/// The place of a number.
+fn place(number: i64) -> *mut c_void {
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (of_numbers, all) = &mut *places;
+    let at = *of_numbers.entry(number).or_insert_with(|| {
+        let at: *mut i64 = Box::into_raw(Box::new(number));
+        at.expose_provenance()
+    });
+    all.insert(at);
+    ptr::with_exposed_provenance_mut(at)
+}
+
+/// The number of an attribute: that of a place, or the address.
+fn number(at: *mut c_void) -> i64 {
+    let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    if places.1.contains(&at.addr()) {
+        // SAFETY: a place, which is never freed.
+        return unsafe { at.cast::<i64>().read() };
+    }
+    at as i64
+}
+
+/// A value in Fortran. What does not fit is cut off, as the standard says.
 trait Number: Copy {
-    fn of(address: *mut c_void) -> Self;
-    fn address(self) -> *mut c_void;
+    fn of(number: i64) -> Self;
+    fn number(self) -> i64;
 }
 
 impl Number for i64 {
-    fn of(address: *mut c_void) -> Self {
-        address as Self
+    fn of(number: i64) -> Self {
+        number
     }
 
-    fn address(self) -> *mut c_void {
-        ptr::with_exposed_provenance_mut(self as usize)
+    fn number(self) -> i64 {
+        self
     }
 }
 
 impl Number for c_int {
-    /// What does not fit is cut off, as the standard says.
-    fn of(address: *mut c_void) -> Self {
-        address as i64 as Self
+    fn of(number: i64) -> Self {
+        number as Self
     }
 
-    fn address(self) -> *mut c_void {
-        i64::from(self).address()
+    fn number(self) -> i64 {
+        self.into()
     }
 }
 
@@ -60,7 +89,8 @@ unsafe extern "C" fn copy<H: Handle, N: Number>(
 ) -> c_int {
     // SAFETY: `create` gave it, and it is never freed.
     let Key { copies, mut state, .. } = unsafe { key.cast::<Key<N>>().read() };
-    let (mut object, mut value, mut copied, mut code) = (object.number(), N::of(value), N::of(value), 0);
+    let mut value = N::of(number(value));
+    let (mut object, mut copied, mut code) = (object.number(), value, 0);
     // SAFETY: the program's word: such a function. C has room for the value and the flag.
     unsafe {
         copies(
@@ -73,7 +103,7 @@ unsafe extern "C" fn copy<H: Handle, N: Number>(
             &raw mut code,
         );
         if code == 0 && flag.read() != 0 {
-            to.write(copied.address());
+            to.write(place(copied.number()));
         }
     }
     code
@@ -87,7 +117,7 @@ unsafe extern "C" fn delete<H: Handle, N: Number>(
 ) -> c_int {
     // SAFETY: `create` gave it, and it is never freed.
     let Key { deletes, mut state, .. } = unsafe { key.cast::<Key<N>>().read() };
-    let (mut object, mut value, mut code) = (object.number(), N::of(value), 0);
+    let (mut object, mut value, mut code) = (object.number(), N::of(number(value)), 0);
     // SAFETY: the program's word: such a function.
     unsafe {
         deletes(&raw mut object, &raw mut keyval, &raw mut value, &raw mut state, &raw mut code);
@@ -131,9 +161,9 @@ unsafe fn get<H: Handle, N: Number>(
         let code = with(H::of(read(object)), key, (&raw mut found).cast(), flag);
         if code == 0 && read(flag) != 0 {
             let said = match key {
-                _ if ints.contains(&key) => i64::from(found.cast::<c_int>().read()).address(),
-                _ if aints.contains(&key) => found.cast::<i64>().read().address(),
-                _ => found,
+                _ if ints.contains(&key) => i64::from(found.cast::<c_int>().read()),
+                _ if aints.contains(&key) => found.cast::<i64>().read(),
+                _ => number(found),
             };
             value.write_unaligned(N::of(said));
         }
@@ -182,7 +212,7 @@ macro_rules! attributes {
                 // SAFETY: the caller's.
                 unsafe {
                     let object = $handle::of(read(object));
-                    end(ierror, c::$set(object, keyval(read(key)), read(value).address()));
+                    end(ierror, c::$set(object, keyval(read(key)), place(read(value).number())));
                 }
             }
         )*

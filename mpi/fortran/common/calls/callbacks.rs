@@ -1,4 +1,5 @@
-//! Functions in Fortran that MPI calls: operations, error handlers, generalized requests, data representations.
+//! Functions in Fortran that MPI calls: operations, error handlers, generalized requests, data
+//! representations.
 
 use std::ffi::{c_int, c_void};
 
@@ -104,7 +105,8 @@ unsafe extern "C" fn query(general: *mut General, status: *mut Status) -> c_int 
 
 unsafe extern "C" fn free(general: *mut General) -> c_int {
     let mut code = 0;
-    // SAFETY: `grequest_start` gave it, and this is the last that is called; the program's word: such a function.
+    // SAFETY: `grequest_start` gave it, and this is the last that is called; the program's word: such a
+    // function.
     unsafe {
         let mut general = Box::from_raw(general);
         (general.free)(&raw mut general.state, &raw mut code);

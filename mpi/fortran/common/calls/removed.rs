@@ -1,5 +1,5 @@
-//! What MPI-3.0 has removed from the standard: numbers of the size of an `INTEGER` where there are now those of
-//! an address.
+//! What MPI-3.0 has removed from the standard: numbers of the size of an `INTEGER` where there are now those
+//! of an address.
 
 use std::ffi::{c_int, c_void};
 

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use bdrun_mpi_table::{Constant, Value, constants};
 
-/// A library for Fortran and the one of C that it calls: by the names that programs know, and that cargo does.
+/// A library for Fortran and the one of C that it calls: by the names that programs know, and that cargo
+/// does.
 pub struct Library {
     pub fortran: (&'static str, &'static str),
     pub c: (&'static str, &'static str),
@@ -126,7 +127,8 @@ impl Library {
         }
         let folder = self.folder("runs");
         fs::write(folder.join("mpif.h"), self.header()).expect("a file");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../common/tests/programs/program.f90");
+        let sources = ["functions.f90", "program.f90"]
+            .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("../common/tests/programs").join(name));
         let bdrun = built(self.fortran.1).with_file_name("../bdrun");
         let (program, file) = (folder.join("program"), folder.join("file"));
         // Addresses in the program's own memory, and in copies; what a compiler does, and what it may do.
@@ -138,7 +140,7 @@ impl Library {
                     .arg(&folder)
                     .arg("-I")
                     .arg(&folder)
-                    .arg(source)
+                    .args(&sources)
                     .arg("-o")
                     .arg(&program)
                     .arg(folder.join(self.fortran.0))

@@ -1,117 +1,5 @@
 ! What a program in Fortran does with MPI, in as many processes as there are. Each says at its end how much
 ! was not as it should be, and before that what.
-module functions
-  implicit none
-  include 'mpif.h'
-  integer :: failures = 0, copies = 0, deletes = 0, errors = 0, last_error = 0
-  integer :: queries = 0, frees = 0, file_errors = 0, window_errors = 0
-  integer(kind=MPI_ADDRESS_KIND) :: seen_state = 0
-contains
-  subroutine check(is_so, what)
-    logical, intent(in) :: is_so
-    character(len=*), intent(in) :: what
-    if (.not. is_so) then
-      failures = failures + 1
-      print '(a,a)', 'wrong: ', what
-    end if
-  end subroutine
-
-  ! Combines in order: of two pairs of numbers, (a, b) and (c, d), (a * c, b * c + d).
-  subroutine compose(from, to, length, datatype)
-    integer :: length, datatype, from(2, length), to(2, length), i
-    do i = 1, length
-      to(2, i) = from(2, i) * to(1, i) + to(2, i)
-      to(1, i) = from(1, i) * to(1, i)
-    end do
-  end subroutine
-
-  subroutine longest(from, to, length, datatype)
-    integer :: length, datatype, from(length), to(length)
-    call check(datatype == MPI_INTEGER, 'datatype of an operation')
-    to = max(from, to)
-  end subroutine
-
-  subroutine copies_attribute(comm, keyval, state, value, copied, flag, ierror)
-    integer :: comm, keyval, ierror
-    integer(kind=MPI_ADDRESS_KIND) :: state, value, copied
-    logical :: flag
-    copies = copies + 1
-    seen_state = state
-    copied = value + 1
-    flag = .true.
-    ierror = MPI_SUCCESS
-  end subroutine
-
-  subroutine deletes_attribute(comm, keyval, value, state, ierror)
-    integer :: comm, keyval, ierror
-    integer(kind=MPI_ADDRESS_KIND) :: state, value
-    deletes = deletes + 1
-    ierror = MPI_SUCCESS
-  end subroutine
-
-  subroutine copies_number(comm, keyval, state, value, copied, flag, ierror)
-    integer :: comm, keyval, state, value, copied, ierror
-    logical :: flag
-    copied = value * state
-    flag = .true.
-    ierror = MPI_SUCCESS
-  end subroutine
-
-  subroutine notes_error(comm, code)
-    integer :: comm, code, size, ierror
-    errors = errors + 1
-    last_error = code
-    call MPI_Comm_size(comm, size, ierror)
-    call check(ierror == MPI_SUCCESS .and. size > 0, 'communicator of a handler')
-  end subroutine
-
-  subroutine notes_error_of_file(file, code)
-    integer :: file, code
-    file_errors = file_errors + 1
-    call check(file == MPI_FILE_NULL, 'file of a handler')
-  end subroutine
-
-  subroutine notes_error_of_window(win, code)
-    integer :: win, code, group, ierror
-    window_errors = window_errors + 1
-    call MPI_Win_get_group(win, group, ierror)
-    call check(ierror == MPI_SUCCESS .and. group /= MPI_GROUP_NULL, 'window of a handler')
-    call MPI_Group_free(group, ierror)
-  end subroutine
-
-  subroutine extends(datatype, extent, state, ierror)
-    integer :: datatype, ierror
-    integer(kind=MPI_ADDRESS_KIND) :: extent, state
-    extent = state
-    ierror = MPI_SUCCESS
-  end subroutine
-
-  subroutine queried(state, status, ierror)
-    integer :: status(MPI_STATUS_SIZE), ierror
-    integer(kind=MPI_ADDRESS_KIND) :: state
-    queries = queries + int(state)
-    call MPI_Status_set_elements(status, MPI_INTEGER, 5, ierror)
-    call MPI_Status_set_cancelled(status, .false., ierror)
-    status(MPI_SOURCE) = 3
-    status(MPI_TAG) = 4
-    ierror = MPI_SUCCESS
-  end subroutine
-
-  subroutine freed(state, ierror)
-    integer :: ierror
-    integer(kind=MPI_ADDRESS_KIND) :: state
-    frees = frees + int(state)
-    ierror = MPI_SUCCESS
-  end subroutine
-
-  subroutine cancelled(state, is_complete, ierror)
-    integer :: ierror
-    integer(kind=MPI_ADDRESS_KIND) :: state
-    logical :: is_complete
-    ierror = MPI_SUCCESS
-  end subroutine
-end module
-
 program main
   use functions
   implicit none
@@ -274,7 +162,8 @@ contains
     call MPI_Alltoallw(gives, counts, places, types, takes, counts, places, types, MPI_COMM_WORLD, ierror)
     call check(all(takes == [(100 * i + rank, i = 0, size - 1)]), 'alltoallw')
     takes = 0
-    call MPI_Ialltoallw(gives, counts, places, types, takes, counts, places, types, MPI_COMM_WORLD, request, ierror)
+    call MPI_Ialltoallw(gives, counts, places, types, takes, counts, places, types, MPI_COMM_WORLD, request, &
+      ierror)
     call MPI_Wait(request, MPI_STATUS_IGNORE, ierror)
     call check(all(takes == [(100 * i + rank, i = 0, size - 1)]), 'ialltoallw')
     if (rank == 0) gives = [(i * i, i = 1, size)]
@@ -369,12 +258,58 @@ contains
     call check(flag .and. value >= 32767 .and. value <= huge(number), 'MPI_TAG_UB')
     call MPI_Attr_get(MPI_COMM_WORLD, MPI_TAG_UB, number, flag, ierror)
     call check(flag .and. number == value, 'MPI_TAG_UB of MPI-1')
+    call attributes_of_c
     call MPI_Type_create_keyval(MPI_TYPE_DUP_FN, MPI_TYPE_NULL_DELETE_FN, keyval, 0_MPI_ADDRESS_KIND, ierror)
     call MPI_Type_dup(MPI_INTEGER, comm, ierror)
     call MPI_Type_set_attr(comm, keyval, 9_MPI_ADDRESS_KIND, ierror)
     call MPI_Type_get_attr(comm, keyval, value, flag, ierror)
     call check(flag .and. value == 9, 'attribute of a datatype')
     call MPI_Type_free(comm, ierror)
+  end subroutine
+
+  ! In C an attribute is an address: of what is set here, the number's.
+  subroutine attributes_of_c
+    use, intrinsic :: iso_c_binding
+    interface
+      ! As wide as a handle of either ABI.
+      function f2c(comm) bind(c, name='MPI_Comm_f2c')
+        import
+        integer(c_int), value :: comm
+        integer(c_intptr_t) :: f2c
+      end function
+      function get_attr(comm, keyval, value, flag) bind(c, name='MPI_Comm_get_attr')
+        import
+        integer(c_intptr_t), value :: comm
+        integer(c_int), value :: keyval
+        type(c_ptr) :: value
+        integer(c_int) :: flag, get_attr
+      end function
+      function set_attr(comm, keyval, value) bind(c, name='MPI_Comm_set_attr')
+        import
+        integer(c_intptr_t), value :: comm
+        integer(c_int), value :: keyval
+        type(c_ptr), value :: value
+        integer(c_int) :: set_attr
+      end function
+    end interface
+    integer :: keyval
+    integer(c_int) :: found
+    integer(c_intptr_t) :: comm
+    integer(kind=MPI_ADDRESS_KIND) :: value
+    integer(kind=MPI_ADDRESS_KIND), pointer :: number
+    integer, target :: mine
+    type(c_ptr) :: at
+    logical :: flag
+    comm = f2c(MPI_COMM_SELF)
+    call MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, keyval, 0_MPI_ADDRESS_KIND, ierror)
+    call MPI_Comm_set_attr(MPI_COMM_SELF, keyval, 4711_MPI_ADDRESS_KIND, ierror)
+    ierror = get_attr(comm, keyval, at, found)
+    call c_f_pointer(at, number)
+    call check(found == 1 .and. number == 4711, 'attribute that is read in C')
+    ierror = set_attr(comm, keyval, c_loc(mine))
+    call MPI_Comm_get_attr(MPI_COMM_SELF, keyval, value, flag, ierror)
+    call check(flag .and. value == loc(mine), 'attribute that is set in C')
+    call MPI_Comm_delete_attr(MPI_COMM_SELF, keyval, ierror)
   end subroutine
 
   subroutine topologies
