@@ -3,6 +3,7 @@
 
 pub mod c;
 pub mod convert;
+pub mod fortran;
 pub mod header;
 pub mod rust;
 pub mod status;

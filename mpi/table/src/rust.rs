@@ -254,7 +254,7 @@ fn result_type(result: &str) -> &str {
 }
 
 /// A word of Rust is no name of an argument.
-fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     match name {
         "type" | "fn" | "in" | "ref" | "move" => format!("r#{name}"),
         name => name.to_owned(),

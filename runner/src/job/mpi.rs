@@ -20,12 +20,17 @@ use crate::cli::Mpi;
 use crate::exit::Ending;
 
 /// What programs are linked to, and what it is called where it was built.
-const LIBRARIES: [(&str, &str); 4] = [
+const LIBRARIES: [(&str, &str); 7] = [
     ("libmpi_abi.so.1", "libmpi_abi.so"),
     ("libmpi.so.12", "libmpich_face.so"),
     // As Debian has it.
     ("libmpich.so.12", "libmpich_face.so"),
     ("libmpi.so.40", "libmpi_openmpi.so"),
+    // For Fortran.
+    ("libmpifort.so.12", "libmpifort.so"),
+    ("libmpi_mpifh.so.40", "libmpi_mpifh.so"),
+    // As Debian calls MPICH's.
+    ("libmpichfort.so.12", "libmpifort.so"),
 ];
 
 /// One of our ABIs: its library, what mpi4py calls it, what people do.

@@ -33,6 +33,7 @@ pub const NEEDS: &[&str] = &[
     "gawk",
     "gcc",
     "gdb",
+    "gfortran",
     "ghc",
     "go",
     "java",
