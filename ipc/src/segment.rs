@@ -209,6 +209,8 @@ pub struct RankBlock {
     call: [AtomicU64; 4],
     /// Non-zero while the program is between that library's first and last call; see [`RankBlock::end_in`].
     pub begun: AtomicU32,
+    /// Non-zero if it waits until some time at most: it goes on by itself.
+    pub timed: AtomicU32,
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, beside_others, program, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, beside_others, proc, program, skipped};
 
 /// An ABI: what the header calls it, what we have built for it, what programs are linked to.
 struct Abi {
@@ -27,7 +27,8 @@ fn libraries() {
         if let Some(cargo) = std::env::var_os("CARGO") {
             let release = bdrun.parent().is_some_and(|dir| dir.ends_with("release"));
             let mut command = Command::new(cargo);
-            let packages = ["bdrun-mpi-abi", "bdrun-mpi-mpich", "bdrun-mpi-openmpi"].map(|name| ["-p", name]);
+            let packages = ["bdrun-mpi-abi", "bdrun-mpi-mpich", "bdrun-mpi-openmpi", "sbmalloc-preload"]
+                .map(|name| ["-p", name]);
             command.args(["build", "--quiet"]).args(packages.concat()).args(release.then_some("--release"));
             let status = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("start cargo");
             assert!(status.success(), "bdrun's MPI was not built");
@@ -122,7 +123,7 @@ fn an_mpi_that_is_not_served_is_named_before_anything_starts() {
     let source = folder.path().join("other.c");
     let names = "MPI_Init MPI_Finalize MPI_Abort MPI_Comm_rank MPI_Comm_size MPI_Comm_split MPI_Comm_dup MPI_Comm_free MPI_Comm_set_name MPI_Irecv MPI_Type_contiguous \
                  MPI_Comm_get_attr MPI_Barrier MPI_Allreduce MPI_Op_create MPI_Send MPI_Ssend MPI_Recv \
-                 MPI_Win_allocate MPI_Win_lock MPI_Win_unlock";
+                 MPI_Win_allocate MPI_Win_lock MPI_Win_unlock MPI_Iprobe MPI_Wtime";
     let functions: String =
         names.split_whitespace().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
     std::fs::write(&source, functions).expect("a file");
@@ -183,6 +184,29 @@ fn a_deadlock_names_groups_calls_communicators_peers_and_tags() {
             outcome.failed_with(119, words);
             assert!(outcome.wall < Duration::from_secs(20), "{outcome:?}");
         }
+    }
+}
+
+/// Who looks again and again waits a moment each time, and goes on by itself: also if it has no processor for
+/// longer than a deadlock takes to be seen (it stands).
+#[test]
+fn who_only_looks_is_in_no_deadlock() {
+    let _machine = beside_others();
+    let Some(program) = compile(&STANDARD, None, &[]) else { return };
+    for preload in ["never", "auto"] {
+        let job = program.job(&format!("-np 1 --preload {preload}"), "poll").start();
+        job.wait_for_output("ready");
+        std::thread::sleep(Duration::from_millis(500));
+        let ranks = job.ranks();
+        ranks.iter().for_each(|&(_, pid)| proc::kill(pid, libc::SIGSTOP));
+        std::thread::sleep(Duration::from_millis(1500));
+        ranks.iter().for_each(|&(_, pid)| proc::kill(pid, libc::SIGCONT));
+        let outcome = job.wait();
+        assert_eq!(
+            (ranks.len(), outcome.code, sorted(&outcome)),
+            (1, Some(0), vec!["found 0", "ready"]),
+            "{outcome:?}"
+        );
     }
 }
 

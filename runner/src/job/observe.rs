@@ -226,6 +226,8 @@ impl Job<'_> {
 /// What a blocked rank waits for, as the core sees it.
 fn wait(segment: &Segment, block: &RankBlock) -> Wait {
     match block.waiting() {
+        // It goes on by itself, however late: others, and the machine, may keep it from the processor.
+        _ if block.timed.load(SeqCst) != 0 => Wait::Other,
         // The source is a rank of the communicator; only of the first one is that the node's number.
         Waiting::Message { context: 0, source, .. } => Wait::Message { from: source },
         Waiting::Message { .. } | Waiting::Anything => Wait::Message { from: None },

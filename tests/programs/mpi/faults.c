@@ -93,6 +93,17 @@ static void leave_behind(void) {
     }
 }
 
+/* Looks again and again for a message that nobody sends. */
+static void poll(void) {
+    double begin = MPI_Wtime();
+    int found = 0;
+    printf("ready\n");
+    fflush(stdout);
+    while (!found && MPI_Wtime() < begin + 4)
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+    printf("found %d\n", found);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -100,6 +111,7 @@ int main(int argc, char **argv) {
     const char *how = argc > 2 ? argv[2] : "";
     if (argc < 2 || is(argv[1], "meet")) meet();
     else if (is(argv[1], "stuck")) stuck(how);
+    else if (is(argv[1], "poll")) poll();
     else if (is(argv[1], "leaks")) leave_behind();
     else fail(how);
     MPI_Finalize();

@@ -56,6 +56,8 @@ int MPI_Op_create(void (*)(void *, void *, int *, MPI_Datatype *), int, MPI_Op *
 int MPI_Send(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int MPI_Ssend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int MPI_Recv(void *, int, MPI_Datatype, int, int, MPI_Comm, void *);
+int MPI_Iprobe(int, int, MPI_Comm, int *, void *);
+double MPI_Wtime(void);
 int MPI_Irecv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int MPI_Type_contiguous(int, MPI_Datatype, MPI_Datatype *);
 int MPI_Win_allocate(MPI_Aint, int, MPI_Info, MPI_Comm, void *, MPI_Win *);

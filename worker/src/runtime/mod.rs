@@ -308,6 +308,7 @@ impl Runtime {
     fn wait_at(&self, until: Option<u64>, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
         let block = self.block();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
+        block.timed.store(u32::from(until.is_some()), SeqCst);
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
