@@ -132,6 +132,11 @@ impl Tools {
         Ok(())
     }
 
+    /// How many there are of what there is nothing, and how often that has changed.
+    fn number(&self) -> Answer<i64> {
+        self.state().map(|_| 0)
+    }
+
     /// Nothing has this index.
     fn no_index<T>(&self) -> Answer<T> {
         self.state().and(Err(Class::ToolInvalidIndex.into()))
@@ -207,6 +212,15 @@ fn place(buffer: Buffer) -> Answer<*mut u64> {
         Buffer::At(at) if !at.is_null() => Ok(at.cast()),
         _ => Err(Class::ToolInvalid.into()),
     }
+}
+
+/// Calls that say nothing but what this function says.
+macro_rules! none {
+    ($says:ident $($call:ident($($given:ty),*) -> $answer:ty;)*) => {
+        $(unsafe fn $call(&self, $(_: $given),*) -> Answer<$answer> {
+            self.tools.$says()
+        })*
+    };
 }
 
 impl Calls for Mpi {
@@ -369,193 +383,53 @@ impl Calls for Mpi {
         })?
     }
 
-    // There are no control variables.
+    // There are no control variables, categories and events, and nothing that events come from.
 
-    unsafe fn t_cvar_get_num(&self) -> Answer<i64> {
-        self.tools.state().map(|_| 0)
+    none! { number
+        t_cvar_get_num() -> i64;
+        t_category_changed() -> i64;
+        t_category_get_num() -> i64;
+        t_source_get_num() -> i64;
+        t_event_get_num() -> i64;
     }
 
-    unsafe fn t_cvar_get_index(&self, _: *const c_char) -> Answer<i64> {
-        self.tools.no_name()
+    none! { no_index
+        t_cvar_get_info(i64, *mut c_char, i64, *mut c_void, *mut c_char, i64) -> (i64, i64, Datatype, i64, i64, i64);
+        t_cvar_handle_alloc(i64, Buffer, *mut c_void) -> i64;
+        t_category_get_info(i64, *mut c_char, i64, *mut c_char, i64) -> (i64, i64, i64, i64, i64);
+        t_category_get_num_events(i64) -> i64;
+        t_category_get_categories(i64, i64, IntsOut) -> ();
+        t_category_get_cvars(i64, i64, IntsOut) -> ();
+        t_category_get_events(i64, i64, IntsOut) -> ();
+        t_category_get_pvars(i64, i64, IntsOut) -> ();
+        t_source_get_info(i64, *mut c_char, i64, *mut c_char, i64, *mut c_void) -> (i64, i64, i64, i64, Info);
+        t_source_get_timestamp(i64) -> i64;
+        t_event_get_info(i64, *mut c_char, i64, Handles<Datatype>, IntsOut, *mut c_void, *mut c_char, i64) -> (i64, i64, i64, Info, i64, i64);
+        t_event_handle_alloc(i64, Buffer, Info, *mut c_void) -> ();
     }
 
-    unsafe fn t_cvar_get_info(
-        &self,
-        _: i64,
-        _: *mut c_char,
-        _: i64,
-        _: *mut c_void,
-        _: *mut c_char,
-        _: i64,
-    ) -> Answer<(i64, i64, Datatype, i64, i64, i64)> {
-        self.tools.no_index()
+    none! { no_name
+        t_cvar_get_index(*const c_char) -> i64;
+        t_category_get_index(*const c_char) -> i64;
+        t_event_get_index(*const c_char) -> i64;
     }
 
-    unsafe fn t_cvar_handle_alloc(&self, _: i64, _: Buffer, _: *mut c_void) -> Answer<i64> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_cvar_handle_free(&self, _: *mut c_void) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_cvar_read(&self, _: *mut c_void, _: Buffer) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_cvar_write(&self, _: *mut c_void, _: Buffer) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_enum_get_info(&self, _: *mut c_void, _: *mut c_char, _: i64) -> Answer<(i64, i64)> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_enum_get_item(&self, _: *mut c_void, _: i64, _: *mut c_char, _: i64) -> Answer<(i64, i64)> {
-        self.tools.no_handle()
-    }
-
-    // There are no categories, so none has changed.
-
-    unsafe fn t_category_changed(&self) -> Answer<i64> {
-        self.tools.state().map(|_| 0)
-    }
-
-    unsafe fn t_category_get_num(&self) -> Answer<i64> {
-        self.tools.state().map(|_| 0)
-    }
-
-    unsafe fn t_category_get_index(&self, _: *const c_char) -> Answer<i64> {
-        self.tools.no_name()
-    }
-
-    unsafe fn t_category_get_info(
-        &self,
-        _: i64,
-        _: *mut c_char,
-        _: i64,
-        _: *mut c_char,
-        _: i64,
-    ) -> Answer<(i64, i64, i64, i64, i64)> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_category_get_num_events(&self, _: i64) -> Answer<i64> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_category_get_categories(&self, _: i64, _: i64, _: IntsOut) -> Answer<()> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_category_get_cvars(&self, _: i64, _: i64, _: IntsOut) -> Answer<()> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_category_get_events(&self, _: i64, _: i64, _: IntsOut) -> Answer<()> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_category_get_pvars(&self, _: i64, _: i64, _: IntsOut) -> Answer<()> {
-        self.tools.no_index()
-    }
-
-    // There are no events, and nothing that they come from.
-
-    unsafe fn t_source_get_num(&self) -> Answer<i64> {
-        self.tools.state().map(|_| 0)
-    }
-
-    unsafe fn t_source_get_info(
-        &self,
-        _: i64,
-        _: *mut c_char,
-        _: i64,
-        _: *mut c_char,
-        _: i64,
-        _: *mut c_void,
-    ) -> Answer<(i64, i64, i64, i64, Info)> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_source_get_timestamp(&self, _: i64) -> Answer<i64> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_event_get_num(&self) -> Answer<i64> {
-        self.tools.state().map(|_| 0)
-    }
-
-    unsafe fn t_event_get_index(&self, _: *const c_char) -> Answer<i64> {
-        self.tools.no_name()
-    }
-
-    unsafe fn t_event_get_info(
-        &self,
-        _: i64,
-        _: *mut c_char,
-        _: i64,
-        _: Handles<Datatype>,
-        _: IntsOut,
-        _: *mut c_void,
-        _: *mut c_char,
-        _: i64,
-    ) -> Answer<(i64, i64, i64, Info, i64, i64)> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_event_handle_alloc(&self, _: i64, _: Buffer, _: Info, _: *mut c_void) -> Answer<()> {
-        self.tools.no_index()
-    }
-
-    unsafe fn t_event_callback_get_info(&self, _: *mut c_void, _: *mut c_void) -> Answer<Info> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_callback_set_info(&self, _: *mut c_void, _: *mut c_void, _: Info) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_copy(&self, _: *mut c_void, _: Buffer) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_get_source(&self, _: *mut c_void) -> Answer<i64> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_get_timestamp(&self, _: *mut c_void) -> Answer<i64> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_handle_free(&self, _: *mut c_void, _: Buffer, _: *mut c_void) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_handle_get_info(&self, _: *mut c_void) -> Answer<Info> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_handle_set_info(&self, _: *mut c_void, _: Info) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_read(&self, _: *mut c_void, _: i64, _: Buffer) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_register_callback(
-        &self,
-        _: *mut c_void,
-        _: *mut c_void,
-        _: Info,
-        _: Buffer,
-        _: *mut c_void,
-    ) -> Answer<()> {
-        self.tools.no_handle()
-    }
-
-    unsafe fn t_event_set_dropped_handler(&self, _: *mut c_void, _: *mut c_void) -> Answer<()> {
-        self.tools.no_handle()
+    none! { no_handle
+        t_cvar_handle_free(*mut c_void) -> ();
+        t_cvar_read(*mut c_void, Buffer) -> ();
+        t_cvar_write(*mut c_void, Buffer) -> ();
+        t_enum_get_info(*mut c_void, *mut c_char, i64) -> (i64, i64);
+        t_enum_get_item(*mut c_void, i64, *mut c_char, i64) -> (i64, i64);
+        t_event_callback_get_info(*mut c_void, *mut c_void) -> Info;
+        t_event_callback_set_info(*mut c_void, *mut c_void, Info) -> ();
+        t_event_copy(*mut c_void, Buffer) -> ();
+        t_event_get_source(*mut c_void) -> i64;
+        t_event_get_timestamp(*mut c_void) -> i64;
+        t_event_handle_free(*mut c_void, Buffer, *mut c_void) -> ();
+        t_event_handle_get_info(*mut c_void) -> Info;
+        t_event_handle_set_info(*mut c_void, Info) -> ();
+        t_event_read(*mut c_void, i64, Buffer) -> ();
+        t_event_register_callback(*mut c_void, *mut c_void, Info, Buffer, *mut c_void) -> ();
+        t_event_set_dropped_handler(*mut c_void, *mut c_void) -> ();
     }
 }

@@ -51,7 +51,8 @@ pub static FACE: Face = Face {
         datarep: numbers::MAX_DATAREP_STRING as usize,
         bsend_overhead: numbers::BSEND_OVERHEAD,
     },
-    version: (5, 0),
+    // What this ABI has numbers for: those that are new in 4.1 it does not have.
+    version: (4, 0),
     abi: (-1, -1),
     handle: handle_out,
     number: number_out,

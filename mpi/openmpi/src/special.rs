@@ -1,5 +1,5 @@
-//! Functions that are written by hand: `MPI_Get_version`, which depends on nothing else, and those that tell what
-//! an error code means, as this ABI has classes that the standard has not.
+//! Functions that are written by hand: `MPI_Get_version`, which depends on nothing else, and those that tell
+//! what an error code means, as this ABI has classes that the standard has not.
 
 use std::ffi::{c_char, c_int};
 
@@ -11,8 +11,8 @@ use bdrun_mpi_core::error::Class;
 
 use crate::{call, face};
 
-/// `MPI_ERR_PROC_FAILED` and its like, of Open MPI 5.0: no call fails with one of them, as a job ends with the first
-/// of its processes that fails.
+/// `MPI_ERR_PROC_FAILED` and its like, of Open MPI 5.0: no call fails with one of them, as a job ends with the
+/// first of its processes that fails.
 const FAULTS: [(c_int, &[u8]); 3] = [
     (75, b"MPI_ERR_PROC_FAILED: a process has failed\0"),
     (76, b"MPI_ERR_PROC_FAILED_PENDING: a process has failed that a receive may match\0"),
@@ -117,5 +117,32 @@ mod tests {
         let mut class = 0;
         // SAFETY: as above. MPI_ERR_RANK
         assert_eq!((unsafe { MPI_Error_class(6, &raw mut class) }, class), (0, 6));
+    }
+
+    /// Tools may be first, and no error handler is told of what they do wrong: it would end the process.
+    #[test]
+    fn tools_are_told_before_mpi_begins() {
+        let (mut number, mut class) = (0, 0);
+        let nothing = std::ptr::null_mut();
+        // SAFETY: there is room for what is wanted, and nothing else is written.
+        unsafe {
+            // MPI_T_ERR_NOT_INITIALIZED
+            assert_eq!(crate::MPI_T_pvar_get_num(&raw mut number), 55);
+            assert_eq!(crate::MPI_T_init_thread(0, std::ptr::null_mut()), 0);
+            assert_eq!(crate::MPI_T_pvar_get_num(&raw mut number), 0);
+            let info = |index, class| {
+                let (length, verbosity) = (std::ptr::null_mut(), std::ptr::null_mut());
+                let (text, of) = (std::ptr::null_mut(), std::ptr::null_mut());
+                let [bind, readonly, continuous, atomic] = [std::ptr::null_mut(); 4];
+                crate::MPI_T_pvar_get_info(
+                    index, text, length, verbosity, class, of, nothing, text, length, bind, readonly,
+                    continuous, atomic,
+                )
+            };
+            // MPI_T_PVAR_CLASS_COUNTER; MPI_T_ERR_INVALID_INDEX
+            assert_eq!((info(0, &raw mut class), class), (0, 6));
+            assert_eq!(info(number, std::ptr::null_mut()), 57);
+            assert_eq!(crate::MPI_T_finalize(), 0);
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::process::Command;
 use bdrun_mpi_table::Value;
 
 const EXPECTED: &str = "\
-version 5.0
+version 4.0
 handles many
 info there 1 1
 group 0

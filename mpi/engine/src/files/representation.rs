@@ -87,10 +87,11 @@ impl Made {
         if extent > 0 { Ok(extent) } else { Err(Class::Conversion.into()) }
     }
 
-    /// Has `items` of the predefined datatypes that lie at `memory` converted, from the one with this number on.
+    /// Has so many predefined datatypes converted that lie at `memory`, from the one with this number on.
     ///
     /// # Safety
-    /// The memory is what the program said it is, nobody else uses it meanwhile, and the file's bytes are there.
+    /// The memory is what the program said it is, nobody else uses it meanwhile, and the file's bytes are
+    /// there.
     unsafe fn convert(
         &self,
         function: usize,

@@ -447,6 +447,14 @@ fn of_files() {
     });
 }
 
+fn no_infos() -> crate::args::Handles<Info> {
+    unsafe fn read(_: *mut c_void, _: usize) -> crate::failure::Answer<u64> {
+        Ok(Info::NULL.value())
+    }
+    unsafe fn write(_: *mut c_void, _: usize, _: u64) {}
+    crate::args::Handles::new(null_mut(), read, write)
+}
+
 /// Nobody can be started or met: that is told to the handler in force, as any failure is.
 #[test]
 fn of_processes_that_cannot_be_had() {
@@ -461,18 +469,12 @@ fn of_processes_that_cannot_be_had() {
         let (name, port) = (c"name".as_ptr(), &mut [0; 2000]);
         let port = port.as_mut_ptr();
         let codes = IntsOut::small(null_mut());
-        let infos = |place: &mut Info| {
-            unsafe fn read(_: *mut c_void, _: usize) -> crate::failure::Answer<u64> {
-                Ok(Info::NULL.value())
-            }
-            unsafe fn write(_: *mut c_void, _: usize, _: u64) {}
-            crate::args::Handles::new(std::ptr::from_mut(place).cast(), read, write)
-        };
+        let infos = no_infos();
         // SAFETY: names end, and nothing is done.
         unsafe {
             wrong! {
                 mpi.comm_spawn(name, null_mut(), 1, Info::NULL, 0, WORLD, codes) => UnsupportedOperation,
-                mpi.comm_spawn_multiple(1, null_mut(), null_mut(), small(&[1]), infos(&mut Info::NULL.clone()), 0, WORLD, codes)
+                mpi.comm_spawn_multiple(1, null_mut(), null_mut(), small(&[1]), infos, 0, WORLD, codes)
                     => UnsupportedOperation,
                 mpi.comm_accept(name, Info::NULL, 0, WORLD) => UnsupportedOperation,
                 mpi.comm_connect(name, Info::NULL, 0, WORLD) => UnsupportedOperation,
