@@ -10,9 +10,9 @@ use std::path::Path;
 use bdrun_mpi_table::{Function, functions, status};
 use compiled::Result;
 
-/// A child makes each call, as it may go wrong in any way: all numbers and handles are 0, and whatever is read
-/// or written is. A call that is not implemented looks at none of it, and is known by what it gives or by what
-/// an error handler is told.
+/// A child makes each call, as it may go wrong in any way: all numbers and handles are 0, and whatever is
+/// read or written is. A call that is not implemented looks at none of it, and is known by what it gives or
+/// by what an error handler is told.
 const PROGRAM: &str = "\
 #include <mpi.h>
 #include <stdio.h>

@@ -131,13 +131,14 @@ fn a_command_is_shown_and_can_be_pasted() -> Result<()> {
 
 /// A program in C++, which uses both headers.
 const CXX: &str = "\
+#include <bdrun.h>
 #include <mpi.h>
 #include <cstdio>
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     int size = 0;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    bdrun_local_size(MPI_COMM_WORLD, &size);
     std::printf(\"%d\\n\", size);
     return MPI_Finalize();
 }
