@@ -103,7 +103,6 @@ typedef struct MPI_ABI_Datatype *MPI_Datatype;
 #define MPI_INTEGER1                    ((MPI_Datatype)0x2c1)
 #define MPI_LOGICAL2                    ((MPI_Datatype)0x2c8)
 #define MPI_INTEGER2                    ((MPI_Datatype)0x2c9)
-#define MPIX_C_FLOAT16                  ((MPI_Datatype)0x2ca)
 #define MPI_REAL2                       ((MPI_Datatype)0x2ca)
 #define MPI_LOGICAL4                    ((MPI_Datatype)0x2d0)
 #define MPI_INTEGER4                    ((MPI_Datatype)0x2d1)

@@ -160,20 +160,28 @@ impl std::fmt::Debug for Rank {
     }
 }
 
-/// Whether `libsbmalloc.so` is loaded: the program's heap is in arenas then.
+/// The function by which `libsbmalloc.so` says whether memory is of its heap: [`Owns`].
+pub const OWNS: &CStr = c"bdrun_owns";
+
+/// Whether memory at an address is of the program's heap.
+pub type Owns = extern "C" fn(*const c_void) -> bool;
+
+/// Of `libsbmalloc.so`, if that is loaded: the program's heap lies on storage then.
 #[must_use]
-pub fn is_preloaded() -> bool {
-    !asked().is_null()
+pub fn preloaded_heap() -> Option<Owns> {
+    let found = find(OWNS);
+    // SAFETY: the symbol is ours alone, and is a function of this type, or there is none.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Owns>(found) })
 }
 
-fn asked() -> *mut c_void {
+fn find(name: &CStr) -> *mut c_void {
     // SAFETY: a name that ends; looked up in everything that is loaded for all.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) }
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
 /// The table of a runtime in another library of this process.
 fn preloaded() -> Option<&'static Table> {
-    let found = asked();
+    let found = find(SYMBOL);
     if found.is_null() {
         return None;
     }

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::OnceLock;
 
+use bdrun_mpi::Owns;
 use bdrun_mpi_core::error::Class;
 use sbmalloc::{Advice, NotOurs, raw};
 
@@ -17,8 +18,17 @@ const MOST: usize = isize::MAX as usize - 4096;
 
 /// Whether the program's heap is one that lies on storage.
 fn is_all_ours() -> bool {
-    static IS: OnceLock<bool> = OnceLock::new();
-    *IS.get_or_init(bdrun_mpi::is_preloaded)
+    whole().is_some()
+}
+
+/// What tells the program's heap, if that lies on storage.
+fn whole() -> Option<Owns> {
+    static OWNS: OnceLock<Option<Owns>> = OnceLock::new();
+    *OWNS.get_or_init(bdrun_mpi::preloaded_heap)
+}
+
+fn owns(at: *const c_void) -> bool {
+    whole().map_or_else(|| raw::owns(at.cast()), |owns| owns(at))
 }
 
 #[unsafe(no_mangle)]
@@ -95,7 +105,7 @@ unsafe fn empty(at: *mut c_void, size: usize) -> Result<(), NotOurs> {
 /// Says something of memory of this heap.
 fn said(at: *const c_void, size: usize, say: impl FnOnce() -> Result<(), NotOurs>) -> c_int {
     let body = || {
-        if size > 0 && (at.is_null() || !is_all_ours() && !raw::owns(at.cast())) {
+        if size > 0 && !owns(at) {
             return Err(Class::Arg.into());
         }
         if size == 0 { Ok(()) } else { say().map_err(|_| Class::Arg.into()) }

@@ -63,13 +63,16 @@ CALLS            default:
 }
 ";
 
-/// A call with nothing in it.
+/// A call with nothing in it; of those that make processes, which look at that first, with a communicator and
+/// hints that there are.
 fn call(function: &Function) -> String {
     let declaration = function.declaration("MPI_", false);
     let inside = declaration.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
     let given = inside.map_or("", |(inside, _)| inside).split(", ").filter_map(|argument| match argument {
         "void" | "..." => None,
         _ if argument.contains(['*', '[']) => Some("(void *)room"),
+        "MPI_Comm comm" if function.chapter == "processes" => Some("MPI_COMM_SELF"),
+        "MPI_Info info" if function.chapter == "processes" => Some("MPI_INFO_NULL"),
         _ => Some("0"),
     });
     let given: Vec<_> = given.collect();

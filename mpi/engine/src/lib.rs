@@ -55,7 +55,7 @@ mod windows;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub use bdrun_worker::front::is_preloaded;
+pub use bdrun_worker::front::{Owns, preloaded_heap};
 
 use bdrun_mpi_core::error::Codes;
 use bdrun_mpi_core::group::Group;

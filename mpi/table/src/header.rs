@@ -98,6 +98,8 @@ fn c_type(constant: &Constant) -> String {
 fn some(constants: &[Constant], which: impl Fn(&Constant) -> bool) -> Vec<(&Constant, i64)> {
     let mut some: Vec<_> = constants
         .iter()
+        // What has only MPICH is another's name for what the standard has.
+        .filter(|one| !one.name.starts_with("MPIX_"))
         .filter(|&constant| which(constant))
         .filter_map(|constant| match constant.standard {
             Some(Value::Number(value)) => Some((constant, value)),

@@ -4,7 +4,7 @@
 //! the start has been made, to one that is always 0 in programs that are no rank, and to the rank's word in
 //! the shared segment otherwise.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::Release, Ordering::SeqCst};
 
@@ -81,6 +81,12 @@ fn start() {
 extern "C" fn bdrun_rank(protocol: u32) -> *const Table {
     let table = (protocol == PROTOCOL && is_rank()).then(preload::front).flatten();
     table.map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// For the same: whether memory is of this heap.
+#[unsafe(no_mangle)]
+extern "C" fn bdrun_owns(at: *const c_void) -> bool {
+    heap::raw::owns(at.cast())
 }
 
 /// Of a program that allocates nothing before its first wait.
