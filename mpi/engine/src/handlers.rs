@@ -30,6 +30,8 @@ pub enum Kind {
 pub struct Function {
     kind: Kind,
     at: *mut c_void,
+    /// What it gets behind the code, if a language's library has made it.
+    with: *mut c_void,
 }
 
 // SAFETY: the address of a function.
@@ -82,7 +84,12 @@ impl Mpi {
         if at.is_null() {
             return Err(Class::Arg.into());
         }
-        Ok(self.handlers.add(Arc::new(Function { kind, at })))
+        Ok(self.new_handler_with(kind, at, std::ptr::null_mut()))
+    }
+
+    /// A handler whose function gets a third argument.
+    pub fn new_handler_with(&self, kind: Kind, at: *mut c_void, with: *mut c_void) -> Errhandler {
+        self.handlers.add(Arc::new(Function { kind, at, with }))
     }
 
     pub(crate) fn free_handler(&self, handle: Errhandler) -> Answer<Errhandler> {
@@ -131,7 +138,7 @@ impl Mpi {
         // of which nothing is known. A handle of fewer bytes is the first ones.
         let call: unsafe extern "C" fn(*mut u64, *mut i32, ...) = unsafe { std::mem::transmute(function.at) };
         // SAFETY: as above; both live on.
-        unsafe { call(&raw mut object, &raw mut code) }
+        unsafe { call(&raw mut object, &raw mut code, function.with) }
     }
 
     /// `MPI_Comm_call_errhandler` and its like.
@@ -154,7 +161,7 @@ impl Mpi {
     }
 
     /// This process ends, and with it the job.
-    pub(crate) fn die(&self, why: &str, code: i32) -> ! {
+    pub fn die(&self, why: &str, code: i32) -> ! {
         let process = self.link().map_or(0, |link| link.process());
         let call = current_call();
         if let Ok(link) = self.link() {

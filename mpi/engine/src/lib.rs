@@ -29,7 +29,7 @@ mod files;
 mod general;
 mod groups;
 pub mod handle;
-mod handlers;
+pub mod handlers;
 mod infos;
 mod intercommunicators;
 mod languages;

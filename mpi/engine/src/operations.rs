@@ -1,7 +1,9 @@
 //! Operations of reductions (MPI-5.0, section 6.9).
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use bdrun_mpi_core::datatype::Type;
 use bdrun_mpi_core::error::Class;
@@ -14,8 +16,8 @@ use crate::face::Kind;
 use crate::failure::Answer;
 use crate::handle::{Datatype, Op};
 
-/// `MPI_User_function`.
-type Small = extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut u64);
+/// `MPI_User_function`, and one argument more, which most do not look at (`Mpi::op_with`).
+type Small = extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut u64, *mut c_void);
 /// `MPI_User_function_c`.
 type Large = extern "C" fn(*mut c_void, *mut c_void, *mut i64, *mut u64);
 
@@ -24,6 +26,8 @@ type Large = extern "C" fn(*mut c_void, *mut c_void, *mut i64, *mut u64);
 pub struct Made {
     function: Function,
     commutes: bool,
+    /// What the function gets behind what the standard says.
+    with: AtomicPtr<c_void>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -94,13 +98,13 @@ impl Fold {
                     }
                     Function::Small(f) => {
                         // What no int can count is folded in parts.
-                        let mut done = 0;
+                        let (mut done, with) = (0, made.with.load(Relaxed));
                         while done < count {
                             let part = (count - done).min(c_int::MAX as u64);
                             let by = (done as i64).wrapping_mul(self.of.extent()) as isize;
                             let (mut len, mut handle) = (part as c_int, datatype);
                             let (first, second) = (first.wrapping_offset(by), second.wrapping_offset(by));
-                            f(first.cast_mut().cast(), second.cast(), &raw mut len, &raw mut handle);
+                            f(first.cast_mut().cast(), second.cast(), &raw mut len, &raw mut handle, with);
                             done += part;
                         }
                     }
@@ -111,6 +115,15 @@ impl Fold {
 }
 
 impl Mpi {
+    /// The function of an operation, made by a language's library, gets this as its last argument.
+    ///
+    /// # Errors
+    /// `MPI_ERR_OP`: it is not one that was made.
+    pub fn op_with(&self, op: Op, with: *mut c_void) -> Answer<()> {
+        self.ops.get(op).ok_or(Class::Op)?.with.store(with, Relaxed);
+        Ok(())
+    }
+
     /// What an operation does with a datatype, in a reduction.
     ///
     /// # Errors
@@ -161,7 +174,11 @@ impl Operations for Mpi {
                 Function::Small(std::mem::transmute::<*mut c_void, Small>(user_fn))
             }
         };
-        Ok(self.ops.add(Arc::new(Made { function, commutes: commute })))
+        Ok(self.ops.add(Arc::new(Made {
+            function,
+            commutes: commute,
+            with: AtomicPtr::new(ptr::null_mut()),
+        })))
     }
 
     unsafe fn op_free(&self, op: Op) -> Answer<Op> {

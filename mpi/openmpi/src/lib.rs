@@ -13,11 +13,13 @@
 //! | how do arguments become the engine's? | `face` |
 //! | which functions are written by hand? | [`special`] |
 //! | what do the functions do that this ABI has for attributes? | [`attributes`] |
+//! | what does `libmpi_cxx.so.40` need? | [`cxx`] |
 //! | what is only in Fortran's terms, or was removed from the standard? | [`fortran`], [`removed`] |
 
 #![expect(missing_docs, clippy::missing_safety_doc, reason = "the standard says what they do")]
 
 pub mod attributes;
+pub mod cxx;
 mod face;
 pub mod fortran;
 pub mod numbers;

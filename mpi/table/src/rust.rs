@@ -343,10 +343,14 @@ pub fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
     format!("{head} -> {c} {{\n{says}    unsafe {{ answer(|| {call}).{how} }}\n}}\n")
 }
 
-/// Whose error handler is told: the first object that has one; of the interface for tools, nobody's.
+/// Whose error handler is told: the first object that has one; of the interface for tools, nobody's. Where a
+/// file is only named that is `MPI_FILE_NULL`, and not the communicator that opens it (MPI-5.0, section 14.7).
 fn attached_to(function: &Function) -> String {
     if function.chapter == "tools" {
         return "|| Object::Tools".into();
+    }
+    if function.arguments.iter().any(|argument| argument.name == "filename") {
+        return "|| Object::File(bdrun_mpi::handle::File::NULL)".into();
     }
     for argument in &function.arguments {
         let is_one = argument.kind.flow != Flow::Out && !argument.kind.array;
@@ -404,6 +408,13 @@ mod tests {
                 "MPI_Group_translate_ranks",
                 "face::group_in(group2)?, IntsOut::meant(ranks2, face::rank_out))?",
             ),
+            // Their failures are the default file error handler's, which lets the call return.
+            ("MPI_File_open", "call(&\"MPI_File_open\", || Object::File(bdrun_mpi::handle::File::NULL), ||"),
+            (
+                "MPI_File_delete",
+                "call(&\"MPI_File_delete\", || Object::File(bdrun_mpi::handle::File::NULL), ||",
+            ),
+            ("MPI_File_close", "|| face::on_file("),
             ("MPI_Comm_spawn", "IntsOut::meant(array_of_errcodes, face::error_out))?"),
             ("MPI_Dist_graph_neighbors", "IntsOut::small(destinations), face::weights(destweights))?"),
         ] {

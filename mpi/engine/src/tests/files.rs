@@ -10,6 +10,8 @@ use super::run;
 use crate::Mpi;
 use crate::args::Buffer;
 use crate::calls::{Datatypes, Files};
+use crate::face::Object;
+use crate::failure::number;
 use crate::handle::{Comm, Datatype, File, Info};
 
 const INT: Datatype = Datatype(0x209);
@@ -30,6 +32,19 @@ unsafe fn open(mpi: &Mpi, name: &str) -> File {
     let name = CString::new(path(name).to_str().expect("a name")).expect("no zeros");
     // SAFETY: the name ends.
     unsafe { mpi.file_open(Comm::WORLD, name.as_ptr(), MODE, Info::NULL) }.expect("it opens")
+}
+
+/// Where there is no file the default handler is told, which lets the call return until a program has another.
+#[test]
+fn a_file_that_is_missing_ends_no_job() {
+    run(1, |mpi, _| {
+        let name = CString::new(path("missing").to_str().expect("a name")).expect("no zeros");
+        // MPI_MODE_RDONLY. SAFETY: the name ends.
+        let failure = unsafe { mpi.file_open(Comm::WORLD, name.as_ptr(), 16, Info::NULL) };
+        let failure = failure.expect_err("there is none");
+        let code = mpi.tell(Object::File(File::NULL), &failure);
+        assert_eq!(code, number(Code::Class(Class::NoSuchFile)));
+    });
 }
 
 /// Two processes write integers and floating point numbers in turns; what lies there is big-endian.
