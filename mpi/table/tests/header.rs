@@ -38,7 +38,8 @@ fn compile(compiler: &str, options: &[&str], name: &str, source: &str) -> Result
 
 /// The constants that the header has: name, type in C, value.
 fn expected(all: &[Constant]) -> Vec<(&str, String, i64)> {
-    let with_value = all.iter().filter_map(|constant| match constant.standard {
+    let of_the_standard = all.iter().filter(|one| !one.name.starts_with("MPIX_"));
+    let with_value = of_the_standard.filter_map(|constant| match constant.standard {
         Some(Value::Number(value)) => Some((constant, value)),
         _ => None,
     });
