@@ -33,7 +33,7 @@ int bdrun_enter_critical(void);
 int bdrun_exit_critical(void);
 
 /* Memory that lies on storage: it is asked for before it is taken, and moved out of RAM and in again, whole, in
-   large transfers, while the rank waits in a call. Without bdrun it is plain memory. */
+   large transfers, while the rank waits in a call. Without bdrun, or with --preload never, it is plain memory. */
 void *bdrun_malloc(size_t size);
 void *bdrun_calloc(size_t count, size_t size);
 void *bdrun_realloc(void *at, size_t size);
@@ -41,7 +41,7 @@ void bdrun_free(void *at);
 /* The content of these bytes is not needed any more: they are zeros, and nothing of them is written to scratch
    or read again. */
 int bdrun_discard(void *at, size_t size);
-/* They will be used next; they will not be for a while. Their content stays. */
+/* They will be used next; they will not be for a while. Their content stays. Hints: the pager learns by itself. */
 int bdrun_will_need(const void *at, size_t size);
 int bdrun_dont_need(const void *at, size_t size);
 

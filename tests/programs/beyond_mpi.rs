@@ -45,7 +45,7 @@ fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
 fn run(options: &[&str], most: &str, program: &Path, arguments: &[&str]) -> Outcome {
     let program = program.to_str().expect("a path in UTF-8");
     let most = format!("BDRUN_CRITICAL={most}");
-    let own = ["--mpi", "none", "--env", &most];
+    let own = ["--env", &most];
     let all = own.iter().chain(options).chain([&program]).chain(arguments);
     bdrun_args(all).run()
 }
@@ -84,6 +84,9 @@ fn memory_on_storage_is_moved_and_keeps_its_content() {
     let Some(program) = compiled(&dir, "memory") else { return };
     let alone = Command::new(&program).arg("8").env_remove("LD_LIBRARY_PATH").output().expect("it starts");
     assert_eq!((alone.status.code(), &*alone.stdout), (Some(0), &b"wrong 0\n"[..]), "{alone:?}");
+    // Plain memory, moved from outside.
+    let plain = run(&["-np", "4", "--memory", "100M", "--preload", "never"], "1", &program, &["48"]);
+    assert_eq!((plain.code, &*plain.stdout), (Some(0), &*"wrong 0\n".repeat(4)), "{plain:?}");
     let outcome = run(&["-np", "4", "--memory", "100M"], "1", &program, &["48"]);
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), &*"wrong 0\n".repeat(4)), "{outcome:?}");
     let stats = outcome.stats();
