@@ -142,16 +142,17 @@ impl Settings {
     }
 }
 
-/// Whether Python is told to run mpi4py, or a script with its name in it.
+/// Whether Python is told to run mpi4py, or another of its modules that call MPI, or a script with such a name
+/// in it.
 fn names_mpi4py(program: &Path, args: &[OsString]) -> bool {
-    const NAME: &[u8] = b"mpi4py";
+    const NAMES: [&[u8]; 3] = [b"mpi4py", b"petsc4py", b"slepc4py"];
     let is_python = program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
     let script = if is_python {
         args.iter().map(Path::new).find(|arg| arg.extension() == Some(OsStr::new("py")))
     } else {
         Some(program)
     };
-    let has_name = |bytes: &[u8]| memchr::memmem::find(bytes, NAME).is_some();
+    let has_name = |bytes: &[u8]| NAMES.iter().any(|name| memchr::memmem::find(bytes, name).is_some());
     let in_script = |script: &Path| {
         let mut start = Vec::new();
         let read = File::open(script).and_then(|file| file.take(SCRIPT).read_to_end(&mut start));
@@ -266,6 +267,7 @@ mod tests {
         let (python, with, without) = (Path::new("/usr/bin/python3.11"), with.as_path(), without.as_path());
         assert!(names(python, &["-u", with.to_str().unwrap(), "x"]));
         assert!(names(python, &["-m", "mpi4py.bench"]));
+        assert!(names(python, &["-c", "from petsc4py import PETSc"]));
         assert!(names(python, &["-c", "import mpi4py.MPI"]));
         assert!(names(with, &[]));
         assert!(!names(python, &[without.to_str().unwrap()]) && !names(without, &[]) && !names(&data, &[]));
