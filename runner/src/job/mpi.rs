@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_names_mpi4py_calls_it() {
-        let dir = std::env::temp_dir().join(format!("bdrun-names-mpi4py-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("bdrun-names-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
         let script = |name: &str, text: &str| {
             let path = dir.join(name);
