@@ -26,7 +26,8 @@ const KINDS: [(&str, &str, usize); 11] = [
 /// Objects that `constants.txt` does not name: the header declares them, or a version of Open MPI has them
 /// under a name of its own (`MPIX_…`). Which constant they are.
 const MORE: [(&str, &str); 11] = [
-    // MPI::ERRORS_THROW_EXCEPTIONS: no exception leaves a library in C, so the failure is told and ends the job.
+    // MPI::ERRORS_THROW_EXCEPTIONS: no exception leaves a library in C, so the failure is told and ends the
+    // job.
     ("ompi_mpi_errors_throw_exceptions", "MPI_ERRORS_ARE_FATAL"),
     ("ompi_mpi_c_complex", "MPI_C_COMPLEX"),
     ("ompi_mpi_ldblcplex", "MPI_C_LONG_DOUBLE_COMPLEX"),

@@ -1,8 +1,8 @@
 //! The command line: one definition of every flag.
 //!
-//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like, but
-//! for a `:` that an option follows, behind which there is another program. What mpiexec's users are used to is
-//! made of ours in `habits.rs`: `-np N`, say, which a parser of POSIX options would read as `-n p`.
+//! `bdrun [OPTIONS] [--] PROGRAM [ARGS…]`. Everything behind PROGRAM belongs to it, whatever it looks like,
+//! but for a `:` that an option follows, behind which there is another program. What mpiexec's users are used
+//! to is made of ours in `habits.rs`: `-np N`, say, which a parser of POSIX options would read as `-n p`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -150,8 +150,8 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "ABI", default_value_t = Mpi::Auto)]
     pub mpi: Mpi,
 
-    /// Say at the end of each MPI rank what it has left: requests, communicators, datatypes, windows, files that
-    /// were not freed, and messages that nobody received
+    /// Say at the end of each MPI rank what it has left: requests, communicators, datatypes, windows, files
+    /// that were not freed, and messages that nobody received
     #[arg(long)]
     pub check: bool,
 

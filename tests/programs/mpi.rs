@@ -1,5 +1,5 @@
-//! Programs in C that are linked to an MPI, started as they are: whose MPI they get, and what is said when they
-//! cannot go on.
+//! Programs in C that are linked to an MPI, started as they are: whose MPI they get, and what is said when
+//! they cannot go on.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -278,8 +278,8 @@ impl Rank {
         }
     }
 
-    /// Whether to look for a moment before it sleeps: there is a processor for each rank, and nobody waits for
-    /// this one to leave RAM.
+    /// Whether to look for a moment before it sleeps: there is a processor for each rank, and nobody waits
+    /// for this one to leave RAM.
     fn spins(self) -> bool {
         let header = self.segment().header();
         self.size() > 1 && self.size() <= header.tokens.count() && !header.pool.wanted()

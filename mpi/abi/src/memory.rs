@@ -1,5 +1,5 @@
-//! Memory that lies on storage (`bdrun.h`): of the program's own heap, which is in arenas where `libsbmalloc.so`
-//! is preloaded; without it plain memory, which is moved from outside if at all.
+//! Memory that lies on storage (`bdrun.h`): of the program's own heap, which is in arenas where
+//! `libsbmalloc.so` is preloaded; without it plain memory, which is moved from outside if at all.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};

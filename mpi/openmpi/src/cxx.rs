@@ -1,6 +1,6 @@
-//! What `libmpi_cxx.so.40`, the `MPI::` of C++ as a distribution has it, takes from its `libmpi.so.40` beyond the ABI.
-//! Most programs that are linked to it call none of its functions, but it must load; what is called does what Open
-//! MPI does.
+//! What `libmpi_cxx.so.40`, the `MPI::` of C++ as a distribution has it, takes from its `libmpi.so.40` beyond
+//! the ABI. Most programs that are linked to it call none of its functions, but it must load; what is called
+//! does what Open MPI does.
 
 #![allow(non_upper_case_globals, reason = "Open MPI's names")]
 
@@ -59,7 +59,8 @@ pub static ompi_registered_datareps: List = List {
     length: UnsafeCell::new(0),
 };
 
-/// A key of attributes of communicators (1), datatypes (2) or windows (3), with functions in C of the library in C++.
+/// A key of attributes of communicators (1), datatypes (2) or windows (3), with functions in C of the library
+/// in C++.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ompi_attr_create_keyval(
     kind: c_int,
@@ -142,8 +143,8 @@ pub extern "C" fn ompi_errhandler_create(
     handler.cast()
 }
 
-/// A call in C++ has failed by itself. Which handler is meant the engine knows better: what the library gives here
-/// it has read from a communicator, where ours have nothing.
+/// A call in C++ has failed by itself. Which handler is meant the engine knows better: what the library gives
+/// here it has read from a communicator, where ours have nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ompi_errhandler_invoke(
     _handler: *mut c_void,

@@ -11,8 +11,8 @@ use bdrun_mpi_core::error::Class;
 
 use crate::{call, face};
 
-/// `MPI_ERR_PROC_FAILED` and its like, of Open MPI 5.0: no call fails with one of them, as a job ends with the
-/// first of its processes that fails.
+/// `MPI_ERR_PROC_FAILED` and its like, of Open MPI 5.0: no call fails with one of them, as a job ends with
+/// the first of its processes that fails.
 const FAULTS: [(c_int, &[u8]); 3] = [
     (75, b"MPI_ERR_PROC_FAILED: a process has failed\0"),
     (76, b"MPI_ERR_PROC_FAILED_PENDING: a process has failed that a receive may match\0"),

@@ -344,7 +344,8 @@ pub fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
 }
 
 /// Whose error handler is told: the first object that has one; of the interface for tools, nobody's. Where a
-/// file is only named that is `MPI_FILE_NULL`, and not the communicator that opens it (MPI-5.0, section 14.7).
+/// file is only named that is `MPI_FILE_NULL`, and not the communicator that opens it (MPI-5.0, section
+/// 14.7).
 fn attached_to(function: &Function) -> String {
     if function.chapter == "tools" {
         return "|| Object::Tools".into();

@@ -1,5 +1,5 @@
-//! ELF files, as far as it matters for starting a program: for which machine it is, what its notes say, and what
-//! it is linked to ([`Search`]). A leaf: it reads files, and knows nothing of jobs.
+//! ELF files, as far as it matters for starting a program: for which machine it is, what its notes say, and
+//! what it is linked to ([`Search`]). A leaf: it reads files, and knows nothing of jobs.
 //!
 //! What is wrong with a file is told by whoever executes it; here it only has less to say.
 

@@ -3,9 +3,10 @@
 //! A folder beside bdrun (`mpi`, else `../lib/bdrun/mpi`) has them by the names that programs are linked to.
 //! In a folder of cargo's it is made of links to what was built there.
 //!
-//! The one that a program is linked to is preloaded by its path: a library of that name that is loaded already
-//! is what the program gets, wherever its own entries (RPATH) would have it looked for. The folder goes in front
-//! of the library path for all that is not known before: interpreters, and what a program starts.
+//! The one that a program is linked to is preloaded by its path: a library of that name that is loaded
+//! already is what the program gets, wherever its own entries (RPATH) would have it looked for. The folder
+//! goes in front of the library path for all that is not known before: interpreters, and what a program
+//! starts.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -142,8 +143,8 @@ impl Settings {
     }
 }
 
-/// Whether Python is told to run mpi4py, or another of its modules that call MPI, or a script with such a name
-/// in it.
+/// Whether Python is told to run mpi4py, or another of its modules that call MPI, or a script with such a
+/// name in it.
 fn names_mpi4py(program: &Path, args: &[OsString]) -> bool {
     const NAMES: [&[u8]; 3] = [b"mpi4py", b"petsc4py", b"slepc4py"];
     let is_python = program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));

@@ -64,9 +64,9 @@ impl Datatype {
         (count, native)
     }
 
-    /// The bytes of the file that it names there. Where all displacements are multiples of its only predefined
-    /// datatype's extent they are multiples of that one's size in the file: so it is with all portable
-    /// datatypes. Else they are bytes in the file, as the program has said them.
+    /// The bytes of the file that it names there. Where all displacements are multiples of its only
+    /// predefined datatype's extent they are multiples of that one's size in the file: so it is with all
+    /// portable datatypes. Else they are bytes in the file, as the program has said them.
     ///
     /// # Errors
     /// It would be larger than any address space.

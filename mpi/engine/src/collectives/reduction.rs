@@ -79,8 +79,8 @@ impl Reduction {
             for member in self.members.clone().rev().skip(1) {
                 let operand = room.span(count);
                 messages::take_all(&operand, &part(member))?;
-                // SAFETY: the one is ours; the other too, or the program has said that it is there, and leaves
-                // it alone until this is complete.
+                // SAFETY: the one is ours; the other too, or the program has said that it is there, and
+                // leaves it alone until this is complete.
                 unsafe { fold.apply(operand.at(), target.at(), count as u64) };
             }
             then(&target);

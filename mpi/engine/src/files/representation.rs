@@ -159,7 +159,8 @@ impl Representation {
     /// What is written of elements.
     ///
     /// # Safety
-    /// The memory is what the program said it is, nobody writes it meanwhile, and the handle is its datatype's.
+    /// The memory is what the program said it is, nobody writes it meanwhile, and the handle is its
+    /// datatype's.
     pub unsafe fn write(&self, span: &Span, datatype: Datatype, part: Part, bytes: &mut [u8]) -> Answer<()> {
         let of = span.part(part.first, part.count);
         match self {

@@ -34,7 +34,8 @@ unsafe fn open(mpi: &Mpi, name: &str) -> File {
     unsafe { mpi.file_open(Comm::WORLD, name.as_ptr(), MODE, Info::NULL) }.expect("it opens")
 }
 
-/// Where there is no file the default handler is told, which lets the call return until a program has another.
+/// Where there is no file the default handler is told, which lets the call return until a program has
+/// another.
 #[test]
 fn a_file_that_is_missing_ends_no_job() {
     run(1, |mpi, _| {

@@ -23,7 +23,8 @@ const KEYS: [&str; 12] = [
     "MPI_WIN_MODEL",
 ];
 
-/// As MPICH's `mpif.h` has it: numbers of keys, which are those from there on by two, and where sentinels are.
+/// As MPICH's `mpif.h` has it: numbers of keys, which are those from there on by two, and where sentinels
+/// are.
 fn ours() -> Library {
     let mut header = String::new();
     for (nth, name) in KEYS.iter().enumerate() {
