@@ -2,28 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use crate::common::chaos::{compiles, source};
+use crate::common::libraries::libraries;
 use crate::common::{Directory, Outcome, bdrun_args, beside_others};
-
-/// Where cargo builds. The library is built here, because `cargo test` makes programs, but no libraries for
-/// others.
-fn target() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let built = Path::new(env!("CARGO_BIN_EXE_bdrun")).parent().expect("a folder");
-        if let Some(cargo) = std::env::var_os("CARGO") {
-            let mut command = Command::new(cargo);
-            command.args(["build", "--quiet", "-p", "bdrun-mpi-abi"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-            command.args(built.ends_with("release").then_some("--release"));
-            assert!(command.status().expect("start cargo").success());
-        }
-        assert!(built.join("libmpi_abi.so").is_file(), "cargo build -p bdrun-mpi-abi");
-        built.to_owned()
-    };
-    BUILT.get_or_init(build)
-}
 
 /// Compiles a program; `None`, said, where there is no compiler.
 fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
@@ -33,7 +15,7 @@ fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
     // As installed: of all that was built, these.
     let library = dir.path().join("lib");
     std::fs::create_dir_all(&library).expect("make a folder");
-    let _ = std::os::unix::fs::symlink(target().join("libmpi_abi.so"), library.join("libmpi_abi.so.1"));
+    let _ = std::os::unix::fs::symlink(libraries().join("libmpi_abi.so"), library.join("libmpi_abi.so.1"));
     let to = dir.path().join(name);
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("mpi/tools/bdcc"));
     command.env("BDRUN_CC", "gcc").env("BDRUN_MPI", library);

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, beside_others, proc, program, skipped};
+use crate::common::libraries::libraries;
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, beside_others, proc, skipped};
 
 /// An ABI: what the header calls it, what we have built for it, what programs are linked to.
 struct Abi {
@@ -18,23 +18,6 @@ struct Abi {
 const STANDARD: Abi = Abi { name: "STANDARD", built: "libmpi_abi.so", soname: "libmpi_abi.so.1" };
 const MPICH: Abi = Abi { name: "MPICH", built: "libmpich_face.so", soname: "libmpi.so.12" };
 const OPENMPI: Abi = Abi { name: "OPENMPI", built: "libmpi_openmpi.so", soname: "libmpi.so.40" };
-
-/// Beside `bdrun`. Built here, because `cargo test` makes programs, but no libraries for others.
-fn libraries() {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let bdrun = Path::new(env!("CARGO_BIN_EXE_bdrun"));
-        if let Some(cargo) = std::env::var_os("CARGO") {
-            let release = bdrun.parent().is_some_and(|dir| dir.ends_with("release"));
-            let mut command = Command::new(cargo);
-            let packages = ["bdrun-mpi-abi", "bdrun-mpi-mpich", "bdrun-mpi-openmpi", "sbmalloc-preload"]
-                .map(|name| ["-p", name]);
-            command.args(["build", "--quiet"]).args(packages.concat()).args(release.then_some("--release"));
-            let status = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("start cargo");
-            assert!(status.success(), "bdrun's MPI was not built");
-        }
-    });
-}
 
 /// A program, in a folder of its own.
 struct Compiled {
@@ -57,10 +40,10 @@ fn compile(abi: &Abi, library: Option<&Path>, flags: &[&str]) -> Option<Compiled
         skipped("gcc", "there is no gcc");
         return None;
     }
-    libraries();
+    let libraries = libraries();
     let folder = Directory::new("mpi");
     let path = folder.path().join("faults");
-    let built = program(abi.built);
+    let built = libraries.join(abi.built);
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/mpi/faults.c");
     let define = format!("-DABI_{}", abi.name);
     let args = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", &define, source];

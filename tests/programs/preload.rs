@@ -4,37 +4,20 @@
 //! Their sources are in `preload/`. With `BDRUN_PRELOAD_FULL=1` they run at the sizes and counts of the
 //! project's bar (`benches/preload`), which takes minutes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, lines, plainly, python_with, source, text, text_file,
 };
 use crate::common::{Bdrun, Directory, LIMIT, Outcome, alone, bdrun, bdrun_args, beside_others, limited};
-use crate::common::{program, skipped};
+use crate::common::{libraries::libraries, program, skipped};
 
 const MIB: u64 = 1 << 20;
 
-/// The library, beside `bdrun`. Built here, because `cargo test` makes programs, but no libraries for others.
+/// The library, beside `bdrun`.
 pub(crate) fn library() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let bdrun = Path::new(env!("CARGO_BIN_EXE_bdrun"));
-        let library = bdrun.with_file_name("libsbmalloc.so");
-        let Some(cargo) = std::env::var_os("CARGO") else {
-            assert!(library.is_file(), "{} is missing: cargo build -p sbmalloc-preload", library.display());
-            return library;
-        };
-        let release = bdrun.parent().is_some_and(|dir| dir.ends_with("release"));
-        let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "-p", "sbmalloc-preload"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        command.args(release.then_some("--release"));
-        let status = command.status().expect("start cargo");
-        assert!(status.success() && library.is_file(), "{} was not built", library.display());
-        library
-    };
-    BUILT.get_or_init(build).clone()
+    libraries().join("libsbmalloc.so")
 }
 
 fn scale() -> Chaos {

@@ -2,6 +2,7 @@
 
 pub mod cap;
 pub mod chaos;
+pub mod libraries;
 pub mod proc;
 
 use std::ffi::OsStr;
@@ -281,8 +282,18 @@ impl Job {
 
     /// Wait until this was printed on standard output.
     pub fn wait_for_output(&self, text: &str) {
-        let seen = poll(LIMIT, || self.out.text().contains(text).then_some(()));
-        assert!(seen.is_some(), "{text} was not printed; {} {}", self.out.text(), self.err.text());
+        // Who has ended prints nothing more.
+        let look = || {
+            let ended = self.out.thread.is_finished();
+            let seen = self.out.text().contains(text);
+            (seen || ended).then_some(seen)
+        };
+        assert!(
+            poll(LIMIT, look) == Some(true),
+            "{text} was not printed; {} {}",
+            self.out.text(),
+            self.err.text()
+        );
     }
 
     /// Send a signal to the master.
