@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::libraries::libraries;
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, beside_others, proc, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, proc, skipped};
 
 /// An ABI: what the header calls it, what we have built for it, what programs are linked to.
 struct Abi {
@@ -73,7 +73,6 @@ const THREE: [&str; 3] =
 /// Whatever RPATH says: another library of the same name lies there, which would say so.
 #[test]
 fn a_program_gets_ours_wherever_it_would_look() {
-    let _machine = beside_others();
     for abi in [STANDARD, MPICH, OPENMPI] {
         for tags in ["--enable-new-dtags", "--disable-new-dtags"] {
             let rpath = format!("-Wl,{tags},-rpath,$ORIGIN/own");
@@ -98,7 +97,6 @@ fn a_program_gets_ours_wherever_it_would_look() {
 /// Instead of as three jobs of one rank.
 #[test]
 fn an_mpi_that_is_not_served_is_named_before_anything_starts() {
-    let _machine = beside_others();
     let folder = Directory::new("mpi-other");
     let library = folder.path().join("libmpi.so.20");
     let Some(_) = compile(&STANDARD, None, &[]) else { return };
@@ -122,7 +120,6 @@ fn an_mpi_that_is_not_served_is_named_before_anything_starts() {
 
 #[test]
 fn several_programs_have_one_world() {
-    let _machine = beside_others();
     let Some(program) = compile(&STANDARD, None, &[]) else { return };
     let path = text(&program.path);
     let line = ["-np", "2", path, "meet", ":", "-np", "3", path, "meet"];
@@ -134,7 +131,6 @@ fn several_programs_have_one_world() {
 
 #[test]
 fn a_deadlock_names_groups_calls_communicators_peers_and_tags() {
-    let _machine = beside_others();
     for abi in [STANDARD, MPICH, OPENMPI] {
         let Some(program) = compile(&abi, None, &[]) else { return };
         for (options, how, words) in [
@@ -174,7 +170,6 @@ fn a_deadlock_names_groups_calls_communicators_peers_and_tags() {
 /// longer than a deadlock takes to be seen (it stands).
 #[test]
 fn who_only_looks_is_in_no_deadlock() {
-    let _machine = beside_others();
     let Some(program) = compile(&STANDARD, None, &[]) else { return };
     for preload in ["never", "auto"] {
         let job = program.job(&format!("-np 1 --preload {preload}"), "poll").start();
@@ -193,9 +188,16 @@ fn who_only_looks_is_in_no_deadlock() {
     }
 }
 
+/// Not for as long as who only waits: it took 10 ms for each look, 1,000 s for each of these ranks.
+#[test]
+fn who_works_between_its_looks_goes_on() {
+    let Some(program) = compile(&STANDARD, None, &[]) else { return };
+    let outcome = program.job("-np 3 --timeout 120", "work").succeed();
+    assert_eq!(sorted(&outcome), ["rank 0 has worked", "rank 1 has worked", "rank 2 has worked"]);
+}
+
 #[test]
 fn who_fails_is_named_with_call_and_reason() {
-    let _machine = beside_others();
     let Some(program) = compile(&STANDARD, None, &[]) else { return };
     for (how, code, words) in [
         (
@@ -225,7 +227,6 @@ fn who_fails_is_named_with_call_and_reason() {
 /// Only if it is asked for.
 #[test]
 fn what_a_program_has_left_is_said() {
-    let _machine = beside_others();
     for abi in [STANDARD, MPICH, OPENMPI] {
         let Some(program) = compile(&abi, None, &[]) else { return };
         let said = program.job("-np 2 --check", "leaks").succeed().stderr;

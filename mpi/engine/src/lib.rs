@@ -35,6 +35,7 @@ mod intercommunicators;
 mod languages;
 mod leaks;
 pub mod link;
+mod looks;
 mod messages;
 mod node;
 mod operation;

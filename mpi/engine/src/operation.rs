@@ -1,7 +1,7 @@
 //! What was begun and may not be complete: the operations behind requests.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use crate::Mpi;
 use crate::args::Status;
 use crate::failure::{Answer, Failure};
 use crate::link::{Awaited, Limits, Link, Meeting};
+use crate::looks::Looks;
 
 /// What became of an operation.
 #[derive(Debug, Clone)]
@@ -205,16 +206,11 @@ pub struct Threads {
     waiting: AtomicU32,
     /// How often one has found what another may wait for.
     found: AtomicU64,
-    /// When something was last looked for in vain, and how often in a row.
-    polls: Mutex<Option<(Instant, u32)>>,
+    looks: Mutex<Looks>,
+    /// Something else was done since the last look, or one has found something.
+    acted: AtomicBool,
 }
 
-/// Looks for something that follow each other so closely have nothing between them.
-const CLOSE: Duration = Duration::from_micros(100);
-/// So many of them, and a program only waits for something.
-const PATIENCE: u32 = 16;
-/// How long it then waits at a time: it may look for something else, too.
-const LONGEST: Duration = Duration::from_millis(10);
 /// How long a thread waits at a time where others may have to do something first, which they cannot while the
 /// process's memory is out.
 const A_WHILE: Duration = Duration::from_secs(1);
@@ -223,25 +219,29 @@ impl Threads {
     /// None waits.
     pub const fn new() -> Self {
         let (several, waiting) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { several, waiting, found: AtomicU64::new(0), polls: Mutex::new(None) }
+        let (looks, acted) = (Mutex::new(Looks::none()), AtomicBool::new(false));
+        Self { several, waiting, found: AtomicU64::new(0), looks, acted }
+    }
+
+    fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The program has sent something, waited for something, or found what it looked for: it does not only
+    /// look.
+    pub(crate) fn act(&self) {
+        if !self.acted.load(Relaxed) {
+            self.acted.store(true, Relaxed);
+        }
     }
 
     /// Who looks now does so once more for nothing: how long is it to wait?
-    fn polled(&self) -> Option<Duration> {
-        let mut polls = self.polls.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let close = polls.filter(|(last, _)| now.duration_since(*last) < CLOSE);
-        let times = close.map_or(0, |(_, times)| times.saturating_add(1));
-        *polls = Some((now, times));
-        let beyond = times.checked_sub(PATIENCE)?;
-        Some(LONGEST.min(CLOSE * 2u32.pow(beyond.min(16))))
-    }
-
-    /// After that.
-    fn waited(&self) {
-        if let Some((last, _)) = &mut *self.polls.lock().unwrap_or_else(PoisonError::into_inner) {
-            *last = Instant::now();
+    fn looked_in_vain(&self) -> Option<Duration> {
+        let mut looks = self.looks();
+        if self.acted.swap(false, Relaxed) {
+            *looks = Looks::none();
         }
+        looks.in_vain(Instant::now())
     }
 }
 
@@ -254,6 +254,7 @@ impl Mpi {
         mut wait: impl FnMut(&dyn Link, Limits<'_>),
     ) -> Answer<T> {
         let link = self.link()?;
+        self.threads.act();
         loop {
             let seen = self.threads.found.load(SeqCst);
             self.progress()?;
@@ -287,14 +288,19 @@ impl Mpi {
         let seen = self.threads.found.load(SeqCst);
         self.progress()?;
         if let Some(found) = found() {
+            self.threads.act();
             return Ok(Some(found));
         }
-        let Some(at_most) = self.threads.polled() else { return Ok(None) };
+        let Some(at_most) = self.threads.looked_in_vain() else { return Ok(None) };
         let unless = || self.threads.found.load(SeqCst) != seen;
         self.link()?.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
-        self.threads.waited();
+        self.threads.looks().waited(Instant::now());
         self.progress()?;
-        Ok(found())
+        let found = found();
+        if found.is_some() {
+            self.threads.act();
+        }
+        Ok(found)
     }
 
     /// Waits until an operation is complete.

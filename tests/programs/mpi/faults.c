@@ -104,6 +104,19 @@ static void poll(void) {
     printf("found %d\n", found);
 }
 
+/* Works for a microsecond between its looks; the next one begins when that is done. */
+static void work(void) {
+    int found = 0, looks = 100000;
+    if (rank > 0) MPI_Recv(&looks, 1, MPI_INT, rank - 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < looks; i++) {
+        for (double end = MPI_Wtime() + 1e-6; MPI_Wtime() < end;) {
+        }
+        MPI_Iprobe(MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+    }
+    if (rank + 1 < size) MPI_Send(&looks, 1, MPI_INT, rank + 1, 3, MPI_COMM_WORLD);
+    printf("rank %d has worked\n", rank);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -112,6 +125,7 @@ int main(int argc, char **argv) {
     if (argc < 2 || is(argv[1], "meet")) meet();
     else if (is(argv[1], "stuck")) stuck(how);
     else if (is(argv[1], "poll")) poll();
+    else if (is(argv[1], "work")) work();
     else if (is(argv[1], "leaks")) leave_behind();
     else fail(how);
     MPI_Finalize();

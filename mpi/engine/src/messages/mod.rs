@@ -193,6 +193,7 @@ impl Mpi {
             self.traffic().awaited.get_or_insert_default().remove(number);
         }
         sent?;
+        self.threads.act();
         self.tools.sent(span.bytes());
         Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
     }
@@ -330,6 +331,7 @@ impl Mpi {
         bytes: &[u8],
     ) -> Answer<()> {
         let (context, source) = (comm.place()?.context + behind, comm.rank as u32);
+        self.threads.act();
         self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
     }
 
