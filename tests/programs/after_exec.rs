@@ -2,7 +2,7 @@
 //! however it is linked.
 
 use crate::common::chaos::{compiled, source};
-use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, skipped};
 
 const KIB: u64 = 1 << 10;
 /// The budget, what is held before, and what is held after; MiB.
@@ -60,7 +60,6 @@ fn program(flags: &[&str]) -> Option<(Directory, std::path::PathBuf)> {
 
 #[test]
 fn a_rank_in_parts_that_becomes_another_program_is_paged_in_parts() {
-    let _machine = alone();
     if let Some((_dir, path)) = program(&[]) {
         stays_within(&path, &["leader", "thread"]);
     }
@@ -68,7 +67,6 @@ fn a_rank_in_parts_that_becomes_another_program_is_paged_in_parts() {
 
 #[test]
 fn a_child_of_a_rank_in_parts_that_becomes_another_program_is_paged_in_parts() {
-    let _machine = alone();
     if let Some((_dir, path)) = program(&[]) {
         stays_within(&path, &["child", "spawn"]);
     }
@@ -76,7 +74,6 @@ fn a_child_of_a_rank_in_parts_that_becomes_another_program_is_paged_in_parts() {
 
 #[test]
 fn nor_does_it_matter_how_the_program_is_linked() {
-    let _machine = alone();
     if let Some((_dir, path)) = program(&["-static"]) {
         stays_within(&path, &["leader"]);
     }
@@ -86,7 +83,6 @@ fn nor_does_it_matter_how_the_program_is_linked() {
 /// before it began to.
 #[test]
 fn what_it_becomes_and_cannot_be_paged_is_said() {
-    let _machine = alone();
     let Some((_dir, path)) = program(&[]) else { return };
     let path = path.display().to_string();
     let (before, after) = (BEFORE.to_string(), AFTER.to_string());

@@ -2,7 +2,7 @@
 //! counted, and moved with the rest.
 
 use crate::common::chaos::{PYTHON, args, python_with};
-use crate::common::{Directory, LIMIT, Outcome, alone, bdrun, bdrun_args, skipped};
+use crate::common::{Directory, LIMIT, Outcome, bdrun, bdrun_args, skipped};
 use crate::preload::library;
 
 const MIB: u64 = 1 << 20;
@@ -26,7 +26,6 @@ fn besides(options: &str) -> Outcome {
 /// Of 6 × 56 MiB, 48 each from the kernel, 128 fit.
 #[test]
 fn what_waiting_ranks_hold_besides_leaves_with_them() {
-    let _machine = alone();
     if !may_be_paged() {
         return;
     }
@@ -40,7 +39,6 @@ fn what_waiting_ranks_hold_besides_leaves_with_them() {
 /// Two that only compute, for longer than it takes to see that they do not fit: one of them leaves as it is.
 #[test]
 fn a_rank_that_computes_leaves_for_another() {
-    let _machine = alone();
     if !may_be_paged() {
         return;
     }
@@ -53,7 +51,6 @@ fn a_rank_that_computes_leaves_for_another() {
 /// are out makes them stand still.
 #[test]
 fn other_threads_wait_for_memory() {
-    let _machine = alone();
     if !may_be_paged() {
         return;
     }
@@ -67,7 +64,6 @@ fn other_threads_wait_for_memory() {
 /// A copy of a rank that is out in parts needs all of it: where that is more than there is, it is said.
 #[test]
 fn a_fork_does_not_exceed_the_budget_unsaid() {
-    let _machine = alone();
     let outcome = besides("-np 3 --memory 100M threads 40 fork");
     assert_eq!(outcome.stdout, "3 ranks, 0 wrong\n");
     let stats = outcome.stats();
@@ -79,7 +75,6 @@ fn a_fork_does_not_exceed_the_budget_unsaid() {
 /// Moved again and again, in the middle of whatever they do.
 #[test]
 fn nobody_notices() {
-    let _machine = alone();
     let outcome = besides("-np 4 --memory 1G --chaos 10 besides 8 16 20 0.02");
     assert_eq!(outcome.stdout, "4 ranks, 0 words wrong\n");
     assert!(outcome.stats().chaos_evictions >= 10, "{outcome:?}");
@@ -113,7 +108,6 @@ tell('done')
 /// of which the library sees nothing.
 fn one_that_waits_in_calls_of_the_system(kind: &str) {
     library();
-    let _machine = alone();
     if !python_with("ctypes") || !may_be_paged() {
         return;
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::chaos::{compiles, source};
 use crate::common::libraries::libraries;
-use crate::common::{Directory, Outcome, bdrun_args, beside_others};
+use crate::common::{Directory, Outcome, bdrun_args};
 
 /// Compiles a program; `None`, said, where there is no compiler.
 fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
@@ -34,7 +34,6 @@ fn run(options: &[&str], most: &str, program: &Path, arguments: &[&str]) -> Outc
 
 #[test]
 fn no_more_than_may_are_in_the_critical_section() {
-    let _machine = beside_others();
     let dir = Directory::new("critical");
     let Some(program) = compiled(&dir, "critical") else { return };
     for (most, times, long) in [("1", "20", "500"), ("3", "10", "20000"), ("1", "300", "0")] {
@@ -51,7 +50,6 @@ fn no_more_than_may_are_in_the_critical_section() {
 
 #[test]
 fn who_waits_for_the_critical_section_for_ever_is_told() {
-    let _machine = beside_others();
     let dir = Directory::new("inside");
     let Some(program) = compiled(&dir, "inside") else { return };
     let outcome = run(&["-np", "2"], "1", &program, &[]);
@@ -61,7 +59,6 @@ fn who_waits_for_the_critical_section_for_ever_is_told() {
 
 #[test]
 fn memory_on_storage_is_moved_and_keeps_its_content() {
-    let _machine = beside_others();
     let dir = Directory::new("memory");
     let Some(program) = compiled(&dir, "memory") else { return };
     let alone = Command::new(&program).arg("8").env_remove("LD_LIBRARY_PATH").output().expect("it starts");

@@ -6,11 +6,10 @@ use std::process::{Command, Stdio};
 
 use bdrun::stats::Stats;
 
-use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, beside_others, program};
+use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, program};
 
 #[test]
 fn the_number_of_ranks_in_every_form() {
-    let _machine = beside_others();
     for form in ["-np 3", "-n 3", "--np 3", "-np3", "-np=3", "--np=3", "-n3"] {
         let outcome = bdrun(&format!("{form} hello")).succeed();
         assert_eq!(outcome.stdout, "3 ranks met\n", "{form}");
@@ -20,7 +19,6 @@ fn the_number_of_ranks_in_every_form() {
 
 #[test]
 fn a_colon_behind_two_dashes_is_the_programs() {
-    let _machine = beside_others();
     let outcome = bdrun_args(["--", "sh", "-c", "echo $#", "sh", "a", ":", "-np", "b"]).succeed();
     assert_eq!(outcome.stdout, "4\n");
     let outcome = bdrun_args(["expr", "abc", ":", "a.*"]).succeed();
@@ -29,7 +27,6 @@ fn a_colon_behind_two_dashes_is_the_programs() {
 
 #[test]
 fn several_programs_are_one_job() {
-    let _machine = beside_others();
     assert_eq!(bdrun("-np 2 hello : -np 3 hello").succeed().stdout, "5 ranks met\n");
     let script = "echo $0 $BDRUN_RANK of $BDRUN_SIZE, $BDRUN_APPNUM $A$B";
     let line = ["--keep-order", "--genv", "A=x", "-np", "2", "sh", "-c", script, "first", ":"];
@@ -43,7 +40,6 @@ fn several_programs_are_one_job() {
 /// What is to be written at the end is looked at before anything runs.
 #[test]
 fn statistics_that_cannot_be_written_are_said_first() {
-    let _machine = beside_others();
     let dir = Directory::new("stats-first");
     let ran = dir.path().join("ran");
     let touch = format!("touch {}", ran.display());
@@ -67,7 +63,6 @@ fn statistics_that_cannot_be_written_are_said_first() {
 /// Sizes without a unit are bytes, and what the machine does not have is said.
 #[test]
 fn a_budget_that_cannot_be_meant_is_said() {
-    let _machine = beside_others();
     bdrun("-np 2 --memory 1024 hello").run().failed_with(120, &["1024M", "without a unit"]);
     let outcome = bdrun("-np 2 --memory 5000G hello").succeed();
     assert!(outcome.stderr.contains("the kernel may kill them"), "{outcome:?}");
@@ -78,7 +73,6 @@ fn a_budget_that_cannot_be_meant_is_said() {
 fn ranks_go_before_the_master_when_memory_runs_out() {
     // On a clean clone it is not there yet.
     crate::preload::library();
-    let _machine = beside_others();
     let own: i32 =
         std::fs::read_to_string("/proc/self/oom_score_adj").expect("own").trim().parse().expect("number");
     for preload in ["never", "always"] {
@@ -94,7 +88,6 @@ fn ranks_go_before_the_master_when_memory_runs_out() {
 
 #[test]
 fn a_wrong_command_line_is_118_and_says_what_is_wrong() {
-    let _machine = beside_others();
     for (args, word) in [
         ("--no-such-option hello", "--no-such-option"),
         ("-np 0 hello", "--np"),
@@ -120,7 +113,6 @@ fn a_wrong_command_line_is_118_and_says_what_is_wrong() {
 
 #[test]
 fn programs_that_cannot_be_run() {
-    let _machine = beside_others();
     let dir = Directory::new("programs");
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "echo never").unwrap();
@@ -144,7 +136,6 @@ fn programs_that_cannot_be_run() {
 
 #[test]
 fn programs_are_looked_for_beside_bdrun_then_in_path() {
-    let _machine = beside_others();
     let dir = Directory::new("path");
     dir.script("hello", "#!/bin/sh\necho the wrong one\n");
     dir.script("only-in-path", "#!/bin/sh\necho found in PATH\n");
@@ -158,7 +149,6 @@ fn programs_are_looked_for_beside_bdrun_then_in_path() {
 
 #[test]
 fn arguments_are_passed_on_as_they_are() {
-    let _machine = beside_others();
     let script = r#"for a in "$@"; do printf '<%s>' "$a"; done; echo"#;
     let expected = "<-np><7><--memory><-x><--><a  b><><--output=json>\n";
     let theirs = ["-np", "7", "--memory", "-x", "--", "a  b", "", "--output=json"];
@@ -170,7 +160,6 @@ fn arguments_are_passed_on_as_they_are() {
 
 #[test]
 fn the_environment_of_ranks() {
-    let _machine = beside_others();
     let script = "echo $BDRUN_RANK/$BDRUN_SIZE $FIRST $SECOND $THIRD; test -d $BDRUN_SCRATCH";
     let args = ["-np", "2", "--env", "FIRST=one=1", "--env", "SECOND", "sh", "-c", script];
     let outcome = bdrun_args(args).with(|c| c.env("SECOND", "two").env("THIRD", "3")).succeed();
@@ -181,7 +170,6 @@ fn the_environment_of_ranks() {
 
 #[test]
 fn several_scratch_directories_are_handed_on() {
-    let _machine = beside_others();
     let (first, second) = (Directory::new("first"), Directory::new("second"));
     let expected = format!("{}:{}\n", first.path().display(), second.path().display());
     let dir = second.path().to_str().expect("UTF-8");
@@ -193,7 +181,6 @@ fn several_scratch_directories_are_handed_on() {
 
 #[test]
 fn ranks_are_told_how_to_compress() {
-    let _machine = beside_others();
     for how in ["auto", "none", "lz4"] {
         let test = format!("test $BDRUN_COMPRESS = {how}");
         bdrun_args(["--compress", how, "sh", "-c", &test]).succeed();
@@ -203,7 +190,6 @@ fn ranks_are_told_how_to_compress() {
 
 #[test]
 fn codes_of_ranks_are_passed_on() {
-    let _machine = beside_others();
     let run = |script: &str| bdrun_args(["-np", "3", "sh", "-c", script]).run();
     for (script, code, status, word) in [
         ("exit 5", 5, "exit 5", "failed with exit code 5"),
@@ -235,7 +221,6 @@ fn codes_of_ranks_are_passed_on() {
 
 #[test]
 fn a_time_limit_is_124() {
-    let _machine = beside_others();
     let outcome = bdrun("-np 2 --timeout 500ms sleep 100").run();
     outcome.failed_with(124, &["--timeout", "give more time"]);
     assert!(outcome.wall.as_secs_f64() >= 0.5, "{outcome:?}");
@@ -248,7 +233,6 @@ fn a_time_limit_is_124() {
 
 #[test]
 fn lines_are_never_mixed() {
-    let _machine = beside_others();
     // Each line in pieces, longer than a pipe takes at once, to both streams, by ranks that run together.
     let script = r"
         piece=$(printf '%01000d' 0 | tr 0 abcdefghijklmnop | tr a $(echo abcdefgh | cut -c$((BDRUN_RANK + 1))))
@@ -269,7 +253,6 @@ fn lines_are_never_mixed() {
 
 #[test]
 fn tagged_output_names_the_rank() {
-    let _machine = beside_others();
     let args = [
         "-np",
         "3",
@@ -289,7 +272,6 @@ fn tagged_output_names_the_rank() {
 
 #[test]
 fn standard_input_is_that_of_rank_0() {
-    let _machine = beside_others();
     let dir = Directory::new("stdin");
     let input = dir.path().join("input");
     std::fs::write(&input, "for one\n").unwrap();
@@ -300,7 +282,6 @@ fn standard_input_is_that_of_rank_0() {
 
 #[test]
 fn what_bdrun_prints_itself() {
-    let _machine = beside_others();
     let quiet = bdrun("-np 2 --output quiet idle 1 0.5").succeed();
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("asleep\n", ""));
     let json = bdrun("-np 2 --output json idle 1 0.5").succeed();
@@ -321,7 +302,6 @@ fn what_bdrun_prints_itself() {
 
 #[test]
 fn a_terminal_shows_a_live_line() {
-    let _machine = beside_others();
     let (mut ours, mut theirs) = (0, 0);
     let none = std::ptr::null_mut();
     // SAFETY: writes two descriptors to locals; no name, settings or size are given.
@@ -349,7 +329,6 @@ fn a_terminal_shows_a_live_line() {
 
 #[test]
 fn statistics_are_complete_and_consistent() {
-    let _machine = beside_others();
     // Long enough that starting and ending are little of it, also on a loaded machine.
     let outcome = bdrun("-np 4 --memory 24M --processors 1 sweep 12M 30").succeed();
     let stats = outcome.stats();
@@ -390,7 +369,6 @@ fn statistics_are_complete_and_consistent() {
 
 #[test]
 fn memory_as_a_share_of_what_is_there() {
-    let _machine = beside_others();
     let [half, tenth, default] = ["--memory 50%", "--memory 5%", ""]
         .map(|memory| bdrun(&format!("{memory} hello")).succeed().stats().budget_bytes as f64);
     // What is available changes from one moment to the next.
@@ -404,7 +382,6 @@ fn memory_as_a_share_of_what_is_there() {
 
 #[test]
 fn a_place_for_the_statistics_that_does_not_exist() {
-    let _machine = beside_others();
     let outcome = bdrun("--stats /no/such/directory/stats.json hello").run();
     // Given twice: the later one counts, or it is an error; it is never ignored.
     assert!(matches!(outcome.code, Some(118 | 120)), "{outcome:?}");
@@ -422,7 +399,6 @@ fn a_place_for_the_statistics_that_does_not_exist() {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    let _machine = beside_others();
     let help = bdrun("--help").succeed().stdout;
     for word in ["--resident", "--enforce", "--rank-memory", "119", "deadlock"] {
         assert!(help.contains(word), "{help}");

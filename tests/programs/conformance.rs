@@ -2,7 +2,7 @@
 
 use bdrun::stats::Stats;
 
-use crate::common::{alone, bdrun};
+use crate::common::bdrun;
 
 /// Memory that each rank holds besides, and checks.
 const BALLAST: u64 = 1 << 20;
@@ -17,7 +17,6 @@ fn conform(np: u64, options: &str) -> Stats {
 }
 
 fn all_modes(np: u64) {
-    let _machine = alone();
     let ample = conform(np, "--memory 8G");
     assert_eq!((ample.evicted_bytes, ample.evictions), (0, 0), "{ample:?}");
 
@@ -71,7 +70,6 @@ fn np_24() {
 /// Paged out and in again at any moment although there is memory for all: nobody notices.
 #[test]
 fn under_chaos() {
-    let _machine = alone();
     let outcome = bdrun(&format!("-np 6 --memory 8G --chaos 1 conformance {BALLAST} 4")).succeed();
     assert_eq!(outcome.stdout, "6 ranks conform\n");
     let stats = outcome.stats();

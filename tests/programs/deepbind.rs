@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::chaos::{Chaos, PYTHON, args, compiles, plainly, python_with, source, text};
-use crate::common::{Directory, LIMIT, beside_others, limited};
+use crate::common::{Directory, LIMIT, limited};
 use crate::preload::library;
 
 fn same_under_chaos(command: impl Fn(usize) -> Vec<String>) {
@@ -37,7 +37,6 @@ fn php_with_its_modules() {
     let script = source("preload/modules.php");
     let with = |rounds: usize| args([&"/usr/bin/env", &"php", &script.display(), &rounds]);
     {
-        let _machine = beside_others();
         assert_eq!(preloaded(None, &with(30), None), text(&plainly(&with(30)).stdout));
     }
     same_under_chaos(|work| with(60 * work));
@@ -101,7 +100,6 @@ impl Host {
 fn plug_ins() {
     let Some(host) = Host::new() else { return };
     {
-        let _machine = beside_others();
         let plain = text(&plainly(&host.with(20)).stdout);
         assert!(plain.starts_with("asked: plug-in\n") && plain.ends_with("\nok\n"), "{plain}");
         for when in [None, Some(("LD_BIND_NOW", "1"))] {

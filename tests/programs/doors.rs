@@ -2,7 +2,7 @@
 //! descriptors.
 
 use crate::common::chaos::{PYTHON, args, lines, plainly, python_with, text};
-use crate::common::{Directory, bdrun, bdrun_args, beside_others, program};
+use crate::common::{Directory, bdrun, bdrun_args, program};
 
 /// Makes every file that it has open, and can, empty; then it computes for a while.
 const VANDAL: &str = "
@@ -17,7 +17,6 @@ print('rank lives')
 /// It has dropped root's rights, as a program may that root runs, and so cannot do worse than this.
 #[test]
 fn a_rank_that_makes_all_its_files_empty() {
-    let _machine = beside_others();
     if !python_with("os") {
         return;
     }
@@ -37,7 +36,6 @@ fn a_rank_that_makes_all_its_files_empty() {
 /// A script around a program of ours: what its other children do to their files does not reach the job.
 #[test]
 fn a_child_that_makes_all_its_files_empty() {
-    let _machine = beside_others();
     if !python_with("os") {
         return;
     }
@@ -66,7 +64,6 @@ print(', '.join(seen))
 
 #[test]
 fn who_does_not_attach_has_nothing_but_the_socket() {
-    let _machine = beside_others();
     if !python_with("os") {
         return;
     }
@@ -98,7 +95,6 @@ fn who_does_not_attach_has_nothing_but_the_socket() {
 /// the next one in the same process asks anew.
 #[test]
 fn what_a_rank_is_given_ends_with_its_program() {
-    let _machine = beside_others();
     if !python_with("os") {
         return;
     }
@@ -125,7 +121,6 @@ print(sorted(files))
 /// As many files as it may have are open when it attaches, or the limit is below the usual numbers.
 #[test]
 fn a_rank_with_a_low_limit_of_open_files() {
-    let _machine = beside_others();
     let line = |limit: u32| format!("ulimit -n {limit}; exec {} 4M 3", program("sweep").display());
     let expected = bdrun("-np 2 sweep 4M 3").succeed().stdout;
     let job = |limit| bdrun_args(["-np", "2", "--preload", "never", "bash", "-c", &line(limit)]);

@@ -2,7 +2,7 @@
 
 use crate::common::cap::Cap;
 use crate::common::chaos::{PYTHON, python_with};
-use crate::common::{Directory, alone, bdrun, bdrun_args, poll, skipped};
+use crate::common::{Directory, bdrun, bdrun_args, poll, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -17,7 +17,6 @@ fn a_job_within_its_limit_runs_out_of_core() {
     if let Some(why) = not_permitted() {
         return skipped("cgroup", why);
     }
-    let _machine = alone();
     let expected = bdrun("-np 8 --memory 8G sweep 32M 2").succeed().stdout;
     let outcome = bdrun("-np 8 --memory 80M --enforce sweep 32M 2").succeed();
     assert_eq!(outcome.stdout, expected);
@@ -32,7 +31,6 @@ fn a_rank_larger_than_the_limit_fails() {
     if let Some(why) = not_permitted() {
         return skipped("cgroup", why);
     }
-    let _machine = alone();
     let outcome = bdrun("-np 2 --memory 40M --enforce sweep 48M 2").run();
     outcome.failed_with(123, &["--enforce permits no more", "raise --memory"]);
     assert!((0..2).any(|rank| outcome.stderr.contains(&format!("error: rank {rank} needs"))), "{outcome:?}");
@@ -58,7 +56,6 @@ for _ in range(400):
     time.sleep(0.03)
 print(len(memory), memory.count(b'x'))
 ";
-    let _machine = alone();
     let options = format!("-np 1 --memory 64M --enforce --preload never -- {PYTHON} -c");
     let outcome = bdrun_args(options.split(' ').map(String::from).chain([GROWS.to_owned()])).succeed();
     assert_eq!(outcome.stdout, "104857600 104857600\n");
@@ -70,7 +67,6 @@ fn a_limit_below_the_fixed_cost_is_refused() {
     if let Some(why) = not_permitted() {
         return skipped("cgroup", why);
     }
-    let _machine = alone();
     bdrun("-np 100 --memory 16M --enforce hello").run().failed_with(120, &["fixed cost of 100 processes"]);
 }
 
@@ -81,7 +77,6 @@ fn the_group_does_not_outlive_the_master() {
         Ok(text) if not_permitted().is_none() => text,
         _ => return skipped("cgroup", not_permitted().unwrap_or_else(|| "no cgroups".into())),
     };
-    let _machine = alone();
     let mut job = bdrun("-np 4 --memory 64M --enforce idle 8 60").start();
     let rank = job.wait_for_ranks(1)[0].1;
     let of = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -110,7 +105,6 @@ fn the_group_does_not_outlive_the_master() {
 /// before anything starts, and what is begun is not killed.
 #[test]
 fn many_ranks_under_a_cap_of_the_kernel_are_refused_or_all_end() {
-    let _machine = alone();
     let cap = match Cap::new(256 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
@@ -142,7 +136,6 @@ fn many_ranks_under_a_cap_of_the_kernel_are_refused_or_all_end() {
 /// all the same, and bdrun lives to say which, and why.
 #[test]
 fn a_rank_that_is_killed_for_memory_is_named_by_a_master_that_lives() {
-    let _machine = alone();
     let cap = match Cap::new(128 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),

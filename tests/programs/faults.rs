@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::common::{Job, Outcome, SOON, alone, bdrun, poll, proc};
+use crate::common::{Job, Outcome, SOON, bdrun, poll, proc};
 
 /// Moments tried of each kind.
 const ROUNDS: u32 = 20;
@@ -59,7 +59,6 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 #[test]
 fn a_killed_rank_is_named_and_nothing_is_left() {
-    let _machine = alone();
     let mut random = Random::new();
     let (mut times, mut described) = (Vec::new(), 0);
     for round in 0..ROUNDS {
@@ -89,7 +88,6 @@ fn a_killed_rank_is_named_and_nothing_is_left() {
 
 #[test]
 fn what_the_killed_rank_was_waiting_for_is_said() {
-    let _machine = alone();
     for options in ["-np 4", "-np 4 --memory 40M"] {
         let mut job = bdrun(&format!("{options} idle 12 60")).start();
         let ranks = job.wait_for_ranks(4);
@@ -113,7 +111,6 @@ fn what_the_killed_rank_was_waiting_for_is_said() {
 
 #[test]
 fn a_killed_master_takes_everything_along() {
-    let _machine = alone();
     let mut random = Random::new();
     for _ in 0..ROUNDS {
         let (job, memory) = at_a_random_moment(&mut random);
@@ -126,7 +123,6 @@ fn a_killed_master_takes_everything_along() {
 
 #[test]
 fn an_interrupted_job_ends_and_nothing_is_left() {
-    let _machine = alone();
     let mut random = Random::new();
     let mut times = Vec::new();
     for round in 0..ROUNDS {
@@ -152,7 +148,6 @@ fn an_interrupted_job_ends_and_nothing_is_left() {
 /// Deaf to the signal: the second one kills at once.
 #[test]
 fn a_second_interrupt_kills() {
-    let _machine = alone();
     let script = "trap '' INT TERM; echo deaf; while :; do sleep 1; done";
     let job = crate::common::bdrun_args(["-np", "2", "sh", "-c", script]).start();
     job.wait_for_output("deaf\ndeaf\n");
@@ -168,7 +163,6 @@ fn a_second_interrupt_kills() {
 /// Whoever read the output is gone: the job ends, quietly, as programs do in a pipeline.
 #[test]
 fn a_closed_pipe_ends_the_job() {
-    let _machine = alone();
     let (read, write) = std::io::pipe().expect("a pipe");
     let job = bdrun("-np 2 --output quiet yes").with(|command| command.stdout(write)).start();
     std::thread::sleep(Duration::from_millis(200));
@@ -180,7 +174,6 @@ fn a_closed_pipe_ends_the_job() {
 /// Children that a rank starts and forgets end with the job.
 #[test]
 fn grandchildren_end_with_the_job() {
-    let _machine = alone();
     // The check that nothing with the mark is left is part of every job.
     let script = "sleep 300 & setsid sleep 301 & echo started; test $BDRUN_RANK = 0 || sleep 302";
     let job = crate::common::bdrun_args(["-np", "2", "sh", "-c", script]).start();

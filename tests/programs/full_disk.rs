@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Directory, Outcome, alone, bdrun_on, skipped};
+use crate::common::{Directory, Outcome, bdrun_on, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -43,7 +43,6 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_scratch_directory_is_named_with_need_and_remedy() {
-    let _machine = alone();
     let disk = match SmallDisk::new(64) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
@@ -63,7 +62,6 @@ fn a_full_scratch_directory_is_named_with_need_and_remedy() {
 /// Output that waits for its turn and finds no room is an error that says so, not a job that stands still.
 #[test]
 fn output_that_waits_for_its_turn_fits_nowhere() {
-    let _machine = alone();
     let disk = match SmallDisk::new(4) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
@@ -79,7 +77,6 @@ fn output_that_waits_for_its_turn_fits_nowhere() {
 /// Of two directories it is the full one that is named.
 #[test]
 fn of_two_directories_the_full_one_is_named() {
-    let _machine = alone();
     let disk = match SmallDisk::new(24) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
@@ -100,7 +97,6 @@ fn of_two_directories_the_full_one_is_named() {
 /// As long as somebody in RAM can finish, a full disk only means that nobody is moved out.
 #[test]
 fn a_job_goes_on_while_residents_can_finish() {
-    let _machine = alone();
     let disk = match SmallDisk::new(16) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
@@ -116,7 +112,6 @@ fn a_job_goes_on_while_residents_can_finish() {
 /// Messages that find no room in RAM go to scratch; when that is full too, the sender is named.
 #[test]
 fn messages_that_fit_nowhere() {
-    let _machine = alone();
     let disk = match SmallDisk::new(2) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Directory, LIMIT, bdrun_args, beside_others, limited, skipped};
+use crate::common::{Directory, LIMIT, bdrun_args, limited, skipped};
 
 /// Prints each of its arguments in angle brackets.
 const SHOW: &str = r#"printf '<%s>' "$@"; echo"#;
@@ -25,7 +25,6 @@ fn at(dir: &Directory, name: &str) -> String {
 
 #[test]
 fn one_rank_for_each_line() {
-    let _machine = beside_others();
     let dir = Directory::new("parts");
     let parts = write(&dir, "parts.tsv", "in\tbytes\na file's $HOME\t1M\n\n\"*\"\t2M\r\n");
     let args = ["--parts", &parts, "--header", "--keep-order", "sh", "-c", SHOW, "sh"];
@@ -50,7 +49,6 @@ fn one_rank_for_each_line() {
 /// Names that are no column, most of them misspelt, do not become arguments.
 #[test]
 fn a_placeholder_that_names_no_column_is_an_error() {
-    let _machine = beside_others();
     let dir = Directory::new("no-column");
     let parts = write(&dir, "parts.tsv", "\u{feff}path\tbytes\n/etc/hostname\t1\n");
     let with = |args: &[&str]| bdrun_args(["--parts", &parts, "--header"].iter().chain(args));
@@ -65,7 +63,6 @@ fn a_placeholder_that_names_no_column_is_an_error() {
 
 #[test]
 fn the_list_may_come_through_standard_input() {
-    let _machine = beside_others();
     let dir = Directory::new("parts-stdin");
     let list = write(&dir, "list", "one\ntwo\nthree\n");
     let args = ["--parts", "-", "--keep-order", "sh", "-c", "echo $0; cat"];
@@ -77,7 +74,6 @@ fn the_list_may_come_through_standard_input() {
 
 #[test]
 fn one_rank_for_each_path() {
-    let _machine = beside_others();
     let dir = Directory::new("glob");
     for name in ["b c.bin", "a.bin", "x.txt"] {
         write(&dir, name, name);
@@ -94,7 +90,6 @@ fn one_rank_for_each_path() {
 /// The original as the judge, where it is installed.
 #[test]
 fn placeholders_mean_what_they_mean_to_gnu_parallel() {
-    let _machine = beside_others();
     let known = Command::new("parallel").arg("--version").output();
     if !known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).starts_with("GNU parallel")) {
         return skipped("parallel", "GNU parallel is not installed");
@@ -131,7 +126,6 @@ fn placeholders_mean_what_they_mean_to_gnu_parallel() {
 
 #[test]
 fn each_rank_may_have_its_own_program() {
-    let _machine = beside_others();
     let dir = Directory::new("own-programs");
     dir.script("first", "#!/bin/sh\necho the first\n");
     dir.script("second", "#!/bin/sh\necho the second, with $1\n");
@@ -148,7 +142,6 @@ fn each_rank_may_have_its_own_program() {
 
 #[test]
 fn files_and_directories_of_their_own() {
-    let _machine = beside_others();
     let dir = Directory::new("own-files");
     for (name, text) in [("a.in", "alpha"), ("b.in", "beta")] {
         write(&dir, name, text);
@@ -176,7 +169,6 @@ fn files_and_directories_of_their_own() {
 
 #[test]
 fn only_the_errors_into_files() {
-    let _machine = beside_others();
     let dir = Directory::new("errors");
     let errors = at(&dir, "{rank}");
     let args = [
@@ -201,7 +193,6 @@ fn only_the_errors_into_files() {
 
 #[test]
 fn what_cannot_be_is_said_before_anything_starts() {
-    let _machine = beside_others();
     let dir = Directory::new("impossible");
     let parts = write(&dir, "parts", "x\t1\ny\n");
     let touched = at(&dir, "touched");
@@ -227,7 +218,6 @@ fn what_cannot_be_is_said_before_anything_starts() {
 
 #[test]
 fn a_file_that_cannot_be_opened_names_its_rank() {
-    let _machine = beside_others();
     let dir = Directory::new("unopened");
     // A pipe without a reader: seen only when it is opened, and it must not hold anything up.
     let pipe = at(&dir, "pipe");
@@ -238,7 +228,6 @@ fn a_file_that_cannot_be_opened_names_its_rank() {
 
 #[test]
 fn order_is_kept_however_ranks_end() {
-    let _machine = beside_others();
     // The first waits for the last, and each writes more than a pipe holds, half a line at the end.
     let dir = Directory::new("order");
     let script = r#"
@@ -267,7 +256,6 @@ fn order_is_kept_however_ranks_end() {
 
 #[test]
 fn in_order_output_of_the_one_whose_turn_it_is_comes_at_once() {
-    let _machine = beside_others();
     let dir = Directory::new("live");
     let go = at(&dir, "go");
     let script =
@@ -280,7 +268,6 @@ fn in_order_output_of_the_one_whose_turn_it_is_comes_at_once() {
 
 #[test]
 fn what_was_held_back_is_told_when_a_rank_fails() {
-    let _machine = beside_others();
     let script = "echo $0 says; [ $0 = 2 ] && { echo broken >&2; exit 7; }; [ $0 = 0 ] && sleep 60; true";
     let outcome = bdrun_args(["-np", "4", "--keep-order", "sh", "-c", script, "{rank}"]).run();
     outcome.failed_with(7, &["broken", "rank 2 failed with exit code 7"]);
@@ -289,7 +276,6 @@ fn what_was_held_back_is_told_when_a_rank_fails() {
 
 #[test]
 fn a_dry_run_runs_nothing() {
-    let _machine = beside_others();
     let dir = Directory::new("dry");
     let parts = write(&dir, "parts", "it's\t3M\nb\t\n");
     let touched = at(&dir, "touched {1}");

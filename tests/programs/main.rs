@@ -2,8 +2,8 @@
 //!
 //! One test program with a module per subject, so that `cargo test --test programs faults` runs one subject
 //! and the helpers exist once. Every job has a time limit, and after every job it is checked that no process
-//! and no file is left of it (`common`). Tests of speed, memory or random moments have the machine for
-//! themselves ([`common::alone`]), the others run side by side ([`common::beside_others`]).
+//! and no file is left of it (`common`). They run side by side, more of them than there are processors
+//! (`.cargo/config.toml`): no test may depend on having the machine for itself.
 //!
 //! What needs root (memory cgroups, mounts) says `skipped: why` where that is not permitted; run with
 //! `--nocapture`, or see `tests/skipped` for how skips are counted, and forbidden.

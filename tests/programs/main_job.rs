@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::cap::Cap;
-use crate::common::{Directory, LIMIT, Outcome, alone, bdrun, limited, poll, proc, program, skipped};
+use crate::common::{Directory, LIMIT, Outcome, bdrun, limited, poll, proc, program, skipped};
 
 /// Runs that are ended at a random moment, of each kind.
 const KILLS: u32 = 8;
@@ -77,7 +77,6 @@ fn check_digests(out: &Path, k: u32) {
 
 #[test]
 fn exact_whatever_the_number_of_ranks_and_the_budget() {
-    let _machine = alone();
     let dir = Directory::new("index");
     for (options, k) in [("-np 1", 31), ("-np 64 --resident 4 --memory 32M", 31), ("-np 7 --memory 24M", 21)]
     {
@@ -91,7 +90,6 @@ fn exact_whatever_the_number_of_ranks_and_the_budget() {
 /// README's command: a budget that the job exceeds at least four times.
 #[test]
 fn bigger_than_its_memory() {
-    let _machine = alone();
     let dir = Directory::new("index");
     let out = dir.path().join("index");
     let outcome = merge("-np 256 --resident 16 --memory 48M", 31, &out);
@@ -107,7 +105,6 @@ fn bigger_than_its_memory() {
 /// The kernel sees what `--stats` calls the demand.
 #[test]
 fn with_ample_memory_nothing_is_evicted() {
-    let _machine = alone();
     let cap = match Cap::new(8 << 30) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
@@ -140,7 +137,6 @@ fn with_ample_memory_nothing_is_evicted() {
 /// What a user sees who does as the title says, twice.
 #[test]
 fn an_index_that_is_there_is_not_replaced_unasked() {
-    let _machine = alone();
     let dir = Directory::new("index");
     let run = |args: &str| {
         bdrun(&format!("-np 8 obikmer-merge {args}")).with(|command| command.current_dir(dir.path())).run()
@@ -165,7 +161,6 @@ fn random(below: u64) -> u64 {
 /// SIGKILL of a random rank, SIGKILL of the master, SIGINT, each at random moments of a run.
 #[test]
 fn killed_at_any_moment_it_leaves_nothing() {
-    let _machine = alone();
     let dir = Directory::new("index");
     let out = dir.path().join("index");
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/obikmer-merge/data/hpylori6");
@@ -223,7 +218,6 @@ fn killed_at_any_moment_it_leaves_nothing() {
 
 #[test]
 fn wrong_input_is_one_clear_error() {
-    let _machine = alone();
     let dir = Directory::new("input");
     let bad = dir.path().join("bad.fa.gz");
     let bundled =

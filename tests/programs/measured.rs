@@ -2,7 +2,7 @@
 //! that of `/dev/zero` is paged like any other.
 
 use crate::common::chaos::{self, compiled};
-use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, cap::Cap, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, skipped};
 
 const MIB: u64 = 1 << 20;
 /// What each program has, which eight children look at, too.
@@ -55,7 +55,6 @@ end([fork(lambda: (look(memory), time.sleep(number * 0.05))) for number in range
 
 #[test]
 fn what_children_only_read_is_counted_once() {
-    let _machine = alone();
     let outcome = ranks("1", "4G", READERS).succeed();
     assert_eq!(outcome.stdout, "bad 0\n");
     held_it_once(&outcome);
@@ -66,7 +65,6 @@ fn what_children_only_read_is_counted_once() {
 /// looks.)
 #[test]
 fn ranks_that_share_after_a_fork_are_not_put_into_a_row() {
-    let _machine = alone();
     // The second is begun when the first is known to need no more, which may take a part of its time.
     let program = READERS.replace("look(memory)", "look(memory, 12)");
     let outcome = ranks("2", "800M", &program).succeed();
@@ -80,7 +78,6 @@ fn ranks_that_share_after_a_fork_are_not_put_into_a_row() {
 /// Meanwhile the parent makes children without end that become other programs.
 #[test]
 fn so_while_programs_are_started_all_the_time() {
-    let _machine = alone();
     let program = "
 memory = fill(bytearray(size))
 children = [fork(lambda: look(memory, 6)) for number in range(8)]
@@ -96,7 +93,6 @@ end(children)
 /// Shared memory, which each process counts from when it first touches it.
 #[test]
 fn shared_memory_that_children_touch_is_counted_once() {
-    let _machine = alone();
     let program = "
 memory = fill(mmap.mmap(-1, size))
 time.sleep(0.5)
@@ -110,7 +106,6 @@ end([fork(lambda: (time.sleep(number * 0.2), look(memory))) for number in range(
 /// What children write is theirs, and is seen within the time that a look at all pages may take.
 #[test]
 fn what_children_write_is_counted() {
-    let _machine = alone();
     let peak = |seconds: u32| {
         let program = format!(
             "
@@ -145,7 +140,6 @@ def slowly(memory):
 
 #[test]
 fn private_mappings_of_zeros_are_paged_whole() {
-    let _machine = alone();
     let program = format!("{ZEROS}{SLOWLY}slowly(zeros(size))\n");
     let expected = plainly(&program);
     let head = ["-np", "2", "--chaos", "50", "--preload", "never", "--", "python3", "-c"];
@@ -162,7 +156,6 @@ fn private_mappings_of_zeros_are_paged_whole() {
 fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
     let dir = Directory::new("zeros");
     let Some(program) = compiled(&dir, "outside/zeros.c", &[]) else { return };
-    let _machine = alone();
     let program = program.display().to_string();
     let expected = chaos::text(&chaos::plainly(std::slice::from_ref(&program)).stdout);
     assert!(expected.ends_with("lost 0\n"), "{expected}");
@@ -174,7 +167,6 @@ fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
 
 /// It prints what it should, and that what it wrote stays in RAM is said while it runs.
 fn stays_and_that_is_said(program: &str) {
-    let _machine = alone();
     let expected = plainly(program);
     let outcome = ranks("1", "140M", program).succeed();
     assert_eq!(outcome.stdout, expected);
@@ -188,7 +180,6 @@ fn private_mappings_of_zeros_are_paged_in_parts() {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };
-    let _machine = alone();
     let program = format!("{ZEROS}{SLOWLY}slowly(zeros(3 * size))\n");
     let expected = plainly(&program);
     let outcome = ranks("1", "160M", &program).under(&cap).succeed();
@@ -240,7 +231,6 @@ memory = memory + memory
 print('within', until(lambda mib: mib < 80), zlib.adler32(memory))
 "
     );
-    let _machine = alone();
     let expected = plainly(&program.replace("reached(holds())", "True"));
     let outcome = ranks("1", "80M", &program).succeed();
     assert_eq!(outcome.stdout, expected, "{}", outcome.stderr);

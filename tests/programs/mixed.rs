@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::cap::Cap;
 use crate::common::chaos::{PYTHON, python_with};
-use crate::common::{Directory, LIMIT, alone, bdrun, bdrun_args, limited, program, skipped};
+use crate::common::{Directory, LIMIT, bdrun, bdrun_args, limited, program, skipped};
 use crate::preload::library;
 
 const MIB: u64 = 1 << 20;
@@ -13,7 +13,6 @@ const MIB: u64 = 1 << 20;
 /// 8 × 64 MiB in 200, which the kernel grants 80 more: nobody is killed, and the budget holds.
 #[test]
 fn native_ranks_behind_a_script_under_a_cap() {
-    let _machine = alone();
     let expected = bdrun("-np 8 --memory 4G sweep 64M 2").succeed().stdout;
     let script = format!("{} \"$@\"; code=$?; exit $code", program("sweep").display());
     for time in 0..if std::env::var_os("BDRUN_OUTSIDE_FULL").is_some() { 20 } else { 2 } {
@@ -48,7 +47,6 @@ print(name, mib, sums)
 #[test]
 fn one_rank_of_each_kind_in_less_than_half_of_what_they_need() {
     let library = library();
-    let _machine = alone();
     if !python_with("ctypes") {
         return;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::cap::Cap;
-use crate::common::{Outcome, SOON, alone, bdrun, poll, proc, skipped};
+use crate::common::{Outcome, SOON, bdrun, poll, proc, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -13,7 +13,6 @@ fn sweep(options: &str, job: &str) -> Outcome {
 
 #[test]
 fn four_times_the_memory_gives_the_same_result() {
-    let _machine = alone();
     let job = "32M 3";
     let ample = sweep("-np 8 --memory 8G", job);
     assert!(ample.stdout.starts_with("check="), "{ample:?}");
@@ -43,7 +42,6 @@ fn four_times_the_memory_gives_the_same_result() {
 
 #[test]
 fn a_count_of_residents_is_kept() {
-    let _machine = alone();
     let outcome = sweep("-np 6 --memory 8G --resident 2", "8M 3");
     let stats = outcome.stats();
     assert_eq!(stats.resident_limit, 2);
@@ -54,7 +52,6 @@ fn a_count_of_residents_is_kept() {
 
 #[test]
 fn what_is_only_read_is_not_written_again() {
-    let _machine = alone();
     let outcome = sweep("-np 8 --memory 64M", "32M 4 read");
     let stats = outcome.stats();
     assert!(stats.scratch_read_bytes >= 4 * 128 * MIB, "{stats:?}");
@@ -64,7 +61,6 @@ fn what_is_only_read_is_not_written_again() {
 
 #[test]
 fn what_shrinks_is_compressed_and_the_result_is_the_same() {
-    let _machine = alone();
     let raw = sweep("-np 4 --memory 64M --compress none", "32M 4 counts");
     let before = raw.stats();
     for options in
@@ -87,7 +83,6 @@ fn what_shrinks_is_compressed_and_the_result_is_the_same() {
 
 #[test]
 fn a_rank_larger_than_the_budget_runs_alone() {
-    let _machine = alone();
     let expected = sweep("-np 3 --memory 8G", "48M 2").stdout;
     let outcome = sweep("-np 3 --memory 32M", "48M 2");
     assert_eq!(outcome.stdout, expected);
@@ -104,7 +99,6 @@ fn a_rank_larger_than_the_budget_runs_alone() {
 
 #[test]
 fn what_a_child_of_a_rank_frees_the_rank_still_holds() {
-    let _machine = alone();
     let outcome = bdrun("-np 1 --memory 64M forks").succeed();
     assert_eq!(outcome.stdout, "child true intact true\n");
     let stats = outcome.stats();
@@ -116,7 +110,6 @@ fn what_a_child_of_a_rank_frees_the_rank_still_holds() {
 
 #[test]
 fn a_rank_over_its_own_limit_is_named() {
-    let _machine = alone();
     let outcome = bdrun("-np 3 --memory 8G --rank-memory 16M sweep 24M 2").run();
     outcome.failed_with(123, &["memory limit exceeded", "--rank-memory"]);
     assert!((0..3).any(|rank| outcome.stderr.contains(&format!("error: rank {rank}: "))), "{outcome:?}");
@@ -128,7 +121,6 @@ fn a_rank_over_its_own_limit_is_named() {
 /// it.
 #[test]
 fn four_times_a_kernel_memory_cap() {
-    let _machine = alone();
     let cap = match Cap::new(128 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
@@ -153,7 +145,6 @@ fn four_times_a_kernel_memory_cap() {
 /// Ranks that wait, in RAM or out of it, and the master that has nothing to do.
 #[test]
 fn who_waits_uses_no_processor() {
-    let _machine = alone();
     let mut job = bdrun("-np 8 --memory 64M idle 32 8").start();
     let ranks = job.wait_for_ranks(8);
     assert_eq!(ranks.len(), 8, "{ranks:?}");

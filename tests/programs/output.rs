@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Job, LIMIT, SOON, bdrun_args, beside_others, limited, poll, skipped};
+use crate::common::{Bdrun, Directory, Job, LIMIT, SOON, bdrun_args, limited, poll, skipped};
 
 /// Longer than any grace, and shorter than [`LIMIT`]: a job that was told to end takes 5 s at most.
 const TOLD: Duration = Duration::from_secs(60);
@@ -37,7 +37,6 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 #[test]
 fn in_order_every_byte_is_as_the_rank_wrote_it() {
-    let _machine = beside_others();
     let dir = Directory::new("exact");
     // A text without a last newline, noise, nothing, newlines only, 3 MiB without any.
     let no_newlines = |length| noise(7, length).into_iter().filter(|&byte| byte != b'\n').collect();
@@ -82,7 +81,6 @@ fn limited_to_file(dir: &Directory, command: &mut Command) -> Vec<u8> {
 /// One of 5 MiB, in pieces, while others print all the time.
 #[test]
 fn a_long_line_stays_whole_among_others() {
-    let _machine = beside_others();
     let dir = Directory::new("long-line");
     let script = "if [ $0 = 0 ]; then
             i=0; while [ $i -lt 20 ]; do head -c 262144 /dev/zero | tr '\\0' x; sleep 0.02; i=$((i+1)); done
@@ -123,7 +121,6 @@ fn a_long_line_stays_whole_among_others() {
 
 #[test]
 fn a_last_line_without_an_end_gets_one_only_if_another_follows() {
-    let _machine = beside_others();
     let dir = Directory::new("last-line");
     let text = printed(&dir, bdrun_args(["-np", "3", "sh", "-c", "printf 'rank %s' $0", "{rank}"]));
     let text = String::from_utf8(text).unwrap();
@@ -190,7 +187,6 @@ fn piped(bdrun: Bdrun) -> (Bdrun, PipeReader) {
 /// As `bdrun … | less` where nobody turns the page.
 #[test]
 fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
-    let _machine = beside_others();
     for by_signal in [false, true] {
         let Some((window, theirs)) = terminal() else { return };
         let limit = if by_signal { "1h" } else { "2s" };
@@ -213,7 +209,6 @@ fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
 /// The terminal itself stands still, as after ^S: neither live line nor account can be written.
 #[test]
 fn a_terminal_that_stands_still_does_not_stop_the_job() {
-    let _machine = beside_others();
     for output in ["human", "json", "quiet"] {
         for by_signal in [false, true] {
             let Some((window, theirs)) = terminal() else { return };
@@ -237,7 +232,6 @@ fn a_terminal_that_stands_still_does_not_stop_the_job() {
 /// Ranks that print stand; others are admitted, and end.
 #[test]
 fn while_nobody_reads_the_other_ranks_go_on() {
-    let _machine = beside_others();
     let Some((window, theirs)) = terminal() else { return };
     let dir = Directory::new("go-on");
     let at = |name: &str| dir.path().join(name);
@@ -280,7 +274,6 @@ fn while_nobody_reads_the_other_ranks_go_on() {
 /// One that waits for its reader is paged out for one that needs memory.
 #[test]
 fn while_nobody_reads_memory_is_paged() {
-    let _machine = beside_others();
     let python = Path::new("/usr/bin/python3");
     if !python.exists() {
         return skipped("python3", "no python3 here");
@@ -325,7 +318,6 @@ open(there + '/done.' + rank, 'w')";
 /// A stream of which nothing is read does not stop the other.
 #[test]
 fn standard_error_is_heard_while_standard_output_is_not_read() {
-    let _machine = beside_others();
     let dir = Directory::new("streams");
     let go = dir.path().join("go");
     let script = format!(
@@ -363,7 +355,6 @@ fn unread(limit: &str) -> (Job, PipeReader) {
 
 #[test]
 fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
-    let _machine = beside_others();
     let (job, mut reader) = unread("1h");
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
@@ -389,7 +380,6 @@ fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
 /// The account at the end, where there is no room for it.
 #[test]
 fn an_account_that_nobody_reads_is_given_up() {
-    let _machine = beside_others();
     for stats in [true, false] {
         let dir = Directory::new("unread-account");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, compiles, plainly, python_with, source, text, text_file,
 };
-use crate::common::{Directory, LIMIT, SOON, alone, bdrun_args, limited, poll, proc, program, skipped};
+use crate::common::{Directory, LIMIT, SOON, bdrun_args, limited, poll, proc, program, skipped};
 
 fn is_full() -> bool {
     std::env::var_os("BDRUN_OUTSIDE_FULL").is_some()
@@ -210,7 +210,6 @@ $partition steady $((4 + 4 * rank))M $rank $times >$results/.$rank &&
 #[test]
 fn a_killed_master_leaves_nothing_of_them() {
     const RANKS: u32 = 6;
-    let _machine = alone();
     let kills = std::env::var("BDRUN_OUTSIDE_KILLS").map_or(3, |n| n.parse().expect("a number of kills"));
     let nobody = scale().nobody;
     if nobody && !nobody_can_run_it() {
@@ -290,7 +289,6 @@ fn a_killed_master_leaves_nothing_of_them() {
 /// Five times what it may hold; no process of the job is ever killed for memory.
 #[test]
 fn partitions_that_do_not_fit() {
-    let _machine = alone();
     let partition = program("partition");
     let seeds: Vec<u64> = (0..12).collect();
     let plain = |mode: &str, seed: u64| {
@@ -348,7 +346,6 @@ print('ok', sys.argv[1], flush=True)
 /// killed.
 #[test]
 fn user_signals_to_bdrun_kill_nobody_who_is_held_or_out() {
-    let _machine = alone();
     let args =
         ["-np", "2", "--processors", "2", "--memory", "100M", "--preload", "never", "--", "python3", "-c"];
     let job = bdrun_args(args.into_iter().chain([HANDLES_USR, "{rank}"])).within(4 * SOON).start();
@@ -370,7 +367,6 @@ fn user_signals_to_bdrun_kill_nobody_who_is_held_or_out() {
 /// A rank that was killed for its size has failed once.
 #[test]
 fn a_rank_over_its_limit_counts_once() {
-    let _machine = alone();
     let program = "
 import sys, time
 memory = bytearray((80 if sys.argv[1] == '1' else 5) << 20)

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Outcome, alone, bdrun_args, cap::Cap, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,7 +73,6 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 
 #[test]
 fn a_rank_of_four_times_the_budget_runs_within_it() {
-    let _alone = alone();
     let outcome = python("128M", SWEEPS, &["512", "2"]).succeed();
     if !ran_in_parts(&outcome) {
         return;
@@ -92,7 +91,6 @@ fn a_rank_of_four_times_the_budget_runs_within_it() {
 /// What leaves together may lie in both.
 #[test]
 fn its_scratch_may_be_spread_over_directories() {
-    let _alone = alone();
     let second = Directory::new("scratch-2");
     let mut args = vec!["--scratch".as_ref(), second.path().as_os_str()];
     args.extend(["-np", "1", "--memory", "64M", "--", "python3", "-c", SWEEPS, "192", "2"].map(OsStr::new));
@@ -104,7 +102,6 @@ fn its_scratch_may_be_spread_over_directories() {
 
 #[test]
 fn its_children_see_all_of_it() {
-    let _alone = alone();
     let outcome = python("128M", FORKS, &["256"]).succeed();
     if ran_in_parts(&outcome) {
         assert_eq!(outcome.stdout, plainly(FORKS, &["256"]));
@@ -114,7 +111,6 @@ fn its_children_see_all_of_it() {
 /// Where the kernel would kill it.
 #[test]
 fn under_a_cap_of_the_kernel_nobody_is_killed() {
-    let _alone = alone();
     let cap = match Cap::new(224 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),

@@ -4,7 +4,7 @@
 //! The values of the C program are those of `benches/tools/phases.c`, compiled with `mpicc -O2` and run with
 //! `mpiexec -np NP phases ARGS` (MPICH 4.0 of Debian, x86-64).
 
-use crate::common::{Outcome, alone, bdrun, skipped};
+use crate::common::{Outcome, bdrun, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -76,7 +76,6 @@ fn the_reference_is_the_c_program() {
 
 #[test]
 fn it_computes_what_the_c_program_computes() {
-    let _machine = alone();
     for (np, job, expected) in C_PROGRAM {
         let outcome = phases(&format!("-np {np} --memory 8G"), job);
         assert_eq!(check(&outcome), expected, "-np {np} phases {job}");
@@ -86,7 +85,6 @@ fn it_computes_what_the_c_program_computes() {
 
 #[test]
 fn a_quarter_of_its_memory_gives_the_same_result() {
-    let _machine = alone();
     let expected = reference(8, 32, 3, 64, 1);
     let ample = phases("-np 8 --memory 8G", "32 3 rw 64 1");
     assert_eq!(check(&ample), expected);
@@ -112,7 +110,6 @@ fn a_quarter_of_its_memory_gives_the_same_result() {
 
 #[test]
 fn ranks_hand_each_other_the_frames_of_the_pool() {
-    let _machine = alone();
     let job = "96 3 rw 64 1";
     let outcome = bdrun(&format!("-np 4 --memory 200M --frames pool phases {job}")).run();
     if outcome.stderr.contains("huge pages of shared memory cannot be had") {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::common::{Directory, Job, SOON, alone, bdrun_args, beside_others, poll, proc};
+use crate::common::{Directory, Job, SOON, bdrun_args, poll, proc};
 
 /// Both kinds of ranks: those that may join a communicator, and independent ones.
 const KINDS: [&str; 2] = ["auto", "never"];
@@ -15,7 +15,6 @@ fn shell<'a>(np: &'a str, preload: &'a str, script: &'a str) -> [&'a str; 10] {
 
 #[test]
 fn a_rank_finds_itself_in_proc() {
-    let _machine = beside_others();
     // The shell's own number, and what the kernel says of that number and of whoever reads it.
     let script = "read -r name < /proc/$$/comm; read -r self rest < /proc/self/stat; \
                   echo $$ $self $name $BDRUN_PROCESS; kill -0 $$ && ps -o comm= -p $$";
@@ -33,7 +32,6 @@ fn a_rank_finds_itself_in_proc() {
 /// As whoever looks at the job from outside sees it.
 #[test]
 fn a_ranks_number_is_the_machines() {
-    let _machine = beside_others();
     for kind in KINDS {
         let script = "echo $BDRUN_RANK $$; exec sleep 60";
         let mut job = bdrun_args(shell("2", kind, script)).start();
@@ -50,7 +48,6 @@ fn a_ranks_number_is_the_machines() {
 /// What countless scripts do: a file by the number of the process.
 #[test]
 fn files_by_process_id_of_two_jobs_do_not_meet() {
-    let _machine = beside_others();
     for kind in KINDS {
         let dir = Directory::new("pids");
         let script = format!(
@@ -100,7 +97,6 @@ int main(void) {
 
 #[test]
 fn threads_have_the_numbers_that_proc_lists() {
-    let _machine = beside_others();
     let dir = Directory::new("threads");
     let source = dir.path().join("names.c");
     std::fs::write(&source, NAMES_A_THREAD).expect("write a file");
@@ -150,7 +146,6 @@ fn keepers(job: &Job) -> BTreeSet<i32> {
 
 #[test]
 fn a_killed_master_leaves_no_daemon() {
-    let _machine = alone();
     for kind in KINDS {
         let job = with_daemons(kind);
         job.signal(libc::SIGKILL);
@@ -162,7 +157,6 @@ fn a_killed_master_leaves_no_daemon() {
 /// Each of the two that look after the job suffices.
 #[test]
 fn one_keeper_suffices() {
-    let _machine = alone();
     for kind in KINDS {
         for which in 0..2 {
             let job = with_daemons(kind);
@@ -180,7 +174,6 @@ fn one_keeper_suffices() {
 /// Whoever kills all by name (`pkill -9 bdrun`) kills the masters; the daemons go all the same.
 #[test]
 fn killing_by_name_leaves_nothing() {
-    let _machine = alone();
     for kind in KINDS {
         let job = with_daemons(kind);
         job.signal(libc::SIGSTOP);
@@ -197,7 +190,6 @@ fn killing_by_name_leaves_nothing() {
 /// One that is killed is replaced; the job does not notice.
 #[test]
 fn a_killed_keeper_is_replaced() {
-    let _machine = alone();
     for kind in KINDS {
         let job = with_daemons(kind);
         let first = keepers(&job);
@@ -216,7 +208,6 @@ fn a_killed_keeper_is_replaced() {
 /// A `bdrun` that is a rank of another goes with it, and so do its own ranks and their daemons.
 #[test]
 fn a_job_within_a_job_goes_with_it() {
-    let _machine = alone();
     let bdrun = env!("CARGO_BIN_EXE_bdrun");
     for kind in KINDS {
         let script = format!("{bdrun} -np 2 --output quiet --preload {kind} -- sh -c \"$DAEMON\"");

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, lines, plainly, python_with, source, text, text_file,
 };
-use crate::common::{Bdrun, Directory, LIMIT, Outcome, alone, bdrun, bdrun_args, beside_others, limited};
+use crate::common::{Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, limited};
 use crate::common::{libraries::libraries, program, skipped};
 
 const MIB: u64 = 1 << 20;
@@ -118,7 +118,6 @@ fn a_rank_that_executes_other_programs() {
 #[test]
 fn the_account_of_a_program_ends_with_it() {
     library();
-    let _machine = beside_others();
     if !python_with("hashlib") {
         return;
     }
@@ -139,7 +138,6 @@ fn the_account_of_a_program_ends_with_it() {
 #[test]
 fn more_memory_than_there_is() {
     library();
-    let _machine = alone();
     let script = source("preload/objects.py");
     if !python_with("hashlib") {
         return;
@@ -155,7 +153,6 @@ fn more_memory_than_there_is() {
 
 fn c_program_is_ok(name: &str, flags: &[&str], seconds: u32) {
     let library = library();
-    let _machine = alone();
     let dir = Directory::new("preload");
     let Some(program) = compiled(&dir, &format!("preload/{name}"), flags) else { return };
     assert_eq!(text(&plainly(&args([&program.display(), &0])).stdout), "ok\n", "without the library");
@@ -193,7 +190,6 @@ fn system_calls_of_threads() {
 #[test]
 fn asynchronous_reads_lose_nothing() {
     library();
-    let _machine = alone();
     let dir = Directory::new("aio");
     let Some(program) = compiled(&dir, "preload/aio.c", &["-w"]) else { return };
     let job = |words: &[&str]| {
@@ -221,7 +217,6 @@ fn asynchronous_reads_lose_nothing() {
 #[test]
 fn programs_of_ours_are_left_alone() {
     library();
-    let _machine = beside_others();
     let expected = bdrun("-np 3 --preload never sweep 4M 3").succeed().stdout;
     assert_eq!(bdrun("-np 3 --preload always sweep 4M 3").succeed().stdout, expected);
     let line = format!("exec {} 4M 3", program("sweep").display());
@@ -238,7 +233,6 @@ fn shows_preload(job: Bdrun) -> Outcome {
 #[test]
 fn when_it_is_preloaded() {
     let library = library();
-    let _machine = beside_others();
     let shell = |when: &str| {
         let args = ["-np", "1", "--preload", when, "sh", "-c", "echo $LD_PRELOAD"];
         shows_preload(bdrun_args(args))

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::common::cap::Cap;
-use crate::common::{LIMIT, alone, bdrun, poll, skipped};
+use crate::common::{LIMIT, bdrun, poll, skipped};
 
 const RANKS: u64 = 1000;
 
 #[test]
 fn a_thousand_ranks_meet_and_end() {
-    let _machine = alone();
     let begin = Instant::now();
     let outcome = bdrun(&format!("-np {RANKS} hello")).succeed();
     assert_eq!(outcome.stdout, "1000 ranks met\n");
@@ -25,7 +24,6 @@ fn a_thousand_ranks_meet_and_end() {
 
 #[test]
 fn an_idle_rank_costs_at_most_half_a_mebibyte() {
-    let _machine = alone();
     let cap = match Cap::new(8 << 30) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
@@ -56,7 +54,6 @@ fn an_idle_rank_costs_at_most_half_a_mebibyte() {
 /// Far more ranks than memory: every one is brought in, and out again, in turn.
 #[test]
 fn many_ranks_take_turns() {
-    let _machine = alone();
     let outcome = bdrun("-np 200 --memory 32M --resident 8 sweep 1M 2").succeed();
     let stats = outcome.stats();
     assert!(stats.max_resident <= 8 && stats.peak_resident_bytes <= stats.budget_bytes, "{stats:?}");

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::chaos::{args, compiled, plainly, text};
 use crate::common::{
-    Bdrun, Directory, Job, Outcome, SOON, alone, bdrun_args, bdrun_on, beside_others, poll, proc, program,
-    skipped,
+    Bdrun, Directory, Job, Outcome, SOON, bdrun_args, bdrun_on, poll, proc, program, skipped,
 };
 use crate::full_disk::SmallDisk;
 
@@ -51,7 +50,6 @@ fn broken(outcome: &Outcome, words: &[&str]) {
 
 #[test]
 fn ranks_that_page_themselves_end_with_122() {
-    let _machine = alone();
     let Some(disk) = Dying::new() else { return };
     for (fault, words) in [
         ("read", ["its memory cannot be restored: cannot read", "Input/output error"]),
@@ -68,7 +66,6 @@ fn ranks_that_page_themselves_end_with_122() {
 /// Several times, because a rank that is killed for it must not count as one that somebody else killed.
 #[test]
 fn ranks_that_are_moved_from_outside_end_with_122() {
-    let _machine = alone();
     let Some(disk) = Dying::new() else { return };
     let directory = disk.scratch.path().display().to_string();
     let partition = program("partition");
@@ -114,7 +111,6 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 
 #[test]
 fn a_rank_in_parts_ends_with_122() {
-    let _machine = alone();
     let Some(disk) = Dying::new() else { return };
     let directory = disk.scratch.path().display().to_string();
     let right = text(&plainly(&args([&"python3", &"-c", &SWEEPS, &192, &3])).stdout);
@@ -131,7 +127,6 @@ fn a_rank_in_parts_ends_with_122() {
 /// It runs on with what it holds, to the right end; and says so.
 #[test]
 fn a_rank_in_parts_goes_on_when_scratch_is_full() {
-    let _machine = alone();
     let disk = match SmallDisk::new(48) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
@@ -150,7 +145,6 @@ fn a_rank_in_parts_goes_on_when_scratch_is_full() {
 /// Who is out stays out until there is room, the others are held meanwhile, and all end rightly.
 #[test]
 fn independent_ranks_go_on_when_scratch_is_full() {
-    let _machine = alone();
     let disk = match SmallDisk::new(8) {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
@@ -169,7 +163,6 @@ fn independent_ranks_go_on_when_scratch_is_full() {
 /// Without `--keep-going` the whole job ends; with it (`outside`), the others go on.
 #[test]
 fn an_independent_rank_over_its_limit_ends_the_job() {
-    let _machine = alone();
     let partition = program("partition");
     let script = "if [ $0 = 1 ]; then exec $1 steady 100M 1 1000; else sleep 1000; fi";
     let words = args([&"sh", &"-c", &script, &"{rank}", &partition.display()]);
@@ -182,7 +175,6 @@ fn an_independent_rank_over_its_limit_ends_the_job() {
 /// Rank 2 is started when the end of rank 1 has been seen, and rank 0 fails when rank 2 lets it.
 #[test]
 fn the_first_failure_counts_where_the_others_go_on() {
-    let _machine = beside_others();
     let dir = Directory::new("turns");
     let script = "cd $1; case $0 in
         0) while [ ! -e over ]; do sleep 0.01; done; exit 3;;
@@ -238,7 +230,6 @@ fn until_one_stands(job: &Job) {
 
 #[test]
 fn nothing_is_left_of_ranks_that_are_out_or_held_when_the_job_ends() {
-    let _machine = alone();
     let roomy = Directory::new("scratch");
     // Where nothing can leave, who must stand still is held.
     let full = SmallDisk::new(1).map_err(|why| skipped("mount", why)).ok();
@@ -265,7 +256,6 @@ fn nothing_is_left_of_ranks_that_are_out_or_held_when_the_job_ends() {
 
 #[test]
 fn nothing_is_left_of_a_rank_in_parts_when_the_job_ends() {
-    let _machine = alone();
     for (signal, code) in [(libc::SIGTERM, Some(143)), (libc::SIGINT, Some(130)), (libc::SIGKILL, None)] {
         let job = bdrun_args(larger("1000000")).start();
         // By then it has had more memory than the budget.

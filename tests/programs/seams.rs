@@ -5,9 +5,7 @@
 use std::process::Command;
 
 use crate::common::chaos::{PYTHON, args, compiled, source};
-use crate::common::{
-    Directory, LIMIT, Outcome, SOON, alone, bdrun, bdrun_args, poll, proc, program, skipped,
-};
+use crate::common::{Directory, LIMIT, Outcome, SOON, bdrun, bdrun_args, poll, proc, program, skipped};
 
 /// A job of one program under `--chaos`.
 fn under_chaos(every: u32, command: &[String]) -> crate::common::Bdrun {
@@ -19,7 +17,6 @@ fn under_chaos(every: u32, command: &[String]) -> crate::common::Bdrun {
 /// makes room.
 #[test]
 fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
-    let _machine = alone();
     let dir = Directory::new("waits");
     let flag = dir.path().join("flag");
     let command = args([&PYTHON, &source("outside/waits.py").display(), &"{rank}", &flag.display()]);
@@ -33,7 +30,6 @@ fn an_older_rank_may_wait_for_a_younger_one_that_grows() {
 /// is slow.
 #[test]
 fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
-    let _machine = alone();
     let dir = Directory::new("turns");
     let command =
         args([&PYTHON, &source("outside/ping.py").display(), &"{rank}", &dir.path().display(), &"4"]);
@@ -47,7 +43,6 @@ fn ranks_that_answer_each_other_take_turns_and_that_is_said() {
 /// rank goes on, and so does moving it.
 #[test]
 fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
-    let _machine = alone();
     let script =
         "i=0; while [ $i -lt 300 ]; do sleep 50 & wait $! 2>/dev/null; i=$((i+1)); done; echo through";
     let command = args([&"sh", &"-c", &script]);
@@ -82,7 +77,6 @@ fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
 /// What the kernel writes by itself, or kills at the first call it did not allow, is left in RAM.
 #[test]
 fn what_cannot_be_seen_through_is_only_held() {
-    let _machine = alone();
     let dir = Directory::new("seams");
     for (name, says) in [
         ("provided_buffers", "all 40 rounds right"),
@@ -103,7 +97,6 @@ fn what_cannot_be_seen_through_is_only_held() {
 /// Nor in parts, even where it begins only when some are out: nothing leaves any more, which is said.
 #[test]
 fn what_is_pinned_when_parts_are_out_stays() {
-    let _machine = alone();
     let dir = Directory::new("seams");
     let Some(path) = compiled(&dir, "outside/pinned_late.c", &["-w"]) else { return };
     if Command::new(&path).arg("plainly").output().is_ok_and(|output| output.status.code() == Some(2)) {
@@ -121,7 +114,6 @@ fn what_is_pinned_when_parts_are_out_stays() {
 /// Where kcmp(2) is refused, as in containers, ranks of several processes are paged all the same.
 #[test]
 fn ranks_of_two_processes_are_paged_where_kcmp_is_refused() {
-    let _machine = alone();
     let script = "(i=0; while [ $i -lt 60 ]; do i=$((i+1)); sleep 0.05; done; echo inner) | cat";
     let bdrun = under_chaos(20, &args([&"sh", &"-c", &script]));
     let outcome = bdrun.with(without_kcmp).succeed();
@@ -159,7 +151,6 @@ fn without_kcmp(command: &mut Command) -> &mut Command {
 /// A page that is locked stays; the rest moves, and nobody is run a second time.
 #[test]
 fn a_locked_page_makes_nobody_run_twice() {
-    let _machine = alone();
     let dir = Directory::new("locked");
     let Some(path) = compiled(&dir, "outside/locked.c", &[]) else { return };
     let records = dir.path().join("records");
@@ -191,7 +182,6 @@ fn two_right_in_110_mib(program: &str) -> Option<Outcome> {
 /// That is said.
 #[test]
 fn locked_memory_of_those_that_are_out_counts() {
-    let _machine = alone();
     let Some(outcome) = two_right_in_110_mib("remnants") else { return };
     assert!(outcome.stderr.contains("of others that cannot be paged out"), "{outcome:?}");
     assert!(outcome.stats().overdraft_rank.is_some(), "{outcome:?}");
@@ -205,7 +195,6 @@ fn locked_memory_of_those_that_are_out_counts() {
 /// ordered takes effect, which is told.
 #[test]
 fn a_rank_held_without_being_traced_stays_held() {
-    let _machine = alone();
     let Some(outcome) = two_right_in_110_mib("frozen") else { return };
     let stats = outcome.stats();
     assert!(stats.ranks[1].peak_bytes >= 60 << 20, "it was not measured: {outcome:?}");
@@ -216,7 +205,6 @@ fn a_rank_held_without_being_traced_stays_held() {
 /// A rank that has used up its descriptors is paged when it has some again: nothing is broken.
 #[test]
 fn a_rank_without_free_descriptors_goes_on() {
-    let _machine = alone();
     crate::preload::library();
     let script = source("outside/no_descriptors.py");
     let words =
@@ -228,7 +216,6 @@ fn a_rank_without_free_descriptors_goes_on() {
 /// `--rerun` takes back what a stopped try printed, or is refused.
 #[test]
 fn running_again_is_asked_for_and_its_output_must_be_ours() {
-    let _machine = alone();
     bdrun("-np 2 --rerun hello").run().failed_with(118, &["--output-files"]);
 }
 
@@ -236,7 +223,6 @@ fn running_again_is_asked_for_and_its_output_must_be_ours() {
 /// budget holds.
 #[test]
 fn a_native_rank_behind_a_script_keeps_the_budget() {
-    let _machine = alone();
     let sweep = program("sweep");
     let script = format!("{} \"$@\"; code=$?; echo script; exit $code", sweep.display());
     let plain =

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::chaos::{PYTHON, python_with};
-use crate::common::{Bdrun, Job, SOON, alone, bdrun_args, poll, proc};
+use crate::common::{Bdrun, Job, SOON, bdrun_args, poll, proc};
 
 /// Fills its memory, says that it is ready, looks at all of it again and again, and says whether it is right.
 /// Told to end it says so.
@@ -71,7 +71,6 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let _machine = alone();
     let job = two_of_which_one_fits("1").start();
     job.wait_for_output("ready 0");
     for apart in [0, 110, 230] {
@@ -88,7 +87,6 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
 /// long as the master stands.
 #[test]
 fn nobody_runs_who_is_being_started_when_the_job_is_paused() {
-    let _machine = alone();
     for later in 0..10 {
         let words = ["-np", "300", "--processors", "300", "--preload", "never", "sleep", "1000"];
         let mut job = bdrun_args(words).start();
@@ -116,7 +114,6 @@ fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let _machine = alone();
     let job = looks(1, 48, 40, "0.15").start();
     job.wait_for_output("ready 0");
     for apart in [0, 110, 230] {
@@ -143,7 +140,6 @@ with open('/dev/urandom', 'rb', buffering=0) as source:
         for page in range(0, pages, 7):
             source.readinto(view[page << 12:(page << 12) + 64])
 ";
-    let _machine = alone();
     let options = format!("-np 1 --processors 2 --memory 40M --preload never -- {PYTHON} -c");
     let job =
         bdrun_args(options.split(' ').map(String::from).chain([READS.to_owned()])).within(3 * SOON).start();
@@ -161,7 +157,6 @@ fn a_hangup_ends_the_job_also_when_ranks_are_held_or_out() {
     if !python_with("signal") {
         return;
     }
-    let _machine = alone();
     let job = two_of_which_one_fits("60").with(with_hangups).start();
     job.wait_for_output("ready 0");
     // By now the two are more than fits.
@@ -180,7 +175,6 @@ fn what_nobody_has_to_react_to_changes_nothing() {
     if !python_with("signal") {
         return;
     }
-    let _machine = alone();
     let job = two_of_which_one_fits("0.7").with(without_hangups).start();
     job.wait_for_output("ready 0");
     for signal in [libc::SIGHUP, libc::SIGWINCH, libc::SIGCONT].into_iter().cycle().take(9) {

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Outcome, SOON, bdrun, beside_others, limited, program};
+use crate::common::{Outcome, SOON, bdrun, limited, program};
 
 fn is_deadlock<'a>(outcome: &'a Outcome, waiting: &str, words: &[&str]) -> &'a Outcome {
     outcome.failed_with(119, &["deadlock", waiting, "nobody can wake another"]).failed_with(119, words);
@@ -14,7 +14,6 @@ fn is_deadlock<'a>(outcome: &'a Outcome, waiting: &str, words: &[&str]) -> &'a O
 
 #[test]
 fn everybody_receives_from_everybody() {
-    let _machine = beside_others();
     let waits = "is waiting for a message from rank 1, tag 7";
     for options in ["", "--processors 1", "--resident 1", "--resident 2"] {
         let outcome = bdrun(&format!("-np 3 {options} deadlock")).run();
@@ -28,7 +27,6 @@ fn everybody_receives_from_everybody() {
 /// Exit code 0 does not hide that the others can never go on.
 #[test]
 fn a_rank_that_leaves_early() {
-    let _machine = beside_others();
     for options in ["-np 3", "-np 3 --resident 1", "-np 3 --memory 20M"] {
         let outcome = bdrun(&format!("{options} deadlock early 16")).run();
         is_deadlock(&outcome, "2 ranks wait", &["waiting in collective 1 for 1 more ranks"]);
@@ -39,7 +37,6 @@ fn a_rank_that_leaves_early() {
 /// Alone there is nobody to receive from but oneself.
 #[test]
 fn one_rank_that_waits_for_itself() {
-    let _machine = beside_others();
     let outcome = bdrun("-np 1 deadlock").run();
     is_deadlock(&outcome, "1 ranks wait", &["rank 0 is waiting for a message from rank 0"]);
 }
@@ -47,7 +44,6 @@ fn one_rank_that_waits_for_itself() {
 /// Long silence is no deadlock: whoever sleeps or computes will wake the others.
 #[test]
 fn a_slow_rank_is_no_deadlock() {
-    let _machine = beside_others();
     for options in ["-np 4", "-np 4 --resident 1", "-np 4 --memory 20M"] {
         bdrun(&format!("{options} idle 8 2")).succeed();
     }
@@ -65,7 +61,6 @@ fn start_badly(environment: &[(&str, &str)], script: &str) -> (Option<i32>, Stri
 
 #[test]
 fn an_environment_that_is_not_ours() {
-    let _machine = beside_others();
     let with = |fds| [("BDRUN_RANK", "0"), ("BDRUN_SIZE", "1"), ("BDRUN_FDS", fds)];
     let null = "exec 6</dev/null; exec \"$1\"";
     let file = "exec 6<\"$1\"; exec \"$1\"";
@@ -88,7 +83,6 @@ fn an_environment_that_is_not_ours() {
 /// Two processes of one rank would take each other's messages.
 #[test]
 fn a_second_process_of_a_rank_is_refused() {
-    let _machine = beside_others();
     let script = "\"$1\" && \"$1\"";
     let hello = program("hello");
     let args = ["-np", "1", "sh", "-c", script, "sh", hello.to_str().expect("a path")];
@@ -98,7 +92,6 @@ fn a_second_process_of_a_rank_is_refused() {
 
 #[test]
 fn a_scratch_directory_that_cannot_be_used() {
-    let _machine = beside_others();
     for directory in ["/no/such/directory", "/dev/null", "/proc"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
         let output = limited(command.args(["--scratch", directory]).arg(program("hello")), SOON);

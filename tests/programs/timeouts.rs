@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use crate::common::chaos::{compiled, python_with};
-use crate::common::{Directory, LIMIT, alone, bdrun_args, skipped};
+use crate::common::{Directory, LIMIT, bdrun_args, skipped};
 
 /// Under chaos, of which there is enough for that it would never end if each stop began them anew.
 #[test]
 fn they_pass_under_chaos() {
-    let _machine = alone();
     let dir = Directory::new("timeouts");
     let Some(program) = compiled(&dir, "outside/timeouts.c", &[]) else { return };
     let options = ["-np", "1", "--chaos", "20", "--preload", "never", "--"];
@@ -50,7 +49,6 @@ fn a_loop_of_events_goes_on_in_parts() {
     if !python_with("asyncio") {
         return;
     }
-    let _machine = alone();
     let options = ["-np", "1", "--memory", "120M", "--preload", "never", "--", "python3", "-c", TICKS, "200"];
     let outcome = bdrun_args(options).within(Duration::from_secs(60)).succeed();
     if outcome.stderr.contains("cannot be paged") {

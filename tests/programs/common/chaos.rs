@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use super::{Directory, LIMIT, alone, bdrun_args, limited, skipped};
+use super::{Directory, LIMIT, bdrun_args, limited, skipped};
 
 /// Debian's, which has numpy; others may be scripts around it.
 pub const PYTHON: &str = "/usr/bin/python3";
@@ -31,7 +31,6 @@ impl Chaos {
     /// average often. How long a program takes depends on the machine: if it ends too soon it is given more
     /// to do.
     pub fn same_output(&self, command: impl Fn(usize) -> Vec<String>) {
-        let _machine = alone();
         let Self { np, every, least, mut work, preload, nobody, limit } = *self;
         for attempt in 0.. {
             let args = command(work);

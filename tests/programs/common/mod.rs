@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,19 +29,6 @@ const GONE: Duration = Duration::from_secs(10);
 
 /// The user and group "nobody".
 const NOBODY: u32 = 65534;
-
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// Until dropped, no other test of this program runs.
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    // Poisoned by another test that failed: no concern of this one.
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Until dropped, no test runs that wants to be alone.
-pub fn beside_others() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A number that no other call in this process returns.
 fn unique() -> u32 {
