@@ -43,7 +43,46 @@ pub struct Arrived {
     pub note: u32,
     /// Bytes of the payload.
     pub len: u64,
-    node: u32,
+    /// Where its sender's lane stood, if it has one.
+    pub(crate) mark: Option<Mark>,
+    held: Held,
+}
+
+/// What of a message there is to free.
+#[derive(Debug, PartialEq, Eq)]
+enum Held {
+    /// Its node, and what that says.
+    Node(u32),
+    /// A payload, of a message that came by a lane.
+    Mail(Place),
+}
+
+/// A position in a lane to the receiver: what was written before it was sent before the message ([`ring`]).
+///
+/// [`ring`]: crate::ring
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub lane: u32,
+    pub at: u32,
+}
+
+impl Mark {
+    /// Beside the kind of a place.
+    fn to_bits(mark: Option<Self>) -> u64 {
+        mark.map_or(0, |mark| u64::from(mark.at) << 32 | u64::from(mark.lane + 1) << 8)
+    }
+
+    fn from_bits(word: u64) -> Option<Self> {
+        let lane = (word as u32 >> 8).checked_sub(1)?;
+        Some(Self { lane, at: (word >> 32) as u32 })
+    }
+}
+
+impl Arrived {
+    /// One that came by a lane, whose payload lies there.
+    pub(crate) fn by_lane([context, source, tag, note]: [u32; 4], len: u64, place: Place) -> Self {
+        Self { context, source, tag, note, len, mark: None, held: Held::Mail(place) }
+    }
 }
 
 struct Node<'a> {
@@ -116,6 +155,18 @@ pub fn push(
     (tag, note): (u32, u32),
     data: &[&[u8]],
 ) -> Result<u64> {
+    push_marked(segment, mail, to, [context, source, tag, note], data, None)
+}
+
+/// The same by a process that has a lane there.
+pub(crate) fn push_marked(
+    segment: &Segment,
+    mail: &Mail,
+    to: u32,
+    [context, source, tag, note]: [u32; 4],
+    data: &[&[u8]],
+    mark: Option<Mark>,
+) -> Result<u64> {
     let len: usize = data.iter().map(|piece| piece.len()).sum();
     let inline = len <= INLINE_BYTES;
     let place = if inline { Place::default() } else { mail.put(segment, data)? };
@@ -131,7 +182,7 @@ pub fn push(
     node.words[2].store(u64::from(note) << 32 | u64::from(tag), SeqCst);
     node.words[3].store(len as u64, SeqCst);
     let [kind, offset] = place.to_words();
-    node.words[4].store(kind, SeqCst);
+    node.words[4].store(kind | Mark::to_bits(mark), SeqCst);
     node.words[5].store(offset, SeqCst);
     if inline {
         let payload = segment.bytes_at(segment.node_offset(index) + HEADER_WORDS * 8, INLINE_BYTES);
@@ -197,7 +248,7 @@ fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Res
         followed += 1;
         let index = low(at) - 1;
         let node = Node::at(segment, index);
-        let [who, tag, len] = [1, 2, 3].map(|word| node.words[word].load(SeqCst));
+        let [who, tag, len, bits] = [1, 2, 3, 4].map(|word| node.words[word].load(SeqCst));
         if len > MOST_BYTES {
             return Err(Error::Damaged(format!("a message of {len} bytes in the inbox of rank {rank}")));
         }
@@ -207,7 +258,8 @@ fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Res
             tag: low(tag),
             note: (tag >> 32) as u32,
             len,
-            node: index,
+            mark: Mark::from_bits(bits),
+            held: Held::Node(index),
         });
         at = node.next().load(SeqCst);
     }
@@ -226,11 +278,10 @@ pub fn read(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, into
     if offset.checked_add(into.len() as u64).is_none_or(|end| end > message.len) {
         return Err(Error::Damaged(format!("read past a message of {} bytes", message.len)));
     }
-    match place_of(segment, message) {
-        Some(place) => mail.get(&place, offset, into),
-        None => {
-            let payload =
-                segment.bytes_at(segment.node_offset(message.node) + HEADER_WORDS * 8, INLINE_BYTES);
+    match (place_of(segment, message), &message.held) {
+        (Some(place), _) | (None, &Held::Mail(place)) => mail.get(&place, offset, into),
+        (None, &Held::Node(node)) => {
+            let payload = segment.bytes_at(segment.node_offset(node) + HEADER_WORDS * 8, INLINE_BYTES);
             // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was
             // taken out of the inbox, so this rank alone owns the node.
             unsafe {
@@ -246,12 +297,18 @@ pub fn free(segment: &Segment, mail: &Mail, message: Arrived) {
     if let Some(place) = place_of(segment, &message) {
         mail.release(segment, &place);
     }
-    free_node(segment, message.node);
+    if let Held::Node(node) = message.held {
+        free_node(segment, node);
+    }
 }
 
 /// Where the payload lies, if not in the node.
 fn place_of(segment: &Segment, message: &Arrived) -> Option<Place> {
-    let words = &Node::at(segment, message.node).words;
+    let node = match message.held {
+        Held::Node(node) => node,
+        Held::Mail(place) => return Some(place),
+    };
+    let words = &Node::at(segment, node).words;
     let place = [words[4].load(SeqCst), words[5].load(SeqCst)];
     (message.len > INLINE_BYTES as u64).then(|| Place::from_words(place, message.len))
 }

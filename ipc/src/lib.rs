@@ -18,6 +18,7 @@
 //! | [`critical`] | how many are in the critical section, in what order |
 //! | [`bell`] | how a rank gets the master's attention |
 //! | [`inbox`] | headers and small messages, in order of arrival |
+//! | [`lane`] | the same for pairs of ranks that talk often: which [`ring`] each has
 //! | [`mail`] | large payloads, in RAM while there is room, else on scratch |
 //! | [`collective`] | parts deposited by ranks that may leave RAM |
 //! | [`control`] | rare structured frames to the master |
@@ -27,6 +28,7 @@
 
 mod sync;
 
+pub mod ring;
 pub mod state;
 
 #[cfg(not(loom))]
@@ -43,6 +45,8 @@ pub mod door;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod inbox;
+#[cfg(not(loom))]
+pub mod lane;
 #[cfg(not(loom))]
 pub mod mail;
 #[cfg(not(loom))]

@@ -53,7 +53,7 @@ impl Place {
     }
 
     pub(crate) fn from_words(words: [u64; 2], len: u64) -> Self {
-        let kind = match words[0] {
+        let kind = match words[0] & 0xff {
             1 => Kind::Ram,
             2 => Kind::Scratch,
             _ => Kind::None,

@@ -10,6 +10,7 @@
 //! | [`RankBlock`] × np | 512 each |
 //! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, their seats in each phase) |
 //! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
+//! | lanes ([`crate::lane`]) | np × (ends, rings) |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -58,6 +59,8 @@ pub struct Header {
     pub(crate) free_nodes: AtomicU64,
     /// Message nodes ever used.
     pub(crate) fresh_nodes: AtomicU32,
+    /// Lanes ever made.
+    pub(crate) lanes: AtomicU32,
     /// Where in the mail file the next payload goes.
     pub(crate) mail_end: AtomicU64,
     /// Where in the spill file the next payload goes.
@@ -146,6 +149,8 @@ pub struct RankBlock {
     wait_c: AtomicU64,
     /// Last message that arrived: node index + 1; a stack.
     pub(crate) inbox: AtomicU64,
+    /// Lanes that lead to it.
+    pub(crate) lanes: AtomicU32,
     /// Non-zero once it has attached.
     pub attached: AtomicU32,
     /// The process that has, as all ranks of the node know it.
@@ -359,6 +364,7 @@ pub(crate) struct Offsets {
     pub(crate) comms: usize,
     pub(crate) comm_bytes: usize,
     nodes: usize,
+    pub(crate) lanes: usize,
     end: usize,
 }
 
@@ -374,6 +380,7 @@ impl Offsets {
         let comms = ranks + round_up(np as usize * size_of::<RankBlock>(), PAGE);
         let comm_bytes = round_up(crate::collective::comm_bytes(np), PAGE);
         let nodes = comms + comm_bytes * MAX_COMMS as usize;
+        let lanes = nodes + MAX_NODES as usize * NODE_BYTES;
         Self {
             attention,
             spares,
@@ -381,7 +388,8 @@ impl Offsets {
             comms,
             comm_bytes,
             nodes,
-            end: nodes + MAX_NODES as usize * NODE_BYTES,
+            lanes,
+            end: lanes + np as usize * crate::lane::RANK_BYTES,
         }
     }
 }
@@ -528,6 +536,8 @@ unsafe impl AtomicsOnly for Header {}
 unsafe impl AtomicsOnly for Spares {}
 // SAFETY: all fields are atomics or structs of atomics.
 unsafe impl AtomicsOnly for RankBlock {}
+// SAFETY: all fields are structs of atomics.
+unsafe impl AtomicsOnly for crate::ring::Ends {}
 // SAFETY: an atomic.
 unsafe impl AtomicsOnly for AtomicU64 {}
 // SAFETY: an atomic.

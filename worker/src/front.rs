@@ -120,14 +120,17 @@ const SPIN: u64 = 20_000;
 
 /// Looks for a moment. If what was waited for did not come the last times, a shorter one: other programs may
 /// have the processors.
+#[inline]
 fn spin(satisfied: &impl Fn() -> bool) -> bool {
     static PATIENCE: AtomicU64 = AtomicU64::new(SPIN);
     let patience = PATIENCE.load(Relaxed);
     let mut begun = 0;
     loop {
-        for _ in 0..32 {
+        for _ in 0..64 {
             if satisfied() {
-                PATIENCE.store((2 * patience).min(SPIN), Relaxed);
+                if patience != SPIN {
+                    PATIENCE.store((2 * patience).min(SPIN), Relaxed);
+                }
                 return true;
             }
             std::hint::spin_loop();
@@ -264,7 +267,7 @@ impl Rank {
             // SAFETY: of that type, and lent while `wait` lasts.
             unsafe { (*satisfied.cast::<F>())() }
         }
-        if self.spins() && spin(&satisfied) {
+        if self.looks(&satisfied) {
             return;
         }
         let until = at_most.map(|time| monotonic_ns() + time.as_nanos() as u64);
@@ -276,6 +279,12 @@ impl Rank {
         while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// Looks for a moment whether `satisfied`, where that may help.
+    #[inline]
+    pub fn looks(self, satisfied: &impl Fn() -> bool) -> bool {
+        self.spins() && spin(satisfied)
     }
 
     /// Whether to look for a moment before it sleeps: there is a processor for each rank, and nobody waits

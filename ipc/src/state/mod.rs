@@ -5,7 +5,7 @@
 use crate::sync::{AtomicU32, Ordering, fence};
 
 #[cfg(all(test, loom))]
-mod model;
+pub(crate) mod model;
 
 /// Where a rank is. One rank, one word; every transition is one compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::{Futex, Pager, State, StateWord, Woken};
 
 /// The futex: a value is compared and the sleeper queued in one step under a lock, as the kernel does.
 #[derive(Default)]
-struct ModelFutex {
+pub(crate) struct ModelFutex {
     lock: Mutex<()>,
     sleepers: Condvar,
 }
@@ -109,7 +109,7 @@ fn send(shared: &Shared) {
     }
 }
 
-fn check(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn check(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(body);

@@ -175,14 +175,32 @@ impl<R, M> Matcher<R, M> {
 
     /// A message has come: the receive that gets it, with it, if one waits for it.
     pub fn arrive(&mut self, context: u32, envelope: Envelope, message: M) -> Option<(R, M)> {
-        if let Some(receive) = self.within(context, |queues| queues.take_receive(envelope)) {
-            return Some((receive, message));
+        match self.take_receive(context, envelope) {
+            Some(receive) => Some((receive, message)),
+            None => {
+                self.keep(context, envelope, message);
+                None
+            }
         }
+    }
+
+    /// A message has come: the receive that gets it, if one waits for it; else it is to be [kept](Self::keep).
+    pub fn take_receive(&mut self, context: u32, envelope: Envelope) -> Option<R> {
+        self.within(context, |queues| queues.take_receive(envelope))
+    }
+
+    /// A message has come for which no receive waits.
+    pub fn keep(&mut self, context: u32, envelope: Envelope, message: M) {
         let number = self.number();
         let queues = self.contexts.entry(context).or_default();
         queues.messages.entry(envelope).or_default().push_back((number, message));
         queues.arrived.insert(number, envelope);
-        None
+    }
+
+    /// Whether there is neither a receive that waits nor a message that nobody has claimed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contexts.is_empty()
     }
 
     /// The first message that fits and nobody has claimed.

@@ -260,8 +260,8 @@ impl World {
 
 impl Mpi {
     /// The communicators that are there from the beginning.
-    pub(crate) fn world(&self) -> Answer<Arc<World>> {
-        let world = self.world.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    pub(crate) fn world(&self) -> Answer<&Arc<World>> {
+        let world = self.world.get().filter(|_| !self.is_over());
         world.ok_or_else(|| Failure {
             text: Some("MPI is not initialized, or was finalized".into()),
             ..Class::Other.into()

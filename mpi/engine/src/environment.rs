@@ -1,8 +1,8 @@
 //! The life of MPI in a process, and what is around it (MPI-5.0, chapters 9 and 11).
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bdrun_mpi_core::error::{Class, Code};
@@ -62,7 +62,7 @@ impl Mpi {
     pub(crate) fn begin(&self) -> Answer<()> {
         if self.link.get().is_none() {
             let link: Arc<dyn Link> = match Node::connect()? {
-                Some(node) => Arc::new(node),
+                Some(node) => self.node.get_or_init(|| Arc::new(node)).clone(),
                 None => Arc::new(Alone::default()),
             };
             let _ = self.link.set(link);
@@ -84,10 +84,15 @@ impl Mpi {
         let world = Arc::new(World::new(&**link));
         link.set_name(EVERYBODY, "MPI_COMM_WORLD");
         link.set_begun(true);
-        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
+        let _ = self.world.set(world);
         self.life.level.store(level, SeqCst);
         self.life.main.store(thread(), SeqCst);
         Ok(level)
+    }
+
+    /// Whether MPI was finalised.
+    pub(crate) fn is_over(&self) -> bool {
+        self.life.stage.load(SeqCst) == AFTER
     }
 
     /// Whether this is the thread that initialised MPI.
@@ -149,12 +154,11 @@ impl Environment for Mpi {
         self.check(&world)?;
         self.life.stage.store(AFTER, SeqCst);
         self.link()?.set_begun(false);
-        *self.world.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 
     unsafe fn finalized(&self) -> Answer<bool> {
-        Ok(self.life.stage.load(SeqCst) == AFTER)
+        Ok(self.is_over())
     }
 
     unsafe fn get_hw_resource_info(&self) -> Answer<Info> {

@@ -77,7 +77,10 @@ pub struct Mpi {
     /// Whether it is in the critical section of its node, or waits for it.
     is_critical: AtomicBool,
     link: OnceLock<Arc<dyn Link>>,
-    world: Mutex<Option<Arc<World>>>,
+    /// The same, if it is of the ranks of a node.
+    node: OnceLock<Arc<node::Node>>,
+    /// From the first call to the last, and longer.
+    world: OnceLock<Arc<World>>,
     comms: Slab<Communicator>,
     comm_keys: attributes::Keys,
     /// What communicators have from the beginning.
@@ -114,7 +117,8 @@ impl Mpi {
             life: Life::new(),
             is_critical: AtomicBool::new(false),
             link: OnceLock::new(),
-            world: Mutex::new(None),
+            node: OnceLock::new(),
+            world: OnceLock::new(),
             comms: Slab::new(),
             comm_keys: attributes::Keys::new(0),
             attributes: attributes::Predefined::new(),

@@ -71,6 +71,32 @@ impl Parcel for Vec<u8> {
     }
 }
 
+/// A message's bytes when it comes.
+#[derive(Debug)]
+pub enum Come<'a> {
+    /// They are the receiver's.
+    Whole(Box<dyn Parcel>),
+    /// They are lent, and few.
+    Passing(&'a dyn Parcel),
+}
+
+impl Come<'_> {
+    /// They are kept.
+    ///
+    /// # Errors
+    /// As of [`Parcel::read`].
+    pub fn keep(self) -> Answer<Box<dyn Parcel>> {
+        match self {
+            Self::Whole(parcel) => Ok(parcel),
+            Self::Passing(parcel) => {
+                let mut bytes = vec![0; parcel.len() as usize];
+                parcel.read(0, &mut bytes)?;
+                Ok(Box::new(bytes))
+            }
+        }
+    }
+}
+
 /// Members of a meeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needed {
@@ -228,11 +254,11 @@ pub trait Link: Debug + Send + Sync {
     /// There is no room for it.
     fn send(&self, to: Process, head: Head, data: &[&[u8]]) -> Answer<()>;
 
-    /// Takes in what has come, each sender's in the order sent.
+    /// Takes in what has come, each sender's in the order sent. By one thread at a time.
     ///
     /// # Errors
     /// What came is damaged.
-    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()>;
+    fn receive(&self, take: &mut dyn FnMut(Head, Come<'_>)) -> Answer<()>;
 
     /// Waits until something may have come that is awaited.
     fn wait(&self, awaited: Awaited, limits: Limits<'_>);
@@ -342,9 +368,9 @@ impl Link for Alone {
         Ok(())
     }
 
-    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()> {
+    fn receive(&self, take: &mut dyn FnMut(Head, Come<'_>)) -> Answer<()> {
         let sent = std::mem::take(&mut *self.sent.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        sent.into_iter().for_each(|(head, data)| take(head, Box::new(data)));
+        sent.into_iter().for_each(|(head, data)| take(head, Come::Whole(Box::new(data))));
         Ok(())
     }
 
@@ -384,7 +410,8 @@ mod tests {
         link.send(0, head, &[b"ab", b"c"]).unwrap();
         link.send(0, Head { tag: 4, ..head }, &[]).unwrap();
         let mut heard = vec![];
-        let mut take = |head: Head, parcel: Box<dyn Parcel>| {
+        let mut take = |head: Head, come: Come<'_>| {
+            let parcel = come.keep().unwrap();
             let mut bytes = vec![0; parcel.len() as usize];
             parcel.read(0, &mut bytes).unwrap();
             heard.push((head.tag, bytes, parcel.is_empty()));

@@ -235,6 +235,11 @@ impl Threads {
         }
     }
 
+    /// Whether none but the thread that initialised MPI has ever waited.
+    pub(crate) fn is_one(&self) -> bool {
+        !self.several.load(SeqCst)
+    }
+
     /// Who looks now does so once more for nothing: how long is it to wait?
     fn looked_in_vain(&self) -> Option<Duration> {
         let mut looks = self.looks();

@@ -150,6 +150,7 @@ impl Job<'_> {
         let segment = &self.setup.segment;
         let pool = &segment.header().pool;
         let (message_bytes, spilled_message_bytes) = pool.messages();
+        let message_bytes = message_bytes.saturating_add(bdrun_ipc::lane::bytes(segment));
         let ranks: Vec<RankStats> = (0..segment.np())
             .map(|rank| {
                 let block = segment.rank(rank);

@@ -78,6 +78,8 @@ struct Found {
 pub struct Types {
     /// The predefined ones, by value.
     predefined: OnceLock<Box<[Option<Arc<Object>>]>>,
+    /// Of those whose elements lie one behind the other without gaps the size, plus one; else 0.
+    plain: OnceLock<Box<[u32]>>,
     /// Those of `MPI_Type_create_f90_real` and its relatives: the same for the same arguments, for ever.
     found: Mutex<Vec<Found>>,
     made: Slab<Object>,
@@ -86,7 +88,13 @@ pub struct Types {
 
 impl Types {
     pub const fn new() -> Self {
-        Self { predefined: OnceLock::new(), found: Mutex::new(vec![]), made: Slab::new(), keys: Keys::new(1) }
+        Self {
+            predefined: OnceLock::new(),
+            plain: OnceLock::new(),
+            found: Mutex::new(vec![]),
+            made: Slab::new(),
+            keys: Keys::new(1),
+        }
     }
 
     fn predefined(&self) -> &[Option<Arc<Object>>] {
@@ -99,6 +107,21 @@ impl Types {
             }
             all.into()
         })
+    }
+
+    /// The size of a predefined datatype whose elements lie one behind the other without gaps.
+    #[inline]
+    pub fn plain_size(&self, handle: Datatype) -> Option<usize> {
+        let plain = self.plain.get_or_init(|| self.predefined().iter().map(Self::plain_size_of).collect());
+        let place = usize::try_from(handle.0.checked_sub(Datatype::NULL.0)?).ok()?;
+        plain.get(place)?.checked_sub(1).map(|size| size as usize)
+    }
+
+    fn plain_size_of(object: &Option<Arc<Object>>) -> u32 {
+        let of = object.as_ref().map(|object| &object.of);
+        let is_plain =
+            |of: &&Type| of.layout().contiguous(1) == Some(0) && of.layout().contiguous(2) == Some(0);
+        of.filter(is_plain).map_or(0, |of| of.size() as u32 + 1)
     }
 
     /// The object of a handle.

@@ -146,6 +146,10 @@ impl Messages for Mpi {
         tag: i64,
         comm: Comm,
     ) -> Answer<()> {
+        // SAFETY: the caller's.
+        if let Some(sent) = unsafe { self.send_shortly((buf, count, datatype), (dest, tag, comm)) } {
+            return sent;
+        }
         let what = self.sending((buf, count, datatype), (dest, tag, comm), How::Standard)?;
         // SAFETY: the caller's.
         unsafe { self.send_all(&what) }
@@ -326,6 +330,10 @@ impl Messages for Mpi {
         tag: i64,
         comm: Comm,
     ) -> Answer<Status> {
+        // SAFETY: the caller's.
+        if let Some(received) = unsafe { self.receive_shortly((buf, count, datatype), (source, tag, comm)) } {
+            return received;
+        }
         let operation = self.begin_receive(&self.receiving((buf, count, datatype), (source, tag, comm))?)?;
         self.result(&operation)
     }

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | how does one go, and come? | here |
 //! | what do the calls check, and do? | `calls.rs` |
+//! | which go and come with nothing made in between? | `short.rs` |
 //! | what is in a buffer that was attached? | `buffers.rs` |
 
 mod buffers;
 mod calls;
+mod short;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -30,7 +32,7 @@ use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
 use crate::groups::PROC_NULL;
 use crate::handle::Message;
-use crate::link::{Awaited, Head, Limits, Link, Mode, Parcel, Place};
+use crate::link::{Awaited, Come, Head, Limits, Link, Mode, Parcel, Place};
 use crate::operation::{Done, Operation, Waits};
 
 /// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`.
@@ -52,6 +54,23 @@ pub struct Receive {
     into: Span,
     comm: Arc<Communicator>,
     operation: Arc<Operation>,
+}
+
+impl Receive {
+    /// It has its message, of which nobody wants to hear.
+    fn finish(&self, envelope: Envelope, parcel: &dyn Parcel) {
+        self.told(envelope, parcel.len(), take(&self.into, parcel));
+    }
+
+    /// So many bytes of a message were copied.
+    fn told(&self, envelope: Envelope, len: u64, result: Answer<u64>) {
+        let failure = match result {
+            Ok(bytes) if bytes < len => Some(truncated(len, self.into.bytes())),
+            Ok(_) => None,
+            Err(failure) => Some(failure),
+        };
+        self.operation.finish(Done { status: status_of(envelope, len.min(self.into.bytes())), failure });
+    }
 }
 
 /// A message that came.
@@ -236,23 +255,35 @@ impl Mpi {
         let (mut matched, mut words) = (vec![], vec![]);
         let mut traffic = self.traffic();
         let Traffic { matcher, awaited, .. } = &mut *traffic;
-        link.receive(&mut |head, parcel| {
+        let (mut any, mut kept) = (false, Ok(()));
+        link.receive(&mut |head, come| {
             if let Mode::Received(number) = head.mode {
                 words.extend(awaited.as_mut().and_then(|awaited| awaited.remove(&number)));
                 return;
             }
-            if head.mode == Mode::Active {
-                self.active.add_come(head, parcel);
+            let Head { context, source, tag, mode } = head;
+            let envelope = Envelope { source, tag };
+            let is_asked = mode == Mode::Active;
+            let receive = if is_asked { None } else { matcher.take_receive(context, envelope) };
+            // What only passes is copied at once.
+            if let (Some(receive), Come::Passing(parcel), Mode::Plain) = (&receive, &come, mode) {
+                receive.finish(envelope, *parcel);
+                any = true;
                 return;
             }
-            let envelope = Envelope { source: head.source, tag: head.tag };
-            let message = Arrived { parcel, mode: head.mode };
-            if let Some((receive, message)) = matcher.arrive(head.context, envelope, message) {
-                matched.push((receive, envelope, message));
+            match (receive, come.keep()) {
+                (Some(receive), Ok(parcel)) => matched.push((receive, envelope, Arrived { parcel, mode })),
+                (None, Ok(parcel)) if is_asked => self.active.add_come(head, parcel),
+                (None, Ok(parcel)) => matcher.keep(context, envelope, Arrived { parcel, mode }),
+                (Some(receive), Err(failure)) => {
+                    receive.operation.finish(Done { failure: Some(failure), ..Done::well() });
+                }
+                (None, Err(failure)) => kept = Err(failure),
             }
         })?;
         drop(traffic);
-        let any = !words.is_empty() || !matched.is_empty();
+        kept?;
+        any |= !words.is_empty() || !matched.is_empty();
         words.into_iter().for_each(|operation| operation.finish(Done::well()));
         for (receive, envelope, message) in matched {
             self.deliver(receive, envelope, &message);
@@ -266,18 +297,11 @@ impl Mpi {
 
     /// A receive has its message.
     fn deliver(&self, receive: Receive, envelope: Envelope, message: &Arrived) {
-        let Receive { into, comm, operation } = receive;
-        let result = take(&into, &*message.parcel).and_then(|bytes| {
-            self.acknowledge(&comm, envelope, message.mode)?;
+        let result = take(&receive.into, &*message.parcel).and_then(|bytes| {
+            self.acknowledge(&receive.comm, envelope, message.mode)?;
             Ok(bytes)
         });
-        let len = message.parcel.len();
-        let failure = match result {
-            Ok(bytes) if bytes < len => Some(truncated(len, into.bytes())),
-            Ok(_) => None,
-            Err(failure) => Some(failure),
-        };
-        operation.finish(Done { status: status_of(envelope, len.min(into.bytes())), failure });
+        receive.told(envelope, message.parcel.len(), result);
     }
 
     /// Tells who waits for it that his message is received.

@@ -7,17 +7,20 @@
 //! |---|---|
 //! | how do messages go and come? how does a process wait? | here |
 //! | what does it say of its own end? | `crash.rs` |
+//! | how is a plain message sent and received at once? | `direct.rs` |
 //! | how does it come to a collective, and find the others there? | `meeting.rs` |
 
 mod crash;
+mod direct;
 mod meeting;
 
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
 use bdrun_ipc::critical;
 use bdrun_ipc::inbox::{self, Arrived};
+use bdrun_ipc::lane::{self, Came, Lying, Way};
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
@@ -25,7 +28,10 @@ use bdrun_worker::front::Rank;
 
 use crate::entry::current_call;
 use crate::failure::{Answer, Failure};
-use crate::link::{ALONE, Awaited, Coming, Head, Limits, Link, Meeting, Met, Mode, ONESELF, Parcel, Place};
+use crate::link::{
+    ALONE, Awaited, Come, Coming, Head, Limits, Link, Meeting, Met, Mode, ONESELF, Parcel, Place,
+};
+pub use direct::Direct;
 use meeting::{Early, Here};
 
 const _: () = assert!(ONESELF.context == CONTEXTS);
@@ -35,6 +41,10 @@ const _: () = assert!(ONESELF.context == CONTEXTS);
 pub struct Node {
     rank: Rank,
     early: Arc<Early>,
+    /// To each of the others, once something is sent there.
+    ways: Box<[OnceLock<Box<Mutex<Way>>>]>,
+    /// The lane that is looked at first.
+    next: AtomicU32,
 }
 
 /// A mode, as it is noted with a message.
@@ -72,7 +82,10 @@ impl Node {
             let text = Some(error.to_string());
             Failure { text, ..Class::Other.into() }
         })?;
-        Ok(attached.map(|rank| Self { rank, early: Arc::new(Early::new(rank)) }))
+        Ok(attached.map(|rank| {
+            let ways = (0..rank.size()).map(|_| OnceLock::new()).collect();
+            Self { rank, early: Arc::new(Early::new(rank)), ways, next: AtomicU32::new(0) }
+        }))
     }
 
     fn segment(&self) -> &'static Segment {
@@ -86,7 +99,7 @@ impl Node {
             segment.rank(number).set_call(call);
         }
         rank.wait(limits.at_most, waiting, || {
-            enough() || !inbox::is_empty(segment, number) || (limits.unless)() || early.is_due()
+            enough() || !lane::is_quiet(segment, number) || (limits.unless)() || early.is_due()
         });
     }
 }
@@ -119,6 +132,23 @@ impl Parcel for Message {
     }
 }
 
+/// A message that lies in a lane.
+#[derive(Debug)]
+struct Passing<'a> {
+    rank: Rank,
+    lying: &'a Lying<'a>,
+}
+
+impl Parcel for Passing<'_> {
+    fn len(&self) -> u64 {
+        self.lying.len
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
+        self.lying.read(self.rank.mail(), offset, into).map_err(|error| failed(self.rank, error))
+    }
+}
+
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(arrived) = self.lock().take() {
@@ -138,38 +168,26 @@ impl Link for Node {
     }
 
     fn send(&self, to: Process, head: Head, data: &[&[u8]]) -> Answer<()> {
-        let Head { context, source, tag, mode } = head;
-        let (segment, tag) = (self.segment(), tag as u32);
-        self.rank.vouch_for(data);
-        let message = (tag, note_of(mode));
-        let unpaid = inbox::push(segment, self.rank.mail(), to, context, source, message, data)
-            .map_err(|error| failed(self.rank, error))?;
-        // All accesses here are sequentially consistent: the push is seen by the receiver, or its wait by us.
-        let waiting = segment.rank(to).waiting();
-        // Who sends it waits until it is received, also if the receiver waits for something else.
-        let is_urgent = matches!(mode, Mode::Synchronous(_) | Mode::Active)
-            && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
-        if is_urgent || inbox::concerns(waiting, context, source, tag) {
-            self.rank.wake(to);
-        }
-        self.rank.pay_for_headers(unpaid);
-        Ok(())
+        self.send_at(to, head, data)
     }
 
-    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()> {
+    fn receive(&self, take: &mut dyn FnMut(Head, Come<'_>)) -> Answer<()> {
         self.early.come()?;
         let (segment, number) = (self.segment(), self.rank.number());
-        if inbox::is_empty(segment, number) {
-            return Ok(());
-        }
-        let mut all = vec![];
-        inbox::drain(segment, number, &mut all).map_err(|error| failed(self.rank, error))?;
-        for arrived in all {
-            let Arrived { context, source, tag, note, len, .. } = arrived;
-            let head = Head { context, source, tag: tag as i32, mode: mode_of(note) };
-            take(head, Box::new(Message { rank: self.rank, len, arrived: Mutex::new(Some(arrived)) }));
-        }
-        Ok(())
+        let mut came = |came: Came<'_>| match came {
+            Came::Whole(arrived) => {
+                let Arrived { context, source, tag, note, len, .. } = arrived;
+                let head = Head { context, source, tag: tag as i32, mode: mode_of(note) };
+                let message = Message { rank: self.rank, len, arrived: Mutex::new(Some(arrived)) };
+                take(head, Come::Whole(Box::new(message)));
+            }
+            Came::Passing(lying) => {
+                let Lying { context, source, tag, note, .. } = *lying;
+                let head = Head { context, source, tag: tag as i32, mode: mode_of(note) };
+                take(head, Come::Passing(&Passing { rank: self.rank, lying }));
+            }
+        };
+        lane::receive(segment, self.rank.mail(), number, &mut came).map_err(|error| failed(self.rank, error))
     }
 
     fn wait(&self, awaited: Awaited, limits: Limits<'_>) {

@@ -21,7 +21,9 @@ use bdrun_mpi_core::group::Process;
 
 use crate::Mpi;
 use crate::failure::Answer;
-use crate::link::{Awaited, Combines, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom};
+use crate::link::{
+    Awaited, Combines, Come, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom,
+};
 
 /// What was deposited for one meeting.
 #[derive(Debug, Default)]
@@ -154,9 +156,16 @@ impl Link for Thread {
         Ok(())
     }
 
-    fn receive(&self, take: &mut dyn FnMut(Head, Box<dyn Parcel>)) -> Answer<()> {
+    fn receive(&self, take: &mut dyn FnMut(Head, Come<'_>)) -> Answer<()> {
         let come = self.job.with(|shared| shared.inboxes.remove(&self.process).unwrap_or_default());
-        come.into_iter().for_each(|(head, data)| take(head, Box::new(data)));
+        // Either way that bytes come in.
+        for (head, data) in come {
+            if data.len() % 2 == 0 {
+                take(head, Come::Passing(&data))
+            } else {
+                take(head, Come::Whole(Box::new(data)))
+            }
+        }
         Ok(())
     }
 
