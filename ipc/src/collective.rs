@@ -113,11 +113,11 @@ impl Deposit {
         Place::from_words(words, self.len() as u64)
     }
 
-    fn get(&self, mail: &Mail, offset: usize, into: &mut [u8]) -> Result<()> {
+    fn get(&self, segment: &Segment, mail: &Mail, offset: usize, into: &mut [u8]) -> Result<()> {
         // Read once: another process may write there at any time.
         let len = self.len();
         if len > INLINE_PART {
-            return mail.get(&self.place(), offset as u64, into);
+            return mail.get(segment, &self.place(), offset as u64, into);
         }
         let mut bytes = [0u8; INLINE_PART];
         for (word, chunk) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
@@ -509,7 +509,7 @@ impl Comm {
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
-        self.seat(segment, number, rank).part.get(mail, offset, into)
+        self.seat(segment, number, rank).part.get(segment, mail, offset, into)
     }
 
     /// Bytes of the folded result.
@@ -526,7 +526,7 @@ impl Comm {
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
-        self.phase(segment, number).folded.get(mail, offset, into)
+        self.phase(segment, number).folded.get(segment, mail, offset, into)
     }
 
     /// This rank has read what it needs. The last frees the parts; was it the last? `wake` is called with

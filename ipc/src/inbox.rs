@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use crate::lane;
 use crate::mail::{Mail, Place};
 use crate::pool::MOST_BYTES;
 use crate::segment::{MAX_NODES, NODE_BYTES, Segment, Waiting};
@@ -53,8 +54,8 @@ pub struct Arrived {
 enum Held {
     /// Its node, and what that says.
     Node(u32),
-    /// A payload, of a message that came by a lane.
-    Mail(Place),
+    /// A payload, of a message that came by a lane: that of which rank, and which one.
+    Mail(Place, [u32; 2]),
 }
 
 /// A position in a lane to the receiver: what was written before it was sent before the message ([`ring`]).
@@ -80,8 +81,13 @@ impl Mark {
 
 impl Arrived {
     /// One that came by a lane, whose payload lies there.
-    pub(crate) fn by_lane([context, source, tag, note]: [u32; 4], len: u64, place: Place) -> Self {
-        Self { context, source, tag, note, len, mark: None, held: Held::Mail(place) }
+    pub(crate) fn by_lane(
+        [context, source, tag, note]: [u32; 4],
+        len: u64,
+        place: Place,
+        lane: [u32; 2],
+    ) -> Self {
+        Self { context, source, tag, note, len, mark: None, held: Held::Mail(place, lane) }
     }
 }
 
@@ -279,7 +285,7 @@ pub fn read(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, into
         return Err(Error::Damaged(format!("read past a message of {} bytes", message.len)));
     }
     match (place_of(segment, message), &message.held) {
-        (Some(place), _) | (None, &Held::Mail(place)) => mail.get(&place, offset, into),
+        (Some(place), _) | (None, &Held::Mail(place, _)) => mail.get(segment, &place, offset, into),
         (None, &Held::Node(node)) => {
             let payload = segment.bytes_at(segment.node_offset(node) + HEADER_WORDS * 8, INLINE_BYTES);
             // SAFETY: in bounds, as the whole payload is (checked above, and in `place_of`); the message was
@@ -297,8 +303,9 @@ pub fn free(segment: &Segment, mail: &Mail, message: Arrived) {
     if let Some(place) = place_of(segment, &message) {
         mail.release(segment, &place);
     }
-    if let Held::Node(node) = message.held {
-        free_node(segment, node);
+    match message.held {
+        Held::Node(node) => free_node(segment, node),
+        Held::Mail(place, lane) => lane::freed(segment, lane, place.len()),
     }
 }
 
@@ -306,7 +313,7 @@ pub fn free(segment: &Segment, mail: &Mail, message: Arrived) {
 fn place_of(segment: &Segment, message: &Arrived) -> Option<Place> {
     let node = match message.held {
         Held::Node(node) => node,
-        Held::Mail(place) => return Some(place),
+        Held::Mail(place, _) => return Some(place),
     };
     let words = &Node::at(segment, node).words;
     let place = [words[4].load(SeqCst), words[5].load(SeqCst)];

@@ -33,6 +33,10 @@ const WORTH: u32 = 8;
 /// All lanes take at most this part of the budget.
 const SHARE: u64 = 64;
 
+/// So many bytes may lie in the mail for a receiver to fetch before its sender waits a moment for it: more than
+/// a second-level cache, out of which another processor's reads are slower than out of that of all.
+const AHEAD: u64 = 4 << 20;
+
 fn damaged(rank: u32) -> impl Fn(Damaged) -> Error {
     move |Damaged| Error::Damaged(format!("a lane to rank {rank}"))
 }
@@ -54,6 +58,11 @@ fn count(segment: &Segment, rank: u32) -> u32 {
 pub fn is_quiet(segment: &Segment, rank: u32) -> bool {
     inbox::is_empty(segment, rank)
         && (0..count(segment, rank)).all(|lane| ring(segment, rank, lane).is_empty())
+}
+
+/// By the receiver: so many bytes in the mail are not needed any more of which one of its lanes has told.
+pub(crate) fn freed(segment: &Segment, [rank, lane]: [u32; 2], bytes: u64) {
+    ring(segment, rank, lane).free_aside(bytes);
 }
 
 /// Bytes of all messages that went by lanes and not by the mail.
@@ -94,6 +103,12 @@ impl Way {
         self.send_otherwise(segment, mail, to, what, data)
     }
 
+    /// Has the receiver so much to fetch already that a message of so many bytes may as well come later? What
+    /// lies there long is in no cache any more.
+    pub fn is_ahead(&self, segment: &Segment, to: u32, bytes: u64) -> bool {
+        self.lane.is_some_and(|lane| self.sender.aside(&ring(segment, to, lane)) > bytes.max(AHEAD))
+    }
+
     /// What is in pieces, is long, or finds no room.
     fn send_otherwise(
         &mut self,
@@ -121,6 +136,7 @@ impl Way {
                 mail.release(segment, &place);
                 return Err(damaged(Damaged));
             }
+            self.sender.put_aside(len as u64);
             return Ok(0);
         }
         self.send_outside(segment, mail, to, what, data, lane)
@@ -195,7 +211,8 @@ pub struct Lying<'a> {
     pub note: u32,
     /// Bytes of the payload.
     pub len: u64,
-    to: u32,
+    segment: &'a Segment,
+    lane: [u32; 2],
     ring: Ring<'a>,
     seen: Seen,
     /// Where the payload is, if not here.
@@ -223,7 +240,8 @@ impl<'a> Lying<'a> {
         }
         let [who, what] = seen.head;
         let (context, source, tag, note) = ((who >> 32) as u32, who as u32, what as u32, (what >> 32) as u32);
-        Ok(Some(Self { context, source, tag, note, len, to, ring, seen, aside }))
+        let lane = [to, lane];
+        Ok(Some(Self { context, source, tag, note, len, segment, lane, ring, seen, aside }))
     }
 
     /// Whether its payload lies in the mail.
@@ -235,17 +253,18 @@ impl<'a> Lying<'a> {
     #[inline]
     pub fn read(&self, mail: &Mail, offset: u64, into: &mut [u8]) -> Result<()> {
         match &self.aside {
-            None => self.ring.copy(&self.seen, offset as usize, into).map_err(damaged(self.to)),
-            Some(place) => mail.get(place, offset, into),
+            None => self.ring.copy(&self.seen, offset as usize, into).map_err(damaged(self.lane[0])),
+            Some(place) => mail.get(self.segment, place, offset, into),
         }
     }
 
     /// It is not needed any more. Whether memory was given back.
     #[inline]
-    pub fn pass(self, segment: &Segment, mail: &Mail) -> bool {
+    pub fn pass(self, mail: &Mail) -> bool {
         self.ring.pass(&self.seen);
         if let Some(place) = &self.aside {
-            mail.release(segment, place);
+            mail.release(self.segment, place);
+            self.ring.free_aside(self.len);
         }
         self.aside.is_some()
     }
@@ -254,7 +273,7 @@ impl<'a> Lying<'a> {
     pub fn keep(self) -> Option<Arrived> {
         let place = self.aside?;
         self.ring.pass(&self.seen);
-        Some(Arrived::by_lane([self.context, self.source, self.tag, self.note], self.len, place))
+        Some(Arrived::by_lane([self.context, self.source, self.tag, self.note], self.len, place, self.lane))
     }
 }
 
@@ -300,7 +319,7 @@ pub fn receive(segment: &Segment, mail: &Mail, rank: u32, take: &mut dyn FnMut(C
                     break;
                 }
                 let lying = Lying::first(segment, rank, lane)?.ok_or_else(|| damaged(rank)(Damaged))?;
-                hand_over(lying, segment, mail, take);
+                hand_over(lying, mail, take);
             }
             if !ring.has_passed(at) {
                 return Err(damaged(rank)(Damaged));
@@ -313,16 +332,16 @@ pub fn receive(segment: &Segment, mail: &Mail, rank: u32, take: &mut dyn FnMut(C
         // What comes meanwhile has another time.
         for _ in 0..LINES {
             let Some(lying) = Lying::first(segment, rank, lane)? else { break };
-            hand_over(lying, segment, mail, take);
+            hand_over(lying, mail, take);
         }
     }
     Ok(())
 }
 
-fn hand_over(lying: Lying<'_>, segment: &Segment, mail: &Mail, take: &mut dyn FnMut(Came<'_>)) {
+fn hand_over(lying: Lying<'_>, mail: &Mail, take: &mut dyn FnMut(Came<'_>)) {
     if !lying.is_large() {
         take(Came::Passing(&lying));
-        lying.pass(segment, mail);
+        lying.pass(mail);
     } else if let Some(arrived) = lying.keep() {
         take(Came::Whole(arrived));
     }

@@ -1,24 +1,35 @@
 //! Large payloads. A payload lies in the *mail* file (a memfd: RAM that counts against the budget) while
-//! there is room for it, else in the *spill* file on scratch. Both are written and read by offset, never
-//! mapped, so a payload costs no page tables and no address space; the last reader punches it out.
+//! there is room for it, else in the *spill* file on scratch. Both are written and read by offset, so that a
+//! payload costs no page tables and no address space; the last reader punches it out.
 //!
 //! Offsets only grow (a sparse file does not care), but for pages of the mail file that are used again
-//! (`spares`).
+//! (`spares`). Those that lie in the *window*, the first bytes of the mail file, are copied in and out by
+//! whoever has mapped it: a system call and the kernel's copy take three times as long as that. Fresh pages
+//! are written by offset all the same, which does not fill them with zeros first.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwritev};
 
 use crate::error::system;
 use crate::segment::Segment;
-use crate::spares::Range;
+use crate::spares::{FEWEST, Range};
 use crate::{Error, Result};
 
 /// Payloads lie at multiples of this, so that they can be punched out alone.
 const PAGE: u64 = 4096;
+
+/// The mail file is never shorter than this, however little lies there: so much of it may be mapped.
+const WINDOW: u64 = 64 << 20;
+/// What all ranks map seems to be held by each of them to whoever measures it: together this part of the
+/// budget at most.
+const WINDOWS_SHARE: u64 = 16;
 
 /// Where a payload lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +81,8 @@ impl Place {
 pub struct Mail {
     ram: OwnedFd,
     scratch: OwnedFd,
+    /// The first bytes of the mail file, once they are used.
+    window: OnceLock<Option<MmapRaw>>,
 }
 
 impl Mail {
@@ -79,12 +92,35 @@ impl Mail {
         let ram = memfd_create("bdrun-mail", flags).map_err(system("memfd_create"))?;
         // It grows with what is written, but no rank takes the others' messages away by making it shorter.
         fcntl_add_seals(&ram, SealFlags::SHRINK | SealFlags::SEAL).map_err(system("seal the mail file"))?;
-        Ok(Self { ram, scratch })
+        ftruncate(&ram, WINDOW).map_err(system("size the mail file"))?;
+        Ok(Self::open(ram, scratch))
     }
 
     /// By a rank: the files that it was handed.
     pub fn open(ram: OwnedFd, scratch: OwnedFd) -> Self {
-        Self { ram, scratch }
+        Self { ram, scratch, window: OnceLock::new() }
+    }
+
+    /// Where a payload is mapped: one of pages that are used again, in the window. The file was made as long
+    /// and is sealed, so that to touch it kills nobody, whatever another process has said of the payload.
+    fn mapped(&self, segment: &Segment, place: &Place) -> Option<*mut u8> {
+        if place.kind != Kind::Ram || place.len <= (FEWEST - 1) * PAGE {
+            return None;
+        }
+        let window = self.window.get_or_init(|| self.map(segment)).as_ref()?;
+        let end = place.offset.checked_add(place.len)?;
+        (end <= window.len() as u64).then(|| window.as_mut_ptr().wrapping_add(place.offset as usize))
+    }
+
+    fn map(&self, segment: &Segment) -> Option<MmapRaw> {
+        let share = segment.header().pool.budget() / WINDOWS_SHARE / u64::from(segment.np());
+        let bytes = WINDOW.min(share / PAGE * PAGE);
+        let is_long = fstat(&self.ram).is_ok_and(|file| file.st_size as u64 >= WINDOW);
+        let is_sealed = fcntl_get_seals(&self.ram).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if bytes < FEWEST * PAGE || !is_long || !is_sealed {
+            return None;
+        }
+        MmapOptions::new().len(bytes as usize).map_raw(&self.ram).ok()
     }
 
     /// Descriptors to hand down: mail, spill.
@@ -101,8 +137,10 @@ impl Mail {
         let header = segment.header();
         let mut place = Place { kind: Kind::Ram, offset: 0, len };
         let mut spilled = false;
+        let mut is_again = false;
         let fd = if let Some(offset) = self.take_spare(segment, place.pages()) {
             place.offset = offset;
+            is_again = true;
             &self.ram
         } else {
             let found = || header.pool.take_mail(place.pages());
@@ -118,6 +156,15 @@ impl Mail {
         };
         header.pool.demand_add(place.pages());
         header.pool.count_message(len, spilled);
+        if let Some(mut at) = Some(()).filter(|()| is_again).and_then(|()| self.mapped(segment, &place)) {
+            for piece in pieces {
+                // SAFETY: all pieces are `len` bytes, which lie in the window; the range was taken, so no other
+                // payload lies there.
+                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
+                at = at.wrapping_add(piece.len());
+            }
+            return Ok(place);
+        }
         match write_all(fd, pieces, place.offset) {
             Ok(()) => Ok(place),
             Err(errno) => {
@@ -132,10 +179,19 @@ impl Mail {
     }
 
     /// Copy `into.len()` bytes of a payload from `offset` on.
-    pub fn get(&self, place: &Place, offset: u64, into: &mut [u8]) -> Result<()> {
+    pub fn get(&self, segment: &Segment, place: &Place, offset: u64, into: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > place.len) {
             return Err(Error::Damaged(format!("read past a message of {} bytes", place.len)));
+        }
+        if let Some(at) = self.mapped(segment, place) {
+            // SAFETY: within the payload (checked above), which lies in the window; another process that writes
+            // there meanwhile breaks the rules, and spoils no more than these bytes.
+            unsafe {
+                let from = at.wrapping_add(offset as usize);
+                std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+            }
+            return Ok(());
         }
         let fd = match place.kind {
             Kind::Ram => &self.ram,

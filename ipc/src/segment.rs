@@ -356,6 +356,12 @@ pub struct Segment {
     at: Offsets,
 }
 
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the segment of {} ranks", self.np)
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Offsets {
     attention: usize,

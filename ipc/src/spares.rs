@@ -65,8 +65,14 @@ impl Spares {
             return None;
         }
         loop {
-            let words =
-                self.slots.iter().map(|slot| (slot, slot.load(SeqCst))).filter(|&(_, word)| word != 0);
+            // No more lie there than are counted: behind them nothing is looked for.
+            let mut left = self.pages();
+            let words = self.slots.iter().map_while(|slot| {
+                let word = if left > 0 { slot.load(SeqCst) } else { return None };
+                left = left.saturating_sub(Range::from_word(word).pages);
+                Some((slot, word))
+            });
+            let words = words.filter(|&(_, word)| word != 0);
             let fits = words.filter(|&(_, word)| Range::from_word(word).pages >= pages);
             let (slot, word) = fits.min_by_key(|&(_, word)| Range::from_word(word).pages)?;
             if slot.compare_exchange(word, 0, SeqCst, SeqCst).is_ok() {

@@ -281,7 +281,7 @@ fn pages_of_messages_are_used_again_while_memory_is_ample_and_given_back_when_it
     let mut pass = |bytes: usize| {
         let place = mail.put(&segment, &[&data[..bytes / 3], &data[bytes / 3..bytes]]).unwrap();
         let held = pool.mail();
-        mail.get(&place, 0, &mut into[..bytes]).unwrap();
+        mail.get(&segment, &place, 0, &mut into[..bytes]).unwrap();
         assert_eq!(into[..bytes], data[..bytes]);
         mail.release(&segment, &place);
         held

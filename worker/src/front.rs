@@ -9,7 +9,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind};
@@ -115,31 +115,54 @@ pub fn enter(place: u64) {
     }
 }
 
-/// The longest that a rank looks before it sleeps, nanoseconds: what a wake-up costs, a few times.
+/// The longest that a rank looks for messages before it sleeps, nanoseconds: what a wake-up costs, a few
+/// times.
 const SPIN: u64 = 20_000;
+/// Of so many looks in vain one is as long as any.
+const LONG_ONE: u32 = 16;
 
-/// Looks for a moment. If what was waited for did not come the last times, a shorter one: other programs may
-/// have the processors.
-#[inline]
-fn spin(satisfied: &impl Fn() -> bool) -> bool {
-    static PATIENCE: AtomicU64 = AtomicU64::new(SPIN);
-    let patience = PATIENCE.load(Relaxed);
-    let mut begun = 0;
-    loop {
-        for _ in 0..64 {
-            if satisfied() {
-                if patience != SPIN {
-                    PATIENCE.store((2 * patience).min(SPIN), Relaxed);
+/// How long a rank looks at something before it sleeps, or goes on without.
+#[derive(Debug)]
+struct Patience {
+    /// How often the longest time is halved.
+    halved: AtomicU32,
+    /// How often it was in vain.
+    vain: AtomicU32,
+}
+
+static FOR_MESSAGES: Patience = Patience::new();
+static FOR_ROOM: Patience = Patience::new();
+
+impl Patience {
+    const fn new() -> Self {
+        Self { halved: AtomicU32::new(0), vain: AtomicU32::new(0) }
+    }
+
+    /// Looks for a moment, so many nanoseconds at most. If what was waited for did not come the last times, a
+    /// shorter one: other programs may have the processors. But a long one now and then: two ranks that answer
+    /// each other and both sleep would go on so for ever, since to be woken takes longer than the short one.
+    #[inline]
+    fn spin(&self, most: u64, satisfied: &impl Fn() -> bool) -> bool {
+        let halved = self.halved.load(Relaxed);
+        let mut begun = 0;
+        loop {
+            for _ in 0..64 {
+                if satisfied() {
+                    if halved > 0 {
+                        self.halved.store(halved - 1, Relaxed);
+                    }
+                    return true;
                 }
-                return true;
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
-        }
-        let now = monotonic_ns();
-        begun = if begun == 0 { now } else { begun };
-        if now - begun >= patience {
-            PATIENCE.store((patience / 2).max(SPIN / 16), Relaxed);
-            return false;
+            let now = monotonic_ns();
+            begun = if begun == 0 { now } else { begun };
+            let is_long = self.vain.load(Relaxed) % LONG_ONE == LONG_ONE - 1;
+            if now - begun >= if is_long { most } else { most >> halved } {
+                self.vain.fetch_add(1, Relaxed);
+                self.halved.store((halved + 1).min(LONG_ONE.ilog2()), Relaxed);
+                return false;
+            }
         }
     }
 }
@@ -284,7 +307,14 @@ impl Rank {
     /// Looks for a moment whether `satisfied`, where that may help.
     #[inline]
     pub fn looks(self, satisfied: &impl Fn() -> bool) -> bool {
-        self.spins() && spin(satisfied)
+        self.spins() && FOR_MESSAGES.spin(SPIN, satisfied)
+    }
+
+    /// The same for a receiver to fetch what it has, as long as it takes to copy so many bytes at 4 GB/s.
+    pub fn looks_for_room(self, bytes: u64, satisfied: &impl Fn() -> bool) {
+        if self.spins() {
+            FOR_ROOM.spin(bytes / 4, satisfied);
+        }
     }
 
     /// Whether to look for a moment before it sleeps: there is a processor for each rank, and nobody waits

@@ -62,6 +62,8 @@ struct Receiving {
     read: AtomicU64,
     /// Messages taken that came outside.
     taken: AtomicU64,
+    /// Bytes aside that are not needed any more.
+    freed: AtomicU64,
 }
 
 /// What the sender writes, and others may read.
@@ -209,6 +211,11 @@ impl<'a> Ring<'a> {
         self.ends.receiving.read.load(Relaxed) as u32 == mark
     }
 
+    /// By the receiver: so many bytes aside are not needed any more.
+    pub fn free_aside(&self, bytes: u64) {
+        self.ends.receiving.freed.fetch_add(bytes, Relaxed);
+    }
+
     /// By the receiver: it has taken a message that had a mark.
     pub fn took_outside(&self) {
         let taken = &self.ends.receiving.taken;
@@ -247,6 +254,8 @@ pub struct Sender {
     /// Messages sent outside since there is a ring, and of them those taken, as last seen.
     outside: u64,
     taken: u64,
+    /// Bytes that the receiver was told of, and were put aside.
+    aside: u64,
 }
 
 impl Sender {
@@ -296,6 +305,16 @@ impl Sender {
             self.read = read;
         }
         Ok(self.written.wrapping_sub(self.read) + lines <= ring.lines())
+    }
+
+    /// So many bytes were put aside, of which a message says where.
+    pub fn put_aside(&mut self, bytes: u64) {
+        self.aside = self.aside.wrapping_add(bytes);
+    }
+
+    /// Bytes aside that the receiver still needs, as far as it can be believed.
+    pub fn aside(&self, ring: &Ring<'_>) -> u64 {
+        self.aside.wrapping_sub(ring.ends.receiving.freed.load(Relaxed))
     }
 
     /// A message goes outside now: with this mark.

@@ -1,5 +1,6 @@
 //! Requests (MPI-5.0, section 3.7): a program's handles of operations, and how it waits for them.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -241,6 +242,13 @@ struct Waited {
     handle: Handle,
     request: Option<Arc<Request>>,
     operation: Option<Arc<Operation>>,
+}
+
+impl Waited {
+    /// Whether there is nothing to wait for.
+    fn is_done(&self) -> bool {
+        self.operation.as_ref().is_none_or(|operation| operation.look().is_some())
+    }
 }
 
 fn is_idle(all: &[Waited]) -> bool {
@@ -543,7 +551,14 @@ impl Requests for Mpi {
         let done = if is_idle(&all) {
             all.iter().map(|_| Done::well()).collect()
         } else {
-            self.wait_for(|| Ok(Self::all_done(&all)), |link, limits| wait_first(&all, link, limits))?
+            // Those before it are complete, and stay so: each is looked at once.
+            let first = Cell::new(0);
+            let found = || {
+                let rest = &all[first.get()..];
+                first.set(first.get() + rest.iter().take_while(|one| one.is_done()).count());
+                Ok(if first.get() == all.len() { Self::all_done(&all) } else { None })
+            };
+            self.wait_for(found, |link, limits| wait_first(&all[first.get()..], link, limits))?
         };
         // SAFETY: the caller's.
         let told: Vec<_> =

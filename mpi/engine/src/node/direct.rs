@@ -15,6 +15,9 @@ use super::{Node, failed, mode_of, note_of};
 use crate::failure::Answer;
 use crate::link::{Head, Mode};
 
+/// From so many bytes on it matters that the receiver's cache is not passed over.
+const LARGE: usize = 32 << 10;
+
 /// What became of a look for a message.
 #[derive(Debug)]
 pub enum Direct {
@@ -38,7 +41,13 @@ impl Node {
         let (segment, tag) = (self.segment(), tag as u32);
         self.rank.vouch_for(data);
         let what = [context, source, tag, note_of(mode)];
-        let sent = self.way(to).send(segment, self.rank.mail(), to, what, data);
+        let mut way = self.way(to);
+        let bytes: usize = data.iter().map(|piece| piece.len()).sum();
+        if bytes >= LARGE {
+            self.let_fetch(&way, to, bytes as u64);
+        }
+        let sent = way.send(segment, self.rank.mail(), to, what, data);
+        drop(way);
         let unpaid = sent.map_err(|error| failed(self.rank, error))?;
         // The receiver writes that it is blocked, fences, and looks for messages: either it finds this one, or
         // we find it blocked. What it waits for it has written before.
@@ -48,6 +57,15 @@ impl Node {
         }
         self.rank.pay_for_headers(unpaid);
         Ok(())
+    }
+
+    /// A receiver that is about to fetch large messages is given a moment for it.
+    fn let_fetch(&self, way: &Way, to: Process, bytes: u64) {
+        let segment = self.segment();
+        if way.is_ahead(segment, to, bytes) {
+            let is_asleep = || segment.rank(to).word.load().state() != State::Running;
+            self.rank.looks_for_room(bytes, &|| !way.is_ahead(segment, to, bytes) || is_asleep());
+        }
     }
 
     #[cold]
@@ -89,7 +107,7 @@ impl Node {
         let len = lying.len;
         let room = into.len().min(usize::try_from(len).unwrap_or(usize::MAX));
         lying.read(mail, 0, &mut into[..room]).map_err(|error| failed(self.rank, error))?;
-        if lying.pass(segment, mail) {
+        if lying.pass(mail) {
             self.rank.gave_memory();
         }
         self.next.store(lane.wrapping_add(1), Relaxed);
