@@ -8,7 +8,7 @@ use crate::common::libraries::libraries;
 use crate::common::{Directory, Outcome, bdrun_args};
 
 /// Compiles a program; `None`, said, where there is no compiler.
-fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
+pub fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
     if !compiles(Command::new("gcc").arg("--version")) {
         return None;
     }
