@@ -91,8 +91,9 @@ impl Node {
     #[inline]
     pub fn take_first(&self, context: u32, want: Want, into: &mut [u8]) -> Answer<Direct> {
         let (segment, mail, number) = (self.segment(), self.rank.mail(), self.rank.number());
-        // Those of the inbox would never be taken if lanes always had something.
-        if !inbox::is_empty(segment, number) {
+        // Those of the inbox would never be taken if lanes always had something, and collectives that wait for
+        // a place would wait for ever.
+        if !inbox::is_empty(segment, number) || self.early.is_due() {
             return Ok(Direct::Other);
         }
         let found = lane::first(segment, number, self.next.load(Relaxed));
