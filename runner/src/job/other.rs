@@ -202,7 +202,9 @@ impl Job<'_> {
                 self.end(Ending::ScratchBroken(format!("rank {rank}: {text}")));
             }
         }
-        if self.ranks[rank as usize].holder.is_none() {
+        let record = &mut self.ranks[rank as usize];
+        if record.holder.is_none() {
+            record.let_go();
             // It may have become a native rank meanwhile, and run before this was told: what it has done
             // since was not heard.
             self.forget(rank);
@@ -297,6 +299,6 @@ impl Job<'_> {
     pub(super) fn kill(&mut self, rank: u32) {
         self.supervisor.signal(rank, libc::SIGKILL);
         // What is frozen dies only when it is let go.
-        self.ranks[rank as usize].holder = None;
+        self.ranks[rank as usize].let_go();
     }
 }
