@@ -4,7 +4,8 @@
 //! The rank's own runtime and the thread that holds it are never at work at the same time. A rank that waits
 //! moves out what it asked for, and stands in that wait when it is stopped; it is let go before it is told to
 //! come back. Of one that computes everything leaves as it is, whatever its word says: what it is doing is
-//! looked at when it is back.
+//! looked at when it is back. So does one that began to ask when it was already on its way out
+//! (`Job::adopt`).
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -183,7 +184,11 @@ impl Job<'_> {
             While::Computes => {
                 let left = Memory { asked: 0, other: besides(0).min(granted + held) };
                 self.lend(rank, granted);
-                (left, Memory { asked: granted, other: held.max(left.other) })
+                // No look has seen what one holds besides that has begun to ask on its way out.
+                let whole =
+                    Sample { asked: granted, private: remains.private.saturating_add(out), ..remains };
+                let other = held.max(left.other).max(Watch::besides(&whole));
+                (left, Memory { asked: granted, other })
             }
         };
         self.charge(rank, left.other, all.other - left.other);

@@ -205,6 +205,12 @@ impl Job<'_> {
         let record = &mut self.ranks[rank as usize];
         if record.holder.is_none() {
             record.let_go();
+            if !self.is_stranger(rank) {
+                // It has asked from its hello on, and was on its way: what is measured of it is what was
+                // charged since.
+                let bytes = self.watch.accounts.held_by(rank);
+                self.events.push(Event::Sample { rank, bytes, fixed: 0 });
+            }
             // It may have become a native rank meanwhile, and run before this was told: what it has done
             // since was not heard.
             self.forget(rank);
