@@ -235,3 +235,22 @@ fn a_native_rank_behind_a_script_keeps_the_budget() {
     // It writes its own time: nobody else writes over that.
     assert!(outcome.stats().ranks.iter().all(|rank| rank.running_s > 0.0), "{outcome:?}");
 }
+
+/// A rank that was moved as a script, by a thread that held it, and is native by now moves itself: what that
+/// thread was told last is over. Paged out for no need, and because memory is short.
+#[test]
+fn a_native_rank_that_was_moved_as_a_script_leaves_and_comes_back() {
+    let sweep = program("sweep");
+    let grows = "head -c 10M /dev/zero | tail -c 10M > /dev/null";
+    for (np, options, script, evictions) in
+        [("2", "--memory 64M --chaos 5", "sleep 0.3", 6), ("3", "--memory 24M", grows, 1)]
+    {
+        let plain = bdrun_args(["-np", np, &sweep.display().to_string(), "12M", "4"]).succeed();
+        let script = format!("{script}; {} \"$@\"; exit $?", sweep.display());
+        let words = ["-np", np, "--preload", "never"].into_iter().chain(options.split(' '));
+        let bdrun = bdrun_args(words.chain(["sh", "-c", &script, "sh", "12M", "4"]));
+        let outcome = bdrun.within(6 * SOON).succeed();
+        assert_eq!(outcome.stdout, plain.stdout, "{outcome:?}");
+        assert!(outcome.stats().evictions >= evictions, "{outcome:?}");
+    }
+}

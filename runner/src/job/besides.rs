@@ -4,7 +4,8 @@
 //! The rank's own runtime and the thread that holds it are never at work at the same time. A rank that waits
 //! moves out what it asked for, and stands in that wait when it is stopped; it is let go before it is told to
 //! come back. Of one that computes everything leaves as it is, whatever its word says: what it is doing is
-//! looked at when it is back.
+//! looked at when it is back. So does one that began to ask when it was already on its way out
+//! (`Job::adopt`).
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -30,8 +31,15 @@ impl Job<'_> {
         if goes && self.besides(rank) > 0 && self.can_be_moved(rank) {
             self.evict_besides(rank, While::Waits { asked, all });
         } else {
-            self.stays(rank, While::Waits { asked, all }, false);
+            self.left(rank, asked, all);
         }
+    }
+
+    /// The same, and nothing of the rest leaves.
+    fn left(&mut self, rank: u32, asked: u64, all: u64) {
+        let other = self.besides(rank);
+        let (left, all) = (Memory { asked, other }, Memory { asked: all, other });
+        self.done(rank, Outcome::Evicted { left, all });
     }
 
     /// Of what a rank did not ask for, bytes that are in RAM and will be when it is back.
@@ -153,7 +161,7 @@ impl Job<'_> {
                 self.stays(rank, leaving, false);
             }
             // Its exit is told by the supervisor.
-            Report::Gone => self.ranks[rank as usize].holder = None,
+            Report::Gone => drop(self.ranks[rank as usize].let_go()),
             Report::Broken(text) => {
                 self.kill(rank);
                 self.end(Ending::ScratchBroken(format!("rank {rank}: {text}")));
@@ -176,7 +184,11 @@ impl Job<'_> {
             While::Computes => {
                 let left = Memory { asked: 0, other: besides(0).min(granted + held) };
                 self.lend(rank, granted);
-                (left, Memory { asked: granted, other: held.max(left.other) })
+                // No look has seen what one holds besides that has begun to ask on its way out.
+                let whole =
+                    Sample { asked: granted, private: remains.private.saturating_add(out), ..remains };
+                let other = held.max(left.other).max(Watch::besides(&whole));
+                (left, Memory { asked: granted, other })
             }
         };
         self.charge(rank, left.other, all.other - left.other);
@@ -211,7 +223,6 @@ impl Job<'_> {
     /// Nothing of it could be moved from outside, or it could not be stopped.
     fn stays(&mut self, rank: u32, leaving: While, full: bool) {
         let (ordered, leaves) = self.is_resumed(rank);
-        let held = self.besides(rank);
         match (leaving, ordered) {
             (While::Waits { .. }, Some(What::Resume)) => return self.goes_on(rank, leaves),
             // That its threads stand was not the core's order.
@@ -219,27 +230,22 @@ impl Job<'_> {
             _ => {}
         }
         let outcome = match leaving {
-            While::Waits { asked, all } => {
-                let (left, all) = (Memory { asked, other: held }, Memory { asked: all, other: held });
-                // It has left by itself, so there is room for others.
-                Outcome::Evicted { left, all }
-            }
-            While::Computes if full => Outcome::Full { need: held, part: None },
+            // It has left by itself, so there is room for others.
+            While::Waits { asked, all } => return self.left(rank, asked, all),
+            While::Computes if full => Outcome::Full { need: self.besides(rank), part: None },
             While::Computes => Outcome::Refused { lasting: false },
         };
         self.done(rank, outcome);
-        if matches!(leaving, While::Computes) {
-            self.forget(rank);
-            self.observe(rank);
-        }
+        self.forget(rank);
+        self.observe(rank);
     }
 
     /// No thread holds it any more. What was ordered of it last, and with how much of its memory it is to
     /// leave now, if it is.
     fn is_resumed(&mut self, rank: u32) -> (Option<What>, Option<u64>) {
         let record = &mut self.ranks[rank as usize];
-        (record.holder, record.evicted_while) = (None, None);
-        let last = (record.order.take().map(|order| order.what), record.leaves.take());
+        record.evicted_while = None;
+        let last = (record.let_go(), record.leaves.take());
         record.stand(false);
         self.watch.sampler.set_out(rank, false);
         last

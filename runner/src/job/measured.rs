@@ -13,6 +13,7 @@ use crate::supervisor::Usage;
 
 use super::Job;
 use super::accounts::Change;
+use super::record::{What, While};
 use super::watch::{OWN, REACTION, Watch};
 
 /// After so many turns it is said that ranks wait for one another.
@@ -90,6 +91,13 @@ impl Job<'_> {
         self.events.push(Event::Can { rank, can: self.watch.native(false) });
         // What it holds besides what it asks for tells the next look.
         self.events.push(Event::Sample { rank, bytes: 0, fixed: 0 });
+        let record = &mut self.ranks[rank as usize];
+        let goes = record.order.is_some_and(|order| order.what == What::Evict) && record.still.is_none();
+        if goes {
+            // It can attach and ask before it stands: then what it asked for leaves as well.
+            record.evicted_while = Some(While::Computes);
+            self.events.push(Event::Interrupted { rank });
+        }
         // The others' starts are paid before it can take what is free.
         for other in (0..np).filter(|_| is_first) {
             let accounts = &self.watch.accounts;

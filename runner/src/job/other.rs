@@ -202,7 +202,15 @@ impl Job<'_> {
                 self.end(Ending::ScratchBroken(format!("rank {rank}: {text}")));
             }
         }
-        if self.ranks[rank as usize].holder.is_none() {
+        let record = &mut self.ranks[rank as usize];
+        if record.holder.is_none() {
+            record.let_go();
+            if !self.is_stranger(rank) {
+                // It has asked from its hello on, and was on its way: what is measured of it is what was
+                // charged since.
+                let bytes = self.watch.accounts.held_by(rank);
+                self.events.push(Event::Sample { rank, bytes, fixed: 0 });
+            }
             // It may have become a native rank meanwhile, and run before this was told: what it has done
             // since was not heard.
             self.forget(rank);
@@ -297,6 +305,6 @@ impl Job<'_> {
     pub(super) fn kill(&mut self, rank: u32) {
         self.supervisor.signal(rank, libc::SIGKILL);
         // What is frozen dies only when it is let go.
-        self.ranks[rank as usize].holder = None;
+        self.ranks[rank as usize].let_go();
     }
 }

@@ -30,7 +30,8 @@ pub(super) struct Record {
     /// It runs in parts, by its mover.
     pub partial: Option<Partial>,
     pub scratch: Scratch,
-    /// The order that the mover carries out.
+    /// The order that the mover carries out, or has, if it still holds the rank: it ends with the mover
+    /// ([`Self::let_go`]), or it would be taken for one to the next.
     pub order: Option<Ordered>,
     /// What it was last seen to hold.
     pub last: Sample,
@@ -106,6 +107,12 @@ impl Record {
         (self.fixed, self.told_fixed, self.stopping) = (false, false, false);
         (self.besides_inside, self.besides_waiting) = (0, None);
         (self.evicted_while, self.leaves) = (None, None);
+    }
+
+    /// No thread holds it any more: what it was told last.
+    pub(super) fn let_go(&mut self) -> Option<What> {
+        self.holder = None;
+        self.order.take().map(|order| order.what)
     }
 
     /// It stands still from now on, or no longer.

@@ -176,6 +176,11 @@ pub enum Event {
         /// What.
         can: Can,
     },
+    /// It has begun to ask and tell while it is on its way out, ordered as a stranger: it leaves as it is.
+    Interrupted {
+        /// The rank.
+        rank: Rank,
+    },
     /// An order has ended.
     Done {
         /// The rank.

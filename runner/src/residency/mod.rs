@@ -374,6 +374,7 @@ impl Core {
             }
             Event::Settled | Event::Chaos { .. } | Event::Sample { .. } => return Ok(()),
             Event::Can { rank, .. }
+            | Event::Interrupted { rank }
             | Event::Done { rank, .. }
             | Event::Denied { rank, .. }
             | Event::Granted { rank, .. }
@@ -397,6 +398,7 @@ impl Core {
         }
         match event {
             Event::Can { can, .. } => self.can(rank, can),
+            Event::Interrupted { .. } if life == Life::Evicting => self.interrupted(rank),
             Event::Done { outcome, .. } => self.done(rank, life, outcome),
             Event::Denied { bytes, .. } => self.denied(rank, bytes),
             Event::Granted { bytes, .. } => {

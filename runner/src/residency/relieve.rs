@@ -117,14 +117,19 @@ impl Core {
 
     /// One that tells leaves while it computes, for all we know, with all that it holds.
     pub(super) fn interrupt(&mut self, rank: Rank, why: Why, effects: &mut Vec<Effect>) {
+        self.update(rank, |state| state.evict(why, 0));
+        self.interrupted(rank);
+        effects.push(Effect::Evict { rank, keep: 0, preempt: true });
+    }
+
+    /// A rank that tells leaves as it is, and comes back as a whole when that fits.
+    pub(super) fn interrupted(&mut self, rank: Rank) {
         let (now, turn) = (self.now, self.brought);
         self.update(rank, |state| {
             (state.since, state.turn) = (now, turn);
-            state.has_turn = false;
-            state.evict(why, 0);
+            (state.has_turn, state.eager) = (false, false);
             state.interrupted = true;
         });
-        effects.push(Effect::Evict { rank, keep: 0, preempt: true });
     }
 
     /// One that runs in parts cannot leave as a whole, but does with less when the oldest needs it: it has

@@ -639,6 +639,33 @@ fn chaos_sends_out_and_at_once_back() {
     assert_eq!(bench.tell(Event::Chaos { rank: 7 }), [], "not even started");
 }
 
+/// One that begins to ask on its way out leaves as it is, with what it asked for by then: it comes back as a
+/// whole, with that, and what it needs is told when it is back.
+#[test]
+fn who_begins_to_ask_on_its_way_out_comes_back_as_it_left() {
+    let mut bench = Bench::running(limits(2), 2, 2);
+    bench.look(&[(0, 100), (1, 100)]);
+    assert_eq!(bench.tell(Event::Chaos { rank: 1 })[0], evict(1));
+    bench.tell(Event::Can { rank: 1, can: Can { preempt: true, ..Can::NATIVE } });
+    bench.tell(Event::Interrupted { rank: 1 });
+    let needs = Event::NeedsMemory { rank: 1, bytes: 5 * MB };
+    assert_eq!(bench.tell(needs), []);
+    let all = Memory { asked: 40 * MB, other: 60 * MB };
+    let left = Memory { asked: 0, other: MB };
+    let mut effects = Vec::new();
+    bench.core.handle(done(1, Outcome::Evicted { left, all }), &mut effects);
+    let back = Effect::Restore { rank: 1, bytes: 99 * MB, all: 40 * MB, overdraft: false };
+    assert_eq!(effects, [back]);
+    bench.tell(Event::Denied { rank: 1, bytes: 99 * MB });
+    assert_eq!(bench.core.ranks[1].holds, left, "as a whole, or not at all");
+    let pool = Event::Pool { asked: 0, messages: 0, measured: 101 * MB, kept: 0 };
+    assert_eq!(bench.tell(pool), [restore(1)]);
+    bench.tell(done(1, Outcome::Restored));
+    bench.tell(Event::Pool { asked: 40 * MB, messages: 0, measured: 160 * MB, kept: 0 });
+    let grant = Effect::Grant { rank: 1, bytes: 5 * MB, overdraft: false };
+    assert_eq!((bench.tell(needs), bench.core.index.asked), (vec![grant], 45 * MB));
+}
+
 #[test]
 fn from_the_first_that_tells_on_all_are_started() {
     let mut bench = Bench::running(limits(2), 9, 2);
