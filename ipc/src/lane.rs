@@ -428,7 +428,7 @@ mod tests {
         const MESSAGES: u32 = 30_000;
         let (segment, mail) = job(1 << 30);
         let len = |tag: u32| {
-            (tag.wrapping_mul(2_654_435_761) >> 16) as usize % if tag % 64 == 0 { 6000 } else { 300 }
+            (tag.wrapping_mul(2_654_435_761) >> 16) as usize % if tag.is_multiple_of(64) { 6000 } else { 300 }
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {

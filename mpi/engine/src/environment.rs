@@ -151,7 +151,7 @@ impl Environment for Mpi {
             unsafe { self.comm_keys.delete_all(&comm.attributes, self.whose(Kind::Comm, handle)) }?;
         }
         self.leave_critical_if_in()?;
-        self.check(&world)?;
+        self.check(world)?;
         self.life.stage.store(AFTER, SeqCst);
         self.link()?.set_begun(false);
         Ok(())
