@@ -3,7 +3,8 @@
 use crate::beyond_mpi::compiled;
 use crate::common::{Directory, bdrun_args};
 
-/// With a processor for each rank and without, in RAM and out, with lanes and where there is no memory for any.
+/// With a processor for each rank and without, in RAM and out, with lanes and where there is no memory for
+/// any.
 #[test]
 fn nothing_overtakes_whichever_way_it_goes() {
     let dir = Directory::new("order");

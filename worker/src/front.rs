@@ -139,8 +139,9 @@ impl Patience {
     }
 
     /// Looks for a moment, so many nanoseconds at most. If what was waited for did not come the last times, a
-    /// shorter one: other programs may have the processors. But a long one now and then: two ranks that answer
-    /// each other and both sleep would go on so for ever, since to be woken takes longer than the short one.
+    /// shorter one: other programs may have the processors. But a long one now and then: two ranks that
+    /// answer each other and both sleep would go on so for ever, since to be woken takes longer than the
+    /// short one.
     #[inline]
     fn spin(&self, most: u64, satisfied: &impl Fn() -> bool) -> bool {
         let halved = self.halved.load(Relaxed);

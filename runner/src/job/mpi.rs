@@ -169,15 +169,15 @@ fn folder(exe: &Path) -> Option<PathBuf> {
     let dir = exe.parent()?;
     let has_all = |folder: &Path| LIBRARIES.iter().all(|(name, _)| folder.join(name).is_file());
     let beside = dir.join("mpi");
-    let built = LIBRARIES.map(|(name, built)| (name, dir.join(built)));
-    if !has_all(&beside) && built.iter().all(|(_, path)| path.is_file()) {
+    if !has_all(&beside) && LIBRARIES.iter().all(|(_, built)| dir.join(built).is_file()) {
         let there = |result: std::io::Result<()>| match result {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => None,
             _ => Some(()),
         };
         there(std::fs::create_dir(&beside))?;
-        for (name, path) in built {
-            there(std::os::unix::fs::symlink(path, beside.join(name)))?;
+        for (name, built) in LIBRARIES {
+            // By no absolute path: in a copy of the folder they are the copy's.
+            there(std::os::unix::fs::symlink(Path::new("..").join(built), beside.join(name)))?;
         }
     }
     [beside, dir.join("../lib/bdrun/mpi")].into_iter().find(|folder| has_all(folder))
