@@ -1,11 +1,11 @@
-//! Lanes: a [`ring`](crate::ring) from a process to a rank with which it often talks, beside that rank's inbox.
-//! What goes by a lane is taken from no pool, is pushed by no compare-and-swap, and costs the receiver a look at
-//! one cache line.
+//! Lanes: a [`ring`](crate::ring) from a process to a rank with which it often talks, beside that rank's
+//! inbox. What goes by a lane is taken from no pool, is pushed by no compare-and-swap, and costs the receiver
+//! a look at one cache line.
 //!
 //! A lane is made after some messages of a pair, as long as the rank has a place for one ([`LANES`]), most of
-//! the budget is free, and all lanes together are few ([`Way::make`]). Its memory is counted for good, as that
-//! of inbox nodes is; a rank without a lane loses nothing but time. Large payloads lie in the mail either way:
-//! the lane has their places.
+//! the budget is free, and all lanes together are few ([`Way::make`]). Its memory is counted for good, as
+//! that of inbox nodes is; a rank without a lane loses nothing but time. Large payloads lie in the mail
+//! either way: the lane has their places.
 //!
 //! Who waits looks at [`is_quiet`].
 
@@ -33,8 +33,8 @@ const WORTH: u32 = 8;
 /// All lanes take at most this part of the budget.
 const SHARE: u64 = 64;
 
-/// So many bytes may lie in the mail for a receiver to fetch before its sender waits a moment for it: more than
-/// a second-level cache, out of which another processor's reads are slower than out of that of all.
+/// So many bytes may lie in the mail for a receiver to fetch before its sender waits a moment for it: more
+/// than a second-level cache, out of which another processor's reads are slower than out of that of all.
 const AHEAD: u64 = 4 << 20;
 
 fn damaged(rank: u32) -> impl Fn(Damaged) -> Error {

@@ -158,8 +158,8 @@ impl Mail {
         header.pool.count_message(len, spilled);
         if let Some(mut at) = Some(()).filter(|()| is_again).and_then(|()| self.mapped(segment, &place)) {
             for piece in pieces {
-                // SAFETY: all pieces are `len` bytes, which lie in the window; the range was taken, so no other
-                // payload lies there.
+                // SAFETY: all pieces are `len` bytes, which lie in the window; the range was taken, so no
+                // other payload lies there.
                 unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
                 at = at.wrapping_add(piece.len());
             }
@@ -185,8 +185,8 @@ impl Mail {
             return Err(Error::Damaged(format!("read past a message of {} bytes", place.len)));
         }
         if let Some(at) = self.mapped(segment, place) {
-            // SAFETY: within the payload (checked above), which lies in the window; another process that writes
-            // there meanwhile breaks the rules, and spoils no more than these bytes.
+            // SAFETY: within the payload (checked above), which lies in the window; another process that
+            // writes there meanwhile breaks the rules, and spoils no more than these bytes.
             unsafe {
                 let from = at.wrapping_add(offset as usize);
                 std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());

@@ -184,7 +184,8 @@ impl<R, M> Matcher<R, M> {
         }
     }
 
-    /// A message has come: the receive that gets it, if one waits for it; else it is to be [kept](Self::keep).
+    /// A message has come: the receive that gets it, if one waits for it; else it is to be
+    /// [kept](Self::keep).
     pub fn take_receive(&mut self, context: u32, envelope: Envelope) -> Option<R> {
         self.within(context, |queues| queues.take_receive(envelope))
     }

@@ -1,6 +1,7 @@
 //! The short way of a plain message: blocking calls on elements of a predefined datatype that lie one behind
-//! the other, between ranks of a node. Nothing is allocated, and no clock is read; what is checked is what the
-//! other way (`calls.rs`) checks, and whatever is not right, or not known here, goes that way and is told there.
+//! the other, between ranks of a node. Nothing is allocated, and no clock is read; what is checked is what
+//! the other way (`calls.rs`) checks, and whatever is not right, or not known here, goes that way and is told
+//! there.
 
 use std::sync::Arc;
 
@@ -84,10 +85,10 @@ impl Mpi {
 
     /// Receives a message if it comes soon; none: it is waited for, and received, the other way.
     ///
-    /// Of the messages that a receive fits it gets the first, and a message goes to the first receive: nothing
-    /// is taken here but while no message is kept and no receive waits. So it is the first that has come of
-    /// its sender, and nobody else wants it. Another thread neither posts nor takes one meanwhile, since that
-    /// needs the lock.
+    /// Of the messages that a receive fits it gets the first, and a message goes to the first receive:
+    /// nothing is taken here but while no message is kept and no receive waits. So it is the first that has
+    /// come of its sender, and nobody else wants it. Another thread neither posts nor takes one meanwhile,
+    /// since that needs the lock.
     ///
     /// # Safety
     /// The memory is what the program said it is, and nobody else uses it meanwhile.

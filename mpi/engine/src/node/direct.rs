@@ -49,8 +49,8 @@ impl Node {
         let sent = way.send(segment, self.rank.mail(), to, what, data);
         drop(way);
         let unpaid = sent.map_err(|error| failed(self.rank, error))?;
-        // The receiver writes that it is blocked, fences, and looks for messages: either it finds this one, or
-        // we find it blocked. What it waits for it has written before.
+        // The receiver writes that it is blocked, fences, and looks for messages: either it finds this one,
+        // or we find it blocked. What it waits for it has written before.
         fence(SeqCst);
         if segment.rank(to).word.load().state() != State::Running {
             self.wake_for(to, &head);
@@ -91,8 +91,8 @@ impl Node {
     #[inline]
     pub fn take_first(&self, context: u32, want: Want, into: &mut [u8]) -> Answer<Direct> {
         let (segment, mail, number) = (self.segment(), self.rank.mail(), self.rank.number());
-        // Those of the inbox would never be taken if lanes always had something, and collectives that wait for
-        // a place would wait for ever.
+        // Those of the inbox would never be taken if lanes always had something, and collectives that wait
+        // for a place would wait for ever.
         if !inbox::is_empty(segment, number) || self.early.is_due() {
             return Ok(Direct::Other);
         }
