@@ -151,6 +151,8 @@ pub struct RankBlock {
     pub(crate) inbox: AtomicU64,
     /// Lanes that lead to it.
     pub(crate) lanes: AtomicU32,
+    /// The processor it last slept on, from 1; 0: not known.
+    pub processor: AtomicU32,
     /// Non-zero once it has attached.
     pub attached: AtomicU32,
     /// The process that has, as all ranks of the node know it.

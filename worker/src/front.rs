@@ -20,7 +20,7 @@ use bdrun_ipc::state::Woken;
 
 use crate::preload::Busy;
 use crate::runtime::{Program, Runtime, failure_of};
-use crate::{Error, Result, site};
+use crate::{Error, Result, apart, site};
 
 /// How often a thread looks that may not wait as the rank does.
 const LOOK: Duration = Duration::from_micros(200);
@@ -308,7 +308,14 @@ impl Rank {
     /// Looks for a moment whether `satisfied`, where that may help.
     #[inline]
     pub fn looks(self, satisfied: &impl Fn() -> bool) -> bool {
-        self.spins() && FOR_MESSAGES.spin(SPIN, satisfied)
+        if !self.spins() {
+            return false;
+        }
+        let found = FOR_MESSAGES.spin(SPIN, satisfied);
+        if !found {
+            apart::part(self.segment(), self.number());
+        }
+        found
     }
 
     /// The same for a receiver to fetch what it has, as long as it takes to copy so many bytes at 4 GB/s.

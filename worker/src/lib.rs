@@ -33,6 +33,7 @@
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
 mod alltoall;
+mod apart;
 pub mod backend;
 mod collective;
 mod communicator;
