@@ -20,6 +20,7 @@ pub const NEEDS: &[&str] = &[
     "cgroup-v1",
     "locked",
     "parts",
+    "processors",
     "seccomp",
     "pty",
     "userfaultfd",
