@@ -19,7 +19,7 @@ use rustix::io::{Errno, pread, pwritev};
 
 use crate::error::system;
 use crate::segment::Segment;
-use crate::spares::{FEWEST, Range};
+use crate::spares::Range;
 use crate::{Error, Result};
 
 /// Payloads lie at multiples of this, so that they can be punched out alone.
@@ -46,6 +46,8 @@ enum Kind {
     None,
     Ram,
     Scratch,
+    /// In RAM, in pages that are used again.
+    Again,
 }
 
 impl Place {
@@ -67,6 +69,7 @@ impl Place {
         let kind = match words[0] & 0xff {
             1 => Kind::Ram,
             2 => Kind::Scratch,
+            3 => Kind::Again,
             _ => Kind::None,
         };
         Self { kind, offset: words[1], len }
@@ -104,7 +107,7 @@ impl Mail {
     /// Where a payload is mapped: one of pages that are used again, in the window. The file was made as long
     /// and is sealed, so that to touch it kills nobody, whatever another process has said of the payload.
     fn mapped(&self, segment: &Segment, place: &Place) -> Option<*mut u8> {
-        if place.kind != Kind::Ram || place.len <= (FEWEST - 1) * PAGE {
+        if place.kind != Kind::Again {
             return None;
         }
         let window = self.window.get_or_init(|| self.map(segment)).as_ref()?;
@@ -117,7 +120,7 @@ impl Mail {
         let bytes = WINDOW.min(share / PAGE * PAGE);
         let is_long = fstat(&self.ram).is_ok_and(|file| file.st_size as u64 >= WINDOW);
         let is_sealed = fcntl_get_seals(&self.ram).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-        if bytes < FEWEST * PAGE || !is_long || !is_sealed {
+        if bytes == 0 || !is_long || !is_sealed {
             return None;
         }
         MmapOptions::new().len(bytes as usize).map_raw(&self.ram).ok()
@@ -137,10 +140,8 @@ impl Mail {
         let header = segment.header();
         let mut place = Place { kind: Kind::Ram, offset: 0, len };
         let mut spilled = false;
-        let mut is_again = false;
         let fd = if let Some(offset) = self.take_spare(segment, place.pages()) {
-            place.offset = offset;
-            is_again = true;
+            (place.kind, place.offset) = (Kind::Again, offset);
             &self.ram
         } else {
             let found = || header.pool.take_mail(place.pages());
@@ -156,7 +157,7 @@ impl Mail {
         };
         header.pool.demand_add(place.pages());
         header.pool.count_message(len, spilled);
-        if let Some(mut at) = Some(()).filter(|()| is_again).and_then(|()| self.mapped(segment, &place)) {
+        if let Some(mut at) = self.mapped(segment, &place) {
             for piece in pieces {
                 // SAFETY: all pieces are `len` bytes, which lie in the window; the range was taken, so no
                 // other payload lies there.
@@ -194,7 +195,7 @@ impl Mail {
             return Ok(());
         }
         let fd = match place.kind {
-            Kind::Ram => &self.ram,
+            Kind::Ram | Kind::Again => &self.ram,
             Kind::Scratch => &self.scratch,
             Kind::None => return Ok(()),
         };
@@ -214,7 +215,7 @@ impl Mail {
     pub fn release(&self, segment: &Segment, place: &Place) {
         match place.kind {
             Kind::None => return,
-            Kind::Ram => {
+            Kind::Ram | Kind::Again => {
                 self.keep_or_free(segment, Range { first: place.offset / PAGE, pages: place.pages() / PAGE });
             }
             Kind::Scratch => punch(&self.scratch, place.offset, place.pages()),
