@@ -124,7 +124,7 @@ impl Spares {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::segment::Segment;
