@@ -206,3 +206,20 @@ fn disposed(command: &mut Command, disposition: libc::sighandler_t) -> &mut Comm
     // SAFETY: the closure makes one system call.
     unsafe { command.pre_exec(set) }
 }
+
+/// Who is told to end again and again says nevertheless how the job ended, and writes `--stats`.
+#[test]
+fn the_last_words_are_not_cut_off() {
+    for round in 0..8 {
+        let mut job =
+            bdrun_args(["-np", "4", "--preload", "never", "--", "sh", "-c", "echo ready; sleep 30"]).start();
+        job.wait_for_output("ready");
+        job.signal_until_it_ends(libc::SIGINT);
+        let outcome = job.wait();
+        assert_eq!(
+            (outcome.code, outcome.stats().status.as_str()),
+            (Some(130), "interrupted"),
+            "round {round}: {outcome:?}"
+        );
+    }
+}

@@ -189,7 +189,7 @@ impl<'a> Job<'a> {
             common_group: true,
             cgroup_limit: options.enforce.then_some(setup.cgroup_limit),
             rank_groups: setup.independent,
-            catch_signals: true,
+            catch_signals: supervisor::Catch::UntilExit,
             outputs: None,
             around_write: Some(Arc::new(move |write: &mut dyn FnMut()| around.lines(write))),
         };

@@ -63,6 +63,7 @@ pub use crate::measure::Usage;
 pub use ending::{Ending, OomKill, signal_name};
 pub use error::{SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
+pub use signals::Catch;
 
 use crate::cgroups::RankGroups;
 use crate::measure::{Group, Permits};
@@ -235,8 +236,8 @@ pub struct Config {
     /// Make a cgroup for each rank where that is permitted, so that all its processes are known. At the end
     /// of a rank all that is left in it is killed, daemons included.
     pub rank_groups: bool,
-    /// Report signals to the master as [`Happening::Signal`] (else their handling is left alone).
-    pub catch_signals: bool,
+    /// Which signals to the master are reported as [`Happening::Signal`].
+    pub catch_signals: Catch,
     /// Where stdout and stderr go instead of descriptors 1 and 2.
     pub outputs: Option<(OwnedFd, OwnedFd)>,
     /// Called around each write to stderr, and to stdout where it goes to the same place.
@@ -364,7 +365,10 @@ impl Supervisor {
         let output = output::start(&style, config.outputs, &shared.report)?;
         let reaper = reaper::start(Arc::clone(&shared), &output)?;
         let started = spawner::start(Arc::clone(&shared), &output, &reaper);
-        let signals = config.catch_signals.then(|| signals::start(Arc::clone(&shared.report))).transpose();
+        let signals = match config.catch_signals {
+            Catch::None => Ok(None),
+            catch => signals::start(Arc::clone(&shared.report), catch).map(Some),
+        };
         let watch = reaper.watch();
         let kept =
             shared.keepers.start(&shared.roster, shared.pen.mark(), |which, fd| watch.keeper(which, fd));
@@ -504,8 +508,8 @@ impl Supervisor {
 
     /// Ends the job: kills what still runs, reaps everything, forwards what the pipes hold, removes the
     /// cgroup. Takes at most about `patience`, also if the master's own output blocks or a process cannot be
-    /// killed; then the [`Farewell`] says what was left. From then on signals to the master have their
-    /// default effect.
+    /// killed; then the [`Farewell`] says what was left. For what signals to the master do from then on see
+    /// [`Catch`].
     pub fn finish(mut self, patience: Duration) -> Farewell {
         self.end(patience)
     }

@@ -288,6 +288,16 @@ impl Job {
         proc::kill(self.pid(), signal);
     }
 
+    /// Sends the signal again and again until it has ended.
+    pub fn signal_until_it_ends(&mut self, signal: i32) {
+        let begin = Instant::now();
+        while self.child.try_wait().expect("wait for bdrun").is_none() {
+            assert!(begin.elapsed() < self.limit, "no end: {} {}", self.out.text(), self.err.text());
+            self.signal(signal);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     /// Wait for its end, and see that nothing of it is left.
     pub fn wait(mut self) -> Outcome {
         let status = poll(self.limit, || self.child.try_wait().expect("wait for bdrun"));

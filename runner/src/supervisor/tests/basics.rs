@@ -266,7 +266,7 @@ fn a_keeper_that_is_lost_is_replaced_for_a_while() {
 
 #[test]
 fn signals_to_the_master_are_reported() {
-    let rig = rig(Config { catch_signals: true, ..Config::default() });
+    let rig = rig(Config { catch_signals: Catch::Running, ..Config::default() });
     sys::kill(std::process::id() as i32, libc::SIGUSR1);
     assert!(matches!(rig.next(), Happening::Signal(libc::SIGUSR1)));
 }
@@ -280,7 +280,7 @@ fn helper_finishes_and_waits() {
     for _ in 0..2 {
         let (sender, events) = channel::<Happening>();
         let supervisor =
-            Supervisor::start(Config { catch_signals: true, ..Config::default() }, sender).unwrap();
+            Supervisor::start(Config { catch_signals: Catch::Running, ..Config::default() }, sender).unwrap();
         sys::kill(std::process::id() as i32, libc::SIGTERM);
         assert!(matches!(events.recv().unwrap(), Happening::Signal(libc::SIGTERM)));
         supervisor.finish(Duration::from_secs(1));
