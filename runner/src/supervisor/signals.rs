@@ -12,8 +12,8 @@ use std::time::Duration;
 /// How many listen, and whether the signals have their default effect because nobody does.
 static LISTENERS: Mutex<(usize, Option<Arc<AtomicBool>>)> = Mutex::new((0, None));
 
-/// What has ended a job is still to be told (the summary, `--stats`), and scratch to be removed: who asks for an
-/// end meanwhile waits so long, and not for ever, as nobody may read what is told.
+/// After the end of a job its summary and `--stats` are still to be written, and scratch to be removed: who
+/// asks for an end meanwhile waits so long, and not for ever, as nobody may read what is written.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Which signals to the master are reported: SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP, SIGUSR1, SIGUSR2.
