@@ -22,7 +22,8 @@ pub enum Catch {
     /// None; their handling is left alone.
     #[default]
     None,
-    /// Those that arrive while there is a [`Supervisor`](super::Supervisor). Then they have their default effect.
+    /// Those that arrive while there is a [`Supervisor`](super::Supervisor). Then they have their default
+    /// effect.
     Running,
     /// The same, but afterwards those that end a process do so only after two seconds, and others nothing.
     UntilExit,
