@@ -223,3 +223,27 @@ fn the_last_words_are_not_cut_off() {
         );
     }
 }
+
+/// With nobody who reads its last words it ends nevertheless, and by the signal.
+#[test]
+fn who_cannot_say_its_last_words_ends_by_the_signal() {
+    use std::io::Write;
+    use std::os::unix::process::ExitStatusExt;
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+        // SAFETY: asks the kernel for its size.
+        let size = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&writer), libc::F_GETPIPE_SZ) };
+        writer.write_all(&vec![b'.'; size as usize]).expect("fill the pipe");
+        let mut bdrun = Command::new(env!("CARGO_BIN_EXE_bdrun"));
+        let bdrun = bdrun.args(["-np", "2", "--preload", "never", "--", "true"]).stderr(writer);
+        let mut bdrun = bdrun.spawn().expect("start bdrun");
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(bdrun.try_wait().expect("wait"), None, "it has something to say");
+        proc::kill(bdrun.id() as i32, signal);
+        let status = poll(SOON, || bdrun.try_wait().expect("wait"));
+        if status.is_none() {
+            let _ = bdrun.kill();
+        }
+        assert_eq!(status.and_then(|status| status.signal()), Some(signal), "{status:?}");
+    }
+}
