@@ -17,7 +17,7 @@
 //! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
 
 use crate::lock::{futex_wait, futex_wake};
-use crate::sys::{Errno, Fd, PathBuf};
+use crate::sys::{self, Errno, Fd, PathBuf};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
@@ -278,7 +278,7 @@ pub(crate) fn park_others() -> Result<Parked, ParkError> {
         return Ok(Parked { alone: true }); // and nobody but us could start another
     }
     let failed = |e| ParkError::System("read /proc/self/status", e);
-    let own = status(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT))).map_err(failed)?;
+    let own = own_status().map_err(failed)?;
     if own.threads == 1 {
         return Ok(Parked { alone: true });
     }
@@ -290,9 +290,12 @@ pub(crate) fn park_others() -> Result<Parked, ParkError> {
     let turn = TURN.fetch_add(1, Ordering::AcqRel) + 1;
     let parked = Parked { alone: false };
     let deadline = now_ns() + PATIENCE_NS;
+    let mut living = own.threads;
     loop {
         let before = COUNT.load(Ordering::Relaxed);
+        let (mut seen, mut last) = (0, me);
         each_task(|id| {
+            (seen, last) = (seen + 1, id);
             let mut tid = id;
             if !own.same {
                 match status(task_path(id).as_cstr()) {
@@ -312,18 +315,44 @@ pub(crate) fn park_others() -> Result<Parked, ParkError> {
             TIDS[count].store(tid, Ordering::Relaxed);
             LISTED[count].store(id, Ordering::Relaxed);
             COUNT.store(count + 1, Ordering::Release);
-            // SAFETY: sends a signal whose handler is installed.
-            if unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } != 0 {
+            if !send(pid, tid, signal, deadline)? {
                 WHEN[count].store(GONE, Ordering::Relaxed);
             }
             Ok(())
         })?;
         await_acks(turn, signal, deadline)?;
-        // Only a thread not yet stopped can start one, so a pass that finds nobody new ends it.
-        if COUNT.load(Ordering::Relaxed) == before {
+        // Only a thread not yet stopped can start one, so a pass that sees every thread there was before it,
+        // and nobody new, ends it. One that ends while the kernel lists it ends the list, and hides those
+        // behind it, who may be new.
+        if COUNT.load(Ordering::Relaxed) == before && seen >= living {
             return Ok(parked);
         }
+        if now_ns() > deadline + STARVED_NS {
+            return Err(ParkError::Busy(last)); // they come and go too fast
+        }
+        living = own_status().map_err(failed)?.threads;
     }
+}
+
+/// Sends a thread the parking signal; whether it was there. The kernel may have no room for one more just now
+/// (`EAGAIN`): that does not mean that the thread is gone.
+fn send(pid: i32, tid: i32, signal: i32, deadline: u64) -> Result<bool, ParkError> {
+    loop {
+        // SAFETY: sends a signal whose handler is installed.
+        if unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) } == 0 {
+            return Ok(true);
+        }
+        match Errno::last() {
+            Errno(libc::ESRCH) => return Ok(false),
+            Errno(libc::EAGAIN) if now_ns() <= deadline => sys::pause(1_000_000),
+            Errno(libc::EAGAIN) => return Err(ParkError::Busy(tid)),
+            e => return Err(ParkError::System("signal a thread", e)),
+        }
+    }
+}
+
+fn own_status() -> Result<Status, Errno> {
+    status(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT)))
 }
 
 /// Waits until each listed thread has acknowledged or ended.

@@ -212,3 +212,42 @@ fn writers_reads_in_flight_and_the_pager_get_along() {
         stress(parts, each);
     }
 }
+
+/// A thread that counts in its words, starts one to go on after it, and ends at once.
+fn generation(words: &'static mut [u64], turn: u64, stop: &'static AtomicBool, ended: &'static AtomicU64) {
+    for _ in 0..3 {
+        words.iter_mut().for_each(|w| *w += 1);
+    }
+    if stop.load(Ordering::Relaxed) {
+        assert!(words.iter().all(|&w| w == 3 * turn), "a write was lost");
+        ended.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    std::thread::spawn(move || generation(words, turn + 1, stop, ended));
+}
+
+/// One that ends while the kernel lists the threads hides those behind it, some of whom have just begun.
+#[test]
+fn threads_that_come_and_go_lose_nothing() {
+    const CHAINS: usize = 24;
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static ENDED: AtomicU64 = AtomicU64::new(0);
+    let (set, arena) = arena(with_stores(STORES)[0]);
+    let mut block = Block::new(&arena, CHAINS * (16 << 10));
+    // SAFETY: the block stays until all of them have ended.
+    let words: &'static mut [u64] = unsafe { std::mem::transmute(block.words_mut()) };
+    let each = words.len() / CHAINS;
+    for part in words.chunks_exact_mut(each) {
+        std::thread::spawn(move || generation(part, 1, &STOP, &ENDED));
+    }
+    for _ in 0..cycles() / 3 {
+        set.page_out().expect("evict");
+        set.page_in().expect("restore");
+    }
+    STOP.store(true, Ordering::Relaxed);
+    let begin = std::time::Instant::now();
+    while ENDED.load(Ordering::Relaxed) < CHAINS as u64 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "one was lost on the way");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

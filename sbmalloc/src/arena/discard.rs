@@ -4,7 +4,10 @@
 //! punched at the next evict. On a granule that is mapped from the file `MADV_DONTNEED` would bring the old
 //! content back, so there the file is punched first.
 //!
-//! The pager may park this thread anywhere in here and change the mapping. That is why a block is first
+//! Under the evicted mapping this happens with the pager's lock held: an evict may put another granule's
+//! image where a block lay, and what was decided before would punch that.
+//!
+//! Elsewhere the pager may park this thread and change the mapping. That is why a block is first
 //! marked [`STALE`] (from then on no restore reads it, and the next evict punches it if we do not), and why
 //! everything is done again if the epoch has moved: then what was done may have been done to the other kind
 //! of mapping. The chunks are not free before the end, so nobody writes to them meanwhile.
@@ -22,10 +25,14 @@ impl Inner {
             let epoch = self.epoch.load(Ordering::Acquire);
             self.tracker.tracker().note(self, start, len);
             let mut granules = start / GRANULE..(start + len).div_ceil(GRANULE);
-            while let Some(out) = self.stretch(granules.clone(), true, usize::MAX) {
-                granules.start = out.end;
-                for part in self.alike(start.max(out.start * GRANULE)..(start + len).min(out.end * GRANULE)) {
-                    self.punch_mapped(part.start, part.end);
+            if granules.clone().any(|g| self.is_out(g)) {
+                let _pager = pager::exclude();
+                while let Some(out) = self.stretch(granules.clone(), true, usize::MAX) {
+                    granules.start = out.end;
+                    let range = start.max(out.start * GRANULE)..(start + len).min(out.end * GRANULE);
+                    for part in self.alike(range) {
+                        self.punch_mapped(part.start, part.end);
+                    }
                 }
             }
             let mut in_frames = start / GRANULE..(start + len).div_ceil(GRANULE);

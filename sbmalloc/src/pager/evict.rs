@@ -5,6 +5,7 @@
 //! mapped, and its RAM counted as given back, as soon as all of its writes have landed. So a disk that fills
 //! up leaves the groups before out, and the rest resident.
 
+use super::damage::Wrong;
 use super::history::Past;
 use super::images::{self, Images};
 use super::look::{BLOCK_PAGES, WINDOW_GRANULES, read_block};
@@ -361,7 +362,7 @@ impl Writer<'_, '_> {
         } else if state == STORED {
             read_block(arena, self.copy, i)?;
             if checksum::of_block(self.copy) != arena.sum(i) {
-                return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
+                Wrong::new(i, self.copy).read_again(arena, self.copy)?;
             }
         } else {
             self.copy.fill(0);

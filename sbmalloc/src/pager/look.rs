@@ -1,5 +1,6 @@
 //! Looking at what the kernel brought in of granules that are out: how much, and whether it is right.
 
+use super::damage::Wrong;
 use super::history::Seen;
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
@@ -160,10 +161,10 @@ fn verify_block(
     if (0..BLOCK_PAGES).any(|p| page(p).is_private()) {
         read_block(arena, copy, i)?;
     }
-    if checksum::of_block(copy) != arena.sum(i) && is_stored() {
-        return Err(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
+    if checksum::of_block(copy) == arena.sum(i) || !is_stored() {
+        return Ok(());
     }
-    Ok(())
+    Err(Wrong::new(i, copy).was_seen(arena, copy))
 }
 
 /// Reads what the file holds at block `i`, unverified.

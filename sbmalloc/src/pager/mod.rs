@@ -15,6 +15,7 @@
 //! touched. `transfer` is what moves have in common that are made from outside (`other`).
 
 mod async_io;
+mod damage;
 mod evict;
 mod fault;
 mod fork;
@@ -90,8 +91,8 @@ pub enum PagerError {
         /// The system's error.
         errno: Errno,
     },
-    /// A block read back does not match its checksum: the scratch file was damaged. The block and those after
-    /// it are still evicted; nothing computed from them can be trusted.
+    /// A block read back does not match its checksum, however often it is read: the scratch file was damaged.
+    /// The block and those after it are still evicted; nothing computed from them can be trusted.
     #[error("a block of the scratch file at offset {offset} was damaged: its checksum does not match")]
     Corrupt {
         /// Byte offset of the block in its scratch file.

@@ -3,6 +3,7 @@
 //! Where the store allows it, several pieces are read at a time, and those that have arrived are verified
 //! meanwhile. Two groups are on their way: the reads of the next go on while one is moved over.
 
+use super::damage::{self, Wrong};
 use super::images::{self, Images};
 use super::own::{Buffers, Session, piece_end};
 use super::pagemap::{Pagemap, Window};
@@ -58,10 +59,11 @@ impl Session {
         let store = arena.store().ok_or(PagerError::io("find the scratch file", at, Errno(libc::EBADF)))?;
         let beside = self.beside(store, (at..granules).filter(|&g| want(g)).count() * GRANULE);
         let Self { pagemap, buffers, .. } = self;
-        let Buffers { window, queue, images, .. } = &mut **buffers;
+        let Buffers { window, queue, block, images } = &mut **buffers;
         images.reset();
+        let copy = &mut block.0;
         let (stages, moved, phase) = ([None, None], &mut room.moved, room.phase);
-        let mut reader = Reader { arena, store, beside, queue, images, stages, moved, phase };
+        let mut reader = Reader { arena, store, beside, queue, copy, images, stages, moved, phase };
         loop {
             while reader.stages[1].is_none() && !room.ended {
                 let group = next_group(arena, &mut at, &want, room.ram, room.limit, &mut room.ended);
@@ -158,6 +160,8 @@ struct Reader<'a> {
     /// Whether to read beside.
     beside: bool,
     queue: &'a mut Queue,
+    /// For blocks that are read again.
+    copy: &'a mut [u8; CHUNK],
     images: &'a mut Images,
     /// The groups that are filled, the older first.
     stages: [Option<Stage>; 2],
@@ -290,9 +294,16 @@ impl Reader<'_> {
         if is_image {
             let g = offset / GRANULE;
             let Some(k) = stage.group.granules().position(|other| other == g) else { return };
+            let (to, zero) = (stage.staged.at(k), stage.staged.is_used());
             // SAFETY: the image was read there, and the staging is known to nobody else.
-            let done =
-                unsafe { images::take_apart(self.arena, g, at, stage.staged.at(k), stage.staged.is_used()) };
+            let take_apart = || unsafe { images::take_apart(self.arena, g, at, to, zero) };
+            let done = take_apart().or_else(|wrong| {
+                damage::read_image_again(g, wrong, || {
+                    // SAFETY: the place is not taken again before the end of this.
+                    let landed = unsafe { landed.transfer.by_calls(self.store, 0) };
+                    landed.result.is_ok().then(take_apart)
+                })
+            });
             match done {
                 Ok(bytes) => {
                     self.moved.freed_or_filled += bytes as u64;
@@ -305,13 +316,18 @@ impl Reader<'_> {
         self.moved.freed_or_filled += len as u64;
         if config::verify() {
             for i in offset / CHUNK..(offset + len).div_ceil(CHUNK) {
-                let from = (at + i * CHUNK - offset) as *const u8;
+                let from = (at + i * CHUNK - offset) as *mut u8;
                 // SAFETY: just filled, and known to nobody else.
-                let bytes = unsafe { std::slice::from_raw_parts(from, self.arena.stored_pages(i) * PAGE) };
-                if checksum::of_block(bytes) != self.arena.sum(i) {
-                    stage.failed.get_or_insert(PagerError::Corrupt { offset: (i * CHUNK) as u64 });
+                let bytes =
+                    unsafe { std::slice::from_raw_parts_mut(from, self.arena.stored_pages(i) * PAGE) };
+                if checksum::of_block(bytes) == self.arena.sum(i) {
+                    continue;
+                }
+                if let Err(e) = Wrong::new(i, bytes).read_again(self.arena, self.copy) {
+                    stage.failed.get_or_insert(e);
                     return;
                 }
+                bytes.copy_from_slice(&self.copy[..bytes.len()]);
             }
             self.moved.scanned += len as u64;
         }

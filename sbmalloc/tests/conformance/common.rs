@@ -139,6 +139,8 @@ pub struct Faulty {
     pub room: AtomicI64,
     /// Reads that succeed before `EIO`, or never if negative.
     pub readable: AtomicI64,
+    /// Reads to come that bring zeros where something is.
+    pub wrong_reads: AtomicI64,
     /// Calls so far; every third is cut short, every fifth interrupted.
     pub calls: AtomicU64,
     pub rough: bool,
@@ -172,6 +174,7 @@ impl Faulty {
             fd,
             room: AtomicI64::new(-1),
             readable: AtomicI64::new(-1),
+            wrong_reads: AtomicI64::new(0),
             calls: AtomicU64::new(0),
             rough,
             no_holes,
@@ -230,7 +233,12 @@ unsafe impl Store for Faulty {
         let len = self.turn(len)?;
         // SAFETY: the caller's contract.
         let n = unsafe { libc::pread(self.fd.as_raw_fd(), to.cast(), len, offset as i64) };
-        Ok(usize::try_from(n).expect("memfd"))
+        let n = usize::try_from(n).expect("memfd");
+        if self.wrong_reads.fetch_sub(1, Ordering::Relaxed) > 0 {
+            // SAFETY: what was just filled.
+            unsafe { to.write_bytes(0, n / 2) };
+        }
+        Ok(n)
     }
     fn punch(&self, offset: u64, len: u64) -> Result<(), Errno> {
         if self.no_holes {

@@ -103,6 +103,28 @@ fn a_damaged_file_is_noticed() {
 }
 
 #[test]
+fn what_is_read_wrong_is_read_again() {
+    let store = Faulty::new(false, false);
+    let (set, arena) =
+        arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+    let mut block = Block::new(&arena, 9 * MIB);
+    block.fill(1);
+    // Once in a while it takes one more than once: there are three.
+    for wrong in [1, 2, 3] {
+        set.page_out().expect("evict");
+        store.wrong_reads.store(wrong, Ordering::Relaxed);
+        set.page_in().expect("right in the end");
+        block.check(1);
+    }
+    set.page_out().expect("evict");
+    store.wrong_reads.store(i64::MAX, Ordering::Relaxed);
+    assert!(matches!(set.page_in(), Err(PagerError::Corrupt { .. })));
+    store.wrong_reads.store(0, Ordering::Relaxed);
+    set.page_in().expect("the file is right");
+    block.check(1);
+}
+
+#[test]
 fn read_errors_can_be_tried_again() {
     for make in WAYS {
         let store = make(false, false);

@@ -93,6 +93,27 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
+fn what_is_read_wrong_is_read_again() {
+    let store = Faulty::new(false, false);
+    let (set, arena) = packing(on(store, TrackerKind::Hash, FrameKind::Anon));
+    let mut block = Block::new(&arena, 20 * MIB);
+    Data::Mixed.fill(block.bytes_mut(), 1);
+    let model = block.bytes().to_vec();
+    for wrong in [1, 2, 3, i64::MAX] {
+        out(set, 0);
+        assert!(set.is_packed());
+        store.wrong_reads.store(wrong, Ordering::Relaxed);
+        if wrong == i64::MAX {
+            let error = set.page_in_for(0, &mut |_| usize::MAX).err();
+            assert!(matches!(error, Some(PagerError::Corrupt { .. })), "{error:?}");
+            store.wrong_reads.store(0, Ordering::Relaxed);
+        }
+        back(set, 0);
+        assert!(block.bytes() == model);
+    }
+}
+
+#[test]
 fn read_errors_can_be_tried_again() {
     for make in WAYS {
         let store = make(false, false);
