@@ -15,7 +15,7 @@
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`exit`] | every exit code |
-//! | [`cgroups`], [`elf`], [`units`] | leaves: control groups; what programs are linked to; bytes and times in words |
+//! | [`cgroups`], [`elf`], [`units`], [`urgent`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first |
 
 pub mod budget;
 pub mod cgroups;
@@ -31,3 +31,4 @@ pub mod residency;
 pub mod stats;
 pub mod supervisor;
 pub mod units;
+pub mod urgent;

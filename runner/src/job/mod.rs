@@ -233,6 +233,7 @@ impl<'a> Job<'a> {
 
     /// Until every process has ended, or nothing more can be hoped for.
     fn drive(&mut self) {
+        crate::urgent::schedule_first();
         self.begin_looks();
         let mut next_tick = Instant::now();
         let mut quiet_since: Option<Instant> = None;

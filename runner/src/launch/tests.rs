@@ -81,7 +81,8 @@ fn the_line_is_appended_where_nothing_says_where_it_goes() {
     assert_eq!(last(&["tool", "-x"]), "two");
     assert_eq!(last(&["tool", "{print $1}"]), "two");
     assert_eq!(last(&["--env", "A={rank}", "tool"]), "two");
-    assert_eq!(last(&["--output-files", "/tmp/{}", "tool"]), "two");
+    let named = dir.0.join("{}").to_str().unwrap().to_owned();
+    assert_eq!(last(&["--output-files", &named, "tool"]), "two");
     assert_eq!(last(&["tool", "{#}"]), "2", "as GNU parallel");
     assert_eq!(last(&["{}", "-x"]), "-x");
     assert_eq!(last(&["--env", "A={/.}", "tool"]), "tool");
@@ -151,14 +152,17 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
     refused(&["--stdin", "/no/such", "tool"], 120, &["--stdin", "rank 0", "/no/such"]);
     refused(&["--output-files", "/no/such/{rank}", "tool"], 120, &["/no/such is no directory"]);
     refused(&["--error-files", "/", "tool"], 120, &["it is a directory"]);
-    refused(&["-np", "2", "--output-files", "/tmp/x", "tool"], 118, &["ranks 0 and 1 ", "/tmp/x", "{rank}"]);
+    let both = dir.0.join("x").to_str().unwrap().to_owned();
+    refused(&["-np", "2", "--output-files", &both, "tool"], 118, &["ranks 0 and 1 ", &both, "{rank}"]);
+    let each = dir.0.join("{rank}").to_str().unwrap().to_owned();
+    let other = format!("{}//./1{{rank}}", dir.0.display());
     refused(
-        &["-np", "12", "--output-files", "/tmp/{rank}", "--error-files", "/tmp//./1{rank}", "tool"],
+        &["-np", "12", "--output-files", &each, "--error-files", &other, "tool"],
         118,
-        &["ranks 0 and 10", "/tmp/10"],
+        &["ranks 0 and 10", dir.0.join("10").to_str().unwrap()],
     );
     refused(&["--stdin", &file, "--output-files", &file, "tool"], 118, &["rank 0 would write", "reads"]);
-    let same = ["-np", "2", "--output-files", "/tmp/{rank}", "--error-files", "/tmp/{rank}", "tool"];
+    let same = ["-np", "2", "--output-files", &each, "--error-files", &each, "tool"];
     assert!(launch(&same).is_ok(), "one file for both streams");
     assert!(launch(&["-np", "9", "--stdin", "/dev/null", "--output-files", "/dev/null", "tool"]).is_ok());
 }
@@ -190,9 +194,9 @@ fn as_many_ranks_as_there_may_be_are_quick_to_ask() {
     let dir = Dir::new("many");
     let text: String = (0..crate::cli::MAX_RANKS).map(|rank| format!("p{rank}\t{rank}\n")).collect();
     let parts = dir.file("parts", &text);
+    let to = dir.0.join("{1}").to_str().unwrap().to_owned();
     let (launch, _) =
-        launch(&["--parts", &parts, "--output-files", "/tmp/{1}", "--size-column", "2", "tool", "{2}"])
-            .unwrap();
+        launch(&["--parts", &parts, "--output-files", &to, "--size-column", "2", "tool", "{2}"]).unwrap();
     assert_eq!(launch.np(), 65_536);
     assert_eq!(command(&launch, 65_535), ["tool", "65535"]);
     assert_eq!(launch.declared(65_535), Some(65_535));

@@ -14,7 +14,8 @@
 //! | `meter.rs` | the sum over the processes of one rank |
 //! | `once.rs` | each page once in that sum, between two looks that find out |
 //! | `shares.rs` | how much of that is counted twice because processes share it |
-//! | `sampler.rs` | the thread that looks at all ranks |
+//! | `watched.rs` | one rank that is watched: what it tells, and which looks count |
+//! | `sampler.rs` | the thread that looks at all ranks, scheduled before others where that is allowed |
 //! | `permits.rs` | whether this machine lets us page by ptrace, and how it lets us freeze |
 //!
 //! # What a rank holds
@@ -35,9 +36,11 @@ mod shares;
 mod tests;
 mod tree;
 mod usage;
+mod watched;
 
 pub use group::{Group, Tracking};
 pub use permits::{Freezer, Permits};
 pub use sample::{Measured, Sample, Sent, own_max_rss};
-pub use sampler::{Sampler, Tells, Told};
+pub use sampler::Sampler;
 pub use usage::Usage;
+pub use watched::{Tells, Told};

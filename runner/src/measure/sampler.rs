@@ -10,20 +10,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::group::Group;
-use super::meter::{Crowded, Look, Meter};
+use super::meter::{Crowded, Look};
 use super::proc;
 use super::sample::{Measured, Sample, Sent};
 use super::shares::{Divider, Ticket};
 use super::tree::Table;
+use super::watched::{Tells, Watched};
 
 /// The interval's bounds.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(100);
-/// A look at a rank that asks is made so often at most, and counts if it took no longer for each process.
-const TRIES: u32 = 4;
-const EACH: Duration = Duration::from_millis(1);
-/// Bytes by which a rank that asks must seem to hold more besides for that to be looked at twice.
-const NOISE: u64 = 256 << 10;
 /// Reading the table of all processes may take this part of a processor.
 const TABLE_SHARE: u32 = 80;
 /// The machine counts as crowded for so long after it was seen to be.
@@ -31,70 +27,6 @@ const CROWDED: Duration = Duration::from_millis(500);
 /// How often it is read then who waits for a processor, at most, and which part of one that may take.
 const STARVED: Duration = Duration::from_millis(100);
 const STARVED_SHARE: u32 = 80;
-
-struct Watched {
-    /// Distinguishes the tries of a rank.
-    number: u64,
-    meter: Meter,
-    out: bool,
-    /// Nothing was said of it since the last look.
-    fresh: bool,
-    /// What it had asked for at the last look, and whether it waited.
-    told: Told,
-    /// When it is looked at although it waits: it may have other threads.
-    due: Instant,
-}
-
-/// What a rank tells of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Bytes of the budget that it asked for and has.
-    pub asked: u64,
-    /// How often it has waited, if that is what it does now, and it tells.
-    pub waits: Option<u64>,
-    /// Changes when its memory has been moved out or in.
-    pub moved: u64,
-}
-
-/// Tells what a rank tells.
-pub type Tells = Box<dyn Fn(u32) -> Told + Send>;
-
-impl Watched {
-    /// A rank is given bytes before it uses them, and gives them back after it has given up their pages. So
-    /// what it holds of them at the moment of the look is not more than it has before it or after it, unless
-    /// it came in and left, or allocated and freed, in between: where it has moved, or the look took long
-    /// (others had the processor), it is looked again, and the least that it seems to hold besides is taken.
-    fn look(&mut self, look: &Look<'_>, tells: &Tells, rank: u32) -> Sample {
-        let mut least: Option<(Told, Sample)> = None;
-        for _ in 0..TRIES {
-            let (begin, before) = (Instant::now(), tells(rank));
-            let asks = before.asked > 0 || before.waits.is_some();
-            self.meter.look(look, asks);
-            let after = tells(rank);
-            let asked = before.asked.max(after.asked);
-            let waits = before.waits.filter(|_| after.waits == before.waits);
-            self.told = Told { asked, waits, moved: after.moved };
-            let sample = self.sample();
-            let processes = sample.processes.max(1);
-            if !asks || (before.moved == after.moved && begin.elapsed() < EACH * processes) {
-                return sample;
-            }
-            if least.is_none_or(|(_, least)| sample.not_asked_for(0) < least.not_asked_for(0)) {
-                least = Some((self.told, sample));
-            }
-        }
-        if let Some((told, sample)) = least {
-            self.told = told;
-            return sample;
-        }
-        self.sample()
-    }
-
-    fn sample(&self) -> Sample {
-        let Told { asked, waits, .. } = self.told;
-        Sample { asked, waits, ..self.meter.sample() }
-    }
-}
 
 /// A rank that is watched. A look at it may take long on a busy machine, and the next is due at once then; so
 /// nobody begins one while somebody else waits for the lock, which is not handed out in turns.
@@ -182,6 +114,7 @@ impl Sampler {
         let thread = std::thread::Builder::new().name("bdrun-sampler".into()).stack_size(256 << 10).spawn(
             move || {
                 let _ = nix::sys::signal::SigSet::all().thread_block();
+                crate::urgent::schedule_first();
                 looker.run(&theirs, |measured| {
                     // A receiver that is gone no longer wants to know.
                     let _ = events.send(E::from(measured));
@@ -196,14 +129,7 @@ impl Sampler {
     pub fn watch(&self, rank: u32, group: Group) {
         let mut state = self.shared.lock();
         state.watches += 1;
-        let watched = Watched {
-            number: state.watches,
-            meter: Meter::new(group),
-            out: false,
-            fresh: false,
-            told: Told::default(),
-            due: Instant::now(),
-        };
+        let watched = Watched::new(state.watches, group);
         Arc::make_mut(&mut state.ranks).insert(rank, Entry::new(watched));
         self.shared.changed.notify_one();
     }
@@ -362,12 +288,7 @@ impl Looker {
                 continue;
             }
             (watched.due, watched.fresh) = (now + LONGEST, true);
-            let mut sample = watched.look(&look, &self.tells, rank);
-            if told.asked > 0 && sample.not_asked_for(NOISE) > before.not_asked_for(0) {
-                // The look may have been broken off in its middle. Twice at the same place it is not.
-                let again = watched.look(&look, &self.tells, rank);
-                sample = if again.not_asked_for(0) < sample.not_asked_for(0) { again } else { sample };
-            }
+            let sample = watched.look_twice(&look, &self.tells, rank, before);
             looked.push((rank, sample));
         }
         if let Some(begin) = begin {
@@ -414,28 +335,8 @@ impl Looker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::meter::Crowded;
+    use crate::measure::watched::Told;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-
-    /// It was out before the look and after it, and in RAM in between: what it has asked for is not what it
-    /// holds besides.
-    #[test]
-    fn who_came_and_left_during_a_look_is_looked_at_again() {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
-        let tells: Tells = Box::new(|_| {
-            let nth = ASKED.fetch_add(1, SeqCst);
-            let is_steady = nth >= 4;
-            Told { asked: if is_steady { 1 << 40 } else { 0 }, waits: Some(1), moved: nth.min(4).into() }
-        });
-        let group = Group::tree(std::process::id() as i32);
-        let (number, due, told) = (1, Instant::now(), Told::default());
-        let mut watched = Watched { number, meter: Meter::new(group), out: false, fresh: false, told, due };
-        let look = Look { now: Instant::now(), births: None, table: None, crowded: Crowded::No };
-        let sample = watched.look(&look, &tells, 0);
-        assert!(sample.private > 0);
-        assert_eq!((sample.not_asked_for(0), ASKED.load(SeqCst) % 2), (0, 0));
-        assert!(ASKED.load(SeqCst) >= 6);
-    }
 
     /// Looks take longer than the time from one to the next, as with many ranks on a busy machine, and what
     /// they find is not read: whoever changes what is watched was not let in, for as long as that was so.

@@ -1,0 +1,60 @@
+//! Threads that must not wait for a processor behind those they watch.
+//!
+//! A rank that is not ours to stop grows by a gigabyte a second. If more threads are ready than there are
+//! processors, each look at it, and each order that follows, waits for its turn, some tens of milliseconds,
+//! now and then 300: by then it holds far more than the budget. So where it is allowed (root, or
+//! `CAP_SYS_NICE`, or a limit for it) the thread that looks and the one that decides are scheduled before
+//! others: both sleep most of the time, and what a look may take of a processor is bounded. The threads that
+//! move memory are not, as they would take the processors from the ranks.
+
+use std::ffi::c_int;
+
+/// Schedules the calling thread before ordinary ones, if that is allowed, and nobody has said otherwise by a
+/// nice value or a policy of their own. What it starts is scheduled as always.
+pub fn schedule_first() {
+    const NICE: c_int = -15;
+    let plain = libc::sched_param { sched_priority: 0 };
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: calls about this thread (0) that read a parameter each, or nothing.
+    unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        if libc::sched_getscheduler(0) != libc::SCHED_OTHER || nice != 0 {
+            return;
+        }
+        if libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &first) != 0
+            && libc::sched_setscheduler(0, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, &plain) == 0
+        {
+            libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neither what it starts, nor a thread that somebody has made nice, is scheduled first.
+    #[test]
+    fn what_is_started_is_scheduled_as_always() {
+        // SAFETY: ask about this thread.
+        let how = || unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+        let plain = (libc::SCHED_OTHER, 0);
+        if how() != plain {
+            return; // whoever runs the tests has said otherwise
+        }
+        let [started, nice] = std::thread::spawn(move || {
+            schedule_first();
+            let started = std::thread::spawn(how).join().unwrap();
+            let nice = std::thread::spawn(move || {
+                // SAFETY: makes this thread nice.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 7) };
+                schedule_first();
+                how()
+            });
+            [started, nice.join().unwrap()]
+        })
+        .join()
+        .unwrap();
+        assert_eq!((started, nice), (plain, (libc::SCHED_OTHER, 7)));
+    }
+}
