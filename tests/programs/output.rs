@@ -174,6 +174,21 @@ fn wait_full(pipe: &PipeReader) {
     assert!(full.is_some(), "nobody fills the pipe");
 }
 
+/// Waits until the ranks have printed more than the pipe of the reader takes: what they print more slowly than
+/// bdrun is told to end may all fit into it.
+fn wait_for_more(job: &Job) {
+    let written = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse::<usize>().ok())
+    };
+    // The master's to the pipe are among them.
+    let more = || {
+        let all = job.processes().into_iter().filter_map(|(pid, _)| written(pid)).sum::<usize>();
+        (all > 3 * PIPE).then_some(())
+    };
+    assert!(poll(LIMIT, more).is_some(), "the ranks print no more");
+}
+
 fn wait_for(path: &Path) {
     assert!(poll(LIMIT, || path.exists().then_some(())).is_some(), "{} does not come", path.display());
 }
@@ -195,6 +210,7 @@ fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
         let job = bdrun.with(|command| command.stderr(theirs)).within(TOLD).start();
         let shown = reading(window);
         wait_full(&reader);
+        wait_for_more(&job);
         if by_signal {
             job.signal(libc::SIGTERM);
         }
@@ -333,6 +349,7 @@ fn standard_error_is_heard_while_standard_output_is_not_read() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(&errors), &mut line).unwrap();
     assert_eq!(line, "an error\n");
+    wait_for_more(&job);
     let rest = reading(errors);
     job.signal(libc::SIGTERM);
     assert_eq!(job.wait().code, Some(143));

@@ -89,10 +89,10 @@ impl Watched {
     }
 
     /// As [`look`](Self::look), of a rank of which is known what it held `before`. Where it seems to hold
-    /// more than it asked for it is looked at again: the look may have been broken off in its middle. Twice at the
-    /// same place it is not; but where neither counts it was perhaps moved during both, and then what it
-    /// asked for would be taken for what it holds besides. So that is believed only if the next looks say so
-    /// too.
+    /// more than it asked for it is looked at again: the look may have been broken off in its middle. Twice
+    /// at the same place it is not; but where neither counts it was perhaps moved during both, and then
+    /// what it asked for would be taken for what it holds besides. So that is believed only if the next
+    /// looks say so too.
     pub(super) fn look_twice(&mut self, look: &Look<'_>, tells: &Tells, rank: u32, before: Sample) -> Sample {
         let more = |sample: &Sample| sample.not_asked_for(NOISE) > before.not_asked_for(0);
         let (mut sample, mut counts) = self.look(look, tells, rank);
