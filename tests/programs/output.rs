@@ -174,8 +174,8 @@ fn wait_full(pipe: &PipeReader) {
     assert!(full.is_some(), "nobody fills the pipe");
 }
 
-/// Waits until the ranks have printed more than the pipe of the reader takes: what they print more slowly than
-/// bdrun is told to end may all fit into it.
+/// Waits until the ranks have printed more than the pipe of the reader takes: what they print more slowly
+/// than bdrun is told to end may all fit into it.
 fn wait_for_more(job: &Job) {
     let written = |pid: i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;

@@ -89,11 +89,11 @@ impl Drop for Divider {
     }
 }
 
-/// Whoever ends or is born while others are looked at, or maps more of what they map, changes what those share
-/// that come after it, and the sum is of no state there ever was. That is seen by one that came early, looked
-/// at again at the end. Where it goes on all the time the last answer must do; of the shared memory, which
-/// has then been counted once as a part of a few and once more as a part of many, the least that each was
-/// seen to have.
+/// Whoever ends or is born while others are looked at, or maps more of what they map, changes what those
+/// share that come after it, and the sum is of no state there ever was. That is seen by one that came
+/// early, looked at again at the end. Where it goes on all the time the last answer must do; of the shared
+/// memory, which has then been counted once as a part of a few and once more as a part of many, the least
+/// that each was seen to have.
 const TRIES: u32 = 3;
 /// So much of what it holds may become its own, or shared, meanwhile.
 const STEADY: u64 = 64;
@@ -164,8 +164,8 @@ mod tests {
         }
     }
 
-    /// The first holds 840 of shared memory, and at each look at anybody the next of the others has mapped all
-    /// of it too: the parts of the first looks are larger than those of the later ones.
+    /// The first holds 840 of shared memory, and at each look at anybody the next of the others has mapped
+    /// all of it too: the parts of the first looks are larger than those of the later ones.
     #[test]
     fn shared_memory_that_is_mapped_meanwhile_is_not_counted_twice() {
         for there in [2, 4, 9, 30] {
