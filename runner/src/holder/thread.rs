@@ -122,7 +122,10 @@ impl Holder {
             let _ = orders.send(first);
         }
         let thread = thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK);
-        thread.spawn(move || run(leader, list, &scratch, first.is_none(), &receiver, &report))?;
+        thread.spawn(move || {
+            crate::urgent::schedule_sooner();
+            run(leader, list, &scratch, first.is_none(), &receiver, &report);
+        })?;
         Ok(Self { orders, moves: true })
     }
 
