@@ -240,7 +240,7 @@ fn threads_that_come_and_go_lose_nothing() {
     for part in words.chunks_exact_mut(each) {
         std::thread::spawn(move || generation(part, 1, &STOP, &ENDED));
     }
-    for _ in 0..cycles() / 3 {
+    for _ in 0..cycles() / 10 {
         set.page_out().expect("evict");
         set.page_in().expect("restore");
     }
