@@ -175,16 +175,17 @@ fn wait_full(pipe: &PipeReader) {
 }
 
 /// Waits until the ranks have printed more than the pipe of the reader takes: what they print more slowly
-/// than bdrun is told to end may all fit into it.
+/// than bdrun is told to end may all fit into it. Only what calls of theirs have said they wrote is seen, and
+/// nothing of the call in which they wait.
 fn wait_for_more(job: &Job) {
     let written = |pid: i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
         text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse::<usize>().ok())
     };
-    // The master's to the pipe are among them.
     let more = || {
-        let all = job.processes().into_iter().filter_map(|(pid, _)| written(pid)).sum::<usize>();
-        (all > 3 * PIPE).then_some(())
+        let ranks = job.processes().into_iter().filter(|&(pid, _)| pid != job.pid());
+        let all = ranks.filter_map(|(pid, _)| written(pid)).sum::<usize>();
+        (all > PIPE + 4096).then_some(())
     };
     assert!(poll(LIMIT, more).is_some(), "the ranks print no more");
 }

@@ -4,13 +4,13 @@
 //! Their sources are in `preload/`. With `BDRUN_PRELOAD_FULL=1` they run at the sizes and counts of the
 //! project's bar (`benches/preload`), which takes minutes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, lines, plainly, python_with, source, text, text_file,
 };
-use crate::common::{Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, limited};
+use crate::common::{Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, executable_copy, limited};
 use crate::common::{libraries::libraries, program, skipped};
 
 const MIB: u64 = 1 << 20;
@@ -247,7 +247,7 @@ fn when_it_is_preloaded() {
     // Where the library is not found.
     let dir = Directory::new("preload");
     let lonely = dir.path().join("bdrun");
-    std::fs::copy(env!("CARGO_BIN_EXE_bdrun"), &lonely).expect("copy bdrun");
+    executable_copy(Path::new(env!("CARGO_BIN_EXE_bdrun")), &lonely);
     let run = |when: &str| {
         limited(Command::new(&lonely).args(["--preload", when, "--output", "quiet", "echo", "x"]), LIMIT)
     };

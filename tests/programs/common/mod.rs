@@ -80,10 +80,21 @@ impl Directory {
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.0.join(name);
-        std::fs::write(&path, text).expect("write a script");
+        let plain = self.0.join(format!("{name}.text"));
+        std::fs::write(&plain, text).expect("write a script");
+        executable_copy(&plain, &path);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("make it executable");
+        std::fs::remove_file(plain).expect("the text");
         path
     }
+}
+
+/// Copies a program. By another process: a child that another test makes while this process has it open for
+/// writing has it open too, until it has become what it is to be, and so long nobody can execute it ("text
+/// file busy").
+pub fn executable_copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp").success(), "{} is not copied", from.display());
 }
 
 /// Files of a directory.
