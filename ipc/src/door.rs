@@ -20,8 +20,8 @@ use crate::control::{Frame, PROTOCOL, send_frame};
 use crate::error::system;
 use crate::{Error, Result};
 
-/// Segment, mail, spill; and of the pool of frames its table and the frames.
-const MOST: usize = 5;
+/// Segment, mail, spill.
+const MOST: usize = 3;
 
 /// Where the numbers of descriptors begin that are not in the way of those that programs choose themselves;
 /// lower ones where the limit is low.
@@ -32,8 +32,8 @@ const NUMBERS: [i32; 5] = [200, 100, 50, 25, 10];
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// An answer: version, kind, the rank's number in the pool of frames; little-endian in every version.
-const WORDS: usize = 3;
+/// An answer: version, kind; little-endian in every version.
+const WORDS: usize = 2;
 const GIVEN: u32 = 1;
 const LATER: u32 = 2;
 
@@ -45,40 +45,27 @@ pub struct Given {
     pub mail: OwnedFd,
     /// As `mail`, on scratch.
     pub spill: OwnedFd,
-    /// The pool of frames, if the job has one.
-    pub frames: Option<Frames>,
 }
 
-/// A pool of frames.
-pub struct Frames {
-    /// Whose each is.
-    pub table: OwnedFd,
-    /// The frames.
-    pub memory: OwnedFd,
-    /// Under which number the rank has some.
-    pub owner: u32,
-}
-
-fn answer(kind: u32, owner: u32) -> [u8; 4 * WORDS] {
+fn answer(kind: u32) -> [u8; 4 * WORDS] {
     let mut bytes = [0; 4 * WORDS];
-    for (place, word) in bytes.chunks_exact_mut(4).zip([PROTOCOL, kind, owner]) {
+    for (place, word) in bytes.chunks_exact_mut(4).zip([PROTOCOL, kind]) {
         place.copy_from_slice(&word.to_le_bytes());
     }
     bytes
 }
 
-/// By the master, for a hello: segment, mail, spill, and those of the pool of frames if there is one, in
-/// which the rank has frames under the number `owner`. Never waits.
-pub fn hand_over(socket: BorrowedFd<'_>, given: &[BorrowedFd<'_>], owner: u32) -> Result<()> {
+/// By the master, for a hello: segment, mail, spill. Never waits.
+pub fn hand_over(socket: BorrowedFd<'_>, given: [BorrowedFd<'_>; MOST]) -> Result<()> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(given)), "more descriptors than there are");
-    let sent = match sendmsg(socket, &[IoSlice::new(&answer(GIVEN, owner))], &mut control, flags) {
+    assert!(control.push(SendAncillaryMessage::ScmRights(&given)), "more descriptors than there are");
+    let sent = match sendmsg(socket, &[IoSlice::new(&answer(GIVEN))], &mut control, flags) {
         // Too many of this user's are on their way to processes that have not taken them yet, or there is no
         // memory now.
         Err(Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => {
-            send(socket, &answer(LATER, owner), flags).map(drop)
+            send(socket, &answer(LATER), flags).map(drop)
         }
         sent => sent.map(drop),
     };
@@ -131,7 +118,7 @@ fn take(socket: BorrowedFd<'_>) -> Result<Option<Given>> {
     let mut words =
         bytes.chunks_exact(4).map(|word| word.iter().rev().fold(0, |n, &b| n << 8 | u32::from(b)));
     let mut word = || words.next().unwrap_or_default();
-    let (version, kind, owner) = (word(), word(), word());
+    let (version, kind) = (word(), word());
     if version != PROTOCOL || got.bytes != bytes.len() {
         return Err(Error::Version(format!(
             "bdrun speaks version {version} of the protocol, this program {PROTOCOL}: build both from one \
@@ -147,8 +134,7 @@ fn take(socket: BorrowedFd<'_>) -> Result<Option<Given>> {
     let mut fds = fds.into_iter().map(out_of_the_way);
     let mut next = || fds.next().ok_or_else(|| Error::Frame("an answer without descriptors".into()));
     let (segment, mail, spill) = (next()?, next()?, next()?);
-    let frames = next().ok().zip(next().ok()).map(|(table, memory)| Frames { table, memory, owner });
-    Ok(Some(Given { segment, mail, spill, frames }))
+    Ok(Some(Given { segment, mail, spill }))
 }
 
 fn open_files() -> u64 {
@@ -174,8 +160,8 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    fn files(count: usize) -> Vec<OwnedFd> {
-        (0..count).map(|_| memfd_create("x", MemfdFlags::CLOEXEC).unwrap()).collect()
+    fn files() -> [OwnedFd; MOST] {
+        std::array::from_fn(|_| memfd_create("x", MemfdFlags::CLOEXEC).unwrap())
     }
 
     /// What a rank gets if it is answered so.
@@ -189,28 +175,24 @@ mod tests {
 
     #[test]
     fn whoever_asks_is_given_the_same_files_at_high_numbers() {
-        for count in [3, 5] {
-            let files = files(count);
-            let lent: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-            let given = asked(|socket| hand_over(socket, &lent, 9).unwrap()).unwrap();
-            let mut got = vec![given.segment, given.mail, given.spill];
-            assert_eq!(given.frames.as_ref().map(|frames| frames.owner), (count == 5).then_some(9));
-            got.extend(given.frames.into_iter().flat_map(|frames| [frames.table, frames.memory]));
-            let inode = |fd: &OwnedFd| fstat(fd).unwrap().st_ino;
-            assert!(got.iter().map(inode).eq(files.iter().map(inode)));
-            for fd in got {
-                assert!(fd.as_raw_fd() >= 200 && fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC));
-            }
+        let files = files();
+        let lent = files.each_ref().map(AsFd::as_fd);
+        let given = asked(|socket| hand_over(socket, lent).unwrap()).unwrap();
+        let got = [given.segment, given.mail, given.spill];
+        let inode = |fd: &OwnedFd| fstat(fd).unwrap().st_ino;
+        assert!(got.iter().map(inode).eq(files.iter().map(inode)));
+        for fd in got {
+            assert!(fd.as_raw_fd() >= 200 && fcntl_getfd(&fd).unwrap().contains(FdFlags::CLOEXEC));
         }
     }
 
     #[test]
     fn whoever_is_to_wait_asks_again() {
-        let files = files(3);
-        let lent: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let files = files();
+        let lent = files.each_ref().map(AsFd::as_fd);
         let given = asked(|socket| {
-            send(socket, &answer(LATER, 0), SendFlags::NOSIGNAL).unwrap();
-            hand_over(socket, &lent, 0).unwrap();
+            send(socket, &answer(LATER), SendFlags::NOSIGNAL).unwrap();
+            hand_over(socket, lent).unwrap();
         });
         assert!(given.is_ok());
     }
@@ -221,18 +203,17 @@ mod tests {
             let asked = asked(|socket| _ = send(socket, bytes, SendFlags::NOSIGNAL).unwrap());
             asked.err().map(|error| error.to_string()).unwrap_or_default()
         };
-        let mut other = answer(GIVEN, 0);
+        let mut other = answer(GIVEN);
         other[0] += 1;
         assert!(error(&other).contains("build both from one release"));
-        assert!(error(&answer(GIVEN, 0)[..5]).contains("version"));
-        assert!(error(&answer(GIVEN, 0)).contains("without descriptors"));
+        assert!(error(&answer(GIVEN)[..5]).contains("version"));
+        assert!(error(&answer(GIVEN)).contains("without descriptors"));
         let (ours, theirs) = pair();
         drop(ours);
         assert!(ask(theirs.as_fd()).is_err());
         // Nobody listens: that is no matter of the master's.
         let (ours, theirs) = pair();
         drop(theirs);
-        let files = files(3);
-        hand_over(ours.as_fd(), &files.iter().map(AsFd::as_fd).collect::<Vec<_>>(), 0).unwrap();
+        hand_over(ours.as_fd(), files().each_ref().map(AsFd::as_fd)).unwrap();
     }
 }

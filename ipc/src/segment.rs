@@ -74,8 +74,6 @@ pub struct Header {
     pub rank_limit: AtomicU64,
     /// Non-zero: ranks may leave out what they are not known to use, and are looked at while they compute.
     pub metered: AtomicU32,
-    /// Ranks that are being brought in. While there are some, free frames are about to be used.
-    pub restoring: AtomicU32,
     /// Non-zero: somebody may yet make room for threads that wait for memory.
     pub relief: AtomicU32,
 }

@@ -19,7 +19,7 @@ mod habits;
 mod launch;
 mod parse;
 
-pub use launch::{Column, LaunchOptions};
+pub use launch::{Column, JournalOptions, LaunchOptions};
 pub use parse::parse_size;
 use parse::{parse_duration, parse_env, parse_fraction, parse_memory};
 
@@ -163,13 +163,6 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Hash)]
     pub tracker: Tracker,
 
-    /// What ranks are restored into
-    ///
-    /// anon: memory of their own, which the kernel zeroes first; pool: frames of 2 MiB of memory shared by
-    /// the job, handed on from the rank that goes out to the one that comes in. auto: anon, for now.
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = Frames::Auto)]
-    pub frames: Frames,
-
     /// How many ranks compute at once [default: the processors bdrun may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub processors: Option<u32>,
@@ -178,6 +171,10 @@ pub struct Options {
     #[command(flatten)]
     pub launch: LaunchOptions,
 
+    /// Where it is written down what has ended.
+    #[command(flatten)]
+    pub journal: JournalOptions,
+
     /// The program, then its arguments
     #[arg(help_heading = None, required = true, num_args = 1.., trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     command: Vec<OsString>,
@@ -185,6 +182,10 @@ pub struct Options {
     /// The programs behind the first, each after a `:`.
     #[arg(skip)]
     more: Vec<Section>,
+
+    /// The line as it was given.
+    #[arg(skip)]
+    line: Vec<OsString>,
 }
 
 /// A program, and the ranks that run it.
@@ -276,18 +277,6 @@ pub enum Tracker {
     Uffd,
 }
 
-/// What ranks are restored into; see `sbmalloc::FrameKind`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Frames {
-    /// Choose: `Anon`, for now.
-    #[default]
-    Auto,
-    /// Private anonymous memory.
-    Anon,
-    /// Frames shared by the job.
-    Pool,
-}
-
 /// One `--env`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvSetting {
@@ -330,7 +319,8 @@ impl Options {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let mut sections = habits::cut(argv.into_iter().map(Into::into).collect()).into_iter();
+        let line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+        let mut sections = habits::cut(line.clone()).into_iter();
         let mut options = Self::of_section(sections.next().unwrap_or_default())?.0;
         for argv in sections {
             let (section, matches) = Self::of_section(argv)?;
@@ -358,6 +348,7 @@ impl Options {
             .ok()
             .filter(|np| *np <= MAX_RANKS)
             .ok_or_else(|| wrong(&format!("{np} ranks in all: there may be {MAX_RANKS} (-np)")))?;
+        options.line = line;
         Ok(options)
     }
 
@@ -402,6 +393,12 @@ impl Options {
             section.env.splice(0..0, self.genv.iter().cloned());
         }
         all
+    }
+
+    /// The line as it was given, `bdrun` first.
+    #[must_use]
+    pub fn line(&self) -> &[OsString] {
+        &self.line
     }
 
     /// The program as it was named.

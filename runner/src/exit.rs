@@ -70,6 +70,8 @@ pub enum Ending {
     RankExited {
         /// The rank that failed first.
         rank: Rank,
+        /// What it is called, if it has a part.
+        name: Option<String>,
         /// Its exit code.
         code: u8,
         /// What it was doing, as in `waiting for a message from rank 3`.
@@ -79,6 +81,8 @@ pub enum Ending {
     RankKilled {
         /// The rank that was killed first.
         rank: Rank,
+        /// What it is called, if it has a part.
+        name: Option<String>,
         /// The signal's number.
         signal: u8,
         /// What it was doing, as in `waiting for a message from rank 3`.
@@ -202,18 +206,28 @@ fn doing_text(doing: Option<&String>) -> String {
     doing.map(|doing| format!(" while {doing}")).unwrap_or_default()
 }
 
+fn write_name(f: &mut fmt::Formatter<'_>, rank: Rank, name: Option<&String>) -> fmt::Result {
+    match name {
+        Some(name) => f.write_str(name),
+        None => write!(f, "rank {rank}"),
+    }
+}
+
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Success => f.write_str("all ranks ended well"),
-            Self::RankExited { rank, code: 0, doing } => {
-                write!(f, "rank {rank} left the job early with exit code 0{}", doing_text(doing.as_ref()))
+            Self::RankExited { rank, name, code: 0, doing } => {
+                write_name(f, *rank, name.as_ref())?;
+                write!(f, " left the job early with exit code 0{}", doing_text(doing.as_ref()))
             }
-            Self::RankExited { rank, code, doing } => {
-                write!(f, "rank {rank} failed with exit code {code}{}", doing_text(doing.as_ref()))
+            Self::RankExited { rank, name, code, doing } => {
+                write_name(f, *rank, name.as_ref())?;
+                write!(f, " failed with exit code {code}{}", doing_text(doing.as_ref()))
             }
-            Self::RankKilled { rank, signal, doing } => {
-                write!(f, "rank {rank} was killed by ")?;
+            Self::RankKilled { rank, name, signal, doing } => {
+                write_name(f, *rank, name.as_ref())?;
+                f.write_str(" was killed by ")?;
                 write_signal(f, *signal)?;
                 f.write_str(&doing_text(doing.as_ref()))
             }
@@ -286,8 +300,8 @@ mod tests {
     fn endings() -> Vec<Ending> {
         vec![
             Ending::Success,
-            Ending::RankExited { rank: 3, code: 7, doing: None },
-            Ending::RankExited { rank: 3, code: 200, doing: None },
+            Ending::RankExited { rank: 3, name: None, code: 7, doing: None },
+            Ending::RankExited { rank: 3, name: None, code: 200, doing: None },
             Ending::Usage("wrong".into()),
             Ending::Deadlock { waiting: 4, detail: None },
             Ending::Setup("no".into()),
@@ -298,7 +312,7 @@ mod tests {
             Ending::Internal("no".into()),
             Ending::NotExecutable("p".into(), "why".into()),
             Ending::NotFound("p".into()),
-            Ending::RankKilled { rank: 9, signal: 11, doing: None },
+            Ending::RankKilled { rank: 9, name: None, signal: 11, doing: None },
         ]
     }
 
@@ -311,7 +325,7 @@ mod tests {
         assert_eq!(codes.len(), all);
         assert_eq!(Ending::Interrupted { signal: 2 }.code(), 130);
         assert_eq!(Ending::Interrupted { signal: 15 }.code(), 143);
-        assert_eq!(Ending::RankExited { rank: 0, code: 0, doing: None }.code(), 1);
+        assert_eq!(Ending::RankExited { rank: 0, name: None, code: 0, doing: None }.code(), 1);
     }
 
     #[test]
@@ -332,6 +346,7 @@ mod tests {
     fn messages_name_rank_and_cause() {
         let killed = Ending::RankKilled {
             rank: 9,
+            name: None,
             signal: 11,
             doing: Some("waiting for a message from rank 3".into()),
         };
@@ -339,6 +354,9 @@ mod tests {
             killed.to_string(),
             "rank 9 was killed by SIGSEGV while waiting for a message from rank 3"
         );
+        let name = Some("reads/7.fa (line 8, rank 7)".to_owned());
+        let failed = Ending::RankExited { rank: 7, name, code: 200, doing: None };
+        assert_eq!(failed.to_string(), "reads/7.fa (line 8, rank 7) failed with exit code 200");
         let full: Ending = Failure::ScratchFull { rank: 1, need: 3 << 20 }.into();
         assert_eq!(
             full.to_string(),

@@ -14,6 +14,7 @@
 //! | [`outside`] | the threads that hold and move independent ranks |
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
+//! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
 //! | [`cgroups`], [`elf`], [`units`], [`urgent`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first |
 
@@ -25,6 +26,7 @@ pub mod elf;
 pub mod exit;
 pub mod holder;
 pub mod job;
+pub mod journal;
 pub mod launch;
 pub mod measure;
 pub mod residency;

@@ -67,9 +67,6 @@ pub struct Stats {
     /// Evictions ordered by `--chaos`, those that came too late included.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chaos_evictions: u64,
-    /// Times a frame of the pool (`--frames pool`, 2 MiB) was taken to restore into.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub frames_taken: u64,
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,
@@ -118,8 +115,8 @@ fn is_nothing(n: &f64) -> bool {
 pub struct RankStats {
     /// Its number.
     pub rank: u32,
-    /// How it ended: `ok`, `exit N`, `signal N`, `stopped` (ended because the job did) or `unborn` (never
-    /// started).
+    /// How it ended: `ok`, `exit N`, `signal N`, `stopped` (ended because the job did), `earlier` (was
+    /// done before the job began) or `unborn` (never started).
     pub status: String,
     /// The most bytes it held from the allocator at one moment, in RAM or out.
     pub peak_bytes: u64,
@@ -136,9 +133,31 @@ pub struct RankStats {
     /// How many times it was evicted.
     #[serde(default)]
     pub evictions: u64,
+    /// Its part, if the job has parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Of a job whose ranks need not each other: program and arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    /// How its process ended, that of the last try; of such a job.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessStats>,
     /// What was measured from outside.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub measured: Option<RankMeasured>,
+}
+
+/// The life of a rank's process.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct ProcessStats {
+    /// When it began, seconds since 1970.
+    pub start: f64,
+    /// When it had ended, seconds since 1970.
+    pub end: f64,
+    /// Its exit code; 0 if a signal ended it.
+    pub exit_code: i32,
+    /// The signal that ended it, or 0.
+    pub signal: i32,
 }
 
 /// What the kernel told of one rank, children included. Each the most at one moment, where nothing else is

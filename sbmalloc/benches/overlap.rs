@@ -1,5 +1,5 @@
 //! How much of its speed a computing process keeps while another is restored or evicted, on the other
-//! processor and on the same; with memory of its own and with frames of a pool.
+//! processor and on the same.
 //!
 //! `cargo bench -p sbmalloc --bench overlap [-- MiB]` (512 by default). The computing process is this program
 //! again; it goes over 1 MiB (its cache) or 256 MiB (memory) in turn and counts. Undisturbed speed is
@@ -10,7 +10,7 @@
 mod moves;
 
 use moves::Moves;
-use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, PROCESS, TrackerKind};
+use sbmalloc::{Arena, ArenaOptions, HugePolicy, PROCESS, TrackerKind};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -94,66 +94,56 @@ fn main() {
     let mib = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(512usize);
     let bytes = mib << 20;
     println!(
-        "{:5} {:>8} {:10} {:9} {:>10} {:>8} {:>12}",
-        "what", "frames", "processor", "computing", "speed kept", "GiB/s", "CPU s/GiB"
+        "{:5} {:10} {:9} {:>10} {:>8} {:>12}",
+        "what", "processor", "computing", "speed kept", "GiB/s", "CPU s/GiB"
     );
-    for frames in [FrameKind::Anon, FrameKind::Pool] {
-        let options = ArenaOptions {
-            frames,
-            tracker: Some(TrackerKind::Hash),
-            huge: HugePolicy::Always,
-            ..ArenaOptions::default()
-        };
-        let arena = Arena::new(&options).expect("arena");
-        let at = arena.alloc(bytes, 64).expect("memory");
-        // SAFETY: the run just allocated; nobody else uses it.
-        let words = unsafe { std::slice::from_raw_parts_mut(at.as_ptr().cast::<u64>(), bytes / 8) };
-        words
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, w)| *w = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        PROCESS.page_out().expect("evict");
-        PROCESS.page_in().expect("restore");
-        for (size, computing) in [(1 << 20, "in cache"), (256 << 20, "in memory")] {
-            let mut other = Computing::start(size);
-            std::thread::sleep(Duration::from_millis(300));
-            for (processor, place) in [(1, "other"), (0, "same")] {
-                pin(1);
-                // The pager works in spurts: only they count, and the speed beside them.
-                let (mut kept, mut rates, mut cpus) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
-                for _ in 0..5 {
-                    words.chunks_mut(1 << 13).for_each(|block| block[5] ^= 1);
-                    let alone = other.speed(|| std::thread::sleep(SPAN / 3));
-                    for (i, step) in [Moves::page_out, Moves::page_in].into_iter().enumerate() {
-                        pin(processor);
-                        let (begin, used) = (Instant::now(), cpu());
-                        let mut wall = 0.0;
-                        let beside = other.speed(|| {
-                            step(&PROCESS).expect("the pager");
-                            wall = begin.elapsed().as_secs_f64();
-                        });
-                        pin(1);
-                        kept[i].push(beside / alone);
-                        rates[i].push(mib as f64 / 1024.0 / wall);
-                        cpus[i].push((cpu() - used) / (mib as f64 / 1024.0));
-                    }
-                }
-                for (i, what) in ["out", "in"].into_iter().enumerate() {
-                    let [kept, rate, cpu] = [&mut kept[i], &mut rates[i], &mut cpus[i]].map(|values| {
-                        values.sort_by(f64::total_cmp);
-                        values[values.len() / 2]
+    let options = ArenaOptions {
+        tracker: Some(TrackerKind::Hash),
+        huge: HugePolicy::Always,
+        ..ArenaOptions::default()
+    };
+    let arena = Arena::new(&options).expect("arena");
+    let at = arena.alloc(bytes, 64).expect("memory");
+    // SAFETY: the run just allocated; nobody else uses it.
+    let words = unsafe { std::slice::from_raw_parts_mut(at.as_ptr().cast::<u64>(), bytes / 8) };
+    words.iter_mut().enumerate().for_each(|(i, w)| *w = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    PROCESS.page_out().expect("evict");
+    PROCESS.page_in().expect("restore");
+    for (size, computing) in [(1 << 20, "in cache"), (256 << 20, "in memory")] {
+        let mut other = Computing::start(size);
+        std::thread::sleep(Duration::from_millis(300));
+        for (processor, place) in [(1, "other"), (0, "same")] {
+            pin(1);
+            // The pager works in spurts: only they count, and the speed beside them.
+            let (mut kept, mut rates, mut cpus) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
+            for _ in 0..5 {
+                words.chunks_mut(1 << 13).for_each(|block| block[5] ^= 1);
+                let alone = other.speed(|| std::thread::sleep(SPAN / 3));
+                for (i, step) in [Moves::page_out, Moves::page_in].into_iter().enumerate() {
+                    pin(processor);
+                    let (begin, used) = (Instant::now(), cpu());
+                    let mut wall = 0.0;
+                    let beside = other.speed(|| {
+                        step(&PROCESS).expect("the pager");
+                        wall = begin.elapsed().as_secs_f64();
                     });
-                    let frames = format!("{frames:?}");
-                    println!(
-                        "{what:5} {frames:>8} {place:10} {computing:9} {:9.1}% {rate:8.2} {cpu:12.3}",
-                        kept * 100.0
-                    );
+                    pin(1);
+                    kept[i].push(beside / alone);
+                    rates[i].push(mib as f64 / 1024.0 / wall);
+                    cpus[i].push((cpu() - used) / (mib as f64 / 1024.0));
                 }
             }
-            drop(other.ask);
-            _ = other.child.wait();
+            for (i, what) in ["out", "in"].into_iter().enumerate() {
+                let [kept, rate, cpu] = [&mut kept[i], &mut rates[i], &mut cpus[i]].map(|values| {
+                    values.sort_by(f64::total_cmp);
+                    values[values.len() / 2]
+                });
+                println!("{what:5} {place:10} {computing:9} {:9.1}% {rate:8.2} {cpu:12.3}", kept * 100.0);
+            }
         }
-        // SAFETY: allocated above; `words` is not used again.
-        unsafe { arena.free(at) };
+        drop(other.ask);
+        _ = other.child.wait();
     }
+    // SAFETY: allocated above; `words` is not used again.
+    unsafe { arena.free(at) };
 }

@@ -11,8 +11,7 @@ mod moves;
 
 use moves::Moves;
 use sbmalloc::{
-    Arena, ArenaOptions, ArenaSet, CHUNK, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind,
-    measure_trackers,
+    Arena, ArenaOptions, ArenaSet, CHUNK, HugePolicy, PAGE, StoreKind, TrackerKind, measure_trackers,
 };
 use std::time::Instant;
 
@@ -70,7 +69,6 @@ fn main() {
             let options = ArenaOptions {
                 tracker: Some(tracker),
                 store: Some(StoreKind::Auto),
-                frames: FrameKind::Anon,
                 huge,
                 ..ArenaOptions::default()
             };

@@ -10,8 +10,8 @@
 //! |---|---|
 //! | `account`, nobody pays yet | all below: the account is charged for what is held, which may allocate, or evict |
 //! | `heap`, `mapping`: the first arenas are reserved | settings, list of sets, trackers |
-//! | pager | settings, tracker's descriptors, handler of faults, frames, rights |
-//! | list of sets; settings; tracker's descriptors; handler of faults; frames | nothing |
+//! | pager | settings, tracker's descriptors, handler of faults, rights |
+//! | list of sets; settings; tracker's descriptors; handler of faults | nothing |
 //! | space of each arena | rights |
 //! | rights of ranges | nothing |
 //!
@@ -22,7 +22,7 @@
 //! A child that goes on uses its copy of the memory; it has no account to charge unless the one installed
 //! says so, and pages to a scratch file of its own.
 
-use crate::{account, config, frames, heap, mapping, pager, protection, set, tracker};
+use crate::{account, config, heap, mapping, pager, protection, set, tracker};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Has forks seen to from now on. Called when the crate is loaded; a library whose first call may come before
@@ -76,7 +76,7 @@ type Hold = unsafe fn(bool);
 
 /// In the order in which they nest. With the pager's what is out comes in; from there on no arena leaves its
 /// set, and from the next on none enters one.
-const LOCKS: [Hold; 10] = [
+const LOCKS: [Hold; 9] = [
     account::hold,
     heap::hold,
     mapping::hold,
@@ -85,7 +85,6 @@ const LOCKS: [Hold; 10] = [
     config::hold,
     tracker::hold,
     pager::hold_handler,
-    frames::hold,
     hold_arenas,
 ];
 

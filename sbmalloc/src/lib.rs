@@ -56,7 +56,7 @@
 //! | [`other`] | the memory of other processes, moved from outside |
 //! | `tracker` | which blocks may be dirty: `hash`, `uffd`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
-//! | `frames` | where restored memory comes from: `anon`; `pool`, `shared`: frames shared by the processes of a job |
+//! | `staging` | memory that is filled beside and moved over its place |
 //! | `threads` | stopping the other threads |
 //! | `config`, `lock`, `sys` | settings, a lock that never allocates, system calls |
 //!
@@ -79,7 +79,6 @@ mod checksum;
 mod collections;
 mod config;
 pub mod fork;
-mod frames;
 mod heap;
 mod lock;
 pub mod mapping;
@@ -93,6 +92,7 @@ pub mod raw {
     };
 }
 mod set;
+mod staging;
 mod store;
 mod sys;
 mod threads;
@@ -105,7 +105,6 @@ pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
 pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Compression, Config, ConfigError, configure};
-pub use frames::{FrameKind, FramePool, trim_frames, use_frames};
 pub use heap::{SbHeap, trim};
 pub use pager::other;
 pub use set::{ArenaSet, MAX_ARENAS, PROCESS};

@@ -104,11 +104,6 @@ impl ArenaSet {
         unsafe { pager::restore_set(self) }
     }
 
-    /// Whether anything of the set lies in frames of a pool. With the pager's lock held.
-    pub(crate) fn has_frames(&self) -> bool {
-        self.arenas().any(Inner::has_frames)
-    }
-
     /// Whether any arena of the set is out, wholly or in part.
     pub fn is_evicted(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0

@@ -93,13 +93,6 @@ pub(crate) fn map_file_over(at: usize, len: usize, fd: i32, offset: u64) -> Resu
     unsafe { map(at, len, flags, fd, offset) }.map(drop)
 }
 
-/// Replaces `[at, at+len)` by a shared mapping of `fd` at `offset`. The range must belong to the caller.
-pub(crate) fn map_shared_over(at: usize, len: usize, fd: i32, offset: u64) -> Result<(), Errno> {
-    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-    // SAFETY: callers pass ranges of their own reservation, and what of `fd` is theirs.
-    unsafe { map(at, len, flags, fd, offset) }.map(drop)
-}
-
 /// Moves the mapping `[from, from+len)` over `[to, to+len)`; both must belong to the caller.
 pub(crate) fn move_over(from: usize, to: usize, len: usize) -> Result<(), Errno> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;

@@ -15,10 +15,9 @@ const MIB: usize = 1 << 20;
 
 #[test]
 fn the_rest_is_brought_in_once() {
-    for (tracker, store, frames, huge) in combinations() {
-        let parts = (tracker, store, frames, huge);
-        let options =
-            ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
+    for (tracker, store, huge) in combinations() {
+        let parts = (tracker, store, huge);
+        let options = ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), huge };
         let arena = Arena::new(&options).expect("arena");
         let mut block = Block::new(&arena, 64 * MIB);
         block.fill(1);

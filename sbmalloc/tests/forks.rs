@@ -8,7 +8,7 @@ mod moves;
 
 use common::{Block, Random};
 use moves::Moves;
-use sbmalloc::{Arena, ArenaOptions, FrameKind, HugePolicy, PROCESS, TrackerKind};
+use sbmalloc::{Arena, ArenaOptions, HugePolicy, PROCESS, TrackerKind};
 use std::io::Write;
 
 /// Bytes.
@@ -46,9 +46,8 @@ fn a_forked_child_has_a_tracker_and_memory_of_its_own() {
     a_forked_child_has_a_tracker_of_its_own();
 }
 
-/// Frames of a pool are shared memory.
 fn a_forked_child_has_memory_of_its_own() {
-    let options = ArenaOptions { frames: FrameKind::Pool, huge: HugePolicy::Always, ..Default::default() };
+    let options = ArenaOptions { huge: HugePolicy::Always, ..Default::default() };
     let arena = Arena::new(&options).expect("arena");
     let mut block = Block::new(&arena, 9 * MIB);
     block.fill(1);
@@ -87,8 +86,7 @@ fn a_forked_child_has_a_tracker_of_its_own() {
     {
         // Only what belongs to the process is brought in before a fork.
         let set = &PROCESS;
-        let options =
-            ArenaOptions { tracker: Some(tracker), frames: FrameKind::Anon, huge, ..Default::default() };
+        let options = ArenaOptions { tracker: Some(tracker), huge, ..Default::default() };
         let arena = Arena::new(&options).expect("arena");
         let mut block = Block::new(&arena, 8 * MIB);
         block.fill(1);

@@ -1,5 +1,5 @@
 //! Memory of a process that is compressed on its way out, in children that have one thread each, as ranks
-//! have. Not in one program with the tests of frames: a process that has forked uses none.
+//! have.
 
 #[path = "conformance/common.rs"]
 #[allow(dead_code, reason = "the conformance suite uses the rest")]

@@ -22,11 +22,7 @@ fn a_rank_that_makes_all_its_files_empty() {
     }
     crate::preload::library();
     let dropped = format!("import os\nif os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n{VANDAL}");
-    for options in [
-        &["--preload", "never"][..],
-        &["--preload", "always"],
-        &["--preload", "always", "--frames", "pool", "--memory", "400M"],
-    ] {
+    for options in [&["--preload", "never"][..], &["--preload", "always"]] {
         let program = [PYTHON, "-c", &dropped];
         let outcome = bdrun_args(["-np", "3"].iter().chain(options).chain(&program)).succeed();
         assert_eq!(lines(&outcome.stdout, 1), ["rank lives"; 3], "{options:?}");
@@ -45,7 +41,7 @@ fn a_child_that_makes_all_its_files_empty() {
         program("sweep").display()
     );
     let script = dir.script("script", &script).display().to_string();
-    for options in [&["-np", "3"][..], &["-np", "3", "--frames", "pool", "--memory", "40M"]] {
+    for options in [&["-np", "3"][..], &["-np", "3", "--memory", "40M"]] {
         let outcome = bdrun_args(options.iter().copied().chain([&*script, "8M", "4"])).succeed();
         assert_eq!(outcome.stdout, bdrun("-np 3 sweep 8M 4").succeed().stdout, "{options:?}");
     }
@@ -79,15 +75,13 @@ fn who_does_not_attach_has_nothing_but_the_socket() {
     let dir = Directory::new("doors");
     let child = dir.script("child", &format!("#!/bin/bash\n{PYTHON} -c \"{OPEN}\"\ntrue\n"));
     let child = child.display().to_string();
-    for frames in ["anon", "pool"] {
-        let outcome = bdrun_args(["-np", "2", "--preload", "never", "--frames", frames, PYTHON, "-c", OPEN]);
-        assert_eq!(outcome.succeed().stdout, socket, "{frames}");
-        let outcome = bdrun_args(["-np", "2", "--preload", "never", "--frames", frames, &child]);
-        assert_eq!(outcome.succeed().stdout, socket, "{frames}");
-    }
+    let outcome = bdrun_args(["-np", "2", "--preload", "never", PYTHON, "-c", OPEN]);
+    assert_eq!(outcome.succeed().stdout, socket);
+    let outcome = bdrun_args(["-np", "2", "--preload", "never", &child]);
+    assert_eq!(outcome.succeed().stdout, socket);
     // A rank's own children are no ranks: they have not even the socket.
     crate::preload::library();
-    let outcome = bdrun_args(["-np", "2", "--preload", "always", "--frames", "pool", &child]);
+    let outcome = bdrun_args(["-np", "2", "--preload", "always", &child]);
     assert_eq!(outcome.succeed().stdout, none);
 }
 
@@ -106,15 +100,15 @@ for fd in map(int, os.listdir('/proc/self/fd')):
     try: name = os.readlink('/proc/self/fd/%d' % fd)
     except OSError: continue
     if 'memfd:bdrun-' in name: files[name.split(':')[1].split(' ')[0]] = fd
-assert len(files) == 4 and min(files.values()) >= 100, files
+assert len(files) == 2 and min(files.values()) >= 100, files
 assert all(fcntl.fcntl(fd, fcntl.F_GETFD) & fcntl.FD_CLOEXEC for fd in files.values()), files
 n = int(sys.argv[1])
 if n: os.execv(sys.executable, [sys.executable, '-c', sys.argv[2], str(n - 1), sys.argv[2]])
 print(sorted(files))
 ";
-    let job = ["-np", "2", "--preload", "always", "--frames", "pool", "--chaos", "5", PYTHON, "-c", check];
+    let job = ["-np", "2", "--preload", "always", "--chaos", "5", PYTHON, "-c", check];
     let outcome = bdrun_args(job.into_iter().chain(["4", check])).succeed();
-    let expected = "['bdrun-frame-table', 'bdrun-frames', 'bdrun-mail', 'bdrun-segment']";
+    let expected = "['bdrun-mail', 'bdrun-segment']";
     assert_eq!(lines(&outcome.stdout, 1), [expected; 2]);
 }
 

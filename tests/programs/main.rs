@@ -20,6 +20,7 @@ mod enforced;
 mod faults;
 mod full_disk;
 mod house;
+mod journal;
 mod lanes;
 mod launch;
 mod main_job;

@@ -4,7 +4,7 @@
 //! The values of the C program are those of `benches/tools/phases.c`, compiled with `mpicc -O2` and run with
 //! `mpiexec -np NP phases ARGS` (MPICH 4.0 of Debian, x86-64).
 
-use crate::common::{Outcome, bdrun, skipped};
+use crate::common::{Outcome, bdrun};
 
 const MIB: u64 = 1 << 20;
 
@@ -106,18 +106,4 @@ fn a_quarter_of_its_memory_gives_the_same_result() {
         assert_eq!(check(&tight), check(&ample), "{job}");
         assert!(tight.stats().evicted_bytes > 0, "{job}: {:?}", tight.stats());
     }
-}
-
-#[test]
-fn ranks_hand_each_other_the_frames_of_the_pool() {
-    let job = "96 3 rw 64 1";
-    let outcome = bdrun(&format!("-np 4 --memory 200M --frames pool phases {job}")).run();
-    if outcome.stderr.contains("huge pages of shared memory cannot be had") {
-        skipped("huge-frames", "no huge pages of shared memory here");
-        return;
-    }
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!(check(&outcome), reference(4, 96, 3, 64, 1));
-    // More often than there are frames: they are used again.
-    assert!(outcome.stats().frames_taken > 100, "{:?}", outcome.stats());
 }

@@ -1,7 +1,7 @@
 //! The options that say what each rank is given: its part, its files, its directory.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -86,6 +86,42 @@ pub struct LaunchOptions {
     /// of it, and run nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Where it is written down what has ended.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Going on, and telling others")]
+pub struct JournalOptions {
+    /// Write down in FILE, which must be new, which parts are done, so that --resume can go on
+    ///
+    /// A line for each rank that has ended, on disk before the next thing is done about it. With
+    /// --output-files a rank writes to NAME.unfinished, which is renamed when it has ended with 0: whatever
+    /// happens, a file under its own name is whole.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub journal: Option<PathBuf>,
+
+    /// Go on with the job of the journal FILE: what is done is not run again; a new job if there is no FILE
+    ///
+    /// The command, its files and its environment must be what they were; parts may have been added to the
+    /// list. A part whose output file is gone is run again. The same line may be given again and again until
+    /// all is done.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+
+    /// Write a line to FILE for each rank that has ended, in the columns of GNU parallel's --joblog
+    ///
+    /// What the file had before is removed, unless the job is resumed.
+    #[arg(long, value_name = "FILE")]
+    pub joblog: Option<PathBuf>,
+}
+
+impl JournalOptions {
+    /// The journal, and the option that named it.
+    #[must_use]
+    pub fn path(&self) -> Option<(&Path, &'static str)> {
+        let new = self.journal.as_deref().map(|path| (path, "--journal"));
+        new.or_else(|| self.resume.as_deref().map(|path| (path, "--resume")))
+    }
 }
 
 /// A column of `--parts`.

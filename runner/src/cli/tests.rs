@@ -137,7 +137,7 @@ fn several_programs_with_colons_between() {
 fn all_options() {
     let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s --scratch /t \
                 --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
-                --env C= --processors 3 --tracker uffd --frames pool prog";
+                --env C= --processors 3 --tracker uffd prog";
     let options = parse(line).unwrap();
     assert_eq!(options.resident_limit(), 16);
     assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
@@ -149,7 +149,7 @@ fn all_options() {
     assert!(options.enforce && options.tag_output);
     assert_eq!(options.timeout, Some(Duration::from_secs(5400)));
     assert_eq!(options.processor_count(), 3);
-    assert_eq!((options.tracker, options.frames), (Tracker::Uffd, Frames::Pool));
+    assert_eq!(options.tracker, Tracker::Uffd);
     assert_eq!(parse("prog").unwrap().tracker, Tracker::Hash);
     assert!(error("--tracker soft-dirty prog").contains("--tracker"));
     let setting =

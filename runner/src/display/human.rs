@@ -105,7 +105,7 @@ mod tests {
         assert!(called);
         let ranks = vec![RankStats { status: "exit 7".into(), ..RankStats::default() }];
         let stats = Stats { np: 1, status: "rank-failed".into(), ranks, ..Stats::default() };
-        human.finish(&stats, &Ending::RankExited { rank: 0, code: 7, doing: None });
+        human.finish(&stats, &Ending::RankExited { rank: 0, name: None, code: 7, doing: None });
         let text = String::from_utf8(shown).unwrap();
         assert!(text.starts_with("bdrun: rank 3 runs alone\nbdrun: 1 rank, rank-failed after"), "{text}");
         assert!(text.ends_with("exit 7\nbdrun: error: rank 0 failed with exit code 7\n"), "{text}");

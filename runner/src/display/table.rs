@@ -217,7 +217,7 @@ mod tests {
                 waiting_s: f64::from(10 - rank),
                 paging_s: 0.25,
                 evictions: 2,
-                measured: None,
+                ..RankStats::default()
             })
             .collect();
         Stats {

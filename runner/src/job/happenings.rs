@@ -6,7 +6,6 @@ use std::time::Instant;
 use bdrun_ipc::control::{self, FailureKind, Frame};
 
 use super::describe::doing;
-use super::orders::frames_owner;
 use super::{Job, LAST_WORDS, lock, setup};
 use crate::exit::Ending;
 use crate::residency::{Event, Outcome};
@@ -54,13 +53,9 @@ impl Job<'_> {
                 }
             }
             Happening::Exited { rank, ending, oom, usage, .. } => {
-                if let Some(frames) = &self.setup.frames {
-                    // SAFETY: the number is this rank's alone, and of its processes only the one that has
-                    // ended attaches.
-                    unsafe { frames.free_all_of(frames_owner(rank)) };
-                }
                 self.read_control(rank);
                 let doing = doing(&self.setup.segment, rank);
+                let began = self.ranks[rank as usize].born;
                 let (peak, stopped) = self.ended(rank, &usage, ending.success());
                 self.gone(rank);
                 self.events.push(Event::Exited { rank, peak, stopped });
@@ -68,7 +63,10 @@ impl Job<'_> {
                     self.ranks[rank as usize].pid = None;
                     return;
                 }
-                let stopped = self.ending.is_some() && !ending.success();
+                self.write_down(rank, ending, began, peak);
+                // What one says of itself that was told to end does not count.
+                let told = self.setup.alone && self.escalation.ending();
+                let stopped = self.ending.is_some() && (told || !ending.success());
                 self.ranks[rank as usize].status = Some(match ending {
                     _ if stopped => "stopped".into(),
                     supervisor::Ending::Code(0) => "ok".into(),
@@ -110,12 +108,15 @@ impl Job<'_> {
         oom: OomKill,
         doing: Option<String>,
     ) -> Ending {
+        let name = self.setup.launch.name(rank);
         match (ending, oom) {
             (_, OomKill::JobLimit) => Ending::Memory(format!(
-                "rank {rank} was killed by the kernel: the job exceeded its limit (--enforce)"
+                "{} was killed by the kernel: the job exceeded its limit (--enforce)",
+                self.who(rank)
             )),
             (_, OomKill::Outside) => Ending::RankKilled {
                 rank,
+                name,
                 signal: 9,
                 doing: Some(match doing {
                     Some(doing) => format!("{doing} (by the kernel: memory is exhausted)"),
@@ -123,10 +124,10 @@ impl Job<'_> {
                 }),
             },
             (supervisor::Ending::Code(code), _) => {
-                Ending::RankExited { rank, code: u8::try_from(code).unwrap_or(255), doing }
+                Ending::RankExited { rank, name, code: u8::try_from(code).unwrap_or(255), doing }
             }
             (supervisor::Ending::Signal { signal, .. }, _) => {
-                Ending::RankKilled { rank, signal: u8::try_from(signal).unwrap_or(0), doing }
+                Ending::RankKilled { rank, name, signal: u8::try_from(signal).unwrap_or(0), doing }
             }
         }
     }

@@ -34,6 +34,8 @@ pub(super) enum Message {
     Holder(u32, u32, Report),
     /// Something happened to a process.
     Supervisor(Happening),
+    /// The journal cannot be written: why.
+    JournalFailed(String),
 }
 
 impl From<Happening> for Message {

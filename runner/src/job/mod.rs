@@ -19,6 +19,7 @@
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
+//! | `resume.rs` | what was done before, what is left, and what of it is written down |
 //! | `output.rs` | how long the end waits for whoever reads what ranks and bdrun have printed |
 //!
 //! This thread never waits for a reader: ranks' lines are written by the supervisor's threads, what bdrun
@@ -41,6 +42,7 @@ mod own;
 mod preload;
 mod record;
 mod report;
+mod resume;
 mod scratch;
 mod setup;
 mod shrink;
@@ -54,6 +56,7 @@ use std::time::{Duration, Instant};
 use crate::cli::Options;
 use crate::display::{self, Screen};
 use crate::exit::Ending;
+use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
@@ -112,6 +115,7 @@ struct Job<'a> {
     /// It was said that more is used than there is, or that more ranks are in RAM than were to be.
     told_overdraft: bool,
     told_crowd: bool,
+    journal: Journal,
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
@@ -131,7 +135,11 @@ pub fn run(mut options: Options) -> u8 {
     };
     let launch = Launch::new(&mut options);
     let options = &options;
-    let launch = if options.launch.dry_run { launch.and_then(report::dry_run) } else { launch };
+    let launch = if options.launch.dry_run {
+        launch.and_then(|launch| report::dry_run(launch, options))
+    } else {
+        launch
+    };
     if options.launch.dry_run && launch.is_ok() {
         return Ending::Success.code();
     }
@@ -180,6 +188,7 @@ impl<'a> Job<'a> {
             lock(&output).note(note);
         }
         let (sender, messages) = channel();
+        let (journal, done) = resume::open(options, &setup, &sender)?;
         let around = output.clone();
         let config = supervisor::Config {
             tag_output: options.tag_output,
@@ -200,7 +209,7 @@ impl<'a> Job<'a> {
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
         let core = watch.begin(options, &setup);
         let ranks = (0..options.np).map(|_| Record::default()).collect();
-        Ok(Self {
+        let mut job = Self {
             options,
             core: Core::new(setup.limits, &core),
             failures: 0,
@@ -225,10 +234,13 @@ impl<'a> Job<'a> {
             lacks: 0,
             told_overdraft: false,
             told_crowd: false,
+            journal,
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
-        })
+        };
+        job.skip(&done);
+        Ok(job)
     }
 
     /// Until every process has ended, or nothing more can be hoped for.
@@ -331,7 +343,6 @@ impl<'a> Job<'a> {
         self.keep_free();
         let counts = self.core.counts();
         self.most_resident = self.most_resident.max(counts.resident);
-        self.update_frames(counts.restoring);
         self.update_wants();
         self.update_mail_limit();
         self.setup.segment.header().relief.store(u32::from(self.core.may_make_room()), SeqCst);
@@ -417,6 +428,7 @@ impl<'a> Job<'a> {
             Message::Control(rank) => self.read_control(rank),
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
+            Message::JournalFailed(error) => self.end(Ending::Setup(error)),
             Message::Holder(rank, nth, report) => self.moved(rank, nth, report),
         }
     }

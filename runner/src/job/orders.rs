@@ -22,11 +22,6 @@ use crate::units::Bytes;
 /// says hello.
 const SOCKET: i32 = 203;
 
-/// The number under which a rank has frames of the pool.
-pub(super) fn frames_owner(rank: u32) -> u32 {
-    rank + 2
-}
-
 /// A restore, as it was ordered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Restore {
@@ -86,7 +81,8 @@ impl Job<'_> {
             Effect::OverLimit { rank, bytes, limit } => {
                 let limit = self.options.rank_memory.map_or(limit, |most| most.min(limit));
                 let text = format!(
-                    "rank {rank}: memory limit exceeded: it holds {}, and may hold {}",
+                    "{}: memory limit exceeded: it holds {}, and may hold {}",
+                    self.who(rank),
                     Bytes(bytes),
                     Bytes(limit)
                 );
@@ -183,8 +179,8 @@ impl Job<'_> {
                 None if rank == 0 && self.setup.launch.stdin_is_free() => Stdin::Inherit,
                 None => Stdin::Null,
             },
-            stdout: given.stdout,
-            stderr: given.stderr,
+            stdout: given.stdout.map(|path| self.written_to(rank, path)),
+            stderr: given.stderr.map(|path| self.written_to(rank, path)),
             directory: given.directory,
         })
     }
@@ -193,21 +189,8 @@ impl Job<'_> {
     pub(super) fn hand_over(&mut self, rank: u32) {
         let Some(socket) = &self.ranks[rank as usize].control else { return };
         let [mail, spill] = self.setup.mail.fds();
-        let mut given = vec![self.setup.segment.fd(), mail, spill];
-        given.extend(self.setup.frames.iter().flat_map(|frames| frames.fds()));
-        if let Err(error) = door::hand_over(socket.as_fd(), &given, frames_owner(rank)) {
+        if let Err(error) = door::hand_over(socket.as_fd(), [self.setup.segment.fd(), mail, spill]) {
             self.end(Ending::Internal(format!("rank {rank}: {error}")));
-        }
-    }
-
-    /// Frames that nobody is about to use are given back as far as the budget has no room for them.
-    pub(super) fn update_frames(&self, restoring: u32) {
-        let header = self.setup.segment.header();
-        header.restoring.store(restoring, SeqCst);
-        if restoring == 0
-            && let Some(frames) = &self.setup.frames
-        {
-            frames.trim(header.pool.free().max(0) as u64);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::holder::{Holder, Scratch};
 use crate::measure::{Group, Sample};
+use crate::stats::ProcessStats;
 
 use super::observe::Seen;
 use super::shrink::Partial;
@@ -18,6 +19,8 @@ pub(super) struct Record {
     pub pid: Option<i32>,
     /// How it ended, as in the statistics.
     pub status: Option<String>,
+    /// The life of its last process.
+    pub process: Option<ProcessStats>,
     /// Its failure was counted: it was killed for it, and its end is no other.
     pub failed: bool,
     /// It needs so many bytes, beside so many of others: to be told when it is given more than there is.

@@ -1,6 +1,6 @@
 //! Progress while the job runs, and the account at its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufWriter, Write};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
@@ -11,7 +11,8 @@ use super::{Job, KILLED_PATIENCE};
 use crate::cli::Options;
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
-use crate::launch::Launch;
+use crate::journal::Journal;
+use crate::launch::{Given, Launch};
 use crate::stats::{RankStats, Stats, VERSION};
 
 /// Measures the disk rate between two snapshots.
@@ -79,9 +80,10 @@ fn seconds(nanoseconds: u64) -> f64 {
 }
 
 /// `--dry-run`: prints what would be run. Whoever closes the pipe has seen enough.
-pub(super) fn dry_run(launch: Launch) -> Result<Launch, Ending> {
+pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
+    let done: HashSet<u32> = Journal::peek(options, &launch)?.iter().map(|done| done.rank).collect();
     let mut out = BufWriter::new(std::io::stdout().lock());
-    match launch.show(&mut out).and_then(|()| out.flush()) {
+    match launch.show(&mut out, |rank| done.contains(&rank)).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Ending::Setup(format!("cannot write to standard output: {error}")))
         }
@@ -144,6 +146,12 @@ impl Job<'_> {
             self.note(&left);
         }
         self.supervisor.stop(KILLED_PATIENCE);
+        if let Err(error) = self.journal.finish()
+            && self.ending.as_ref().is_none_or(Ending::is_success)
+        {
+            self.ending = Some(Ending::Setup(error));
+        }
+        self.say_what_is_left();
         let until = self.await_output();
         let farewell = self.supervisor.finish(KILLED_PATIENCE);
         let ending = self.ending.unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
@@ -159,9 +167,17 @@ impl Job<'_> {
                     .status
                     .clone()
                     .unwrap_or_else(|| if record.pid.is_some() { "stopped".into() } else { "unborn".into() });
+                let given = self.setup.alone.then(|| self.setup.launch.given(rank));
+                let words = |given: Given| {
+                    let words = std::iter::once(given.program).chain(given.args);
+                    words.map(|word| word.to_string_lossy().into_owned()).collect()
+                };
                 RankStats {
                     rank,
                     status,
+                    part: self.setup.launch.part(rank),
+                    argv: given.map(words).unwrap_or_default(),
+                    process: record.process.filter(|_| self.setup.alone),
                     peak_bytes: block.peak.load(SeqCst).max(record.most),
                     evicted_bytes: block.evicted.load(SeqCst),
                     restored_bytes: block.restored.load(SeqCst),
@@ -203,7 +219,6 @@ impl Job<'_> {
             scratch_read_bytes: block_sum(|b| b.read.load(SeqCst)),
             evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),
             chaos_evictions: self.chaos.evictions,
-            frames_taken: self.setup.frames.as_ref().map_or(0, sbmalloc::FramePool::taken),
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks)),
         };

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
-use sbmalloc::{Compression, FramePool, TrackerChoice};
+use sbmalloc::{Compression, TrackerChoice};
 
 use super::mpi;
 use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
-use crate::cli::{Compress, Frames, Options, Tracker};
+use crate::cli::{Compress, Options, Tracker};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::residency::Limits;
@@ -29,6 +29,8 @@ pub(super) struct Setup {
     pub program: PathBuf,
     /// Its ranks know nothing of bdrun, and are paged from outside.
     pub independent: bool,
+    /// Ranks need not each other: what one of them has done counts without the rest.
+    pub alone: bool,
     /// The library put in front of it.
     pub preload: Option<PathBuf>,
     /// The one to put there if ranks cannot be paged from outside.
@@ -46,8 +48,6 @@ pub(super) struct Setup {
     pub tracker: TrackerChoice,
     /// What ranks are told of compression.
     pub compression: Compression,
-    /// What ranks are restored into, if not memory of their own.
-    pub frames: Option<FramePool>,
     pub notes: Vec<String>,
 }
 
@@ -65,6 +65,7 @@ impl Setup {
             Way::Preloaded(library) => (false, Some(library), None),
             Way::Outside(fallback) => (true, None, fallback),
         };
+        let alone = !is_mpi && (independent || preload.is_some());
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
@@ -117,12 +118,12 @@ impl Setup {
             ahead: managed / 3,
         };
         let tracker = choose_tracker(options.tracker, &mut notes);
-        let frames = choose_frames(options.frames, managed)?;
         let mail = Mail::create(spill).map_err(setup)?;
         Ok(Self {
             launch,
             program,
             independent,
+            alone,
             preload,
             fallback,
             scratch_dirs,
@@ -133,7 +134,6 @@ impl Setup {
             mpi,
             tracker,
             compression: compression(options.compress),
-            frames,
             notes,
         })
     }
@@ -200,23 +200,6 @@ fn compression(wanted: Compress) -> Compression {
         Compress::Auto => Compression::Auto,
         Compress::Lz4 => Compression::Lz4,
         Compress::None => Compression::None,
-    }
-}
-
-/// A pool only if asked for: `auto` is to choose it once the whole suite of jobs has been measured with it.
-/// Up to a quarter of the budget may wait in it for the next rank; charging trims that to what the budget has
-/// free.
-fn choose_frames(wanted: Frames, managed: u64) -> Result<Option<FramePool>, Ending> {
-    match wanted {
-        Frames::Auto | Frames::Anon => Ok(None),
-        Frames::Pool => {
-            let made = FramePool::create(managed, managed / 4).and_then(|pool| pool.probe().map(|()| pool));
-            made.map(Some).map_err(|error| {
-                Ending::Setup(format!(
-                    "--frames pool: huge pages of shared memory cannot be had here: {error}"
-                ))
-            })
-        }
     }
 }
 

@@ -130,6 +130,6 @@ fn plain(path: &Path) -> std::io::Result<PathBuf> {
 }
 
 /// `/dev/null` and others like it can be written by all.
-fn is_device(path: &Path) -> bool {
+pub(super) fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
 }

@@ -8,7 +8,7 @@
 //! | `template.rs` | pure: placeholders and what they are replaced by |
 //! | `parts.rs` | pure: lines with columns, or paths; sizes |
 //! | `check.rs` | what must be there, and must not be there twice, before anything starts |
-//! | `show.rs` | `--dry-run` |
+//! | `show.rs` | `--dry-run`; ranks and jobs in words |
 
 mod check;
 mod parts;
@@ -62,6 +62,8 @@ pub struct Launch {
     stderr: Option<Template>,
     /// By rank, in bytes; empty if nothing is known.
     declared: Vec<Option<u64>>,
+    /// What was asked for, option by option.
+    described: Vec<(String, String)>,
 }
 
 /// A program, and what its ranks are given because of it.
@@ -134,6 +136,7 @@ impl Launch {
             stdout: optional(&given.output_files)?,
             stderr: optional(&given.error_files)?,
             declared: Vec::new(),
+            described: show::described(options, parts.is_some()),
             parts: None,
         };
         let Some(parts) = parts else { return Ok(launch) };
@@ -252,6 +255,12 @@ impl Launch {
         !self.stdin_used
     }
 
+    /// Where a rank's standard output goes and takes its name once it has ended well: a file of its own.
+    #[must_use]
+    pub fn output(&self, rank: u32) -> Option<PathBuf> {
+        self.path(self.stdout.as_ref(), rank).filter(|path| !check::is_device(path))
+    }
+
     /// The memory that a rank is expected to need, in bytes: its column of `--size-column`, or the size of
     /// its file of `--glob`.
     #[must_use]
@@ -303,4 +312,4 @@ fn setup(error: parts::PartsError) -> Ending {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -241,6 +241,12 @@ impl Parts {
         &self.name
     }
 
+    /// Where a part stands in the list, from 1; nothing of a path.
+    #[must_use]
+    pub fn line(&self, rank: u32) -> Option<u64> {
+        Some(self.places[rank as usize].line).filter(|&line| line > 0)
+    }
+
     /// An error about the part of a rank.
     fn wrong(&self, rank: u32, what: String) -> PartsError {
         PartsError::Line { name: self.name.clone(), line: self.places[rank as usize].line, what }

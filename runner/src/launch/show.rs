@@ -1,21 +1,23 @@
-//! `--dry-run`: what would be run, as lines for the shell.
+//! What is run, in words: `--dry-run`, as lines for the shell; ranks by their parts; the job, to know it
+//! again.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::Launch;
+use super::{Given, Launch};
+use crate::cli::Options;
 use crate::units::Bytes;
 
 impl Launch {
     /// One line for each rank: its command with its directory, files and environment, quoted for a shell, and
-    /// behind `#` its number and the memory expected of it.
+    /// behind `#` its number and the memory expected of it. Not of those that `is_done`.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn show(&self, out: &mut impl Write) -> io::Result<()> {
-        for rank in 0..self.np {
+    pub fn show(&self, out: &mut impl Write, is_done: impl Fn(u32) -> bool) -> io::Result<()> {
+        for rank in (0..self.np).filter(|&rank| !is_done(rank)) {
             let given = self.given(rank);
             // Files are found from where bdrun is, the line is read by a shell that has changed its
             // directory.
@@ -32,8 +34,7 @@ impl Launch {
                 write_words(out, b"=", [value.as_os_str()])?;
                 out.write_all(b" ")?;
             }
-            let words = std::iter::once(&given.program).chain(&given.args).map(OsString::as_os_str);
-            write_words(out, b"", words)?;
+            write_command(out, &given)?;
             if let Some(path) = &given.stdin {
                 write_words(out, b" < ", [file(path).as_os_str()])?;
             }
@@ -53,6 +54,87 @@ impl Launch {
         }
         Ok(())
     }
+
+    /// A rank's program and arguments, as a line for the shell.
+    #[must_use]
+    pub fn command_line(&self, rank: u32) -> String {
+        let mut line = Vec::new();
+        // A vector takes all that is written to it.
+        let _ = write_command(&mut line, &self.given(rank));
+        text_of(&line)
+    }
+
+    /// A rank's part, as text that no other part has.
+    #[must_use]
+    pub fn part(&self, rank: u32) -> Option<String> {
+        self.parts.as_ref().map(|parts| text_of(parts.part(rank).whole()))
+    }
+
+    /// What people call a rank that has a part: `reads/7.fa (line 8, rank 7)`.
+    #[must_use]
+    pub fn name(&self, rank: u32) -> Option<String> {
+        let part = self.part(rank)?.replace(['\t', '\n'], " ");
+        let shown: String = part.chars().take(NAMED).collect();
+        let more = if shown.len() < part.len() { "…" } else { "" };
+        let line = self.parts.as_ref().and_then(|parts| parts.line(rank));
+        let line = line.map(|line| format!("line {line}, ")).unwrap_or_default();
+        Some(format!("{shown}{more} ({line}rank {rank})"))
+    }
+
+    /// What was asked for, option by option: what makes a job the one it is. Parts may be added to it.
+    #[must_use]
+    pub fn described(&self) -> Vec<(String, String)> {
+        self.described.clone()
+    }
+}
+
+/// See [`Launch::described`].
+pub(super) fn described(options: &Options, has_parts: bool) -> Vec<(String, String)> {
+    let given = &options.launch;
+    let mut all = Vec::new();
+    let mut add = |name: &str, value: &OsStr| all.push((name.to_owned(), text_of(value.as_bytes())));
+    for (number, section) in (1..).zip(options.sections()) {
+        let of =
+            |what: &str| if number == 1 { what.to_owned() } else { format!("{what} of program {number}") };
+        let mut command = Vec::new();
+        let _ = write_words(&mut command, b"", section.command.iter().map(OsString::as_os_str));
+        add(&of("the command"), OsStr::from_bytes(&command));
+        for setting in &section.env {
+            let name = format!("--env {}", setting.name.display());
+            add(&of(&name), setting.value.as_deref().unwrap_or(OsStr::new("bdrun's own")));
+        }
+        if let Some(directory) = &section.chdir {
+            add(&of("--chdir"), directory);
+        }
+        if !has_parts {
+            add(&of("-np"), OsStr::new(&section.np.unwrap_or(1).to_string()));
+        }
+    }
+    let files = [&given.stdin, &given.output_files, &given.error_files];
+    for (name, value) in ["--stdin", "--output-files", "--error-files"].into_iter().zip(files) {
+        if let Some(value) = value {
+            add(name, value);
+        }
+    }
+    if given.literal {
+        add("--literal", OsStr::new("yes"));
+    }
+    all
+}
+
+/// So many characters of a part are its name, at most.
+const NAMED: usize = 100;
+
+/// Bytes as text: as they are where they are text, else in hexadecimal, behind a character that stands for
+/// what is none.
+fn text_of(bytes: &[u8]) -> String {
+    let hexadecimal = || bytes.iter().fold("\u{fffd}".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+    std::str::from_utf8(bytes).map_or_else(|_| hexadecimal(), str::to_owned)
+}
+
+fn write_command(out: &mut impl Write, given: &Given) -> io::Result<()> {
+    let words = std::iter::once(&given.program).chain(&given.args).map(OsString::as_os_str);
+    write_words(out, b"", words)
 }
 
 /// Words with spaces between, each quoted where a shell would otherwise read more into it.

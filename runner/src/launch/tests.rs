@@ -32,6 +32,17 @@ fn launch(args: &[&str]) -> Result<(Launch, Options), Ending> {
     Launch::new(&mut options).map(|launch| (launch, options))
 }
 
+/// A job with the lines of a text as its parts.
+pub(crate) fn of_parts(parts: &str, command: &str) -> Result<Launch, Ending> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let dir = Dir::new(&format!("of-parts-{number}"));
+    let list = dir.file("list", parts);
+    let words = command.split(' ');
+    let args: Vec<_> = ["--parts", &list].into_iter().chain(words).collect();
+    launch(&args).map(|(launch, _)| launch)
+}
+
 fn command(launch: &Launch, rank: u32) -> Vec<String> {
     let given = launch.given(rank);
     std::iter::once(given.program).chain(given.args).map(|word| word.into_string().unwrap()).collect()
@@ -178,7 +189,7 @@ fn a_dry_run_can_be_pasted_into_a_shell() {
     let args = [&args[..], &["--error-files", &out, "printf", "<%s>", "{1}", "-"]].concat();
     let (launch, _) = launch(&args).unwrap();
     let mut shown = Vec::new();
-    launch.show(&mut shown).unwrap();
+    launch.show(&mut shown, |_| false).unwrap();
     let shown = String::from_utf8(shown).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 2);

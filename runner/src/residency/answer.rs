@@ -247,8 +247,12 @@ impl Core {
         }
     }
 
+    /// It is over. That may be known of one that was never begun: it was done before, or is given up.
     fn gone(&mut self, rank: Rank) {
-        let can = self.ranks[rank as usize].can;
+        let RankState { can, life, queued, .. } = self.ranks[rank as usize];
+        if life == Life::Unborn && queued {
+            self.queue.remove(rank, &self.ranks);
+        }
         self.update(rank, |state| *state = RankState { life: Life::Gone, can, ..RankState::UNBORN });
     }
 

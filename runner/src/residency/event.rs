@@ -254,7 +254,8 @@ pub enum Event {
         /// Bytes, of all ranks together.
         bytes: u64,
     },
-    /// All processes of the rank have ended, and everything they held is free. Legal at any moment.
+    /// All processes of the rank have ended, and everything they held is free. Legal at any moment; of one
+    /// that was never begun: it need not be (it was done in an earlier job, or is given up).
     Exited {
         /// The rank.
         rank: Rank,

@@ -106,7 +106,8 @@ impl Queue {
         }
     }
 
-    fn remove(&mut self, rank: Rank, ranks: &[RankState]) {
+    /// One that stands in line leaves it.
+    pub fn remove(&mut self, rank: Rank, ranks: &[RankState]) {
         let RankState { stopped_at, declared, .. } = ranks[rank as usize];
         let _ = match (stopped_at, declared) {
             (0, 0) => self.plain.remove(&rank),

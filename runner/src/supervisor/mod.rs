@@ -426,6 +426,13 @@ impl Supervisor {
         }
     }
 
+    /// A rank that will not be started: with [`Config::keep_order`] nobody waits for what it would print.
+    pub fn never_was(&self, rank: u32) {
+        if let Some(threads) = &self.threads {
+            threads.output.never_was(rank);
+        }
+    }
+
     /// Sends a signal to the process groups of all ranks that run.
     pub fn signal_all(&self, signal: i32) {
         self.shared.table.signal_all(signal);

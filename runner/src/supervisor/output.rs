@@ -148,6 +148,10 @@ impl Handle {
         self.feed.send(|| Command::WillRetry(rank));
     }
 
+    pub(super) fn never_was(&self, rank: u32) {
+        self.feed.never_was(rank);
+    }
+
     pub(super) fn report_drained(&self, drained: Drained) {
         self.joint.lock().1 = Some(drained);
     }

@@ -35,11 +35,6 @@ impl Inner {
                     }
                 }
             }
-            let mut in_frames = start / GRANULE..(start + len).div_ceil(GRANULE);
-            if in_frames.any(|g| self.frame(g).load(Ordering::Acquire) != 0) {
-                let _pager = pager::exclude();
-                self.clear_frames(start, len);
-            }
             if sys::advise(self.base + start, len, libc::MADV_DONTNEED).is_err() {
                 // Locked pages refuse; they must still read as zeros.
                 // SAFETY: the range belongs to a run being given back: nobody else uses it.

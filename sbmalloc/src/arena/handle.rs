@@ -3,7 +3,6 @@
 use super::tables::Tables;
 use super::{Inner, runs};
 use crate::config;
-use crate::frames::{self, FrameKind};
 use crate::lock::Lock;
 use crate::pager;
 use crate::set::{ArenaSet, PROCESS};
@@ -54,21 +53,13 @@ pub struct ArenaOptions {
     pub tracker: Option<TrackerKind>,
     /// Where evicted blocks go; `None` for what [`configure`](crate::configure) said.
     pub store: Option<StoreKind>,
-    /// What it is restored into.
-    pub frames: FrameKind,
     /// Huge pages.
     pub huge: HugePolicy,
 }
 
 impl Default for ArenaOptions {
     fn default() -> Self {
-        Self {
-            reserve: DEFAULT_RESERVE,
-            tracker: None,
-            store: None,
-            frames: FrameKind::Auto,
-            huge: HugePolicy::Auto,
-        }
+        Self { reserve: DEFAULT_RESERVE, tracker: None, store: None, huge: HugePolicy::Auto }
     }
 }
 
@@ -109,7 +100,6 @@ impl Inner {
             huge_end: AtomicUsize::new(0),
             huge: options.huge,
             tracker,
-            frames: options.frames,
             store_kind: options.store.unwrap_or_else(config::default_store),
             store: UnsafeCell::new(None),
             owner: AtomicI32::new(0),
@@ -257,9 +247,6 @@ impl Drop for Arena {
             // A pager at work in another thread has this arena in hand.
             let _pager = pager::exclude();
             inner.set.leave(inner.slot.load(Ordering::Relaxed));
-            if inner.has_frames() && sys::map_anon_over(inner.base, inner.len()).is_ok() {
-                (0..inner.granules()).for_each(|g| frames::release(inner, g));
-            }
         }
         inner.leave_out();
         // SAFETY: this was the last handle, and the set does not know it any more.

@@ -22,7 +22,6 @@ mod tables;
 pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
 pub use stats::ArenaStats;
 
-use crate::frames::FrameKind;
 use crate::lock::Lock;
 use crate::set::ArenaSet;
 use crate::store::{Backing, Store, StoreKind};
@@ -67,7 +66,6 @@ pub(crate) struct Inner {
     pub huge_end: AtomicUsize,
     huge: HugePolicy,
     pub tracker: TrackerKind,
-    pub frames: FrameKind,
     store_kind: StoreKind,
     store: UnsafeCell<Option<Backing>>,
     /// The process whose scratch file it is; a child of fork must not write its parent's.
@@ -111,11 +109,6 @@ impl Inner {
     /// What the program said of granule `g`, see [`advised`](Self::advised).
     pub fn advice(&self, g: usize) -> &AtomicU8 {
         self.tables.advice(g)
-    }
-
-    /// The frame of the pool that granule `g` lies in, plus one; 0: none. Changed with the pager's lock held.
-    pub fn frame(&self, g: usize) -> &AtomicU32 {
-        self.tables.frame(g)
     }
 
     /// What the tracker knows of the blocks of granule `g`.

@@ -5,7 +5,7 @@ use crate::pager::{self, Moved};
 use crate::scan::{self, Query};
 use crate::set::ArenaSet;
 use crate::store::Store;
-use crate::sys::{CHUNK, Fd, GRANULE};
+use crate::sys::{CHUNK, Fd};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,7 +67,7 @@ pub struct ArenaStats {
     /// Of `held`, what was moved out and has not been restored or freed since.
     pub out: usize,
     /// Pages of the process's own that are in RAM now, as the kernel has them: less than `held - out` where
-    /// committed memory was never touched. Frames of a pool count whole. `None` on kernels before Linux 6.7,
+    /// committed memory was never touched. `None` on kernels before Linux 6.7,
     /// which do not tell.
     pub in_ram: Option<usize>,
     /// Of `in_ram`, what lies in huge pages (2 MiB). `None` as above.
@@ -189,20 +189,7 @@ impl Inner {
     fn present_pages(&self) -> Option<Present> {
         let map = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY).ok()?;
         let mut found = Present::default();
-        let in_frame = |g: usize| self.frame(g).load(Ordering::Acquire) != 0;
-        let (mut at, end) = (0, self.granules());
-        while at < end {
-            let next = (at..end).find(|&g| in_frame(g) != in_frame(at)).unwrap_or(end);
-            let bytes = (next - at) * GRANULE;
-            if in_frame(at) {
-                // The kernel takes them for a file's; they are huge pages, mapped or not.
-                found.present += bytes;
-                found.huge += bytes;
-            } else {
-                present_in(&map, self.base + at * GRANULE, bytes, &mut found)?;
-            }
-            at = next;
-        }
+        present_in(&map, self.base, self.len(), &mut found)?;
         Some(found)
     }
 }

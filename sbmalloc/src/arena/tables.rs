@@ -19,7 +19,6 @@ pub(super) struct Tables {
     stored: usize,
     advice: usize,
     tracks: usize,
-    frames: usize,
     sums: usize,
     forms: usize,
     packed: usize,
@@ -48,7 +47,6 @@ impl Tables {
         let notes = table(count);
         let advice = table(count);
         let tracks = table(count * 8);
-        let frames = table(count * 4);
         let forms = table(count);
         let checked = table(count * 4);
         let pages = table((chunks * PAGES).div_ceil(64) * 8);
@@ -69,7 +67,6 @@ impl Tables {
             stored: at + stored,
             advice: at + advice,
             tracks: at + tracks,
-            frames: at + frames,
             sums: at + sums,
             forms: at + forms,
             packed: at + packed,
@@ -188,13 +185,6 @@ impl Tables {
         assert!(i < self.granules());
         // SAFETY: as above.
         unsafe { &*(self.tracks as *const AtomicU64).add(i) }
-    }
-
-    /// The frame of the pool that granule `i` lies in, plus one; 0: none.
-    pub fn frame(&self, i: usize) -> &AtomicU32 {
-        assert!(i < self.granules());
-        // SAFETY: as above.
-        unsafe { &*(self.frames as *const AtomicU32).add(i) }
     }
 
     pub fn sum(&self, i: usize) -> *mut u128 {

@@ -16,7 +16,6 @@ use super::plan::{self, BATCH_BLOCKS, Batch, Fate, Group, PIECE_BLOCKS};
 use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
 use crate::checksum;
-use crate::frames;
 use crate::store::{Direction, Landed, Queue, Store, Transfer, write_all};
 use crate::sys::{self, CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
@@ -182,18 +181,15 @@ impl Writer<'_, '_> {
             let page = pagemap.read(window, arena.base + bytes.start, bytes.len())?;
             for g in bytes.start / GRANULE..bytes.end / GRANULE {
                 let out = arena.is_out(g);
-                // Pages of a frame are there whether or not the page table has them.
-                let in_frame = arena.frame(g).load(Ordering::Acquire) != 0;
                 let pages = (g * GRANULE - bytes.start) / PAGE;
-                let packed = if out { Packed::No } else { self.pack(g, in_frame, |p| page(pages + p))? };
+                let packed = if out { Packed::No } else { self.pack(g, |p| page(pages + p))? };
                 let may_be_dirty = out || tracker.may_be_dirty(arena, g);
                 let mut changed = packed == Packed::Yes { changed: true };
                 let blocks = if packed == Packed::No { GRANULE_BLOCKS } else { 0 };
                 for i in g * GRANULE_BLOCKS..g * GRANULE_BLOCKS + blocks {
                     let first = (i * CHUNK - bytes.start) / PAGE;
                     let page = |p: usize| page(first + p);
-                    let count =
-                        |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| in_frame || f(page(p))).count();
+                    let count = |f: fn(Page) -> bool| (0..BLOCK_PAGES).filter(|&p| f(page(p))).count();
                     self.goal.moved.freed_or_filled += (PAGE * count(Page::is_in_ram)) as u64;
                     if !may_be_dirty || !(out || tracker.block_may_be_dirty(arena, i)) {
                         continue;
@@ -214,7 +210,7 @@ impl Writer<'_, '_> {
                     // What is absent, or not in use, is zeros, and not looked at, which would bring it into
                     // the page table.
                     let mut used = (0..arena.pages_in_use(i)).rev();
-                    let used = used.find(|&p| in_frame || page(p).is_there()).map_or(0, |p| p + 1);
+                    let used = used.find(|&p| page(p).is_there()).map_or(0, |p| p + 1);
                     let bytes = &block_bytes(arena, i)[..used * PAGE];
                     self.goal.moved.scanned += bytes.len() as u64;
                     let bytes = checksum::content(bytes);
@@ -476,7 +472,6 @@ impl Writer<'_, '_> {
                 for g in from / GRANULE..end / GRANULE {
                     self.goal.left = self.goal.left.saturating_sub(arena.ram(g));
                     arena.set_out(g);
-                    frames::release(arena, g);
                 }
                 from = end;
             }

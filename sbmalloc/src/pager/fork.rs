@@ -3,9 +3,7 @@
 //! A child would read what is out from its parent's scratch file, and so see what the parent writes there
 //! afterwards. So the arenas of the process are brought in first, and the pager's lock is held until parent
 //! and child exist, which also keeps the child from inheriting it locked. `posix_spawn` and `vfork`, which
-//! only exec, do not come through here. Frames of a pool are shared memory, which would stay shared: what
-//! lies in them is copied to anonymous memory, and the process uses none from then on; arenas of other sets
-//! are their owner's business.
+//! only exec, do not come through here; arenas of other sets are their owner's business.
 //!
 //! *If something cannot be brought in* (another thread cannot be stopped, no memory), the fork cannot be
 //! refused from here. Then the child, which has no other threads, brings it in for itself, before its program
@@ -13,10 +11,10 @@
 //! at the fork. If the child cannot either it ends at once, with 122: it would compute with what its parent
 //! wrote later.
 
-use super::{PAGER, restore_without_frames};
+use super::{PAGER, restore_set};
+use crate::account;
 use crate::set::PROCESS;
 use crate::sys::Fd;
-use crate::{account, frames};
 use std::cell::UnsafeCell;
 
 /// What keeps the parent waiting: it reads until every writing end is closed.
@@ -44,11 +42,10 @@ pub(crate) unsafe fn hold(hold: bool) {
         return;
     }
     let mut failed = false;
-    frames::give_up();
     loop {
         // SAFETY: this thread lets go of it, below or after the fork.
         unsafe { PAGER.hold_or_let_go(true) };
-        let left = PROCESS.is_evicted() || PROCESS.has_frames();
+        let left = PROCESS.is_evicted();
         if failed || !left {
             // SAFETY: the lock is held.
             let kept = unsafe { &mut *KEPT.0.get() };
@@ -60,8 +57,8 @@ pub(crate) unsafe fn hold(hold: bool) {
         }
         // SAFETY: taken above.
         unsafe { PAGER.hold_or_let_go(false) };
-        // SAFETY: whoever had it evicted, or restored to frames, has promised it for forks too.
-        failed = unsafe { restore_without_frames(&PROCESS) }.is_err();
+        // SAFETY: whoever had it evicted has promised it for forks too.
+        failed = unsafe { restore_set(&PROCESS) }.is_err();
         account::forks(PROCESS.ram());
     }
 }
@@ -84,7 +81,7 @@ pub(crate) fn after_fork_in_child() {
     kept.read = None;
     // Without a pipe the parent does not wait, and what is read could be of later.
     // SAFETY: as in `hold`; nobody else has this memory, a copy.
-    if kept.left && (kept.write.is_none() || unsafe { restore_without_frames(&PROCESS) }.is_err()) {
+    if kept.left && (kept.write.is_none() || unsafe { restore_set(&PROCESS) }.is_err()) {
         let text = b"sbmalloc: a child of fork cannot bring in what its parent had on scratch, and ends\n";
         crate::sys::say(text);
         // SAFETY: ends the process at once.

@@ -197,13 +197,7 @@ pub(super) fn forsake(arena: &Inner, g: usize, packed: bool) {
 ///
 /// # Safety
 /// At `at` lie the bytes of the image, at `to` a granule nobody else knows.
-pub(super) unsafe fn take_apart(
-    arena: &Inner,
-    g: usize,
-    at: usize,
-    to: usize,
-    zero: bool,
-) -> Result<usize, PagerError> {
+pub(super) unsafe fn take_apart(arena: &Inner, g: usize, at: usize, to: usize) -> Result<usize, PagerError> {
     let (mut from, mut bytes) = (0, 0);
     for k in 0..GRANULE_BLOCKS {
         let i = g * GRANULE_BLOCKS + k;
@@ -230,10 +224,6 @@ pub(super) unsafe fn take_apart(
             if checksum::of_block(plain) != arena.sum(i) {
                 return Err(corrupt);
             }
-        }
-        if zero {
-            // SAFETY: the rest of the block.
-            unsafe { std::ptr::write_bytes(block.add(n), 0, CHUNK - n) };
         }
         bytes += n;
     }

@@ -37,7 +37,6 @@ pub(crate) use fork::{after_fork_in_child, after_fork_in_parent, hold};
 pub(crate) use history::{SLOTS, Sites};
 pub(crate) use own::Buffers;
 
-use crate::arena::Inner;
 use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
@@ -402,17 +401,6 @@ pub(crate) unsafe fn restore_set_for(
         return Ok((Moved::default(), true));
     }
     own::Session::begin(&PAGER)?.restore(set, site, limit)
-}
-
-/// As [`restore_set`], so that nothing lies in frames of a pool any more either.
-///
-/// # Safety
-/// Of [`restore`], for the arenas of the set.
-pub(crate) unsafe fn restore_without_frames(set: &'static ArenaSet) -> Result<(), PagerError> {
-    own::Session::begin(&PAGER)?.restore(set, None, &mut |_| usize::MAX)?;
-    let _session = own::Session::begin(&PAGER)?;
-    let left = set.arenas().try_for_each(Inner::leave_frames);
-    left.map_err(|e| PagerError::io("copy frames to memory of the process's own", 0, e))
 }
 
 pub(crate) fn unpack_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {

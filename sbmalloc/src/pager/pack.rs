@@ -68,32 +68,22 @@ pub(super) enum Packed {
 
 impl Writer<'_, '_> {
     /// Packs granule `g`, which is not out, if that is wanted and worth it, and starts to write it. `page`
-    /// tells of its pages; with `in_frame` all of them are there.
-    pub fn pack(
-        &mut self,
-        g: usize,
-        in_frame: bool,
-        page: impl Fn(usize) -> Page,
-    ) -> Result<Packed, PagerError> {
+    /// tells of its pages.
+    pub fn pack(&mut self, g: usize, page: impl Fn(usize) -> Page) -> Result<Packed, PagerError> {
         let arena = self.arena;
-        let packed = self.try_to_pack(g, in_frame, &page)?;
+        let packed = self.try_to_pack(g, &page)?;
         match packed {
             Packed::No if arena.has_packed_form(g) => images::forsake(arena, g, false),
             Packed::No => {}
             _ => {
-                let pages = (0..GRANULE / PAGE).filter(|&p| in_frame || page(p).is_in_ram()).count();
+                let pages = (0..GRANULE / PAGE).filter(|&p| page(p).is_in_ram()).count();
                 self.goal.moved.freed_or_filled += (pages * PAGE) as u64;
             }
         }
         Ok(packed)
     }
 
-    fn try_to_pack(
-        &mut self,
-        g: usize,
-        in_frame: bool,
-        page: impl Fn(usize) -> Page,
-    ) -> Result<Packed, PagerError> {
+    fn try_to_pack(&mut self, g: usize, page: impl Fn(usize) -> Page) -> Result<Packed, PagerError> {
         let (arena, tracker) = (self.arena, self.arena.tracker.tracker());
         let Some(Packing { how, outlook }) = self.goal.pack else { return Ok(Packed::No) };
         if arena.held(g) == 0 || !is_likely(outlook, arena, g) {
@@ -116,7 +106,7 @@ impl Writer<'_, '_> {
                 *content = (state == STORED).then(|| (arena.sum(i), arena.stored_pages(i) * PAGE));
                 continue;
             }
-            let there = (0..BLOCK_PAGES).any(|p| in_frame || page(k * BLOCK_PAGES + p).is_there());
+            let there = (0..BLOCK_PAGES).any(|p| page(k * BLOCK_PAGES + p).is_there());
             let bytes = if there { checksum::content(&block_bytes(arena, i)[..used]) } else { &[] };
             self.goal.moved.scanned += bytes.len() as u64;
             *content = (!bytes.is_empty()).then(|| (checksum::of(bytes), bytes.len()));

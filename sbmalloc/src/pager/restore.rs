@@ -12,7 +12,7 @@ use super::{Moved, PagerError};
 use crate::arena::{HOLE, Inner, STALE, STORED};
 use crate::checksum;
 use crate::config;
-use crate::frames::Staging;
+use crate::staging::Staging;
 use crate::store::{Direction, Landed, Queue, Store, Transfer};
 use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
 use std::ops::Range;
@@ -173,11 +173,9 @@ impl Reader<'_> {
     fn stage(&mut self, group: Group) -> Result<(), PagerError> {
         let Some((_, bytes)) = group.stretch(0, 1) else { return Ok(()) };
         let huge = self.arena.is_huge(bytes.start / GRANULE);
-        let frames = self.arena.frames.source();
-        let staged = frames
-            .stage(group.len_bytes() / GRANULE, huge)
+        let staged = Staging::new(group.len_bytes() / GRANULE, huge)
             .map_err(|e| PagerError::io("get memory to restore into", bytes.start, e))?;
-        let Some((end, bytes)) = group.stretch(0, staged.unit()) else { return Ok(()) };
+        let Some((end, bytes)) = group.stretch(0, usize::MAX) else { return Ok(()) };
         let (next, stretch) = (bytes.start / CHUNK, (end, bytes, staged.at(0)));
         let free = self.stages[0].is_some() as usize;
         let stage =
@@ -247,8 +245,8 @@ impl Reader<'_> {
                 };
                 let Some(mut blocks) = plan::next_stored(stage.next..end, most, state) else {
                     stage.next = end;
-                    let (at, unit) = (stage.stretch.0, stage.staged.unit());
-                    if let Some((next, bytes)) = stage.group.stretch(at, unit) {
+                    let at = stage.stretch.0;
+                    if let Some((next, bytes)) = stage.group.stretch(at, usize::MAX) {
                         stage.next = bytes.start / CHUNK;
                         stage.stretch = (next, bytes, stage.staged.at(at));
                     }
@@ -294,9 +292,9 @@ impl Reader<'_> {
         if is_image {
             let g = offset / GRANULE;
             let Some(k) = stage.group.granules().position(|other| other == g) else { return };
-            let (to, zero) = (stage.staged.at(k), stage.staged.is_used());
+            let to = stage.staged.at(k);
             // SAFETY: the image was read there, and the staging is known to nobody else.
-            let take_apart = || unsafe { images::take_apart(self.arena, g, at, to, zero) };
+            let take_apart = || unsafe { images::take_apart(self.arena, g, at, to) };
             let done = take_apart().or_else(|wrong| {
                 damage::read_image_again(g, wrong, || {
                     // SAFETY: the place is not taken again before the end of this.
@@ -337,11 +335,8 @@ impl Reader<'_> {
     fn publish(&mut self, pagemap: &Pagemap, window: &mut Window) -> Result<(), PagerError> {
         let Self { arena, stages, moved, phase, .. } = self;
         let Some(stage) = &mut stages[0] else { return Ok(()) };
-        while let Some((next, bytes)) = stage.group.stretch(stage.published, stage.staged.unit()) {
+        while let Some((next, bytes)) = stage.group.stretch(stage.published, usize::MAX) {
             let staged = stage.staged.at(stage.published);
-            if stage.staged.is_used() {
-                clear_what_was_not_read(arena, bytes.clone(), staged);
-            }
             pagemap.each(window, arena.base + bytes.start, bytes.len(), &mut |pages, private| {
                 for from in pages.step_by(PAGE).filter(|_| private) {
                     let offset = from - arena.base;
@@ -359,10 +354,8 @@ impl Reader<'_> {
                 Ok(())
             })?;
             let (at, g, count) = (stage.published, bytes.start / GRANULE, bytes.len() / GRANULE);
-            let frames = stage.staged.source();
-            frames
-                .publish(&stage.staged, at, arena, g, count)
-                .map_err(|e| PagerError::io("move restored memory into place", bytes.start, e))?;
+            let published = stage.staged.publish(at, arena, g, count);
+            published.map_err(|e| PagerError::io("move restored memory into place", bytes.start, e))?;
             stage.published = next;
             arm(arena, bytes.start / GRANULE..bytes.end / GRANULE, *phase);
             arena.epoch.fetch_add(1, Ordering::AcqRel);
@@ -377,7 +370,7 @@ impl Drop for Reader<'_> {
         // The kernel still writes to what is under way.
         while self.queue.wait(self.store).is_some() {}
         for stage in self.stages.iter().flatten() {
-            stage.staged.source().abandon(&stage.staged, stage.published);
+            stage.staged.abandon(stage.published);
         }
     }
 }
@@ -385,17 +378,6 @@ impl Drop for Reader<'_> {
 /// Zeros at the end of block `i`, which is stored, in the file.
 fn unused_bytes(arena: &Inner, i: usize) -> usize {
     CHUNK - arena.stored_pages(i) * PAGE
-}
-
-/// Zeros blocks that are not stored, and the ends of those that are, in frames that were used before.
-fn clear_what_was_not_read(arena: &Inner, bytes: Range<usize>, staged: usize) {
-    for i in bytes.start / CHUNK..bytes.end / CHUNK {
-        let is_stored = arena.block(i).load(Ordering::Acquire) == STORED;
-        let unused = if is_stored { unused_bytes(arena, i) } else { CHUNK };
-        let to = (staged + (i + 1) * CHUNK - bytes.start - unused) as *mut u8;
-        // SAFETY: inside the staging, known to nobody else.
-        unsafe { std::ptr::write_bytes(to, 0, unused) };
-    }
 }
 
 /// Notes the granules as resident, and tells the tracker that they are in step with the file, but for those

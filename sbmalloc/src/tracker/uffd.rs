@@ -45,10 +45,8 @@ impl Tracker for Uffd {
             };
             arena.track(g).store(word.0, Ordering::Release);
             let mut blocks = g * BLOCKS..(g + 1) * BLOCKS;
-            // Protecting what is not there would only make page tables, and that of shared memory splits huge
-            // pages.
-            pays && arena.frame(g).load(Ordering::Acquire) == 0
-                && blocks.any(|i| arena.block(i).load(Ordering::Acquire) == STORED)
+            // Protecting what is not there would only make page tables.
+            pays && blocks.any(|i| arena.block(i).load(Ordering::Acquire) == STORED)
         };
         let mut granules = start / GRANULE..(start + len) / GRANULE;
         while let Some(first) = granules.find(|&g| wanted(g)) {

@@ -8,7 +8,7 @@ use crate::MIB;
 use crate::common::{Block, arena, own_pages};
 use crate::moves::Moves;
 use sbmalloc::pager::PagerError;
-use sbmalloc::{FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
+use sbmalloc::{HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn everything_again_on_two_directories() {
 fn both_directories_are_used() {
     let list = std::env::var("BDRUN_SCRATCH").expect("the directories");
     for kind in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered] {
-        let (set, arena) = arena((TrackerKind::Hash, kind, FrameKind::Anon, HugePolicy::Never));
+        let (set, arena) = arena((TrackerKind::Hash, kind, HugePolicy::Never));
         // Not at a stripe's beginning.
         let _first = Block::new(&arena, 3 * MIB);
         let mut block = Block::new(&arena, 40 * MIB);
@@ -135,7 +135,7 @@ fn the_second_directory_is_full() {
     let full = list.split(':').nth(1).expect("two");
     for kind in [StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered] {
         for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
-            let (set, arena) = arena((tracker, kind, FrameKind::Anon, HugePolicy::Never));
+            let (set, arena) = arena((tracker, kind, HugePolicy::Never));
             let mut block = Block::new(&arena, 64 * MIB);
             block.fill(1);
             for _ in 0..2 {
@@ -152,7 +152,7 @@ fn the_second_directory_is_full() {
             }
             // As much as fits: one stripe there.
             drop((block, arena));
-            let (set, arena) = crate::common::arena((tracker, kind, FrameKind::Anon, HugePolicy::Never));
+            let (set, arena) = crate::common::arena((tracker, kind, HugePolicy::Never));
             let mut block = Block::new(&arena, 16 * MIB);
             block.fill(2);
             set.page_out().expect("it fits");
@@ -208,7 +208,7 @@ fn io_setup_is_refused() {
     let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let expected = std::env::var("SBMALLOC_REFUSED").expect("the error");
     assert_eq!((made, errno.to_string()), (-1, expected), "the filter works");
-    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Never));
     let mut block = Block::new(&arena, 40 * MIB);
     for round in 1..4 {
         block.fill(round);

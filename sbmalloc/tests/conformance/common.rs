@@ -1,44 +1,26 @@
 //! Shared by the test programs: every combination of parts, a store that fails on demand, a look at pages.
 
-use sbmalloc::{
-    Arena, ArenaOptions, ArenaSet, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind,
-};
+use sbmalloc::{Arena, ArenaOptions, ArenaSet, Errno, HugePolicy, PAGE, Store, StoreKind, TrackerKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// A tracker, a store, frames and a huge page policy.
-pub type Combination = (TrackerKind, StoreKind, FrameKind, HugePolicy);
+/// A tracker, a store and a huge page policy.
+pub type Combination = (TrackerKind, StoreKind, HugePolicy);
 
 /// The parts the crate offers. A new kind joins every test by a line here.
 pub const TRACKERS: &[TrackerKind] = &[TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd];
 pub const STORES: &[StoreKind] =
     &[StoreKind::Auto, StoreKind::Direct, StoreKind::Buffered, StoreKind::Memory];
-pub const FRAMES: &[FrameKind] = &[FrameKind::Anon, FrameKind::Pool];
 pub const HUGE: &[HugePolicy] = &[HugePolicy::Never, HugePolicy::Always];
 
-/// Whether restored memory is not the process's own, as `/proc/self/pagemap` has it: it lies in frames that
-/// processes share.
-pub fn is_shared(parts: Combination) -> bool {
-    parts.2 == FrameKind::Pool
-}
-
-/// Frames are huge pages, and what they have to do with the file does not depend on how it is read.
-fn is_worth_testing((_, store, frames, huge): Combination) -> bool {
-    let store = !matches!(store, StoreKind::Direct | StoreKind::Buffered);
-    frames != FrameKind::Pool || huge == HugePolicy::Always && store
-}
-
-/// Every combination with these stores that differs from the others.
+/// Every combination with these stores.
 pub fn with_stores(stores: &[StoreKind]) -> Vec<Combination> {
     let mut all = vec![];
     for &tracker in TRACKERS {
         for &store in stores {
-            for &frames in FRAMES {
-                let parts = HUGE.iter().map(|&huge| (tracker, store, frames, huge));
-                all.extend(parts.filter(|&parts| is_worth_testing(parts)));
-            }
+            all.extend(HUGE.iter().map(|&huge| (tracker, store, huge)));
         }
     }
     all
@@ -50,9 +32,9 @@ pub fn combinations() -> Vec<Combination> {
 }
 
 /// A set of its own with one arena of the given parts, so that tests in other threads do not interfere.
-pub fn arena((tracker, store, frames, huge): Combination) -> (&'static ArenaSet, Arena) {
+pub fn arena((tracker, store, huge): Combination) -> (&'static ArenaSet, Arena) {
     let set: &'static ArenaSet = Box::leak(Box::default());
-    let options = ArenaOptions { reserve: 4 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
+    let options = ArenaOptions { reserve: 4 << 30, tracker: Some(tracker), store: Some(store), huge };
     (set, Arena::new_in(&options, set).expect("arena"))
 }
 

@@ -2,11 +2,11 @@
 //! parts.
 
 use crate::MIB;
-use crate::common::{Block, arena, combinations, is_shared, own_pages};
+use crate::common::{Block, arena, combinations, own_pages};
 use crate::moves::Moves;
 use sbmalloc::{
-    Advice, Arena, ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, NotOurs, PAGE, SbAlloc, SbBox, SbVec,
-    StoreKind, TrackerKind, advise, discard,
+    Advice, Arena, ArenaOptions, CHUNK, GRANULE, HugePolicy, NotOurs, PAGE, SbAlloc, SbBox, SbVec, StoreKind,
+    TrackerKind, advise, discard,
 };
 
 #[test]
@@ -56,7 +56,7 @@ fn discarded_content_is_zero_and_gone() {
 #[test]
 fn discarding_gives_space_on_scratch_back() {
     for store in [StoreKind::Auto, StoreKind::Buffered, StoreKind::Memory] {
-        let (set, arena) = arena((TrackerKind::Hash, store, FrameKind::Anon, HugePolicy::Never));
+        let (set, arena) = arena((TrackerKind::Hash, store, HugePolicy::Never));
         let mut block = Block::new(&arena, 24 * MIB);
         block.fill(1);
         set.page_out().expect("evict");
@@ -97,7 +97,7 @@ fn advice_is_heeded() {
         let part = |i: usize| &block.bytes()[i * 8 * MIB..(i + 1) * 8 * MIB];
         let here = |i: usize| own_pages(part(i).as_ptr(), 8 * MIB) * PAGE / MIB;
         let is_here = |mib: [usize; 4]| {
-            assert!(is_shared(parts) || [0, 1, 2, 3].map(here) == mib, "{parts:?}");
+            assert_eq!([0, 1, 2, 3].map(here), mib, "{parts:?}");
             assert_eq!(set.in_ram(), mib.iter().sum::<usize>() * MIB, "{parts:?}");
         };
         // What is not needed goes first and comes last, what is needed comes first, if there is not room for
@@ -135,7 +135,7 @@ fn cached_pages(bytes: &[u8]) -> usize {
 
 #[test]
 fn what_will_be_needed_is_fetched_ahead() {
-    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Never));
     let mut block = Block::new(&arena, 8 * MIB);
     block.fill(1);
     set.page_out().expect("evict");
@@ -155,7 +155,7 @@ fn what_will_be_needed_is_fetched_ahead() {
 
 #[test]
 fn memory_of_others_is_refused() {
-    let (_set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
+    let (_set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Never));
     let mut foreign = vec![1u8; 3 * MIB];
     let expected = NotOurs { address: foreign.as_ptr() as usize, len: foreign.len() };
     assert_eq!(discard(&mut foreign), Err(expected));
@@ -190,7 +190,7 @@ fn statistics_tell_what_happened() {
         let full = arena.stats();
         assert_eq!((full.held, full.out, full.stored_blocks), (32 * MIB, 0, 0));
         assert_eq!(full.in_ram.unwrap_or(32 * MIB), 32 * MIB);
-        if parts.3 == HugePolicy::Never {
+        if parts.2 == HugePolicy::Never {
             assert_eq!(full.huge.unwrap_or(0), 0);
         }
         set.page_out().expect("evict");
@@ -214,7 +214,7 @@ fn statistics_tell_what_happened() {
 
 #[test]
 fn huge_pages_are_seen() {
-    let (_set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Always));
+    let (_set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Always));
     let mut block = Block::new(&arena, 64 * MIB);
     block.fill(1);
     let smaps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");

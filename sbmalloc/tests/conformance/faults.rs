@@ -4,7 +4,7 @@ use crate::MIB;
 use crate::common::{Block, Faulty, arena, own_pages};
 use crate::moves::Moves;
 use sbmalloc::pager::PagerError;
-use sbmalloc::{CHUNK, FrameKind, HugePolicy, PAGE, StoreKind, TrackerKind};
+use sbmalloc::{CHUNK, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
     for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
         for (room, make) in (0..3).flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
-            let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            let (set, arena) = arena((tracker, StoreKind::Custom(store), HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);
             block.fill(1);
             store.room.store(room, Ordering::Relaxed);
@@ -44,8 +44,7 @@ fn a_full_disk_leaves_everything_resident_and_intact() {
 fn space_kept_for_zeros_is_given_back_before_the_disk_counts_as_full() {
     for make in WAYS {
         let store = make(false, false);
-        let (set, arena) =
-            arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let (set, arena) = arena((TrackerKind::Hash, StoreKind::Custom(store), HugePolicy::Never));
         let mut block = Block::new(&arena, 20 * MIB);
         block.fill(1);
         set.page_out().expect("evict");
@@ -81,7 +80,7 @@ fn a_damaged_file_is_noticed() {
         .flat_map(|t| WAYS.map(|w| (t, w)))
     {
         let store = make(false, false);
-        let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let (set, arena) = arena((tracker, StoreKind::Custom(store), HugePolicy::Never));
         let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
         set.page_out().expect("evict");
@@ -105,8 +104,7 @@ fn a_damaged_file_is_noticed() {
 #[test]
 fn what_is_read_wrong_is_read_again() {
     let store = Faulty::new(false, false);
-    let (set, arena) =
-        arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Custom(store), HugePolicy::Never));
     let mut block = Block::new(&arena, 9 * MIB);
     block.fill(1);
     // Once in a while it takes one more than once: there are three.
@@ -128,8 +126,7 @@ fn what_is_read_wrong_is_read_again() {
 fn read_errors_can_be_tried_again() {
     for make in WAYS {
         let store = make(false, false);
-        let (set, arena) =
-            arena((TrackerKind::Uffd, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let (set, arena) = arena((TrackerKind::Uffd, StoreKind::Custom(store), HugePolicy::Never));
         let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
         set.page_out().expect("evict");
@@ -159,7 +156,7 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
     {
         for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(rough, no_holes);
-            let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            let (set, arena) = arena((tracker, StoreKind::Custom(store), HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);
             let mut free = Block::new(&arena, 2 * MIB);
             block.fill(1);

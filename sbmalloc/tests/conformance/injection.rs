@@ -6,7 +6,7 @@
 use crate::common::{Block, arena};
 use crate::moves::Moves;
 use sbmalloc::pager::{Moved, PagerError};
-use sbmalloc::{ArenaSet, CHUNK, Errno, FrameKind, HugePolicy, PAGE, Store, StoreKind, TrackerKind};
+use sbmalloc::{ArenaSet, CHUNK, Errno, HugePolicy, PAGE, Store, StoreKind, TrackerKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -290,7 +290,7 @@ impl Case {
 /// The fixed program; false if the fault did not happen, because the program makes fewer calls.
 fn run(fault: Fault, k: i64, stays: bool, beside: bool, tracker: TrackerKind) -> bool {
     let store = Injector::new(fault, k, stays, beside);
-    let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((tracker, StoreKind::Custom(store), HugePolicy::Never));
     let what = format!("{fault:?} at call {k}, stays {stays}, beside {beside}, {tracker:?}");
     let case = Case { store, set, what };
     // Beside, transfers are made from 4 MiB on only.

@@ -1,4 +1,4 @@
-//! What every combination of tracker, store, frames and huge pages has to do alike.
+//! What every combination of tracker, store and huge pages has to do alike.
 
 mod children;
 mod common;
@@ -11,9 +11,9 @@ mod partial;
 mod programs;
 mod trackers;
 
-use common::{Block, Random, arena, combinations, is_shared, own_pages};
+use common::{Block, Random, arena, combinations, own_pages};
 use moves::Moves;
-use sbmalloc::{ArenaOptions, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
+use sbmalloc::{ArenaOptions, CHUNK, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
 
 /// Bytes.
 const MIB: usize = 1 << 20;
@@ -60,8 +60,7 @@ fn unmodified_memory_is_not_written_again() {
         let second = set.page_out().expect("evict");
         assert_eq!((second.bytes, second.punched), (0, 0), "{parts:?}");
         assert!(second.freed_or_filled >= block.len as u64, "{parts:?}");
-        // The kernel does not track shared frames.
-        if parts.0 == TrackerKind::Uffd && !is_shared(parts) {
+        if parts.0 == TrackerKind::Uffd {
             assert_eq!(second.scanned, 0, "a tracker that knows need not look");
         }
         set.page_in().expect("restore");
@@ -236,9 +235,7 @@ fn memory_is_given_back() {
         set.page_out().expect("evict");
         assert_eq!(own_pages(block.at.as_ptr(), block.len), 0, "{parts:?}");
         set.page_in().expect("restore");
-        // Pages of frames are not the process's own.
-        let own = own_pages(block.at.as_ptr(), block.len);
-        assert!(is_shared(parts) || own == block.len / PAGE, "{parts:?}");
+        assert_eq!(own_pages(block.at.as_ptr(), block.len), block.len / PAGE, "{parts:?}");
         let (at, len) = (block.at.as_ptr(), block.len);
         drop(block);
         assert_eq!(own_pages(at, len), 0, "{parts:?}: freed");
@@ -248,7 +245,7 @@ fn memory_is_given_back() {
 
 #[test]
 fn untouched_ranges_cost_nothing() {
-    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Never));
     let mut block = Block::new(&arena, 1 << 30);
     block.bytes_mut()[512 * MIB] = 1;
     let out = set.page_out().expect("evict");
@@ -288,7 +285,7 @@ fn ends_of_blocks_come_and_go() {
 
 #[test]
 fn runs_grow_and_shrink_in_place() {
-    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Auto));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Auto));
     let at = arena.alloc(3 * MIB, 64).expect("memory");
     // SAFETY: `at` is a live run of this arena throughout, written within its size.
     unsafe {

@@ -2,10 +2,10 @@
 //! itself.
 
 use crate::MIB;
-use crate::common::{Block, Faulty, Random, arena, combinations, is_shared, own_pages};
+use crate::common::{Block, Faulty, Random, arena, combinations, own_pages};
 use crate::moves::Moves;
 use sbmalloc::pager::{Moved, PagerError};
-use sbmalloc::{ArenaSet, CHUNK, FrameKind, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
+use sbmalloc::{ArenaSet, CHUNK, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -56,15 +56,14 @@ fn ram_is_brought_down_to_the_target_and_up_to_the_limit() {
             })
             .expect("restore");
         assert!(all && !set.is_evicted(), "{parts:?}");
-        // Pages of frames are not the process's own.
-        assert!(is_shared(parts) || own() == 40 * MIB, "{parts:?}");
+        assert_eq!(own(), 40 * MIB, "{parts:?}");
         block.check(1);
     }
 }
 
 #[test]
 fn what_stays_is_the_front() {
-    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Never));
     let mut block = Block::new(&arena, 20 * MIB);
     block.fill(1);
     evict_to(set, 12 * MIB, 1);
@@ -147,7 +146,7 @@ fn a_tenth_used_is_a_tenth_moved() {
         std::hint::black_box(sum);
     };
     for write in [false, true] {
-        let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Auto));
+        let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Auto));
         let mut block = Block::new(&arena, 200 * MIB);
         block.fill(1);
         let (mut read, mut written) = (0, 0);
@@ -174,8 +173,7 @@ fn what_the_kernel_brought_in_is_verified() {
     {
         for write_beside in [false, true] {
             let store = make(false, false);
-            let (set, arena) =
-                arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            let (set, arena) = arena((TrackerKind::Hash, StoreKind::Custom(store), HugePolicy::Never));
             let mut block = Block::new(&arena, 20 * MIB);
             block.fill(1);
             assert_eq!(set.verified(), Ok(()), "nothing is out");
@@ -212,7 +210,7 @@ fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
     for make in [Faulty::new as fn(bool, bool) -> &'static Faulty, Faulty::beside] {
         for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(false, false);
-            let (set, arena) = arena((tracker, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+            let (set, arena) = arena((tracker, StoreKind::Custom(store), HugePolicy::Never));
             let mut block = Block::new(&arena, 300 * MIB);
             block.fill(1);
             // In the third group.
@@ -247,8 +245,7 @@ fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
 fn a_full_disk_keeps_pages_written_while_out() {
     for make in [Faulty::new as fn(bool, bool) -> &'static Faulty, Faulty::beside] {
         let store = make(false, false);
-        let (set, arena) =
-            arena((TrackerKind::Hash, StoreKind::Custom(store), FrameKind::Anon, HugePolicy::Never));
+        let (set, arena) = arena((TrackerKind::Hash, StoreKind::Custom(store), HugePolicy::Never));
         let mut block = Block::new(&arena, 6 * MIB);
         block.bytes_mut()[..MIB].fill(3);
         set.page_out().expect("evict");
@@ -278,7 +275,7 @@ fn a_full_disk_keeps_pages_written_while_out() {
 /// A child of a process of which a part is out reads its parent's file, and is told so.
 #[test]
 fn a_child_of_a_partly_evicted_process_does_not_go_on() {
-    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, FrameKind::Anon, HugePolicy::Never));
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Auto, HugePolicy::Never));
     let mut block = Block::new(&arena, 20 * MIB);
     block.fill(1);
     evict_to(set, 10 * MIB, 1);

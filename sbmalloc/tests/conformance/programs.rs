@@ -307,7 +307,7 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
     let text: Vec<u8> = (0..SOURCE).map(|i| (i * i % 251) as u8).collect();
     let source = (memory_file(), text);
     source.0.write_all_at(&source.1, 0).expect("a file to read from");
-    let (tracker, store, frames, huge) = parts;
+    let (tracker, store, huge) = parts;
     let config = ProptestConfig {
         cases: cases(),
         failure_persistence: None,
@@ -319,8 +319,7 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
         if let Some(faulty) = faulty {
             faulty.reset();
         }
-        let options =
-            ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
+        let options = ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), huge };
         // A store of the caller's own has one file.
         let count = if faulty.is_some() { 1 } else { 2 };
         let arenas = (0..count).map(|_| Arena::new_in(&options, set).expect("arena")).collect();

@@ -4,7 +4,7 @@
 use crate::MIB;
 use crate::common::{Block, Random, TRACKERS, arena};
 use crate::moves::Moves;
-use sbmalloc::{CHUNK, FrameKind, HugePolicy, StoreKind, TrackerKind, measure_trackers};
+use sbmalloc::{CHUNK, HugePolicy, StoreKind, TrackerKind, measure_trackers};
 use std::io::{Read, Write};
 
 const HUGE: [HugePolicy; 2] = [HugePolicy::Never, HugePolicy::Always];
@@ -23,7 +23,7 @@ fn only_blocks_written_to_are_looked_at() {
         return;
     }
     for huge in HUGE {
-        let (set, arena) = arena((TrackerKind::Uffd, StoreKind::Auto, FrameKind::Anon, huge));
+        let (set, arena) = arena((TrackerKind::Uffd, StoreKind::Auto, huge));
         let mut block = Block::new(&arena, 40 * MIB);
         block.fill(1);
         set.page_out().expect("evict");
@@ -50,7 +50,7 @@ fn what_is_written_again_and_again_is_soon_left_alone() {
     if !kernel_tracks() {
         return;
     }
-    let (set, arena) = arena((TrackerKind::Auto, StoreKind::Auto, FrameKind::Anon, HugePolicy::Always));
+    let (set, arena) = arena((TrackerKind::Auto, StoreKind::Auto, HugePolicy::Always));
     let mut block = Block::new(&arena, 40 * MIB);
     let mut random = Random(7);
     for round in 0..20 {
@@ -75,7 +75,7 @@ fn what_is_written_again_and_again_is_soon_left_alone() {
 fn system_calls_may_write_to_tracked_memory() {
     let source = vec![0xabu8; 3 * MIB];
     for (tracker, huge) in TRACKERS.iter().flat_map(|&t| HUGE.map(|h| (t, h))) {
-        let (set, arena) = arena((tracker, StoreKind::Auto, FrameKind::Anon, huge));
+        let (set, arena) = arena((tracker, StoreKind::Auto, huge));
         let mut block = Block::new(&arena, 16 * MIB);
         block.fill(3);
         let mut model = block.bytes().to_vec();

@@ -4,7 +4,7 @@ use crate::common::{Block, Combination, Faulty, Random};
 use crate::moves::Moves;
 use crate::{Data, MIB, back, out, packing};
 use sbmalloc::pager::PagerError;
-use sbmalloc::{CHUNK, FrameKind, GRANULE, HugePolicy, StoreKind, TrackerKind};
+use sbmalloc::{CHUNK, GRANULE, HugePolicy, StoreKind, TrackerKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering;
 /// One transfer after the other, and beside.
 const WAYS: [fn(bool, bool) -> &'static Faulty; 2] = [Faulty::new, Faulty::beside];
 
-fn on(store: &'static Faulty, tracker: TrackerKind, frames: FrameKind) -> Combination {
-    (tracker, StoreKind::Custom(store), frames, HugePolicy::Always)
+fn on(store: &'static Faulty, tracker: TrackerKind) -> Combination {
+    (tracker, StoreKind::Custom(store), HugePolicy::Always)
 }
 
 #[test]
 fn damage_is_noticed_wherever_it_is() {
-    for (make, frames) in WAYS.into_iter().zip([FrameKind::Anon, FrameKind::Pool]) {
+    for make in WAYS {
         let store = make(false, false);
-        let (set, arena) = packing(on(store, TrackerKind::Hash, frames));
+        let (set, arena) = packing(on(store, TrackerKind::Hash));
         let mut block = Block::aligned(&arena, 24 * MIB, GRANULE);
         Data::Mixed.fill(block.bytes_mut(), 1);
         let model = block.bytes().to_vec();
@@ -68,7 +68,7 @@ fn a_full_disk_loses_nothing() {
     for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
         for (room, make) in [0, 1, 2, 4, 7, 11].into_iter().flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
-            let (set, arena) = packing(on(store, tracker, FrameKind::Anon));
+            let (set, arena) = packing(on(store, tracker));
             let mut block = Block::new(&arena, 20 * MIB);
             for (turn, data) in [Data::Counters, Data::Mixed, Data::Noise].into_iter().enumerate() {
                 data.fill(block.bytes_mut(), turn as u64);
@@ -95,7 +95,7 @@ fn a_full_disk_loses_nothing() {
 #[test]
 fn what_is_read_wrong_is_read_again() {
     let store = Faulty::new(false, false);
-    let (set, arena) = packing(on(store, TrackerKind::Hash, FrameKind::Anon));
+    let (set, arena) = packing(on(store, TrackerKind::Hash));
     let mut block = Block::new(&arena, 20 * MIB);
     Data::Mixed.fill(block.bytes_mut(), 1);
     let model = block.bytes().to_vec();
@@ -117,7 +117,7 @@ fn what_is_read_wrong_is_read_again() {
 fn read_errors_can_be_tried_again() {
     for make in WAYS {
         let store = make(false, false);
-        let (set, arena) = packing(on(store, TrackerKind::Hash, FrameKind::Anon));
+        let (set, arena) = packing(on(store, TrackerKind::Hash));
         let mut block = Block::new(&arena, 40 * MIB);
         Data::Mixed.fill(block.bytes_mut(), 1);
         let model = block.bytes().to_vec();
@@ -146,7 +146,7 @@ fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
     {
         for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(rough, no_holes);
-            let (set, arena) = packing(on(store, tracker, FrameKind::Anon));
+            let (set, arena) = packing(on(store, tracker));
             let mut block = Block::new(&arena, 20 * MIB);
             for turn in 0..4u64 {
                 [Data::Counters, Data::Noise, Data::Sparse, Data::Mixed][turn as usize]

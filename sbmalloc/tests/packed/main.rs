@@ -73,7 +73,7 @@ fn what_shrinks_is_packed_and_comes_back() {
                 assert!(block.bytes() == model, "{parts:?} {data:?}: round {round}");
                 if is_packed {
                     assert!(read.bytes < read.freed_or_filled, "{parts:?} {data:?}: {read:?}");
-                    assert_eq!(own_pages(block.at.as_ptr(), 4 * MIB) == 0, common::is_shared(parts));
+                    assert!(own_pages(block.at.as_ptr(), 4 * MIB) > 0);
                 }
                 for _ in 0..round {
                     let (at, len) = (random.below(block.len - 9000), 1 + random.below(9000));

@@ -207,7 +207,7 @@ impl Machine<'_> {
 fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
     let (set, first) = packing(parts);
     drop(first);
-    let (tracker, store, frames, huge) = parts;
+    let (tracker, store, huge) = parts;
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
     let config = ProptestConfig {
         cases,
@@ -221,8 +221,7 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
         if let Some(faulty) = faulty {
             faulty.reset();
         }
-        let options =
-            ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), frames, huge };
+        let options = ArenaOptions { reserve: 1 << 30, tracker: Some(tracker), store: Some(store), huge };
         let arena = Arena::new_in(&options, set).expect("arena");
         let machine = Machine { set, arena, faulty, live: vec![], seed: 0, packed: &packed };
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| machine.run(&program)));

@@ -26,7 +26,6 @@ pub const NEEDS: &[&str] = &[
     "userfaultfd",
     // What the kernel or the machine may not give even to root; nobody requires these.
     "aio",
-    "huge-frames",
     "io-uring",
     "kernel",
     // Programs.

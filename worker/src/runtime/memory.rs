@@ -97,15 +97,6 @@ impl Runtime {
             self.segment.header().pool.give(unused);
         }
     }
-
-    /// Free frames are RAM that no rank is charged for: no more of it than the budget has free, but for what
-    /// ranks that are being brought in were granted and are about to use.
-    pub(super) fn trim_frames(&self) {
-        let header = self.segment.header();
-        if header.restoring.load(SeqCst) == 0 {
-            sbmalloc::trim_frames(header.pool.free().max(0) as u64);
-        }
-    }
 }
 
 // SAFETY: texts are of fixed size, and waiting (`wait`, `beg`) needs the segment, static memory and the
@@ -136,7 +127,6 @@ unsafe impl sbmalloc::Account for Runtime {
                 self.segment.header().pool.force(bytes64);
             }
         }
-        self.trim_frames();
         let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
         block.peak.fetch_max(held, SeqCst);
         self.segment.header().pool.demand_add(bytes64);

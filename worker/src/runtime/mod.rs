@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
-use bdrun_ipc::door::{self, Frames, Given};
+use bdrun_ipc::door::{self, Given};
 use bdrun_ipc::futex::{SharedFutex, TimedFutex};
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::note::Note;
@@ -86,7 +86,6 @@ pub(crate) enum Program {
 pub(crate) struct Handed {
     pub segment: Segment,
     pub mail: Mail,
-    pub frames: Option<Frames>,
     pub control: OwnedFd,
     pub rank: u32,
 }
@@ -121,12 +120,12 @@ impl Handed {
         // SAFETY: it is open (just tested), was handed down for us alone, and is taken only once (RUNTIME is
         // unset).
         let control = unsafe { OwnedFd::from_raw_fd(socket) };
-        let Given { segment, mail, spill, frames } = door::ask(control.as_fd()).map_err(failure_of)?;
+        let Given { segment, mail, spill } = door::ask(control.as_fd()).map_err(failure_of)?;
         let segment = Segment::open(segment).map_err(failure_of)?;
         if segment.np() != size || rank >= size {
             return Err(bad(format!("rank {rank} of {size}, but the segment has {} ranks", segment.np())));
         }
-        Ok(Some(Self { segment, mail: Mail::open(mail, spill), frames, control, rank }))
+        Ok(Some(Self { segment, mail: Mail::open(mail, spill), control, rank }))
     }
 }
 
@@ -151,7 +150,7 @@ impl Runtime {
         program: Program,
         account: impl FnOnce(&'static Self) -> &'static dyn sbmalloc::Account,
     ) -> Result<&'static Self> {
-        let Handed { segment, mail, frames, rank, control } = handed;
+        let Handed { segment, mail, rank, control } = handed;
         let native = program != Program::Any;
         let owner = AtomicI32::new(if native { thread() } else { 0 });
         // SAFETY: getpid has no preconditions.
@@ -183,13 +182,6 @@ impl Runtime {
         // keeping.
         let share = this.segment.header().pool.budget() / u64::from(this.segment.np());
         sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
-        if let Some(Frames { table, memory, owner }) = frames {
-            // If it has a pool of its own already it goes on with that, or without: neither changes a result.
-            // SAFETY: what `bdrun` hands to a rank: a number of its own, and files that only ranks and their
-            // master have, by this crate.
-            let _ = unsafe { sbmalloc::use_frames(table, memory, owner) };
-        }
-        this.trim_frames();
         // Of other programs it is not known which thread will wait here, or what they hold is moved from
         // outside.
         let is_ours = program == Program::Native;

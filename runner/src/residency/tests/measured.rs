@@ -39,7 +39,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    fn new(given: Given, sizes: &[Option<u64>]) -> Self {
+    pub(super) fn new(given: Given, sizes: &[Option<u64>]) -> Self {
         let Given { budget, processors, resident, rank_limit, may_page, may_freeze, may_stop, enforce } =
             given;
         let can = Can { evict: may_page, hold: may_freeze, rerun: may_stop, ..Can::PROGRAM };
@@ -107,7 +107,7 @@ impl Bench {
 }
 
 /// Whom the effects are about.
-fn ranks(effects: &[Effect]) -> Vec<Rank> {
+pub(super) fn ranks(effects: &[Effect]) -> Vec<Rank> {
     let rank = |effect: &Effect| match *effect {
         Effect::Start { rank, .. }
         | Effect::Evict { rank, .. }

@@ -1,5 +1,6 @@
 //! The core against hand-made event sequences. Random jobs are in `sim/tests.rs`.
 
+mod earlier;
 mod measured;
 mod remnants;
 mod told;

@@ -1,0 +1,151 @@
+//! What was done before the job began, what of it has ended, and what is left: the job's side of
+//! [`crate::journal`].
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::setup::Setup;
+use super::{Job, Message};
+use crate::cli::Options;
+use crate::exit::Ending;
+use crate::journal::{self, Done, Ended, Journal};
+use crate::residency::Event;
+use crate::stats::ProcessStats;
+use crate::supervisor;
+
+/// In the statistics, of a rank that was done before the job began.
+const EARLIER: &str = "earlier";
+
+/// The journal that was asked for, and who is done.
+pub(super) fn open(
+    options: &Options,
+    setup: &Setup,
+    sender: &Sender<Message>,
+) -> Result<(Journal, Vec<Done>), Ending> {
+    let asked = options.journal.journal.is_some() || options.journal.resume.is_some();
+    if asked && !setup.alone {
+        return Err(Ending::Usage(
+            "--journal and --resume are for ranks that need not each other; those of this program (of an MPI, or of bdrun's own \
+             runtime) may talk to one another, and what one has done is nothing without the rest"
+                .into(),
+        ));
+    }
+    let sender = sender.clone();
+    Journal::open(options, &setup.launch, move |error| {
+        // Nobody to hear it: the job has ended.
+        let _ = sender.send(Message::JournalFailed(error));
+    })
+}
+
+impl Job<'_> {
+    /// These need not run.
+    pub(super) fn skip(&mut self, done: &[Done]) {
+        for &Done { rank, peak } in done {
+            self.ranks[rank as usize].status = Some(EARLIER.into());
+            self.supervisor.never_was(rank);
+            self.events.push(Event::Exited { rank, peak, stopped: false });
+        }
+        if !done.is_empty() {
+            let (done, np) = (done.len(), self.options.np);
+            self.note(&format!("{done} of {np} ranks were done before, and are not run again"));
+        }
+    }
+
+    /// The file that a rank writes for `path`, the name of its output, until it has ended well.
+    pub(super) fn written_to(&self, rank: u32, path: PathBuf) -> PathBuf {
+        let is_output = || self.setup.launch.output(rank).is_some_and(|output| output == path);
+        if self.journal.writes_aside() && is_output() { journal::aside(&path) } else { path }
+    }
+
+    /// A rank has ended that lived since then.
+    pub(super) fn write_down(
+        &mut self,
+        rank: u32,
+        ending: supervisor::Ending,
+        born: Option<Instant>,
+        peak: u64,
+    ) {
+        let (exit, signal) = match ending {
+            supervisor::Ending::Code(code) => (code, 0),
+            supervisor::Ending::Signal { signal, .. } => (0, signal),
+        };
+        let lived = born.map_or(Duration::ZERO, |born| born.elapsed());
+        let ended = Ended {
+            exit,
+            signal,
+            // It was told to end, so what it says of itself does not count.
+            stopped: self.escalation.ending(),
+            began: SystemTime::now() - lived,
+            seconds: lived.as_secs_f64(),
+            peak,
+        };
+        let start = ended.began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let process = ProcessStats { start, end: start + ended.seconds, exit_code: exit, signal };
+        self.ranks[rank as usize].process = Some(process);
+        self.journal.ended(&self.setup.launch, rank, ended);
+    }
+
+    /// What a rank is called.
+    pub(super) fn who(&self, rank: u32) -> String {
+        self.setup.launch.name(rank).unwrap_or_else(|| format!("rank {rank}"))
+    }
+
+    /// Of a job that did not come to its end: how far it came, and how it goes on.
+    pub(super) fn say_what_is_left(&self) {
+        let ended_well = self.ending.as_ref().is_some_and(Ending::is_success);
+        if ended_well || !self.setup.alone || self.options.np == 1 {
+            return;
+        }
+        let count = |of: &dyn Fn(Option<&str>, bool) -> bool| {
+            self.ranks.iter().filter(|record| of(record.status.as_deref(), record.pid.is_some())).count()
+        };
+        let earlier = count(&|status, _| status == Some(EARLIER));
+        let well = earlier + count(&|status, _| status == Some("ok"));
+        let stopped = count(&|status, began| status == Some("stopped") || (status.is_none() && began));
+        let unborn = count(&|status, began| status == Some("unborn") || (status.is_none() && !began));
+        let failed = self.ranks.len() - well - stopped - unborn;
+        let mut text = format!("of {} ranks {well} ended well", self.ranks.len());
+        if earlier > 0 {
+            text.push_str(&format!(" ({earlier} of them before)"));
+        }
+        for (count, what) in [(failed, "failed"), (stopped, "were stopped"), (unborn, "never began")] {
+            if count > 0 {
+                text.push_str(&format!(", {count} {what}"));
+            }
+        }
+        text.push_str(&match self.options.journal.path() {
+            Some(_) => format!("; to go on: {}", going_on(self.options.line())),
+            None => "; with --journal FILE it could go on from there".into(),
+        });
+        self.note(&text);
+    }
+}
+
+/// The command line that goes on with a job.
+fn going_on(line: &[OsString]) -> String {
+    let words = line.iter().map(|word| match word.to_str() {
+        Some("--journal") => "--resume".into(),
+        Some(text) => match text.strip_prefix("--journal=") {
+            Some(path) => format!("--resume={path}"),
+            None => text.to_owned(),
+        },
+        None => word.to_string_lossy().into_owned(),
+    });
+    let words: Vec<String> = words.collect();
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_goes_on() {
+        let line = |text: &str| going_on(&text.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(line("bdrun --journal j --parts l wc {}"), "bdrun --resume j --parts l wc '{}'");
+        assert_eq!(line("bdrun --journal=j wc"), "bdrun '--resume=j' wc");
+        assert_eq!(line("bdrun --resume j wc"), "bdrun --resume j wc");
+    }
+}

@@ -1,0 +1,240 @@
+//! What has ended, on disk: so that a job goes on where it stopped (`--journal`, `--resume`), and that others
+//! can read what ran (`--joblog`, in GNU parallel's columns).
+//!
+//! | file | what |
+//! |---|---|
+//! | `record.rs` | pure: the lines of a journal, also of one whose last line is torn |
+//! | `identity.rs` | pure: whether it is the same job, and what differs; who of it is done |
+//! | `writer.rs` | the thread that writes; what ranks wrote aside takes its name |
+//! | `joblog.rs` | pure: GNU parallel's columns |
+//!
+//! # What a journal promises
+//! A part is *done* when its line is in the journal: it ended with 0, and what it wrote to its
+//! `--output-files` is durable. In the order of the steps: the file that it wrote lies aside
+//! (`NAME.unfinished`); it is synced; the line is written; the file takes its name. Whoever resumes takes the
+//! last step for those of whom it is missing. So, whatever moment bdrun is killed at, a file under its own
+//! name is whole, and no part whose line is there runs again. A part that ended in the moment before its line
+//! is written does run again.
+//!
+//! Lines are appended, never changed. A last line without its end was being written when bdrun was killed: it
+//! counts for nothing. One bdrun at a time has a journal (a lock on the file).
+
+mod identity;
+mod joblog;
+mod record;
+mod writer;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::cli::Options;
+use crate::exit::Ending;
+use crate::launch::Launch;
+use crate::residency::Rank;
+use identity::Identity;
+use record::{Contents, End, Header, VERSION};
+use writer::Writer;
+
+/// Where a rank's output lies until it has ended well.
+#[must_use]
+pub fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+/// How a rank ended, to be written down.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Its exit code; 0 if a signal ended it.
+    pub exit: i32,
+    /// The signal that ended it, or 0.
+    pub signal: i32,
+    /// It ended because the job did, whatever it says of itself.
+    pub stopped: bool,
+    /// When its process began.
+    pub began: SystemTime,
+    /// How long it lived, seconds.
+    pub seconds: f64,
+    /// The most it held, bytes, as far as it is known.
+    pub peak: u64,
+}
+
+/// A part that need not run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done {
+    /// Which rank it is in this job.
+    pub rank: Rank,
+    /// The most it held, bytes; 0 if that is not known.
+    pub peak: u64,
+}
+
+/// The journal and the job log of a job that runs, as far as they were asked for.
+pub struct Journal {
+    writer: Option<Writer>,
+    keeps: bool,
+}
+
+/// What is there already.
+struct Found {
+    file: File,
+    contents: Contents,
+}
+
+impl Found {
+    /// The next line is written behind the last whole one; the first, if there is none.
+    fn go_on(&mut self, identity: &Identity) -> io::Result<()> {
+        self.file.set_len(self.contents.len)?;
+        if self.contents.header.is_none() {
+            let header = Header { bdrun_journal: VERSION, job: identity.job.clone() };
+            self.file.write_all(&header.line())?;
+            self.file.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
+    /// Opens what was asked for; also who is done already. What those that are done have written takes its
+    /// name, if it was not given that before. `failed` is told if something cannot be written.
+    ///
+    /// # Errors
+    /// [`Ending::Setup`]: a file cannot be had, or is none of ours; [`Ending::Usage`]: the journal is of
+    /// another job, with the difference.
+    pub fn open(
+        options: &Options,
+        launch: &Launch,
+        failed: impl Fn(String) + Send + 'static,
+    ) -> Result<(Self, Vec<Done>), Ending> {
+        let given = &options.journal;
+        let mut done = Vec::new();
+        let mut journal = None;
+        if let Some((path, option)) = given.path() {
+            let identity = Identity::of(launch)?;
+            let mut found = find(path, given.journal.is_some(), option)?;
+            done = identity.done(&found.contents, launch, option, path)?;
+            // Whose output was removed since is to make it again.
+            done.retain(|done| launch.output(done.rank).is_none_or(|path| name(&path).is_ok()));
+            found.go_on(&identity).map_err(|error| cannot(option, path, &error))?;
+            journal = Some((found.file, path.to_owned()));
+        }
+        let joblog = match &given.joblog {
+            Some(path) => Some((
+                open_log(path, given.resume.is_some()).map_err(|error| cannot("--joblog", path, &error))?,
+                path.clone(),
+            )),
+            None => None,
+        };
+        let keeps = journal.is_some();
+        let writer = (keeps || joblog.is_some())
+            .then(|| Writer::start(journal, joblog, failed))
+            .transpose()
+            .map_err(|error| Ending::Setup(format!("cannot start a thread: {error}")))?;
+        Ok((Self { writer, keeps }, done))
+    }
+
+    /// Who is done, for a job that is only shown: nothing is written.
+    ///
+    /// # Errors
+    /// As for [`Journal::open`].
+    pub fn peek(options: &Options, launch: &Launch) -> Result<Vec<Done>, Ending> {
+        let Some(path) = &options.journal.resume else { return Ok(Vec::new()) };
+        let contents = match std::fs::read(path) {
+            Ok(bytes) => Contents::parse(&bytes).map_err(|what| is_none("--resume", path, &what))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Contents::default(),
+            Err(error) => return Err(cannot("--resume", path, &error)),
+        };
+        let mut done = Identity::of(launch)?.done(&contents, launch, "--resume", path)?;
+        done.retain(|done| {
+            launch.output(done.rank).is_none_or(|path| path.exists() || aside(&path).exists())
+        });
+        Ok(done)
+    }
+
+    /// Whether ranks write aside until they have ended well.
+    #[must_use]
+    pub const fn writes_aside(&self) -> bool {
+        self.keeps
+    }
+
+    /// A rank has ended. Returns at once.
+    pub fn ended(&self, launch: &Launch, rank: Rank, ended: Ended) {
+        let Some(writer) = &self.writer else { return };
+        let begin = ended.began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let output = if self.keeps { launch.output(rank) } else { None };
+        let end = End {
+            rank,
+            part: launch.part(rank),
+            given: identity::hash_of(&launch.given(rank)),
+            exit: ended.exit,
+            signal: ended.signal,
+            stopped: ended.stopped,
+            begin,
+            seconds: ended.seconds,
+            peak: ended.peak,
+        };
+        writer.write(end, output, joblog::line(launch, rank, &ended, begin));
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// In words: what could not be written, now or before.
+    pub fn finish(&mut self) -> Result<(), String> {
+        self.writer.take().map_or(Ok(()), Writer::finish)
+    }
+}
+
+fn cannot(option: &str, path: &Path, error: &io::Error) -> Ending {
+    Ending::Setup(format!("{option}: {} cannot be used: {error}", path.display()))
+}
+
+fn is_none(option: &str, path: &Path, what: &str) -> Ending {
+    Ending::Setup(format!("{option}: {} is no journal of bdrun's: {what}", path.display()))
+}
+
+/// The journal, which is ours as long as it is open, and what is in it.
+fn find(path: &Path, is_new: bool, option: &str) -> Result<Found, Ending> {
+    let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
+    let mut file = opened.map_err(|error| cannot(option, path, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(Ending::Setup(format!(
+                "{option}: {} is in use: another bdrun runs that job now",
+                path.display()
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(cannot(option, path, &error)),
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| cannot(option, path, &error))?;
+    let contents = Contents::parse(&bytes).map_err(|what| is_none(option, path, &what))?;
+    if is_new && !contents.ends.is_empty() {
+        return Err(Ending::Setup(format!(
+            "--journal: {} is there already, of a job of which {} parts have ended: --resume {0} goes on with it; remove it to begin anew",
+            path.display(),
+            contents.ends.len()
+        )));
+    }
+    Ok(Found { file, contents })
+}
+
+/// The output of a rank that ended well takes its name, unless it has it.
+fn name(path: &Path) -> io::Result<()> {
+    match std::fs::rename(aside(path), path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.symlink_metadata().map(drop),
+        renamed => renamed,
+    }
+}
+
+fn open_log(path: &Path, goes_on: bool) -> io::Result<File> {
+    let mut file =
+        OpenOptions::new().create(true).write(true).append(goes_on).truncate(!goes_on).open(path)?;
+    if file.metadata()?.len() == 0 {
+        file.write_all(joblog::HEADER.as_bytes())?;
+    }
+    Ok(file)
+}
