@@ -16,9 +16,11 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use crate::exit;
 
 mod habits;
+mod halt;
 mod launch;
 mod parse;
 
+pub use halt::{Halt, When, Why};
 pub use launch::{Column, JournalOptions, LaunchOptions};
 pub use parse::parse_size;
 use parse::{parse_duration, parse_env, parse_fraction, parse_memory};

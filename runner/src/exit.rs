@@ -7,6 +7,7 @@
 //! | 0 | every rank ended with 0 |
 //! | 1–111 | a rank ended with this code (the first one that failed) |
 //! | 112 | a rank ended with a code of 112 or above; the message and `--stats` name it |
+//! | 117 | a rank took longer than `--rank-timeout` (the first that failed) |
 //! | 118 | the command line is wrong |
 //! | 119 | deadlock: every rank waits, and nobody can wake another |
 //! | 120 | the job cannot be set up (scratch directory, shared memory, cgroup for `--enforce`) |
@@ -36,6 +37,7 @@ pub const TABLE: &[(&str, &str)] = &[
     ("0", "every rank ended with 0"),
     ("1-111", "a rank ended with this code (the first that failed)"),
     ("112", "a rank ended with a code of 112 or above (named in the message)"),
+    ("117", "a rank took longer than --rank-timeout (the first that failed)"),
     ("118", "wrong command line"),
     ("119", "deadlock: every rank waits and nobody can wake another"),
     ("120", "the job cannot be set up (scratch, shared memory, cgroup)"),
@@ -88,6 +90,15 @@ pub enum Ending {
         /// What it was doing, as in `waiting for a message from rank 3`.
         doing: Option<String>,
     },
+    /// A rank took longer than `--rank-timeout` allows.
+    RankTimeout {
+        /// The rank.
+        rank: Rank,
+        /// What it is called, if it has a part.
+        name: Option<String>,
+        /// What it may take.
+        limit: Duration,
+    },
     /// The command line is wrong; the text is complete.
     Usage(String),
     /// Every rank waits and nobody can wake another.
@@ -137,6 +148,7 @@ impl Ending {
             Self::RankExited { code: 0, .. } => 1,
             Self::RankExited { code, .. } if *code <= LAST_PASSED_THROUGH => *code,
             Self::RankExited { .. } => 112,
+            Self::RankTimeout { .. } => 117,
             Self::Usage(_) => 118,
             Self::Deadlock { .. } => 119,
             Self::Setup(_) => 120,
@@ -158,6 +170,7 @@ impl Ending {
             Self::Success => "ok",
             Self::RankExited { .. } => "rank-failed",
             Self::RankKilled { .. } => "rank-killed",
+            Self::RankTimeout { .. } => "rank-timeout",
             Self::Usage(_) => "usage",
             Self::Deadlock { .. } => "deadlock",
             Self::Setup(_) => "setup-failed",
@@ -186,6 +199,7 @@ impl Ending {
                 "raise --memory or --rank-memory, drop --enforce, or split the work over more ranks (-np)",
             ),
             Self::Timeout(_) => Some("give more time with --timeout"),
+            Self::RankTimeout { .. } => Some("give more time with --rank-timeout"),
             Self::NotFound(_) => Some("give a path (./program), or put it into PATH or beside bdrun"),
             Self::RankKilled { signal: 9, .. } => Some(
                 "if nobody sent it, the kernel ran out of memory: see dmesg, and give bdrun less with --memory",
@@ -230,6 +244,10 @@ impl fmt::Display for Ending {
                 f.write_str(" was killed by ")?;
                 write_signal(f, *signal)?;
                 f.write_str(&doing_text(doing.as_ref()))
+            }
+            Self::RankTimeout { rank, name, limit } => {
+                write_name(f, *rank, name.as_ref())?;
+                write!(f, " did not end within {} (--rank-timeout)", Span(limit.as_secs_f64()))
             }
             Self::Deadlock { waiting, detail } => {
                 write!(f, "deadlock: {waiting} ranks wait and nobody can wake another")?;
@@ -309,6 +327,7 @@ mod tests {
             Ending::ScratchBroken("no".into()),
             Ending::Memory("no".into()),
             Ending::Timeout(Duration::from_secs(90)),
+            Ending::RankTimeout { rank: 1, name: None, limit: Duration::from_secs(3) },
             Ending::Internal("no".into()),
             Ending::NotExecutable("p".into(), "why".into()),
             Ending::NotFound("p".into()),

@@ -94,7 +94,7 @@ pub struct JobMeasured {
     /// Seconds of processor time, user and kernel, of all processes, those of tries that were stopped
     /// included.
     pub cpu_s: f64,
-    /// The longest time from one look at the ranks to the next, seconds.
+    /// The longest time from one look at the ranks to the next, or to the end of a rank, seconds.
     pub longest_gap_s: f64,
     /// Why ranks could not be paged out, if that is so: then they were only admitted, frozen, and if need be
     /// stopped and tried again.
@@ -115,8 +115,8 @@ fn is_nothing(n: &f64) -> bool {
 pub struct RankStats {
     /// Its number.
     pub rank: u32,
-    /// How it ended: `ok`, `exit N`, `signal N`, `stopped` (ended because the job did), `earlier` (was
-    /// done before the job began) or `unborn` (never started).
+    /// How it ended: `ok`, `exit N`, `signal N`, `timeout` (`--rank-timeout`), `stopped` (ended because the
+    /// job did), `earlier` (was done before the job began) or `unborn` (never started).
     pub status: String,
     /// The most bytes it held from the allocator at one moment, in RAM or out.
     pub peak_bytes: u64,

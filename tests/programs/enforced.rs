@@ -151,3 +151,30 @@ fn a_rank_that_is_killed_for_memory_is_named_by_a_master_that_lives() {
     assert_eq!(killed.len(), 1, "{outcome:?}");
     assert_eq!(outcome.stats().ranks[killed[0] as usize].status, "signal 9");
 }
+
+/// It takes too much the first time only.
+#[test]
+fn a_rank_that_is_killed_for_memory_is_run_again_if_that_is_asked_for() {
+    let cap = match Cap::new(128 * MIB) {
+        Ok(cap) => cap,
+        Err(why) => return skipped("cgroup", why),
+    };
+    let dir = Directory::new("retry-memory");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let script = "import mmap, os, sys
+first = not os.path.exists(sys.argv[1])
+open(sys.argv[1], 'w')
+memory = mmap.mmap(-1, 300 << 20)
+for page in range(0, len(memory) if first else 1, 4096): memory[page] = 1
+print('done')";
+    let (marker, output) = (at("begun"), at("out"));
+    let options = "-np 1 --memory 8G --preload never --retry-memory 1 --output-files".split(' ');
+    let words = options.chain([&*output, "--", PYTHON, "-c", script, &marker]);
+    let outcome = bdrun_args(words).under(&cap).run();
+    assert_eq!((outcome.code, cap.oom_kills()), (Some(0), 1), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("memory is exhausted): it is run again (0 tries are left"),
+        "{outcome:?}"
+    );
+    assert_eq!(std::fs::read_to_string(output).unwrap(), "done\n");
+}

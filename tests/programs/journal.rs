@@ -316,3 +316,70 @@ fn the_job_log_has_parallels_columns() {
         bench.read("log-of-another").starts_with("Seq\t") && !bench.read("log-of-another").contains("old")
     );
 }
+
+#[test]
+fn who_fails_is_run_again_as_often_as_was_asked() {
+    let bench = Bench::new("retry", &["a", "b"]);
+    // The third time it is well.
+    bench.write("do-a", "echo half; [ $(grep -c a $there/ran) = 3 ] || exit 5; exec > $there/out/a");
+    let output = bench.at("out/{}").display().to_string();
+    let run = |retry: &str| {
+        let (list, program) = (&*bench.list, &*bench.program);
+        bdrun_args(["--retry", retry, "--parts", list, "--output-files", &output, "--", program, "{}"]).run()
+    };
+    run("1")
+        .failed_with(5, &["a (line 1, rank 0) failed with exit code 5: it is run again (0 tries are left"]);
+    assert_eq!(bench.ran().first(), Some(&("a".to_owned(), 2)));
+    fs::remove_file(bench.at("ran")).unwrap();
+    let outcome = run("2");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(bench.ran(), counts(&[("a", 3), ("b", 1)]));
+    bench.has_all(&["a", "b"]);
+    let nothing = bdrun_args(["--retry", "1", "-np", "2", "false"]).run();
+    nothing.failed_with(118, &["--output-files"]);
+    // Of those that talk to one another none is run again.
+    let files = bench.at("out/{rank}").display().to_string();
+    bdrun_args(["-np", "2", "--retry", "1", "--output-files", &files, "sweep", "1M", "1"])
+        .run()
+        .failed_with(118, &["--retry is for ranks that need not each other"]);
+}
+
+#[test]
+fn failures_and_successes_end_the_job_when_they_are_enough() {
+    let run = |halt: &str, script: &str| {
+        let args = ["-np", "8", "--processors", "2", "--halt", halt, "sh", "-c", script, "{rank}"];
+        bdrun_args(args).run()
+    };
+    let status = |outcome: &Outcome, wanted: &str| {
+        outcome.stats().ranks.iter().filter(|rank| rank.status == wanted).count()
+    };
+    let second_and_third_fail = "sleep 0.1; [ $0 != 1 ] && [ $0 != 2 ] || exit 9";
+    let never = run("never", second_and_third_fail);
+    assert_eq!((never.code, status(&never, "ok"), status(&never, "exit 9")), (Some(9), 6, 2), "{never:?}");
+    let soon = run("soon,fail=2", second_and_third_fail);
+    soon.failed_with(9, &["no other rank is begun (--halt soon,fail=2)", "2 failed", "never began"]);
+    assert_eq!((status(&soon, "exit 9"), status(&soon, "stopped")), (2, 0), "{soon:?}");
+    let now = run("now,fail=25%", "[ $0 = 0 ] && sleep 100; exit 9");
+    now.failed_with(9, &["were stopped"]);
+    assert_eq!((status(&now, "exit 9"), status(&now, "stopped") >= 1), (2, true), "{now:?}");
+    // The first to find it is enough.
+    let found = run("now,success=1", "[ $0 = 3 ] && exit 0; [ $0 = 2 ] && sleep 100; exit 1");
+    assert_eq!(found.code, Some(0), "{found:?}");
+    assert!(found.stderr.contains("1 of 8 ranks have ended well (--halt now,success=1)"), "{found:?}");
+    assert_eq!((status(&found, "ok"), status(&found, "exit 1")), (1, 2), "{found:?}");
+    run("sometimes", "exit 0").failed_with(118, &["WHEN,WHY=COUNT"]);
+}
+
+#[test]
+fn a_rank_that_takes_too_long_fails() {
+    let script = "[ $0 = 1 ] || exit 0; trap 'echo told; exit 0' TERM; while :; do sleep 0.05; done";
+    let args = ["-np", "3", "--rank-timeout", "500ms", "--keep-going", "sh", "-c", script, "{rank}"];
+    let outcome = bdrun_args(args).run();
+    outcome.failed_with(117, &["rank 1 did not end within 0.5 s (--rank-timeout)"]);
+    let status: Vec<_> = outcome.stats().ranks.iter().map(|rank| rank.status.as_str()).collect();
+    assert_eq!((status, &*outcome.stdout), (vec!["ok", "timeout", "ok"], "told\n"));
+    // One that does not listen is killed.
+    let script = "trap '' TERM; while :; do sleep 0.05; done";
+    let outcome = bdrun_args(["--rank-timeout", "0.2", "sh", "-c", script]).run();
+    outcome.failed_with(117, &["rank 0 did not end within 0.2 s"]);
+}

@@ -2,8 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
+
+use super::halt::Halt;
+use super::parse::parse_duration;
 
 /// What each rank is given. PROGRAM, ARGS and the values marked "template" may hold placeholders, see
 /// [`crate::launch`].
@@ -67,11 +71,40 @@ pub struct LaunchOptions {
     #[arg(long)]
     pub keep_order: bool,
 
-    /// Go on with the other ranks when one fails
+    /// Go on with the other ranks when one fails: --halt never
     ///
     /// The exit code is that of the first that failed; the summary says how many failed.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "halt")]
     pub keep_going: bool,
+
+    /// When ranks that fail, or end well, end the job [default: now,fail=1]
+    ///
+    /// As in GNU parallel: never, or WHEN,WHY=COUNT. soon: no other rank is begun, and those that run go on;
+    /// now: they are ended. fail, success or done ranks count; a number of them, or N% of all. Ended for
+    /// success the exit code is 0. For ranks that need not each other.
+    #[arg(long, value_name = "WHEN,WHY=COUNT")]
+    pub halt: Option<Halt>,
+
+    /// Run a rank that fails again, up to N times
+    ///
+    /// It is run again before others are begun, and has failed only if it fails after the last of them. Its
+    /// --output-files begin anew; what else a try did stays done. For ranks that need not each other.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files")]
+    pub retry: u32,
+
+    /// Run a rank that the kernel killed for want of memory again, up to N times, each time with twice as
+    /// much set aside for it
+    ///
+    /// Beside the tries of --retry. Once that is the whole budget it runs alone.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files")]
+    pub retry_memory: u32,
+
+    /// A rank fails that takes longer: seconds (90, 2.5) or with units (1h30m, 500ms)
+    ///
+    /// While it is held or paged out the time stands still. It is asked to end (SIGTERM), and killed 5 s
+    /// later. For ranks that need not each other.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub rank_timeout: Option<Duration>,
 
     /// Where a rank cannot be paged out and memory is short, end the youngest and run it again later, from
     /// its beginning

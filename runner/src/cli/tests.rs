@@ -164,7 +164,7 @@ fn what_ranks_are_given() {
     let plain = parse("prog").unwrap();
     assert_eq!((plain.given_np, plain.launch.colsep.as_str()), (None, "\t"));
     let line = "--parts list --header --colsep , --size-column bytes --chdir d{rank} --stdin {1} --output-files o/{rank} \
-                --error-files e --keep-order --keep-going --rerun --literal --dry-run prog {}";
+                --error-files e --keep-order --keep-going --retry 2 --retry-memory 3 --rank-timeout 90 --rerun --literal --dry-run prog {}";
     let given = parse(line).unwrap().launch;
     let expected = LaunchOptions {
         parts: Some("list".into()),
@@ -180,6 +180,10 @@ fn what_ranks_are_given() {
         keep_order: true,
         rerun: true,
         keep_going: true,
+        halt: None,
+        retry: 2,
+        retry_memory: 3,
+        rank_timeout: Some(Duration::from_secs(90)),
         dry_run: true,
     };
     assert_eq!(given, expected);

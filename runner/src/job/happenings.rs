@@ -1,14 +1,14 @@
 //! What happens to processes, and what they say: started, failed, ended.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 
 use super::describe::doing;
-use super::{Job, LAST_WORDS, lock, setup};
+use super::{Job, setup};
+use crate::cli::Halt;
 use crate::exit::Ending;
-use crate::residency::{Event, Outcome};
+use crate::residency::{Event, Next, Outcome};
 use crate::supervisor::{self, EscalationEvent, Happening, OomKill};
 
 impl Job<'_> {
@@ -16,25 +16,10 @@ impl Job<'_> {
     fn not_started(&mut self, rank: u32, error: &supervisor::SpawnError) {
         let ending = setup::cannot_start(rank, error);
         self.events.push(Event::Done { rank, outcome: Outcome::NotStarted });
-        if self.options.launch.keep_going && self.is_stranger(rank) {
-            self.fail_rank(rank, ending);
-        } else {
+        if self.halt_of(rank) == Halt::FIRST {
             self.end(ending);
-        }
-    }
-
-    /// A rank has failed: so does the job, unless the others are to go on.
-    pub(super) fn fail_rank(&mut self, rank: u32, ending: Ending) {
-        if std::mem::replace(&mut self.ranks[rank as usize].failed, true) {
-            return;
-        }
-        if self.options.launch.keep_going && self.is_stranger(rank) {
-            lock(&self.output).note(&ending.to_string());
-            self.failures += 1;
-            self.first_failure.get_or_insert(ending);
         } else {
-            self.ending.get_or_insert(ending);
-            self.silence = Some(Instant::now() + LAST_WORDS);
+            self.fail_rank(rank, ending);
         }
     }
 
@@ -58,24 +43,40 @@ impl Job<'_> {
                 let began = self.ranks[rank as usize].born;
                 let (peak, stopped) = self.ended(rank, &usage, ending.success());
                 self.gone(rank);
-                self.events.push(Event::Exited { rank, peak, stopped });
-                if stopped && self.ending.is_none() {
+                let overdue = self.ranks[rank as usize].overdue.is_some();
+                let failed = if ending.success() && !overdue {
+                    None
+                } else {
+                    Some(self.rank_failed(rank, ending, oom, doing))
+                };
+                let retry = failed
+                    .as_ref()
+                    .filter(|_| !stopped)
+                    .and_then(|failed| self.retry(rank, failed, oom, peak));
+                let next = if stopped { Next::Stopped } else { retry.unwrap_or(Next::Over) };
+                self.events.push(Event::Exited { rank, peak, next });
+                if !stopped {
+                    self.write_down(rank, ending, began, peak);
+                }
+                if next != Next::Over && self.ending.is_none() {
                     self.ranks[rank as usize].pid = None;
                     return;
                 }
-                self.write_down(rank, ending, began, peak);
                 // What one says of itself that was told to end does not count.
                 let told = self.setup.alone && self.escalation.ending();
                 let stopped = self.ending.is_some() && (told || !ending.success());
                 self.ranks[rank as usize].status = Some(match ending {
                     _ if stopped => "stopped".into(),
+                    _ if overdue => "timeout".into(),
                     supervisor::Ending::Code(0) => "ok".into(),
                     supervisor::Ending::Code(code) => format!("exit {code}"),
                     supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
                 });
-                if !ending.success() && self.ending.is_none() {
-                    let failed = self.rank_failed(rank, ending, oom, doing);
-                    self.fail_rank(rank, failed);
+                if self.ending.is_none() {
+                    match failed {
+                        Some(failed) => self.fail_rank(rank, failed),
+                        None => self.rank_is_done(rank),
+                    }
                 }
             }
             Happening::Signal(signal) => {
@@ -109,6 +110,11 @@ impl Job<'_> {
         doing: Option<String>,
     ) -> Ending {
         let name = self.setup.launch.name(rank);
+        if let Some(limit) = self.options.launch.rank_timeout
+            && self.ranks[rank as usize].overdue.is_some()
+        {
+            return Ending::RankTimeout { rank, name, limit };
+        }
         match (ending, oom) {
             (_, OomKill::JobLimit) => Ending::Memory(format!(
                 "{} was killed by the kernel: the job exceeded its limit (--enforce)",

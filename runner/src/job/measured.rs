@@ -57,6 +57,7 @@ impl Job<'_> {
     /// was to make room.
     pub(super) fn ended(&mut self, rank: u32, usage: &Usage, ok: bool) -> (u64, bool) {
         let watch = &mut self.watch;
+        watch.note_gap();
         let last = watch.sampler.forget(rank);
         let record = &mut self.ranks[rank as usize];
         record.last = last.unwrap_or(record.last);

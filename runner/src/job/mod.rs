@@ -9,6 +9,7 @@
 //! | `setup.rs` | what must be there before the first rank: program, budget, segment |
 //! | `scratch.rs` | the scratch directories |
 //! | `happenings.rs` | what happens to processes |
+//! | `ends.rs` | what the end of a rank does to the job |
 //! | `listen.rs` | the two listening threads |
 //! | `observe.rs` | what state words tell the core |
 //! | `measured.rs`, `accounts.rs` | what looks at memory tell the core, and what of the budget is taken for that |
@@ -29,6 +30,7 @@ mod accounts;
 mod besides;
 mod chaos;
 mod describe;
+mod ends;
 mod happenings;
 mod linked;
 mod listen;
@@ -103,8 +105,12 @@ struct Job<'a> {
     most_alive: u32,
     most_resident: u32,
     largest_rank: u64,
-    /// Ranks that failed while the others go on (`--keep-going`), and how the first of them did.
+    /// Ranks that failed (and others went on), and how the first of them did.
     failures: u32,
+    /// Ranks that ended well.
+    well: u32,
+    /// Nobody else is begun.
+    halted: bool,
     first_failure: Option<Ending>,
     /// What is measured of ranks.
     watch: Watch,
@@ -213,6 +219,8 @@ impl<'a> Job<'a> {
             options,
             core: Core::new(setup.limits, &core),
             failures: 0,
+            well: 0,
+            halted: false,
             first_failure: None,
             watch,
             setup,
@@ -407,6 +415,7 @@ impl<'a> Job<'a> {
 
     fn tick(&mut self) {
         self.escalate(EscalationEvent::Tick);
+        self.end_overdue();
         if let Some(limit) = self.options.timeout.filter(|limit| self.begin.elapsed() >= *limit)
             && self.ending.is_none()
         {

@@ -21,6 +21,10 @@ pub(super) struct Record {
     pub status: Option<String>,
     /// The life of its last process.
     pub process: Option<ProcessStats>,
+    /// How many tries of it failed, and how many of them for want of memory.
+    pub tries: [u32; 2],
+    /// Since when it has taken too long, and was told to end.
+    pub overdue: Option<Instant>,
     /// Its failure was counted: it was killed for it, and its end is no other.
     pub failed: bool,
     /// It needs so many bytes, beside so many of others: to be told when it is given more than there is.
@@ -60,6 +64,8 @@ pub(super) struct Record {
     /// Since when it stands still.
     pub still: Option<Instant>,
     pub still_for: Duration,
+    /// The same in earlier tries.
+    pub still_before: Duration,
     /// Since when it lives, and how long it lived in earlier tries.
     pub born: Option<Instant>,
     pub lived: Duration,
@@ -104,12 +110,13 @@ impl Record {
     /// A process of it runs, for the first time or anew.
     pub(super) fn begin(&mut self, group: Group) {
         self.spent += self.last.cpu;
+        self.still_before = self.still_for;
         (self.group, self.nth, self.born) = (Some(group), self.nth + 1, Some(Instant::now()));
         (self.last, self.scratch, self.still) = (Sample::default(), Scratch::default(), None);
         (self.holder, self.partial, self.order) = (None, None, None);
         (self.fixed, self.told_fixed, self.stopping) = (false, false, false);
         (self.besides_inside, self.besides_waiting) = (0, None);
-        (self.evicted_while, self.leaves) = (None, None);
+        (self.evicted_while, self.leaves, self.overdue) = (None, None, None);
     }
 
     /// No thread holds it any more: what it was told last.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::setup::Setup;
 use super::{Job, Message};
-use crate::cli::Options;
+use crate::cli::{Halt, Options};
 use crate::exit::Ending;
 use crate::journal::{self, Done, Ended, Journal};
-use crate::residency::Event;
+use crate::residency::{Event, Next};
 use crate::stats::ProcessStats;
 use crate::supervisor;
 
@@ -24,13 +24,20 @@ pub(super) fn open(
     setup: &Setup,
     sender: &Sender<Message>,
 ) -> Result<(Journal, Vec<Done>), Ending> {
-    let asked = options.journal.journal.is_some() || options.journal.resume.is_some();
-    if asked && !setup.alone {
-        return Err(Ending::Usage(
-            "--journal and --resume are for ranks that need not each other; those of this program (of an MPI, or of bdrun's own \
-             runtime) may talk to one another, and what one has done is nothing without the rest"
-                .into(),
-        ));
+    let given = &options.launch;
+    let asked = [
+        ("--journal", options.journal.journal.is_some()),
+        ("--resume", options.journal.resume.is_some()),
+        ("--retry", given.retry > 0),
+        ("--retry-memory", given.retry_memory > 0),
+        ("--rank-timeout", given.rank_timeout.is_some()),
+        ("--halt", given.halt.is_some_and(|halt| halt != Halt::FIRST)),
+    ];
+    if let Some((option, _)) = asked.into_iter().find(|&(_, asked)| asked && !setup.alone) {
+        return Err(Ending::Usage(format!(
+            "{option} is for ranks that need not each other; those of this program (of an MPI, or of bdrun's own runtime) may talk to \
+             one another, and what one has done is nothing without the rest"
+        )));
     }
     let sender = sender.clone();
     Journal::open(options, &setup.launch, move |error| {
@@ -45,7 +52,7 @@ impl Job<'_> {
         for &Done { rank, peak } in done {
             self.ranks[rank as usize].status = Some(EARLIER.into());
             self.supervisor.never_was(rank);
-            self.events.push(Event::Exited { rank, peak, stopped: false });
+            self.events.push(Event::Exited { rank, peak, next: Next::Over });
         }
         if !done.is_empty() {
             let (done, np) = (done.len(), self.options.np);
@@ -76,7 +83,7 @@ impl Job<'_> {
             exit,
             signal,
             // It was told to end, so what it says of itself does not count.
-            stopped: self.escalation.ending(),
+            stopped: self.escalation.ending() || self.ranks[rank as usize].overdue.is_some(),
             began: SystemTime::now() - lived,
             seconds: lived.as_secs_f64(),
             peak,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bdrun_ipc::pool::bytes_in;
 use bdrun_ipc::state::State;
@@ -42,6 +42,8 @@ pub(super) struct Watch {
     pub told_turns: bool,
     /// What was seen of all of them together.
     pub seen: JobMeasured,
+    /// When a look was last told.
+    looked: Option<Instant>,
     pub sender: Sender<Message>,
 }
 
@@ -86,6 +88,7 @@ impl Watch {
             reaction: REACTION,
             told_turns: false,
             seen: JobMeasured { paging_refused, ..JobMeasured::default() },
+            looked: None,
             sender: sender.clone(),
         })
     }
@@ -148,8 +151,15 @@ impl Watch {
         JobMeasured { cpu_s, ..self.seen.clone() }
     }
 
+    /// A rank has ended: if that was long after the last look, it was not looked at for so long.
+    pub fn note_gap(&mut self) {
+        let gap = self.looked.map_or(Duration::ZERO, |looked| looked.elapsed());
+        self.seen.longest_gap_s = self.seen.longest_gap_s.max(gap.as_secs_f64());
+    }
+
     /// After a look: the highest sums so far.
     pub fn note_peaks(&mut self, ranks: &[Record], gap: Duration) {
+        self.looked = Some(Instant::now());
         let accounts = &self.accounts;
         let living = || {
             (0..).zip(ranks).filter(|(rank, record)| record.group.is_some() && !accounts.is_adopted(*rank))

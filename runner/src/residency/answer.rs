@@ -2,7 +2,7 @@
 
 use super::index::PATIENCE;
 use super::rank::{Doing, Life, RankState};
-use super::{Core, Failure, Memory, Outcome, Rank, digest, micros};
+use super::{Core, Failure, Memory, Next, Outcome, Rank, digest, micros};
 
 impl Core {
     /// An order has ended. What was overtaken changes nothing.
@@ -216,20 +216,27 @@ impl Core {
     }
 
     /// All of the rank has ended.
-    pub(super) fn exited(&mut self, rank: Rank, peak: u64, stopped: bool) {
+    pub(super) fn exited(&mut self, rank: Rank, peak: u64, next: Next) {
         // Its scratch file went with it.
         self.disk_full = None;
         self.last_call = false;
         let state = &self.ranks[rank as usize];
         let (peak, size) = (peak.max(state.peak), Some(state.declared));
-        if !(stopped && state.life == Life::Stopping) {
-            self.digest.add(size, peak);
-            self.gone(rank);
-            return;
-        }
-        let used = (peak as f64 * digest::AFTER_STOP) as u64;
-        self.digest.add(size, used);
-        let reserve = used.max(state.reserve.saturating_add(state.reserve / 10)).max(self.limits.budget / 64);
+        let reserve = match next {
+            Next::Retry { .. } if self.halted => return self.gone(rank),
+            // How much it would have needed is not known.
+            Next::Retry { least } => least.max(state.reserve),
+            Next::Stopped if state.life == Life::Stopping && !self.halted => {
+                let used = (peak as f64 * digest::AFTER_STOP) as u64;
+                self.digest.add(size, used);
+                used.max(state.reserve.saturating_add(state.reserve / 10))
+            }
+            Next::Over | Next::Stopped => {
+                self.digest.add(size, peak);
+                return self.gone(rank);
+            }
+        };
+        let reserve = reserve.max(self.limits.budget / 64);
         let (now, ceiling, queued) = (self.now, digest::ceiling(&self.limits), !self.together);
         self.update(rank, |state| {
             *state = RankState {
@@ -244,6 +251,16 @@ impl Core {
         });
         if queued {
             self.queue.push(rank, &self.ranks[rank as usize]);
+        }
+    }
+
+    /// Nobody else is begun.
+    pub(super) fn halt(&mut self) {
+        self.halted = true;
+        for rank in 0..self.ranks.len() as Rank {
+            if self.ranks[rank as usize].life == Life::Unborn {
+                self.gone(rank);
+            }
         }
     }
 

@@ -132,6 +132,21 @@ pub enum Outcome {
     },
 }
 
+/// What follows the end of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing.
+    Over,
+    /// It was ended by [`super::Effect::Stop`], and is begun again. One that ended before the order reached
+    /// it is over.
+    Stopped,
+    /// It failed, and is begun again.
+    Retry {
+        /// Bytes that it needs at least, for all we know.
+        least: u64,
+    },
+}
+
 /// Something that happened. Events about one rank come in the order they happened; those that have been
 /// overtaken (a wake-up of a rank that has ended) are legal and change nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -261,9 +276,8 @@ pub enum Event {
         rank: Rank,
         /// The most it ever held, bytes, as far as it is known; else 0.
         peak: u64,
-        /// It was ended by [`super::Effect::Stop`], and is to be started again. One that ended before the
-        /// order reached it says false.
-        stopped: bool,
+        /// Whether it is begun again.
+        next: Next,
     },
     /// Page this rank out if it can be, whether or not anybody needs its memory, and bring it back when it
     /// may run (`--chaos`).
@@ -271,6 +285,8 @@ pub enum Event {
         /// The rank.
         rank: Rank,
     },
+    /// Nobody else is begun, nor begun again: who was not is over.
+    Halt,
     /// The budget was changed. The pool has been changed before, so the last [`Event::Pool`] tells.
     LimitChanged {
         /// The new budget, bytes.

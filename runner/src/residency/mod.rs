@@ -42,7 +42,7 @@ mod turn;
 mod victim;
 
 pub use effect::{Effect, Failure};
-pub use event::{Can, Event, Memory, Outcome, Wait};
+pub use event::{Can, Event, Memory, Next, Outcome, Wait};
 
 use std::time::Duration;
 
@@ -160,6 +160,8 @@ pub struct Core {
     grew: Option<Rank>,
     /// Bytes that threads wait for, beside ranks.
     lacking: u64,
+    /// Nobody else is begun.
+    halted: bool,
     ended: bool,
 }
 
@@ -207,6 +209,7 @@ impl Core {
             crowd: 0,
             grew: None,
             lacking: 0,
+            halted: false,
             ended: false,
         };
         for (rank, &(can, size)) in (0..).zip(ranks) {
@@ -372,6 +375,10 @@ impl Core {
                 self.disk_full = None;
                 return Ok(());
             }
+            Event::Halt => {
+                self.halt();
+                return Ok(());
+            }
             Event::Settled | Event::Chaos { .. } | Event::Sample { .. } => return Ok(()),
             Event::Can { rank, .. }
             | Event::Interrupted { rank }
@@ -440,7 +447,7 @@ impl Core {
             }
             Event::Runnable { .. } => self.runnable(rank),
             Event::NeedsMemory { bytes, .. } => return self.needs_memory(rank, bytes),
-            Event::Exited { peak, stopped, .. } => self.exited(rank, peak, stopped),
+            Event::Exited { peak, next, .. } => self.exited(rank, peak, next),
             // Overtaken, or taken in above.
             _ => {}
         }

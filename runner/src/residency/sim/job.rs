@@ -96,6 +96,8 @@ pub struct Program {
     pub sleeps: bool,
     /// It does not tell when it waits for others, although it tells when it needs memory.
     pub mute: bool,
+    /// It fails so often at its end, and is begun again, if it does not tell.
+    pub fails: u32,
     /// It refuses to be paged, always.
     pub unpageable: bool,
     /// Half done, it waits for the end of this rank, if that has begun.
@@ -127,6 +129,7 @@ impl Program {
             message: 0,
             sleeps: false,
             mute: false,
+            fails: 0,
             unpageable: false,
             waits_for: None,
             polls: 0.0,

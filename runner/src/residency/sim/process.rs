@@ -1,7 +1,7 @@
 //! What happens to one simulated process: it computes, takes memory, sends, waits, moves, ends.
 
 use super::{Clock, Exchange, World};
-use crate::residency::{Can, Event, Memory, Outcome, Rank, Wait, signed};
+use crate::residency::{Can, Event, Memory, Next, Outcome, Rank, Wait, signed};
 
 /// Rounding, in seconds, bytes, and parts of the work.
 const NOTHING: f64 = 1e-9;
@@ -62,6 +62,8 @@ pub(super) struct Process {
     /// What the last look saw, bytes.
     pub seen: u64,
     evictions: u32,
+    /// How often it has failed.
+    failed: u32,
     peak: f64,
     /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of
     /// it is in RAM.
@@ -113,6 +115,7 @@ impl Process {
         disk_full: false,
         seen: 0,
         evictions: 0,
+        failed: 0,
         peak: 0.0,
         asked: 0,
         all_asked: 0,
@@ -306,7 +309,7 @@ impl World<'_> {
     fn begin(&mut self, rank: Rank) {
         let process = &mut self.processes[rank as usize];
         if let Some(again) = process.ending {
-            return self.end(rank, again);
+            return self.end(rank, if again { Next::Stopped } else { Next::Over });
         }
         match process.place {
             Place::Starting => {
@@ -484,7 +487,7 @@ impl World<'_> {
             let preempt = self.programs[rank as usize].mute;
             self.news(Event::Can { rank, can: Can { preempt, ..Can::NATIVE } });
         } else if process.done >= 1.0 - NOTHING {
-            return self.end(rank, false);
+            return self.end_by_itself(rank);
         }
         self.act(rank);
     }
@@ -495,7 +498,7 @@ impl World<'_> {
             let (program, process) = (&self.programs[rank as usize], &self.processes[rank as usize]);
             let (phase, from) = (process.phase, program.joins.unwrap_or(0.0));
             if phase >= program.phases {
-                return self.end(rank, false);
+                return self.end_by_itself(rank);
             }
             if phase == program.phases / 2 && self.awaited(rank).is_some() {
                 return self.wait(rank, Wait::Other);
@@ -667,8 +670,18 @@ impl World<'_> {
         self.brought_in += u64::from(!std::mem::take(&mut process.for_no_need));
     }
 
+    /// It has done its work, or fails at the end of it, and begins again.
+    fn end_by_itself(&mut self, rank: Rank) {
+        let (program, process) = (&self.programs[rank as usize], &self.processes[rank as usize]);
+        let fails = !process.tells && process.failed < program.fails;
+        let next = if fails { Next::Retry { least: process.peak as u64 } } else { Next::Over };
+        self.processes[rank as usize].failed += u32::from(fails);
+        self.end(rank, next);
+    }
+
     /// It ends, or begins again some time.
-    pub(super) fn end(&mut self, rank: Rank, again: bool) {
+    pub(super) fn end(&mut self, rank: Rank, next: Next) {
+        let again = next != Next::Over;
         self.pause(rank);
         let process = &mut self.processes[rank as usize];
         if process.moves.take().is_some() {
@@ -678,14 +691,15 @@ impl World<'_> {
         let own_out = if process.place == Place::Out { on_scratch as f64 } else { 0.0 };
         self.scratch -= process.out + own_out;
         self.asked -= process.asked;
-        let (peak, evictions, generation) = (process.peak as u64, process.evictions, process.generation);
+        let (peak, generation) = (process.peak as u64, process.generation);
+        let (evictions, failed) = (process.evictions, process.failed);
         self.see(rank, 0);
         let place = if again { Place::Unborn } else { Place::Gone };
         let process = &mut self.processes[rank as usize];
-        *process = Process { evictions, place, generation: generation + 1, ..Process::UNBORN };
+        *process = Process { evictions, failed, place, generation: generation + 1, ..Process::UNBORN };
         self.measured.remove(&rank);
         self.ended += usize::from(!again);
-        self.news(Event::Exited { rank, peak, stopped: again });
+        self.news(Event::Exited { rank, peak, next });
         for other in self.waiters.get(&rank).cloned().unwrap_or_default() {
             self.no_longer_waits(other);
         }

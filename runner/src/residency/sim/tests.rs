@@ -526,10 +526,11 @@ fn programs_phases(exchange: Exchange, phases: u32) -> u32 {
 
 /// A rank of any kind.
 fn anybody(np: usize) -> impl Strategy<Value = Program> {
-    let program = (programs(), faults(np), weighted(0.8), weighted(0.8), weighted(0.3));
-    let program = program.prop_map(|(program, fault, evict, hold, rerun)| {
+    let program = (programs(), faults(np), weighted(0.8), weighted(0.8), weighted(0.3), 0..30_u32);
+    let program = program.prop_map(|(program, fault, evict, hold, rerun, fails)| {
+        let fails = fails.saturating_sub(27);
         let can = Can { evict, hold, rerun, ..Can::PROGRAM };
-        fault.of(Program { can, peak: program.peak / 8.0, work: program.work / 8.0, ..program })
+        fault.of(Program { can, fails, peak: program.peak / 8.0, work: program.work / 8.0, ..program })
     });
     let joins = (programs(), natives(), 0.05..0.9).prop_map(|(program, native, joins)| {
         let can = Can::PROGRAM;

@@ -4,7 +4,7 @@ use super::measured::{Bench, MB, limits, ranks};
 use super::*;
 
 fn over(rank: Rank, peak: u64) -> Event {
-    Event::Exited { rank, peak, stopped: false }
+    Event::Exited { rank, peak, next: Next::Over }
 }
 
 #[test]
@@ -42,4 +42,21 @@ fn who_is_given_up_is_not_begun_any_more() {
     assert_eq!(bench.tell(over(1, 0)), []);
     assert_eq!(bench.tell(over(2, 0)), []);
     assert_eq!(bench.tell(over(0, 5 * MB)), [Effect::Finish]);
+}
+
+#[test]
+fn who_failed_is_begun_again_first_and_with_what_it_needs() {
+    let mut bench = Bench::running(limits(2), 4, 2);
+    let next = Next::Retry { least: 300 * MB };
+    let started = bench.tell(Event::Exited { rank: 0, peak: 7 * MB, next });
+    assert_eq!(started, [Effect::Start { rank: 0, reserve: 300 * MB }]);
+}
+
+#[test]
+fn after_a_halt_nobody_is_begun() {
+    let mut bench = Bench::running(limits(2), 5, 2);
+    assert_eq!(bench.tell(Event::Halt), []);
+    assert_eq!(bench.tell(Event::Exited { rank: 0, peak: 0, next: Next::Retry { least: 0 } }), []);
+    assert_eq!(bench.look(&[]), []);
+    assert_eq!(bench.tell(over(1, 0)), [Effect::Finish]);
 }

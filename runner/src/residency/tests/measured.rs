@@ -98,7 +98,7 @@ impl Bench {
     }
 
     pub(super) fn exit(&mut self, rank: Rank, peak: u64) -> Vec<Effect> {
-        self.tell(Event::Exited { rank, peak: peak * MB, stopped: false })
+        self.tell(Event::Exited { rank, peak: peak * MB, next: Next::Over })
     }
 
     pub(super) fn out(&mut self, rank: Rank, out: u64) -> Vec<Effect> {
@@ -367,7 +367,7 @@ fn the_youngest_is_stopped_last_of_all_and_comes_again_with_more() {
     bench.tell(done(1, Outcome::Held));
     assert_eq!(bench.look(&[(0, 590), (1, 395)]), [Effect::Stop { rank: 1, used: 395 * MB }]);
     assert_eq!(bench.look(&[(0, 591)]), [], "once");
-    assert_eq!(bench.tell(Event::Exited { rank: 1, peak: 395 * MB, stopped: true }), []);
+    assert_eq!(bench.tell(Event::Exited { rank: 1, peak: 395 * MB, next: Next::Stopped }), []);
     assert_eq!(bench.core.counts().unborn, 1);
     assert_eq!(reserves(&bench.exit(0, 591)), [(1, 434)], "1.1 times what it held");
 }
@@ -695,7 +695,7 @@ fn what_is_overtaken_changes_nothing() {
         done(0, Outcome::Resumed),
         done(1, Outcome::Held),
         Event::Sample { rank: 1, bytes: 5000 * MB, fixed: 0 },
-        Event::Exited { rank: 77, peak: 0, stopped: false },
+        Event::Exited { rank: 77, peak: 0, next: Next::Over },
         Event::Chaos { rank: 77 },
     ];
     for event in late {

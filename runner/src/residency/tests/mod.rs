@@ -16,5 +16,5 @@ fn started(rank: Rank) -> Event {
 }
 
 fn exited(rank: Rank) -> Event {
-    Event::Exited { rank, peak: 0, stopped: false }
+    Event::Exited { rank, peak: 0, next: Next::Over }
 }

@@ -44,7 +44,11 @@ fn remnants_make_way_where_a_rank_may_be_ended() {
             false => Effect::Stop { rank: 1, used },
         };
         assert_eq!(effects.first(), Some(&ends), "{effects:?}");
-        bench.tell(Event::Exited { rank: 1, peak: 500 * MB, stopped: !enforce });
+        bench.tell(Event::Exited {
+            rank: 1,
+            peak: 500 * MB,
+            next: if enforce { Next::Over } else { Next::Stopped },
+        });
         assert_eq!(bench.core.counts().unborn, u32::from(!enforce));
     }
 }

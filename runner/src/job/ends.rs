@@ -1,0 +1,108 @@
+//! What the end of a rank does to the job: it goes on, begins nobody else, runs the rank again, or ends
+//! (`--halt`, `--retry`, `--rank-timeout`).
+
+use std::time::{Duration, Instant};
+
+use super::{GRACE, Job, LAST_WORDS};
+use crate::cli::{Halt, When, Why};
+use crate::exit::Ending;
+use crate::residency::{Event, Next};
+use crate::supervisor::{EscalationEvent, OomKill};
+
+impl Job<'_> {
+    /// When ends like this rank's end the job: at the first failure, if others may wait for it.
+    pub(super) fn halt_of(&self, rank: u32) -> Halt {
+        let given = &self.options.launch;
+        let asked = if given.keep_going { Halt::NEVER } else { given.halt.unwrap_or(Halt::FIRST) };
+        if self.is_stranger(rank) { asked } else { Halt::FIRST }
+    }
+
+    /// Whether a rank that failed is run again, which is said.
+    pub(super) fn retry(&mut self, rank: u32, failed: &Ending, oom: OomKill, peak: u64) -> Option<Next> {
+        let given = &self.options.launch;
+        let record = &mut self.ranks[rank as usize];
+        // It has failed already: it was killed for that.
+        if self.ending.is_some() || self.halted || record.failed {
+            return None;
+        }
+        let by_memory = usize::from(oom != OomKill::No);
+        let most = [given.retry, given.retry_memory];
+        // The ones of the other kind are left where there are none of this.
+        let kind = if by_memory == 1 && record.tries[1] < most[1] { 1 } else { 0 };
+        if record.tries[kind] >= most[kind] {
+            return None;
+        }
+        record.tries[kind] += 1;
+        let left = most[kind] - record.tries[kind];
+        let factor = if by_memory == 1 { 1 << record.tries[1].min(20) } else { 1 };
+        self.note(&format!("{failed}: it is run again ({left} tries are left after that)"));
+        Some(Next::Retry { least: peak.saturating_mul(factor) })
+    }
+
+    /// A rank has failed: so does the job, unless the others are to go on.
+    pub(super) fn fail_rank(&mut self, rank: u32, ending: Ending) {
+        if std::mem::replace(&mut self.ranks[rank as usize].failed, true) {
+            return;
+        }
+        let halt = self.halt_of(rank);
+        self.failures += 1;
+        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.options.np) {
+            self.ending.get_or_insert(self.first_failure.take().unwrap_or(ending));
+            self.silence = Some(Instant::now() + LAST_WORDS);
+            return;
+        }
+        self.note(&ending.to_string());
+        self.first_failure.get_or_insert(ending);
+        self.halt_soon(halt);
+    }
+
+    /// A rank has ended well.
+    pub(super) fn rank_is_done(&mut self, rank: u32) {
+        self.well += 1;
+        let halt = self.halt_of(rank);
+        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.options.np) {
+            self.note(&format!(
+                "{} of {} ranks have ended well (--halt {halt}): the others are ended",
+                self.well, self.options.np
+            ));
+            let failed = self.first_failure.take().filter(|_| halt.why == Why::Done);
+            self.ending.get_or_insert(failed.unwrap_or(Ending::Success));
+            self.escalate(EscalationEvent::End);
+        } else {
+            self.halt_soon(halt);
+        }
+    }
+
+    /// Nobody else is begun, if that is so now.
+    fn halt_soon(&mut self, halt: Halt) {
+        let reached = halt.when == When::Soon && halt.is_reached(self.failures, self.well, self.options.np);
+        if reached && !std::mem::replace(&mut self.halted, true) {
+            self.note(&format!("no other rank is begun (--halt {halt})"));
+            if halt.why == Why::Success {
+                self.first_failure = None;
+            }
+            self.events.push(Event::Halt);
+        }
+    }
+
+    /// Ranks that take too long are told to end, and killed if they do not.
+    pub(super) fn end_overdue(&mut self) {
+        let Some(limit) = self.options.launch.rank_timeout else { return };
+        for rank in 0..self.options.np {
+            let record = &self.ranks[rank as usize];
+            let Some(born) = record.born else { continue };
+            match record.overdue {
+                None => {
+                    let stands = record.still.map_or(Duration::ZERO, |since| since.elapsed());
+                    let still = record.still_for.saturating_sub(record.still_before) + stands;
+                    if born.elapsed().saturating_sub(still) > limit {
+                        self.supervisor.signal(rank, libc::SIGTERM);
+                        self.ranks[rank as usize].overdue = Some(Instant::now());
+                    }
+                }
+                Some(since) if since.elapsed() > GRACE => self.kill(rank),
+                Some(_) => {}
+            }
+        }
+    }
+}
