@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
@@ -23,7 +23,9 @@ mod parse;
 pub use halt::{Halt, When, Why};
 pub use launch::{Column, JournalOptions, LaunchOptions};
 pub use parse::parse_size;
-use parse::{parse_duration, parse_env, parse_fraction, parse_memory};
+use parse::{
+    parse_count, parse_duration, parse_env, parse_fraction, parse_memory, parse_milliseconds, parse_ranks,
+};
 
 /// The most ranks a job may have.
 pub const MAX_RANKS: u32 = 65_536;
@@ -42,7 +44,7 @@ pub struct Options {
     /// Number of ranks (processes) to run [default: 1, or as many as --parts or --glob has]
     #[arg(
         short = 'n', long = "np", value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)),
+        value_parser = parse_ranks,
         long_help = "Number of ranks (processes) to run. Written -n N, -np N or --np N. Default: 1, or as many as --parts or \
                      --glob has"
     )]
@@ -53,7 +55,7 @@ pub struct Options {
     pub np: u32,
 
     /// At most N ranks in memory at once [default: as many as fit]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub resident: Option<u32>,
 
     /// Memory the whole job may hold: 700M, 1.5GiB, or 50% of what is available
@@ -134,7 +136,7 @@ pub struct Options {
     ///
     /// A test option, for us and for you: does the program survive paging? The rank comes back when what it
     /// waits for is there. Counted in --stats (chaos_evictions).
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MS", value_parser = parse_milliseconds)]
     pub chaos: Option<u64>,
 
     /// Put libsbmalloc.so in front of programs not written for bdrun, so that they can be paged
@@ -166,7 +168,7 @@ pub struct Options {
     pub tracker: Tracker,
 
     /// How many ranks compute at once [default: the processors bdrun may use]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub processors: Option<u32>,
 
     /// What each rank is given.
@@ -311,6 +313,14 @@ fn wrong(what: &str) -> CliError {
     CliError(Options::command().error(ErrorKind::ArgumentConflict, format!("{what}\n")))
 }
 
+/// Of an option that is unknown clap says how to pass it on as a value, which is not how that is done here.
+fn mended(mut error: clap::Error) -> CliError {
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
+    CliError(error)
+}
+
 impl Options {
     /// Reads a command line, `argv[0]` included.
     ///
@@ -321,7 +331,10 @@ impl Options {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+        let mut line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+        if line.len() == 2 && line[1] == "help" {
+            line[1] = "--help".into();
+        }
         let mut sections = habits::cut(line.clone()).into_iter();
         let mut options = Self::of_section(sections.next().unwrap_or_default())?.0;
         for argv in sections {
@@ -369,7 +382,7 @@ impl Options {
                 text.to_string_lossy()
             )));
         }
-        let matches = Self::command().try_get_matches_from(&marked.argv).map_err(CliError)?;
+        let matches = Self::command().try_get_matches_from(&marked.argv).map_err(mended)?;
         let options = Self::from_arg_matches(&matches).map_err(CliError)?;
         if let Some((option, most)) = marked.per_node
             && options.given_np.is_none_or(|np| np > most)

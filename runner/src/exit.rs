@@ -200,6 +200,9 @@ impl Ending {
             ),
             Self::Timeout(_) => Some("give more time with --timeout"),
             Self::RankTimeout { .. } => Some("give more time with --rank-timeout"),
+            Self::NotFound(program) if program.contains(char::is_whitespace) => {
+                Some("PROGRAM is one word; a line for the shell is run by: sh -c 'LINE'")
+            }
             Self::NotFound(_) => Some("give a path (./program), or put it into PATH or beside bdrun"),
             Self::RankKilled { signal: 9, .. } => Some(
                 "if nobody sent it, the kernel ran out of memory: see dmesg, and give bdrun less with --memory",

@@ -405,3 +405,43 @@ fn help_and_version_are_no_errors() {
     }
     assert!(bdrun("--version").succeed().stdout.contains(env!("CARGO_PKG_VERSION")));
 }
+
+/// What is wrong is said in words that say what would be right.
+#[test]
+fn wrong_lines_are_told_what_would_be_right() {
+    let dir = Directory::new("wrong-lines");
+    let file = dir.path().join("a.fa").display().to_string();
+    std::fs::write(&file, "x\n").unwrap();
+    let wrong = |args: &[&str], code: i32, words: &[&str]| {
+        let outcome = bdrun_args(args.iter().copied()).run();
+        outcome.failed_with(code, words);
+        outcome.stderr
+    };
+    let unknown = wrong(&["--rezident", "3", "true"], 118, &["a similar argument exists: '--resident'"]);
+    assert!(!unknown.contains("as a value"), "{unknown}");
+    wrong(&["-np", "x", "true"], 118, &["it must be a whole number, 1 or more"]);
+    wrong(&["-np", "0", "true"], 118, &["it must be 1 or more"]);
+    wrong(&["-np", "65537", "true"], 118, &["it is more than 65536, the most ranks that a job may have"]);
+    wrong(&["--resident=-1", "true"], 118, &["it must be a whole number, 1 or more"]);
+    wrong(&["echo {} | wc"], 127, &["a line for the shell is run by: sh -c 'LINE'"]);
+    wrong(&["--glob", &file, &file, "cat"], 118, &["has the shell replaced the pattern? Quote it"]);
+    wrong(&["--dry-run", "-np", "2", "no-such-program-anywhere"], 127, &["neither beside bdrun nor in PATH"]);
+    wrong(&["--halt", "later,fail=1", "true"], 118, &["now,fail=1, soon,fail=10%"]);
+    // Whoever reads nothing any more is not told much.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let outcome = bdrun_args(["-np", "2", "yes"]).with(|command| command.stdout(writer)).run();
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(141), 1), "{outcome:?}");
+    // What `help` means is what it says, alone.
+    let help = crate::common::limited(Command::new(env!("CARGO_BIN_EXE_bdrun")).arg("help"), LIMIT);
+    assert!(help.status.success() && help.stdout.starts_with(b"Run a partitioned"), "{help:?}");
+}
+
+#[test]
+fn few_descriptors_are_said_to_be_few() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec $0 -np 8 true", env!("CARGO_BIN_EXE_bdrun")]);
+    let output = crate::common::limited(&mut command, LIMIT);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("ulimit -Hn"), "{said}");
+}

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use super::{EnvSetting, Memory};
+use super::{EnvSetting, MAX_RANKS, Memory};
 
 /// Reads a size: a number, possibly with a fraction, and B, K, M, G or T (also KB, KiB, …), powers of 1024.
 ///
@@ -49,6 +49,34 @@ pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
     match number.trim_end().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Memory::Share(percent / 100.0)),
         _ => Err(format!("'{text}' is not a percentage above 0 and up to 100")),
+    }
+}
+
+/// Reads a number from 1 on.
+pub(super) fn parse_count(text: &str) -> Result<u32, String> {
+    number(text, u32::MAX.into(), "").and_then(|number| u32::try_from(number).map_err(|e| e.to_string()))
+}
+
+/// Reads a number of ranks.
+pub(super) fn parse_ranks(text: &str) -> Result<u32, String> {
+    let ranks = number(text, MAX_RANKS.into(), ", the most ranks that a job may have");
+    ranks.and_then(|number| u32::try_from(number).map_err(|e| e.to_string()))
+}
+
+/// Reads a number of milliseconds.
+pub(super) fn parse_milliseconds(text: &str) -> Result<u64, String> {
+    number(text, u64::MAX, "")
+}
+
+fn number(text: &str, most: u64, why: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        Ok(0) => Err("it must be 1 or more".into()),
+        Ok(_) => Err(format!("it is more than {most}{why}")),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
+            Err(format!("it is more than {most}{why}"))
+        }
+        Err(_) => Err("it must be a whole number, 1 or more".into()),
     }
 }
 

@@ -75,6 +75,10 @@ impl<W: Write + Send> Output for Human<W> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+        // Whoever read it has gone, and is not to be told more.
+        if matches!(ending, Ending::Interrupted { signal: 13 }) {
+            return self.write(&error_text(ending));
+        }
         // A job that never began has nothing in its table.
         let began = stats.ranks.iter().any(|rank| rank.status != "unborn");
         let mut text = if began { table::summary(stats) } else { String::new() };

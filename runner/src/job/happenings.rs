@@ -83,6 +83,9 @@ impl Job<'_> {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
                     let signal = u8::try_from(signal).unwrap_or(15);
                     self.ending.get_or_insert(Ending::Interrupted { signal });
+                    if i32::from(signal) == libc::SIGINT && !self.escalation.ending() {
+                        self.note("ranks have 5 s to end; once more (Ctrl-C) kills them at once");
+                    }
                 }
                 self.escalate(EscalationEvent::Signal(signal));
             }

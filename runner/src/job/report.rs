@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bdrun_ipc::segment::Progress;
 
+use super::setup::find_programs;
 use super::{Job, KILLED_PATIENCE};
 use crate::cli::Options;
 use crate::display::{JobProgress, Snapshot};
@@ -81,6 +82,7 @@ fn seconds(nanoseconds: u64) -> f64 {
 
 /// `--dry-run`: prints what would be run. Whoever closes the pipe has seen enough.
 pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
+    find_programs(&launch)?;
     let done: HashSet<u32> = Journal::peek(options, &launch)?.iter().map(|done| done.rank).collect();
     let mut out = BufWriter::new(std::io::stdout().lock());
     match launch.show(&mut out, |rank| done.contains(&rank)).and_then(|()| out.flush()) {

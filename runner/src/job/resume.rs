@@ -102,7 +102,8 @@ impl Job<'_> {
     /// Of a job that did not come to its end: how far it came, and how it goes on.
     pub(super) fn say_what_is_left(&self) {
         let ended_well = self.ending.as_ref().is_some_and(Ending::is_success);
-        if ended_well || !self.setup.alone || self.options.np == 1 {
+        let unread = matches!(self.ending, Some(Ending::Interrupted { signal: 13 }));
+        if ended_well || unread || !self.setup.alone || self.options.np == 1 {
             return;
         }
         let count = |of: &dyn Fn(Option<&str>, bool) -> bool| {
@@ -113,6 +114,9 @@ impl Job<'_> {
         let stopped = count(&|status, began| status == Some("stopped") || (status.is_none() && began));
         let unborn = count(&|status, began| status == Some("unborn") || (status.is_none() && !began));
         let failed = self.ranks.len() - well - stopped - unborn;
+        if unborn == self.ranks.len() {
+            return;
+        }
         let mut text = format!("of {} ranks {well} ended well", self.ranks.len());
         if earlier > 0 {
             text.push_str(&format!(" ({earlier} of them before)"));

@@ -148,7 +148,7 @@ impl Setup {
 }
 
 /// Sees that the programs of all ranks are there; each once, that of rank 0 first.
-fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
+pub(super) fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
     let mut programs = vec![find_program_of(launch, 0)?];
     if launch.programs_differ() {
         let mut seen = HashSet::from([launch.program(0)]);
@@ -216,10 +216,14 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
         let path = PathBuf::from(name);
         return if is_program(&path) {
             Ok(path)
-        } else if path.exists() {
-            Err(Ending::NotExecutable(text, "it is no executable file".into()))
         } else {
-            Err(Ending::NotFound(text))
+            Err(match path.metadata() {
+                Ok(_) => Ending::NotExecutable(text, "it is no executable file".into()),
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    Ending::NotExecutable(text, format!("it cannot be looked at: {error}"))
+                }
+                Err(_) => Ending::NotFound(text),
+            })
         };
     }
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));

@@ -18,6 +18,7 @@ mod template;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{EnvSetting, Options};
@@ -95,6 +96,14 @@ impl Launch {
                 )));
             }
             options.np = parts.count();
+        }
+        if expanded(options) {
+            return Err(Ending::Usage(format!(
+                "--glob {} names one file, and PROGRAM, {}, is another that nobody can run: has the shell replaced the pattern? Quote it: \
+                 --glob '*.fa'",
+                options.launch.glob.join(" "),
+                options.program().display()
+            )));
         }
         let launch = Self::with_parts(options, parts)?;
         launch.check()?;
@@ -291,6 +300,16 @@ fn read_parts(options: &Options) -> Result<Option<Parts>, Ending> {
         Parts::read(BufReader::new(file), &name, &given.colsep, given.header)
     };
     read.map(Some).map_err(setup)
+}
+
+/// Whether the shell has put the files of a pattern in its place: the first is the pattern then, the second
+/// the program.
+fn expanded(options: &Options) -> bool {
+    let plain = |pattern: &String| !pattern.contains(['*', '?', '[']);
+    let is_file =
+        |metadata: std::fs::Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 == 0;
+    let program = Path::new(options.program());
+    options.launch.glob.last().is_some_and(plain) && program.metadata().is_ok_and(is_file)
 }
 
 fn matching(pattern: &str) -> Result<Vec<PathBuf>, Ending> {

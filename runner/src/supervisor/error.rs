@@ -91,8 +91,8 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// A pipe or a descriptor could not be made.
-    #[error("cannot make the pipes of a rank: {source}{}", if source.raw_os_error() == Some(libc::EMFILE) {
-        " (each rank needs 4 descriptors in the master: raise the hard limit, `ulimit -Hn`)"
+    #[error("cannot make the pipes of a rank: {source}{}", if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::EINVAL)) {
+        " (bdrun needs 256 descriptors, and 4 for each rank that lives: raise the hard limit, `ulimit -Hn`)"
     } else {
         ""
     })]
