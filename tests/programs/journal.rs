@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Directory, LIMIT, Outcome, bdrun_args, poll, skipped};
+use crate::common::{Directory, LIMIT, Outcome, bdrun_args, poll, program, skipped};
 
 /// A folder with a list of parts, and a program that says in `ran` that it runs, does what `$there/do-PART`
 /// says, if there is one, and prints a result.
@@ -233,6 +233,14 @@ fn another_job_is_refused_with_the_difference() {
         .run()
         .failed_with(118, &["may talk to one another"]);
     assert!(!Path::new(&journal).exists());
+    // The same, which is seen only when they run.
+    let script = bench.dir.script("around", &format!("#!/bin/sh\n{} 1M 1\n", program("sweep").display()));
+    let script = script.display().to_string();
+    for option in [&["--journal", &*journal][..], &["--halt", "soon,fail=1"], &["--rank-timeout", "1h"]] {
+        let outcome = bdrun_args(["-np", "2"].iter().chain(option).chain(&[&*script])).run();
+        outcome.failed_with(118, &["may talk to one another", option[0]]);
+    }
+    bdrun_args(["-np", "2", &script]).succeed();
 }
 
 #[test]

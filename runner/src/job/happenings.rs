@@ -157,6 +157,7 @@ impl Job<'_> {
                 Ok(Some(Frame::Hello { .. })) if self.is_stopping(rank) => {}
                 Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
                     // Before the rank can take memory: once it can, a look would charge it a second time.
+                    self.is_not_alone(rank);
                     self.adopt(rank);
                     self.hand_over(rank);
                 }

@@ -18,12 +18,8 @@ use crate::supervisor;
 /// In the statistics, of a rank that was done before the job began.
 const EARLIER: &str = "earlier";
 
-/// The journal that was asked for, and who is done.
-pub(super) fn open(
-    options: &Options,
-    setup: &Setup,
-    sender: &Sender<Message>,
-) -> Result<(Journal, Vec<Done>), Ending> {
+/// An option that was given and is for ranks that need not each other.
+fn for_those_alone(options: &Options) -> Option<&'static str> {
     let given = &options.launch;
     let asked = [
         ("--journal", options.journal.journal.is_some()),
@@ -33,11 +29,24 @@ pub(super) fn open(
         ("--rank-timeout", given.rank_timeout.is_some()),
         ("--halt", given.halt.is_some_and(|halt| halt != Halt::FIRST)),
     ];
-    if let Some((option, _)) = asked.into_iter().find(|&(_, asked)| asked && !setup.alone) {
-        return Err(Ending::Usage(format!(
-            "{option} is for ranks that need not each other; those of this program (of an MPI, or of bdrun's own runtime) may talk to \
-             one another, and what one has done is nothing without the rest"
-        )));
+    asked.into_iter().find_map(|(option, asked)| asked.then_some(option))
+}
+
+fn not_alone(option: &str, who: &str) -> Ending {
+    Ending::Usage(format!(
+        "{option} is for ranks that need not each other; {who} (of an MPI, or of bdrun's own runtime) may talk to one another, and what \
+         one has done is nothing without the rest"
+    ))
+}
+
+/// The journal that was asked for, and who is done.
+pub(super) fn open(
+    options: &Options,
+    setup: &Setup,
+    sender: &Sender<Message>,
+) -> Result<(Journal, Vec<Done>), Ending> {
+    if let Some(option) = for_those_alone(options).filter(|_| !setup.alone) {
+        return Err(not_alone(option, "those of this program"));
     }
     let sender = sender.clone();
     Journal::open(options, &setup.launch, move |error| {
@@ -57,6 +66,14 @@ impl Job<'_> {
         if !done.is_empty() {
             let (done, np) = (done.len(), self.options.np);
             self.note(&format!("{done} of {np} ranks were done before, and are not run again"));
+        }
+    }
+
+    /// A rank has turned out to be one of those that may talk to others: behind a script, say.
+    pub(super) fn is_not_alone(&mut self, rank: u32) {
+        // With a library in front of them all say hello.
+        if let Some(option) = for_those_alone(self.options).filter(|_| self.setup.preload.is_none()) {
+            self.end(not_alone(option, &format!("{} and others like it", self.who(rank))));
         }
     }
 
