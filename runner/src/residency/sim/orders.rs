@@ -16,7 +16,7 @@ impl World<'_> {
             | Effect::Shrink { rank, .. }
             | Effect::Stop { rank, .. }
             | Effect::OverLimit { rank, .. }
-                if self.processes[rank as usize].place == Place::Gone => {}
+                if self.has_ended(rank) => {}
             Effect::Start { rank, reserve } => {
                 let bytes = if self.programs[rank as usize].can.asks { reserve } else { 0 };
                 self.of(rank, &[Place::Unborn], effect);
@@ -129,6 +129,13 @@ impl World<'_> {
         }
     }
 
+    /// Its process has ended, perhaps to begin again once that is told: what is ordered until then finds
+    /// nobody.
+    fn has_ended(&self, rank: Rank) -> bool {
+        let process = &self.processes[rank as usize];
+        process.place == Place::Gone || (process.place == Place::Unborn && process.failed > 0)
+    }
+
     /// The process, which must be where the order says it is.
     fn of(&mut self, rank: Rank, places: &[Place], effect: Effect) -> &mut Process {
         let process = &mut self.processes[rank as usize];
@@ -174,11 +181,11 @@ impl World<'_> {
 
     fn evict(&mut self, rank: Rank, keep: u64, preempt: bool, effect: Effect) {
         let (refused, latency) = (self.draw.chance(self.machine.refused), self.machine.latency);
-        let program = &self.programs[rank as usize];
-        let process = &mut self.processes[rank as usize];
-        if process.place == Place::Gone || process.ending.is_some() {
+        if self.has_ended(rank) || self.processes[rank as usize].ending.is_some() {
             return;
         }
+        let program = &self.programs[rank as usize];
+        let process = &mut self.processes[rank as usize];
         if !process.tells {
             if refused || program.unpageable {
                 let outcome = Outcome::Refused { lasting: program.unpageable };

@@ -63,7 +63,7 @@ pub(super) struct Process {
     pub seen: u64,
     evictions: u32,
     /// How often it has failed.
-    failed: u32,
+    pub(super) failed: u32,
     peak: f64,
     /// Bytes it asked for and has been given; and, once it was evicted, all it must have to run, and what of
     /// it is in RAM.
