@@ -190,6 +190,30 @@ fn an_output_that_was_done_takes_its_name_later() {
     assert_eq!(bench.ran(), counts(&[("a", 1), ("b", 1)]));
 }
 
+/// Its output was removed, it was run again for that, and that was broken off: what it has written by then is
+/// no output, although a line says that it once was done.
+#[test]
+fn half_an_output_of_a_second_time_is_none() {
+    let bench = Bench::new("second-time", &["a", "b"]);
+    assert_eq!(bench.run("--journal", &[]).code, Some(0));
+    fs::remove_file(bench.at("out/a")).unwrap();
+    bench.write("do-a", "echo half; : > $there/runs; sleep 100");
+    let job = bdrun_args(bench.args("--resume", &[])).start();
+    assert!(poll(LIMIT, || bench.at("runs").exists().then_some(())).is_some());
+    job.signal(libc::SIGKILL);
+    drop(job.wait());
+    assert_eq!(bench.read("out/a.unfinished"), "half\n");
+    let shown = bench.run("--resume", &["--dry-run"]);
+    assert!(shown.stdout.contains("# rank 0") && !shown.stdout.contains("# rank 1"), "{shown:?}");
+    fs::remove_file(bench.at("do-a")).unwrap();
+    assert_eq!(bench.run("--resume", &[]).code, Some(0));
+    bench.has_all(&["a", "b"]);
+    assert_eq!(bench.ran(), counts(&[("a", 3), ("b", 1)]));
+    // From then on it is done again.
+    assert_eq!(bench.run("--resume", &[]).code, Some(0));
+    assert_eq!(bench.ran(), counts(&[("a", 3), ("b", 1)]));
+}
+
 /// One that is told to end, and says that all is well, is not done.
 #[test]
 fn who_ends_because_the_job_does_is_not_done() {

@@ -47,16 +47,26 @@ impl Identity {
             )));
         }
         let mut ended: HashMap<Key<'_>, Vec<&End>> = HashMap::new();
-        for end in contents.ends.iter().rev().filter(|end| end.is_well()) {
-            ended.entry(Key::of(end.part.as_deref(), end.rank)).or_default().push(end);
+        for end in &contents.ends {
+            let of_part = ended.entry(Key::of(end.part.as_deref(), end.rank)).or_default();
+            if end.is_well() {
+                of_part.push(end);
+            } else if end.revoked {
+                take(of_part, end.given);
+            }
         }
         let mut done = Vec::new();
+        let mut left = Vec::new();
         for rank in 0..launch.np() {
             // Of parts that are there several times, as many as have ended.
-            let Some(end) = ended.get_mut(&Key::of(launch.part(rank), rank)).and_then(Vec::pop) else {
-                continue;
-            };
-            if end.given != hash_of(&launch.given(rank)) {
+            let Some(of_part) = ended.get_mut(&Key::of(launch.part(rank), rank)) else { continue };
+            match take(of_part, hash_of(&launch.given(rank))) {
+                Some(end) => done.push(Done { rank, peak: end.peak }),
+                None => left.push(rank),
+            }
+        }
+        for rank in left {
+            if let Some(end) = ended.get(&Key::of(launch.part(rank), rank)).and_then(|ends| ends.first()) {
                 return Err(Ending::Usage(format!(
                     "{option}: {} has {} as rank {}, and now it is rank {rank}, on which its command, environment or files depend \
                      ({{rank}}, {{#}}, {{size}}): put new parts behind the others, or name files by the part",
@@ -65,10 +75,15 @@ impl Identity {
                     end.rank,
                 )));
             }
-            done.push(Done { rank, peak: end.peak });
         }
         Ok(done)
     }
+}
+
+/// Takes the first that was given the same.
+fn take<'a>(ends: &mut Vec<&'a End>, given: u64) -> Option<&'a End> {
+    let at = ends.iter().position(|end| end.given == given)?;
+    Some(ends.remove(at))
 }
 
 /// By what a part is known again: its text, else its number.
@@ -130,7 +145,12 @@ mod tests {
         let given = hash_of(&launch.given(rank));
         let part = launch.part(rank);
         let peak = 7 + u64::from(rank);
-        End { rank, part, given, exit, signal: 0, stopped: false, begin: 1.0, seconds: 1.0, peak }
+        let (signal, stopped, revoked) = (0, false, false);
+        End { rank, part, given, exit, signal, stopped, revoked, begin: 1.0, seconds: 1.0, peak }
+    }
+
+    fn revoked(launch: &Launch, rank: u32) -> End {
+        End::revocation(rank, launch.part(rank), hash_of(&launch.given(rank)))
     }
 
     fn journal(launch: &Launch, ends: Vec<End>) -> Contents {
@@ -162,6 +182,27 @@ mod tests {
     fn the_same_part_twice_is_done_as_often_as_it_ended() {
         let job = launch(&["a", "a", "a"], "wc {}");
         assert_eq!(done(&journal(&job, vec![end(&job, 1, 0), end(&job, 2, 0)]), &job).unwrap(), [0, 1]);
+    }
+
+    #[test]
+    fn who_was_to_run_again_is_done_from_its_next_end_on() {
+        let job = launch(&["a", "b"], "wc {}");
+        let mut ends = vec![end(&job, 0, 0), end(&job, 1, 0), revoked(&job, 0)];
+        assert_eq!(done(&journal(&job, ends.clone()), &job).unwrap(), [1]);
+        ends.push(end(&job, 0, 1));
+        assert_eq!(done(&journal(&job, ends.clone()), &job).unwrap(), [1]);
+        ends.push(end(&job, 0, 0));
+        assert_eq!(done(&journal(&job, ends), &job).unwrap(), [0, 1]);
+    }
+
+    /// Files by the rank: it is the rank whose file is there that is done.
+    #[test]
+    fn of_the_same_part_twice_each_is_known_by_what_it_was_given() {
+        let job = launch(&["a", "a", "a"], "wc {} {rank}");
+        let mut ends = vec![end(&job, 1, 0), end(&job, 2, 0)];
+        assert_eq!(done(&journal(&job, ends.clone()), &job).unwrap(), [1, 2]);
+        ends.push(revoked(&job, 2));
+        assert_eq!(done(&journal(&job, ends), &job).unwrap(), [1]);
     }
 
     #[test]

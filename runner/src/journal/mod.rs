@@ -16,6 +16,10 @@
 //! name is whole, and no part whose line is there runs again. A part that ended in the moment before its line
 //! is written does run again.
 //!
+//! A part that is done, but whose output was removed since, is to run again. A line takes back that it is
+//! done before it begins: else what a second run had written aside when bdrun was killed would be taken for
+//! what the first one made.
+//!
 //! Lines are appended, never changed. A last line without its end was being written when bdrun was killed: it
 //! counts for nothing. One bdrun at a time has a journal (a lock on the file).
 
@@ -84,12 +88,17 @@ struct Found {
 }
 
 impl Found {
-    /// The next line is written behind the last whole one; the first, if there is none.
-    fn go_on(&mut self, identity: &Identity) -> io::Result<()> {
+    /// The next line is written behind the last whole one; the first, if there is none. Who is to run again
+    /// is done no more.
+    fn go_on(&mut self, identity: &Identity, again: &[End]) -> io::Result<()> {
         self.file.set_len(self.contents.len)?;
+        let mut lines = Vec::new();
         if self.contents.header.is_none() {
-            let header = Header { bdrun_journal: VERSION, job: identity.job.clone() };
-            self.file.write_all(&header.line())?;
+            lines = Header { bdrun_journal: VERSION, job: identity.job.clone() }.line();
+        }
+        lines.extend(again.iter().flat_map(End::line));
+        if !lines.is_empty() {
+            self.file.write_all(&lines)?;
             self.file.sync_all()?;
         }
         Ok(())
@@ -114,10 +123,19 @@ impl Journal {
         if let Some((path, option)) = given.path() {
             let identity = Identity::of(launch)?;
             let mut found = find(path, given.journal.is_some(), option)?;
-            done = identity.done(&found.contents, launch, option, path)?;
-            // Whose output was removed since is to make it again.
-            done.retain(|done| launch.output(done.rank).is_none_or(|path| name(&path).is_ok()));
-            found.go_on(&identity).map_err(|error| cannot(option, path, &error))?;
+            let mut again = Vec::new();
+            for part in identity.done(&found.contents, launch, option, path)? {
+                match launch.output(part.rank).map_or(Ok(true), |path| named(&path)) {
+                    Ok(true) => done.push(part),
+                    Ok(false) => again.push(End::revocation(
+                        part.rank,
+                        launch.part(part.rank),
+                        identity::hash_of(&launch.given(part.rank)),
+                    )),
+                    Err(what) => return Err(Ending::Setup(format!("{option}: {what}"))),
+                }
+            }
+            found.go_on(&identity, &again).map_err(|error| cannot(option, path, &error))?;
             journal = Some((found.file, path.to_owned()));
         }
         let joblog = match &given.joblog {
@@ -148,7 +166,8 @@ impl Journal {
         };
         let mut done = Identity::of(launch)?.done(&contents, launch, "--resume", path)?;
         done.retain(|done| {
-            launch.output(done.rank).is_none_or(|path| path.exists() || aside(&path).exists())
+            let there = |path: &Path| path.symlink_metadata().is_ok();
+            launch.output(done.rank).is_none_or(|path| there(&path) || there(&aside(&path)))
         });
         Ok(done)
     }
@@ -171,6 +190,7 @@ impl Journal {
             exit: ended.exit,
             signal: ended.signal,
             stopped: ended.stopped,
+            revoked: false,
             begin,
             seconds: ended.seconds,
             peak: ended.peak,
@@ -222,11 +242,18 @@ fn find(path: &Path, is_new: bool, option: &str) -> Result<Found, Ending> {
     Ok(Found { file, contents })
 }
 
-/// The output of a rank that ended well takes its name, unless it has it.
-fn name(path: &Path) -> io::Result<()> {
-    match std::fs::rename(aside(path), path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.symlink_metadata().map(drop),
-        renamed => renamed,
+/// The output of a rank that ended well takes its name, unless it has it. Whether it is there.
+///
+/// # Errors
+/// In words: it is there and cannot be named.
+fn named(path: &Path) -> Result<bool, String> {
+    let aside = aside(path);
+    match std::fs::rename(&aside, path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.symlink_metadata().is_ok()),
+        Err(error) => {
+            Err(format!("{} is done, and cannot take the name {}: {error}", aside.display(), path.display()))
+        }
     }
 }
 

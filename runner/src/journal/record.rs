@@ -34,6 +34,9 @@ pub(super) struct End {
     /// It ended because the job did, whatever it says of itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// No end: its output is gone, so it is to run again. What is written of it before counts no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revoked: bool,
     /// When it began.
     pub begin: f64,
     /// How long it lived.
@@ -43,9 +46,15 @@ pub(super) struct End {
 }
 
 impl End {
+    /// The line that takes back that a part is done.
+    pub const fn revocation(rank: Rank, part: Option<String>, given: u64) -> Self {
+        let (exit, signal, stopped, revoked) = (0, 0, false, true);
+        Self { rank, part, given, exit, signal, stopped, revoked, begin: 0.0, seconds: 0.0, peak: 0 }
+    }
+
     /// Whether it need not run again.
     pub const fn is_well(&self) -> bool {
-        self.exit == 0 && self.signal == 0 && !self.stopped
+        self.exit == 0 && self.signal == 0 && !self.stopped && !self.revoked
     }
 
     pub fn line(&self) -> Vec<u8> {
@@ -119,7 +128,8 @@ mod tests {
 
     fn end(rank: Rank, exit: i32) -> End {
         let (part, given) = (Some(format!("part\n{rank}\u{fffd}")), u64::MAX - u64::from(rank));
-        End { rank, part, given, exit, signal: 0, stopped: false, begin: 1.5e9, seconds: 0.25, peak: 1 << 40 }
+        let (signal, stopped, revoked) = (0, false, rank == 3);
+        End { rank, part, given, exit, signal, stopped, revoked, begin: 1.5e9, seconds: 0.25, peak: 1 << 40 }
     }
 
     fn journal(ends: u32) -> (Vec<u8>, Contents) {
