@@ -108,6 +108,17 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 
+    /// Write a page to FILE that shows what the job did: memory against budget, what each rank did when, who
+    /// failed
+    ///
+    /// One HTML file that needs nothing else. Written at the end, also of a job that fails.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+
+    /// Write what happened when to FILE, as JSON that ui.perfetto.dev and chrome://tracing show
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
     /// Put the rank's number before every line it prints
     #[arg(long)]
     pub tag_output: bool,

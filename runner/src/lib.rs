@@ -11,12 +11,13 @@
 //! | [`launch`] | what each rank is given: its part, its command line, its files |
 //! | [`supervisor`] | processes: spawned, tied to our life, heard, ended |
 //! | [`measure`] | what ranks hold, told by the kernel |
-//! | [`outside`] | the threads that hold and move independent ranks |
+//! | [`holder`] | the threads that hold and move independent ranks |
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
+//! | [`history`], [`report`] | what happened when; a page about it for people, and a trace for Perfetto |
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
-//! | [`cgroups`], [`elf`], [`units`], [`urgent`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first |
+//! | [`cgroups`], [`elf`], [`units`], [`urgent`], [`whole`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first; files that are whole or not there |
 
 pub mod budget;
 pub mod cgroups;
@@ -24,13 +25,16 @@ pub mod cli;
 pub mod display;
 pub mod elf;
 pub mod exit;
+pub mod history;
 pub mod holder;
 pub mod job;
 pub mod journal;
 pub mod launch;
 pub mod measure;
+pub mod report;
 pub mod residency;
 pub mod stats;
 pub mod supervisor;
 pub mod units;
 pub mod urgent;
+pub mod whole;

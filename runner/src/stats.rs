@@ -4,11 +4,12 @@
 //! may be added behind these in later versions without a new version number; none is renamed or changes its
 //! meaning without one. The file is written aside and renamed, so it is either whole or not there.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::whole::{self, Unwritten};
 
 /// The version written into [`Stats::version`].
 pub const VERSION: u32 = 1;
@@ -186,49 +187,24 @@ pub struct RankMeasured {
     pub parts_faults: u64,
 }
 
-/// Why the `--stats` file could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum StatsError {
-    /// The file beside it could not be made or written, or not renamed.
-    #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// The file at fault.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
 /// Instead of a path.
 const STDOUT: &str = "-";
 
-/// Where the file is made before it takes its place.
-fn aside(path: &Path) -> PathBuf {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.tmp", std::process::id()));
-    PathBuf::from(aside)
-}
-
 impl Stats {
-    /// Writes the object as indented JSON to `path`: aside, in the same directory, then renamed over it. `-`
-    /// is standard output.
+    /// Writes the object as indented JSON to `path`, whole or not at all. `-` is standard output.
     ///
     /// # Errors
-    /// [`StatsError::Io`] with the path at fault; nothing is left behind then, and an older file stays as it
-    /// was.
-    pub fn write(&self, path: &Path) -> Result<(), StatsError> {
+    /// With the path at fault; an older file stays as it was.
+    pub fn write(&self, path: &Path) -> Result<(), Unwritten> {
         if path == Path::new(STDOUT) {
             let written = serde_json::to_string_pretty(self)
                 .map_err(io::Error::from)
                 .and_then(|text| writeln!(io::stdout().lock(), "{text}"));
-            return written.map_err(|source| StatsError::Io { path: path.to_owned(), source });
+            return written.map_err(|source| Unwritten { path: path.to_owned(), source });
         }
-        let aside = aside(path);
-        let written = self.write_to(&aside).and_then(|()| std::fs::rename(&aside, path));
-        written.map_err(|source| {
-            // Best effort: the error to report is the first one.
-            let _ = std::fs::remove_file(&aside);
-            StatsError::Io { path: path.to_owned(), source }
+        whole::write(path, |out| {
+            serde_json::to_writer_pretty(&mut *out, self)?;
+            out.write_all(b"\n")
         })
     }
 
@@ -236,23 +212,8 @@ impl Stats {
     ///
     /// # Errors
     /// As there.
-    pub fn check(path: &Path) -> Result<(), StatsError> {
-        if path == Path::new(STDOUT) {
-            return Ok(());
-        }
-        let aside = aside(path);
-        let is_directory = path.is_dir().then(|| io::Error::from(io::ErrorKind::IsADirectory));
-        let made = is_directory.map_or_else(|| File::create_new(&aside).map(drop), Err);
-        made.and_then(|()| std::fs::remove_file(&aside))
-            .map_err(|source| StatsError::Io { path: path.to_owned(), source })
-    }
-
-    /// Writes the object to a new file and makes it durable, so that the rename never exposes an empty file.
-    fn write_to(&self, aside: &Path) -> io::Result<()> {
-        let mut out = BufWriter::new(File::create(aside)?);
-        serde_json::to_writer_pretty(&mut out, self)?;
-        out.write_all(b"\n")?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    pub fn check(path: &Path) -> Result<(), Unwritten> {
+        if path == Path::new(STDOUT) { Ok(()) } else { whole::check(path) }
     }
 }
 

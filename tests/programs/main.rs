@@ -32,6 +32,7 @@ mod output;
 mod outside;
 mod oversize;
 mod phases;
+mod pictures;
 mod pids;
 mod preload;
 mod scale;

@@ -21,6 +21,9 @@ const SAID_TURNS: u32 = 3;
 
 impl Job<'_> {
     pub(super) fn note(&self, text: &str) {
+        if let Some(history) = &self.history {
+            history.note(self.now_s(), text);
+        }
         super::lock(&self.output).note(text);
     }
 

@@ -20,6 +20,7 @@
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
+//! | `recorded.rs` | what happened when, and the files made of it |
 //! | `resume.rs` | what was done before, what is left, and what of it is written down |
 //! | `output.rs` | how long the end waits for whoever reads what ranks and bdrun have printed |
 //!
@@ -43,6 +44,7 @@ mod output;
 mod own;
 mod preload;
 mod record;
+mod recorded;
 mod report;
 mod resume;
 mod scratch;
@@ -53,11 +55,12 @@ mod watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::cli::Options;
 use crate::display::{self, Screen};
 use crate::exit::Ending;
+use crate::history::History;
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::residency::{Core, Effect, Event};
@@ -125,11 +128,13 @@ struct Job<'a> {
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
+    /// What happened when, if a picture of that was asked for.
+    history: Option<History>,
 }
 
 /// Run a job; the exit code.
 pub fn run(mut options: Options) -> u8 {
-    let begin = Instant::now();
+    let (begin, began) = (Instant::now(), SystemTime::now());
     let screen = match Screen::start(display::new(options.output), || display::is_read(std::io::stderr())) {
         Ok(screen) => screen,
         Err(error) => {
@@ -151,19 +156,26 @@ pub fn run(mut options: Options) -> u8 {
     }
     // What is to be written at the end can be written: better said now.
     let writable = options.stats.as_deref().map_or(Ok(()), crate::stats::Stats::check);
+    let writable = writable.map_err(|error| ("--stats", error)).and_then(|()| recorded::check(options));
     let started_well = writable.is_ok();
     let launch = launch.and_then(|launch| match writable {
         Ok(()) => Ok(launch),
-        Err(error) => Err(Ending::Setup(format!("--stats: {error}"))),
+        Err((option, error)) => Err(Ending::Setup(format!("{option}: {error}"))),
     });
     let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin));
-    let (stats, mut ending, until) = match started {
+    let (stats, mut ending, until, history) = match started {
         Ok(mut job) => {
             job.drive();
             job.finish()
         }
-        Err(ending) => (report::without_ranks(options, &ending, begin), ending, None),
+        Err(ending) => (report::without_ranks(options, &ending, begin), ending, None, None),
     };
+    if started_well
+        && let Err((option, error)) = recorded::write(options, began, &stats, history.as_ref())
+        && ending.is_success()
+    {
+        ending = Ending::Setup(format!("{option}: {error}"));
+    }
     if let Some(path) = options.stats.as_deref().filter(|_| started_well)
         && let Err(unwritten) = output::write_stats(&stats, path, until)
         && ending.is_success()
@@ -246,6 +258,7 @@ impl<'a> Job<'a> {
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
+            history: recorded::begin(options),
         };
         job.skip(&done);
         Ok(job)
@@ -272,6 +285,7 @@ impl<'a> Job<'a> {
                 self.tick();
                 next_tick = now + TICK;
             }
+            let sample = self.record(now).unwrap_or(TICK);
             if happened || !self.core.is_quiet() {
                 quiet_since = None;
             } else {
@@ -292,7 +306,7 @@ impl<'a> Job<'a> {
                     quiet_since.map_or(TICK, |since| (since + SETTLE).saturating_duration_since(now));
                 let silence = self.silence.map_or(TICK, |silence| silence.saturating_duration_since(now));
                 let chaos = self.chaos.next.map_or(TICK, |next| next.saturating_duration_since(now));
-                next_tick.saturating_duration_since(now).min(settle).min(silence).min(chaos)
+                next_tick.saturating_duration_since(now).min(settle).min(silence).min(chaos).min(sample)
             } else {
                 Duration::ZERO
             };
@@ -334,6 +348,8 @@ impl<'a> Job<'a> {
             self.setup.mail.give_spares_back(&self.setup.segment);
         }
         batch.insert(0, self.pool());
+        let mut touched = Vec::new();
+        self.touched(&batch, &mut touched);
         for event in batch {
             if self.is_granted(event) {
                 continue;
@@ -345,9 +361,11 @@ impl<'a> Job<'a> {
                 self.chaos.evictions += effects.iter().filter(leaves).count() as u64;
             }
             for effect in effects.drain(..) {
+                touched.extend(effect.rank());
                 self.carry_out(effect);
             }
         }
+        self.record_ranks(&touched);
         self.keep_free();
         let counts = self.core.counts();
         self.most_resident = self.most_resident.max(counts.resident);

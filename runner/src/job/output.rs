@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use super::{Job, KILLED_PATIENCE, Message};
 use crate::display::{Patience, is_read};
 use crate::exit::Ending;
-use crate::stats::{Stats, StatsError};
+use crate::stats::Stats;
 use crate::supervisor::Happening;
+use crate::whole;
 
 /// What output gets at least, also when the grace is over: long enough for a reader that reads.
 const LEAST: Duration = Duration::from_secs(1);
@@ -113,7 +114,7 @@ pub(super) enum Unwritten {
     #[error("--stats: nobody reads standard output")]
     Unread,
     #[error(transparent)]
-    Failed(#[from] StatsError),
+    Failed(#[from] whole::Unwritten),
 }
 
 /// `--stats`: to its file, or, by `until` at the latest, to standard output.

@@ -12,6 +12,7 @@ use super::{Job, KILLED_PATIENCE};
 use crate::cli::Options;
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
+use crate::history::History;
 use crate::journal::Journal;
 use crate::launch::{Given, Launch};
 use crate::stats::{RankStats, Stats, VERSION};
@@ -137,8 +138,8 @@ impl Job<'_> {
     }
 
     /// End everything that still runs and give account; also until when what bdrun itself says may wait to be
-    /// read.
-    pub(super) fn finish(mut self) -> (Stats, Ending, Option<Instant>) {
+    /// read, and what happened when.
+    pub(super) fn finish(mut self) -> (Stats, Ending, Option<Instant>, Option<History>) {
         // Those that are held die with the threads that hold them, at the latest.
         let _held: Vec<_> = self.ranks.iter_mut().map(|record| record.holder.take()).collect();
         let wall_s = self.begin.elapsed().as_secs_f64();
@@ -224,7 +225,7 @@ impl Job<'_> {
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks)),
         };
-        (stats, ending, until)
+        (stats, ending, until, self.history)
     }
 }
 

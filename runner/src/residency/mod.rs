@@ -19,9 +19,11 @@
 //! | memory is short: who goes, stands still, ends? | `relieve.rs` |
 //! | there is room: who goes on, comes back, begins? | `proceed.rs` |
 //! | nobody makes room for whom the others may wait for? | `turn.rs` |
+//! | what does a rank do, in a word? | `activity.rs` |
 //! | is everything consistent? | `sanity.rs` |
 
 mod account;
+mod activity;
 mod answer;
 mod claims;
 mod digest;
@@ -41,6 +43,7 @@ mod tests;
 mod turn;
 mod victim;
 
+pub use activity::Activity;
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Next, Outcome, Wait};
 

@@ -1,0 +1,58 @@
+//! What happened when: memory, disk and ranks over the time of a job. Pure, and small however long the job
+//! takes and however many ranks it has: what is old and short is told less exactly.
+//!
+//! | file | what |
+//! |---|---|
+//! | `series.rs` | numbers of the whole job, sampled |
+//! | `lanes.rs` | what each rank did, from when to when |
+
+mod lanes;
+mod series;
+
+pub use lanes::{Lanes, Span};
+pub use series::{Sample, Series};
+
+use std::cell::{Ref, RefCell};
+
+use crate::residency::{Activity, Rank};
+
+/// Beside the samples and lanes so many notes are kept, the first.
+const NOTES: usize = 200;
+
+/// The history of a job.
+#[derive(Debug)]
+pub struct History {
+    /// Numbers of the whole job.
+    pub series: Series,
+    /// What each rank did.
+    pub lanes: Lanes,
+    /// In a cell: who has something to say holds parts of the job.
+    notes: RefCell<Vec<(f64, String)>>,
+}
+
+impl History {
+    /// Of a job of so many ranks.
+    #[must_use]
+    pub fn new(np: u32) -> Self {
+        Self { series: Series::new(np), lanes: Lanes::new(np), notes: RefCell::default() }
+    }
+
+    /// At `t` seconds a rank does this from now on; `None`: it does not live.
+    pub fn rank(&mut self, t: f64, rank: Rank, activity: Option<Activity>) {
+        self.lanes.set(t, rank, activity);
+    }
+
+    /// Something was said, `t` seconds after the beginning.
+    pub fn note(&self, t: f64, text: &str) {
+        let mut notes = self.notes.borrow_mut();
+        if notes.len() < NOTES {
+            notes.push((t, text.to_owned()));
+        }
+    }
+
+    /// What was said, and when.
+    #[must_use]
+    pub fn notes(&self) -> Ref<'_, Vec<(f64, String)>> {
+        self.notes.borrow()
+    }
+}

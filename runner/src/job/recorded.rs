@@ -1,0 +1,119 @@
+//! What happens when, written into the job's history (`--report`, `--trace`), and the files made of it.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant, SystemTime};
+
+use bdrun_ipc::state::State;
+
+use super::Job;
+use crate::cli::Options;
+use crate::history::{History, Sample};
+use crate::report::{self, Told};
+use crate::residency::{Activity, Event, Rank};
+use crate::stats::Stats;
+use crate::whole::{self, Unwritten};
+
+/// The history of a job of which a picture was asked for.
+pub(super) fn begin(options: &Options) -> Option<History> {
+    let asked = options.report.is_some() || options.trace.is_some();
+    asked.then(|| History::new(options.np))
+}
+
+/// Whether what is to be written at the end can be; the option, if not.
+pub(super) fn check(options: &Options) -> Result<(), (&'static str, Unwritten)> {
+    for (option, path) in [("--report", &options.report), ("--trace", &options.trace)] {
+        if let Some(path) = path {
+            whole::check(path).map_err(|error| (option, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what was asked for.
+pub(super) fn write(
+    options: &Options,
+    began: SystemTime,
+    stats: &Stats,
+    history: Option<&History>,
+) -> Result<(), (&'static str, Unwritten)> {
+    let words: Vec<_> = options.line().iter().map(|word| word.to_string_lossy()).collect();
+    let line = shlex::try_join(words.iter().map(AsRef::as_ref)).unwrap_or_else(|_| words.join(" "));
+    let told = Told { line: &line, began, stats, history };
+    if let Some(path) = &options.report {
+        whole::write(path, |out| report::page(&told, out)).map_err(|error| ("--report", error))?;
+    }
+    if let Some(path) = &options.trace {
+        whole::write(path, |out| report::trace(&told, out)).map_err(|error| ("--trace", error))?;
+    }
+    Ok(())
+}
+
+impl Job<'_> {
+    /// Seconds since the job began.
+    pub(super) fn now_s(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    /// Whose lives these may have changed.
+    pub(super) fn touched(&self, events: &[Event], touched: &mut Vec<Rank>) {
+        if self.history.is_some() {
+            let about = events.iter().filter(|event| !matches!(event, Event::Sample { .. }));
+            touched.extend(about.filter_map(|event| event.rank()));
+        }
+    }
+
+    /// Writes down what these ranks do now.
+    pub(super) fn record_ranks(&mut self, touched: &[Rank]) {
+        let now = self.now_s();
+        let Some(history) = &mut self.history else { return };
+        for &rank in touched {
+            history.rank(now, rank, self.core.activity(rank));
+        }
+    }
+
+    /// Writes down how the job is, if it is time to; when it will be next.
+    pub(super) fn record(&mut self, now: Instant) -> Option<Duration> {
+        let t = now.duration_since(self.begin).as_secs_f64();
+        let history = self.history.as_ref()?;
+        let wait = history.series.due() - t;
+        if wait > 0.0 {
+            return Some(Duration::from_secs_f64(wait));
+        }
+        let segment = self.setup.segment.clone();
+        let header = segment.header();
+        let counts = self.core.counts();
+        let (mut written, mut read) = (0u64, 0u64);
+        let outside = self.watch.running(&self.ranks);
+        let history = self.history.as_mut()?;
+        for rank in 0..segment.np() {
+            let block = segment.rank(rank);
+            written = written.saturating_add(block.written.load(SeqCst));
+            read = read.saturating_add(block.read.load(SeqCst));
+            // While everything fits, ranks that block tell nobody.
+            let activity = self.core.activity(rank);
+            if self.watch.accounts.is_adopted(rank)
+                && matches!(activity, Some(Activity::Running | Activity::Waiting))
+                && let Some(seen) = match block.word.load().state() {
+                    State::Running => Some(Activity::Running),
+                    State::Blocked => Some(Activity::Waiting),
+                    _ => None,
+                }
+            {
+                history.rank(t, rank, Some(seen));
+            }
+        }
+        let budget = header.pool.budget();
+        history.series.add(Sample {
+            t,
+            held: (budget as i64 - header.pool.free() - self.kept_free as i64).max(0) as u64,
+            budget,
+            running: header.tokens.running() + outside,
+            resident: counts.resident,
+            out: counts.out,
+            done: counts.exited,
+            written,
+            read,
+        });
+        Some(Duration::from_secs_f64(history.series.interval()))
+    }
+}
