@@ -160,6 +160,8 @@ def check_tooltips(page, say):
             page.mouse.move(box["x"] + box["width"] * x, min(box["y"] + box["height"] * y, 790))
             if tip.is_visible() and tip.inner_text().strip():
                 shown = True
+                if re.search(r"\[object|undefined|NaN", tip.inner_text()):
+                    say(f"tooltip of #{section}: {tip.inner_text()!r}")
                 b = tip.bounding_box()
                 if b["x"] < 0 or b["x"] + b["width"] > page.viewport_size["width"] + 0.5:
                     say(f"tooltip of #{section} sticks out of the window")
@@ -187,6 +189,9 @@ def check_zoom(page, say):
         return
     picture = "() => document.querySelector('#timeline canvas').toDataURL()"
     settle = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
+    again = page.get_by_role("button", name="Show all")
+    if again.count() and again.is_visible():
+        say("the page says that it is zoomed, and is not")
     plot.scroll_into_view_if_needed()
     whole, box = page.evaluate(picture), plot.bounding_box()
     y = max(5, min(box["y"] + 10, 780))
@@ -228,6 +233,9 @@ def check_structure(page, data, say):
         part = page.locator(f"#{section}")
         if part.count() != 1 or not part.is_visible() or len(part.inner_text().strip()) < 10:
             say(f"section #{section} is missing or empty")
+    for text in page.locator(".facts, .lede, .legend, .plot text, #ranks td.num").all_text_contents():
+        if re.search(r"\[object|undefined|NaN|Infinity", text):
+            say(f"a value is shown as {text!r}")
     if "could not be drawn" in page.inner_text("main"):
         say("a section could not be drawn")
     head = page.inner_text("#head")

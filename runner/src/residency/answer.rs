@@ -242,6 +242,7 @@ impl Core {
             *state = RankState {
                 reserve: reserve.min(ceiling),
                 declared: state.declared,
+                order: state.order,
                 stopped_at: now,
                 can: state.can,
                 told: state.told,

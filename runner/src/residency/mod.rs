@@ -51,6 +51,7 @@ use std::time::Duration;
 
 use account::Pool;
 use digest::Digest;
+pub use digest::{Expect, Informed};
 use index::Index;
 use overbook::Overbooking;
 use pace::Pace;
@@ -189,7 +190,7 @@ impl Core {
             ranks: Vec::with_capacity(ranks.len()),
             index: Index::default(),
             queue: Queue::default(),
-            digest: Digest::new(),
+            digest: Digest::new(Expect::default()),
             pace: Pace::new(&limits),
             overbooking: Overbooking::default(),
             pool: Pool::UNKNOWN,
@@ -217,7 +218,8 @@ impl Core {
         };
         for (rank, &(can, size)) in (0..).zip(ranks) {
             let queued = !core.together;
-            let state = RankState { can, declared: size.unwrap_or(0), queued, ..RankState::UNBORN };
+            let declared = size.unwrap_or(0);
+            let state = RankState { can, declared, order: declared, queued, ..RankState::UNBORN };
             core.index.change(rank, None, Some(&state));
             core.ranks.push(state);
             if queued {

@@ -67,7 +67,7 @@ impl Core {
             return None;
         }
         let free = self.room().saturating_sub(self.index.soon);
-        self.queue.take(free.saturating_mul(2), false, &self.ranks, &self.digest, &self.limits)
+        self.queue.take(free.saturating_mul(2), false, 0, &self.ranks, &self.digest, &self.limits)
     }
 
     /// A look is complete: was it worth it since the last?

@@ -145,12 +145,14 @@ impl Core {
         }
         while self.index.active < self.pace.wanted && self.has_place() {
             let nobody = self.is_empty() && self.index.eager.is_empty();
-            let Some((_, sized)) = self.queue.head() else { break };
-            if sized && self.pilot && self.digest.needs_pilot() && !nobody {
+            let Some((head, sized)) = self.queue.head() else { break };
+            let unknown = sized && !self.ranks[head as usize].known;
+            if unknown && self.pilot && self.digest.needs_pilot() && !nobody {
                 break;
             }
             let free = self.room().saturating_sub(self.index.expected);
-            let fits = self.queue.take(free, nobody, &self.ranks, &self.digest, &self.limits);
+            let others = self.pace.wanted.min(self.limits.processors).saturating_sub(self.index.active + 1);
+            let fits = self.queue.take(free, nobody, others, &self.ranks, &self.digest, &self.limits);
             let Some((rank, reserve)) = fits.or_else(|| self.overbook()) else { break };
             self.update(rank, |state| state.overbooked = fits.is_none());
             self.start(rank, reserve, effects);

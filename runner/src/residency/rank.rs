@@ -88,6 +88,8 @@ pub(super) struct RankState {
     pub turn: u64,
     /// The size that was declared for it, in any unit; 0 if none was.
     pub declared: u64,
+    /// By what it stands in line: its declared size, or bytes. 0: by its number.
+    pub order: u64,
     /// The event when it was last stopped.
     pub stopped_at: u64,
     /// Not to be asked to leave before this event, or look if it does not tell.
@@ -100,6 +102,8 @@ pub(super) struct RankState {
     pub distance: u8,
     /// How often in a row it refused to be evicted.
     pub refusals: u8,
+    /// What it needs (`reserve`) is known from an earlier run of it.
+    pub known: bool,
     /// Unborn, and to be admitted by what is expected of it (`queue.rs`).
     pub queued: bool,
     /// It was begun although it was not expected to fit, and has not come back since for certain.
@@ -142,12 +146,14 @@ impl RankState {
         since: 0,
         turn: 0,
         declared: 0,
+        order: 0,
         stopped_at: 0,
         refused_until: 0,
         pending: 0,
         orders: 0,
         distance: 0,
         refusals: 0,
+        known: false,
         queued: false,
         overbooked: false,
         was_held: false,

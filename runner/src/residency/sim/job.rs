@@ -106,6 +106,8 @@ pub struct Program {
     pub polls: f64,
     /// What is declared of its size, in any unit.
     pub declared: Option<u64>,
+    /// What an earlier run says it needs, bytes.
+    pub known: Option<u64>,
 }
 
 impl Program {
@@ -134,6 +136,7 @@ impl Program {
             waits_for: None,
             polls: 0.0,
             declared: None,
+            known: None,
         }
     }
 

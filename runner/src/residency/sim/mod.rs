@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(crate) use job::Draw;
 pub use job::{Curve, Exchange, Machine, Program, Report};
 
-use super::{Core, Effect, Event, Rank, signed};
+use super::{Core, Effect, Event, Informed, Rank, signed};
 use process::{Place, Process};
 
 /// A job that takes so much longer than one rank after the other does not end, seconds.
@@ -128,11 +128,13 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
             waiters.entry(other).or_default().push(rank);
         }
     }
+    let known = (0..).zip(programs).filter_map(|(rank, program)| Some((rank, program.known?))).collect();
+    let informed = Informed { known, largest_first: true, ..Informed::default() };
     let mut world = World {
         programs,
         machine,
         draw: Draw::new(machine.seed),
-        core: Core::new(machine.limits, &ranks),
+        core: Core::new(machine.limits, &ranks).informed(&informed),
         processes,
         agenda: Agenda::default(),
         computing: 0,

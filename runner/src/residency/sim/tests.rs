@@ -245,11 +245,13 @@ prop_compose! {
     /// A program that grows by no more than 1 GB/s.
     fn programs()(
         peak in 1.0..600.0, seconds in 0.05..4.0, curve in curves(), declared in proptest::option::of(2.0..6.0),
+        known in proptest::option::weighted(0.3, prop_oneof![Just(1.0), 0.2..5.0]),
     ) -> Program {
         let peak = peak * MB;
         let work = f64::max(seconds, curve.steepest() * peak / 1e9);
         let declared = declared.map(|factor| (peak / factor) as u64);
-        Program { declared, ..Program::new(peak, work, curve) }
+        let known = known.map(|factor| (peak * factor) as u64);
+        Program { declared, known, ..Program::new(peak, work, curve) }
     }
 }
 
@@ -436,12 +438,14 @@ prop_compose! {
     fn natives()(
         asks in 0_u64..60, growth in 0_u64..12, chunk in 1_u64..24, shrinks: bool, phases in 1_u32..6, seconds in 0.001..0.1,
         other in prop_oneof![Just(0.0), 0.0..20.0], curve in curves(), preempt: bool, mute in weighted(0.3),
+        known in proptest::option::weighted(0.3, 1_u64..80),
     ) -> Program {
         let scale = 1_000_000;
         let work = f64::max(seconds * f64::from(phases), curve.steepest() * other * MB / 1e9);
         Program {
             asks: asks * scale, growth: growth * scale, chunk: chunk * scale, shrinks, work,
             peak: other * MB, curve, can: Can { preempt, ..Can::NATIVE }, mute: mute && preempt,
+            known: known.map(|bytes| bytes * scale),
             ..Program::native(0, phases, Exchange::Nothing)
         }
     }

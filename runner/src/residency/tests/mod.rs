@@ -1,6 +1,7 @@
 //! The core against hand-made event sequences. Random jobs are in `sim/tests.rs`.
 
 mod earlier;
+mod known;
 mod measured;
 mod remnants;
 mod told;
