@@ -96,8 +96,8 @@ const MANAGED: f64 = 0.5;
 /// between two looks.
 const MEASURED: f64 = 0.8;
 
-/// The budget that was asked for, of a job of `independent` ranks or not, of which `alive` live at the same
-/// time. An amount or share named by the user is taken as it is, even if it is not there; else what these
+/// The budget that was asked for, of a job of `independent` ranks or not, whose processes hold `fixed` bytes
+/// besides. An amount or share named by the user is taken as it is, even if it is not there; else what these
 /// processes hold besides is left.
 ///
 /// # Errors
@@ -106,7 +106,7 @@ pub fn budget(
     options: &Options,
     available: &Available,
     independent: bool,
-    alive: u32,
+    fixed: u64,
 ) -> Result<Budget, BudgetError> {
     let named = match options.memory {
         Some(Memory::Bytes(bytes)) => return Ok(Budget { bytes, source: "--memory".into() }),
@@ -124,9 +124,9 @@ pub fn budget(
     if bytes == 0 {
         return Err(BudgetError::NoneLeft { source_text: available.source.clone() });
     }
-    let rest = available.bytes.saturating_sub(fixed(alive)).max(bytes / 4);
+    let rest = available.bytes.saturating_sub(fixed).max(bytes / 4);
     if named.is_none() && rest < bytes {
-        let source = format!("what {} allows beside {alive} processes", available.source);
+        let source = format!("what {} allows beside {} of processes", available.source, Bytes(fixed));
         return Ok(Budget { bytes: rest, source });
     }
     Ok(Budget { bytes, source: format!("{}% of what {} allows", 100.0 * share, available.source) })
@@ -144,9 +144,10 @@ const FIXED_PER_RANK: u64 = 544 << 10;
 /// The same of the master, and a page cache for the text of programs.
 pub const FIXED_PER_JOB: u64 = 8 << 20;
 
-/// Bytes that `alive` processes and the master hold beside the budget, as they are set aside.
-pub fn fixed(alive: u32) -> u64 {
-    FIXED_PER_JOB + FIXED_PER_RANK * u64::from(alive)
+/// Bytes that `alive` processes and the master hold beside the budget, as they are set aside: what is
+/// estimated, times what it turned out to be in earlier runs.
+pub fn fixed(alive: u32, overhead: f64) -> u64 {
+    ((FIXED_PER_JOB + FIXED_PER_RANK * u64::from(alive)) as f64 * overhead) as u64
 }
 
 /// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute, at
@@ -168,7 +169,7 @@ pub fn check(
     if least > there {
         return Err(BudgetError::NoRoom { alive, fixed: least, there, source_text: source.clone() });
     }
-    let fixed = fixed(alive);
+    let fixed = fixed(alive, 1.0);
     let most = bytes.saturating_add(fixed);
     Ok((most > there).then(|| {
         format!(
@@ -398,7 +399,7 @@ mod tests {
         let there = Available { bytes: 10 * GIB, source: "MemAvailable".into() };
         let choose = |line: &str| {
             let options = Options::from_args(line.split(' ')).unwrap();
-            budget(&options, &there, false, 1).unwrap()
+            budget(&options, &there, false, fixed(1, 1.0)).unwrap()
         };
         assert_eq!(choose("bdrun p").bytes, 5 * GIB);
         assert_eq!(choose("bdrun p").source, "50% of what MemAvailable allows");
@@ -409,10 +410,10 @@ mod tests {
         let little = Available { bytes: 256 << 20, ..there.clone() };
         let many = |line: &str| {
             let options = Options::from_args(line.split(' ')).unwrap();
-            budget(&options, &little, false, 256).unwrap()
+            budget(&options, &little, false, fixed(256, 1.0)).unwrap()
         };
         assert_eq!(many("bdrun p").bytes, 112 << 20);
-        assert_eq!(many("bdrun p").source, "what MemAvailable allows beside 256 processes");
+        assert_eq!(many("bdrun p").source, "what MemAvailable allows beside 144.0 MiB of processes");
         assert_eq!(many("bdrun --budget-fraction 0.5 p").bytes, 128 << 20);
         let nothing = Available { bytes: 0, ..there.clone() };
         assert!(budget(&Options::from_args(["bdrun", "p"]).unwrap(), &nothing, false, 1).is_err());

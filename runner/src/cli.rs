@@ -18,10 +18,12 @@ use crate::exit;
 mod habits;
 mod halt;
 mod launch;
+mod learn;
 mod parse;
 
 pub use halt::{Halt, When, Why};
 pub use launch::{Column, JournalOptions, LaunchOptions};
+pub use learn::LearnOptions;
 pub use parse::parse_size;
 use parse::{
     parse_count, parse_duration, parse_env, parse_fraction, parse_memory, parse_milliseconds, parse_ranks,
@@ -189,6 +191,10 @@ pub struct Options {
     /// Where it is written down what has ended.
     #[command(flatten)]
     pub journal: JournalOptions,
+
+    /// What ranks are expected to need.
+    #[command(flatten)]
+    pub learn: LearnOptions,
 
     /// The program, then its arguments
     #[arg(help_heading = None, required = true, num_args = 1.., trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]

@@ -15,6 +15,7 @@
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`history`], [`report`] | what happened when; a page about it for people, and a trace for Perfetto |
+//! | [`learn`] | what ranks needed, kept from run to run |
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
 //! | [`cgroups`], [`elf`], [`units`], [`urgent`], [`whole`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first; files that are whole or not there |
@@ -30,6 +31,7 @@ pub mod holder;
 pub mod job;
 pub mod journal;
 pub mod launch;
+pub mod learn;
 pub mod measure;
 pub mod report;
 pub mod residency;

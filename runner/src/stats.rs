@@ -71,6 +71,15 @@ pub struct Stats {
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,
+    /// Bytes that were there for the job when it began (`MemAvailable`, or a tighter limit).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub available_bytes: u64,
+    /// What was set aside for ranks and what they held, summed over them (seed 002).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_job: Option<MemoryUse>,
+    /// The same of what bdrun itself and its runtime in the ranks take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_proxy: Option<MemoryUse>,
     /// What was measured from outside, of a job whose ranks were paged from outside.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub measured: Option<JobMeasured>,
@@ -101,6 +110,28 @@ pub struct JobMeasured {
     /// stopped and tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paging_refused: Option<String>,
+}
+
+/// Memory that was set aside, and used, with the names of seed 002. Bytes; cumulative: bytes times seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// Set aside.
+    pub memory_reserve: u64,
+    /// Held at most.
+    pub max_memory: u64,
+    /// What a rank may hold (`--rank-memory`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
+    /// What was estimated before anything was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_memory: Option<u64>,
+    /// Set aside, over the time that ranks lived.
+    pub cumulative_memory_reserve: f64,
+    /// Held at most, over that time.
+    pub cumulative_max_memory: f64,
+    /// Estimated, over that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cumulative_estimated_memory: Option<f64>,
 }
 
 fn is_zero(n: &u64) -> bool {
@@ -134,6 +165,12 @@ pub struct RankStats {
     /// How many times it was evicted.
     #[serde(default)]
     pub evictions: u64,
+    /// What was declared of its size (`--size-column`, or of the file that `--glob` found).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// What was set aside for it when it began, bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reserve_bytes: u64,
     /// Its part, if the job has parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,

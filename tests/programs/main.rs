@@ -23,6 +23,7 @@ mod house;
 mod journal;
 mod lanes;
 mod launch;
+mod learned;
 mod main_job;
 mod measured;
 mod mixed;

@@ -112,7 +112,7 @@ impl Known {
     }
 
     fn long(&self, name: &str) -> Option<&clap::Arg> {
-        self.arg(|arg| arg.get_long() == Some(name))
+        self.arg(|arg| is_called(arg, name))
     }
 
     fn short(&self, name: char) -> Option<&clap::Arg> {
@@ -209,7 +209,7 @@ impl Marked {
                 self.argv.push(format!("--{name}").into());
                 let command = Options::command();
                 let mut arguments = command.get_arguments();
-                if arguments.any(|arg| arg.get_long() == Some(name) && arg.get_action().takes_values()) {
+                if arguments.any(|arg| is_called(arg, name) && arg.get_action().takes_values()) {
                     self.argv.extend(values.next());
                 }
             }
@@ -244,4 +244,8 @@ impl Marked {
         }
         Ok(())
     }
+}
+/// By this name, or by another of its names.
+fn is_called(arg: &clap::Arg, name: &str) -> bool {
+    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|all| all.contains(&name))
 }

@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub evicted: u32,
     /// Ranks that have ended.
     pub done: u32,
+    /// Of them, those that failed.
+    pub failed: u32,
     /// Bytes of the budget in use.
     pub held_bytes: u64,
     /// The budget, bytes.
@@ -69,7 +71,7 @@ impl Pace {
 
 /// The live line; most important first, since a narrow terminal cuts it.
 pub(super) fn line(snapshot: &Snapshot, left_s: Option<f64>) -> String {
-    let Snapshot { np, running, resident, evicted, done, held_bytes, budget_bytes, .. } = snapshot;
+    let Snapshot { np, running, resident, evicted, done, failed, held_bytes, budget_bytes, .. } = snapshot;
     let mut text = String::new();
     if let Some(progress) = &snapshot.progress {
         text.push_str(&progress.label);
@@ -85,8 +87,9 @@ pub(super) fn line(snapshot: &Snapshot, left_s: Option<f64>) -> String {
         }
         text.push_str(" | ");
     }
+    let failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
     text.push_str(&format!(
-        "{np} ranks: {running} running, {resident} resident, {evicted} evicted, {done} done | {} of {}",
+        "{np} ranks: {running} running, {resident} resident, {evicted} evicted, {done} done{failed} | {} of {}",
         Bytes(*held_bytes),
         Bytes(*budget_bytes)
     ));
@@ -112,6 +115,7 @@ mod tests {
             resident: 16,
             evicted: 200,
             done: 40,
+            failed: 0,
             held_bytes: 600 << 20,
             budget_bytes: 700 << 20,
             disk_bytes_per_s: 1.5e9,

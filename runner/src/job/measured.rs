@@ -193,6 +193,7 @@ impl Job<'_> {
     /// What a rank that asks was seen to hold besides.
     fn measured_besides(&mut self, rank: u32, sample: &Sample) {
         let held = self.watch.accounts.held_by(rank);
+        self.note_besides(rank, sample.not_asked_for(0));
         let record = &mut self.ranks[rank as usize];
         if record.holder.is_some() {
             // What it holds changes by our orders, and they tell.

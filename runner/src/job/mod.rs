@@ -22,6 +22,7 @@
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
 //! | `resume.rs` | what was done before, what is left, and what of it is written down |
+//! | `learned.rs` | what earlier runs say of it, and what it adds to that |
 //! | `output.rs` | how long the end waits for whoever reads what ranks and bdrun have printed |
 //!
 //! This thread never waits for a reader: ranks' lines are written by the supervisor's threads, what bdrun
@@ -33,6 +34,7 @@ mod chaos;
 mod describe;
 mod ends;
 mod happenings;
+mod learned;
 mod linked;
 mod listen;
 mod measured;
@@ -229,7 +231,7 @@ impl<'a> Job<'a> {
         let ranks = (0..options.np).map(|_| Record::default()).collect();
         let mut job = Self {
             options,
-            core: Core::new(setup.limits, &core),
+            core: Core::new(setup.limits, &core).informed(&setup.known.informed),
             failures: 0,
             well: 0,
             halted: false,

@@ -111,6 +111,7 @@ impl Job<'_> {
     fn start_rank(&mut self, rank: u32, reserve: u64) {
         let segment = self.setup.segment.clone();
         let block = segment.rank(rank);
+        self.ranks[rank as usize].reserve = reserve;
         if !self.is_stranger(rank) {
             if !self.pay(rank, reserve, false) {
                 return;

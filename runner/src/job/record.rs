@@ -50,6 +50,10 @@ pub(super) struct Record {
     pub besides_waiting: Option<(u64, u64)>,
     /// The most it held, with what it asked for.
     pub most: u64,
+    /// Of one that asks, the most it held besides.
+    pub most_besides: u64,
+    /// What was set aside for it when it last began, bytes.
+    pub reserve: u64,
     /// Of one that asks, and is being moved from outside: how it was when that was ordered.
     pub evicted_while: Option<While>,
     /// Of one whose threads stand: it was told to leave but for so many bytes, which it does itself once they

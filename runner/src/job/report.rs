@@ -133,7 +133,8 @@ impl Job<'_> {
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
             disk_bytes_per_s: self.meter.rate(moved),
-            progress: self.work.summed(segment.np()),
+            progress: self.work.summed(segment.np()).or_else(|| self.ranks_done()),
+            failed: self.failures,
         }
     }
 
@@ -157,7 +158,8 @@ impl Job<'_> {
         self.say_what_is_left();
         let until = self.await_output();
         let farewell = self.supervisor.finish(KILLED_PATIENCE);
-        let ending = self.ending.unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
+        let ending =
+            self.ending.take().unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
         let segment = &self.setup.segment;
         let pool = &segment.header().pool;
         let (message_bytes, spilled_message_bytes) = pool.messages();
@@ -181,6 +183,8 @@ impl Job<'_> {
                     part: self.setup.launch.part(rank),
                     argv: given.map(words).unwrap_or_default(),
                     process: record.process.filter(|_| self.setup.alone),
+                    size: self.setup.launch.declared(rank),
+                    reserve_bytes: record.reserve,
                     peak_bytes: block.peak.load(SeqCst).max(record.most),
                     evicted_bytes: block.evicted.load(SeqCst),
                     restored_bytes: block.restored.load(SeqCst),
@@ -192,13 +196,14 @@ impl Job<'_> {
                 }
             })
             .collect();
+        let (user_job, job_proxy) = self.memory_uses(&ranks);
         let sum = |of: fn(&RankStats) -> u64| ranks.iter().map(of).fold(0, u64::saturating_add);
         let block_sum = |of: fn(&bdrun_ipc::segment::RankBlock) -> u64| {
             // Written by ranks: whatever it is, the report is made.
             (0..segment.np()).map(|rank| of(segment.rank(rank))).fold(0u64, u64::saturating_add)
         };
         let most_running = segment.header().tokens.most_running();
-        let stats = Stats {
+        let mut stats = Stats {
             version: VERSION,
             status: ending.status().into(),
             exit_code: ending.code(),
@@ -223,9 +228,20 @@ impl Job<'_> {
             evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),
             chaos_evictions: self.chaos.evictions,
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
+            user_job: Some(user_job),
+            job_proxy: Some(job_proxy),
+            available_bytes: self.setup.available,
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks)),
         };
-        (stats, ending, until, self.history)
+        let ending = match self.learn(&stats) {
+            Err(unwritten) if ending.is_success() => {
+                (stats.status, stats.exit_code) = (unwritten.status().into(), unwritten.code());
+                stats.error = Some(unwritten.to_string());
+                unwritten
+            }
+            _ => ending,
+        };
+        (stats, ending, until, self.history.take())
     }
 }
 

@@ -10,6 +10,7 @@ use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use sbmalloc::{Compression, TrackerChoice};
 
+use super::learned;
 use super::mpi;
 use super::preload::{self, Way};
 use super::scratch;
@@ -17,6 +18,7 @@ use crate::budget;
 use crate::cli::{Compress, Options, Tracker};
 use crate::exit::Ending;
 use crate::launch::Launch;
+use crate::learn::Known;
 use crate::residency::Limits;
 use crate::supervisor::SpawnError;
 use crate::units::Bytes;
@@ -48,6 +50,10 @@ pub(super) struct Setup {
     pub tracker: TrackerChoice,
     /// What ranks are told of compression.
     pub compression: Compression,
+    /// Bytes that were there for it.
+    pub available: u64,
+    /// What earlier runs say.
+    pub known: Known,
     pub notes: Vec<String>,
 }
 
@@ -67,6 +73,7 @@ impl Setup {
         };
         let alone = !is_mpi && (independent || preload.is_some());
         let mut notes = Vec::new();
+        let known = learned::known(options, &launch)?;
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
         let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
@@ -74,11 +81,12 @@ impl Setup {
         // Independent ranks are begun as they fit; of others all live.
         let computing = options.processor_count().min(options.resident_limit());
         let alive = if independent { computing } else { options.np };
-        let total = budget::budget(options, &available, independent, alive).map_err(no_budget)?.bytes;
+        let fixed = budget::fixed(alive, known.overhead);
+        let total = budget::budget(options, &available, independent, fixed).map_err(no_budget)?.bytes;
         notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
         let mut managed = total;
         if options.enforce {
-            let fixed = budget::fixed(options.np);
+            let fixed = budget::fixed(options.np, known.overhead);
             managed =
                 total.checked_sub(fixed).filter(|&rest| rest >= budget::FIXED_PER_JOB).ok_or_else(|| {
                     Ending::Setup(format!(
@@ -134,6 +142,8 @@ impl Setup {
             mpi,
             tracker,
             compression: compression(options.compress),
+            available: available.bytes,
+            known,
             notes,
         })
     }

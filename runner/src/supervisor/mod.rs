@@ -517,7 +517,7 @@ impl Supervisor {
     /// cgroup. Takes at most about `patience`, also if the master's own output blocks or a process cannot be
     /// killed; then the [`Farewell`] says what was left. For what signals to the master do from then on see
     /// [`Catch`].
-    pub fn finish(mut self, patience: Duration) -> Farewell {
+    pub fn finish(&mut self, patience: Duration) -> Farewell {
         self.end(patience)
     }
 

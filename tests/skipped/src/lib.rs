@@ -29,6 +29,7 @@ pub const NEEDS: &[&str] = &[
     "io-uring",
     "kernel",
     // Programs.
+    "browser",
     "g++",
     "gawk",
     "gcc",

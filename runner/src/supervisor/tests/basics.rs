@@ -90,7 +90,7 @@ fn helper_copies_stdin() {
         return;
     }
     let (sender, events) = channel::<Happening>();
-    let supervisor = Supervisor::start(grouped(), sender).unwrap();
+    let mut supervisor = Supervisor::start(grouped(), sender).unwrap();
     let spec = |rank, stdin| SpawnSpec { stdin, ..shell(rank, "exec cat") };
     supervisor.spawn(spec(1, Stdin::Null));
     supervisor.spawn(spec(0, Stdin::Inherit));
@@ -282,7 +282,7 @@ fn helper_finishes_and_waits() {
     }
     for _ in 0..2 {
         let (sender, events) = channel::<Happening>();
-        let supervisor =
+        let mut supervisor =
             Supervisor::start(Config { catch_signals: Catch::Running, ..Config::default() }, sender).unwrap();
         sys::kill(std::process::id() as i32, libc::SIGTERM);
         assert!(matches!(events.recv().unwrap(), Happening::Signal(libc::SIGTERM)));
@@ -308,7 +308,7 @@ fn a_closed_output_is_reported_and_does_not_block() {
     let (read, write) = sys::pipe().unwrap();
     let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
     let config = Config { outputs: Some((write, null.into())), ..Config::default() };
-    let supervisor = Supervisor::start(config, sender).unwrap();
+    let mut supervisor = Supervisor::start(config, sender).unwrap();
     drop(read);
     // Much more than pipes can hold: it must be taken and thrown away.
     supervisor.spawn(shell(0, "head -c 3000000 /dev/zero | tr '\\0' '\\n'; exit 7"));
@@ -333,7 +333,7 @@ fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
     let (_read, write) = sys::pipe().unwrap();
     let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
     let config = Config { outputs: Some((write, null.into())), ..Config::default() };
-    let supervisor = Supervisor::start(config, sender).unwrap();
+    let mut supervisor = Supervisor::start(config, sender).unwrap();
     supervisor.spawn(shell(1, "yes"));
     // Long enough for the output to be full.
     std::thread::sleep(Duration::from_millis(300));

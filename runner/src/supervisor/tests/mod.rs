@@ -79,7 +79,7 @@ impl Rig {
         ends
     }
 
-    fn finish(self) -> (String, String, Farewell) {
+    fn finish(mut self) -> (String, String, Farewell) {
         let farewell = self.supervisor.finish(Duration::from_secs(30));
         let [out, err] = self.texts.map(|text| text.join().unwrap());
         (out, err, farewell)

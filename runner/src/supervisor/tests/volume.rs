@@ -96,7 +96,7 @@ fn one_rank_writes_fast() {
         let (sender, events) = channel::<Happening>();
         let null = || std::fs::File::options().write(true).open("/dev/null").unwrap().into();
         let config = Config { tag_output, outputs: Some((null(), null())), ..Config::default() };
-        let supervisor = Supervisor::start(config, sender).unwrap();
+        let mut supervisor = Supervisor::start(config, sender).unwrap();
         let start = Instant::now();
         supervisor.spawn(shell(0, script));
         while !matches!(events.recv().unwrap(), Happening::Exited { .. }) {}

@@ -1,0 +1,121 @@
+//! What earlier runs say of this job, and what this one adds to it: the job's side of [`crate::learn`].
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::Job;
+use crate::budget;
+use crate::cli::Options;
+use crate::display::JobProgress;
+use crate::exit::Ending;
+use crate::launch::Launch;
+use crate::learn::{Known, Learned};
+use crate::measure::own_max_rss;
+use crate::stats::{MemoryUse, RankStats, Stats};
+
+/// The file that was asked for, or that lies beside the journal.
+fn path(options: &Options) -> Option<PathBuf> {
+    let beside = || {
+        let mut name = options.journal.path()?.0.as_os_str().to_owned();
+        name.push(".learned");
+        Some(name.into())
+    };
+    options.learn.learn.clone().or_else(beside)
+}
+
+/// What is known of a job before it begins.
+pub(super) fn known(options: &Options, launch: &Launch) -> Result<Known, Ending> {
+    let expect = options.learn.expect();
+    let mut known = match path(options) {
+        Some(path) => Learned::read(&path)?.of(launch, expect),
+        None => Known::nothing(expect),
+    };
+    // Output in the order of the ranks is held back until it is its rank's turn.
+    known.informed.largest_first = !options.launch.keep_order;
+    Ok(known)
+}
+
+impl Job<'_> {
+    /// What ranks asked for, and what bdrun's own share of the memory is: byte-seconds over the ranks' lives.
+    pub(super) fn memory_uses(&self, ranks: &[RankStats]) -> (MemoryUse, MemoryUse) {
+        let lived = |rank: &RankStats| {
+            rank.process.map_or(rank.running_s + rank.waiting_s, |process| process.end - process.start)
+        };
+        let mut user = MemoryUse { memory_limit: self.options.rank_memory, ..MemoryUse::default() };
+        for rank in ranks {
+            user.memory_reserve += rank.reserve_bytes;
+            user.max_memory += rank.peak_bytes;
+            user.cumulative_memory_reserve += rank.reserve_bytes as f64 * lived(rank);
+            user.cumulative_max_memory += rank.peak_bytes as f64 * lived(rank);
+        }
+        let estimated = budget::fixed(self.most_alive, 1.0);
+        let reserved = budget::fixed(self.most_alive, self.setup.known.overhead);
+        let besides = self.ranks.iter().map(|record| record.most_besides).fold(0, u64::saturating_add);
+        let used = own_max_rss().saturating_add(besides);
+        let of_all = self.begin.elapsed().as_secs_f64();
+        let proxy = MemoryUse {
+            memory_reserve: reserved,
+            max_memory: used,
+            memory_limit: None,
+            estimated_memory: Some(estimated),
+            cumulative_memory_reserve: reserved as f64 * of_all,
+            cumulative_max_memory: used as f64 * of_all,
+            cumulative_estimated_memory: Some(estimated as f64 * of_all),
+        };
+        (user, proxy)
+    }
+
+    /// Writes down what the job has shown.
+    pub(super) fn learn(&self, stats: &Stats) -> Result<(), Ending> {
+        let Some(path) = path(self.options) else { return Ok(()) };
+        // Somebody else may have written meanwhile.
+        let mut learned = Learned::read(&path)?;
+        let overhead = stats.job_proxy.and_then(|proxy| {
+            let estimated = proxy.estimated_memory.filter(|&bytes| bytes > 0)?;
+            Some(proxy.max_memory as f64 / estimated as f64)
+        });
+        learned.add(&self.setup.launch, stats, overhead);
+        learned.write(&path).map_err(|error| Ending::Setup(format!("--learn: {error}")))
+    }
+
+    /// How far a job of ranks is that need not each other: by the time that each is known to take, or else as
+    /// if all took the same. In milliseconds of work.
+    pub(super) fn ranks_done(&self) -> Option<JobProgress> {
+        if !self.setup.alone || self.options.np < 2 {
+            return None;
+        }
+        let known =
+            |rank: usize| self.setup.known.seconds.get(rank).copied().filter(|&seconds| seconds > 0.0);
+        let mut seconds: Vec<Option<f64>> = (0..self.ranks.len()).map(known).collect();
+        for (seconds, record) in seconds.iter_mut().zip(&self.ranks) {
+            let took = record.process.filter(|_| record.status.is_some());
+            *seconds = took.map(|process| process.end - process.start).or(*seconds);
+        }
+        let (sum, count) = seconds.iter().flatten().fold((0.0, 0u32), |(sum, n), s| (sum + s, n + 1));
+        let mean = if count > 0 { (sum / f64::from(count)).max(1e-3) } else { 1.0 };
+        let (mut done, mut total) = (0.0, 0.0);
+        for (seconds, record) in seconds.iter().zip(&self.ranks) {
+            // It was done before this job began.
+            if record.status.is_some() && record.process.is_none() {
+                continue;
+            }
+            let takes = seconds.unwrap_or(mean);
+            total += takes;
+            done += match (&record.status, record.born) {
+                (Some(_), _) => takes,
+                (None, Some(born)) => born.elapsed().as_secs_f64().min(takes),
+                (None, None) => 0.0,
+            };
+        }
+        let millis = |seconds: f64| (seconds * 1e3) as u64;
+        Some(JobProgress { label: "parts".into(), done: millis(done), total: millis(total).max(1) })
+    }
+
+    /// What of its memory besides what it asked for a rank was seen to hold.
+    pub(super) fn note_besides(&mut self, rank: u32, bytes: u64) {
+        if self.setup.segment.rank(rank).attached.load(SeqCst) != 0 {
+            let record = &mut self.ranks[rank as usize];
+            record.most_besides = record.most_besides.max(bytes);
+        }
+    }
+}

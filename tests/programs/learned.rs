@@ -1,0 +1,129 @@
+//! What ranks needed, remembered from run to run (`--learn`).
+
+use std::fs;
+
+use crate::common::{Directory, Outcome, bdrun_args, skipped};
+
+const MIB: u64 = 1 << 20;
+
+/// Ten parts that hold what they are told to for a while; one in five holds five times what it declares.
+struct Bench {
+    dir: Directory,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let dir = Directory::new(name);
+        let line = |at: usize| {
+            let declared = 10 + at;
+            let holds = if at % 5 == 2 { 5 * declared } else { declared };
+            format!("p{at}\t{declared}M\t{holds}\n")
+        };
+        fs::write(dir.path().join("list"), (0..10).map(line).collect::<String>()).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn run(&self, more: &[&str]) -> Outcome {
+        let list = self.path("list");
+        let program = "import sys, time; held = b'x' * (int(sys.argv[1]) << 20); time.sleep(0.5)";
+        let mut args = vec!["--memory", "200M", "--parts", &list, "--size-column", "2"];
+        args.extend(more);
+        args.extend(["--", "python3", "-c", program, "{3}"]);
+        bdrun_args(args).succeed()
+    }
+}
+
+fn has_python() -> bool {
+    let there = std::process::Command::new("python3").arg("-c").arg("").status();
+    let there = there.is_ok_and(|status| status.success());
+    if !there {
+        skipped("python3", "no Python");
+    }
+    there
+}
+
+#[test]
+fn a_second_run_sets_aside_what_each_part_needed() {
+    if !has_python() {
+        return;
+    }
+    let bench = Bench::new("learned");
+    let learned = bench.path("learned.json");
+    let first = bench.run(&["--learn", &learned]);
+    let text = fs::read_to_string(&learned).unwrap();
+    assert!(text.contains("\"p2\\t12M\\t60\""), "{text}");
+    let second = bench.run(&["--learn", &learned]);
+    let (first, second) = (first.stats(), second.stats());
+    for (rank, before) in second.ranks.iter().zip(&first.ranks) {
+        // What was measured before is what is set aside now, with 5 % more; and that is near the truth.
+        let set_aside = rank.reserve_bytes as f64;
+        assert!((set_aside / before.peak_bytes as f64 - 1.05).abs() < 0.001, "{rank:?} {before:?}");
+        assert!((set_aside / rank.peak_bytes as f64 - 1.05).abs() < 0.1, "{rank:?}");
+    }
+    assert!(first.ranks.iter().any(|rank| rank.reserve_bytes < rank.peak_bytes / 2), "{first:?}");
+    let user = second.user_job.expect("what was set aside");
+    assert_eq!(user.memory_reserve, second.ranks.iter().map(|rank| rank.reserve_bytes).sum::<u64>());
+    assert!(user.cumulative_memory_reserve > user.memory_reserve as f64 * 0.3, "{user:?}");
+    let proxy = second.job_proxy.expect("our own share");
+    let by = proxy.memory_reserve as f64 / proxy.estimated_memory.unwrap() as f64;
+    assert!((0.5..=2.0).contains(&by) && by != 1.0, "{proxy:?}");
+}
+
+/// Beside the journal, where there is one; of a job that failed what ended well counts.
+#[test]
+fn a_job_with_a_journal_learns_without_being_told() {
+    if !has_python() {
+        return;
+    }
+    let bench = Bench::new("learned-journal");
+    let journal = bench.path("journal");
+    bench.run(&["--journal", &journal]);
+    assert!(fs::read_to_string(bench.path("journal.learned")).unwrap().contains("python3"));
+}
+
+#[test]
+fn ranks_of_our_own_runtime_are_learned_as_well() {
+    let dir = Directory::new("learned-own");
+    let learned = dir.path().join("learned").display().to_string();
+    let phases = crate::common::program("phases").display().to_string();
+    let run = || {
+        bdrun_args(["-np", "4", "--memory", "400M", "--learn", &learned, "--", &phases, "32", "2"]).succeed()
+    };
+    let (first, second) = (run(), run());
+    for (rank, before) in second.stats().ranks.iter().zip(&first.stats().ranks) {
+        assert!(
+            rank.reserve_bytes.abs_diff(before.peak_bytes) < before.peak_bytes / 10,
+            "{rank:?} {before:?}"
+        );
+        assert!(before.peak_bytes > 32 * MIB && before.reserve_bytes < 8 * MIB, "{before:?}");
+    }
+}
+
+/// The options of seed 002 under its names, with either kind of hyphen.
+#[test]
+fn the_options_of_the_digest() {
+    let first = |options: &[&str]| {
+        let outcome = bdrun_args(options.iter().copied().chain([
+            "--memory",
+            "200M",
+            "--rank-memory",
+            "100M",
+            "--",
+            "true",
+        ]));
+        outcome.succeed().stats().ranks[0].reserve_bytes / MIB
+    };
+    assert_eq!(first(&[]), 50);
+    assert_eq!(first(&["--user_job_memory_digest_default_value", "0.3"]), 30);
+    assert_eq!(first(&["--user-job-memory-digest-default-value=0.2"]), 20);
+    assert_eq!(first(&["--memory_reserve_factor", "0.7"]), 70);
+    assert_eq!(first(&["--tmpfs-size", "64M"]), 64);
+    let wrong = bdrun_args(["--memory-reserve-factor", "2", "--", "true"]).run();
+    wrong.failed_with(118, &["memory-reserve-factor"]);
+    let wrong = bdrun_args(["--learn", "/etc/passwd", "--", "true"]).run();
+    wrong.failed_with(120, &["--learn", "/etc/passwd"]);
+}
