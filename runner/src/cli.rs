@@ -433,6 +433,13 @@ impl Options {
         &self.line
     }
 
+    /// The same as text, quoted for a shell.
+    #[must_use]
+    pub fn line_for_the_shell(&self) -> String {
+        let words: Vec<_> = self.line.iter().map(|word| word.to_string_lossy()).collect();
+        shlex::try_join(words.iter().map(AsRef::as_ref)).unwrap_or_else(|_| words.join(" "))
+    }
+
     /// The program as it was named.
     #[must_use]
     pub fn program(&self) -> &OsStr {

@@ -15,11 +15,13 @@
 //! | [`job`] | the shell that ties them together: events in, effects out |
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`history`], [`report`] | what happened when; a page about it for people, and a trace for Perfetto |
+//! | [`attach`] | looking at a job that runs: `top`, `explain` |
 //! | [`learn`] | what ranks needed, kept from run to run |
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
 //! | [`cgroups`], [`elf`], [`units`], [`urgent`], [`whole`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first; files that are whole or not there |
 
+pub mod attach;
 pub mod budget;
 pub mod cgroups;
 pub mod cli;

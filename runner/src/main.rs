@@ -3,7 +3,11 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match bdrun::cli::Options::from_args(std::env::args_os()) {
+    let argv: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = bdrun::attach::run(&argv) {
+        return ExitCode::from(code);
+    }
+    match bdrun::cli::Options::from_args(argv) {
         Ok(options) => ExitCode::from(bdrun::job::run(options)),
         Err(error) => {
             error.print();

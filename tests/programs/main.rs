@@ -9,6 +9,7 @@
 //! `--nocapture`, or see `tests/skipped` for how skips are counted, and forbidden.
 
 mod after_exec;
+mod attach;
 mod besides;
 mod beyond_mpi;
 mod cli;

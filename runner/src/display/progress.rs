@@ -69,6 +69,12 @@ impl Pace {
     }
 }
 
+impl std::fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&line(self, None))
+    }
+}
+
 /// The live line; most important first, since a narrow terminal cuts it.
 pub(super) fn line(snapshot: &Snapshot, left_s: Option<f64>) -> String {
     let Snapshot { np, running, resident, evicted, done, failed, held_bytes, budget_bytes, .. } = snapshot;

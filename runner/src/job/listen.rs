@@ -12,6 +12,7 @@ use bdrun_ipc::segment::Segment;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::attach::Asked;
 use crate::holder::Report;
 use crate::measure::Measured;
 use crate::supervisor::Happening;
@@ -34,6 +35,8 @@ pub(super) enum Message {
     Holder(u32, u32, Report),
     /// Something happened to a process.
     Supervisor(Happening),
+    /// Somebody looks at the job.
+    Asked(Asked),
     /// The journal cannot be written: why.
     JournalFailed(String),
 }
@@ -41,6 +44,12 @@ pub(super) enum Message {
 impl From<Happening> for Message {
     fn from(happening: Happening) -> Self {
         Self::Supervisor(happening)
+    }
+}
+
+impl From<Asked> for Message {
+    fn from(asked: Asked) -> Self {
+        Self::Asked(asked)
     }
 }
 

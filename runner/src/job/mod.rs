@@ -18,6 +18,7 @@
 //! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
 //! | `mpi.rs`, `linked.rs` | our MPI, in front of the one that a program is linked to |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
+//! | `asked.rs` | what is answered to whoever looks at it |
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
@@ -29,6 +30,7 @@
 //! shows by that of [`Screen`], and where the end has to wait for them, signals and the time limit are heard.
 
 mod accounts;
+mod asked;
 mod besides;
 mod chaos;
 mod describe;
@@ -59,6 +61,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::attach::Server;
 use crate::cli::Options;
 use crate::display::{self, Screen};
 use crate::exit::Ending;
@@ -96,6 +99,8 @@ struct Job<'a> {
     supervisor: Supervisor,
     escalation: Escalation,
     listeners: Listeners,
+    /// Whoever looks at the job asks there; none if there can be none.
+    _server: Option<Server>,
     messages: Receiver<Message>,
     output: SharedOutput,
     ranks: Vec<Record>,
@@ -225,6 +230,8 @@ impl<'a> Job<'a> {
         let supervisor =
             Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
         let watch = Watch::start(options, &mut setup, &supervisor, &sender, &output)?;
+        // A job that nobody can look at is still a job.
+        let server = Server::start(sender.clone()).ok();
         let listeners = Listeners::start(setup.segment.clone(), sender)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
         let core = watch.begin(options, &setup);
@@ -241,6 +248,7 @@ impl<'a> Job<'a> {
             supervisor,
             escalation: Escalation::new(GRACE, FAILURE_GRACE),
             listeners,
+            _server: server,
             messages,
             output,
             ranks,
@@ -458,6 +466,7 @@ impl<'a> Job<'a> {
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
             Message::JournalFailed(error) => self.end(Ending::Setup(error)),
+            Message::Asked(asked) => self.answer(&asked),
             Message::Holder(rank, nth, report) => self.moved(rank, nth, report),
         }
     }

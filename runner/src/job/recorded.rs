@@ -36,8 +36,7 @@ pub(super) fn write(
     stats: &Stats,
     history: Option<&History>,
 ) -> Result<(), (&'static str, Unwritten)> {
-    let words: Vec<_> = options.line().iter().map(|word| word.to_string_lossy()).collect();
-    let line = shlex::try_join(words.iter().map(AsRef::as_ref)).unwrap_or_else(|_| words.join(" "));
+    let line = options.line_for_the_shell();
     let told = Told { line: &line, began, stats, history };
     if let Some(path) = &options.report {
         whole::write(path, |out| report::page(&told, out)).map_err(|error| ("--report", error))?;
@@ -52,6 +51,20 @@ impl Job<'_> {
     /// Seconds since the job began.
     pub(super) fn now_s(&self) -> f64 {
         self.begin.elapsed().as_secs_f64()
+    }
+
+    /// What a rank does. While everything fits, ranks that block tell nobody: then its word says it.
+    pub(super) fn activity(&self, rank: Rank) -> Option<Activity> {
+        let activity = self.core.activity(rank);
+        let is_inside = matches!(activity, Some(Activity::Running | Activity::Waiting));
+        if !is_inside || !self.watch.accounts.is_adopted(rank) {
+            return activity;
+        }
+        match self.setup.segment.rank(rank).word.load().state() {
+            State::Running => Some(Activity::Running),
+            State::Blocked => Some(Activity::Waiting),
+            _ => activity,
+        }
     }
 
     /// Whose lives these may have changed.
@@ -84,25 +97,18 @@ impl Job<'_> {
         let counts = self.core.counts();
         let (mut written, mut read) = (0u64, 0u64);
         let outside = self.watch.running(&self.ranks);
-        let history = self.history.as_mut()?;
         for rank in 0..segment.np() {
             let block = segment.rank(rank);
             written = written.saturating_add(block.written.load(SeqCst));
             read = read.saturating_add(block.read.load(SeqCst));
-            // While everything fits, ranks that block tell nobody.
-            let activity = self.core.activity(rank);
-            if self.watch.accounts.is_adopted(rank)
-                && matches!(activity, Some(Activity::Running | Activity::Waiting))
-                && let Some(seen) = match block.word.load().state() {
-                    State::Running => Some(Activity::Running),
-                    State::Blocked => Some(Activity::Waiting),
-                    _ => None,
-                }
-            {
-                history.rank(t, rank, Some(seen));
-            }
+        }
+        if self.watch.accounts.is_shared() {
+            let seen: Vec<_> = (0..segment.np()).map(|rank| self.activity(rank)).collect();
+            let history = self.history.as_mut()?;
+            (0..).zip(seen).for_each(|(rank, activity)| history.rank(t, rank, activity));
         }
         let budget = header.pool.budget();
+        let history = self.history.as_mut()?;
         history.series.add(Sample {
             t,
             held: (budget as i64 - header.pool.free() - self.kept_free as i64).max(0) as u64,

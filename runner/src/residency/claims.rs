@@ -212,7 +212,7 @@ impl Core {
     /// ready. But ranks that keep waking each other could keep one out for ever, and may even wait for it: so
     /// after as many ranks as are alive have passed, the next one that is not started has its turn, and so
     /// has the one that has been ready for longest.
-    fn claims(&self) -> impl Iterator<Item = Claim> + '_ {
+    pub(super) fn claims(&self) -> impl Iterator<Item = Claim> + '_ {
         let alive = self.alive();
         let is_overdue = |&(_, rank): &(u64, Rank)| self.waits_since(rank) >= 2 * alive;
         let index = &self.index;

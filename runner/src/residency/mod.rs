@@ -19,7 +19,7 @@
 //! | memory is short: who goes, stands still, ends? | `relieve.rs` |
 //! | there is room: who goes on, comes back, begins? | `proceed.rs` |
 //! | nobody makes room for whom the others may wait for? | `turn.rs` |
-//! | what does a rank do, in a word? | `activity.rs` |
+//! | what does a rank do, in a word? why does it not run? | `activity.rs`, `situation.rs` |
 //! | is everything consistent? | `sanity.rs` |
 
 mod account;
@@ -38,6 +38,7 @@ mod rank;
 mod relieve;
 mod sanity;
 pub mod sim;
+mod situation;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -46,6 +47,7 @@ mod victim;
 pub use activity::Activity;
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Next, Outcome, Wait};
+pub use situation::{Hindrance, Situation};
 
 use std::time::Duration;
 

@@ -61,6 +61,13 @@ impl Queue {
         self.again.len() + self.sized.len() + self.plain.len()
     }
 
+    /// Those that stand before a rank, the first first.
+    pub fn before(&self, rank: Rank) -> Vec<Rank> {
+        let again = self.again.iter().map(|&(_, rank)| rank);
+        let all = again.chain(self.sized.iter().map(|&(_, rank)| rank)).chain(self.plain.iter().copied());
+        all.take_while(|&other| other != rank).collect()
+    }
+
     /// Somebody was stopped, and waits to be started again.
     pub fn has_stopped(&self) -> bool {
         !self.again.is_empty()

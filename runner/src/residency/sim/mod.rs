@@ -290,6 +290,13 @@ impl World<'_> {
             self.report.events += 1;
             if self.machine.check > 0 && self.report.events.is_multiple_of(u64::from(self.machine.check)) {
                 self.core.sanity_check();
+                // Whoever asks gets an answer, whatever is going on.
+                let explained = event.rank().map(|rank| self.core.situation(rank));
+                assert!(
+                    explained
+                        .flatten()
+                        .is_none_or(|situation| (situation.ahead == 0) == situation.first.is_none())
+                );
             }
             for effect in effects.drain(..) {
                 self.carry_out(effect);

@@ -1,0 +1,264 @@
+//! Finds jobs that run here, asks, and shows what is answered.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::server::address;
+use super::{Answer, Question, RankNow, VERSION, words};
+use crate::exit::Ending;
+use crate::residency::Activity;
+use crate::units::{Bytes, Span};
+
+/// From one look of `top` to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// So long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "bdrun",
+    about = "Look at a bdrun job that runs. (For a program of that name: bdrun -- top)"
+)]
+struct Line {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show what the job and its ranks do, again each second while it runs (once, if nobody looks)
+    Top {
+        #[command(flatten)]
+        which: Which,
+        /// Show it once
+        #[arg(long)]
+        once: bool,
+    },
+    /// Say what a rank does, and if it waits why, and what would change that
+    Explain {
+        /// The rank; without it all that wait, by what they wait for
+        rank: Option<u32>,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The process of that bdrun, if several run
+    #[arg(long, value_name = "PID")]
+    job: Option<u32>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `bdrun top` and `bdrun explain`: the exit code, if the line is one of these.
+#[must_use]
+pub fn run(argv: &[OsString]) -> Option<u8> {
+    let first = argv.get(1)?.to_str()?;
+    if !["top", "explain"].contains(&first) {
+        return None;
+    }
+    let line = match Line::try_parse_from(argv) {
+        Ok(line) => line,
+        Err(error) => {
+            let _ = error.print();
+            let usage = Ending::Usage(String::new()).code();
+            return Some(if error.use_stderr() { usage } else { 0 });
+        }
+    };
+    let done = match line.what {
+        What::Top { which, once } => top(&which, once),
+        What::Explain { which, rank } => explain(&which, rank),
+    };
+    Some(match done {
+        Ok(()) => 0,
+        Err(Failed::Closed) => 0,
+        Err(Failed::Ending(ending)) => {
+            eprint!("{}", crate::display::error_text(&ending));
+            ending.code()
+        }
+    })
+}
+
+enum Failed {
+    /// Nobody reads any more.
+    Closed,
+    Ending(Ending),
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Ending(Ending::Setup(format!("cannot write: {error}"))),
+        }
+    }
+}
+
+fn failed(text: String) -> Failed {
+    Failed::Ending(Ending::Setup(text))
+}
+
+/// The jobs that run here, as far as they may be asked: owner and process.
+fn jobs() -> BTreeMap<u32, u32> {
+    let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let own = nix::unistd::geteuid().as_raw();
+    text.lines()
+        .filter_map(|line| {
+            let (_, name) = line.split_once("@bdrun/")?;
+            let (uid, pid) = name.split_once('/')?;
+            Some((pid.parse().ok()?, uid.parse().ok()?))
+        })
+        .filter(|&(_, uid)| own == 0 || own == uid)
+        .collect()
+}
+
+/// The job that is meant.
+fn find(which: &Which) -> Result<(u32, u32), Failed> {
+    let jobs = jobs();
+    if let Some(pid) = which.job {
+        let uid = jobs.get(&pid).ok_or_else(|| failed(format!("no job of bdrun runs as process {pid}")))?;
+        return Ok((pid, *uid));
+    }
+    match jobs.iter().map(|(&pid, &uid)| (pid, uid)).collect::<Vec<_>>()[..] {
+        [] => Err(failed("no job of bdrun runs here".into())),
+        [one] => Ok(one),
+        ref several => {
+            let pids: Vec<String> = several.iter().map(|(pid, _)| pid.to_string()).collect();
+            Err(failed(format!("several jobs run here: --job {}", pids.join(", or --job "))))
+        }
+    }
+}
+
+/// None: it has ended.
+fn ask((pid, uid): (u32, u32), rank: Option<u32>) -> Result<Option<Answer>, Failed> {
+    let asked = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect_addr(&address(uid, pid)?)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = serde_json::to_vec(&Question { version: VERSION, rank })?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = match asked() {
+        Ok(answer) => answer,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(failed(format!("the job (process {pid}) does not answer: {error}"))),
+    };
+    if answer.is_empty() {
+        return Err(failed(format!(
+            "the job (process {pid}) does not answer: it is about to end, is of another version, or not yours"
+        )));
+    }
+    let answer = serde_json::from_str(&answer);
+    answer.map(Some).map_err(|error| failed(format!("the answer of process {pid} is none: {error}")))
+}
+
+fn top(which: &Which, once: bool) -> Result<(), Failed> {
+    let job = find(which)?;
+    let mut out = std::io::stdout();
+    let again = out.is_terminal() && !once && !which.json;
+    loop {
+        let Some(answer) = ask(job, None)? else { return Ok(()) };
+        if which.json {
+            serde_json::to_writer(&mut out, &answer).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            // From the top left corner of an empty screen.
+            let clear = if again { "\x1b[H\x1b[2J" } else { "" };
+            write!(out, "{clear}{}", table(&answer))?;
+        }
+        out.flush()?;
+        if !again {
+            return Ok(());
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// The job in two lines, and a line for each rank that lives.
+fn table(answer: &Answer) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let parts = answer.ranks.iter().any(|rank| rank.part.is_some());
+    table.set_header(["rank", "does", "in RAM", "out", "peak", "since", if parts { "part" } else { "" }]);
+    for rank in &answer.ranks {
+        let doing = rank.doing.clone().unwrap_or_default();
+        let last = rank.part.clone().unwrap_or(doing).replace(['\t', '\n'], " ");
+        table.add_row([
+            Cell::new(rank.rank),
+            Cell::new(rank.activity.map_or("-", word)),
+            Cell::new(Bytes(rank.held)),
+            Cell::new(Bytes(rank.out)),
+            Cell::new(Bytes(rank.peak)),
+            Cell::new(Span(rank.lived_s)),
+            Cell::new(last),
+        ]);
+    }
+    for column in [0, 2, 3, 4, 5] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = format!("{}\n{}\n", answer.line, answer.now);
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    if answer.more > 0 {
+        text.push_str(&format!("and {} more\n", answer.more));
+    }
+    text
+}
+
+const fn word(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Starting => "starting",
+        Activity::Running => "running",
+        Activity::Waiting => "waiting",
+        Activity::Held => "held",
+        Activity::Evicting => "evicting",
+        Activity::Out => "out",
+        Activity::Restoring => "restoring",
+    }
+}
+
+fn explain(which: &Which, rank: Option<u32>) -> Result<(), Failed> {
+    let job = find(which)?;
+    let answer = ask(job, rank)?.ok_or_else(|| failed("the job has ended".into()))?;
+    let mut out = std::io::stdout().lock();
+    if which.json {
+        serde_json::to_writer(&mut out, &answer).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    if let Some(wanted) = rank {
+        let Some(rank) = answer.ranks.first() else {
+            return Err(failed(format!("there is no rank {wanted}: the job has {}", answer.limits.np)));
+        };
+        for line in words::explain(&answer, rank) {
+            writeln!(out, "{line}")?;
+        }
+        return Ok(());
+    }
+    writeln!(out, "{}\n{}", answer.line, answer.now)?;
+    let waits = |rank: &&RankNow| rank.activity != Some(Activity::Running);
+    for rank in answer.ranks.iter().filter(waits) {
+        writeln!(out, "{}", words::explain(&answer, rank).join("; "))?;
+    }
+    if answer.more > 0 {
+        writeln!(out, "and {} more (bdrun explain RANK)", answer.more)?;
+    }
+    Ok(())
+}
