@@ -91,8 +91,78 @@ fn file(shell: Option<Shell>) -> Result<Vec<u8>> {
     let Some(shell) = shell else { return man_page() };
     let mut text = Vec::new();
     generate(shell, &mut command(), "bdrun", &mut text);
+    let text = String::from_utf8(text).map_err(Error::other)?;
+    Ok(finished(shell, text)?.into_bytes())
+}
+
+/// With what the generator does not know: `-np`, which no definition of POSIX options has, and that behind
+/// our options there is a program with arguments of its own.
+fn finished(shell: Shell, mut text: String) -> Result<String> {
+    let mut add = |after: &str, more: &str| match text.find(after) {
+        Some(at) => Ok(text.insert_str(at + after.len(), more)),
+        None => Err(Error::other(format!("no '{after}' for {shell}"))),
+    };
+    let valued = valued();
+    match shell {
+        Shell::Bash => {
+            add("opts=\"-n", " -np")?;
+            add("\n                -n", " | -np")?;
+            text.push_str(&BASH.replace("VALUED", &valued.join(" | ")));
+        }
+        Shell::Zsh => {
+            add("_arguments \"${_arguments_options[@]}\" : \\\n", "'-np[Number of ranks]:N:' \\\n")?
+        }
+        Shell::Fish => {
+            add("complete -c bdrun -s n -l np", " -o np")?;
+            text.push_str(&format!(
+                "complete -c bdrun -x -a '(__fish_complete_subcommand {})'\n",
+                valued.join(" ")
+            ));
+        }
+        _ => {}
+    }
     Ok(text)
 }
+
+/// Options behind which there is a value.
+fn valued() -> Vec<String> {
+    let definition = command();
+    let options = definition.get_arguments().filter(|arg| !arg.is_positional());
+    let mut names = vec![String::from("-np")];
+    for arg in options.filter(|arg| arg.get_action().takes_values()) {
+        names.extend(arg.get_short().map(|short| format!("-{short}")));
+        names.extend(arg.get_long().map(|long| format!("--{long}")));
+    }
+    names
+}
+
+/// Completes the program and its arguments as if they stood alone, where bash-completion is there.
+const BASH: &str = r#"
+_bdrun_or_program() {
+    local at word value=
+    for ((at = 1; at < COMP_CWORD; at++)); do
+        word=${COMP_WORDS[at]}
+        if [[ $word = "=" ]]; then
+            value=yes
+        elif [[ -n $value ]]; then
+            value=
+        else
+            case $word in
+                --) ((at++)) && break ;;
+                VALUED) value=yes ;;
+                -*) ;;
+                *) break ;;
+            esac
+        fi
+    done
+    if [[ -z $value && ($at -lt $COMP_CWORD || ${COMP_WORDS[COMP_CWORD]} != -*) ]] && declare -F _command_offset >/dev/null; then
+        _command_offset $at
+    else
+        _bdrun "$@"
+    fi
+}
+complete -F _bdrun_or_program -o bashdefault -o default bdrun
+"#;
 
 fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
@@ -121,6 +191,18 @@ mod tests {
                 assert!(text.contains(&format!("{written}{option}")), "{name} has no --{option}");
             }
         }
+    }
+
+    #[test]
+    fn the_habit_of_mpiexec_is_completed() {
+        for (name, text) in [("bdrun.bash", "-n -np "), ("_bdrun", "'-np["), ("bdrun.fish", "-l np -o np ")] {
+            let (_, shell) = FILES.iter().find(|(file, _)| *file == name).expect(name);
+            let found = String::from_utf8(file(*shell).expect(name)).expect("UTF-8").contains(text);
+            assert!(found, "{name} has no {text}");
+        }
+        let valued = valued();
+        let has = |name: &str| valued.iter().any(|other| other == name);
+        assert!(has("-n") && has("--memory") && has("--parts") && !has("--keep-order"), "{valued:?}");
     }
 
     #[test]
