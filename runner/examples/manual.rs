@@ -99,7 +99,10 @@ fn file(shell: Option<Shell>) -> Result<Vec<u8>> {
 /// our options there is a program with arguments of its own.
 fn finished(shell: Shell, mut text: String) -> Result<String> {
     let mut add = |after: &str, more: &str| match text.find(after) {
-        Some(at) => Ok(text.insert_str(at + after.len(), more)),
+        Some(at) => {
+            text.insert_str(at + after.len(), more);
+            Ok(())
+        }
         None => Err(Error::other(format!("no '{after}' for {shell}"))),
     };
     let valued = valued();
