@@ -72,6 +72,10 @@ pub(super) fn settings(
     }
     let needs = faces.keys().next().map(|program| format!(" ({} needs them)", program.display()));
     match folder(exe) {
+        Some(folder) if needs.is_some() => {
+            let folder = preload::nameable(folder)?;
+            Ok(Some(Settings { folder, abi: wanted.unwrap_or(MPICH).1, faces }))
+        }
         Some(folder) => Ok(Some(Settings { folder, abi: wanted.unwrap_or(MPICH).1, faces })),
         None if which == Mpi::Auto && needs.is_none() => Ok(None),
         // Each rank would be alone in a world of its own.

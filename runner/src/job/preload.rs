@@ -55,9 +55,11 @@ pub(super) fn way(when: Preload, is_mpi: bool, program: &Path) -> Result<Way, En
                     && is_mpi
                     && let Some(library) = found() =>
             {
-                Way::Preloaded(library)
+                Way::Preloaded(nameable(library)?)
             }
-            Kind::Open if when == Preload::Auto => Way::Outside(found()),
+            Kind::Open if when == Preload::Auto => {
+                Way::Outside(found().and_then(|library| nameable(library).ok()))
+            }
             _ => Way::Outside(None),
         }),
         Preload::Always => match (kind, found()) {
@@ -66,13 +68,26 @@ pub(super) fn way(when: Preload, is_mpi: bool, program: &Path) -> Result<Way, En
                  use --preload never and do without paging",
                 program.display()
             ))),
-            (_, Some(library)) => Ok(Way::Preloaded(library)),
+            (_, Some(library)) => nameable(library).map(Way::Preloaded),
             (_, None) => Err(Ending::Setup(format!(
                 "--preload always: {LIBRARY} is neither beside bdrun nor in ../lib; put it there (cargo build -p \
                  sbmalloc-preload), or use --preload never"
             ))),
         },
     }
+}
+
+/// An error if LD_PRELOAD cannot have this path in it: what stands there ends at a space or a colon, and is
+/// passed over if it is not found.
+pub(super) fn nameable(library: PathBuf) -> Result<PathBuf, Ending> {
+    if library.as_os_str().as_encoded_bytes().iter().any(|byte| b" :".contains(byte)) {
+        return Err(Ending::Setup(format!(
+            "{} cannot be preloaded: there is a space or a colon in its path (LD_PRELOAD has no way to say it); move \
+             bdrun to another folder, or use --preload never and --mpi none",
+            library.display()
+        )));
+    }
+    Ok(library)
 }
 
 fn beside(exe: &Path) -> Option<PathBuf> {
@@ -128,6 +143,16 @@ mod tests {
         std::fs::write(&file, &elf).unwrap();
         assert_eq!(kind(&file), Kind::Closed, "of another machine");
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_ld_preload_cannot_name_is_refused() {
+        assert!(nameable("/opt/bdrun/lib/libsbmalloc.so".into()).is_ok());
+        for path in ["/opt/b c/libsbmalloc.so", "/opt/b:c/libsbmalloc.so"] {
+            let refused = nameable(path.into()).unwrap_err();
+            assert_eq!(refused.code(), 120);
+            assert!(refused.to_string().contains(path), "{refused}");
+        }
     }
 
     #[test]

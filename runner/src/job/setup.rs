@@ -217,7 +217,7 @@ fn setup(error: bdrun_ipc::Error) -> Ending {
     Ending::Setup(error.to_string())
 }
 
-/// As the user named it if that is a path; else beside `bdrun` itself, then in PATH.
+/// As the user named it if that is a path; else in one of the [`folders`].
 fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
     let text = name.to_string_lossy().into_owned();
     let is_program =
@@ -238,12 +238,22 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
     }
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    beside
+    folders(beside, &path)
         .into_iter()
-        .chain(std::env::split_paths(&path))
         .map(|dir| dir.join(name))
         .find(|path| is_program(path))
         .ok_or(Ending::NotFound(text))
+}
+
+/// Where programs are looked for: beside `bdrun` itself, then in PATH. A folder of PATH in which bdrun has
+/// been installed has many other programs and only its place there: `python3` of a virtual environment, say,
+/// goes before the one of /usr/bin.
+fn folders(beside: Option<PathBuf>, path: &OsStr) -> Vec<PathBuf> {
+    let is_one = |folder: &PathBuf| {
+        std::env::split_paths(path)
+            .any(|other| other == *folder || other.canonicalize().is_ok_and(|other| other == *folder))
+    };
+    beside.filter(|folder| !is_one(folder)).into_iter().chain(std::env::split_paths(path)).collect()
 }
 
 /// Why the first rank could not be started, as an ending.
@@ -271,5 +281,22 @@ mod tests {
         assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound(_))));
         assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound(_))));
         assert!(matches!(find_program(OsStr::new("/etc/passwd")), Err(Ending::NotExecutable(..))));
+    }
+
+    #[test]
+    fn installed_in_a_folder_of_path_bdrun_keeps_its_order() {
+        let dir = std::env::temp_dir().join(format!("bdrun-folders-{}", std::process::id()));
+        let (bin, link) = (dir.join("bin"), dir.join("link"));
+        std::fs::create_dir_all(&bin).unwrap();
+        let bin = bin.canonicalize().unwrap();
+        std::os::unix::fs::symlink(&bin, &link).unwrap();
+        let other = PathBuf::from("/venv/bin");
+        let path = |folders: &[&PathBuf]| std::env::join_paths(folders).unwrap();
+        let found = |folders: &[&PathBuf]| super::folders(Some(bin.clone()), &path(folders));
+        assert_eq!(found(&[&other]), [bin.clone(), other.clone()]);
+        assert_eq!(found(&[&other, &bin]), [other.clone(), bin.clone()]);
+        assert_eq!(found(&[&other, &link]), [other.clone(), link.clone()], "by another name");
+        assert_eq!(super::folders(None, &path(&[&other])), [other]);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

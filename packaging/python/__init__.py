@@ -1,0 +1,40 @@
+"""bdrun, installed by pip: programs and libraries lie in this package, and what is here starts them.
+
+Nothing of Python is left once bdrun runs: signals and exit codes are its own.
+"""
+
+import os
+import signal
+import sys
+
+__all__ = ["path", "main"]
+
+
+def path(name="bdrun"):
+    """Where a program of the package is: bdrun, bdcc, bdcxx, obikmer-merge or phases."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)
+
+
+def _become(name):
+    # Python ignores these, and who is started by it would do so, too.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execv(path(name), [path(name), *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"{name}: cannot be started: {error}")
+
+
+def main():
+    """Becomes bdrun."""
+    _become("bdrun")
+
+
+def bdcc():
+    """Becomes the compiler of C."""
+    _become("bdcc")
+
+
+def bdcxx():
+    """Becomes the compiler of C++."""
+    _become("bdcxx")

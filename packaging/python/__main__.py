@@ -1,0 +1,5 @@
+"""python -m bdrun"""
+
+from bdrun import main
+
+main()
