@@ -106,6 +106,14 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = OutputKind::Human)]
     pub output: OutputKind,
 
+    /// The table also of a job that was not paged, and what ranks were expected to need and did
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Print errors only: --output quiet
+    #[arg(short, long, conflicts_with_all = ["output", "verbose"])]
+    pub quiet: bool,
+
     /// Write what the job did to FILE as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -179,6 +187,14 @@ pub struct Options {
     /// 6.7).
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Hash)]
     pub tracker: Tracker,
+
+    /// Run N ranks at a time, no more and, as long as memory allows, no fewer
+    ///
+    /// --processors says how many compute at once: while ranks sleep others are begun beside them. --resident
+    /// says how many are in RAM at once, whatever they do. -j is both, and for ranks that need not each
+    /// other.
+    #[arg(short = 'j', long, value_name = "N", value_parser = parse_count, conflicts_with = "processors")]
+    pub jobs: Option<u32>,
 
     /// How many ranks compute at once [default: the processors bdrun may use]
     #[arg(long, value_name = "N", value_parser = parse_count)]
@@ -458,11 +474,17 @@ impl Options {
         self.resident.unwrap_or(self.np).min(self.np)
     }
 
-    /// How many ranks may compute at once: `--processors`, else those this process may use (its scheduling
-    /// affinity and its cgroup's quota).
+    /// What `bdrun` itself prints.
+    #[must_use]
+    pub const fn output_kind(&self) -> OutputKind {
+        if self.quiet { OutputKind::Quiet } else { self.output }
+    }
+
+    /// How many ranks may compute at once: `-j` or `--processors`, else those this process may use (its
+    /// scheduling affinity and its cgroup's quota).
     #[must_use]
     pub fn processor_count(&self) -> u32 {
-        self.processors.unwrap_or_else(|| {
+        self.jobs.or(self.processors).unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
         })
     }

@@ -33,6 +33,7 @@ mod out_of_core;
 mod output;
 mod outside;
 mod oversize;
+mod pace;
 mod phases;
 mod pictures;
 mod pids;

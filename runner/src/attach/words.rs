@@ -32,9 +32,9 @@ fn does(rank: &RankNow) -> String {
     let doing = |otherwise: &str| rank.doing.clone().unwrap_or_else(|| otherwise.to_owned());
     match (&rank.status, rank.activity) {
         (Some(status), _) => {
-            return format!("has ended ({status}) after {lived}; it held {} at most", Bytes(rank.peak));
+            format!("has ended ({status}) after {lived}; it held {} at most", Bytes(rank.peak))
         }
-        (None, None) => return "has not begun".into(),
+        (None, None) => "has not begun".into(),
         (None, Some(activity)) => match activity {
             Activity::Starting => "is being started".into(),
             Activity::Running => format!("runs: {}; {held} in RAM, since {lived}", doing("computing")),

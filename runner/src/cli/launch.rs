@@ -106,6 +106,10 @@ pub struct LaunchOptions {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub rank_timeout: Option<Duration>,
 
+    /// Begin a rank no sooner than so long after the one before: seconds (2, 0.5) or with units (1m, 500ms)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub delay: Option<Duration>,
+
     /// Where a rank cannot be paged out and memory is short, end the youngest and run it again later, from
     /// its beginning
     ///

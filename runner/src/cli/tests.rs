@@ -118,7 +118,7 @@ fn several_programs_with_colons_between() {
 
     // What no option follows, and what is behind --, is the program's.
     assert_eq!(parse("expr a : b").unwrap().args(), ["a", ":", "b"]);
-    assert_eq!(parse("expr a : -q").unwrap().args(), ["a", ":", "-q"]);
+    assert_eq!(parse("expr a : -z").unwrap().args(), ["a", ":", "-z"]);
     assert_eq!(parse("-- expr a : -np 2").unwrap().args(), ["a", ":", "-np", "2"]);
     for (line, word) in [
         ("a : --memory 5M -np 1 b", "--memory is for the whole job"),
@@ -164,7 +164,7 @@ fn what_ranks_are_given() {
     let plain = parse("prog").unwrap();
     assert_eq!((plain.given_np, plain.launch.colsep.as_str()), (None, "\t"));
     let line = "--parts list --header --colsep , --size-column bytes --chdir d{rank} --stdin {1} --output-files o/{rank} \
-                --error-files e --keep-order --keep-going --retry 2 --retry-memory 3 --rank-timeout 90 --rerun --literal --dry-run prog {}";
+                --error-files e --keep-order --keep-going --retry 2 --retry-memory 3 --rank-timeout 90 --delay 2 --rerun --literal --dry-run prog {}";
     let given = parse(line).unwrap().launch;
     let expected = LaunchOptions {
         parts: Some("list".into()),
@@ -179,6 +179,7 @@ fn what_ranks_are_given() {
         error_files: Some("e".into()),
         keep_order: true,
         rerun: true,
+        delay: Some(Duration::from_secs(2)),
         keep_going: true,
         halt: None,
         retry: 2,

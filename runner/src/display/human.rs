@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::progress::{Pace, line};
-use super::{Output, Snapshot, Stderr, error_text, table};
+use super::{Output, Snapshot, Stderr, error_text, memory, table};
 use crate::exit::Ending;
 use crate::stats::Stats;
 
@@ -15,12 +15,14 @@ pub struct Human<W> {
     /// The live line; none where nobody sees it live.
     bar: Option<ProgressBar>,
     pace: Pace,
+    /// More than is told of a job of which all went well and nothing was paged.
+    verbose: bool,
 }
 
 impl Human<Stderr> {
     /// On standard error, with a live line if that is a terminal.
     #[must_use]
-    pub(super) fn stderr() -> Self {
+    pub(super) fn stderr(verbose: bool) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             // Cut to the terminal's width, so that it stays one line.
@@ -29,14 +31,14 @@ impl Human<Stderr> {
             }
             bar
         });
-        Self { out: Stderr(io::stderr()), bar, pace: Pace::default() }
+        Self { out: Stderr(io::stderr()), bar, pace: Pace::default(), verbose }
     }
 }
 
 impl<W: Write + Send> Human<W> {
     /// On `out`, without a live line.
     pub fn new(out: W) -> Self {
-        Self { out, bar: None, pace: Pace::default() }
+        Self { out, bar: None, pace: Pace::default(), verbose: false }
     }
 
     fn write(&mut self, text: &str) {
@@ -81,7 +83,15 @@ impl<W: Write + Send> Output for Human<W> {
         }
         // A job that never began has nothing in its table.
         let began = stats.ranks.iter().any(|rank| rank.status != "unborn");
-        let mut text = if began { table::summary(stats) } else { String::new() };
+        let (paged, well) = (stats.evicted_bytes > 0, ending.is_success());
+        let mut text = match () {
+            () if !began => String::new(),
+            () if self.verbose || paged || !well => table::summary(stats),
+            () => table::headline(stats),
+        };
+        if began && self.verbose {
+            text.push_str(&memory::report(stats));
+        }
         // Last, where it is seen.
         text.push_str(&error_text(ending));
         self.write(&text);

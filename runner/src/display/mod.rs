@@ -10,11 +10,13 @@
 //! | `patience.rs` | how long it may wait for its reader |
 //! | `human.rs` | live line, messages, table |
 //! | `progress.rs` | the text of the live line, and the time left |
+//! | `memory.rs` | what ranks were expected to need, and did |
 //! | `table.rs` | the table, and which ranks are notable |
 //! | `json.rs`, `quiet.rs` | the other kinds |
 
 mod human;
 mod json;
+mod memory;
 mod patience;
 mod progress;
 mod quiet;
@@ -86,11 +88,11 @@ pub(crate) fn is_read(stream: impl AsFd) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// The output of this kind, on standard error.
+/// The output of this kind, on standard error. `verbose`: for people, more than a line.
 #[must_use]
-pub fn new(kind: OutputKind) -> Box<dyn Output> {
+pub fn new(kind: OutputKind, verbose: bool) -> Box<dyn Output> {
     match kind {
-        OutputKind::Human => Box::new(Human::stderr()),
+        OutputKind::Human => Box::new(Human::stderr(verbose)),
         OutputKind::Json => Box::new(Json::new(Stderr(io::stderr()))),
         OutputKind::Quiet => Box::new(Quiet::new(Stderr(io::stderr()))),
     }

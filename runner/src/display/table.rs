@@ -86,7 +86,7 @@ pub fn summary(stats: &Stats) -> String {
 }
 
 /// The job in a line or two.
-fn headline(stats: &Stats) -> String {
+pub(super) fn headline(stats: &Stats) -> String {
     let ranks = if stats.np == 1 { "1 rank".into() } else { format!("{} ranks", stats.np) };
     let mut text = format!(
         "bdrun: {ranks}, {} after {}; budget {}, demand {}",

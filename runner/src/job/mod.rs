@@ -56,6 +56,7 @@ mod setup;
 mod shrink;
 mod watch;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -135,6 +136,9 @@ struct Job<'a> {
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
+    /// Ranks that are to begin, with what is set aside for them, and when the next may.
+    delayed: VecDeque<(u32, u64)>,
+    next_start: Option<Instant>,
     /// What happened when, if a picture of that was asked for.
     history: Option<History>,
 }
@@ -142,12 +146,14 @@ struct Job<'a> {
 /// Run a job; the exit code.
 pub fn run(mut options: Options) -> u8 {
     let (begin, began) = (Instant::now(), SystemTime::now());
-    let screen = match Screen::start(display::new(options.output), || display::is_read(std::io::stderr())) {
+    let screen = match Screen::start(display::new(options.output_kind(), options.verbose), || {
+        display::is_read(std::io::stderr())
+    }) {
         Ok(screen) => screen,
         Err(error) => {
             let ending = Ending::Setup(format!("cannot start a thread: {error}"));
             let stats = report::without_ranks(&options, &ending, begin);
-            display::new(options.output).finish(&stats, &ending);
+            display::new(options.output_kind(), options.verbose).finish(&stats, &ending);
             return ending.code();
         }
     };
@@ -268,6 +274,8 @@ impl<'a> Job<'a> {
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
+            delayed: VecDeque::new(),
+            next_start: None,
             history: recorded::begin(options),
         };
         job.skip(&done);
@@ -295,7 +303,7 @@ impl<'a> Job<'a> {
                 self.tick();
                 next_tick = now + TICK;
             }
-            let sample = self.record(now).unwrap_or(TICK);
+            let sample = self.record(now).unwrap_or(TICK).min(self.start_delayed(now));
             if happened || !self.core.is_quiet() {
                 quiet_since = None;
             } else {

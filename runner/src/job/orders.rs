@@ -4,15 +4,16 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use bdrun_ipc::door;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
-use super::Job;
 use super::observe::Seen;
 use super::other::Other;
 use super::own::Own;
 use super::scratch;
+use super::{Job, TICK};
 use crate::exit::Ending;
 use crate::residency::{Effect, Event, Outcome};
 use crate::supervisor::{SpawnSpec, Stdin};
@@ -61,6 +62,10 @@ impl Job<'_> {
 
     pub(super) fn order(&mut self, order: Effect) {
         match order {
+            Effect::Start { rank, reserve } if self.options.launch.delay.is_some() => {
+                self.delayed.push_back((rank, reserve));
+                self.start_delayed(Instant::now());
+            }
             Effect::Start { rank, reserve } => self.start_rank(rank, reserve),
             Effect::Evict { rank, preempt: true, .. } => self.preempt(rank),
             Effect::Evict { rank, keep, .. } => self.executor(rank).evict(self, rank, keep),
@@ -106,6 +111,22 @@ impl Job<'_> {
             }
             Effect::Fail(_) | Effect::Finish => {}
         }
+    }
+
+    /// Begins those whose time has come (`--delay`); how long until the next.
+    pub(super) fn start_delayed(&mut self, now: Instant) -> Duration {
+        let Some(delay) = self.options.launch.delay else { return TICK };
+        while !self.delayed.is_empty() && self.ending.is_none() {
+            let wait = self.next_start.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
+            if wait > Duration::ZERO {
+                return wait;
+            }
+            self.next_start = Some(now + delay);
+            if let Some((rank, reserve)) = self.delayed.pop_front() {
+                self.start_rank(rank, reserve);
+            }
+        }
+        TICK
     }
 
     fn start_rank(&mut self, rank: u32, reserve: u64) {

@@ -72,6 +72,13 @@ impl Setup {
             Way::Outside(fallback) => (true, None, fallback),
         };
         let alone = !is_mpi && (independent || preload.is_some());
+        if options.jobs.is_some() && !independent {
+            return Err(Ending::Usage(
+                "-j is for ranks that need not each other, and are begun as others end; those of this program (of an MPI, of bdrun's own \
+                 runtime, or with --preload) all live at once: --processors says how many compute, --resident how many are in RAM"
+                    .into(),
+            ));
+        }
         let mut notes = Vec::new();
         let known = learned::known(options, &launch)?;
         let scratch_dirs = scratch::directories(options, &mut notes)?;
@@ -116,6 +123,7 @@ impl Setup {
             budget: managed,
             processors: tokens,
             resident,
+            alive: options.jobs.unwrap_or(u32::MAX),
             enforce: options.enforce,
             // Ranks themselves see to it that they hold no more; on top of that one may ask for room for
             // messages.

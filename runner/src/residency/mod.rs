@@ -73,6 +73,8 @@ pub struct Limits {
     pub processors: u32,
     /// The most ranks that are in RAM at once; at least 1.
     pub resident: u32,
+    /// The most ranks that have been begun and have not ended, where they need not each other; at least 1.
+    pub alive: u32,
     /// The most a rank may hold, bytes.
     pub rank_limit: Option<u64>,
     /// Whether the budget is never exceeded: who needs more fails.
@@ -184,6 +186,7 @@ impl Core {
             processors: processors.max(1),
             resident: resident.max(1),
             moves: moves.max(1),
+            alive: limits.alive.max(1),
             ..limits
         };
         let sized = ranks.iter().filter(|(can, size)| !can.asks && size.is_some()).count();

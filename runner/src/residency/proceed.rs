@@ -143,7 +143,7 @@ impl Core {
         if lack > 0 || index.holding + index.evicting_for_long + index.stopping > 0 || self.turn.is_some() {
             return;
         }
-        while self.index.active < self.pace.wanted && self.has_place() {
+        while self.index.active < self.pace.wanted && self.has_place() && self.begun() < self.limits.alive {
             let nobody = self.is_empty() && self.index.eager.is_empty();
             let Some((head, sized)) = self.queue.head() else { break };
             let unknown = sized && !self.ranks[head as usize].known;
@@ -157,6 +157,12 @@ impl Core {
             self.update(rank, |state| state.overbooked = fits.is_none());
             self.start(rank, reserve, effects);
         }
+    }
+
+    /// How many ranks have been begun and have not ended.
+    pub(super) fn begun(&self) -> u32 {
+        let others = (self.index.unborn.len() + self.queue.len()) as u32 + self.index.gone;
+        (self.ranks.len() as u32).saturating_sub(others)
     }
 
     /// Nobody is in RAM, nor on the way out of it.

@@ -126,7 +126,7 @@ impl Core {
     /// Of one that stands in the queue.
     fn hinders_start(&self, rank: Rank) -> Hindrance {
         let (active, wanted) = (self.index.active, self.pace.wanted);
-        if active >= wanted {
+        if active >= wanted || self.begun() >= self.limits.alive {
             return Hindrance::Processors { active, wanted };
         }
         let needs = self.queue.expected(rank, &self.ranks, &self.digest, &self.limits);

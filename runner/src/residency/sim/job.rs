@@ -206,6 +206,7 @@ impl Machine {
     #[must_use]
     pub fn new(budget: u64, processors: u32) -> Self {
         let limits = Limits {
+            alive: u32::MAX,
             budget,
             processors,
             resident: u32::MAX,

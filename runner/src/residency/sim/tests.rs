@@ -259,9 +259,10 @@ prop_compose! {
     fn machines()(
         budget in 600_u64..1200, processors in 1_u32..9, resident in 1_u32..20, disk in 0.2..2.0, latency in 0.002..0.03,
         holding in 0.001..0.01, seed in 1_u64..,
+        alive in proptest::option::weighted(0.2, 1_u32..10),
     ) -> Machine {
         let machine = Machine::new(budget * 1_000_000, processors);
-        let limits = Limits { resident, ..machine.limits };
+        let limits = Limits { resident, alive: alive.unwrap_or(u32::MAX), ..machine.limits };
         // What costs most of the time of a job is done less often where there are many.
         let check = if is_soak() { 50 } else { 1 };
         Machine { limits, disk: disk * 1e9, latency, holding, seed, check, ..machine }

@@ -44,6 +44,7 @@ impl Bench {
             given;
         let can = Can { evict: may_page, hold: may_freeze, rerun: may_stop, ..Can::PROGRAM };
         let limits = Limits {
+            alive: u32::MAX,
             budget,
             processors,
             resident,

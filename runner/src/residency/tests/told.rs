@@ -6,6 +6,7 @@ const MIB: u64 = 1 << 20;
 
 fn limits(budget: u64, resident: u32) -> Limits {
     Limits {
+        alive: u32::MAX,
         budget,
         resident,
         processors: 2,

@@ -1,0 +1,71 @@
+//! How many ranks run at a time, and how soon after one another they begin; what is said of it all.
+
+use crate::common::{Directory, bdrun_args, program};
+
+/// Ranks that say when they begin and end: most at once.
+fn most_at_once(more: &[&str], np: &str, sleeps: &str) -> usize {
+    let dir = Directory::new("pace");
+    let log = dir.path().join("log").display().to_string();
+    let script = "echo + >> $0; sleep $1; echo - >> $0";
+    let args =
+        more.iter().copied().chain(["-np", np, "--memory", "1G", "--", "sh", "-c", script, &log, sleeps]);
+    bdrun_args(args).succeed();
+    let text = std::fs::read_to_string(log).unwrap();
+    let (mut now, mut most) = (0usize, 0);
+    for line in text.lines() {
+        now = if line == "+" { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    assert_eq!((now, text.lines().count()), (0, 2 * np.parse::<usize>().unwrap()));
+    most
+}
+
+#[test]
+fn so_many_at_a_time_as_were_asked_for() {
+    assert_eq!(most_at_once(&["-j", "1"], "4", "0.1"), 1);
+    // They sleep: without -j others would be begun beside them.
+    assert_eq!(most_at_once(&["--jobs", "3"], "12", "0.5"), 3);
+    assert!(most_at_once(&["--processors", "2"], "12", "2") > 2);
+}
+
+#[test]
+fn ranks_that_need_each_other_all_live() {
+    let hello = program("hello").display().to_string();
+    let outcome = bdrun_args(["-j", "2", "-np", "4", "--", &hello]).run();
+    outcome.failed_with(118, &["-j is for ranks that need not each other"]);
+    let outcome = bdrun_args(["-j", "2", "--processors", "3", "--", "true"]).run();
+    outcome.failed_with(118, &["--processors"]);
+}
+
+#[test]
+fn one_begins_so_long_after_the_other() {
+    let args = ["-np", "4", "-j", "4", "--memory", "1G", "--delay", "300ms", "--", "true"];
+    let outcome = bdrun_args(args).succeed();
+    let stats = outcome.stats();
+    let mut starts: Vec<f64> = stats.ranks.iter().map(|rank| rank.process.expect("its life").start).collect();
+    starts.sort_by(f64::total_cmp);
+    for pair in starts.windows(2) {
+        // A start itself takes a moment, now longer, now shorter.
+        assert!(pair[1] - pair[0] > 0.2, "{starts:?}");
+    }
+    assert!(stats.wall_s > 0.85, "{stats:?}");
+    // All of them live, and wait for each other.
+    let hello = program("hello").display().to_string();
+    bdrun_args(["-np", "3", "--delay", "100ms", "--", &hello]).succeed();
+}
+
+#[test]
+fn a_job_that_is_not_paged_is_a_line_or_two_and_more_if_asked_for() {
+    let said = |more: &[&str]| {
+        bdrun_args(more.iter().copied().chain(["-np", "3", "--", "sleep", "0.1"])).succeed().stderr
+    };
+    let plain = said(&[]);
+    assert!(plain.starts_with("bdrun: 3 ranks, ok after") && plain.lines().count() <= 2, "{plain}");
+    let verbose = said(&["-v"]);
+    for words in ["all ranks; peak in RAM", "memory that was expected and needed", "peaks of 3 ranks", "│"]
+    {
+        assert!(verbose.contains(words), "{words}: {verbose}");
+    }
+    assert_eq!(said(&["-q"]), "");
+    bdrun_args(["-q", "--output", "json", "--", "true"]).run().failed_with(118, &["--quiet"]);
+}
