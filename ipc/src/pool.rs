@@ -48,6 +48,16 @@ impl Pool {
         self.set_mail_limit(mail_limit);
     }
 
+    /// By the master, while ranks run: another budget. What is held beyond it nobody need give back at once;
+    /// nothing is given out before it was.
+    pub fn resize(&self, budget: u64) {
+        let more = signed(budget) - self.budget.load(SeqCst);
+        // The highest sum is what was least free: it stays what it was.
+        self.lowest_free.fetch_add(more, SeqCst);
+        self.free.fetch_add(more, SeqCst);
+        self.budget.store(signed(budget), SeqCst);
+    }
+
     /// Most bytes of messages that may lie in RAM.
     pub fn set_mail_limit(&self, bytes: u64) {
         self.mail_limit.store(signed(bytes), SeqCst);
@@ -218,6 +228,23 @@ impl Pool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_budget_changes_while_memory_is_held() {
+        // SAFETY: atomics, for which zeros are valid.
+        let pool: Pool = unsafe { std::mem::zeroed() };
+        pool.open(1000, 100);
+        assert!(pool.take(600));
+        pool.resize(500);
+        assert_eq!((pool.budget(), pool.free(), pool.resident_highest()), (500, -100, 600));
+        assert!(!pool.take(1) && pool.take_up_to(10) == 0);
+        pool.give(300);
+        assert!(pool.take(200) && !pool.take(1));
+        pool.resize(2000);
+        assert_eq!((pool.free(), pool.resident_highest()), (1500, 600));
+        assert!(pool.take(1500));
+        assert_eq!(pool.resident_highest(), 2000);
+    }
 
     /// A rank's block is the rank's to write: whatever it says, the master reads on.
     #[test]

@@ -96,6 +96,12 @@ const MANAGED: f64 = 0.5;
 /// between two looks.
 const MEASURED: f64 = 0.8;
 
+/// The share that is used where none is named.
+#[must_use]
+pub const fn share(independent: bool) -> f64 {
+    if independent { MEASURED } else { MANAGED }
+}
+
 /// The budget that was asked for, of a job of `independent` ranks or not, whose processes hold `fixed` bytes
 /// besides. An amount or share named by the user is taken as it is, even if it is not there; else what these
 /// processes hold besides is left.
@@ -111,9 +117,9 @@ pub fn budget(
     let named = match options.memory {
         Some(Memory::Bytes(bytes)) => return Ok(Budget { bytes, source: "--memory".into() }),
         Some(Memory::Share(share)) => Some(share),
-        None => options.budget_fraction,
+        Some(Memory::Auto) | None => options.budget_fraction,
     };
-    let share = named.unwrap_or(if independent { MEASURED } else { MANAGED });
+    let share = named.unwrap_or_else(|| self::share(independent));
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -133,7 +139,7 @@ pub fn budget(
 }
 
 /// A budget of less for each rank that computes is a mistake of units.
-const LEAST: u64 = 1 << 20;
+pub const LEAST: u64 = 1 << 20;
 /// What an idle rank and the master hold beside the budget, at least: text that is not shared, stacks, page
 /// tables.
 const LEAST_RANK: u64 = 200 << 10;

@@ -60,11 +60,13 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub resident: Option<u32>,
 
-    /// Memory the whole job may hold: 700M, 1.5GiB, or 50% of what is available
+    /// Memory the whole job may hold: 700M, 1.5GiB, 50% of what is available, or auto
     ///
-    /// Units are powers of 1024. What is available is the smaller of the kernel's MemAvailable and the
-    /// headroom of the cgroup that bdrun runs in. Default: --budget-fraction of it.
-    #[arg(long, value_name = "SIZE|PCT", value_parser = parse_memory)]
+    /// auto begins as without the option, and follows what is there while the job runs: MemAvailable, limits
+    /// of cgroups that change, pressure (PSI). Units are powers of 1024. What is available is the smaller of
+    /// the kernel's MemAvailable and the headroom of the cgroup that bdrun runs in. Default:
+    /// --budget-fraction of it.
+    #[arg(long, value_name = "SIZE|PCT|auto", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
     /// The share of the available memory to use when --memory is not given [default: 0.5, or 0.8]
@@ -248,6 +250,8 @@ pub enum Memory {
     Bytes(u64),
     /// A share of what is really available, in (0, 1].
     Share(f64),
+    /// What is there, followed while the job runs.
+    Auto,
 }
 
 /// How memory is compressed on its way to scratch.

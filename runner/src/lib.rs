@@ -6,7 +6,7 @@
 //! | module | answers |
 //! |---|---|
 //! | [`cli`] | one definition of every flag |
-//! | [`budget`] | what memory is really there |
+//! | [`budget`], [`elastic`] | what memory is really there, and how the budget follows that |
 //! | [`residency`] | pure: who is admitted, evicted, held, restored next |
 //! | [`launch`] | what each rank is given: its part, its command line, its files |
 //! | [`supervisor`] | processes: spawned, tied to our life, heard, ended |
@@ -26,6 +26,7 @@ pub mod budget;
 pub mod cgroups;
 pub mod cli;
 pub mod display;
+pub mod elastic;
 pub mod elf;
 pub mod exit;
 pub mod history;

@@ -17,6 +17,7 @@ mod common;
 mod conformance;
 mod deepbind;
 mod doors;
+mod elastic;
 mod enforced;
 mod faults;
 mod full_disk;

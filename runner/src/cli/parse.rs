@@ -41,8 +41,11 @@ fn scale(number: f64, shift: u32) -> Option<u64> {
     (bytes.is_finite() && (0.0..18_446_744_073_709_551_616.0).contains(&bytes)).then_some(bytes as u64)
 }
 
-/// Reads `--memory`: a size, or a share of what is available.
+/// Reads `--memory`: a size, a share of what is available, or `auto`.
 pub(super) fn parse_memory(text: &str) -> Result<Memory, String> {
+    if text.trim() == "auto" {
+        return Ok(Memory::Auto);
+    }
     let Some(number) = text.trim().strip_suffix('%') else {
         return parse_size(text).map(Memory::Bytes);
     };

@@ -22,6 +22,7 @@
 //! | `describe.rs` | what a rank is doing, in words |
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
+//! | `elastic.rs` | the budget that follows what is there |
 //! | `resume.rs` | what was done before, what is left, and what of it is written down |
 //! | `learned.rs` | what earlier runs say of it, and what it adds to that |
 //! | `output.rs` | how long the end waits for whoever reads what ranks and bdrun have printed |
@@ -34,6 +35,7 @@ mod asked;
 mod besides;
 mod chaos;
 mod describe;
+mod elastic;
 mod ends;
 mod happenings;
 mod learned;
@@ -72,6 +74,7 @@ use crate::launch::Launch;
 use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
+use elastic::Follow;
 use listen::{Listeners, Message};
 use output::Unwritten;
 use record::Record;
@@ -136,6 +139,8 @@ struct Job<'a> {
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
+    /// The budget follows what is there.
+    follow: Option<Follow>,
     /// Ranks that are to begin, with what is set aside for them, and when the next may.
     delayed: VecDeque<(u32, u64)>,
     next_start: Option<Instant>,
@@ -274,10 +279,13 @@ impl<'a> Job<'a> {
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
+            follow: None,
             delayed: VecDeque::new(),
             next_start: None,
             history: recorded::begin(options),
         };
+        let computing = options.processor_count().min(options.resident_limit());
+        job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
         job.skip(&done);
         Ok(job)
     }
@@ -301,6 +309,7 @@ impl<'a> Job<'a> {
             self.chaos();
             if now >= next_tick {
                 self.tick();
+                self.follow(now);
                 next_tick = now + TICK;
             }
             let sample = self.record(now).unwrap_or(TICK).min(self.start_delayed(now));

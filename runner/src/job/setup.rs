@@ -15,7 +15,7 @@ use super::mpi;
 use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
-use crate::cli::{Compress, Options, Tracker};
+use crate::cli::{Compress, Memory, Options, Tracker};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::learn::Known;
@@ -72,6 +72,11 @@ impl Setup {
             Way::Outside(fallback) => (true, None, fallback),
         };
         let alone = !is_mpi && (independent || preload.is_some());
+        if options.enforce && options.memory == Some(Memory::Auto) {
+            return Err(Ending::Usage(
+                "--memory auto follows what is there, and --enforce has the kernel hold a limit that does not change: one of them".into(),
+            ));
+        }
         if options.jobs.is_some() && !independent {
             return Err(Ending::Usage(
                 "-j is for ranks that need not each other, and are begun as others end; those of this program (of an MPI, of bdrun's own \

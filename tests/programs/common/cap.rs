@@ -35,6 +35,21 @@ impl Cap {
         Ok(cap)
     }
 
+    /// Another limit, in bytes, from now on.
+    pub fn set(&self, limit: u64) {
+        let files: &[&str] = match self.version {
+            // The limit with swap is never below the other.
+            1 => &["memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.limit_in_bytes"],
+            _ => &["memory.max"],
+        };
+        for file in files {
+            // In the one order or the other: which depends on whether it is less or more than before.
+            let _ = fs::write(self.path.join(file), limit.to_string());
+        }
+        let file = self.path.join(files[0]);
+        assert_eq!(self.number(files[0]).abs_diff(limit) >> 20, 0, "{}: not {limit}", file.display());
+    }
+
     /// Let a command, and all it starts, run inside.
     pub fn confine<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let procs =

@@ -197,6 +197,9 @@ pub struct Machine {
     pub late: u8,
     /// Of 256 looks, so many ask for the eviction of any rank.
     pub chaos: u8,
+    /// Of 256 looks, so many find that the job may use another part of what it may use at most; a second
+    /// apart at least.
+    pub elastic: u8,
     /// After so many events everything is checked, which looks at every rank; 0: never, and no peak is taken.
     pub check: u32,
 }
@@ -231,6 +234,7 @@ impl Machine {
             leaves: 0,
             late: 0,
             chaos: 0,
+            elastic: 0,
             check: 1,
         }
     }

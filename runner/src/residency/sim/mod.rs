@@ -86,6 +86,8 @@ struct World<'a> {
     news: VecDeque<Event>,
     tell_at: f64,
     heard_at: f64,
+    /// When the budget may change again.
+    changes_at: f64,
     /// Those whose memory is looked at.
     measured: BTreeSet<Rank>,
     /// Those that tell and meet the others, in order.
@@ -143,6 +145,7 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
         news: VecDeque::new(),
         tell_at: f64::INFINITY,
         heard_at: 0.0,
+        changes_at: 0.0,
         measured: BTreeSet::new(),
         members,
         at_barrier: 0,
@@ -234,6 +237,11 @@ impl World<'_> {
         self.report.looks += 1;
         let reaction = Duration::from_secs_f64(self.machine.latency + 64e6 / self.machine.disk);
         events.push(Event::Looked { elapsed: Duration::from_secs_f64(elapsed), busy, reaction });
+        if self.draw.chance(self.machine.elastic) && self.now() >= self.changes_at {
+            self.changes_at = self.now() + 1.0;
+            let budget = self.machine.limits.budget / 100 * (30 + self.draw.below(71));
+            events.push(Event::LimitChanged { budget });
+        }
         if self.draw.chance(self.machine.chaos) {
             let rank = self.draw.below(self.programs.len() as u64) as u32;
             events.push(Event::Chaos { rank });

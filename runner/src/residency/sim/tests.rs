@@ -462,12 +462,13 @@ prop_compose! {
         machine in machines(), budget in 20_u64..300, first_reserve in 0_u64..40, moves in 1_u32..6, part in 1_u64..40, ahead in 0_u64..100,
         lag in prop_oneof![Just(0.0), 0.0..0.02], refused in prop_oneof![Just(0_u8), 0_u8..60], denied in 0_u8..120, unseen: u8,
         chaos in 0_u8..60, leaves in 0_u8..120, late in prop_oneof![Just(0), 0_u8..100],
+        elastic in prop_oneof![2 => Just(0), 1 => 0_u8..60],
     ) -> Machine {
         let mb = 1_000_000;
         let limits = Limits {
             budget: budget * mb, first_reserve: first_reserve * mb, moves, part: part * mb, ahead: ahead * mb, ..machine.limits
         };
-        Machine { limits, lag, refused, denied, unseen, chaos, leaves, late, ..machine }
+        Machine { limits, lag, refused, denied, unseen, chaos, leaves, late, elastic, ..machine }
     }
 }
 
