@@ -29,6 +29,9 @@ use parse::{
     parse_count, parse_duration, parse_env, parse_fraction, parse_memory, parse_milliseconds, parse_ranks,
 };
 
+/// Between a command and its parts.
+pub const LIST: &str = ":::";
+
 /// The most ranks a job may have.
 pub const MAX_RANKS: u32 = 65_536;
 
@@ -222,6 +225,10 @@ pub struct Options {
     #[arg(skip)]
     more: Vec<Section>,
 
+    /// The parts that stood behind PROGRAM, ARGS and a `:::`.
+    #[arg(skip)]
+    pub list: Option<Vec<OsString>>,
+
     /// The line as it was given.
     #[arg(skip)]
     line: Vec<OsString>,
@@ -394,6 +401,7 @@ impl Options {
             let (np, env, chdir) = (section.given_np, section.env, section.launch.chdir);
             options.more.push(Section { np, command: section.command, env, chdir });
         }
+        options.take_list()?;
         let sections = options.sections();
         let np = sections.iter().map(|section| u64::from(section.np.unwrap_or(1))).sum::<u64>();
         options.np = u32::try_from(np)
@@ -402,6 +410,29 @@ impl Options {
             .ok_or_else(|| wrong(&format!("{np} ranks in all: there may be {MAX_RANKS} (-np)")))?;
         options.line = line;
         Ok(options)
+    }
+
+    /// Takes the parts behind `:::` off the command.
+    fn take_list(&mut self) -> Result<(), CliError> {
+        let Some(at) = self.command.iter().position(|word| word == LIST).filter(|_| !self.launch.literal)
+        else {
+            return Ok(());
+        };
+        let list = self.command.split_off(at + 1);
+        self.command.pop();
+        if self.command.is_empty() {
+            return Err(wrong("there is no PROGRAM in front of ':::'"));
+        }
+        if !self.launch.glob.is_empty() || self.launch.parts.is_some() || !self.more.is_empty() {
+            return Err(wrong(
+                "':::' is one way to name parts, --parts and --glob are others: one of them, for one program",
+            ));
+        }
+        if list.iter().any(|word| word == LIST) {
+            return Err(wrong("there may be one ':::'; for several columns in a part: --parts"));
+        }
+        self.list = Some(list);
+        Ok(())
     }
 
     /// Reads a line with one program, and says what was given.

@@ -171,6 +171,9 @@ pub struct RankStats {
     /// What was set aside for it when it began, bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reserve_bytes: u64,
+    /// It ended so soon that it may have held more than was seen: nothing is learned from it.
+    #[serde(skip)]
+    pub hardly_seen: bool,
     /// Its part, if the job has parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,

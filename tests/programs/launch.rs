@@ -290,3 +290,21 @@ fn a_dry_run_runs_nothing() {
     assert!(limited(Command::new("sh").args(["-c", &outcome.stdout]), LIMIT).status.success());
     assert!(dir.path().join("touched it's").exists() && dir.path().join("touched b").exists());
 }
+
+/// Lists of files as `find -print0` gives them, and short ones on the line itself, as GNU parallel takes
+/// them.
+#[test]
+fn parts_with_zero_bytes_between_and_behind_three_colons() {
+    let dir = Directory::new("lists");
+    let list = dir.path().join("list");
+    std::fs::write(&list, b"a\nb\0c d\r\0\0e\tf\0").unwrap();
+    let list = list.display().to_string();
+    let args = ["--parts", &list, "-0", "--keep-order", "--", "printf", "<%s|%s>", "{}", "{1}"];
+    assert_eq!(bdrun_args(args).succeed().stdout, "<a\nb|a\nb><c d\r|c d\r><e\tf|e>");
+    let args = ["--keep-order", "printf", "%s;", ":::", "b", "a", "c d", "b"];
+    assert_eq!(bdrun_args(args).succeed().stdout, "b;a;c d;b;");
+    let failed = bdrun_args(["sh", "-c", "exit 3", "sh", "{}", ":::", "some part"]).run();
+    failed.failed_with(3, &["some part (rank 0)"]);
+    bdrun_args(["echo", ":::"]).run().failed_with(120, &[":::", "nothing to run"]);
+    bdrun_args(["-np", "3", "echo", ":::", "a", "b"]).run().failed_with(118, &["-np 3", "2 parts"]);
+}

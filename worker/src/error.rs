@@ -1,7 +1,7 @@
 use std::io;
 
 /// Why a call of this crate failed. Every error names the rank or the call it belongs to.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A rank number outside `0..size`.
@@ -79,3 +79,25 @@ pub enum Error {
 
 /// Result of the calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// A sentence with the rank, as `main` prints what it returns: `Error: rank 3: send: rank 7 does not exist
+/// (the communicator has 4)`.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(rank) = std::env::var("BDRUN_RANK").ok().filter(|rank| rank.parse::<u32>().is_ok()) {
+            write!(f, "rank {rank}: ")?;
+        }
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_main_returns_is_printed_as_a_sentence() {
+        let error = Error::NoSuchRank { call: "send", rank: 7, size: 4 };
+        assert_eq!(format!("{error:?}"), "send: rank 7 does not exist (the communicator has 4)");
+    }
+}

@@ -16,6 +16,8 @@ use super::parse::parse_duration;
 pub struct LaunchOptions {
     /// Run one rank for each line of FILE that is not empty (-: standard input)
     ///
+    /// A short list may also stand behind PROGRAM and ARGS and a :::, as in: bdrun gzip {} ::: a b c
+    ///
     /// In PROGRAM, ARGS and the templates below {} is the line, {1} {2} … are its columns, {NAME} that of
     /// --header; {.} is the line without extension, {/} its basename, {//} its directory, {/.} its basename
     /// without extension ({1/.} and so on for columns), {#} the rank counted from 1. If no placeholder is
@@ -34,6 +36,10 @@ pub struct LaunchOptions {
     /// What stands between the columns of --parts: a text, not an expression; \t is a tab
     #[arg(long, value_name = "SEP", default_value = "\\t", requires = "parts", value_parser = parse_separator)]
     pub colsep: String,
+
+    /// Lines of --parts end with a zero byte (find -print0), and may hold line ends
+    #[arg(short = '0', long, requires = "parts")]
+    pub null: bool,
 
     /// The first line of --parts names the columns
     #[arg(long, requires = "parts")]

@@ -103,6 +103,17 @@ fn what_of_mpiexec_cannot_be_had_is_said() {
 }
 
 #[test]
+fn parts_behind_three_colons() {
+    let options = parse("gzip -k {} ::: a b a").unwrap();
+    assert_eq!((options.program(), options.args()), ("gzip".as_ref(), &["-k".into(), "{}".into()][..]));
+    assert_eq!(options.list.unwrap(), ["a", "b", "a"]);
+    assert_eq!(parse("--literal echo ::: a").unwrap().args(), [":::", "a"]);
+    assert!(error("--parts l echo ::: a").contains("one of them"));
+    assert!(error("echo ::: a ::: b").contains("one ':::'"));
+    assert!(error("-- ::: a").contains("no PROGRAM"));
+}
+
+#[test]
 fn several_programs_with_colons_between() {
     let line = "-np 2 --tag-output --genv G=1 --env A=1 a x : -np 3 -env B 2 --chdir /d b y : -x C=3 c : -n";
     let options = parse(line.strip_suffix(" : -n").unwrap()).unwrap();
@@ -170,6 +181,7 @@ fn what_ranks_are_given() {
         parts: Some("list".into()),
         glob: Vec::new(),
         colsep: ",".into(),
+        null: false,
         header: true,
         size_column: Some(Column::Name("bytes".into())),
         literal: true,

@@ -16,6 +16,9 @@ use super::accounts::Change;
 use super::record::{What, While};
 use super::watch::{OWN, REACTION, Watch};
 
+/// Who lives shorter may have held much between two looks that nobody saw.
+const SEEN: Duration = Duration::from_millis(500);
+
 /// After so many turns it is said that ranks wait for one another.
 const SAID_TURNS: u32 = 3;
 
@@ -70,7 +73,10 @@ impl Job<'_> {
         }
         let adopted = watch.accounts.is_adopted(rank);
         // What it asked for, one that asks writes itself.
-        let peak = if adopted { 0 } else { record.last.final_peak(usage, own_max_rss()) };
+        let floor = own_max_rss();
+        let peak = if adopted { 0 } else { record.last.final_peak(usage, floor) };
+        let lived = record.born.map_or(Duration::ZERO, |born| born.elapsed());
+        record.hardly_seen = !adopted && lived < SEEN && record.last.is_seen_only(usage, floor);
         record.last.peak = peak;
         (record.holder, record.group, record.order) = (None, None, None);
         (record.scratch, record.evicted_while) = (Scratch::default(), None);

@@ -52,6 +52,8 @@ pub(super) struct Record {
     pub most: u64,
     /// Of one that asks, the most it held besides.
     pub most_besides: u64,
+    /// It may have held more than was seen, for all that is known.
+    pub hardly_seen: bool,
     /// What was set aside for it when it last began, bytes.
     pub reserve: u64,
     /// Of one that asks, and is being moved from outside: how it was when that was ordered.

@@ -185,6 +185,7 @@ impl Job<'_> {
                     process: record.process.filter(|_| self.setup.alone),
                     size: self.setup.launch.declared(rank),
                     reserve_bytes: record.reserve,
+                    hardly_seen: record.hardly_seen,
                     peak_bytes: block.peak.load(SeqCst).max(record.most),
                     evicted_bytes: block.evicted.load(SeqCst),
                     restored_bytes: block.restored.load(SeqCst),

@@ -21,7 +21,7 @@ use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{EnvSetting, Options};
+use crate::cli::{EnvSetting, LIST, Options};
 use crate::exit::Ending;
 use parts::Parts;
 use template::{Names, Template};
@@ -283,6 +283,9 @@ const STANDARD_INPUT: &str = "-";
 
 fn read_parts(options: &Options) -> Result<Option<Parts>, Ending> {
     let given = &options.launch;
+    if let Some(words) = &options.list {
+        return Parts::list(words, LIST, &given.colsep).map(Some).map_err(setup);
+    }
     if !given.glob.is_empty() {
         let mut paths = Vec::new();
         for pattern in &given.glob {
@@ -291,13 +294,24 @@ fn read_parts(options: &Options) -> Result<Option<Parts>, Ending> {
         return Parts::paths(paths, "--glob").map(Some).map_err(setup);
     }
     let Some(path) = &given.parts else { return Ok(None) };
+    let (separator, header) = (&given.colsep, given.header);
     let read = if path == Path::new(STANDARD_INPUT) {
-        Parts::read(std::io::stdin().lock(), "standard input (--parts -)", &given.colsep, given.header)
+        let (input, name) = (std::io::stdin().lock(), "standard input (--parts -)");
+        if given.null {
+            Parts::read0(input, name, separator, header)
+        } else {
+            Parts::read(input, name, separator, header)
+        }
     } else {
         let name = path.display().to_string();
         let file = File::open(path)
             .map_err(|error| Ending::Setup(format!("{name} cannot be read: {error} (--parts)")))?;
-        Parts::read(BufReader::new(file), &name, &given.colsep, given.header)
+        let input = BufReader::new(file);
+        if given.null {
+            Parts::read0(input, &name, separator, header)
+        } else {
+            Parts::read(input, &name, separator, header)
+        }
     };
     read.map(Some).map_err(setup)
 }

@@ -1,8 +1,9 @@
 //! The parts of a job, one for each rank: lines of a file with columns, or paths. Kept once, as one text.
 
+use std::ffi::OsString;
 use std::io::BufRead;
 use std::ops::Range;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use memchr::memmem;
@@ -126,7 +127,27 @@ impl Parts {
     /// If it cannot be read, is empty, has too many lines, a line with a zero byte, or a header that names
     /// two columns alike.
     pub fn read(input: impl BufRead, name: &str, separator: &str, header: bool) -> Result<Self, PartsError> {
-        Self::read_up_to(LONGEST, input, name, separator, header)
+        Self::read_up_to(LONGEST, input, name, separator, header, b'\n')
+    }
+
+    /// The same of a list whose lines end with a zero byte (`find -print0`), and hold whatever else.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read0(input: impl BufRead, name: &str, separator: &str, header: bool) -> Result<Self, PartsError> {
+        Self::read_up_to(LONGEST, input, name, separator, header, 0)
+    }
+
+    /// These, in their order.
+    ///
+    /// # Errors
+    /// If there are none, or too many.
+    pub fn list(words: &[OsString], name: &str, separator: &str) -> Result<Self, PartsError> {
+        let text: Vec<u8> = words.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+        let mut parts = Self::read0(&text[..], name, separator, false)?;
+        // They are no lines of anything.
+        parts.places.iter_mut().for_each(|place| place.line = 0);
+        Ok(parts)
     }
 
     fn read_up_to(
@@ -135,6 +156,7 @@ impl Parts {
         name: &str,
         separator: &str,
         header: bool,
+        end: u8,
     ) -> Result<Self, PartsError> {
         let mut parts = Self {
             name: name.to_owned(),
@@ -147,16 +169,17 @@ impl Parts {
         let mut input = input.take(longest);
         for number in 1.. {
             let begin = parts.text.len();
-            let read = input.read_until(b'\n', &mut parts.text);
+            let read = input.read_until(end, &mut parts.text);
             if read.map_err(|source| PartsError::Read { name: name.to_owned(), source })? == 0 {
                 break;
             }
-            for end in [b'\n', b'\r'] {
-                if parts.text[begin..].last() == Some(&end) {
+            let ends: &[u8] = if end == 0 { &[0] } else { b"\n\r" };
+            for end in ends {
+                if parts.text[begin..].last() == Some(end) {
                     parts.text.pop();
                 }
             }
-            if number == 1 && parts.text.starts_with(BYTE_ORDER_MARK) {
+            if number == 1 && end != 0 && parts.text.starts_with(BYTE_ORDER_MARK) {
                 parts.text.drain(..BYTE_ORDER_MARK.len());
             }
             let line = &parts.text[begin..];
@@ -386,7 +409,7 @@ mod tests {
         assert_eq!(read(&most, false).unwrap().count(), MAX_RANKS);
         assert!(read(&(most + "x\n"), false).unwrap_err().contains("more than 65536 parts"));
         let endless = std::io::BufReader::new(std::io::repeat(b'x'));
-        let error = Parts::read_up_to(5000, endless, "endless", "\t", false).unwrap_err();
+        let error = Parts::read_up_to(5000, endless, "endless", "\t", false, b'\n').unwrap_err();
         assert!(matches!(error, PartsError::TooLong { .. }), "{error}");
     }
 

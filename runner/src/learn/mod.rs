@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::residency::{Expect, Informed, Rank};
-use crate::stats::Stats;
+use crate::stats::{RankStats, Stats};
 use crate::whole;
 
 /// Of the file.
@@ -160,7 +160,8 @@ impl Learned {
         command.overhead.extend(overhead);
         let old = command.overhead.len().saturating_sub(RUNS);
         command.overhead.drain(..old);
-        for rank in stats.ranks.iter().filter(|rank| rank.status == "ok" && rank.peak_bytes > 0) {
+        let shows = |rank: &&RankStats| rank.status == "ok" && rank.peak_bytes > 0 && !rank.hardly_seen;
+        for rank in stats.ranks.iter().filter(shows) {
             let seconds = rank.process.map_or(rank.running_s, |process| process.end - process.start);
             let part = Part { size: launch.declared(rank.rank), peak: rank.peak_bytes, seconds };
             command.parts.insert(key(launch, rank.rank), part);
@@ -192,7 +193,6 @@ fn cannot(path: &Path, what: &str) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::RankStats;
 
     const MIB: u64 = 1 << 20;
 
@@ -228,6 +228,11 @@ mod tests {
         // Of another command of the same program only what its ranks need in general.
         let known = learned.of(&launch(&["a"], "wc -l {}"), Expect::default());
         assert!(known.informed.known.is_empty() && known.informed.peaks.len() == 2);
+        let mut short = stats(&[("ok", 1)]);
+        short.ranks[0].hardly_seen = true;
+        let mut nothing = Learned::default();
+        nothing.add(&first, &short, None);
+        assert!(nothing.of(&first, Expect::default()).informed.peaks.is_empty());
         let known = learned.of(&launch(&["a"], "cat {}"), Expect::default());
         assert_eq!(known, Known::nothing(Expect::default()));
     }

@@ -59,10 +59,17 @@ impl Sample {
     /// rank.
     #[must_use]
     pub fn final_peak(&self, usage: &Usage, floor: u64) -> u64 {
-        if self.peak_processes > 1 || usage.max_rss <= floor {
+        if self.is_seen_only(usage, floor) {
             return self.peak;
         }
         self.peak.max(usage.max_rss.saturating_sub(self.peak_file))
+    }
+
+    /// Whether that is only what looks saw: the kernel's own account says nothing, because it is not above
+    /// `floor`, or because there were several processes.
+    #[must_use]
+    pub fn is_seen_only(&self, usage: &Usage, floor: u64) -> bool {
+        self.peak_processes > 1 || usage.max_rss <= floor
     }
 
     /// Bytes that it did not ask for, of what can be paged or belongs to it alone; `fixed` bytes of each
