@@ -99,7 +99,8 @@ mod tests {
         for _ in 0..50 {
             elastic.read(reading(600, 400, 30.0));
         }
-        assert_eq!(elastic.budget, 100 * MIB);
+        // What is nearer than the least change is not worth one.
+        assert!((100..=106).contains(&(elastic.budget / MIB)), "{}", elastic.budget);
         assert_eq!(elastic.read(reading(0, 0, 0.0)), None);
     }
 

@@ -108,7 +108,8 @@ impl Job<'_> {
             };
         }
         let millis = |seconds: f64| (seconds * 1e3) as u64;
-        Some(JobProgress { label: "parts".into(), done: millis(done), total: millis(total).max(1) })
+        let label = if self.setup.launch.part(0).is_some() { "parts" } else { "ranks" };
+        Some(JobProgress { label: label.into(), done: millis(done), total: millis(total).max(1) })
     }
 
     /// What of its memory besides what it asked for a rank was seen to hold.
