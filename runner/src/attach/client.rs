@@ -19,7 +19,7 @@ use crate::units::{Bytes, Span};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// So long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Parser)]
 #[command(

@@ -13,8 +13,11 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::{Answer, Question, VERSION};
 
-/// So long a question may take to come, its answer to be taken, and the job to answer.
+/// So long a question may take to come, and its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So long the job may take to answer: on a busy machine it may have to wait for a processor.
+const THOUGHT: Duration = Duration::from_secs(30);
 
 /// A question is no longer.
 const LONGEST: u64 = 4096;
@@ -83,7 +86,7 @@ fn answer<M: From<Asked>>(stream: &UnixStream, sender: &Sender<M>) -> std::io::R
     if sender.send(Asked { question, reply }.into()).is_err() {
         return Ok(false);
     }
-    if let Ok(answer) = answers.recv_timeout(PATIENCE) {
+    if let Ok(answer) = answers.recv_timeout(THOUGHT) {
         let mut bytes = serde_json::to_vec(&answer)?;
         bytes.push(b'\n');
         (&mut &*stream).write_all(&bytes)?;
