@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::Ending;
 use crate::whole::{self, Unwritten};
 
 /// The version written into [`Stats::version`].
@@ -231,6 +232,12 @@ pub struct RankMeasured {
 const STDOUT: &str = "-";
 
 impl Stats {
+    /// The job had ended well, but for this.
+    pub(crate) fn ended_by(&mut self, ending: &Ending) {
+        (self.status, self.exit_code) = (ending.status().into(), ending.code());
+        self.error = Some(ending.to_string());
+    }
+
     /// Writes the object as indented JSON to `path`, whole or not at all. `-` is standard output.
     ///
     /// # Errors

@@ -181,7 +181,7 @@ pub fn run(mut options: Options) -> u8 {
         Err((option, error)) => Err(Ending::Setup(format!("{option}: {error}"))),
     });
     let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin));
-    let (stats, mut ending, until, history) = match started {
+    let (mut stats, mut ending, until, history) = match started {
         Ok(mut job) => {
             job.drive();
             job.finish()
@@ -193,6 +193,7 @@ pub fn run(mut options: Options) -> u8 {
         && ending.is_success()
     {
         ending = Ending::Setup(format!("{option}: {error}"));
+        stats.ended_by(&ending);
     }
     if let Some(path) = options.stats.as_deref().filter(|_| started_well)
         && let Err(unwritten) = output::write_stats(&stats, path, until)

@@ -236,8 +236,7 @@ impl Job<'_> {
         };
         let ending = match self.learn(&stats) {
             Err(unwritten) if ending.is_success() => {
-                (stats.status, stats.exit_code) = (unwritten.status().into(), unwritten.code());
-                stats.error = Some(unwritten.to_string());
+                stats.ended_by(&unwritten);
                 unwritten
             }
             _ => ending,

@@ -235,8 +235,7 @@ impl Core {
 
     /// How many ranks have been started and not ended; at least 1.
     pub(super) fn alive(&self) -> u64 {
-        let others = self.index.unborn.len() + self.queue.len() + self.index.gone as usize;
-        (self.ranks.len().saturating_sub(others) as u64).max(1)
+        u64::from(self.begun()).max(1)
     }
 
     /// How many ranks have been brought in since one began to lack something.

@@ -367,7 +367,7 @@ impl Core {
 
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
-        let rank = match event {
+        match event {
             Event::Pool { asked, messages, measured, kept } => {
                 self.pool.told(asked, messages, measured, kept);
                 return Ok(());
@@ -390,20 +390,9 @@ impl Core {
                 return Ok(());
             }
             Event::Settled | Event::Chaos { .. } | Event::Sample { .. } => return Ok(()),
-            Event::Can { rank, .. }
-            | Event::Interrupted { rank }
-            | Event::Done { rank, .. }
-            | Event::Denied { rank, .. }
-            | Event::Granted { rank, .. }
-            | Event::Freed { rank, .. }
-            | Event::Running { rank }
-            | Event::Blocked { rank, .. }
-            | Event::EvictedItself { rank, .. }
-            | Event::Runnable { rank }
-            | Event::NeedsMemory { rank, .. }
-            | Event::Lacks { rank, .. }
-            | Event::Exited { rank, .. } => rank,
-        };
+            _ => {}
+        }
+        let Some(rank) = event.rank() else { return Ok(()) };
         if let Event::Lacks { bytes, .. } = event {
             self.lacking = bytes;
             return Ok(());

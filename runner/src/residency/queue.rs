@@ -104,7 +104,9 @@ impl Queue {
         let (head, _) = self.head()?;
         let bytes = self.expected(head, ranks, digest, limits);
         let is_turn = self.passed >= PASSES.saturating_mul(limits.processors);
-        let with_others = free.saturating_sub(self.beside(others, digest));
+        // Who was stopped has waited already.
+        let beside = if self.again.is_empty() { self.beside(others, digest) } else { 0 };
+        let with_others = free.saturating_sub(beside);
         if always || bytes <= if is_turn { free } else { with_others } {
             self.passed = 0;
             self.remove(head, ranks);
