@@ -21,6 +21,7 @@
 //! | [`lane`] | the same for pairs of ranks that talk often: which [`ring`] each has
 //! | [`mail`] | large payloads, in RAM while there is room, else on scratch |
 //! | [`collective`] | parts deposited by ranks that may leave RAM |
+//! | [`steps`] | what a rank did, wait by wait, where that is recorded |
 //! | [`control`] | rare structured frames to the master |
 //! | [`door`] | which processes are given the segment's and the mail's descriptors |
 //! | [`note`] | which programs bring this runtime |
@@ -56,6 +57,8 @@ pub mod pool;
 #[cfg(not(loom))]
 pub mod segment;
 mod spares;
+#[cfg(not(loom))]
+pub mod steps;
 #[cfg(not(loom))]
 pub mod tokens;
 #[cfg(not(loom))]

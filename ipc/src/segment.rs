@@ -11,6 +11,7 @@
 //! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, their seats in each phase) |
 //! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
 //! | lanes ([`crate::lane`]) | np × (ends, rings) |
+//! | what ranks did ([`crate::steps`]) | np × 16 KiB, used where it is recorded |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -22,9 +23,11 @@ use crate::bell::{Attention, Bell};
 use crate::control::PROTOCOL;
 use crate::critical::Critical;
 use crate::error::system;
+use crate::futex::SharedFutex;
 use crate::pool::Pool;
 use crate::spares::Spares;
-use crate::state::StateWord;
+use crate::state::{StateWord, Woken};
+use crate::steps::StepLog;
 use crate::tokens::Tokens;
 use crate::{Error, Result};
 
@@ -76,6 +79,8 @@ pub struct Header {
     pub metered: AtomicU32,
     /// Non-zero: somebody may yet make room for threads that wait for memory.
     pub relief: AtomicU32,
+    /// Non-zero: ranks tell what they do ([`crate::steps`]).
+    pub recorded: AtomicU32,
 }
 
 /// What a rank waits for, as its peers see it.
@@ -371,6 +376,7 @@ pub(crate) struct Offsets {
     pub(crate) comm_bytes: usize,
     nodes: usize,
     pub(crate) lanes: usize,
+    steps: usize,
     end: usize,
 }
 
@@ -387,16 +393,9 @@ impl Offsets {
         let comm_bytes = round_up(crate::collective::comm_bytes(np), PAGE);
         let nodes = comms + comm_bytes * MAX_COMMS as usize;
         let lanes = nodes + MAX_NODES as usize * NODE_BYTES;
-        Self {
-            attention,
-            spares,
-            ranks,
-            comms,
-            comm_bytes,
-            nodes,
-            lanes,
-            end: lanes + np as usize * crate::lane::RANK_BYTES,
-        }
+        let steps = round_up(lanes + np as usize * crate::lane::RANK_BYTES, PAGE);
+        let end = steps + np as usize * crate::steps::LOG_BYTES;
+        Self { attention, spares, ranks, comms, comm_bytes, nodes, lanes, steps, end }
     }
 }
 
@@ -513,6 +512,25 @@ impl Segment {
     pub fn rank(&self, rank: u32) -> &RankBlock {
         assert!(rank < self.np);
         self.atomics(self.at.ranks + rank as usize * size_of::<RankBlock>())
+    }
+
+    /// What a rank tells of what it does.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn steps(&self, rank: u32) -> &StepLog {
+        assert!(rank < self.np);
+        self.atomics(self.at.steps + rank as usize * crate::steps::LOG_BYTES)
+    }
+
+    /// By rank `by`, after it made true what `rank` may wait for: sees that it runs.
+    pub fn wake(&self, by: u32, rank: u32) {
+        if self.header().recorded.load(SeqCst) != 0 {
+            self.steps(rank).wakes(by, monotonic_ns());
+        }
+        if self.rank(rank).word.wake(&SharedFutex) == Woken::NeedsMaster {
+            self.ring(rank);
+        }
     }
 
     pub(crate) fn spares(&self) -> &Spares {

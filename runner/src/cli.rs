@@ -130,7 +130,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 
-    /// Write what happened when to FILE, as JSON that ui.perfetto.dev and chrome://tracing show
+    /// Write what happened when to FILE, as JSON that ui.perfetto.dev and chrome://tracing show, and `bdrun
+    /// simulate` reads
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 

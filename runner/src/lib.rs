@@ -16,6 +16,7 @@
 //! | [`display`], [`stats`] | what people and programs are told |
 //! | [`history`], [`report`] | what happened when; a page about it for people, and a trace for Perfetto |
 //! | [`attach`] | looking at a job that runs: `top`, `explain` |
+//! | [`simulate`] | what a job would need: the simulator of the core as a tool |
 //! | [`learn`] | what ranks needed, kept from run to run |
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
@@ -38,6 +39,7 @@ pub mod learn;
 pub mod measure;
 pub mod report;
 pub mod residency;
+pub mod simulate;
 pub mod stats;
 pub mod supervisor;
 pub mod units;

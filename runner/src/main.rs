@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
-    if let Some(code) = bdrun::attach::run(&argv) {
+    if let Some(code) = bdrun::attach::run(&argv).or_else(|| bdrun::simulate::run(&argv)) {
         return ExitCode::from(code);
     }
     match bdrun::cli::Options::from_args(argv) {

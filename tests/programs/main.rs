@@ -43,5 +43,6 @@ mod scale;
 mod scratch;
 mod seams;
 mod signals;
+mod simulate;
 mod stuck;
 mod timeouts;

@@ -16,7 +16,6 @@ use bdrun_ipc::control::{self, FailureKind};
 use bdrun_ipc::door;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{Segment, Waiting, monotonic_ns};
-use bdrun_ipc::state::Woken;
 
 use crate::preload::Busy;
 use crate::runtime::{Program, Runtime, failure_of};
@@ -334,9 +333,7 @@ impl Rank {
 
     /// Wakes a rank, if it waits.
     pub fn wake(self, rank: u32) {
-        if self.segment().rank(rank).word.wake(&bdrun_ipc::futex::SharedFutex) == Woken::NeedsMaster {
-            self.segment().ring(rank);
-        }
+        self.segment().wake(self.number(), rank);
     }
 
     /// What left the rank's own memory was right: before `data` leaves this process.

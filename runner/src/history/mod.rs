@@ -5,16 +5,22 @@
 //! |---|---|
 //! | `series.rs` | numbers of the whole job, sampled |
 //! | `lanes.rs` | what each rank did, from when to when |
+//! | `legs.rs` | what ranks that tell did, wait by wait |
+//! | `sizes.rs` | what ranks held that do not ask |
 
 mod lanes;
+mod legs;
 mod series;
+mod sizes;
 
 pub use lanes::{Lanes, Span};
+pub use legs::{Leg, Legs, On};
 pub use series::{Sample, Series};
+pub use sizes::Sizes;
 
 use std::cell::{Ref, RefCell};
 
-use crate::residency::{Activity, Rank};
+use crate::residency::{Activity, Can, Limits, Rank};
 
 /// Beside the samples and lanes so many notes are kept, the first.
 const NOTES: usize = 200;
@@ -26,6 +32,12 @@ pub struct History {
     pub series: Series,
     /// What each rank did.
     pub lanes: Lanes,
+    /// What those that tell did, wait by wait.
+    pub legs: Legs,
+    /// What those held that do not ask.
+    pub sizes: Sizes,
+    /// What the job may use, and what can be done with its ranks at first; nothing before it begins.
+    pub rules: Option<(Limits, Vec<Can>)>,
     /// In a cell: who has something to say holds parts of the job.
     notes: RefCell<Vec<(f64, String)>>,
 }
@@ -34,7 +46,14 @@ impl History {
     /// Of a job of so many ranks.
     #[must_use]
     pub fn new(np: u32) -> Self {
-        Self { series: Series::new(np), lanes: Lanes::new(np), notes: RefCell::default() }
+        Self {
+            series: Series::new(np),
+            lanes: Lanes::new(np),
+            legs: Legs::new(np),
+            sizes: Sizes::new(np),
+            rules: None,
+            notes: RefCell::default(),
+        }
     }
 
     /// At `t` seconds a rank does this from now on; `None`: it does not live.

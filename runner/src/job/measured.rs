@@ -55,6 +55,7 @@ impl Job<'_> {
     /// A rank's process runs.
     pub(super) fn spawned(&mut self, rank: u32, group: Group) {
         self.watch.accounts.spawned(rank);
+        self.record_begin(rank);
         self.ranks[rank as usize].begin(group.clone());
         self.watch.sampler.watch(rank, group);
     }
@@ -62,6 +63,7 @@ impl Job<'_> {
     /// All processes of a rank have ended: the most it held, as far as that was measured, and whether that
     /// was to make room.
     pub(super) fn ended(&mut self, rank: u32, usage: &Usage, ok: bool) -> (u64, bool) {
+        self.record_legs(rank);
         let watch = &mut self.watch;
         watch.note_gap();
         let last = watch.sampler.forget(rank);
@@ -188,6 +190,7 @@ impl Job<'_> {
             let bytes = sample.resident() - sample.private + private;
             let fixed = bytes - private + stays.min(private);
             self.charge(rank, bytes, out);
+            self.record_size(rank, bytes + out);
             self.events.push(Event::Sample { rank, bytes, fixed });
         }
         self.watch.note_peaks(&self.ranks, measured.elapsed);
@@ -219,6 +222,10 @@ impl Job<'_> {
         let least = record.besides_waiting.filter(|&(of, _)| Some(of) == wait).map(|(_, least)| least);
         record.besides_waiting = wait.map(|wait| (wait, least.map_or(bytes, |least| least.min(bytes))));
         let touches = least.is_some_and(|least| bytes >= least + OWN);
+        if inside {
+            self.record_size(rank, bytes);
+        }
+        let record = &mut self.ranks[rank as usize];
         if bytes > 0 {
             record.most = record.most.max(bytes + bytes_in(&self.setup.segment.rank(rank).held));
         }

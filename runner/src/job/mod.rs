@@ -64,6 +64,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use bdrun_ipc::segment::monotonic_ns;
+
 use crate::attach::Server;
 use crate::cli::Options;
 use crate::display::{self, Screen};
@@ -115,6 +117,8 @@ struct Job<'a> {
     /// When those that still live are asked to end.
     silence: Option<Instant>,
     begin: Instant,
+    /// The same by the clock that ranks share.
+    began_ns: u64,
     alive: u32,
     most_alive: u32,
     most_resident: u32,
@@ -268,6 +272,7 @@ impl<'a> Job<'a> {
             ending: None,
             silence: None,
             begin,
+            began_ns: monotonic_ns().saturating_sub(begin.elapsed().as_nanos() as u64),
             alive: 0,
             most_alive: 0,
             most_resident: 0,
@@ -285,6 +290,9 @@ impl<'a> Job<'a> {
             next_start: None,
             history: recorded::begin(options),
         };
+        if let Some(history) = &mut job.history {
+            history.rules = Some((job.setup.limits, core.iter().map(|&(can, _)| can).collect()));
+        }
         let computing = options.processor_count().min(options.resident_limit());
         job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
         job.skip(&done);

@@ -44,6 +44,7 @@ impl Job<'_> {
     pub(super) fn observe_rung(&mut self) {
         let segment = self.setup.segment.clone();
         for rank in segment.attention().take() {
+            self.record_legs(rank);
             self.observe(rank);
         }
     }

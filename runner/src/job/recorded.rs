@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime};
 
+use bdrun_ipc::segment::Waiting;
 use bdrun_ipc::state::State;
+use bdrun_ipc::steps::Step;
 
 use super::Job;
 use crate::cli::Options;
-use crate::history::{History, Sample};
+use crate::history::{History, Leg, On, Sample};
 use crate::report::{self, Told};
 use crate::residency::{Activity, Event, Rank};
 use crate::stats::Stats;
@@ -67,6 +69,30 @@ impl Job<'_> {
         }
     }
 
+    /// Takes over what a rank told of what it did.
+    pub(super) fn record_legs(&mut self, rank: Rank) {
+        let Some(history) = &mut self.history else { return };
+        let began = self.began_ns;
+        self.setup.segment.steps(rank).take(|step| history.legs.add(rank, leg(&step, began)));
+    }
+
+    /// The rank begins, perhaps anew.
+    pub(super) fn record_begin(&mut self, rank: Rank) {
+        self.record_legs(rank);
+        if let Some(history) = &mut self.history {
+            history.legs.forget(rank);
+            history.sizes.forget(rank);
+        }
+    }
+
+    /// So much was seen of what a rank did not ask for, with what is out of that.
+    pub(super) fn record_size(&mut self, rank: Rank, bytes: u64) {
+        let now = self.now_s();
+        if let Some(history) = &mut self.history {
+            history.sizes.add(now, rank, bytes);
+        }
+    }
+
     /// Whose lives these may have changed.
     pub(super) fn touched(&self, events: &[Event], touched: &mut Vec<Rank>) {
         if self.history.is_some() {
@@ -98,6 +124,7 @@ impl Job<'_> {
         let (mut written, mut read) = (0u64, 0u64);
         let outside = self.watch.running(&self.ranks);
         for rank in 0..segment.np() {
+            self.record_legs(rank);
             let block = segment.rank(rank);
             written = written.saturating_add(block.written.load(SeqCst));
             read = read.saturating_add(block.read.load(SeqCst));
@@ -122,4 +149,19 @@ impl Job<'_> {
         });
         Some(Duration::from_secs_f64(history.series.interval()))
     }
+}
+
+/// A wait as a rank told it.
+fn leg(step: &Step, job_began: u64) -> Leg {
+    let seconds = |ns: u64| ns.saturating_sub(job_began) as f64 / 1e9;
+    let on = match step.waiting {
+        Waiting::Nothing => On::Nothing,
+        Waiting::Message { context: 0, source, .. } => On::Message { from: source },
+        Waiting::Message { .. } | Waiting::Anything => On::Message { from: None },
+        Waiting::Collective { comm, number } => On::Collective { comm, number },
+        Waiting::Memory { .. } => On::Memory,
+    };
+    let Step { waker, tokenless, began, woken, ran, held, most, need, moved, .. } = *step;
+    let [began, woken, ran] = [began, woken, ran].map(seconds);
+    Leg { began, woken, ran, on, waker, tokenless, held, most, need, moved }
 }

@@ -124,6 +124,8 @@ impl Setup {
         // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
         let metered = !options.enforce && managed / u64::from(options.np) >= METERED;
         segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
+        let recorded = options.trace.is_some();
+        segment.header().recorded.store(u32::from(recorded), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
             processors: tokens,

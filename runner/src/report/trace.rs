@@ -1,6 +1,6 @@
 //! The events of a trace, in the format of Chrome's tracing ("Trace Event Format", JSON object), which
 //! Perfetto reads: a lane for each rank, counters for the job, notes as instants. Times are microseconds
-//! since the job began.
+//! since the job began. Behind them what `bdrun simulate` needs.
 
 use std::io::{self, Write};
 
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Told;
 use crate::history::Sample;
+use crate::simulate::{KEY, Record};
 
 /// The job, and its ranks, as processes of the trace.
 const JOB: u32 = 1;
@@ -22,7 +23,14 @@ pub(super) fn write(told: &Told<'_>, out: &mut dyn Write) -> io::Result<()> {
         }
         Ok(serde_json::to_writer(&mut *out, &event)?)
     })?;
-    out.write_all(b"\n]}\n")
+    out.write_all(b"\n]")?;
+    let record = told.history.and_then(|history| Record::of(told.line, told.stats, history));
+    if let Some(record) = record {
+        // Whoever shows traces leaves out what it does not know.
+        write!(out, ",\n\"{KEY}\":")?;
+        serde_json::to_writer(&mut *out, &record)?;
+    }
+    out.write_all(b"}\n")
 }
 
 fn each(told: &Told<'_>, event: &mut impl FnMut(Value) -> io::Result<()>) -> io::Result<()> {

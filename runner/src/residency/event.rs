@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Rank;
 
 /// What can be done with a rank, and what it does by itself. That may change while it lives ([`Event::Can`]):
 /// a script becomes a native rank, a tracer is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Can {
     /// It asks before it takes memory (of the pool). What it holds besides is measured.
     pub asks: bool,

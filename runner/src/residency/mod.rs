@@ -51,6 +51,8 @@ pub use situation::{Hindrance, Situation};
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use account::Pool;
 use digest::Digest;
 pub use digest::{Expect, Informed};
@@ -65,7 +67,7 @@ use turn::Turn;
 pub type Rank = u32;
 
 /// What the job may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of RAM for all ranks and messages together.
     pub budget: u64,

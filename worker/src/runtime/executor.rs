@@ -38,6 +38,9 @@ impl RankPager<'_> {
         });
         if over > 0 {
             self.runtime.segment.header().pool.give(over);
+            if self.runtime.is_recorded() {
+                self.runtime.segment.steps(self.runtime.rank).gives(over);
+            }
             self.runtime.gave_memory();
         }
     }

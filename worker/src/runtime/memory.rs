@@ -129,6 +129,9 @@ unsafe impl sbmalloc::Account for Runtime {
         }
         let held = block.held.fetch_add(bytes64, SeqCst) + bytes64;
         block.peak.fetch_max(held, SeqCst);
+        if self.is_recorded() {
+            self.segment.steps(self.rank).holds(held);
+        }
         self.segment.header().pool.demand_add(bytes64);
         Ok(())
     }

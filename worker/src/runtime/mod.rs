@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 use bdrun_ipc::door::{self, Given};
-use bdrun_ipc::futex::{SharedFutex, TimedFutex};
+use bdrun_ipc::futex::TimedFutex;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::note::Note;
 use bdrun_ipc::segment::{RankBlock, Segment, Waiting, monotonic_ns};
-use bdrun_ipc::state::{State, Woken};
+use bdrun_ipc::state::State;
+use bdrun_ipc::steps::Step;
 use sbmalloc::pager::{self, PagerError};
 
 use self::alive::Alive;
@@ -197,8 +198,12 @@ impl Runtime {
             pager::expect_restores(this.meter.signals());
         }
         control::send_frame(this.control.as_fd(), &Frame::Attached).map_err(failure_of)?;
+        let attached = monotonic_ns();
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
+        if this.is_recorded() {
+            this.tell_step(Waiting::Nothing, attached, attached, 0);
+        }
         if native {
             leave_at_exit();
         }
@@ -300,6 +305,8 @@ impl Runtime {
     fn wait_at(&self, until: Option<u64>, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
         let block = self.block();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
+        let recorded = self.is_recorded();
+        let began = if recorded { monotonic_ns() } else { 0 };
         block.timed.store(u32::from(until.is_some()), SeqCst);
         block.publish(waiting);
         block.waits.fetch_add(1, SeqCst);
@@ -311,13 +318,51 @@ impl Runtime {
         block.word.wait(&futex, &mut executor, satisfied);
         let RankPager { paging_ns, moved, .. } = executor;
         block.publish(Waiting::Nothing);
+        let returned = if recorded { monotonic_ns() } else { 0 };
         self.take_token();
+        if recorded {
+            self.tell_step(
+                waiting,
+                began,
+                returned,
+                if moved || pager::is_evicted() { block.need.load(SeqCst) } else { 0 },
+            );
+        }
         block.waiting_ns.fetch_add(block.next_span().saturating_sub(paging_ns), SeqCst);
         block.paging_ns.fetch_add(paging_ns, SeqCst);
         if pager::is_evicted() {
             self.meter.start();
         }
         moved
+    }
+
+    /// Whether what ranks do is recorded.
+    fn is_recorded(&self) -> bool {
+        self.segment.header().recorded.load(SeqCst) != 0
+    }
+
+    /// A wait from `began` to `returned` is over, and the rank computes. Only stores.
+    fn tell_step(&self, waiting: Waiting, began: u64, returned: u64, need: u64) {
+        let (block, log) = (self.block(), self.segment.steps(self.rank));
+        let waker = log.woken_since(began).filter(|_| !matches!(waiting, Waiting::Memory { .. }));
+        let held = block.held.load(SeqCst);
+        let [left, came, written, read] =
+            [&block.evicted, &block.restored, &block.written, &block.read].map(|sum| sum.load(SeqCst));
+        let step = Step {
+            waiting,
+            tokenless: !self.tells(),
+            waker: waker.map(|(by, _)| by),
+            began,
+            woken: waker.map_or(returned, |(_, at)| at),
+            ran: monotonic_ns(),
+            held,
+            most: log.take_most(held),
+            need,
+            moved: [left, came, written, read, log.given()],
+        };
+        if log.put(&step) {
+            self.segment.ring(self.rank);
+        }
     }
 
     /// Bytes of the budget that this rank must have to run on after a wait at `site`. A large one need not
@@ -428,9 +473,7 @@ impl Runtime {
 
     /// Wake a rank of the node.
     pub fn wake(&self, rank: u32) {
-        if self.segment.rank(rank).word.wake(&SharedFutex) == Woken::NeedsMaster {
-            self.segment.ring(rank);
-        }
+        self.segment.wake(self.rank, rank);
     }
 
     /// After memory of the budget was given back: tell the master if it is looking for some.
@@ -536,6 +579,10 @@ extern "C" fn leave() {
     // A child of fork is not the rank.
     if runtime.alive.is_rank() && runtime.segment.header().tokens.has(runtime.rank) {
         runtime.block().running_ns.fetch_add(runtime.block().next_span(), SeqCst);
+        if runtime.is_recorded() {
+            let now = monotonic_ns();
+            runtime.tell_step(Waiting::Nothing, now, now, 0);
+        }
         runtime.give_token();
     }
 }

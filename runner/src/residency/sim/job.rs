@@ -1,5 +1,8 @@
 //! The synthetic programs, the machine they run on, and what came of it.
 
+use std::sync::Arc;
+
+use super::plain::Policy;
 use crate::residency::{Can, Effect, Limits, Rank};
 
 /// How the memory that a program does not ask for goes with its work, as a part of its peak.
@@ -61,6 +64,40 @@ pub enum Exchange {
     Hang,
 }
 
+/// What a program of which that is known does next: it takes memory, computes, opens gates, waits.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Step {
+    /// Processor time, seconds.
+    pub work: f64,
+    /// Bytes that it asked for and holds meanwhile, in RAM or out.
+    pub most: u64,
+    /// The same when it has computed: the rest is given back.
+    pub holds: u64,
+    /// So much of what it holds must be in RAM for it to compute; 0: all.
+    pub needs: u64,
+    /// Gates at which it has then arrived. A gate is open when all that ever arrive there have.
+    pub opens: Vec<u32>,
+    /// What it waits for after that.
+    pub then: Then,
+}
+
+/// What a program waits for between two steps.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Then {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Until a gate is open, of a collective or of a message from a rank.
+    Gate {
+        /// Which.
+        gate: u32,
+        /// Whose message; none: a collective.
+        from: Option<Rank>,
+    },
+    /// So many seconds.
+    Pause(f64),
+}
+
 /// One program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
@@ -108,7 +145,25 @@ pub struct Program {
     pub declared: Option<u64>,
     /// What an earlier run says it needs, bytes.
     pub known: Option<u64>,
+    /// What it does, step by step, instead of phases; empty: that is not known. `work` is their sum.
+    pub script: Arc<[Step]>,
+    /// Instead of the curve, points of it: the part of the work, the part of the peak. Empty: none.
+    pub points: Arc<[(f64, f64)]>,
+    /// It computes only with one of as many tokens as there are processors; without them they are shared.
+    pub tokens: bool,
+    /// From the order until it begins, and from its last step until it is gone, seconds.
+    pub starting: f64,
+    /// See `starting`.
+    pub ending: f64,
+    /// Of what leaves, the part that is moved (the rest was never used), and of that the part that has to be
+    /// written.
+    pub fill: f64,
+    /// See `fill`.
+    pub dirty: f64,
 }
+
+/// From the order until a program begins, seconds, if nothing is known of that.
+const STARTING: f64 = 0.005;
 
 impl Program {
     /// A program that takes up to `peak` bytes without asking, and computes for `work` seconds.
@@ -137,6 +192,13 @@ impl Program {
             polls: 0.0,
             declared: None,
             known: None,
+            script: Arc::default(),
+            points: Arc::default(),
+            tokens: false,
+            starting: STARTING,
+            ending: 0.0,
+            fill: 1.0,
+            dirty: 1.0,
         }
     }
 
@@ -147,6 +209,20 @@ impl Program {
         let work = 0.01 * f64::from(phases);
         let can = Can::NATIVE;
         Self { can, phases, asks, chunk: asks.max(1), exchange, ..Self::new(0.0, work, Curve::Flat) }
+    }
+
+    /// Bytes that it holds and did not ask for when this part of its work is done.
+    #[must_use]
+    pub fn unasked(&self, done: f64) -> f64 {
+        let after = self.points.partition_point(|&(at, _)| at <= done);
+        let part = match (self.points.get(after.wrapping_sub(1)), self.points.get(after)) {
+            (None, None) => self.curve.at(done),
+            (None, Some(&(_, part))) | (Some(&(_, part)), None) => part,
+            (Some(&(from, low)), Some(&(to, high))) => {
+                low + (high - low) * (done - from) / (to - from).max(1e-12)
+            }
+        };
+        self.peak * part
     }
 
     /// Bytes it asks for in a phase.
@@ -173,8 +249,20 @@ impl Program {
 pub struct Machine {
     /// What the job may use.
     pub limits: Limits,
-    /// Bytes a second that can be moved to or from scratch.
+    /// Bytes a second that can be moved to scratch, and from it (0: as many).
     pub disk: f64,
+    /// See `disk`.
+    pub read: f64,
+    /// Seconds that a move takes beside, out and in, of a rank that moves itself.
+    pub beside: (f64, f64),
+    /// Seconds until it is heard that a rank waits.
+    pub hears: f64,
+    /// Of a rank that moves itself out so many bytes at most leave at once, and are others' then.
+    pub group: u64,
+    /// Who decides.
+    pub policy: Policy,
+    /// A job that takes longer is given up, seconds; 0: it fails the simulator.
+    pub patience: f64,
     /// From an order to page a rank out until that begins, seconds.
     pub latency: f64,
     /// From an order to stand still, or end, until that is so, seconds.
@@ -223,6 +311,12 @@ impl Machine {
         Self {
             limits,
             disk: 1e9,
+            read: 0.0,
+            beside: (0.0, 0.0),
+            hears: 0.0,
+            group: u64::MAX,
+            policy: Policy::Ours,
+            patience: 0.0,
             latency: 0.02,
             holding: 0.005,
             scratch: f64::INFINITY,
@@ -251,6 +345,12 @@ pub struct Report {
     pub moved_out: f64,
     /// Bytes moved in.
     pub moved_in: f64,
+    /// Bytes that had to be written for that.
+    pub written: f64,
+    /// Processor seconds used.
+    pub used: f64,
+    /// The most ranks in RAM at once, for the core.
+    pub resident: u32,
     /// Ranks paged out.
     pub evictions: u64,
     /// The most times that one rank was for which nobody waited by telling.

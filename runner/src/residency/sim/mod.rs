@@ -10,7 +10,10 @@
 
 mod job;
 mod orders;
+mod plain;
 mod process;
+mod recorder;
+mod script;
 #[cfg(test)]
 mod tests;
 
@@ -19,10 +22,14 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 pub(crate) use job::Draw;
-pub use job::{Curve, Exchange, Machine, Program, Report};
+pub use job::{Curve, Exchange, Machine, Program, Report, Step, Then};
+pub use plain::Policy;
+pub use recorder::{Did, Recorder};
 
-use super::{Core, Effect, Event, Informed, Rank, signed};
+use super::{Effect, Event, Informed, Rank, signed};
+use plain::Master;
 use process::{Place, Process};
+use script::{Gate, Tokens};
 
 /// A job that takes so much longer than one rank after the other does not end, seconds.
 const FOREVER: f64 = 2e3;
@@ -74,7 +81,7 @@ struct World<'a> {
     programs: &'a [Program],
     machine: Machine,
     draw: Draw,
-    core: Core,
+    core: Master,
     processes: Vec<Process>,
     agenda: Agenda,
     /// How many compute, and how many move.
@@ -105,6 +112,10 @@ struct World<'a> {
     scratch: f64,
     brought_in: u64,
     ended: usize,
+    /// What programs with scripts meet at, and compute with.
+    gates: Vec<Gate>,
+    tokens: Tokens,
+    recorder: Option<Recorder>,
     end: Option<Effect>,
     report: Report,
 }
@@ -116,6 +127,19 @@ struct World<'a> {
 /// forgets a rank, or never comes to an end.
 #[must_use]
 pub fn run(programs: &[Program], machine: Machine) -> Report {
+    run_recorded(programs, machine, None).0
+}
+
+/// The same; what ranks did is written down.
+///
+/// # Panics
+/// As [`run`] does.
+#[must_use]
+pub fn run_recorded(
+    programs: &[Program],
+    machine: Machine,
+    recorder: Option<Recorder>,
+) -> (Report, Option<Recorder>) {
     let ranks: Vec<_> = programs.iter().map(|program| (program.can, program.declared)).collect();
     let meets = |program: &Program| program.exchange != Exchange::Nothing;
     let members: Vec<Rank> =
@@ -136,7 +160,7 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
         programs,
         machine,
         draw: Draw::new(machine.seed),
-        core: Core::new(machine.limits, &ranks).informed(&informed),
+        core: Master::new(&machine, &ranks, &informed),
         processes,
         agenda: Agenda::default(),
         computing: 0,
@@ -157,6 +181,9 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
         scratch: 0.0,
         brought_in: 0,
         ended: 0,
+        gates: Gate::of(programs),
+        tokens: Tokens::new(machine.limits.processors),
+        recorder,
         end: None,
         report: Report::default(),
     };
@@ -164,6 +191,7 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
     // do the same.
     let mute = programs.iter().filter(|program| program.mute).count() as f64;
     let forever = FOREVER * (1.0 + mute) + programs.iter().map(|program| program.work).sum::<f64>();
+    let forever = if machine.patience > 0.0 { machine.patience } else { forever };
     let mut looked = 0.0;
     while world.end.is_none() {
         world.look(world.now() - looked);
@@ -181,8 +209,11 @@ pub fn run(programs: &[Program], machine: Machine) -> Report {
         let state = || {
             let there = |process: &&Process| !matches!(process.place, Place::Unborn | Place::Gone);
             let processes: Vec<_> = world.processes.iter().filter(there).collect();
-            format!("{:?} {:?} {processes:?}", world.core.counts(), world.core)
+            format!("{:?} {processes:?}", world.core)
         };
+        if world.now() >= forever && machine.patience > 0.0 {
+            break;
+        }
         assert!(world.now() < forever, "it does not end: {}", state());
     }
     world.finish()
@@ -193,7 +224,7 @@ impl World<'_> {
         self.agenda.now[Clock::Wall as usize]
     }
 
-    fn finish(mut self) -> Report {
+    fn finish(mut self) -> (Report, Option<Recorder>) {
         if self.end == Some(Effect::Finish) {
             assert_eq!(self.ended, self.programs.len(), "finished too early");
             assert!(self.scratch.abs() < 1.0, "scratch is left: {}", self.scratch);
@@ -201,7 +232,7 @@ impl World<'_> {
         }
         self.report.time = self.now();
         self.report.end = self.end;
-        self.report
+        (self.report, self.recorder)
     }
 
     /// Measures everybody and tells.
@@ -282,6 +313,10 @@ impl World<'_> {
     /// Tells what is new, and this, and carries out what is ordered.
     fn tell(&mut self, besides: &[Event]) {
         let many = 20_000_000 + 1000 * self.programs.len() as u64;
+        if self.machine.patience > 0.0 && self.report.events >= many {
+            self.agenda.now[Clock::Wall as usize] = f64::INFINITY;
+            return;
+        }
         assert!(self.report.events < many, "it does not end, at {} s: {:?}", self.now(), self.core);
         let news: Vec<Event> = self.news.drain(..).collect();
         self.tell_at = f64::INFINITY;
@@ -299,12 +334,7 @@ impl World<'_> {
             if self.machine.check > 0 && self.report.events.is_multiple_of(u64::from(self.machine.check)) {
                 self.core.sanity_check();
                 // Whoever asks gets an answer, whatever is going on.
-                let explained = event.rank().map(|rank| self.core.situation(rank));
-                assert!(
-                    explained
-                        .flatten()
-                        .is_none_or(|situation| (situation.ahead == 0) == situation.first.is_none())
-                );
+                self.core.explain_check(event.rank());
             }
             for effect in effects.drain(..) {
                 self.carry_out(effect);
@@ -316,6 +346,7 @@ impl World<'_> {
                 return;
             }
         }
+        self.report.resident = self.report.resident.max(self.core.resident());
     }
 
     /// Lets time pass until the next thing happens, at most until some time.
@@ -329,7 +360,9 @@ impl World<'_> {
             .map(|clock| (self.agenda.next(clock) / rates[clock as usize], Some(clock)))
             .fold((until - self.now(), None), |least, next| if next.0 < least.0 { next } else { least });
         let passes = passes.max(0.0);
-        self.busy += passes * (share * f64::from(self.computing) + self.polling);
+        let used = passes * (share * f64::from(self.computing) + self.polling);
+        self.busy += used;
+        self.report.used += used;
         for clock in clocks {
             self.agenda.now[clock as usize] += passes * rates[clock as usize];
         }
@@ -339,7 +372,11 @@ impl World<'_> {
         };
         if let Some(Reverse((at, _, rank, generation))) = self.agenda.due[clock as usize].pop() {
             self.agenda.now[clock as usize] = self.agenda.now[clock as usize].max(f64::from_bits(at));
-            if self.processes[rank as usize].generation == generation {
+            if generation == script::RESTED {
+                self.has_rested(rank);
+            } else if generation == script::HEARD {
+                self.is_heard(rank);
+            } else if self.processes[rank as usize].generation == generation {
                 self.happen(rank, clock);
             }
             if self.machine.check > 0 {

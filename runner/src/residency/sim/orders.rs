@@ -4,9 +4,6 @@ use super::process::{Place, Process};
 use super::{Clock, World};
 use crate::residency::{Effect, Event, Memory, Outcome, Rank, signed};
 
-/// From the order until a program begins, seconds.
-const STARTING: f64 = 0.005;
-
 impl World<'_> {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         let machine = self.machine;
@@ -30,7 +27,8 @@ impl World<'_> {
                 if self.programs[rank as usize].peak > 0.0 {
                     self.measured.insert(rank);
                 }
-                self.due(rank, Clock::Wall, STARTING);
+                self.due(rank, Clock::Wall, self.programs[rank as usize].starting);
+                self.record_start(rank);
             }
             Effect::Evict { rank, keep, preempt } => self.evict(rank, keep, preempt, effect),
             Effect::Restore { rank, bytes, all, overdraft } => {
@@ -152,7 +150,7 @@ impl World<'_> {
     fn pays(&mut self, rank: Rank, bytes: u64, overdraft: bool) -> bool {
         // As in the shell: where nobody asks nobody else can have taken it.
         let free = self.free().saturating_add(signed(self.core.kept_free()));
-        let there = bytes == 0 || !self.core.together || signed(bytes) <= free;
+        let there = bytes == 0 || !self.core.is_shared() || signed(bytes) <= free;
         let paid = overdraft || (there && !self.draw.chance(self.machine.denied));
         if !paid {
             self.deny(rank, bytes);
@@ -199,17 +197,24 @@ impl World<'_> {
             self.due_also(rank, latency);
             return;
         }
+        if process.winding {
+            let outcome = if preempt { Outcome::Refused { lasting: false } } else { Outcome::Lost };
+            self.news(Event::Done { rank, outcome });
+            return;
+        }
         if process.place == Place::Inside && preempt && !refused && !program.unpageable {
             // Whatever it does by now.
             assert!((program.can.preempt || program.mute) && keep == 0, "{effect:?}");
             self.pause(rank);
+            self.give_token(rank);
             self.report.preemptions += 1;
             let process = &mut self.processes[rank as usize];
+            process.total = process.asked + std::mem::take(&mut process.away);
             (process.all_asked, process.inside, process.ready_at) =
                 (process.asked, process.asked, Some(self.brought_in));
             (process.was_out, process.own, process.keep) = (false, true, 0);
             (process.place, process.interrupted) = (Place::Leaving, true);
-            return self.leave_own(rank);
+            return self.leave_own(rank, true);
         }
         match process.place {
             Place::Inside if process.runs() && !preempt => {
@@ -232,25 +237,30 @@ impl World<'_> {
             }
             Place::Inside | Place::Out => {
                 if process.place == Place::Inside {
-                    (process.all_asked, process.inside) = (process.asked, process.asked);
+                    process.total = process.asked + std::mem::take(&mut process.away);
+                    (process.all_asked, process.inside) = (process.total, process.asked);
+                    if !program.script.is_empty() {
+                        process.all_asked = process.must_hold(program);
+                    }
                 }
                 (process.was_out, process.own) = (process.place == Place::Out, true);
                 // It may have given some back meanwhile.
                 process.keep = keep.min(process.asked);
                 process.place = Place::Leaving;
-                self.leave_own(rank);
+                self.leave_own(rank, true);
             }
             _ => panic!("{effect:?} of {process:?}"),
         }
     }
 
     /// Moves a part of what is to go, or all of it, of one that moves itself.
-    pub(super) fn leave_own(&mut self, rank: Rank) {
+    pub(super) fn leave_own(&mut self, rank: Rank, first: bool) {
         let in_parts = self.draw.chance(128);
         let process = &mut self.processes[rank as usize];
         let in_parts = in_parts && !process.interrupted;
         let going = process.asked - process.keep;
-        process.step = if in_parts { going / 2 } else { going };
+        let group = if process.interrupted { u64::MAX } else { self.machine.group };
+        process.step = if in_parts { going / 2 } else { going.min(group) };
         // What was set aside and not used goes first.
         let written = process.inside.saturating_sub(process.asked - process.step);
         if self.scratch + written as f64 > self.machine.scratch {
@@ -267,6 +277,10 @@ impl World<'_> {
             }
             return;
         }
-        self.move_bytes(rank, written as f64);
+        if first {
+            self.move_bytes(rank, written as f64);
+        } else {
+            self.begin_to_move(rank, written as f64);
+        }
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Process {
     /// It stands still although it is told to go.
     pub stands: bool,
     /// The part of its work that is done, as of these times of the processors' clock and the wall's.
-    done: f64,
+    pub(super) done: f64,
     as_of: (f64, f64),
     /// It computes until this is done.
     until: Option<f64>,
@@ -51,9 +51,11 @@ pub(super) struct Process {
     /// It was interrupted, and left as it was.
     pub interrupted: bool,
     /// Of what it did not ask for, bytes on scratch; and of what moves, bytes, as of some time of the disk's
-    /// clock.
+    /// clock, and what that clock shows for each byte.
     pub out: f64,
-    moves: Option<(f64, f64)>,
+    moves: Option<(f64, f64, f64)>,
+    /// Bytes that are about to.
+    moves_soon: Option<f64>,
     /// Shrinking goes so far, bytes.
     pub target: f64,
     /// Parts of it are out while it runs.
@@ -70,6 +72,10 @@ pub(super) struct Process {
     pub asked: u64,
     pub all_asked: u64,
     pub inside: u64,
+    /// All it asked for and holds, wherever, once it was evicted; and while it runs, what of it is out.
+    pub total: u64,
+    /// See `total`.
+    pub away: u64,
     /// It leaves with so much at once, down to so much.
     pub step: u64,
     pub keep: u64,
@@ -80,12 +86,18 @@ pub(super) struct Process {
     /// What it waits for, or for how many bytes; runs if for neither.
     pub waits: Option<Wait>,
     pub needs: u64,
-    phase: u32,
+    pub(super) phase: u32,
     /// It has its memory, has computed, and has sent what it sends, in this phase.
-    has_memory: bool,
-    worked: bool,
-    sent: bool,
+    pub(super) has_memory: bool,
+    pub(super) worked: bool,
+    pub(super) sent: bool,
     has_token: bool,
+    /// Of one with a script: it has rested, has a token, is in line for one, has done all and is about to
+    /// end.
+    pub(super) rested: bool,
+    pub(super) token: bool,
+    pub(super) in_line: bool,
+    pub(super) winding: bool,
     /// Messages that have come and have not been taken.
     pub inbox: u32,
     /// It was sent out for no need: that it comes back passes nobody.
@@ -110,6 +122,7 @@ impl Process {
         interrupted: false,
         out: 0.0,
         moves: None,
+        moves_soon: None,
         target: 0.0,
         partial: false,
         disk_full: false,
@@ -120,6 +133,8 @@ impl Process {
         asked: 0,
         all_asked: 0,
         inside: 0,
+        total: 0,
+        away: 0,
         step: 0,
         keep: 0,
         was_out: false,
@@ -132,6 +147,10 @@ impl Process {
         worked: false,
         sent: false,
         has_token: false,
+        rested: false,
+        token: false,
+        in_line: false,
+        winding: false,
         inbox: 0,
         for_no_need: false,
         ready_at: None,
@@ -144,12 +163,12 @@ impl Process {
             Place::Leaving | Place::Shrinking => !self.own && self.due_at.is_finite() && !self.stands,
             _ => false,
         };
-        there && self.waits.is_none() && self.needs == 0
+        there && self.waits.is_none() && self.needs == 0 && !self.winding
     }
 
     /// Bytes that have moved, at this time of the disk's clock.
     pub fn moved(&self, disk: f64) -> f64 {
-        self.moves.map_or(0.0, |(bytes, since)| (disk - since).clamp(0.0, bytes))
+        self.moves.map_or(0.0, |(bytes, since, each)| ((disk - since) / each).clamp(0.0, bytes))
     }
 }
 
@@ -171,15 +190,30 @@ impl World<'_> {
         self.agenda.push(Clock::Wall, after, rank, self.processes[rank as usize].generation);
     }
 
-    /// Bytes begin to move.
+    /// Bytes begin to move, perhaps after a while.
     pub(super) fn move_bytes(&mut self, rank: Rank, bytes: f64) {
         let process = &mut self.processes[rank as usize];
-        process.moves = Some((bytes, self.agenda.now[Clock::Disk as usize]));
-        if matches!(process.place, Place::Leaving | Place::Shrinking) {
+        let (out, back) = self.machine.beside;
+        let beside = if process.place == Place::Returning { back } else { out };
+        if beside > 0.0 && process.own {
+            process.moves_soon = Some(bytes);
+            return self.due(rank, Clock::Wall, beside);
+        }
+        self.begin_to_move(rank, bytes);
+    }
+
+    pub(super) fn begin_to_move(&mut self, rank: Rank, bytes: f64) {
+        let process = &mut self.processes[rank as usize];
+        let out = matches!(process.place, Place::Leaving | Place::Shrinking);
+        // The clock shows bytes written.
+        let each = if out || self.machine.read <= 0.0 { 1.0 } else { self.machine.disk / self.machine.read };
+        let each = each * self.programs[rank as usize].fill;
+        process.moves = Some((bytes, self.agenda.now[Clock::Disk as usize], each));
+        if out {
             self.scratch += bytes;
         }
         self.moving += 1;
-        self.due(rank, Clock::Disk, bytes);
+        self.due(rank, Clock::Disk, bytes * each);
     }
 
     /// Bytes of RAM that it holds and did not ask for.
@@ -191,7 +225,7 @@ impl World<'_> {
         let moved = if process.own { 0.0 } else { process.moved(self.agenda.now[Clock::Disk as usize]) };
         let out = if process.place == Place::Returning { process.out - moved } else { process.out + moved };
         let done = if process.tells { process.done.min(program.joins.unwrap_or(1.0)) } else { process.done };
-        (program.peak * program.curve.at(done.min(1.0)) - out).max(0.0)
+        (program.unasked(done.min(1.0)) - out).max(0.0)
     }
 
     /// Whom it waits for without telling.
@@ -213,7 +247,7 @@ impl World<'_> {
             let rate = if process.partial { 0.5 } else { 1.0 };
             process.done = (process.done + passed * rate / program.work).min(until);
             if process.partial {
-                let all = program.peak * program.curve.at(process.done.min(1.0));
+                let all = program.unasked(process.done.min(1.0));
                 let back = (self.machine.disk / 8.0 * (now.1 - process.as_of.1)).min(process.out);
                 let out = (process.out - back).min(all);
                 self.scratch -= process.out - out;
@@ -221,7 +255,7 @@ impl World<'_> {
             }
         }
         if process.partial && process.polls {
-            let all = program.peak * program.curve.at(process.done.min(1.0));
+            let all = program.unasked(process.done.min(1.0));
             let out = process.out.min((all - program.fixed - ASKING).max(0.0));
             self.scratch -= process.out - out;
             process.out = out;
@@ -233,7 +267,7 @@ impl World<'_> {
     }
 
     /// Computes until this part of its work is done.
-    fn compute(&mut self, rank: Rank, until: f64) {
+    pub(super) fn compute(&mut self, rank: Rank, until: f64) {
         self.progress(rank);
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
@@ -274,6 +308,9 @@ impl World<'_> {
         if !process.runs() || process.until.is_some() || process.polls {
             return;
         }
+        if process.tells && !self.programs[rank as usize].script.is_empty() {
+            return self.act_script(rank);
+        }
         if process.tells {
             return self.act_native(rank);
         }
@@ -310,6 +347,12 @@ impl World<'_> {
         let process = &mut self.processes[rank as usize];
         if let Some(again) = process.ending {
             return self.end(rank, if again { Next::Stopped } else { Next::Over });
+        }
+        if process.winding {
+            return self.end(rank, Next::Over);
+        }
+        if let Some(bytes) = process.moves_soon.take() {
+            return self.begin_to_move(rank, bytes);
         }
         match process.place {
             Place::Starting => {
@@ -357,10 +400,10 @@ impl World<'_> {
     fn has_moved(&mut self, rank: Rank) {
         self.moving -= 1;
         let process = &mut self.processes[rank as usize];
-        let (bytes, _) = process.moves.take().unwrap_or_default();
+        let (bytes, ..) = process.moves.take().unwrap_or_default();
         if process.place == Place::Returning {
             self.scratch -= bytes;
-            self.report.moved_in += bytes;
+            self.report.moved_in += bytes * self.programs[rank as usize].fill;
             if process.own {
                 process.inside += bytes as u64;
                 return self.has_returned(rank);
@@ -372,7 +415,9 @@ impl World<'_> {
             self.progress(rank);
             return self.act(rank);
         }
-        self.report.moved_out += bytes;
+        let program = &self.programs[rank as usize];
+        self.report.moved_out += bytes * program.fill;
+        self.report.written += bytes * program.fill * program.dirty;
         if process.own {
             return self.has_left(rank);
         }
@@ -395,6 +440,7 @@ impl World<'_> {
         process.ready_at = Some(self.brought_in);
         // It may have joined on its way out: then it comes back as those do.
         (process.own, process.all_asked, process.inside) = (process.tells, process.asked, process.asked);
+        process.total = process.asked;
         let asked = process.asked;
         let (left, all) = (Memory { asked, other }, Memory { asked, other: whole as u64 });
         let full = Outcome::Full { need: 1, part: Some((left, all)) };
@@ -411,9 +457,11 @@ impl World<'_> {
         process.asked = holds;
         if process.asked > process.keep {
             self.news(Event::Granted { rank, bytes: holds });
-            return self.leave_own(rank);
+            return self.leave_own(rank, false);
         }
         process.place = Place::Out;
+        // It never must hold less than it does.
+        process.all_asked = process.all_asked.max(holds.min(process.total));
         if process.needs > 0 && process.ready_at.is_none() {
             process.ready_at = Some(self.brought_in);
         }
@@ -424,6 +472,7 @@ impl World<'_> {
         if process.keep == 0 && process.out == 0.0 && goes >= 1.0 {
             self.scratch += goes;
             self.report.moved_out += goes;
+            self.report.written += goes;
             self.processes[rank as usize].out = goes;
         }
         let other = self.ram(rank) as u64;
@@ -458,6 +507,7 @@ impl World<'_> {
             return;
         }
         process.place = Place::Inside;
+        process.away = process.total.saturating_sub(process.inside);
         let needs = process.needs;
         if !std::mem::take(&mut process.interrupted) {
             process.needs = 0;
@@ -527,7 +577,7 @@ impl World<'_> {
         }
     }
 
-    fn next_phase(&mut self, rank: Rank) {
+    pub(super) fn next_phase(&mut self, rank: Rank) {
         let process = &mut self.processes[rank as usize];
         process.phase += 1;
         (process.worked, process.has_memory) = (false, false);
@@ -535,7 +585,7 @@ impl World<'_> {
     }
 
     /// Takes the memory of a phase; false where it is lacking.
-    fn take_memory(&mut self, rank: Rank, target: u64) -> bool {
+    pub(super) fn take_memory(&mut self, rank: Rank, target: u64) -> bool {
         let chunk = self.programs[rank as usize].chunk.max(1);
         loop {
             let holds = self.processes[rank as usize].asked;
@@ -618,7 +668,7 @@ impl World<'_> {
     }
 
     /// It waits, and tells; perhaps it turns out to have half of its memory on scratch.
-    fn wait(&mut self, rank: Rank, wait: Wait) {
+    pub(super) fn wait(&mut self, rank: Rank, wait: Wait) {
         let (leaves, scratch) = (self.draw.chance(self.machine.leaves), self.machine.scratch - self.scratch);
         let process = &mut self.processes[rank as usize];
         process.waits = Some(wait);
@@ -631,7 +681,7 @@ impl World<'_> {
         }
         process.asked -= out;
         (process.all_asked, process.inside, process.place) = (all, process.asked, Place::Out);
-        process.own = true;
+        (process.own, process.total) = (true, all);
         self.scratch += out as f64;
         self.report.moved_out += out as f64;
         self.asked -= out;
@@ -671,7 +721,7 @@ impl World<'_> {
     }
 
     /// It has done its work, or fails at the end of it, and begins again.
-    fn end_by_itself(&mut self, rank: Rank) {
+    pub(super) fn end_by_itself(&mut self, rank: Rank) {
         let (program, process) = (&self.programs[rank as usize], &self.processes[rank as usize]);
         let fails = !process.tells && process.failed < program.fails;
         let next = if fails { Next::Retry { least: process.peak as u64 } } else { Next::Over };
@@ -683,12 +733,14 @@ impl World<'_> {
     pub(super) fn end(&mut self, rank: Rank, next: Next) {
         let again = next != Next::Over;
         self.pause(rank);
+        self.give_token(rank);
+        self.record_end(rank);
         let process = &mut self.processes[rank as usize];
         if process.moves.take().is_some() {
             self.moving -= 1;
         }
-        let on_scratch = if process.own { process.all_asked.saturating_sub(process.inside) } else { 0 };
-        let own_out = if process.place == Place::Out { on_scratch as f64 } else { 0.0 };
+        let on_scratch = if process.own { process.total.saturating_sub(process.inside) } else { 0 };
+        let own_out = if process.place == Place::Out { on_scratch as f64 } else { process.away as f64 };
         self.scratch -= process.out + own_out;
         self.asked -= process.asked;
         let (peak, generation) = (process.peak as u64, process.generation);
