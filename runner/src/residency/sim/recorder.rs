@@ -19,10 +19,17 @@ pub enum Did {
     },
     /// What it waits for is there, by this rank.
     Woken(Rank),
+    /// It has waited as long as it was to.
+    Rested,
     /// It computes, if it did not.
     Run,
-    /// It has done all, holding so much.
-    Done(u64),
+    /// It has done all, holding so much, and at most so much before.
+    Done {
+        /// Bytes.
+        held: u64,
+        /// Bytes.
+        most: u64,
+    },
     /// It is gone.
     Gone,
 }
@@ -47,21 +54,27 @@ impl World<'_> {
     }
 
     pub(super) fn record_wait(&mut self, rank: Rank, then: Then) {
-        let process = &self.processes[rank as usize];
-        let held = process.asked + process.away;
-        let script = &self.programs[rank as usize].script;
-        let most = script.get(process.phase as usize).map_or(held, |step| step.most.max(held));
+        let [held, most] = self.held_and_most(rank);
         self.record(rank, Did::Wait { then, held, most });
     }
 
-    pub(super) fn record_lack(&mut self, rank: Rank) {
-        let process = &self.processes[rank as usize];
+    /// What it holds, wherever, and the most since it last waited.
+    fn held_and_most(&mut self, rank: Rank) -> [u64; 2] {
+        let process = &mut self.processes[rank as usize];
         let held = process.asked + process.away;
-        self.record(rank, Did::Wait { then: Then::Nothing, held, most: held });
+        [held, std::mem::replace(&mut process.most, held).max(held)]
+    }
+
+    pub(super) fn record_lack(&mut self, rank: Rank) {
+        self.record_wait(rank, Then::Nothing);
     }
 
     pub(super) fn record_wake(&mut self, rank: Rank, by: Rank) {
         self.record(rank, Did::Woken(by));
+    }
+
+    pub(super) fn record_rest(&mut self, rank: Rank) {
+        self.record(rank, Did::Rested);
     }
 
     pub(super) fn record_run(&mut self, rank: Rank) {
@@ -69,7 +82,7 @@ impl World<'_> {
     }
 
     pub(super) fn record_done(&mut self, rank: Rank) {
-        let process = &self.processes[rank as usize];
-        self.record(rank, Did::Done(process.asked + process.away));
+        let [held, most] = self.held_and_most(rank);
+        self.record(rank, Did::Done { held, most });
     }
 }

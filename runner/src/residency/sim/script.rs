@@ -188,6 +188,7 @@ impl World<'_> {
     /// It has waited as long as it was to.
     pub(super) fn has_rested(&mut self, rank: Rank) {
         self.processes[rank as usize].rested = true;
+        self.record_rest(rank);
         if self.processes[rank as usize].waits == Some(Wait::Other) {
             self.wake(rank);
         }
