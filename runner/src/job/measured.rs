@@ -32,7 +32,7 @@ impl Job<'_> {
 
     /// The first look, at nothing: admits the first ranks.
     pub(super) fn begin_looks(&mut self) {
-        self.events.push(Event::Looked { elapsed: Duration::ZERO, busy: 0.0, reaction: REACTION });
+        self.events.push(Event::Looked { elapsed: Duration::ZERO, busy: 0.0, idle: 0.0, reaction: REACTION });
     }
 
     /// What the pool says.
@@ -67,6 +67,7 @@ impl Job<'_> {
         let last = watch.sampler.forget(rank);
         let record = &mut self.ranks[rank as usize];
         record.last = last.unwrap_or(record.last);
+        watch.idle.ended((usage.user + usage.system).saturating_sub(record.last.cpu));
         let stopped = record.stopping && !ok;
         if let Some(partial) = &mut record.partial {
             partial.end();
@@ -191,8 +192,9 @@ impl Job<'_> {
             self.events.push(Event::Sample { rank, bytes, fixed });
         }
         self.watch.note_peaks(&self.ranks, measured.elapsed);
-        let reaction = self.watch.reaction;
-        self.events.push(Event::Looked { elapsed: measured.elapsed, busy: measured.busy, reaction });
+        let (elapsed, busy, reaction) = (measured.elapsed, measured.busy, self.watch.reaction);
+        let idle = self.watch.idle.look(elapsed, self.core.limits().processors, busy);
+        self.events.push(Event::Looked { elapsed, busy, idle, reaction });
         self.say_turns();
     }
 

@@ -9,7 +9,7 @@ use bdrun_ipc::state::State;
 
 use crate::cli::Options;
 use crate::exit::Ending;
-use crate::measure::{Permits, Sample, Sampler, Tells, Told};
+use crate::measure::{Idle, Permits, Sample, Sampler, Tells, Told};
 use crate::residency::Can;
 use crate::stats::{JobMeasured, RankMeasured};
 use crate::supervisor::Supervisor;
@@ -38,6 +38,7 @@ pub(super) struct Watch {
     pub permits: Permits,
     pub accounts: Accounts,
     pub reaction: Duration,
+    pub idle: Idle,
     /// It was said that ranks come in by turns.
     pub told_turns: bool,
     /// What was seen of all of them together.
@@ -86,6 +87,7 @@ impl Watch {
             permits,
             accounts: Accounts::new(options.np, setup.limits.first_reserve, !setup.independent),
             reaction: REACTION,
+            idle: Idle::new(),
             told_turns: false,
             seen: JobMeasured { paging_refused, ..JobMeasured::default() },
             looked: None,

@@ -89,7 +89,8 @@ impl Bench {
         for &(rank, bytes) in held {
             effects.extend(self.tell(Event::Sample { rank, bytes: bytes * MB, fixed: 0 }));
         }
-        effects.extend(self.tell(Event::Looked { elapsed, busy, reaction: Duration::ZERO }));
+        let idle = (f64::from(self.core.limits.processors) - busy).max(0.0);
+        effects.extend(self.tell(Event::Looked { elapsed, busy, idle, reaction: Duration::ZERO }));
         effects
     }
 
@@ -729,6 +730,6 @@ fn fast_growth_is_given_way_early() {
         bench.tell(Event::Sample { rank, bytes: 400 * MB, fixed: 0 });
     }
     let reaction = Duration::from_millis(200);
-    let orders = bench.tell(Event::Looked { elapsed: tenth, busy: 2.0, reaction });
+    let orders = bench.tell(Event::Looked { elapsed: tenth, busy: 2.0, idle: 0.0, reaction });
     assert_eq!(orders, [evict(1)]);
 }
