@@ -229,6 +229,10 @@ pub struct Options {
     #[arg(skip)]
     pub list: Option<Vec<OsString>>,
 
+    /// Of the parts only the first is known, others may come.
+    #[arg(skip)]
+    pub open: bool,
+
     /// The line as it was given.
     #[arg(skip)]
     line: Vec<OsString>,
@@ -506,7 +510,16 @@ impl Options {
     /// How many ranks may be resident at once: `--resident`, and never more than there are.
     #[must_use]
     pub fn resident_limit(&self) -> u32 {
-        self.resident.unwrap_or(self.np).min(self.np)
+        let most = if self.open { u32::MAX } else { self.np };
+        self.resident.unwrap_or(most).min(most)
+    }
+
+    /// Whether something is to be written, or said, in which each rank is.
+    #[must_use]
+    pub fn wants_all_ranks(&self) -> bool {
+        let files = self.stats.is_some() || self.report.is_some() || self.trace.is_some();
+        let learns = self.learn.learn.is_some() || self.journal.path().is_some();
+        files || learns || self.verbose || self.output == OutputKind::Json
     }
 
     /// What `bdrun` itself prints.

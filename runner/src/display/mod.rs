@@ -32,6 +32,7 @@ pub(crate) use patience::Patience;
 pub use progress::{JobProgress, Snapshot};
 pub use quiet::Quiet;
 pub use screen::Screen;
+pub(crate) use table::keep_notable;
 pub use table::summary;
 
 use crate::cli::OutputKind;

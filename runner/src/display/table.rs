@@ -55,6 +55,28 @@ const EXTREMES: [(Measure, &str); 6] = [
     (|rank| measured(rank, |measured| measured.held_s), "held longest"),
 ];
 
+/// Takes those out that no table will show, now that others are known.
+pub(crate) fn keep_notable(ranks: &mut Vec<RankStats>) -> Vec<RankStats> {
+    let mut keep = vec![false; ranks.len()];
+    let failed = |at: &usize| is_failed(&ranks[*at]);
+    (0..ranks.len()).filter(failed).take(SHOWN).for_each(|at| keep[at] = true);
+    for (measure, _) in EXTREMES {
+        let most = (0..ranks.len())
+            .rev()
+            .max_by(|&one, &other| measure(&ranks[one]).total_cmp(&measure(&ranks[other])));
+        most.into_iter().for_each(|at| keep[at] = true);
+    }
+    let mut by_size: Vec<usize> = (0..ranks.len()).collect();
+    by_size.sort_by_key(|&at| std::cmp::Reverse(ranks[at].peak_bytes));
+    by_size.into_iter().take(SHOWN).for_each(|at| keep[at] = true);
+    let mut at = 0..;
+    ranks.extract_if(.., |_| !keep[at.next().unwrap_or(0)]).collect()
+}
+
+fn is_failed(rank: &RankStats) -> bool {
+    rank.status.starts_with("exit") || rank.status.starts_with("signal")
+}
+
 /// What happened, as people read it: a sentence, and the table.
 #[must_use]
 pub fn summary(stats: &Stats) -> String {
@@ -147,7 +169,8 @@ fn independent_lines(text: &mut String, stats: &Stats, measured: &JobMeasured) {
 
 /// The row of all ranks together.
 fn of_job(stats: &Stats) -> RankStats {
-    let sum = |time: fn(&RankStats) -> f64| stats.ranks.iter().map(time).sum::<f64>();
+    let all = || stats.ranks.iter().chain([&stats.rest]);
+    let sum = |time: fn(&RankStats) -> f64| all().map(time).sum::<f64>();
     RankStats {
         peak_bytes: stats.measured.as_ref().map_or(stats.peak_resident_bytes, |m| m.measured_peak_bytes),
         evicted_bytes: stats.evicted_bytes,
@@ -182,8 +205,7 @@ fn notable(stats: &Stats) -> Vec<(&RankStats, String)> {
             found.push((rank, why.to_owned()));
         }
     };
-    let failed = |rank: &&RankStats| rank.status.starts_with("exit") || rank.status.starts_with("signal");
-    for rank in stats.ranks.iter().filter(failed).take(SHOWN) {
+    for rank in stats.ranks.iter().filter(|rank| is_failed(rank)).take(SHOWN) {
         add(Some(rank), &rank.status);
     }
     add(stats.ranks.iter().find(|rank| Some(rank.rank) == stats.overdraft_rank), "over budget");

@@ -9,6 +9,7 @@ use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::state::State;
 
 use super::Job;
+use super::record::Record;
 use crate::units::Bytes;
 
 /// How many groups of ranks a deadlock message describes.
@@ -210,15 +211,21 @@ fn groups(doing: &[(u32, Doing)]) -> Vec<String> {
 }
 
 impl Job<'_> {
+    /// Those that have processes.
+    pub(super) fn living(&self) -> impl Iterator<Item = u32> {
+        let lives = |(_, record): &(u32, &Record)| record.pid.is_some() && record.status.is_none();
+        self.ranks.iter().filter(lives).map(|(rank, _)| rank)
+    }
+
+    /// What a rank does or did last, as far as it tells.
+    pub(super) fn doing(&self, rank: u32) -> Option<String> {
+        if self.setup.segment.is_wide() { None } else { doing(&self.setup.segment, rank) }
+    }
+
     /// For a deadlock: what ranks wait for, and who has gone without a word.
     pub(super) fn what_ranks_wait_for(&self) -> String {
         let segment = &self.setup.segment;
-        let lives = |rank: &u32| {
-            let record = &self.ranks[*rank as usize];
-            record.pid.is_some() && record.status.is_none()
-        };
-        let living = (0..segment.np()).filter(lives);
-        let doing: Vec<_> = living.filter_map(|rank| Some((rank, does(segment, rank)?))).collect();
+        let doing: Vec<_> = self.living().filter_map(|rank| Some((rank, does(segment, rank)?))).collect();
         let mut said = groups(&doing);
         said.extend(self.who_left());
         said.join("; ")
@@ -227,11 +234,10 @@ impl Job<'_> {
     /// Those that have ended well, but in the middle of MPI.
     pub(super) fn who_left(&self) -> Option<String> {
         let segment = &self.setup.segment;
-        let has_left = |rank: &u32| {
-            let is_over = self.ranks[*rank as usize].status.as_deref() == Some("ok");
-            is_over && segment.rank(*rank).begun.load(SeqCst) != 0
+        let has_left = |(rank, record): &(u32, &Record)| {
+            record.status.as_deref() == Some("ok") && segment.rank(*rank).begun.load(SeqCst) != 0
         };
-        let left: Vec<u32> = (0..segment.np()).filter(has_left).collect();
+        let left: Vec<u32> = self.ranks.iter().filter(has_left).map(|(rank, _)| rank).collect();
         (!left.is_empty()).then(|| format!("{} left without MPI_Finalize", ranks(&left)))
     }
 }

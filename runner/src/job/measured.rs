@@ -95,7 +95,6 @@ impl Job<'_> {
 
     /// A rank joins the co-operative runtime: it asks from now on, and says when it waits.
     pub(super) fn adopt(&mut self, rank: u32) {
-        let np = self.setup.segment.np();
         let is_first = !self.watch.accounts.is_shared();
         let Some(change) = self.watch.accounts.adopt(rank) else { return };
         self.carry_over(change);
@@ -110,7 +109,8 @@ impl Job<'_> {
             self.events.push(Event::Interrupted { rank });
         }
         // The others' starts are paid before it can take what is free.
-        for other in (0..np).filter(|_| is_first) {
+        let others: Vec<u32> = self.ranks.iter().map(|(rank, _)| rank).collect();
+        for other in others.into_iter().filter(|_| is_first) {
             let accounts = &self.watch.accounts;
             self.charge(other, accounts.held_by(other), accounts.out_of(other).0);
         }
@@ -170,7 +170,7 @@ impl Job<'_> {
     pub(super) fn measured(&mut self, measured: &Measured) {
         for &(rank, sample) in &measured.samples {
             let accounts = &self.watch.accounts;
-            let record = &mut self.ranks[rank as usize];
+            let Some(record) = self.ranks.get_mut(rank) else { continue };
             // Of a try that has ended nothing is to be learnt.
             let is_of_this = record.born.is_some_and(|born| born <= measured.taken);
             if record.group.is_none() || !is_of_this {

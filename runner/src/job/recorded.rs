@@ -1,6 +1,5 @@
 //! What happens when, written into the job's history (`--report`, `--trace`), and the files made of it.
 
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime};
 
 use bdrun_ipc::state::State;
@@ -95,17 +94,12 @@ impl Job<'_> {
         let segment = self.setup.segment.clone();
         let header = segment.header();
         let counts = self.core.counts();
-        let (mut written, mut read) = (0u64, 0u64);
         let outside = self.watch.running(&self.ranks);
-        for rank in 0..segment.np() {
-            let block = segment.rank(rank);
-            written = written.saturating_add(block.written.load(SeqCst));
-            read = read.saturating_add(block.read.load(SeqCst));
-        }
+        let [written, read] = self.moved_bytes();
         if self.watch.accounts.is_shared() {
-            let seen: Vec<_> = (0..segment.np()).map(|rank| self.activity(rank)).collect();
+            let seen: Vec<_> = self.ranks.iter().map(|(rank, _)| (rank, self.activity(rank))).collect();
             let history = self.history.as_mut()?;
-            (0..).zip(seen).for_each(|(rank, activity)| history.rank(t, rank, activity));
+            seen.into_iter().for_each(|(rank, activity)| history.rank(t, rank, activity));
         }
         let budget = header.pool.budget();
         let history = self.history.as_mut()?;

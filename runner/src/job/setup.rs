@@ -4,18 +4,18 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use sbmalloc::{Compression, TrackerChoice};
 
+use super::blocks::{Blocks, PLACES};
 use super::learned;
 use super::mpi;
 use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
-use crate::cli::{Compress, Memory, Options, Tracker};
+use crate::cli::{Compress, MAX_RANKS, Memory, Options, Tracker};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::learn::Known;
@@ -39,7 +39,7 @@ pub(super) struct Setup {
     pub fallback: Option<PathBuf>,
     /// At least one; the first also takes messages that do not fit.
     pub scratch_dirs: Vec<PathBuf>,
-    pub segment: Arc<Segment>,
+    pub segment: Blocks,
     pub mail: Mail,
     pub limits: Limits,
     /// The kernel's limit for all ranks, bytes (with `--enforce`).
@@ -57,9 +57,19 @@ pub(super) struct Setup {
     pub notes: Vec<String>,
 }
 
-impl Setup {
-    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
-        let programs = find_programs(&launch)?;
+/// What the ranks of a job are.
+struct Kind {
+    program: PathBuf,
+    mpi: Option<mpi::Settings>,
+    independent: bool,
+    preload: Option<PathBuf>,
+    fallback: Option<PathBuf>,
+    alone: bool,
+}
+
+impl Kind {
+    fn of(options: &Options, launch: &Launch) -> Result<Self, Ending> {
+        let programs = find_programs(launch)?;
         let program = programs[0].clone();
         let exe = std::env::current_exe().unwrap_or_default();
         let library_path = launch.variable(0, "LD_LIBRARY_PATH");
@@ -72,6 +82,32 @@ impl Setup {
             Way::Outside(fallback) => (true, None, fallback),
         };
         let alone = !is_mpi && (independent || preload.is_some());
+        Ok(Self { program, mpi, independent, preload, fallback, alone })
+    }
+}
+
+/// Of ranks that may talk to one another all have to be known before the first begins: then the list of parts
+/// is read to its end.
+pub(super) fn know_all(mut launch: Launch, options: &mut Options) -> Result<Launch, Ending> {
+    if launch.streams() && !Kind::of(options, &launch)?.independent {
+        launch.read_rest(options)?;
+    }
+    Ok(launch)
+}
+
+impl Setup {
+    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
+        let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, &launch)?;
+        let wide = launch.streams() || options.np > MAX_RANKS;
+        if wide && !independent {
+            return Err(Ending::Setup(format!(
+                "{} ranks: of those that may talk to one another (of an MPI, of bdrun's own runtime, or with --preload) there may be \
+                 {MAX_RANKS}: give each rank several parts",
+                options.np
+            )));
+        }
+        // Those of one that is put in front of them all live at once.
+        let fallback = fallback.filter(|_| !wide);
         if options.enforce && options.memory == Some(Memory::Auto) {
             return Err(Ending::Usage(
                 "--memory auto follows what is there, and --enforce has the kernel hold a limit that does not change: one of them".into(),
@@ -98,14 +134,14 @@ impl Setup {
         notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
         let mut managed = total;
         if options.enforce {
-            let fixed = budget::fixed(options.np, known.overhead);
+            let fixed = budget::fixed(alive, known.overhead);
             managed =
                 total.checked_sub(fixed).filter(|&rest| rest >= budget::FIXED_PER_JOB).ok_or_else(|| {
                     Ending::Setup(format!(
                         "--enforce: the limit of {} does not hold the fixed cost of {} processes ({}); \
                      raise --memory or lower -np",
                         Bytes(total),
-                        options.np,
+                        alive,
                         Bytes(fixed)
                     ))
                 })?;
@@ -115,20 +151,21 @@ impl Setup {
             .rank_memory
             .unwrap_or_else(|| (managed / 4 / u64::from(resident)).clamp(64 << 10, 1 << 20))
             .min(managed);
-        let segment = Segment::create(options.np, managed, managed / 2, tokens).map_err(setup)?;
+        let places = if wide { PLACES } else { options.np };
+        let segment = Segment::create(places, managed, managed / 2, tokens).map_err(setup)?;
         segment
             .header()
             .rank_limit
             .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
         // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
         // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
-        let metered = !options.enforce && managed / u64::from(options.np) >= METERED;
+        let metered = !options.enforce && managed / u64::from(places) >= METERED;
         segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
             processors: tokens,
             resident,
-            alive: options.jobs.unwrap_or(u32::MAX),
+            alive: options.jobs.unwrap_or(u32::MAX).min(if independent { most_alive() } else { u32::MAX }),
             enforce: options.enforce,
             // Ranks themselves see to it that they hold no more; on top of that one may ask for room for
             // messages.
@@ -148,7 +185,7 @@ impl Setup {
             preload,
             fallback,
             scratch_dirs,
-            segment: Arc::new(segment),
+            segment: Blocks::new(segment, wide),
             mail,
             limits,
             cgroup_limit: total,
@@ -194,6 +231,18 @@ fn absolute(path: &Path) -> Result<PathBuf, Ending> {
     std::path::absolute(path)
         .map_err(|error| Ending::Setup(format!("where {} is cannot be said: {error}", path.display())))
 }
+
+/// How many independent ranks may live at one moment: as many as there are descriptors for.
+fn most_alive() -> u32 {
+    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+    let descriptors = limit.map_or(1024, |(_, hard)| hard);
+    let ranks = descriptors.saturating_sub(DESCRIPTORS) / DESCRIPTORS_OF_RANK;
+    u32::try_from(ranks).unwrap_or(u32::MAX).clamp(1, PLACES - 1)
+}
+
+/// Descriptors that the job has, and more for each rank that lives.
+const DESCRIPTORS: u64 = 128;
+const DESCRIPTORS_OF_RANK: u64 = 10;
 
 /// Bytes of the budget for each rank from which on ranks leave out what they are not known to use.
 const METERED: u64 = 64 << 20;

@@ -17,7 +17,7 @@ use crate::supervisor::Supervisor;
 use super::SharedOutput;
 use super::accounts::Accounts;
 use super::listen::Message;
-use super::record::Record;
+use super::record::{Record, Records};
 use super::setup::Setup;
 use super::shrink::Partial;
 
@@ -53,7 +53,6 @@ impl Watch {
     /// and a library can be put in front of the program. Of that only what its ranks do not ask for is
     /// measured; none if that cannot be.
     pub fn start(
-        options: &Options,
         setup: &mut Setup,
         supervisor: &Supervisor,
         sender: &Sender<Message>,
@@ -85,7 +84,7 @@ impl Watch {
         Ok(Self {
             sampler,
             permits,
-            accounts: Accounts::new(options.np, setup.limits.first_reserve, !setup.independent),
+            accounts: Accounts::new(setup.limits.first_reserve, !setup.independent),
             reaction: REACTION,
             idle: Idle::new(),
             told_turns: false,
@@ -97,15 +96,20 @@ impl Watch {
 
     /// What can be done with each rank at first, and its declared size.
     pub fn begin(&self, options: &Options, setup: &Setup) -> Vec<(Can, Option<u64>)> {
-        let pages = self.permits.ptrace.is_ok();
         if !setup.independent {
             return vec![(self.native(false), None); options.np as usize];
         }
-        let can = Can { evict: pages, shrink: pages, rerun: options.launch.rerun, ..Can::PROGRAM };
+        let can = self.stranger(options);
         // Output in the order of the ranks is held back until it is its rank's turn, so they had better run
         // in that order.
         let declared = |rank| setup.launch.declared(rank).filter(|_| !options.launch.keep_order);
         (0..options.np).map(|rank| (can, declared(rank))).collect()
+    }
+
+    /// What can be done with a rank that knows nothing of bdrun.
+    pub fn stranger(&self, options: &Options) -> Can {
+        let pages = self.permits.ptrace.is_ok();
+        Can { evict: pages, shrink: pages, rerun: options.launch.rerun, ..Can::PROGRAM }
     }
 
     /// What can be done with a rank of our own runtime. Before it has attached it does not tell when it
@@ -123,11 +127,11 @@ impl Watch {
     }
 
     /// How many ranks run that are paged from outside, as far as is known.
-    pub fn running(&self, ranks: &[Record]) -> u32 {
+    pub fn running(&self, ranks: &Records) -> u32 {
         let runs = |(rank, record): &(u32, &Record)| {
             record.group.is_some() && record.still.is_none() && !self.accounts.is_adopted(*rank)
         };
-        u32::try_from((0..).zip(ranks).filter(runs).count()).unwrap_or(u32::MAX)
+        u32::try_from(ranks.iter().filter(runs).count()).unwrap_or(u32::MAX)
     }
 
     /// What was measured of a rank; none of one that joined the co-operative runtime, which measures itself.
@@ -147,10 +151,10 @@ impl Watch {
         })
     }
 
-    /// The same of all together.
-    pub fn job_account(&self, ranks: &[Record]) -> JobMeasured {
-        let cpu_s = ranks.iter().map(|rank| (rank.spent + rank.last.cpu).as_secs_f64()).sum();
-        JobMeasured { cpu_s, ..self.seen.clone() }
+    /// The same of all together: those that are left, and the processor time of those that have ended.
+    pub fn job_account(&self, ranks: &Records, ended: f64) -> JobMeasured {
+        let cpu_s = ranks.iter().map(|(_, rank)| (rank.spent + rank.last.cpu).as_secs_f64()).sum::<f64>();
+        JobMeasured { cpu_s: cpu_s + ended, ..self.seen.clone() }
     }
 
     /// A rank has ended: if that was long after the last look, it was not looked at for so long.
@@ -160,12 +164,11 @@ impl Watch {
     }
 
     /// After a look: the highest sums so far.
-    pub fn note_peaks(&mut self, ranks: &[Record], gap: Duration) {
+    pub fn note_peaks(&mut self, ranks: &Records, gap: Duration) {
         self.looked = Some(Instant::now());
         let accounts = &self.accounts;
-        let living = || {
-            (0..).zip(ranks).filter(|(rank, record)| record.group.is_some() && !accounts.is_adopted(*rank))
-        };
+        let living =
+            || ranks.iter().filter(|(rank, record)| record.group.is_some() && !accounts.is_adopted(*rank));
         let sum = |of: &dyn Fn(&Record) -> u64| living().map(|(_, record)| of(record)).sum::<u64>();
         let seen = &self.seen;
         self.seen = JobMeasured {

@@ -161,7 +161,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
     refused(&["--chdir", "/no/such/{rank}", "tool"], 120, &["--chdir", "rank 0", "/no/such/0"]);
     refused(&["--chdir", &file, "tool"], 120, &["no directory"]);
     refused(&["--stdin", "/no/such", "tool"], 120, &["--stdin", "rank 0", "/no/such"]);
-    refused(&["--output-files", "/no/such/{rank}", "tool"], 120, &["/no/such is no directory"]);
+    refused(&["--output-files", "/etc/passwd/{rank}", "tool"], 120, &["/etc/passwd is no directory"]);
     refused(&["--error-files", "/", "tool"], 120, &["it is a directory"]);
     let both = dir.0.join("x").to_str().unwrap().to_owned();
     refused(&["-np", "2", "--output-files", &both, "tool"], 118, &["ranks 0 and 1 ", &both, "{rank}"]);

@@ -49,7 +49,8 @@ impl Idle {
     pub fn look(&mut self, elapsed: Duration, processors: u32, busy: f64) -> f64 {
         self.ask(Instant::now());
         let own = own_cpu();
-        let besides = own.saturating_sub(std::mem::replace(&mut self.own, own)) + std::mem::take(&mut self.ended);
+        let besides =
+            own.saturating_sub(std::mem::replace(&mut self.own, own)) + std::mem::take(&mut self.ended);
         let besides = besides.as_secs_f64() / elapsed.as_secs_f64().max(1e-3);
         let idle = f64::from(processors) - busy - besides;
         idle.min(self.machine.unwrap_or(f64::INFINITY)).max(0.0)
