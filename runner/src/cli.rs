@@ -21,7 +21,7 @@ mod launch;
 mod learn;
 mod parse;
 
-pub use halt::{Halt, When, Why};
+pub use halt::{Enough, Halt, When, Why};
 pub use launch::{Column, JournalOptions, LaunchOptions};
 pub use learn::LearnOptions;
 pub use parse::parse_size;
@@ -398,8 +398,11 @@ impl Options {
                     "--{option} is for the whole job: put it in front of the first program"
                 )));
             }
-            if !options.launch.glob.is_empty() || options.launch.parts.is_some() {
-                return Err(wrong("--parts and --glob are for one program, and there are several (':')"));
+            let given = &options.launch;
+            if given.pipe || !given.glob.is_empty() || given.parts.is_some() {
+                return Err(wrong(
+                    "--parts, --glob and --pipe are for one program, and there are several (':')",
+                ));
             }
             options.genv.extend(section.genv);
             let (np, env, chdir) = (section.given_np, section.env, section.launch.chdir);
@@ -427,9 +430,10 @@ impl Options {
         if self.command.is_empty() {
             return Err(wrong("there is no PROGRAM in front of ':::'"));
         }
-        if !self.launch.glob.is_empty() || self.launch.parts.is_some() || !self.more.is_empty() {
+        let pipe = self.launch.pipe;
+        if pipe || !self.launch.glob.is_empty() || self.launch.parts.is_some() || !self.more.is_empty() {
             return Err(wrong(
-                "':::' is one way to name parts, --parts and --glob are others: one of them, for one program",
+                "':::' is one way to name parts, --parts, --glob and --pipe are others: one of them, for one program",
             ));
         }
         if list.iter().any(|word| word == LIST) {

@@ -35,6 +35,7 @@ mod output;
 mod outside;
 mod oversize;
 mod pace;
+mod parts;
 mod phases;
 mod pictures;
 mod pids;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::halt::Halt;
-use super::parse::parse_duration;
+use super::parse::{parse_duration, parse_size};
 
 /// What each rank is given. PROGRAM, ARGS and the values marked "template" may hold placeholders, see
 /// [`crate::launch`].
@@ -32,6 +32,22 @@ pub struct LaunchOptions {
     /// rank.
     #[arg(long, value_name = "PATTERN", action = clap::ArgAction::Append)]
     pub glob: Vec<String>,
+
+    /// Cut standard input into blocks of whole records, and run one rank for each, which reads it from its
+    /// standard input
+    ///
+    /// As in GNU parallel. Blocks wait on scratch, a few ahead of the ranks; ranks begin while it is still
+    /// read. {#} is the number of the block.
+    #[arg(long, conflicts_with_all = ["parts", "glob", "stdin"])]
+    pub pipe: bool,
+
+    /// With --pipe: a block has so many bytes, and what is left of its last record
+    #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
+    pub block: u64,
+
+    /// With --pipe: what ends a record: a text, not an expression; \n is the end of a line, \0 a zero byte
+    #[arg(long, value_name = "TEXT", default_value = "\\n", requires = "pipe", value_parser = parse_recend)]
+    pub recend: String,
 
     /// What stands between the columns of --parts: a text, not an expression; \t is a tab
     #[arg(long, value_name = "SEP", default_value = "\\t", requires = "parts", value_parser = parse_separator)]
@@ -63,7 +79,7 @@ pub struct LaunchOptions {
 
     /// Write the standard output of each rank to a file of its own (a template), such as out/{rank}.txt
     ///
-    /// Made, or emptied, when the rank starts; its directory must be there.
+    /// Made, or emptied, when the rank starts, its directory as well.
     #[arg(long, value_name = "FILE")]
     pub output_files: Option<OsString>,
 
@@ -184,6 +200,13 @@ fn parse_separator(text: &str) -> Result<String, String> {
             Err("a line ends at its end: columns cannot be separated by it".into())
         }
         other => Ok(other.into()),
+    }
+}
+
+fn parse_recend(text: &str) -> Result<String, String> {
+    match text.replace("\\n", "\n").replace("\\0", "\0").replace("\\t", "\t") {
+        empty if empty.is_empty() => Err("records need an end".into()),
+        end => Ok(end),
     }
 }
 

@@ -180,6 +180,9 @@ fn what_ranks_are_given() {
     let expected = LaunchOptions {
         parts: Some("list".into()),
         glob: Vec::new(),
+        pipe: false,
+        block: 1 << 20,
+        recend: "\n".into(),
         colsep: ",".into(),
         null: false,
         header: true,

@@ -161,6 +161,7 @@ impl Job<'_> {
         self.watch.accounts.forget(rank);
         self.setup.segment.leave(rank);
         if !self.np_is_known {
+            self.piped.forget(rank);
             self.setup.launch.forget(rank);
         }
     }

@@ -118,6 +118,8 @@ struct Job<'a> {
     ended: Ended,
     /// Of a list that is read while the job runs, how many parts may still be read; none once all are.
     coming: Option<Arc<Window>>,
+    /// Of `--pipe`.
+    piped: come::Piped,
     /// It was known how many ranks there are before the first began.
     np_is_known: bool,
     /// What the ranks that have not ended are known to take, seconds in all, and of how many that is known.
@@ -258,15 +260,17 @@ impl<'a> Job<'a> {
         let watch = Watch::start(&mut setup, &supervisor, &sender, &output)?;
         // A job that nobody can look at is still a job.
         let server = Server::start(sender.clone()).ok();
-        let coming = come::start(&mut setup.launch, &sender)?;
+        let coming = come::start(&mut setup.launch, &setup.scratch_dirs[0], &sender)?;
         let listeners = Listeners::start(setup.segment.shared(), sender)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
         let core = match &coming {
             Some(_) => Core::open(setup.limits, watch.stranger(options)),
             None => Core::new(setup.limits, &watch.begin(options, &setup)),
         };
-        // The first is known.
-        let first = coming.as_ref().map(|_| Event::Came { ranks: setup.launch.np(), more: true });
+        let (coming, first) = match coming {
+            Some((window, known)) => (Some(window), Some(Event::Came { ranks: known, more: true })),
+            None => (None, None),
+        };
         let all = options.np <= MAX_RANKS && coming.is_none();
         let mut job = Self {
             options,
@@ -287,6 +291,7 @@ impl<'a> Job<'a> {
             ended: Ended::new(all || options.wants_all_ranks()),
             np_is_known: coming.is_none(),
             coming,
+            piped: come::Piped::default(),
             known_left: (0.0, 0),
             events: first.into_iter().collect(),
             ending: None,

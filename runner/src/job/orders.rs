@@ -183,9 +183,9 @@ impl Job<'_> {
         ] {
             env.push((name.into(), value));
         }
-        if self.np_is_known {
-            env.push(("BDRUN_SIZE".into(), self.np().to_string().into()));
-        }
+        // 0: not known.
+        let size = if self.np_is_known { self.np() } else { 0 };
+        env.push(("BDRUN_SIZE".into(), size.to_string().into()));
         if self.options.check {
             env.push(("BDRUN_CHECK".into(), "1".into()));
         }
@@ -207,7 +207,7 @@ impl Job<'_> {
             args: given.args,
             env,
             fds: vec![(theirs.into(), SOCKET)],
-            stdin: match given.stdin {
+            stdin: match self.piped.of(rank).or(given.stdin) {
                 Some(path) => Stdin::File(path),
                 None if rank == 0 && self.setup.launch.stdin_is_free() => Stdin::Inherit,
                 None => Stdin::Null,

@@ -90,6 +90,13 @@ impl Kind {
 /// is read to its end.
 pub(super) fn know_all(mut launch: Launch, options: &mut Options) -> Result<Launch, Ending> {
     if launch.streams() && !Kind::of(options, &launch)?.independent {
+        if options.launch.pipe {
+            return Err(Ending::Usage(
+                "--pipe is for ranks that need not each other: those of this program (of an MPI, of bdrun's own runtime, or with --preload) \
+                 may talk to one another, and all of them have to be there"
+                    .into(),
+            ));
+        }
         launch.read_rest(options)?;
     }
     Ok(launch)

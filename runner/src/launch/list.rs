@@ -26,6 +26,13 @@ pub struct Form {
     pub null: bool,
 }
 
+impl Form {
+    /// What ends a line, and all that is taken off its end.
+    fn ends(&self) -> (u8, &'static [u8]) {
+        if self.null { (0, &[0]) } else { (b'\n', b"\n\r") }
+    }
+}
+
 /// Reads a list, line by line.
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -63,7 +70,7 @@ impl<R: BufRead> Reader<R> {
     /// If it cannot be read, more is read than may be kept, a line has a zero byte, or the header names two
     /// columns alike.
     pub fn next(&mut self) -> Result<Option<Line>, PartsError> {
-        let (end, ends): (u8, &[u8]) = if self.form.null { (0, &[0]) } else { (b'\n', b"\n\r") };
+        let (end, ends) = self.form.ends();
         loop {
             let mut line = Vec::new();
             let read = self.input.read_until(end, &mut line);
@@ -111,8 +118,11 @@ impl<R: BufRead> Reader<R> {
 impl<R: Read> Reader<BufReader<R>> {
     /// Whether the next line is here already, so that it can be read without waiting for it.
     pub fn has_more(&self) -> bool {
-        let end = if self.form.null { 0 } else { b'\n' };
-        self.input.get_ref().buffer().contains(&end)
+        let (end, ends) = self.form.ends();
+        let buffer = self.input.get_ref().buffer();
+        let whole = memchr::memrchr(end, buffer).map_or(&[][..], |at| &buffer[..at]);
+        // Lines with nothing in them are no lines.
+        whole.iter().any(|byte| !ends.contains(byte))
     }
 }
 

@@ -9,12 +9,14 @@
 //! | `parts.rs` | pure: lines with columns, or paths; sizes |
 //! | `list.rs` | a list of parts, read line by line |
 //! | `stream.rs` | one that is read while the job runs |
+//! | `pipe.rs` | pure: standard input in blocks of whole records |
 //! | `check.rs` | what must be there, and must not be there twice, before anything starts |
 //! | `show.rs` | `--dry-run`; ranks and jobs in words |
 
 mod check;
 mod list;
 mod parts;
+mod pipe;
 mod show;
 mod stream;
 mod template;
@@ -25,12 +27,14 @@ use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{EnvSetting, LIST, Options};
+use crate::cli::{Enough, EnvSetting, LIST, Options};
 use crate::exit::Ending;
 use check::Outputs;
 use list::Reader;
 use parts::Parts;
-pub use stream::{Came, Rest, Window};
+pub use parts::PartsError;
+use pipe::Splitter;
+pub use stream::{Came, Pipe, Rest, Window};
 use template::{Names, Template};
 
 /// What one rank is given.
@@ -63,7 +67,9 @@ pub struct Launch {
     parts: Option<Parts>,
     /// Of the list of parts, if it is to be read while the job runs.
     rest: Option<Rest>,
-    /// Of such a job, what its ranks write.
+    /// Its parts are blocks of standard input.
+    pipe: Option<Pipe>,
+    /// Of a job whose parts come while it runs, what its ranks write.
     outputs: Outputs,
     /// The list of parts came through standard input, so no rank has it.
     stdin_used: bool,
@@ -118,6 +124,18 @@ impl Launch {
         }
         let mut launch = Self::with_parts(options, parts)?;
         launch.rest = rest;
+        if options.launch.pipe {
+            if needs_all(options) || launch.templates().any(Template::names_size) {
+                return Err(Ending::Usage(
+                    "--pipe begins before it knows how many blocks there are, and keeps none: not together with --journal, --resume, \
+                     --learn, --dry-run, -np, a share of all in --halt, or {size}"
+                        .into(),
+                ));
+            }
+            let input = BufReader::with_capacity(256 << 10, std::io::stdin());
+            let given = &options.launch;
+            launch.pipe = Some(Pipe(Splitter::new(input, given.block, given.recend.as_bytes())));
+        }
         // Each may be another.
         if launch.programs_differ() || launch.templates().any(Template::names_size) {
             launch.read_rest(options)?;
@@ -130,7 +148,7 @@ impl Launch {
     /// Whether of the list of parts only the first is known, and others follow.
     #[must_use]
     pub fn streams(&self) -> bool {
-        self.rest.is_some()
+        self.rest.is_some() || self.pipe.is_some()
     }
 
     /// Reads all of the list: of a job that has to know how many ranks it has.
@@ -153,6 +171,23 @@ impl Launch {
         self.rest.take()
     }
 
+    /// What is to be cut into blocks while the job runs.
+    pub fn take_pipe(&mut self) -> Option<Pipe> {
+        self.pipe.take()
+    }
+
+    /// There is one block more.
+    ///
+    /// # Errors
+    /// If something is wrong with its files.
+    pub fn add_block(&mut self) -> Result<(), Ending> {
+        let before = self.np;
+        if let Some(parts) = &mut self.parts {
+            parts.push_block();
+        }
+        self.grow(before)
+    }
+
     /// These were read.
     ///
     /// # Errors
@@ -168,11 +203,11 @@ impl Launch {
     fn grow(&mut self, before: u32) -> Result<(), Ending> {
         let Some(parts) = &self.parts else { return Ok(()) };
         self.np = parts.count();
-        let needed = self.templates().map(Template::columns).max().unwrap_or(0);
-        parts.have_columns_from(before, needed).map_err(setup)?;
         if let Some(last) = self.programs.last_mut() {
             last.end = self.np;
         }
+        let needed = self.templates().map(Template::columns).max().unwrap_or(0);
+        parts.have_columns_from(before, needed).map_err(setup)?;
         self.check_from(before)
     }
 
@@ -212,7 +247,7 @@ impl Launch {
         }
         let mut launch = Self {
             np: options.np,
-            stdin_used: given.parts.as_deref() == Some(Path::new(STANDARD_INPUT)),
+            stdin_used: given.pipe || given.parts.as_deref() == Some(Path::new(STANDARD_INPUT)),
             programs,
             stdin: optional(&given.stdin)?,
             stdout: optional(&given.output_files)?,
@@ -221,10 +256,11 @@ impl Launch {
             described: show::described(options, parts.is_some()),
             parts: None,
             rest: None,
+            pipe: None,
             outputs: Outputs::default(),
         };
         let Some(parts) = parts else { return Ok(launch) };
-        if !given.literal && !launch.says_where_the_part_goes() {
+        if !given.literal && !given.pipe && !launch.says_where_the_part_goes() {
             launch.programs.iter_mut().for_each(|program| program.args.push(Template::whole()));
         }
         let needed = launch.templates().map(Template::columns).max().unwrap_or(0);
@@ -362,6 +398,9 @@ fn read_parts(options: &Options) -> Result<(Option<Parts>, Option<Rest>), Ending
     if let Some(words) = &options.list {
         return Parts::list(words, LIST, &given.colsep).map(all).map_err(setup);
     }
+    if given.pipe {
+        return Ok(all(Parts::blocks()));
+    }
     if !given.glob.is_empty() {
         let mut paths = Vec::new();
         for pattern in &given.glob {
@@ -400,7 +439,8 @@ fn all(parts: Parts) -> (Option<Parts>, Option<Rest>) {
 /// Whether what was asked for takes all parts to be known before the first begins.
 fn needs_all(options: &Options) -> bool {
     let given = &options.launch;
-    let asked = given.dry_run || given.size_column.is_some() || options.given_np.is_some();
+    let share = given.halt.is_some_and(|halt| matches!(halt.enough, Enough::Percent(_)));
+    let asked = share || given.dry_run || given.size_column.is_some() || options.given_np.is_some();
     asked || options.journal.path().is_some() || options.learn.learn.is_some()
 }
 

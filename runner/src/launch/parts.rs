@@ -48,6 +48,12 @@ pub enum PartsError {
         /// The limit, bytes.
         longest: u64,
     },
+    /// A block of `--pipe` cannot be kept until its rank begins.
+    #[error("a block of standard input (--pipe) cannot be written to scratch: {source}")]
+    Scratch {
+        /// Why.
+        source: std::io::Error,
+    },
     /// Something is wrong with one line.
     #[error("{name}, line {line}: {what}")]
     Line {
@@ -225,6 +231,20 @@ impl Parts {
             parts.push(word, 0)?;
         }
         if parts.count == 0 { Err(PartsError::Empty { name: parts.name }) } else { Ok(parts) }
+    }
+
+    /// The first block of `--pipe`; the others come.
+    pub fn blocks() -> Self {
+        let mut parts = Self::none("standard input (--pipe)", None);
+        parts.push_block();
+        parts
+    }
+
+    /// The next block of `--pipe`.
+    pub fn push_block(&mut self) {
+        let name = format!("block {}", u64::from(self.count) + 1);
+        // There are not so many.
+        let _ = self.push(name.as_bytes(), 0);
     }
 
     /// Paths, sorted and each once.

@@ -269,6 +269,21 @@ fn ranks_that_wait_do_not_keep_processors_idle_but_places_count() {
     assert_eq!(ranks(&bench.exit(4, 1)), [6]);
 }
 
+/// They are not seen: they live shorter than from one look to the next. (A job of 65,000 had 9,980 at once.)
+#[test]
+fn where_ranks_that_nobody_sees_use_the_processors_no_more_are_begun() {
+    let mut bench = Bench::running(Given { rank_limit: Some(MB), ..limits(2) }, 1000, 2);
+    let mut look = |idle| {
+        let look =
+            Event::Looked { elapsed: Duration::from_secs(1), busy: 0.01, idle, reaction: Duration::ZERO };
+        bench.tell(look)
+    };
+    for _ in 0..60 {
+        assert_eq!(look(0.05), []);
+    }
+    assert!(!look(1.5).is_empty(), "those that sleep leave them to others");
+}
+
 #[test]
 fn the_youngest_over_what_was_expected_leaves_first_and_the_oldest_never() {
     // 125 MB are expected of each.
