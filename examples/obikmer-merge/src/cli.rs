@@ -31,7 +31,10 @@ pub enum Command {
         /// FASTA or FASTQ, plain or gzip.
         fasta: PathBuf,
     },
-    /// Write canonical k-mers or unitigs, one per line.
+    /// Write what an index holds as text: k-mers, unitigs, the graph, a table.
+    ///
+    /// The order is that of the index, and always the same. Links of the graph are found in 64 MiB of memory;
+    /// what does not fit goes to a file without a name in TMPDIR (or /tmp).
     Dump {
         /// What to write.
         #[command(flatten)]
@@ -45,12 +48,24 @@ pub enum Command {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub struct What {
-    /// All k-mers.
+    /// All canonical k-mers, one per line.
     #[arg(long)]
     pub kmers: bool,
-    /// All unitigs; a cyclic one as its smallest rotation, with n + k - 1 letters.
+    /// All unitigs, one per line; a cyclic one as its smallest rotation, with n + k - 1 letters.
     #[arg(long)]
     pub unitigs: bool,
+    /// Unitigs as FASTA with the links between them in the headers, as BCALM writes them.
+    #[arg(long)]
+    pub fasta: bool,
+    /// Unitigs and links as GFA 1.
+    #[arg(long)]
+    pub gfa: bool,
+    /// A table with a line for each k-mer and a column for each source: 1 where that holds it, 0 elsewhere.
+    #[arg(long)]
+    pub matrix: bool,
+    /// Each k-mer, a tab, and the names of the sources that hold it, with commas between them.
+    #[arg(long)]
+    pub sources: bool,
 }
 
 /// How to merge.

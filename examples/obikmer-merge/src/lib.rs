@@ -19,7 +19,7 @@
 //! | [`old`] | `--add`: layers that are there already |
 //! | [`plan`], [`claim`] | what rank 0 decides; one job at a time writes an index, and gives it its name when it is on the disk |
 //! | [`merge()`], [`exchange`], [`threads`], [`error`] | the order of all that, how ranks fail together, and several threads of one |
-//! | [`summary`], [`query`], [`dump`] | what people see |
+//! | [`summary`], [`query`], [`dump`] | what people see; the compacted graph: [`graph`](dump::graph) |
 
 pub mod claim;
 pub mod dump;

@@ -3,11 +3,13 @@
 mod cli;
 
 use std::io::{BufWriter, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use bdrun_worker::World;
 use clap::Parser;
-use cli::{Cli, Command, Merge};
+use cli::{Cli, Command, Merge, What};
+use obikmer_merge::dump::graph::{Graph, MEMORY};
 use obikmer_merge::query::Query;
 use obikmer_merge::{Error, MergeOptions, dump};
 
@@ -100,10 +102,20 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
     }
     let result = match command {
         Command::Query { index, fasta } => print(|out| Query::open(&index)?.answer(&fasta, out)),
-        Command::Dump { what, index } if what.kmers => print(|out| dump::kmers(&index, out)),
-        Command::Dump { index, .. } => print(|out| dump::unitigs(&index, out)),
+        Command::Dump { what, index } => print(|out| dump(&what, &index, out)),
     };
     result.map_err(Failure::Ours)
+}
+
+fn dump(what: &What, index: &Path, out: &mut impl Write) -> Result<(), Error> {
+    match what {
+        What { kmers: true, .. } => dump::kmers(index, out),
+        What { fasta: true, .. } => Graph::open(index, MEMORY)?.fasta(out),
+        What { gfa: true, .. } => Graph::open(index, MEMORY)?.gfa(out),
+        What { matrix: true, .. } => dump::matrix(index, out),
+        What { sources: true, .. } => dump::sources(index, out),
+        What { .. } => dump::unitigs(index, out),
+    }
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
