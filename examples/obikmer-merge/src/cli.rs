@@ -26,10 +26,26 @@ pub struct Cli {
 pub enum Command {
     /// Tell for each record how many of its k-mers each source holds.
     Query {
+        /// A record is present in a source (1, or 0) that holds at least this share of its k-mers; above 0,
+        /// up to 1
+        #[arg(long, value_name = "SHARE", value_parser = share)]
+        threshold: Option<f64>,
+        /// An object of JSON for each record, on a line of its own; only with the sources that hold k-mers
+        #[arg(long)]
+        json: bool,
         /// The index.
         index: PathBuf,
-        /// FASTA or FASTQ, plain or gzip.
-        fasta: PathBuf,
+        /// FASTA or FASTQ, plain or gzip; - or none: standard input. A table of several files says which.
+        #[arg(value_name = "FASTA")]
+        files: Vec<PathBuf>,
+    },
+    /// Tell what an index is and holds.
+    Info {
+        /// As an object of JSON
+        #[arg(long)]
+        json: bool,
+        /// The index.
+        index: PathBuf,
     },
     /// Write what an index holds as text: k-mers, unitigs, the graph, a table.
     ///
@@ -95,4 +111,11 @@ pub struct Merge {
     /// FASTA or FASTQ files, plain or gzip, or indexes; @FILE: those that FILE lists, one per line
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a share is a number above 0, up to 1: 0.8 for four of five".into()),
+    }
 }

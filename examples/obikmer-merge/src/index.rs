@@ -81,6 +81,16 @@ impl Index {
         Err(replaced(dir))
     }
 
+    /// The version of its format.
+    pub fn version(&self) -> u32 {
+        self.meta.version
+    }
+
+    /// What all its files hold, as a number in hexadecimal digits.
+    pub fn identity(&self) -> &str {
+        &self.meta.identity
+    }
+
     /// What the files of a partition of a layer hold.
     pub fn ids(&self, layer: usize, partition: usize) -> &Ids {
         &self.ids[layer * self.meta.partitions + partition]

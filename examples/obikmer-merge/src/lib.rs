@@ -19,14 +19,16 @@
 //! | [`old`] | `--add`: layers that are there already |
 //! | [`plan`], [`claim`] | what rank 0 decides; one job at a time writes an index, and gives it its name when it is on the disk |
 //! | [`merge()`], [`exchange`], [`threads`], [`error`] | the order of all that, how ranks fail together, and several threads of one |
-//! | [`summary`], [`query`], [`dump`] | what people see; the compacted graph: [`graph`](dump::graph) |
+//! | [`summary`], [`info`], [`query`], [`dump`], [`fields`] | what people see: how a query is [answered](query::answer); the compacted [graph](dump::graph); names in tables |
 
 pub mod claim;
 pub mod dump;
 pub mod error;
 pub mod exchange;
+pub mod fields;
 pub mod graph;
 pub mod index;
+pub mod info;
 pub mod input;
 pub mod join;
 pub mod layer;

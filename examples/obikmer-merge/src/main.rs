@@ -10,7 +10,9 @@ use bdrun_worker::World;
 use clap::Parser;
 use cli::{Cli, Command, Merge, What};
 use obikmer_merge::dump::graph::{Graph, MEMORY};
+use obikmer_merge::info::Info;
 use obikmer_merge::query::Query;
+use obikmer_merge::query::answer::Form;
 use obikmer_merge::{Error, MergeOptions, dump};
 
 /// The whole heap lives on storage, the graph's tables included.
@@ -101,7 +103,10 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
         return Ok(());
     }
     let result = match command {
-        Command::Query { index, fasta } => print(|out| Query::open(&index)?.answer(&fasta, out)),
+        Command::Query { threshold, json, index, files } => {
+            print(|out| Query::open(&index)?.answer(&files, Form { threshold, json }, out))
+        }
+        Command::Info { json, index } => print(|out| info(&index, json, out)),
         Command::Dump { what, index } => print(|out| dump(&what, &index, out)),
     };
     result.map_err(Failure::Ours)
@@ -116,6 +121,15 @@ fn dump(what: &What, index: &Path, out: &mut impl Write) -> Result<(), Error> {
         What { sources: true, .. } => dump::sources(index, out),
         What { .. } => dump::unitigs(index, out),
     }
+}
+
+fn info(index: &Path, json: bool, out: &mut impl Write) -> Result<(), Error> {
+    let info = Info::new(index)?;
+    if json {
+        serde_json::to_writer(&mut *out, &info).map_err(|error| writing(error.into()))?;
+        return writeln!(out).map_err(writing);
+    }
+    writeln!(out, "{info}").map_err(writing)
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {

@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 use common::{Naive, kmers, merge, merge_all, options};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use obikmer_merge::query::answer::Form;
 use obikmer_merge::{MergeOptions, Summary};
 
 const SEQUENCE: &str = "ACGTTGCATGTCGCATGATGCATGAGAGCTACGTTGCATGTCGCATGATG";
@@ -186,7 +187,7 @@ fn blank_lines_before_the_first_record_are_skipped() {
         }
         let mut answer = Vec::new();
         let query = obikmer_merge::query::Query::open(&index).expect("an index");
-        query.answer(&input, &mut answer).expect("answered");
+        query.answer(std::slice::from_ref(&input), Form::default(), &mut answer).expect("answered");
         assert_eq!(text(&answer).lines().count(), 3, "{name}");
     }
     let out = dir.path().join("records");

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Context, Result};
+use crate::fields::shown;
 use crate::index::Index;
 use crate::sequence::kmer::{LETTER, Oriented, push_text};
 use crate::sequence::packed::Text;
@@ -76,21 +77,6 @@ pub fn unitigs(dir: &Path, out: &mut impl Write) -> Result<()> {
     out.write_all(&line).context(writing)
 }
 
-/// A name as it stands in a table: what would end its field is escaped, and `also` with it.
-pub fn shown(name: &str, also: Option<char>) -> String {
-    let mut shown = String::with_capacity(name.len());
-    for letter in name.chars() {
-        if letter.is_control() || letter == '\\' {
-            shown.extend(letter.escape_default());
-        } else if also == Some(letter) {
-            shown.extend(['\\', letter]);
-        } else {
-            shown.push(letter);
-        }
-    }
-    shown
-}
-
 /// A line for each k-mer.
 fn rows(index: &Index, ending: &Ending<'_>, out: &mut impl Write) -> Result<()> {
     if index.meta.lengths()?.is_wide() {
@@ -154,23 +140,4 @@ fn push_letters(text: Text<'_>, line: &mut Vec<u8>, out: &mut impl Write) -> Res
 
 fn writing() -> String {
     "cannot write to standard output".into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_stay_in_their_fields() {
-        for (name, table, list) in [
-            ("G27.fa", "G27.fa", "G27.fa"),
-            ("a b,c", "a b,c", r"a b\,c"),
-            ("a\tb\nc", r"a\tb\nc", r"a\tb\nc"),
-            (r"a\tb", r"a\\tb", r"a\\tb"),
-            ("größer", "größer", "größer"),
-        ] {
-            assert_eq!(shown(name, None), table);
-            assert_eq!(shown(name, Some(',')), list);
-        }
-    }
 }
