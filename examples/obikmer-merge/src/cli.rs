@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 /// Merge the k-mers of many genomes into one partitioned index; run under bdrun with a rank for each
 /// partition.
 ///
-/// Inputs are FASTA or FASTQ files, plain or gzip, or indexes written before. A source is named after its
-/// file, without `.gz`; two of one name are refused. Without inputs the six Helicobacter pylori genomes that
+/// Inputs are FASTA or FASTQ files, plain or compressed by gzip, xz or zstd, or indexes written before. A source
+/// is named after its file, without `.gz`, `.xz` or `.zst`; two of one name are refused. Without inputs the six Helicobacter pylori genomes that
 /// come with the program are merged into ./obikmer-index.
 #[derive(Parser, Debug)]
 #[command(version, args_conflicts_with_subcommands = true)]
@@ -35,7 +35,7 @@ pub enum Command {
         json: bool,
         /// The index.
         index: PathBuf,
-        /// FASTA or FASTQ, plain or gzip; - or none: standard input. A table of several files says which.
+        /// FASTA or FASTQ, plain or compressed; - or none: standard input. A table of several files says which.
         #[arg(value_name = "FASTA")]
         files: Vec<PathBuf>,
     },
@@ -108,7 +108,7 @@ pub struct Merge {
     /// Each record of a FASTA file is a source, named by the first word of its header
     #[arg(long)]
     pub each_record: bool,
-    /// FASTA or FASTQ files, plain or gzip, or indexes; @FILE: those that FILE lists, one per line
+    /// FASTA or FASTQ files, plain or compressed, or indexes; @FILE: those that FILE lists, one per line
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
 }

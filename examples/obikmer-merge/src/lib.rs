@@ -9,7 +9,7 @@
 //!
 //! | module | answers |
 //! |---|---|
-//! | [`input`] | what there is to read, who reads it, and how: [`read`](input::read), [`fasta`](input::fasta), [`records`](input::records) |
+//! | [`input`] | what there is to read, who reads it, and how: [`read`](input::read), [`fasta`](input::fasta), [`records`](input::records), [`compressed`](input::compressed) |
 //! | [`sequence`] | how sequences are words: [`word`](sequence::word), [`kmer`](sequence::kmer), [`packed`](sequence::packed), [`cycle`](sequence::cycle); which partition a word belongs to: [`minimizer`](sequence::minimizer), with loops for the instruction set that the processor has: [`simd`](sequence::simd) |
 //! | [`superkmer`] | super-k-mers: [cut](superkmer::cut), [gathered](superkmer::window), [sent](superkmer::route), [stored](superkmer::store) |
 //! | [`graph`], [`sets`], [`pieces`] | the k-mers of a partition, their neighbours and sources; its part of the unitigs |
