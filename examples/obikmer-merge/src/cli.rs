@@ -108,6 +108,10 @@ pub struct Merge {
     /// Each record of a FASTA file is a source, named by the first word of its header
     #[arg(long)]
     pub each_record: bool,
+    /// Leave out k-mers that occur less than N times in a source, in either direction: of reads, those
+    /// of errors. K-mers of indexes are taken as they are [default: 1]
+    #[arg(long, value_name = "N", value_parser = count, default_value = "1", hide_default_value = true)]
+    pub min_count: u32,
     /// FASTA or FASTQ files, plain or compressed, or indexes; @FILE: those that FILE lists, one per line
     #[arg(value_name = "INPUT")]
     pub inputs: Vec<PathBuf>,
@@ -117,5 +121,12 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
         _ => Err("a share is a number above 0, up to 1: 0.8 for four of five".into()),
+    }
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(format!("a count is a whole number from 1 to {}", u32::MAX)),
     }
 }

@@ -133,14 +133,25 @@ fn info(index: &Path, json: bool, out: &mut impl Write) -> Result<(), Error> {
 }
 
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
-    let Merge { k, m, out, force, add, verbose, each_record, inputs } = merge;
+    let Merge { k, m, out, force, add, verbose, each_record, min_count, inputs } = merge;
     let out = match out {
         Some(out) => out,
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    let options =
-        MergeOptions { k, m, out, force, add, inputs, budget, each_record, verbose, ..Default::default() };
+    let options = MergeOptions {
+        k,
+        m,
+        out,
+        force,
+        add,
+        inputs,
+        budget,
+        each_record,
+        min_count,
+        verbose,
+        ..Default::default()
+    };
     Ok(options)
 }
 

@@ -18,6 +18,7 @@ use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::layer;
 use crate::sequence::kmer::Lengths;
+use crate::superkmer::frequent::Least;
 use begin::Kind;
 use spool::Spool;
 
@@ -278,6 +279,15 @@ impl Inputs {
             }
             Unit::Bundled { .. } | Unit::Layer { .. } => None,
         })
+    }
+
+    /// How often k-mers must occur: so often in sequences, while those of indexes are taken as they are.
+    pub fn least(&self, count: u32) -> Least {
+        let indexes = self.indexes.iter();
+        Least::new(
+            count,
+            indexes.map(|(index, first)| *first..first + index.meta.sources.len() as u32).collect(),
+        )
     }
 
     /// What a source is called in messages: by its file, and its record if that has named it.
