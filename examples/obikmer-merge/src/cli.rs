@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand};
 /// Merge the k-mers of many genomes into one partitioned index; run under bdrun with a rank for each
 /// partition.
 ///
-/// Inputs are FASTA or FASTQ files, plain or compressed by gzip, xz or zstd, or indexes written before. A source
-/// is named after its file, without `.gz`, `.xz` or `.zst`; two of one name are refused. Without inputs the six Helicobacter pylori genomes that
-/// come with the program are merged into ./obikmer-index.
+/// Inputs are FASTA or FASTQ files, plain or compressed by gzip, xz or zstd, or indexes written before. A
+/// source is named after its file, without `.gz`, `.xz` or `.zst`; two of one name are refused. Without
+/// inputs the six Helicobacter pylori genomes that come with the program are merged into ./obikmer-index.
 #[derive(Parser, Debug)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -35,7 +35,8 @@ pub enum Command {
         json: bool,
         /// The index.
         index: PathBuf,
-        /// FASTA or FASTQ, plain or compressed; - or none: standard input. A table of several files says which.
+        /// FASTA or FASTQ, plain or compressed; - or none: standard input. A table of several files says
+        /// which.
         #[arg(value_name = "FASTA")]
         files: Vec<PathBuf>,
     },

@@ -124,7 +124,8 @@ impl Index {
     }
 }
 
-fn replaced(dir: &Path) -> Error {
+/// Another index got the name while this one was read.
+pub(crate) fn replaced(dir: &Path) -> Error {
     let what = "another job has replaced this index while it was read: start this one again";
     Error::Index { path: dir.to_path_buf(), what: what.into() }
 }

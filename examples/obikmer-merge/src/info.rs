@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::{Context, Error, Result};
-use crate::index::Index;
+use crate::index::{Index, replaced};
 use crate::layer::format::Kind;
 use crate::layer::{KINDS, path};
 use crate::summary::Summary;
@@ -88,6 +88,9 @@ impl Info {
         let told = (summary.k, summary.distinct_kmers, summary.unitigs, summary.total_unitig_bases);
         let names = summary.sources.iter().map(|source| &source.name);
         if told != (index.meta.k, kmers, unitigs, bases) || !names.eq(&index.meta.sources) {
+            if Index::open(dir)?.identity() != index.identity() {
+                return Err(replaced(dir));
+            }
             return Err(bad("does not tell of the index beside it".into()));
         }
         Ok(Self {

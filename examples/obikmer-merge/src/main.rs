@@ -107,16 +107,20 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
             print(|out| Query::open(&index)?.answer(&files, Form { threshold, json }, out))
         }
         Command::Info { json, index } => print(|out| info(&index, json, out)),
-        Command::Dump { what, index } => print(|out| dump(&what, &index, out)),
+        Command::Dump { what, index } => {
+            // Under a budget a part of it is for links.
+            let memory = world.budget_bytes().map_or(MEMORY, |budget| MEMORY.min(budget as usize / 4));
+            print(|out| dump(&what, &index, memory, out))
+        }
     };
     result.map_err(Failure::Ours)
 }
 
-fn dump(what: &What, index: &Path, out: &mut impl Write) -> Result<(), Error> {
+fn dump(what: &What, index: &Path, memory: usize, out: &mut impl Write) -> Result<(), Error> {
     match what {
         What { kmers: true, .. } => dump::kmers(index, out),
-        What { fasta: true, .. } => Graph::open(index, MEMORY)?.fasta(out),
-        What { gfa: true, .. } => Graph::open(index, MEMORY)?.gfa(out),
+        What { fasta: true, .. } => Graph::open(index, memory)?.fasta(out),
+        What { gfa: true, .. } => Graph::open(index, memory)?.gfa(out),
         What { matrix: true, .. } => dump::matrix(index, out),
         What { sources: true, .. } => dump::sources(index, out),
         What { .. } => dump::unitigs(index, out),

@@ -140,8 +140,8 @@ fn what_is_rare_in_a_source_is_left_out_of_it_on_any_number_of_ranks() {
     assert!(dropped > 1000 && kept > 1000, "{dropped} {kept}");
 }
 
-/// Counts of indexes are not known: their k-mers are taken as they are, and an index that is routed anew keeps
-/// what it has.
+/// Counts of indexes are not known: their k-mers are taken as they are, and an index that is routed anew
+/// keeps what it has.
 #[test]
 fn kmers_of_indexes_are_taken_as_they_are() {
     let (k, m) = (11, 4);

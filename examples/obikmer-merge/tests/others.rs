@@ -1,5 +1,5 @@
-//! The same data through the tools that the field has: KMC's k-mers and counts, BCALM's unitigs and links, and
-//! what `xz` and `zstd` compress. Each test is skipped where its program is not there.
+//! The same data through the tools that the field has: KMC's k-mers and counts, BCALM's unitigs and links,
+//! and what `xz` and `zstd` compress. Each test is skipped where its program is not there.
 
 mod common;
 
@@ -107,8 +107,8 @@ fn kmers_and_counts_are_those_of_kmc() {
     }
 }
 
-/// Unitigs, each by what does not depend on its direction or, of a circle, on where it begins; and the links as
-/// pairs of the k-mers that meet there (of a circle with itself: its directions).
+/// Unitigs, each by what does not depend on its direction or, of a circle, on where it begins; and the links
+/// as pairs of the k-mers that meet there (of a circle with itself: its directions).
 type Compacted = (BTreeSet<String>, HashSet<(String, String)>);
 
 fn compacted(fasta: &str) -> Compacted {

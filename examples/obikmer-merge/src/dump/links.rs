@@ -1,9 +1,10 @@
 //! Which ends of unitigs overlap by k − 1 bases.
 //!
-//! An end has a junction: the k − 1 bases with which its unitig ends there, read outwards. Two ends are linked
-//! if the junction of one is the reverse complement of the other's: then one unitig, read towards its end, goes
-//! on with the other. So all links of a junction are found where its ends are together: they go into buckets
-//! by a hash of it, and what is found there into buckets by unitig. Neither kind has to fit into memory.
+//! An end has a junction: the k − 1 bases with which its unitig ends there, read outwards. Two ends are
+//! linked if the junction of one is the reverse complement of the other's: then one unitig, read towards its
+//! end, goes on with the other. So all links of a junction are found where its ends are together: they go
+//! into buckets by a hash of it, and what is found there into buckets by unitig. Neither kind has to fit into
+//! memory.
 
 use std::ops::Range;
 

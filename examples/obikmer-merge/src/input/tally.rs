@@ -63,8 +63,8 @@ impl Tallies {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// What is to be said of the inputs, whose k-mers are counted by source, as far as they occur often enough
-    /// in it; their files are still there.
+    /// What is to be said of the inputs, whose k-mers are counted by source, as far as they occur often
+    /// enough in it; their files are still there.
     pub fn warnings(&self, inputs: &Inputs, lengths: Lengths, min_count: u32, kmers: &[u64]) -> Vec<String> {
         let k = lengths.k;
         let mut sums: BTreeMap<u32, Tally> = BTreeMap::new();

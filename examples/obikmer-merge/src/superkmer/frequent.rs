@@ -1,8 +1,9 @@
 //! K-mers that occur too rarely in a source are left out: most of those of raw reads are errors.
 //!
-//! Every occurrence of a k-mer comes to each virtual partition that has one of its junctions, once. So a virtual
-//! partition counts the k-mers of a source alone, whether it owns them or not, exactly; and where a k-mer lies in
-//! two, both come to the same answer without asking. What is counted is one virtual partition of one source.
+//! Every occurrence of a k-mer comes to each virtual partition that has one of its junctions, once. So a
+//! virtual partition counts the k-mers of a source alone, whether it owns them or not, exactly; and where a
+//! k-mer lies in two, both come to the same answer without asking. What is counted is one virtual partition
+//! of one source.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -163,8 +163,8 @@ impl Sorted {
     }
 
     /// Every super-k-mer of a virtual partition with its source, in ascending order of source, and within one
-    /// in the order they came; where k-mers are [required](Store::require) to occur more than once, what of it
-    /// does. Each can be drained once. A buffer is freed when nothing in it is left.
+    /// in the order they came; where k-mers are [required](Store::require) to occur more than once, what of
+    /// it does. Each can be drained once. A buffer is freed when nothing in it is left.
     pub fn drain<W: Word>(
         &self,
         sub: usize,
