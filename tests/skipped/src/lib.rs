@@ -29,6 +29,7 @@ pub const NEEDS: &[&str] = &[
     "io-uring",
     "kernel",
     // Programs.
+    "bcalm",
     "browser",
     "g++",
     "gawk",
@@ -38,6 +39,7 @@ pub const NEEDS: &[&str] = &[
     "ghc",
     "go",
     "java",
+    "kmc",
     "libc-static",
     "node",
     "numpy",
@@ -52,6 +54,7 @@ pub const NEEDS: &[&str] = &[
     "sh",
     "strace",
     "xz",
+    "zstd",
 ];
 
 /// Says why a test does nothing here, for want of `need`, one of [`NEEDS`].
