@@ -1,20 +1,17 @@
 //! Progress while the job runs, and the account at its end.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::{BufWriter, Write};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use bdrun_ipc::segment::Progress;
 
-use super::setup::find_programs;
 use super::{Job, KILLED_PATIENCE};
 use crate::cli::Options;
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
 use crate::history::History;
-use crate::journal::Journal;
-use crate::launch::{Given, Launch};
+use crate::launch::Given;
 use crate::stats::{RankStats, Stats, VERSION};
 
 /// Measures the disk rate between two snapshots.
@@ -79,19 +76,6 @@ impl Work {
 
 fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
-}
-
-/// `--dry-run`: prints what would be run. Whoever closes the pipe has seen enough.
-pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
-    find_programs(&launch)?;
-    let done: HashSet<u32> = Journal::peek(options, &launch)?.iter().map(|done| done.rank).collect();
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    match launch.show(&mut out, |rank| done.contains(&rank)).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Ending::Setup(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(launch),
-    }
 }
 
 /// The account of a job that never came to run a rank.

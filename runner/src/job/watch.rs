@@ -9,6 +9,7 @@ use bdrun_ipc::state::State;
 
 use crate::cli::Options;
 use crate::exit::Ending;
+use crate::launch::Launch;
 use crate::measure::{Permits, Sample, Sampler, Tells, Told};
 use crate::residency::Can;
 use crate::stats::{JobMeasured, RankMeasured};
@@ -45,6 +46,14 @@ pub(super) struct Watch {
     /// When a look was last told.
     looked: Option<Instant>,
     pub sender: Sender<Message>,
+}
+
+/// Independent ranks, for the core: what can be done with each, and its size.
+pub(super) fn independent(options: &Options, launch: &Launch, can: Can) -> Vec<(Can, Option<u64>)> {
+    // Output in the order of the ranks is held back until it is its rank's turn, so they had better run in
+    // that order.
+    let declared = |rank| launch.declared(rank).filter(|_| !options.launch.keep_order);
+    (0..options.np).map(|rank| (can, declared(rank))).collect()
 }
 
 impl Watch {
@@ -100,10 +109,7 @@ impl Watch {
             return vec![(self.native(false), None); options.np as usize];
         }
         let can = Can { evict: pages, shrink: pages, rerun: options.launch.rerun, ..Can::PROGRAM };
-        // Output in the order of the ranks is held back until it is its rank's turn, so they had better run
-        // in that order.
-        let declared = |rank| setup.launch.declared(rank).filter(|_| !options.launch.keep_order);
-        (0..options.np).map(|rank| (can, declared(rank))).collect()
+        independent(options, &setup.launch, can)
     }
 
     /// What can be done with a rank of our own runtime. Before it has attached it does not tell when it
