@@ -61,10 +61,10 @@ pub struct Options {
 
     /// What all ranks may hold together: 700M, 1.5GiB, 50%, or auto
     ///
-    /// A percentage is one of what is available. auto begins as without the option, and follows what is there while the job runs: MemAvailable, limits
-    /// of cgroups that change, pressure (PSI). Units are powers of 1024. What is available is the smaller of
-    /// the kernel's MemAvailable and the headroom of the cgroup that bdrun runs in. Default:
-    /// --budget-fraction of it.
+    /// A percentage is one of what is available. auto begins as without the option, and follows what is
+    /// there while the job runs: MemAvailable, limits of cgroups that change, pressure (PSI). Units are
+    /// powers of 1024. What is available is the smaller of the kernel's MemAvailable and the headroom of the
+    /// cgroup that bdrun runs in. Default: --budget-fraction of it.
     #[arg(long, value_name = "SIZE|PCT|auto", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
@@ -81,8 +81,9 @@ pub struct Options {
 
     /// A directory on a disk, for what does not fit in memory
     ///
-    /// Default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp. May be repeated, for directories on disks of their own: ranks' memory is spread over all of them in
-    /// stripes, and messages that do not fit go to the first. $BDRUN_SCRATCH is a list with colons between.
+    /// Default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp. May be repeated, for directories on disks of
+    /// their own: ranks' memory is spread over all of them in stripes, and messages that do not fit go to
+    /// the first. $BDRUN_SCRATCH is a list with colons between.
     #[arg(long, value_name = "DIR", action = clap::ArgAction::Append)]
     pub scratch: Vec<PathBuf>,
 
@@ -122,7 +123,8 @@ pub struct Options {
 
     /// Write a page for a browser that shows what the job did
     ///
-    /// Memory against budget, what each rank did when, who failed. One HTML file that needs nothing else. Written at the end, also of a job that fails.
+    /// Memory against budget, what each rank did when, who failed. One HTML file that needs nothing else.
+    /// Written at the end, also of a job that fails.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 
