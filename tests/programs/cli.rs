@@ -323,7 +323,7 @@ fn a_terminal_shows_a_live_line() {
         bdrun("-np 2 idle 1 1").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
     assert_eq!(outcome.succeed().stdout, "asleep\n");
     let shown = reader.join().unwrap();
-    assert!(shown.contains("2 ranks: ") && shown.contains(" running, "), "{shown:?}");
+    assert!(shown.contains(" of 2 done") && shown.contains("running | [----------] "), "{shown:?}");
     assert!(shown.contains("ok after"), "the table follows: {shown:?}");
 }
 
@@ -468,7 +468,7 @@ fn a_folder_of_path_that_cannot_be_looked_into_is_named() {
     std::fs::set_permissions(&mine, std::fs::Permissions::from_mode(0o755)).expect("for all");
     let closed = dir.path().join("closed-to-all");
     std::fs::create_dir(&closed).expect("a folder");
-    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0)).expect("closed");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).expect("closed");
     let run = |program: &str| {
         let mut command = Command::new(&mine);
         command.arg(program).env("PATH", format!("/usr/bin:{}", closed.display())).current_dir("/");

@@ -395,6 +395,21 @@ fn failures_and_successes_end_the_job_when_they_are_enough() {
     let soon = run("soon,fail=2", second_and_third_fail);
     soon.failed_with(9, &["no other rank is begun (--halt soon,fail=2)", "2 failed", "never began"]);
     assert_eq!((status(&soon, "exit 9"), status(&soon, "stopped")), (2, 0), "{soon:?}");
+    // Not even in the place of the one that failed.
+    let one = [
+        "-np",
+        "4",
+        "-j",
+        "1",
+        "--halt",
+        "soon,fail=1",
+        "sh",
+        "-c",
+        "echo $0; [ $0 != 1 ] || exit 9",
+        "{rank}",
+    ];
+    let one = bdrun_args(one).run();
+    assert_eq!((one.code, one.stdout.as_str()), (Some(9), "0\n1\n"), "{one:?}");
     let now = run("now,fail=25%", "[ $0 = 0 ] && sleep 100; exit 9");
     now.failed_with(9, &["were stopped"]);
     assert_eq!((status(&now, "exit 9"), status(&now, "stopped") >= 1), (2, true), "{now:?}");

@@ -85,9 +85,10 @@ pub struct LaunchOptions {
     /// When ranks that fail, or end well, end the job [default: now,fail=1]
     ///
     /// As in GNU parallel: never, or WHEN,WHY=COUNT. soon: no other rank is begun, and those that run go on;
-    /// now: they are ended. fail, success or done ranks count; a number of them, or N% of all. Ended for
-    /// success the exit code is 0. For ranks that need not each other.
-    #[arg(long, value_name = "WHEN,WHY=COUNT")]
+    /// now: they are ended. fail, success or done ranks count; a number of them, or N% of all. Older forms:
+    /// 0, 1, 2, -1, -2 and N%. Ended for success the exit code is 0, else that of the first that failed. For
+    /// ranks that need not each other.
+    #[arg(long, value_name = "WHEN,WHY=COUNT", allow_negative_numbers = true)]
     pub halt: Option<Halt>,
 
     /// Run a rank that fails again, up to N times

@@ -268,6 +268,7 @@ fn errors_name_the_flag() {
     assert!(error("--retry x --output-files o p").contains("it must be a whole number, 0 or more"));
     assert!(error("--retry -1 --output-files o p").contains("it must be a whole number, 0 or more"));
     assert!(error("--retry-memory 5000000000 --output-files o p").contains("more than 4294967295"));
+    assert_eq!(parse("--halt -1 p").unwrap().launch.halt, "soon,success=1".parse().ok());
     assert!(error("-j 4 --resident 2 p").contains("give one of the two"));
     assert_eq!(parse("-j 2 --resident 2 p").unwrap().jobs, Some(2));
     assert!(error("-memory 5G p").contains("'-memory' has two dashes here: --memory"));

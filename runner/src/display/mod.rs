@@ -11,11 +11,13 @@
 //! | `human.rs` | live line, messages, table |
 //! | `progress.rs` | the text of the live line, and the time left |
 //! | `curve.rs` | memory over time as text |
+//! | `hint.rs` | what would have been better |
 //! | `memory.rs` | what ranks were expected to need, and did |
 //! | `table.rs` | the table, and which ranks are notable |
 //! | `json.rs`, `quiet.rs` | the other kinds |
 
 mod curve;
+mod hint;
 mod human;
 mod json;
 mod memory;

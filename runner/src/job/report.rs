@@ -7,7 +7,7 @@ use std::time::Instant;
 use bdrun_ipc::segment::Progress;
 
 use super::{Job, KILLED_PATIENCE};
-use crate::cli::Options;
+use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
 use crate::history::History;
@@ -216,6 +216,7 @@ impl Job<'_> {
             user_job: Some(user_job),
             job_proxy: Some(job_proxy),
             available_bytes: self.setup.available,
+            budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks)),
         };
         let ending = match self.learn(&stats) {
