@@ -76,6 +76,9 @@ pub struct Stats {
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,
+    /// The budget was named by the user, not found by bdrun.
+    #[serde(skip)]
+    pub budget_named: bool,
     /// Bytes that were there for the job when it began (`MemAvailable`, or a tighter limit).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub available_bytes: u64,

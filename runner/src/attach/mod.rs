@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::residency::{Activity, Situation};
 
-pub use client::run;
+pub use client::{SUBCOMMANDS, run};
 pub use server::{Asked, Server};
 
 /// Of what is asked and answered.

@@ -80,7 +80,12 @@ fn is_failed(rank: &RankStats) -> bool {
 /// What happened, as people read it: a sentence, and the table.
 #[must_use]
 pub fn summary(stats: &Stats) -> String {
-    let mut text = headline(stats);
+    let mut text = sentence(stats);
+    match &stats.measured {
+        None => cooperative_line(&mut text, stats),
+        Some(measured) => independent_line(&mut text, stats, measured),
+    }
+    text.push_str(&notices(stats));
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let columns = if stats.measured.is_some() { INDEPENDENT } else { COOPERATIVE };
@@ -107,8 +112,12 @@ pub fn summary(stats: &Stats) -> String {
     text
 }
 
-/// The job in a line or two.
+/// The job in a line, and what must be said besides.
 pub(super) fn headline(stats: &Stats) -> String {
+    sentence(stats) + &notices(stats)
+}
+
+fn sentence(stats: &Stats) -> String {
     let ranks = if stats.np == 1 { "1 rank".into() } else { format!("{} ranks", stats.np) };
     let mut text = format!(
         "bdrun: {ranks}, {} after {}; budget {}, demand {}",
@@ -124,9 +133,14 @@ pub(super) fn headline(stats: &Stats) -> String {
         let _ = write!(text, " ({times:.2} x)");
     }
     text.push('\n');
-    match &stats.measured {
-        None => cooperative_line(&mut text, stats),
-        Some(measured) => independent_lines(&mut text, stats, measured),
+    text
+}
+
+/// Limits that could not be kept, and why.
+fn notices(stats: &Stats) -> String {
+    let mut text = String::new();
+    if let Some(why) = stats.measured.as_ref().and_then(|measured| measured.paging_refused.as_ref()) {
+        let _ = writeln!(text, "bdrun: ranks could not be paged out, only held: {why}");
     }
     if let Some(rank) = stats.overdraft_rank {
         let _ = writeln!(text, "bdrun: rank {rank} needed more than there was: the budget was exceeded");
@@ -152,7 +166,7 @@ fn cooperative_line(text: &mut String, stats: &Stats) {
     );
 }
 
-fn independent_lines(text: &mut String, stats: &Stats, measured: &JobMeasured) {
+fn independent_line(text: &mut String, stats: &Stats, measured: &JobMeasured) {
     let _ = writeln!(
         text,
         "bdrun: at most {} running; most in RAM {} private, {} shared; most paged out {}; measured at least every {}",
@@ -162,9 +176,6 @@ fn independent_lines(text: &mut String, stats: &Stats, measured: &JobMeasured) {
         Bytes(measured.out_bytes),
         Span(measured.longest_gap_s)
     );
-    if let Some(why) = &measured.paging_refused {
-        let _ = writeln!(text, "bdrun: ranks could not be paged out, only held: {why}");
-    }
 }
 
 /// The row of all ranks together.
@@ -311,6 +322,14 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
  rank 4  24.0 MiB   40.0 MiB   40.0 MiB      2    2.0 s     0 s      2.1 s
 ";
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_job_in_a_line() {
+        let line = "bdrun: 8 ranks, ok after 1m02s; budget 50.0 MiB, demand 200.0 MiB (4.00 x)\n";
+        assert_eq!(headline(&stats()), line);
+        let exceeded = Stats { overdraft_rank: Some(2), ..stats() };
+        assert!(headline(&exceeded).starts_with(line) && headline(&exceeded).contains("rank 2 needed more"));
     }
 
     #[test]

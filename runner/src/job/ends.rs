@@ -82,7 +82,8 @@ impl Job<'_> {
             if halt.why == Why::Success {
                 self.first_failure = None;
             }
-            self.events.push(Event::Halt);
+            // Before the end that is the reason: another would be begun in the place of who has ended.
+            self.events.insert(0, Event::Halt);
         }
     }
 

@@ -23,6 +23,7 @@
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `asked.rs` | what is answered to whoever looks at it |
 //! | `describe.rs` | what a rank is doing, in words |
+//! | `plan.rs` | `--dry-run` |
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
 //! | `elastic.rs` | the budget that follows what is there |
@@ -54,6 +55,7 @@ mod orders;
 mod other;
 mod output;
 mod own;
+mod plan;
 mod preload;
 mod record;
 mod recorded;
@@ -181,7 +183,7 @@ pub fn run(mut options: Options) -> u8 {
     let launch = Launch::new(&mut options).and_then(|launch| setup::know_all(launch, &mut options));
     let options = &options;
     let launch = if options.launch.dry_run {
-        launch.and_then(|launch| report::dry_run(launch, options))
+        launch.and_then(|launch| plan::dry_run(launch, options))
     } else {
         launch
     };

@@ -1,18 +1,15 @@
 //! Progress while the job runs, and the account at its end.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::{BufWriter, Write};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bdrun_ipc::segment::Progress;
 
-use super::setup::find_programs;
 use super::{Job, KILLED_PATIENCE};
-use crate::cli::Options;
+use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
 use crate::history::History;
-use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::stats::{Stats, VERSION};
 
@@ -76,17 +73,6 @@ impl Work {
     }
 }
 
-/// `--dry-run`: prints what would be run. Whoever closes the pipe has seen enough.
-pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
-    find_programs(&launch)?;
-    let done: HashSet<u32> = Journal::peek(options, &launch)?.iter().map(|done| done.rank).collect();
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    match launch.show(&mut out, |rank| done.contains(&rank)).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Ending::Setup(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(launch),
-    }
 }
 
 /// The account of a job that never came to run a rank.
@@ -196,6 +182,7 @@ impl Job<'_> {
             user_job: Some(user_job),
             job_proxy: Some(job_proxy),
             available_bytes: self.setup.available,
+            budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
         let ending = match self.learn(&stats) {

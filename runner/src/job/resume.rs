@@ -47,15 +47,20 @@ fn not_alone(option: &str, who: &str) -> Ending {
     ))
 }
 
+/// What was asked for is for ranks that need not each other, if they do not.
+pub(super) fn check(options: &Options, alone: bool) -> Result<(), Ending> {
+    match for_those_alone(options).filter(|_| !alone) {
+        Some(option) => Err(not_alone(option, "those of this program")),
+        None => Ok(()),
+    }
+}
+
 /// The journal that was asked for, and who is done.
 pub(super) fn open(
     options: &Options,
     setup: &Setup,
     sender: &Sender<Message>,
 ) -> Result<(Journal, Vec<Done>), Ending> {
-    if let Some(option) = for_those_alone(options).filter(|_| !setup.alone) {
-        return Err(not_alone(option, "those of this program"));
-    }
     let sender = sender.clone();
     Journal::open(options, &setup.launch, move |error| {
         // Nobody to hear it: the job has ended.

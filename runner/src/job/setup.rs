@@ -13,8 +13,9 @@ use super::blocks::{Blocks, PLACES};
 use super::learned;
 use super::mpi;
 use super::preload::{self, Way};
+use super::resume;
 use super::scratch;
-use crate::budget;
+use crate::budget::{self, Budget};
 use crate::cli::{Compress, MAX_RANKS, Memory, Options, Tracker};
 use crate::exit::Ending;
 use crate::launch::Launch;
@@ -102,10 +103,32 @@ pub(super) fn know_all(mut launch: Launch, options: &mut Options) -> Result<Laun
     Ok(launch)
 }
 
-impl Setup {
-    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
-        let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, &launch)?;
-        let wide = launch.streams() || options.np > MAX_RANKS;
+/// What is decided before anything is made: how ranks run, and what of the machine is theirs.
+pub(super) struct Decided {
+    program: PathBuf,
+    /// See [`Setup`].
+    pub independent: bool,
+    alone: bool,
+    preload: Option<PathBuf>,
+    fallback: Option<PathBuf>,
+    mpi: Option<mpi::Settings>,
+    pub limits: Limits,
+    /// What the job may hold, bytes, and why so much.
+    pub budget: Budget,
+    available: u64,
+    pub known: Known,
+    notes: Vec<String>,
+}
+
+/// Whether there are more ranks than places for those that may talk to one another, or nobody knows how many.
+fn is_wide(options: &Options, launch: &Launch) -> bool {
+    launch.streams() || options.np > MAX_RANKS
+}
+
+impl Decided {
+    pub fn new(options: &Options, launch: &Launch) -> Result<Self, Ending> {
+        let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, launch)?;
+        let wide = is_wide(options, launch);
         if wide && !independent {
             return Err(Ending::Setup(format!(
                 "{} ranks: of those that may talk to one another (of an MPI, of bdrun's own runtime, or with --preload) there may be \
@@ -127,18 +150,17 @@ impl Setup {
                     .into(),
             ));
         }
-        let mut notes = Vec::new();
-        let known = learned::known(options, &launch)?;
-        let scratch_dirs = scratch::directories(options, &mut notes)?;
-        let spill = scratch::make_file_in_each(&scratch_dirs)?;
+        resume::check(options, alone)?;
+        let known = learned::known(options, launch)?;
         let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
         let available = budget::available().map_err(no_budget)?;
         // Independent ranks are begun as they fit; of others all live.
         let computing = options.processor_count().min(options.resident_limit());
         let alive = if independent { computing } else { options.np };
         let fixed = budget::fixed(alive, known.overhead);
-        let total = budget::budget(options, &available, independent, fixed).map_err(no_budget)?.bytes;
-        notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
+        let budget = budget::budget(options, &available, independent, fixed).map_err(no_budget)?;
+        let total = budget.bytes;
+        let notes = budget::check(total, alive, computing, &available).map_err(no_budget)?;
         let mut managed = total;
         if options.enforce {
             let fixed = budget::fixed(alive, known.overhead);
@@ -158,16 +180,6 @@ impl Setup {
             .rank_memory
             .unwrap_or_else(|| (managed / 4 / u64::from(resident)).clamp(64 << 10, 1 << 20))
             .min(managed);
-        let places = if wide { PLACES } else { options.np };
-        let segment = Segment::create(places, managed, managed / 2, tokens).map_err(setup)?;
-        segment
-            .header()
-            .rank_limit
-            .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
-        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
-        // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
-        let metered = !options.enforce && managed / u64::from(places) >= METERED;
-        segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
             processors: tokens,
@@ -182,25 +194,62 @@ impl Setup {
             part: PART,
             ahead: managed / 3,
         };
-        let tracker = choose_tracker(options.tracker, &mut notes);
-        let mail = Mail::create(spill).map_err(setup)?;
+        let notes = notes.into_iter().collect();
+        let available = available.bytes;
         Ok(Self {
-            launch,
             program,
             independent,
             alone,
             preload,
             fallback,
+            mpi,
+            limits,
+            budget,
+            available,
+            known,
+            notes,
+        })
+    }
+}
+
+impl Setup {
+    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
+        let decided = Decided::new(options, &launch)?;
+        let Limits { budget: managed, processors: tokens, .. } = decided.limits;
+        let mut notes = Vec::new();
+        let scratch_dirs = scratch::directories(options, &mut notes)?;
+        notes.extend(decided.notes);
+        let spill = scratch::make_file_in_each(&scratch_dirs)?;
+        let wide = is_wide(options, &launch);
+        let places = if wide { PLACES } else { options.np };
+        let segment = Segment::create(places, managed, managed / 2, tokens).map_err(setup)?;
+        segment
+            .header()
+            .rank_limit
+            .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
+        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
+        // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
+        let metered = !options.enforce && managed / u64::from(places) >= METERED;
+        segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
+        let tracker = choose_tracker(options.tracker, &mut notes);
+        let mail = Mail::create(spill).map_err(setup)?;
+        Ok(Self {
+            launch,
+            program: decided.program,
+            independent: decided.independent,
+            alone: decided.alone,
+            preload: decided.preload,
+            fallback: decided.fallback,
             scratch_dirs,
             segment: Blocks::new(segment, wide),
             mail,
-            limits,
-            cgroup_limit: total,
-            mpi,
+            limits: decided.limits,
+            cgroup_limit: decided.budget.bytes,
+            mpi: decided.mpi,
             tracker,
             compression: compression(options.compress),
-            available: available.bytes,
-            known,
+            available: decided.available,
+            known: decided.known,
             notes,
         })
     }
@@ -215,7 +264,7 @@ impl Setup {
 }
 
 /// Sees that the programs of all ranks are there; each once, that of rank 0 first.
-pub(super) fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
+fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
     let mut programs = vec![find_program_of(launch, 0)?];
     if launch.programs_differ() {
         let mut seen = HashSet::from([launch.program(0)]);
@@ -301,17 +350,20 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     Ending::NotExecutable(text, format!("it cannot be looked at: {error}"))
                 }
-                Err(_) => Ending::NotFound(text),
+                Err(_) => Ending::NotFound { program: text, closed: None },
             })
         };
     }
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    folders(beside, &path)
-        .into_iter()
-        .map(|dir| dir.join(name))
-        .find(|path| is_program(path))
-        .ok_or(Ending::NotFound(text))
+    let folders = folders(beside, &path);
+    if let Some(found) = folders.iter().map(|dir| dir.join(name)).find(|path| is_program(path)) {
+        return Ok(found);
+    }
+    // It may be in a folder that bdrun may not look into.
+    let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    let closed = folders.iter().find(|dir| dir.join(name).metadata().is_err_and(is_closed));
+    Err(Ending::NotFound { program: text, closed: closed.map(|dir| dir.display().to_string()) })
 }
 
 /// Where programs are looked for: beside `bdrun` itself, then in PATH. A folder of PATH in which bdrun has
@@ -347,8 +399,8 @@ mod tests {
     fn programs_are_found_in_path_and_by_path() {
         assert!(find_program(OsStr::new("sh")).is_ok());
         assert!(find_program(OsStr::new("/bin/sh")).is_ok());
-        assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound(_))));
-        assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound(_))));
+        assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound { .. })));
+        assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound { .. })));
         assert!(matches!(find_program(OsStr::new("/etc/passwd")), Err(Ending::NotExecutable(..))));
     }
 

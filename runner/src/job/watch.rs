@@ -9,6 +9,7 @@ use bdrun_ipc::state::State;
 
 use crate::cli::Options;
 use crate::exit::Ending;
+use crate::launch::Launch;
 use crate::measure::{Idle, Permits, Sample, Sampler, Tells, Told};
 use crate::residency::Can;
 use crate::stats::{JobMeasured, RankMeasured};
@@ -46,6 +47,14 @@ pub(super) struct Watch {
     /// When a look was last told.
     looked: Option<Instant>,
     pub sender: Sender<Message>,
+}
+
+/// Independent ranks, for the core: what can be done with each, and its size.
+pub(super) fn independent(options: &Options, launch: &Launch, can: Can) -> Vec<(Can, Option<u64>)> {
+    // Output in the order of the ranks is held back until it is its rank's turn, so they had better run in
+    // that order.
+    let declared = |rank| launch.declared(rank).filter(|_| !options.launch.keep_order);
+    (0..options.np).map(|rank| (can, declared(rank))).collect()
 }
 
 impl Watch {
@@ -99,11 +108,7 @@ impl Watch {
         if !setup.independent {
             return vec![(self.native(false), None); options.np as usize];
         }
-        let can = self.stranger(options);
-        // Output in the order of the ranks is held back until it is its rank's turn, so they had better run
-        // in that order.
-        let declared = |rank| setup.launch.declared(rank).filter(|_| !options.launch.keep_order);
-        (0..options.np).map(|rank| (can, declared(rank))).collect()
+        independent(options, &setup.launch, self.stranger(options))
     }
 
     /// What can be done with a rank that knows nothing of bdrun.

@@ -189,7 +189,7 @@ fn a_dry_run_can_be_pasted_into_a_shell() {
     let args = [&args[..], &["--error-files", &out, "printf", "<%s>", "{1}", "-"]].concat();
     let (launch, _) = launch(&args).unwrap();
     let mut shown = Vec::new();
-    launch.show(&mut shown, |_| false).unwrap();
+    launch.show(&mut shown, (0..2).map(|rank| (rank, launch.declared(rank)))).unwrap();
     let shown = String::from_utf8(shown).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 2);

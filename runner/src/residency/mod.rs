@@ -14,6 +14,7 @@
 //! | how much is used, and free? | `account.rs` |
 //! | what will a rank need? who is admitted next? | `digest.rs`, `queue.rs` |
 //! | may more be begun than are expected to fit? | `overbook.rs` |
+//! | how would a job go of which all is known? | `outlook.rs` |
 //! | how fast does memory grow, how busy are the processors? | `pace.rs` |
 //! | somebody waits for memory or a place: who is next, who makes room? | `claims.rs`, `victim.rs` |
 //! | memory is short: who goes, stands still, ends? | `relieve.rs` |
@@ -30,6 +31,7 @@ mod digest;
 mod effect;
 mod event;
 mod index;
+mod outlook;
 mod overbook;
 mod pace;
 mod proceed;
@@ -48,6 +50,7 @@ mod victim;
 pub use activity::Activity;
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Next, Outcome, Wait};
+pub use outlook::Outlook;
 pub use situation::{Hindrance, Situation};
 
 use std::time::Duration;
