@@ -436,12 +436,3 @@ fn wrong_lines_are_told_what_would_be_right() {
     let help = crate::common::limited(Command::new(env!("CARGO_BIN_EXE_bdrun")).arg("help"), LIMIT);
     assert!(help.status.success() && help.stdout.starts_with(b"Run a partitioned"), "{help:?}");
 }
-
-#[test]
-fn few_descriptors_are_said_to_be_few() {
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 64; exec $0 -np 8 true", env!("CARGO_BIN_EXE_bdrun")]);
-    let output = crate::common::limited(&mut command, LIMIT);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("ulimit -Hn"), "{said}");
-}

@@ -16,6 +16,7 @@ mod cli;
 mod common;
 mod conformance;
 mod deepbind;
+mod descriptors;
 mod doors;
 mod elastic;
 mod enforced;

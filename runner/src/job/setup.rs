@@ -16,6 +16,7 @@ use super::preload::{self, Way};
 use super::scratch;
 use crate::budget;
 use crate::cli::{Compress, Memory, Options, Tracker};
+use crate::descriptors::{self, Demand, Spare};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::learn::Known;
@@ -54,6 +55,8 @@ pub(super) struct Setup {
     pub available: u64,
     /// What earlier runs say.
     pub known: Known,
+    /// Files that may stay open for ranks to be measured.
+    pub spare: Spare,
     pub notes: Vec<String>,
 }
 
@@ -128,7 +131,7 @@ impl Setup {
             budget: managed,
             processors: tokens,
             resident,
-            alive: options.jobs.unwrap_or(u32::MAX),
+            alive: u32::MAX,
             enforce: options.enforce,
             // Ranks themselves see to it that they hold no more; on top of that one may ask for room for
             // messages.
@@ -140,7 +143,7 @@ impl Setup {
         };
         let tracker = choose_tracker(options.tracker, &mut notes);
         let mail = Mail::create(spill).map_err(setup)?;
-        Ok(Self {
+        let mut setup = Self {
             launch,
             program,
             independent,
@@ -157,8 +160,26 @@ impl Setup {
             compression: compression(options.compress),
             available: available.bytes,
             known,
+            spare: Spare::new(0),
             notes,
-        })
+        };
+        setup.provide_files(options)?;
+        Ok(setup)
+    }
+
+    /// Sees to the open files that the ranks will take. Of those that need not each other no more are begun
+    /// than there are files for.
+    pub fn provide_files(&mut self, options: &Options) -> Result<(), Ending> {
+        let demand = Demand {
+            ranks: options.np,
+            least: if self.independent { options.jobs.unwrap_or(1).min(options.np) } else { options.np },
+            native: !self.independent,
+            scratch: u32::try_from(self.scratch_dirs.len()).unwrap_or(u32::MAX),
+        };
+        let fit = descriptors::provide(demand).map_err(|lack| Ending::Setup(lack.to_string()))?;
+        self.limits.alive = options.jobs.unwrap_or(u32::MAX).min(fit.alive);
+        self.spare = Spare::new(fit.spare);
+        Ok(())
     }
 
     /// The program of a rank, found anew where each may have its own.
