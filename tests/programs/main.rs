@@ -44,5 +44,6 @@ mod scale;
 mod scratch;
 mod seams;
 mod signals;
+mod stranger;
 mod stuck;
 mod timeouts;

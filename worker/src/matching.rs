@@ -11,6 +11,18 @@ use std::collections::VecDeque;
 pub type Tag = u32;
 
 /// From whom to receive.
+///
+/// ```
+/// # let world = bdrun_worker::init()?;
+/// # let comm = world.communicator();
+/// use bdrun_worker::Source;
+///
+/// comm.send(comm.rank(), 18, &[1u8])?;
+/// assert_eq!(comm.recv::<u8>(Source::Any, 18)?.1.source, comm.rank());
+/// comm.send(comm.rank(), 18, &[1u8])?;
+/// comm.recv::<u8>(comm.rank(), 18)?; // as Source::Rank(…)
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// From anybody.
@@ -20,6 +32,18 @@ pub enum Source {
 }
 
 /// Which tag to receive.
+///
+/// ```
+/// # let world = bdrun_worker::init()?;
+/// # let comm = world.communicator().duplicate()?;
+/// use bdrun_worker::TagSel;
+///
+/// comm.send(comm.rank(), 19, &[1u8])?;
+/// assert_eq!(comm.recv::<u8>(comm.rank(), TagSel::Any)?.1.tag, 19);
+/// comm.send(comm.rank(), 20, &[1u8])?;
+/// comm.recv::<u8>(comm.rank(), 20)?; // as TagSel::Is(20)
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagSel {
     /// Whatever its tag.
@@ -41,6 +65,17 @@ impl From<Tag> for TagSel {
 }
 
 /// What is known of a message before its payload is taken.
+///
+/// ```
+/// # let world = bdrun_worker::init()?;
+/// # let comm = world.communicator();
+/// use bdrun_worker::Status;
+///
+/// comm.send(comm.rank(), 21, &[1u32, 2])?;
+/// let (_, status) = comm.recv::<u32>(comm.rank(), 21)?;
+/// assert_eq!(status, Status { source: comm.rank(), tag: 21, bytes: 8 });
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Sender, as a rank of the communicator.

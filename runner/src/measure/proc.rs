@@ -1,5 +1,5 @@
-//! What the kernel says of one process. `statm` through a descriptor that stays open costs 1 µs (else 10), the
-//! processor clock 0.2 µs, `status` 7 µs, `smaps_rollup` 30 µs for a small process and milliseconds for a
+//! What the kernel says of one process. `statm` through a descriptor that stays open costs 1 µs (else 10),
+//! the processor clock 0.2 µs, `status` 7 µs, `smaps_rollup` 30 µs for a small process and milliseconds for a
 //! large one.
 
 use std::fs::{self, File};
