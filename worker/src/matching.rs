@@ -209,6 +209,14 @@ impl<P> Matcher<P> {
         }
     }
 
+    /// Takes all messages that no receive has taken, in the order in which they arrived.
+    pub fn take_all(&mut self) -> Vec<P> {
+        let matched = self.matched.drain(..).map(|(_, message)| message);
+        let mut all: Vec<_> = matched.chain(self.unexpected.drain(..)).collect();
+        all.sort_by_key(|message| message.number);
+        all.into_iter().map(|message| message.payload).collect()
+    }
+
     /// The first unclaimed message that fits.
     pub fn probe(&self, want: &Selector) -> Option<Status> {
         self.find(want).map(|i| self.unexpected[i].status)
@@ -242,6 +250,20 @@ mod tests {
         assert_eq!(m.take(t), Some((status(1, 5), 'b')));
         assert_eq!(m.take(t), None);
         assert_eq!(m.probe(&selector(None, None)), Some(status(2, 0)));
+    }
+
+    #[test]
+    fn all_that_nobody_has_taken_is_given_back_in_order() {
+        let mut m = Matcher::default();
+        m.arrive(0, status(1, 7), 'a');
+        m.arrive(0, status(1, 8), 'b');
+        m.arrive(0, status(1, 9), 'c');
+        m.arrive(0, status(2, 9), 'd');
+        let taken = m.post(selector(Some(1), Some(7)));
+        m.take(taken);
+        m.post(selector(None, Some(9)));
+        assert_eq!(m.take_all(), ['b', 'c', 'd']);
+        assert_eq!(m.take_all(), []);
     }
 
     #[test]
