@@ -489,12 +489,3 @@ fn a_folder_of_path_that_cannot_be_looked_into_is_named() {
     assert_eq!(code, Some(126), "{said}");
     assert!(said.contains("cannot be looked at: Permission denied"), "{said}");
 }
-
-#[test]
-fn few_descriptors_are_said_to_be_few() {
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 64; exec $0 -np 8 true", env!("CARGO_BIN_EXE_bdrun")]);
-    let output = crate::common::limited(&mut command, LIMIT);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("ulimit -Hn"), "{said}");
-}

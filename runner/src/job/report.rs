@@ -124,10 +124,9 @@ impl Job<'_> {
         // Those that are held die with the threads that hold them, at the latest.
         let _held: Vec<_> = self.ranks.iter_mut().map(|record| record.holder.take()).collect();
         let wall_s = self.begin.elapsed().as_secs_f64();
-        if self.ending.as_ref().is_some_and(Ending::is_success)
-            && let Some(left) = self.who_left()
-        {
-            self.note(&left);
+        if self.ending.as_ref().is_some_and(Ending::is_success) {
+            let left = self.who_left().into_iter().chain(self.never_received());
+            left.for_each(|left| self.note(&left));
         }
         self.supervisor.stop(KILLED_PATIENCE);
         if let Err(error) = self.journal.finish()

@@ -17,6 +17,7 @@ use super::resume;
 use super::scratch;
 use crate::budget::{self, Budget};
 use crate::cli::{Compress, MAX_RANKS, Memory, Options, Tracker};
+use crate::descriptors::{self, Demand, Spare};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::learn::Known;
@@ -55,6 +56,8 @@ pub(super) struct Setup {
     pub available: u64,
     /// What earlier runs say.
     pub known: Known,
+    /// Files that may stay open for ranks to be measured.
+    pub spare: Spare,
     pub notes: Vec<String>,
 }
 
@@ -184,7 +187,7 @@ impl Decided {
             budget: managed,
             processors: tokens,
             resident,
-            alive: options.jobs.unwrap_or(u32::MAX).min(if independent { most_alive() } else { u32::MAX }),
+            alive: options.jobs.unwrap_or(u32::MAX),
             enforce: options.enforce,
             // Ranks themselves see to it that they hold no more; on top of that one may ask for room for
             // messages.
@@ -233,7 +236,7 @@ impl Setup {
         segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
         let tracker = choose_tracker(options.tracker, &mut notes);
         let mail = Mail::create(spill).map_err(setup)?;
-        Ok(Self {
+        let mut setup = Self {
             launch,
             program: decided.program,
             independent: decided.independent,
@@ -250,8 +253,27 @@ impl Setup {
             compression: compression(options.compress),
             available: decided.available,
             known: decided.known,
+            spare: Spare::new(0),
             notes,
-        })
+        };
+        setup.provide_files(options)?;
+        Ok(setup)
+    }
+
+    /// Sees to the open files that the ranks will take. Of those that need not each other no more are begun
+    /// than there are files for.
+    pub fn provide_files(&mut self, options: &Options) -> Result<(), Ending> {
+        let ranks = if self.segment.is_wide() { PLACES - 1 } else { options.np };
+        let demand = Demand {
+            ranks,
+            least: if self.independent { options.jobs.unwrap_or(1).min(ranks) } else { ranks },
+            native: !self.independent,
+            scratch: u32::try_from(self.scratch_dirs.len()).unwrap_or(u32::MAX),
+        };
+        let fit = descriptors::provide(demand).map_err(|lack| Ending::Setup(lack.to_string()))?;
+        self.limits.alive = options.jobs.unwrap_or(u32::MAX).min(fit.alive);
+        self.spare = Spare::new(fit.spare);
+        Ok(())
     }
 
     /// The program of a rank, found anew where each may have its own.
@@ -287,18 +309,6 @@ fn absolute(path: &Path) -> Result<PathBuf, Ending> {
     std::path::absolute(path)
         .map_err(|error| Ending::Setup(format!("where {} is cannot be said: {error}", path.display())))
 }
-
-/// How many independent ranks may live at one moment: as many as there are descriptors for.
-fn most_alive() -> u32 {
-    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
-    let descriptors = limit.map_or(1024, |(_, hard)| hard);
-    let ranks = descriptors.saturating_sub(DESCRIPTORS) / DESCRIPTORS_OF_RANK;
-    u32::try_from(ranks).unwrap_or(u32::MAX).clamp(1, PLACES - 1)
-}
-
-/// Descriptors that the job has, and more for each rank that lives.
-const DESCRIPTORS: u64 = 128;
-const DESCRIPTORS_OF_RANK: u64 = 10;
 
 /// Bytes of the budget for each rank from which on ranks leave out what they are not known to use.
 const METERED: u64 = 64 << 20;

@@ -73,6 +73,7 @@ impl Watch {
             if let Some(library) = setup.fallback.take() {
                 note(&format!("ranks cannot be paged from outside: {why}; using --preload"));
                 (setup.preload, setup.independent) = (Some(library), false);
+                setup.provide_files(options)?;
             } else {
                 note(&format!("ranks cannot be paged out here, only held ({}): {why}", permits.freezer));
             }
@@ -88,7 +89,7 @@ impl Watch {
             let waits = waits.then(|| block.waits.load(SeqCst));
             Told { asked: bytes_in(&block.granted), waits, moved }
         });
-        let sampler = Sampler::start(FIRST_LOOK, tells, sender.clone())
+        let sampler = Sampler::start(FIRST_LOOK, tells, setup.spare.clone(), sender.clone())
             .map_err(|error| Ending::Setup(format!("memory cannot be measured: {error}")))?;
         Ok(Self {
             sampler,
