@@ -391,6 +391,14 @@ fn failures_and_successes_end_the_job_when_they_are_enough() {
     let soon = run("soon,fail=2", second_and_third_fail);
     soon.failed_with(9, &["no other rank is begun (--halt soon,fail=2)", "2 failed", "never began"]);
     assert_eq!((status(&soon, "exit 9"), status(&soon, "stopped")), (2, 0), "{soon:?}");
+    // Nobody has the place of the one that was the last straw.
+    let args = ["-np", "6", "-j", "1", "--halt", "soon,fail=1", "sh", "-c", "[ $0 != 1 ]", "{rank}"];
+    let alone = bdrun_args(args).run();
+    assert_eq!(
+        (status(&alone, "ok"), status(&alone, "exit 1"), status(&alone, "unborn")),
+        (1, 1, 4),
+        "{alone:?}"
+    );
     let now = run("now,fail=25%", "[ $0 = 0 ] && sleep 100; exit 9");
     now.failed_with(9, &["were stopped"]);
     assert_eq!((status(&now, "exit 9"), status(&now, "stopped") >= 1), (2, true), "{now:?}");
@@ -414,4 +422,27 @@ fn a_rank_that_takes_too_long_fails() {
     let script = "trap '' TERM; while :; do sleep 0.05; done";
     let outcome = bdrun_args(["--rank-timeout", "0.2", "sh", "-c", script]).run();
     outcome.failed_with(117, &["rank 0 did not end within 0.2 s"]);
+}
+
+/// Those that tell what they do are all begun at once, but for those that were done.
+#[test]
+fn what_is_done_is_not_run_again_with_a_library_in_front() {
+    crate::common::libraries::libraries();
+    let dir = Directory::new("journal-preload");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(at("list"), "a\nb\nc\n").unwrap();
+    let script = format!("echo $0 >>{}; [ $0 != c ] || [ -e {} ]", at("ran"), at("second"));
+    let run = || {
+        let (list, journal) = (at("list"), at("journal"));
+        let args = ["--preload", "always", "--keep-going", "--resume", &journal, "--parts", &list, "--"];
+        bdrun_args(args.into_iter().chain(["sh", "-c", &script, "{}"])).run()
+    };
+    assert_eq!(run().code, Some(1));
+    fs::write(at("second"), "").unwrap();
+    let second = run();
+    assert_eq!(second.code, Some(0), "{second:?}");
+    let ran = fs::read_to_string(at("ran")).unwrap();
+    let mut ran: Vec<&str> = ran.lines().collect();
+    ran.sort_unstable();
+    assert_eq!(ran, ["a", "b", "c", "c"], "{second:?}");
 }

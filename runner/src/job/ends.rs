@@ -81,7 +81,8 @@ impl Job<'_> {
             if halt.why == Why::Success {
                 self.first_failure = None;
             }
-            self.events.push(Event::Halt);
+            // Before the core is told of this rank's end, and gives its place to the next.
+            self.events.insert(0, Event::Halt);
         }
     }
 

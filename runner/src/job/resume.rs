@@ -11,7 +11,6 @@ use super::{Job, Message};
 use crate::cli::{Halt, Options};
 use crate::exit::Ending;
 use crate::journal::{self, Done, Ended, Journal};
-use crate::residency::{Event, Next};
 use crate::stats::ProcessStats;
 use crate::supervisor;
 
@@ -61,7 +60,7 @@ impl Job<'_> {
         for &Done { rank, peak } in done {
             self.ranks[rank as usize].status = Some(EARLIER.into());
             self.supervisor.never_was(rank);
-            self.events.push(Event::Exited { rank, peak, next: Next::Over });
+            self.core.was_done_before(rank, peak);
         }
         if !done.is_empty() {
             let (done, np) = (done.len(), self.options.np);
