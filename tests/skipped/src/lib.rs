@@ -30,6 +30,7 @@ pub const NEEDS: &[&str] = &[
     "kernel",
     // Programs.
     "browser",
+    "docker",
     "g++",
     "gawk",
     "gcc",
@@ -37,6 +38,7 @@ pub const NEEDS: &[&str] = &[
     "gfortran",
     "ghc",
     "go",
+    "hyperqueue",
     "java",
     "libc-static",
     "node",
@@ -50,6 +52,8 @@ pub const NEEDS: &[&str] = &[
     "python3",
     "ruby",
     "sh",
+    "slurm",
+    "snakemake",
     "strace",
     "xz",
 ];
