@@ -11,6 +11,7 @@ use super::{Job, Message};
 use crate::cli::{Halt, Options};
 use crate::exit::Ending;
 use crate::journal::{self, Done, Ended, Journal};
+use crate::residency::{Event, Next};
 use crate::stats::ProcessStats;
 use crate::supervisor;
 
@@ -60,7 +61,10 @@ impl Job<'_> {
         for &Done { rank, peak } in done {
             self.ranks[rank as usize].status = Some(EARLIER.into());
             self.supervisor.never_was(rank);
-            self.core.was_done_before(rank, peak);
+            // One that the core has not heard of yet is begun after that.
+            if !self.core.was_done_before(rank, peak) {
+                self.events.push(Event::Exited { rank, peak, next: Next::Over });
+            }
         }
         if !done.is_empty() {
             let (done, np) = (done.len(), self.options.np);
