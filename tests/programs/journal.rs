@@ -434,3 +434,26 @@ fn a_rank_that_takes_too_long_fails() {
     let outcome = bdrun_args(["--rank-timeout", "0.2", "sh", "-c", script]).run();
     outcome.failed_with(117, &["rank 0 did not end within 0.2 s"]);
 }
+
+/// Those that tell what they do are all begun at once, but for those that were done.
+#[test]
+fn what_is_done_is_not_run_again_with_a_library_in_front() {
+    crate::common::libraries::libraries();
+    let dir = Directory::new("journal-preload");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(at("list"), "a\nb\nc\n").unwrap();
+    let script = format!("echo $0 >>{}; [ $0 != c ] || [ -e {} ]", at("ran"), at("second"));
+    let run = || {
+        let (list, journal) = (at("list"), at("journal"));
+        let args = ["--preload", "always", "--keep-going", "--resume", &journal, "--parts", &list, "--"];
+        bdrun_args(args.into_iter().chain(["sh", "-c", &script, "{}"])).run()
+    };
+    assert_eq!(run().code, Some(1));
+    fs::write(at("second"), "").unwrap();
+    let second = run();
+    assert_eq!(second.code, Some(0), "{second:?}");
+    let ran = fs::read_to_string(at("ran")).unwrap();
+    let mut ran: Vec<&str> = ran.lines().collect();
+    ran.sort_unstable();
+    assert_eq!(ran, ["a", "b", "c", "c"], "{second:?}");
+}

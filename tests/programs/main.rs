@@ -41,6 +41,7 @@ mod phases;
 mod pictures;
 mod pids;
 mod preload;
+mod recipes;
 mod scale;
 mod scratch;
 mod seams;

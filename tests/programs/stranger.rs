@@ -31,11 +31,10 @@ fn cargo(folder: &Path, args: &[&str]) -> String {
     said
 }
 
-/// The program under a heading of the README.
-fn program_of_the_readme(heading: &str) -> String {
-    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
-    let (_, section) = text.split_once(&format!("\n## {heading}\n")).expect("the heading");
-    let (_, program) = section.split_once("```rust\n").expect("a program");
+/// The program of the page about ranks in Rust.
+fn program_of_the_page() -> String {
+    let text = fs::read_to_string(root().join("docs/rust-rank.md")).expect("the page");
+    let (_, program) = text.split_once("```rust\n").expect("a program");
     program.split_once("```").expect("its end").0.to_owned()
 }
 
@@ -140,7 +139,7 @@ fn four_lines_make_a_rank() {
     cargo(&crate_, &["add", "bdrun-worker", "--path", &worker]);
     // The versions that are here.
     fs::copy(root().join("Cargo.lock"), crate_.join("Cargo.lock")).expect("the lock file");
-    let program = program_of_the_readme("Writing a rank");
+    let program = program_of_the_page();
     // As large as it is there it takes 128 MiB for each rank.
     let smaller = program.replace("1 << 24", &WORDS.to_string());
     assert_ne!(smaller, program);

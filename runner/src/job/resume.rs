@@ -74,7 +74,10 @@ impl Job<'_> {
         for &Done { rank, peak } in done {
             self.ranks[rank as usize].status = Some(EARLIER.into());
             self.supervisor.never_was(rank);
-            self.events.push(Event::Exited { rank, peak, next: Next::Over });
+            // One that the core has not heard of yet is begun after that.
+            if !self.core.was_done_before(rank, peak) {
+                self.events.push(Event::Exited { rank, peak, next: Next::Over });
+            }
             self.retire(rank);
         }
         if !done.is_empty() {

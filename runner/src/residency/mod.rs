@@ -387,6 +387,13 @@ impl Core {
         self.ended
     }
 
+    /// A rank need not be begun: it was done earlier, when it needed this much. To be said before the first
+    /// event, since that may begin all ranks at once. False: no such rank is known.
+    pub fn was_done_before(&mut self, rank: Rank, peak: u64) -> bool {
+        let over = self.take_in(Event::Exited { rank, peak, next: Next::Over });
+        over.is_ok() && (rank as usize) < self.ranks.len()
+    }
+
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         match event {
