@@ -48,8 +48,8 @@ pub struct Stats {
     pub max_running: u32,
     /// The most ranks that were resident at one moment.
     pub max_resident: u32,
-    /// Every rank, in order; of a job of more than 65,536, if nobody has asked for more than the summary, only
-    /// those that are worth a look.
+    /// Every rank, in order; of a job of more than 65,536, if nobody has asked for more than the summary,
+    /// only those that are worth a look.
     pub ranks: Vec<RankStats>,
     /// The sums of the others.
     #[serde(skip)]

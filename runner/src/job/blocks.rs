@@ -1,5 +1,5 @@
-//! Where in the shared segment a rank is. In a job of ranks that may talk to one another each has the place of
-//! its number. In a *wide* one, of more ranks than there are places or of nobody knows how many, they need
+//! Where in the shared segment a rank is. In a job of ranks that may talk to one another each has the place
+//! of its number. In a *wide* one, of more ranks than there are places or of nobody knows how many, they need
 //! not each other, and those that live have the places.
 
 use std::collections::HashMap;

@@ -179,7 +179,8 @@ impl Job<'_> {
         moved
     }
 
-    /// What the statistics tell of all ranks of which something is kept, in order, and the sums of the others.
+    /// What the statistics tell of all ranks of which something is kept, in order, and the sums of the
+    /// others.
     pub(super) fn all_stats(&mut self) -> (Vec<RankStats>, RankStats) {
         let living: Vec<RankStats> = self.ranks.iter().map(|(rank, _)| self.stats_of(rank)).collect();
         let (mut ranks, rest) = self.ended.take();

@@ -259,7 +259,7 @@ impl<'a> Job<'a> {
         };
         let supervisor =
             Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
-        let watch = Watch::start(&mut setup, &supervisor, &sender, &output)?;
+        let watch = Watch::start(options, &mut setup, &supervisor, &sender, &output)?;
         // A job that nobody can look at is still a job.
         let server = Server::start(sender.clone()).ok();
         let coming = come::start(&mut setup.launch, &setup.scratch_dirs[0], &sender)?;

@@ -10,7 +10,6 @@ use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
 use crate::history::History;
-use crate::launch::Launch;
 use crate::stats::{Stats, VERSION};
 
 /// Measures the disk rate between two snapshots.
@@ -71,8 +70,6 @@ impl Work {
         let total = (u128::from(total) * u128::from(np) / part.ranks.len().max(1) as u128) as u64;
         Some(JobProgress { label: part.label.clone(), done, total })
     }
-}
-
 }
 
 /// The account of a job that never came to run a rank.

@@ -62,6 +62,7 @@ impl Watch {
     /// and a library can be put in front of the program. Of that only what its ranks do not ask for is
     /// measured; none if that cannot be.
     pub fn start(
+        options: &Options,
         setup: &mut Setup,
         supervisor: &Supervisor,
         sender: &Sender<Message>,

@@ -307,8 +307,7 @@ proptest! {
         prop_assert!(report.most_evictions <= 20, "{:?}", report);
     }
 
-    /// Ranks come while it runs: all of them end, within the same bounds, and of those that have ended nothing
-    /// is kept.
+    /// Ranks come while it runs: all of them end, within the same bounds.
     #[test]
     fn jobs_to_which_ranks_come_end(
         programs in proptest::collection::vec(programs(), 1..40), machine in machines(),
