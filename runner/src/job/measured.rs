@@ -67,7 +67,6 @@ impl Job<'_> {
         let last = watch.sampler.forget(rank);
         let record = &mut self.ranks[rank as usize];
         record.last = last.unwrap_or(record.last);
-        watch.idle.ended((usage.user + usage.system).saturating_sub(record.last.cpu));
         let stopped = record.stopping && !ok;
         if let Some(partial) = &mut record.partial {
             partial.end();
@@ -77,6 +76,7 @@ impl Job<'_> {
         let floor = own_max_rss();
         let peak = if adopted { 0 } else { record.last.final_peak(usage, floor) };
         let lived = record.born.map_or(Duration::ZERO, |born| born.elapsed());
+        watch.idle.ended(lived, (usage.user + usage.system).saturating_sub(record.last.cpu));
         record.hardly_seen = !adopted && lived < SEEN && record.last.is_seen_only(usage, floor);
         record.last.peak = peak;
         (record.holder, record.group, record.order) = (None, None, None);

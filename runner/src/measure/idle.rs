@@ -1,7 +1,8 @@
 //! How many processors nobody uses: whether it helps to run more ranks.
 //!
 //! What the looks see of ranks is not all of it: those that live shorter than from one look to the next are
-//! not seen, and to make them takes bdrun's own time. Others use the machine besides.
+//! not seen, and to make them takes bdrun's own time. Nor is it seen of these how long they waited for a
+//! processor: while such ranks end, no more is idle than is on the whole machine, whoever uses it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,6 +12,11 @@ use super::proc;
 
 /// How often the machine is asked; it counts in ticks of a hundredth of a second.
 const EVERY: Duration = Duration::from_millis(100);
+
+/// Who lives shorter is hardly seen: looks are up to 0.1 s apart.
+const SHORT: Duration = Duration::from_millis(500);
+/// For so long that says something of the others.
+const LATELY: Duration = Duration::from_secs(2);
 
 /// See the module's text.
 #[derive(Debug)]
@@ -24,6 +30,8 @@ pub struct Idle {
     own: Duration,
     /// Of ranks that have ended since.
     ended: Duration,
+    /// When one last ended that was hardly seen.
+    unseen: Option<Instant>,
 }
 
 impl Idle {
@@ -36,12 +44,16 @@ impl Idle {
             machine: None,
             own: own_cpu(),
             ended: Duration::ZERO,
+            unseen: None,
         }
     }
 
-    /// A rank has ended that used so much beyond what looks saw of it.
-    pub fn ended(&mut self, spent: Duration) {
+    /// A rank has ended that lived so long, and used so much beyond what looks saw of it.
+    pub fn ended(&mut self, lived: Duration, spent: Duration) {
         self.ended += spent;
+        if lived < SHORT {
+            self.unseen = Some(Instant::now());
+        }
     }
 
     /// Of so many `processors` that ranks may use, those that nobody has used in the time `elapsed` since the
@@ -53,7 +65,9 @@ impl Idle {
             own.saturating_sub(std::mem::replace(&mut self.own, own)) + std::mem::take(&mut self.ended);
         let besides = besides.as_secs_f64() / elapsed.as_secs_f64().max(1e-3);
         let idle = f64::from(processors) - busy - besides;
-        idle.min(self.machine.unwrap_or(f64::INFINITY)).max(0.0)
+        let unseen = self.unseen.is_some_and(|at| at.elapsed() < LATELY);
+        let machine = self.machine.filter(|_| unseen).unwrap_or(f64::INFINITY);
+        idle.min(machine).max(0.0)
     }
 
     fn ask(&mut self, now: Instant) {
@@ -112,12 +126,14 @@ mod tests {
         let mut idle = Idle { stat: None, ..Idle::new() };
         let second = Duration::from_secs(1);
         idle.look(second, 4, 0.0);
-        idle.ended(Duration::from_millis(1500));
+        idle.ended(second, Duration::from_millis(1500));
         let free = idle.look(second, 4, 1.0);
         assert!((1.0..=1.5).contains(&free), "{free} of four: a look takes some time too");
         assert!(idle.look(second, 4, 1.0) > 2.5, "once");
         assert_eq!(idle.look(second, 1, 3.0), 0.0);
         idle.machine = Some(0.25);
+        assert!(idle.look(second, 4, 0.0) > 3.5, "what ranks wait for is seen, of those that are");
+        idle.ended(Duration::from_millis(3), Duration::ZERO);
         assert_eq!(idle.look(second, 4, 0.0), 0.25, "others use the rest");
     }
 }

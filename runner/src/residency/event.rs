@@ -181,7 +181,7 @@ pub enum Event {
         /// Processors that the ranks used since, or waited for while others used them, on average (1.5: one
         /// and a half of them).
         busy: f64,
-        /// Processors that nobody uses, on average: of those that ranks may use, and of the machine's.
+        /// Processors that nobody uses, on average, of those that ranks may use.
         idle: f64,
         /// As measured lately: the time from an order to evict until the first memory is free.
         reaction: Duration,
