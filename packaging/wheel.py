@@ -60,8 +60,9 @@ def main(prefix, platform, folder):
         add(f"{where}/{inside}", path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644)
     for name in licences:
         add(f"{info}/licenses/{name}", (doc / name).read_bytes())
-    # Links to what is beside the text lead nowhere from there.
-    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", (doc / "README.md").read_text(encoding="utf-8"))
+    # Pictures and links to what is beside the text lead nowhere from there.
+    text = re.sub(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n*", "", (doc / "README.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
     lines = "\n".join(f"License-File: {name}" for name in licences)
     add(f"{info}/METADATA", METADATA.format(version=version, licences=lines) + text)
     add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: bdrun packaging/wheel\nRoot-Is-Purelib: false\nTag: {tag}\n")

@@ -201,15 +201,8 @@ pub(crate) fn push_marked(
         }
         segment.header().pool.count_message(len as u64, false);
     }
-    let inbox = &segment.rank(to).inbox;
-    let mut top = inbox.load(SeqCst);
-    loop {
-        node.next().store(top, SeqCst);
-        match inbox.compare_exchange(top, u64::from(index + 1), SeqCst, SeqCst) {
-            Ok(_) => return Ok(unpaid),
-            Err(now) => top = now,
-        }
-    }
+    put(segment, to, index);
+    Ok(unpaid)
 }
 
 /// Does a message of this kind satisfy what the rank says it waits for?
@@ -238,6 +231,28 @@ pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()>
         Err(_) => out.truncate(first),
     }
     drained
+}
+
+/// By the receiver: puts a message back that it will not take, for whoever looks at the inbox later. One
+/// that came by a lane is freed.
+pub fn put_back(segment: &Segment, mail: &Mail, rank: u32, message: Arrived) {
+    match message.held {
+        Held::Node(index) => put(segment, rank, index),
+        Held::Mail(..) => free(segment, mail, message),
+    }
+}
+
+/// On top of the stack.
+fn put(segment: &Segment, rank: u32, index: u32) {
+    let (node, inbox) = (Node::at(segment, index), &segment.rank(rank).inbox);
+    let mut top = inbox.load(SeqCst);
+    loop {
+        node.next().store(top, SeqCst);
+        match inbox.compare_exchange(top, u64::from(index + 1), SeqCst, SeqCst) {
+            Ok(_) => return,
+            Err(now) => top = now,
+        }
+    }
 }
 
 /// Adds the messages of a stack, the last first.
@@ -374,6 +389,23 @@ mod tests {
         let (segment, _mail) = with_three();
         Node::at(&segment, 2).words[3].store(MOST_BYTES + 1, SeqCst);
         assert!(is_damaged(&segment));
+    }
+
+    #[test]
+    fn what_is_put_back_is_there_again() {
+        let (segment, mail) = with_three();
+        let mut out = vec![];
+        drain(&segment, 0, &mut out).unwrap();
+        let first = out.remove(0);
+        out.into_iter().for_each(|message| put_back(&segment, &mail, 0, message));
+        free(&segment, &mail, first);
+        let mut left = vec![];
+        drain(&segment, 0, &mut left).unwrap();
+        assert_eq!(left.iter().map(|m| m.tag).collect::<Vec<_>>(), [1, 2]);
+        assert!(is_empty(&segment, 0));
+        let mut bytes = [0; 5];
+        take(&segment, &mail, left.remove(0), &mut bytes).unwrap();
+        assert_eq!(&bytes, b"whole");
     }
 
     #[test]

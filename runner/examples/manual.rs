@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::io::{Error, Result, Write};
 use std::path::Path;
 
-use bdrun::cli::Options;
+use bdrun::cli::help;
 use bdrun::exit;
-use clap::{Command, CommandFactory, ValueHint};
+use clap::{Command, ValueHint};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
@@ -37,17 +37,7 @@ many times the memory that there is.
 \fBbdrun\fR. What stands behind it belongs to it. The options of \fBmpiexec\fR are understood, or refused with the reason.
 ";
 
-const EXAMPLES: &str = r"
-.SH EXAMPLES
-.TP
-\fBbdrun \-np 64 \-\-memory 8G ./program\fR
-64 ranks of an MPI program, which together hold 8 GiB at most.
-.TP
-\fBbdrun \-np 256 \-\-memory 8G \-\- tool \-\-part {rank} \-\-of {size}\fR
-256 processes of any program.
-.TP
-\fBbdrun \-\-resume job.journal \-\-glob 'parts/*.bin' \-\-output\-files 'out/{/}' \-\- tool {}\fR
-One for each file; the same line again goes on where it stopped.
+const ENVIRONMENT: &str = r"
 .SH ENVIRONMENT
 .TP
 \fBBDRUN_SCRATCH\fR
@@ -64,27 +54,48 @@ const SEE_ALSO: &str = r"
 
 /// The definition, with what shells can know besides.
 fn command() -> Command {
-    Options::command().mut_arg("command", |program| program.value_hint(ValueHint::CommandWithArguments))
+    // What only `--help` has is in the page too.
+    let definition = help::definition().mut_args(|arg| arg.hide_short_help(false));
+    definition.mut_arg("command", |program| program.value_hint(ValueHint::CommandWithArguments))
 }
 
 fn man_page() -> Result<Vec<u8>> {
     // The table of exit codes is a section of its own.
-    let man = Man::new(command().after_help(None::<&str>)).manual("User commands");
+    let man =
+        Man::new(command().after_help(None::<&str>).after_long_help(None::<&str>).before_help(None::<&str>))
+            .manual("User commands");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
     page.write_all(SYNOPSIS.trim_start().as_bytes())?;
     page.write_all(DESCRIPTION.trim_start().as_bytes())?;
-    man.render_options_section(&mut page)?;
+    page.write_all(options(&man)?.as_bytes())?;
     let mut codes = String::from(".SH EXIT STATUS\n");
     for (code, meaning) in exit::TABLE {
         let meaning = meaning.replace('-', "\\-");
         writeln!(codes, ".TP\n\\fB{code}\\fR\n{meaning}").map_err(Error::other)?;
     }
     page.write_all(codes.as_bytes())?;
-    page.write_all(EXAMPLES.trim_start().as_bytes())?;
+    let mut examples = String::from(".SH EXAMPLES\n");
+    for (line, what) in help::EXAMPLES {
+        let line = line.replace('-', "\\-");
+        writeln!(examples, ".TP\n\\fB{line}\\fR\n{what}").map_err(Error::other)?;
+    }
+    page.write_all(examples.as_bytes())?;
+    page.write_all(ENVIRONMENT.trim_start().as_bytes())?;
     page.write_all(SEE_ALSO.trim_start().as_bytes())?;
     Ok(page)
+}
+
+/// The groups of options, each a part of one section.
+fn options(man: &Man) -> Result<String> {
+    let mut text = Vec::new();
+    man.render_options_section(&mut text)?;
+    let text = String::from_utf8(text).map_err(Error::other)?;
+    let part =
+        |line: &str| line.strip_prefix(".SH ").map_or_else(|| line.into(), |name| format!(".SS {name}"));
+    let lines: Vec<String> = text.lines().map(part).collect();
+    Ok(format!(".SH OPTIONS\n{}\n", lines.join("\n")))
 }
 
 fn file(shell: Option<Shell>) -> Result<Vec<u8>> {
@@ -216,6 +227,14 @@ mod tests {
             assert_eq!(page.lines().filter(|line| heading(line)).count(), 1, "{section}:\n{page}");
         }
         assert!(page.contains(r"\fBbdrun\fR [\fB\-np\fR \fIN\fR]"));
+        for group in ["WHAT RUNS", "HOW MANY AT ONCE", "TO TEST PROGRAMS, AND BDRUN"] {
+            assert!(page.contains(&format!(".SS \"{group}\"")), "{group}:\n{page}");
+        }
+        for (line, what) in help::EXAMPLES {
+            let line = line.replace('-', "\\-");
+            assert!(page.contains(&format!("\\fB{line}\\fR\n{what}\n")), "{line}:\n{page}");
+        }
+        assert!(page.contains("Standard input of each rank"), "also of options that only --help has: {page}");
         for (code, _) in exit::TABLE {
             assert!(page.contains(&format!("\\fB{code}\\fR")), "{code}");
         }

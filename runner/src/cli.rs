@@ -9,19 +9,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgMatches, FromArgMatches, Parser, ValueEnum};
 
 use crate::exit;
 
 mod habits;
 mod halt;
+pub mod help;
 mod launch;
 mod learn;
 mod parse;
 
-pub use halt::{Halt, When, Why};
+pub use halt::{Enough, Halt, When, Why};
 pub use launch::{Column, JournalOptions, LaunchOptions};
 pub use learn::LearnOptions;
 pub use parse::parse_size;
@@ -35,18 +36,11 @@ pub const LIST: &str = ":::";
 /// The most ranks a job may have.
 pub const MAX_RANKS: u32 = 65_536;
 
-/// What the user asked for, checked.
+/// What the user asked for, checked. In which groups that is told: [`help`].
 #[derive(Debug, Clone, PartialEq, Parser)]
-#[command(
-    name = "bdrun",
-    version,
-    about = "Run a partitioned or MPI-style job that is bigger than memory, on the machine you have",
-    override_usage = "bdrun [OPTIONS] [--] PROGRAM [ARGS]...",
-    after_help = exit::help(),
-    max_term_width = 100
-)]
+#[command(disable_help_flag = true)]
 pub struct Options {
-    /// Number of ranks (processes) to run [default: 1, or as many as --parts or --glob has]
+    /// Number of ranks, -np N too [default: 1, or one for each part]
     #[arg(
         short = 'n', long = "np", value_name = "N",
         value_parser = parse_ranks,
@@ -59,16 +53,18 @@ pub struct Options {
     #[arg(skip)]
     pub np: u32,
 
-    /// At most N ranks in memory at once [default: as many as fit]
+    /// N ranks are in RAM at once, at most [default: as many as fit]
+    ///
+    /// Whatever they do. Others live too: they wait, paged out, until one of these leaves. See -j.
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub resident: Option<u32>,
 
-    /// Memory the whole job may hold: 700M, 1.5GiB, 50% of what is available, or auto
+    /// What all ranks may hold together: 700M, 1.5GiB, 50%, or auto
     ///
-    /// auto begins as without the option, and follows what is there while the job runs: MemAvailable, limits
-    /// of cgroups that change, pressure (PSI). Units are powers of 1024. What is available is the smaller of
-    /// the kernel's MemAvailable and the headroom of the cgroup that bdrun runs in. Default:
-    /// --budget-fraction of it.
+    /// A percentage is one of what is available. auto begins as without the option, and follows what is
+    /// there while the job runs: MemAvailable, limits of cgroups that change, pressure (PSI). Units are
+    /// powers of 1024. What is available is the smaller of the kernel's MemAvailable and the headroom of the
+    /// cgroup that bdrun runs in. Default: --budget-fraction of it.
     #[arg(long, value_name = "SIZE|PCT|auto", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
@@ -83,11 +79,11 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub rank_memory: Option<u64>,
 
-    /// Directory on a disk for what does not fit in memory [default: $BDRUN_SCRATCH, else $TMPDIR, else
-    /// /var/tmp]
+    /// A directory on a disk, for what does not fit in memory
     ///
-    /// May be repeated, for directories on disks of their own: ranks' memory is spread over all of them in
-    /// stripes, and messages that do not fit go to the first. $BDRUN_SCRATCH is a list with colons between.
+    /// Default: $BDRUN_SCRATCH, else $TMPDIR, else /var/tmp. May be repeated, for directories on disks of
+    /// their own: ranks' memory is spread over all of them in stripes, and messages that do not fit go to
+    /// the first. $BDRUN_SCRATCH is a list with colons between.
     #[arg(long, value_name = "DIR", action = clap::ArgAction::Append)]
     pub scratch: Vec<PathBuf>,
 
@@ -111,7 +107,9 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = OutputKind::Human)]
     pub output: OutputKind,
 
-    /// The table also of a job that was not paged, and what ranks were expected to need and did
+    /// Say more at the end: a table, what ranks were expected to need and did
+    ///
+    /// The table comes without it too where something was paged or has failed.
     #[arg(short, long)]
     pub verbose: bool,
 
@@ -123,10 +121,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 
-    /// Write a page to FILE that shows what the job did: memory against budget, what each rank did when, who
-    /// failed
+    /// Write a page for a browser that shows what the job did
     ///
-    /// One HTML file that needs nothing else. Written at the end, also of a job that fails.
+    /// Memory against budget, what each rank did when, who failed. One HTML file that needs nothing else.
+    /// Written at the end, also of a job that fails.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 
@@ -139,11 +137,11 @@ pub struct Options {
     #[arg(long)]
     pub tag_output: bool,
 
-    /// End the job after this time: seconds (90, 2.5) or with units (1h30m, 500ms)
+    /// End the job after TIME: 90, 2.5 (seconds), 1h30m, 500ms
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
 
-    /// Set NAME in the ranks' environment, or pass on bdrun's own; may be repeated
+    /// Set NAME for the ranks, or pass on bdrun's own; may be repeated
     ///
     /// Of several programs (with : between) in that of the one behind it. As -env NAME VALUE too.
     #[arg(
@@ -194,15 +192,18 @@ pub struct Options {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Tracker::Hash)]
     pub tracker: Tracker,
 
-    /// Run N ranks at a time, no more and, as long as memory allows, no fewer
+    /// N ranks live at once: no more and, as memory allows, no fewer
     ///
-    /// --processors says how many compute at once: while ranks sleep others are begun beside them. --resident
-    /// says how many are in RAM at once, whatever they do. -j is both, and for ranks that need not each
-    /// other.
+    /// Three numbers, of which most jobs need none: -j N ranks have been begun and have not ended, computing
+    /// or asleep, as in GNU parallel; for ranks that need not each other. --processors N of them compute: of
+    /// an MPI program all live, and take turns; of independent ranks another is begun while one sleeps.
+    /// --resident N of them are in RAM, and the others are paged out: to have fewer than memory would hold.
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_count, conflicts_with = "processors")]
     pub jobs: Option<u32>,
 
-    /// How many ranks compute at once [default: the processors bdrun may use]
+    /// N ranks compute at once, while others sleep [default: all processors]
+    ///
+    /// All that bdrun itself may use. See -j.
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub processors: Option<u32>,
 
@@ -229,6 +230,10 @@ pub struct Options {
     /// The parts that stood behind PROGRAM, ARGS and a `:::`.
     #[arg(skip)]
     pub list: Option<Vec<OsString>>,
+
+    /// Of the parts only the first is known, others may come.
+    #[arg(skip)]
+    pub open: bool,
 
     /// The line as it was given.
     #[arg(skip)]
@@ -354,16 +359,9 @@ impl CliError {
     }
 }
 
+/// A line that is wrong, in a sentence.
 fn wrong(what: &str) -> CliError {
-    CliError(Options::command().error(ErrorKind::ArgumentConflict, format!("{what}\n")))
-}
-
-/// Of an option that is unknown clap says how to pass it on as a value, which is not how that is done here.
-fn mended(mut error: clap::Error) -> CliError {
-    if error.kind() == ErrorKind::UnknownArgument {
-        error.remove(ContextKind::Suggested);
-    }
-    CliError(error)
+    CliError(help::definition().error(ErrorKind::ArgumentConflict, what))
 }
 
 impl Options {
@@ -376,10 +374,7 @@ impl Options {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
-        let mut line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
-        if line.len() == 2 && line[1] == "help" {
-            line[1] = "--help".into();
-        }
+        let line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
         let mut sections = habits::cut(line.clone()).into_iter();
         let mut options = Self::of_section(sections.next().unwrap_or_default())?.0;
         for argv in sections {
@@ -388,21 +383,32 @@ impl Options {
                 |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
             if let Some(other) =
                 matches.ids().filter(is_given).find(|id| !OF_A_SECTION.contains(&id.as_str()))
-                && Self::command().get_arguments().any(|arg| arg.get_id() == other)
+                && help::definition().get_arguments().any(|arg| arg.get_id() == other)
             {
                 let option = other.as_str().replace('_', "-");
                 return Err(wrong(&format!(
                     "--{option} is for the whole job: put it in front of the first program"
                 )));
             }
-            if !options.launch.glob.is_empty() || options.launch.parts.is_some() {
-                return Err(wrong("--parts and --glob are for one program, and there are several (':')"));
+            let given = &options.launch;
+            if given.pipe || !given.glob.is_empty() || given.parts.is_some() {
+                return Err(wrong(
+                    "--parts, --glob and --pipe are for one program, and there are several (':')",
+                ));
             }
             options.genv.extend(section.genv);
             let (np, env, chdir) = (section.given_np, section.env, section.launch.chdir);
             options.more.push(Section { np, command: section.command, env, chdir });
         }
         options.take_list()?;
+        if let (Some(jobs), Some(resident)) = (options.jobs, options.resident)
+            && resident < jobs
+        {
+            return Err(wrong(&format!(
+                "-j {jobs} has {jobs} ranks at a time, and --resident {resident} only {resident} of them in RAM: give one of the two \
+                 (--processors says how many compute)"
+            )));
+        }
         let sections = options.sections();
         let np = sections.iter().map(|section| u64::from(section.np.unwrap_or(1))).sum::<u64>();
         options.np = u32::try_from(np)
@@ -424,9 +430,10 @@ impl Options {
         if self.command.is_empty() {
             return Err(wrong("there is no PROGRAM in front of ':::'"));
         }
-        if !self.launch.glob.is_empty() || self.launch.parts.is_some() || !self.more.is_empty() {
+        let pipe = self.launch.pipe;
+        if pipe || !self.launch.glob.is_empty() || self.launch.parts.is_some() || !self.more.is_empty() {
             return Err(wrong(
-                "':::' is one way to name parts, --parts and --glob are others: one of them, for one program",
+                "':::' is one way to name parts, --parts, --glob and --pipe are others: one of them, for one program",
             ));
         }
         if list.iter().any(|word| word == LIST) {
@@ -451,7 +458,9 @@ impl Options {
                 text.to_string_lossy()
             )));
         }
-        let matches = Self::command().try_get_matches_from(&marked.argv).map_err(mended)?;
+        let matches = help::definition()
+            .try_get_matches_from(&marked.argv)
+            .map_err(|error| CliError(help::mended(error)))?;
         let options = Self::from_arg_matches(&matches).map_err(CliError)?;
         if let Some((option, most)) = marked.per_node
             && options.given_np.is_none_or(|np| np > most)
@@ -507,7 +516,16 @@ impl Options {
     /// How many ranks may be resident at once: `--resident`, and never more than there are.
     #[must_use]
     pub fn resident_limit(&self) -> u32 {
-        self.resident.unwrap_or(self.np).min(self.np)
+        let most = if self.open { u32::MAX } else { self.np };
+        self.resident.unwrap_or(most).min(most)
+    }
+
+    /// Whether something is to be written, or said, in which each rank is.
+    #[must_use]
+    pub fn wants_all_ranks(&self) -> bool {
+        let files = self.stats.is_some() || self.report.is_some() || self.trace.is_some();
+        let learns = self.learn.learn.is_some() || self.journal.path().is_some();
+        files || learns || self.verbose || self.output == OutputKind::Json
     }
 
     /// What `bdrun` itself prints.

@@ -132,8 +132,13 @@ pub enum Ending {
     },
     /// PROGRAM was found but cannot be executed: the program and the reason.
     NotExecutable(String, String),
-    /// PROGRAM is neither beside `bdrun` nor in PATH.
-    NotFound(String),
+    /// PROGRAM is not where it was said to be, or neither beside `bdrun` nor in PATH.
+    NotFound {
+        /// As it was named.
+        program: String,
+        /// A folder of PATH that could not be looked into.
+        closed: Option<String>,
+    },
     /// `bdrun` itself failed: a broken protocol or an internal error.
     Internal(String),
 }
@@ -158,7 +163,7 @@ impl Ending {
             Self::Timeout(_) => 124,
             Self::Internal(_) => 125,
             Self::NotExecutable(..) => 126,
-            Self::NotFound(_) => 127,
+            Self::NotFound { .. } => 127,
             Self::RankKilled { signal, .. } | Self::Interrupted { signal } => 128_u8.saturating_add(*signal),
         }
     }
@@ -180,7 +185,7 @@ impl Ending {
             Self::Timeout(_) => "timeout",
             Self::Interrupted { .. } => "interrupted",
             Self::NotExecutable(..) => "not-executable",
-            Self::NotFound(_) => "not-found",
+            Self::NotFound { .. } => "not-found",
             Self::Internal(_) => "internal-error",
         }
     }
@@ -200,10 +205,16 @@ impl Ending {
             ),
             Self::Timeout(_) => Some("give more time with --timeout"),
             Self::RankTimeout { .. } => Some("give more time with --rank-timeout"),
-            Self::NotFound(program) if program.contains(char::is_whitespace) => {
+            Self::NotFound { program, .. } if program.contains(char::is_whitespace) => {
                 Some("PROGRAM is one word; a line for the shell is run by: sh -c 'LINE'")
             }
-            Self::NotFound(_) => Some("give a path (./program), or put it into PATH or beside bdrun"),
+            Self::NotFound { program, .. } if program.contains('/') => {
+                Some("a path is looked for from where bdrun is started, whatever --chdir says")
+            }
+            Self::NotFound { closed: Some(_), .. } => {
+                Some("give a path, or the right to look into that folder")
+            }
+            Self::NotFound { .. } => Some("give a path (./program), or put it into PATH or beside bdrun"),
             Self::RankKilled { signal: 9, .. } => Some(
                 "if nobody sent it, the kernel ran out of memory: see dmesg, and give bdrun less with --memory",
             ),
@@ -276,7 +287,13 @@ impl fmt::Display for Ending {
                 write_signal(f, *signal)
             }
             Self::NotExecutable(program, why) => write!(f, "{program} cannot be executed: {why}"),
-            Self::NotFound(program) => write!(f, "{program} is neither beside bdrun nor in PATH"),
+            Self::NotFound { program, .. } if program.contains('/') => write!(f, "{program} is not there"),
+            Self::NotFound { program, closed: None } => {
+                write!(f, "{program} is neither beside bdrun nor in PATH")
+            }
+            Self::NotFound { program, closed: Some(folder) } => {
+                write!(f, "{program} is not found, and {folder}, a folder of PATH, cannot be looked into")
+            }
         }
     }
 }
@@ -333,7 +350,7 @@ mod tests {
             Ending::RankTimeout { rank: 1, name: None, limit: Duration::from_secs(3) },
             Ending::Internal("no".into()),
             Ending::NotExecutable("p".into(), "why".into()),
-            Ending::NotFound("p".into()),
+            Ending::NotFound { program: "p".into(), closed: None },
             Ending::RankKilled { rank: 9, name: None, signal: 11, doing: None },
         ]
     }

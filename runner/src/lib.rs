@@ -20,12 +20,13 @@
 //! | [`learn`] | what ranks needed, kept from run to run |
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
-//! | [`cgroups`], [`elf`], [`units`], [`urgent`], [`whole`] | leaves: control groups; what programs are linked to; bytes and times in words; threads scheduled first; files that are whole or not there |
+//! | [`cgroups`], [`descriptors`], [`elf`], [`units`], [`urgent`], [`whole`] | leaves: control groups; open files of the master; what programs are linked to; bytes and times in words; threads scheduled first; files that are whole or not there |
 
 pub mod attach;
 pub mod budget;
 pub mod cgroups;
 pub mod cli;
+pub mod descriptors;
 pub mod display;
 pub mod elastic;
 pub mod elf;
@@ -45,3 +46,6 @@ pub mod supervisor;
 pub mod units;
 pub mod urgent;
 pub mod whole;
+
+/// First words of a line that is no job to run.
+pub const SUBCOMMANDS: &[&str] = &["top", "explain", "simulate"];

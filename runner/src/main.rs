@@ -3,15 +3,20 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let argv: Vec<_> = std::env::args_os().collect();
+    let argv = match bdrun::cli::help::asked(std::env::args_os().collect(), bdrun::SUBCOMMANDS) {
+        Ok(argv) => argv,
+        Err(error) => return told(&error),
+    };
     if let Some(code) = bdrun::attach::run(&argv).or_else(|| bdrun::simulate::run(&argv)) {
         return ExitCode::from(code);
     }
     match bdrun::cli::Options::from_args(argv) {
         Ok(options) => ExitCode::from(bdrun::job::run(options)),
-        Err(error) => {
-            error.print();
-            ExitCode::from(error.code())
-        }
+        Err(error) => told(&error),
     }
+}
+
+fn told(error: &bdrun::cli::CliError) -> ExitCode {
+    error.print();
+    ExitCode::from(error.code())
 }

@@ -48,8 +48,12 @@ pub struct Stats {
     pub max_running: u32,
     /// The most ranks that were resident at one moment.
     pub max_resident: u32,
-    /// Every rank, in order.
+    /// Every rank, in order; of a job of more than 65,536, if nobody has asked for more than the summary,
+    /// only those that are worth a look.
     pub ranks: Vec<RankStats>,
+    /// The sums of the others.
+    #[serde(skip)]
+    pub rest: RankStats,
     /// The message of an ending other than `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -72,6 +76,9 @@ pub struct Stats {
     /// The kernel's high-water mark of the ranks' cgroup (`--enforce`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup_peak_bytes: Option<u64>,
+    /// The budget was named by the user, not found by bdrun.
+    #[serde(skip)]
+    pub budget_named: bool,
     /// Bytes that were there for the job when it began (`MemAvailable`, or a tighter limit).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub available_bytes: u64,
@@ -187,6 +194,23 @@ pub struct RankStats {
     /// What was measured from outside.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub measured: Option<RankMeasured>,
+}
+
+impl RankStats {
+    /// Adds what another has done.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.evictions = self.evictions.saturating_add(other.evictions);
+        self.evicted_bytes = self.evicted_bytes.saturating_add(other.evicted_bytes);
+        self.restored_bytes = self.restored_bytes.saturating_add(other.restored_bytes);
+        self.running_s += other.running_s;
+        self.waiting_s += other.waiting_s;
+        self.paging_s += other.paging_s;
+        if let Some(measured) = &other.measured {
+            let sum = self.measured.get_or_insert_default();
+            sum.cpu_s += measured.cpu_s;
+            sum.held_s += measured.held_s;
+        }
+    }
 }
 
 /// The life of a rank's process.

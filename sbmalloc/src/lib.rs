@@ -70,6 +70,11 @@
 
 #![cfg(target_os = "linux")]
 
+/// Its example is a test too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod account;
 mod advice;
 mod alloc_api;

@@ -323,7 +323,7 @@ fn a_terminal_shows_a_live_line() {
         bdrun("-np 2 idle 1 1").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
     assert_eq!(outcome.succeed().stdout, "asleep\n");
     let shown = reader.join().unwrap();
-    assert!(shown.contains("2 ranks: ") && shown.contains(" running, "), "{shown:?}");
+    assert!(shown.contains(" of 2 done") && shown.contains("running | [----------] "), "{shown:?}");
     assert!(shown.contains("ok after"), "the table follows: {shown:?}");
 }
 
@@ -427,21 +427,65 @@ fn wrong_lines_are_told_what_would_be_right() {
     wrong(&["--glob", &file, &file, "cat"], 118, &["has the shell replaced the pattern? Quote it"]);
     wrong(&["--dry-run", "-np", "2", "no-such-program-anywhere"], 127, &["neither beside bdrun nor in PATH"]);
     wrong(&["--halt", "later,fail=1", "true"], 118, &["now,fail=1, soon,fail=10%"]);
+    wrong(&["-j", "4", "--resident", "2", "true"], 118, &["give one of the two"]);
+    wrong(&["--retry", "often", "--output-files", "x", "true"], 118, &["a whole number, 0 or more"]);
+    wrong(&["./no-such-program"], 127, &["./no-such-program is not there", "from where bdrun is started"]);
     // Whoever reads nothing any more is not told much.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let outcome = bdrun_args(["-np", "2", "yes"]).with(|command| command.stdout(writer)).run();
     assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(141), 1), "{outcome:?}");
-    // What `help` means is what it says, alone.
-    let help = crate::common::limited(Command::new(env!("CARGO_BIN_EXE_bdrun")).arg("help"), LIMIT);
-    assert!(help.status.success() && help.stdout.starts_with(b"Run a partitioned"), "{help:?}");
 }
 
+/// The words `help` and `help SUBCOMMAND` mean what they say, alone.
 #[test]
-fn few_descriptors_are_said_to_be_few() {
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 64; exec $0 -np 8 true", env!("CARGO_BIN_EXE_bdrun")]);
-    let output = crate::common::limited(&mut command, LIMIT);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("ulimit -Hn"), "{said}");
+fn help_is_asked_for_in_words() {
+    let run = |words: &[&str]| {
+        let output = crate::common::limited(Command::new(env!("CARGO_BIN_EXE_bdrun")).args(words), LIMIT);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    assert_eq!(run(&["help"]), run(&["--help"]));
+    assert!(run(&["help"]).1.starts_with("Run a partitioned"));
+    for what in bdrun::attach::SUBCOMMANDS {
+        let (code, shown, _) = run(&["help", what]);
+        assert!(code == Some(0) && shown.contains("Usage: bdrun ") && shown.contains("--json"), "{shown}");
+        assert_eq!(shown, run(&[what, "--help"]).1);
+    }
+    let (code, _, said) = run(&["help", "ls"]);
+    assert!(code == Some(118) && said.contains("not for 'ls'"), "{said}");
+}
+
+/// A program may be in a folder of PATH that cannot be looked into: that is said.
+#[test]
+fn a_folder_of_path_that_cannot_be_looked_into_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let dir = Directory::new("closed");
+    dir.open_to_all();
+    let mine = dir.path().join("bdrun");
+    crate::common::executable_copy(std::path::Path::new(env!("CARGO_BIN_EXE_bdrun")), &mine);
+    std::fs::set_permissions(&mine, std::fs::Permissions::from_mode(0o755)).expect("for all");
+    let closed = dir.path().join("closed-to-all");
+    std::fs::create_dir(&closed).expect("a folder");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).expect("closed");
+    let run = |program: &str| {
+        let mut command = Command::new(&mine);
+        command.arg(program).env("PATH", format!("/usr/bin:{}", closed.display())).current_dir("/");
+        if nix::unistd::geteuid().is_root() {
+            // Root looks into every folder.
+            command.uid(65_534).gid(65_534);
+        }
+        let output = crate::common::limited(&mut command, LIMIT);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run("no-such-program-anywhere");
+    assert_eq!(code, Some(127), "{said}");
+    assert!(
+        said.contains(&format!("{}, a folder of PATH, cannot be looked into", closed.display())),
+        "{said}"
+    );
+    let (code, said) = run(&closed.join("x").display().to_string());
+    assert_eq!(code, Some(126), "{said}");
+    assert!(said.contains("cannot be looked at: Permission denied"), "{said}");
 }

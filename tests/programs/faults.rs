@@ -104,7 +104,7 @@ fn what_the_killed_rank_was_waiting_for_is_said() {
         let outcome = job.wait();
         outcome.failed_with(
             137,
-            &["rank 2 was killed by SIGKILL while waiting in collective 1 for 1 more ranks"],
+            &["rank 2 was killed by SIGKILL while waiting in collective 1, to which rank 0 has not come"],
         );
     }
 }

@@ -83,11 +83,33 @@ fn the_core_knows_nothing_of_the_shell() {
     }
 }
 
-/// Targets of links.
-fn links(text: &str) -> impl Iterator<Item = &str> {
+/// Targets of links, each with the heading it names, if it does.
+fn links(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let inside = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
-    inside.map(|target| target.split('#').next().unwrap_or_default())
+    let inside = targets.filter(|target| !target.contains("://"));
+    inside.map(|target| target.split_once('#').map_or((target, None), |(file, at)| (file, Some(at))))
+}
+
+/// What links call the headings of a document: as mdBook and GitHub do.
+fn headings(text: &str) -> Vec<String> {
+    let titles =
+        text.lines().filter_map(|line| line.strip_prefix('#')).map(|line| line.trim_start_matches('#'));
+    let letter = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    titles.map(|title| title.trim().chars().filter_map(letter).collect()).collect()
+}
+
+/// Without what is indented or fenced: commands, and their output.
+fn prose(text: &str) -> String {
+    let mut fenced = false;
+    let is_prose = |line: &&str| {
+        fenced ^= line.starts_with("```");
+        !fenced && !line.starts_with("    ")
+    };
+    text.lines().filter(is_prose).map(|line| format!("{line}\n")).collect()
 }
 
 /// What stands in backquotes and seems to be a file or a directory of this project.
@@ -114,11 +136,14 @@ fn what_documents_name_is_there() {
         if path.ends_with("CHANGELOG.md") {
             continue;
         }
-        // Fenced and indented lines are commands and their output.
-        let prose: String =
-            text.lines().filter(|line| !line.starts_with("    ")).map(|line| format!("{line}\n")).collect();
+        let prose = prose(&text);
         let beside = path.parent().expect("its directory");
-        let dead = links(&prose).filter(|link| !beside.join(link).exists());
+        let is_dead = |(file, at): &(&str, Option<&str>)| {
+            let target = if file.is_empty() { path.clone() } else { beside.join(file) };
+            let headings = || headings(&self::prose(&fs::read_to_string(&target).unwrap_or_default()));
+            !target.exists() || at.is_some_and(|at| !headings().iter().any(|heading| heading == at))
+        };
+        let dead = links(&prose).filter(is_dead).map(|(file, _)| file);
         let gone = paths(&prose).inspect(|_| count += 1).filter(|named| {
             // Of a part of the project that the text is about.
             let end = format!("/{}", named.trim_end_matches('/'));
@@ -129,6 +154,26 @@ fn what_documents_name_is_there() {
     }
     assert!(count > 50, "{count} names were found");
     assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// `docs` is a book (`mdbook build docs`): a page that its list of contents does not name is not in it, and a
+/// link to what lies elsewhere is dead there.
+#[test]
+fn every_page_is_in_the_book() {
+    let docs = root().join("docs");
+    let contents = fs::read_to_string(docs.join("SUMMARY.md")).expect("the list of contents");
+    let mut named: Vec<PathBuf> = links(&contents).map(|(file, _)| docs.join(file)).collect();
+    let mut pages: Vec<PathBuf> =
+        files(&docs, ".md").into_iter().filter(|page| !page.ends_with("SUMMARY.md")).collect();
+    named.sort();
+    pages.sort();
+    assert_eq!(named, pages);
+    for page in pages {
+        let text = prose(&fs::read_to_string(&page).expect("a page"));
+        let outside: Vec<&str> =
+            links(&text).map(|(file, _)| file).filter(|file| file.starts_with("..")).collect();
+        assert!(outside.is_empty(), "{}: {outside:?}", page.display());
+    }
 }
 
 /// Tables and code in comments cannot be wrapped.

@@ -140,7 +140,10 @@ fn killed_again_and_again_it_comes_to_its_end() {
     for part in &parts {
         bench.write(&format!("do-{part}"), "sleep 0.05; echo half of it; sleep 0.05");
     }
-    let mut finished = Vec::new();
+    let mut finished: Vec<String> = Vec::new();
+    // Those whose line was torn run again, beside the output that has its name: whoever has that need not be
+    // done.
+    let mut torn_parts: Vec<String> = Vec::new();
     for round in 0..12 {
         let mut job = bdrun_args(bench.args("--resume", &["--processors", "4"])).start();
         job.wait_for_ranks(1);
@@ -152,15 +155,16 @@ fn killed_again_and_again_it_comes_to_its_end() {
             assert_eq!(bench.read(&format!("out/{part}")), format!("half of it\nresult of {part}\n"));
         }
         finished = bench.files().into_iter().filter(|name| !name.ends_with("unfinished")).collect();
+        finished.retain(|part| !torn_parts.contains(part));
         bench.write("ran-until-now", &bench.read("ran"));
         // A torn line.
         if round % 3 == 0 {
             let journal = bench.read("journal");
             let torn = journal.trim_end().len().saturating_sub(round as usize % 7);
             if journal.lines().count() > 1 {
-                // Its part runs again, so it is not one of those that must not.
                 let last = journal.lines().last().unwrap_or_default();
-                finished.retain(|part| !last.contains(&format!("\"{part}\"")));
+                let is_torn = |part: &String| last.contains(&format!("\"{part}\""));
+                torn_parts.extend(finished.extract_if(.., |part| is_torn(part)));
                 fs::write(bench.at("journal"), &journal[..torn]).unwrap();
             }
         }
@@ -391,6 +395,21 @@ fn failures_and_successes_end_the_job_when_they_are_enough() {
     let soon = run("soon,fail=2", second_and_third_fail);
     soon.failed_with(9, &["no other rank is begun (--halt soon,fail=2)", "2 failed", "never began"]);
     assert_eq!((status(&soon, "exit 9"), status(&soon, "stopped")), (2, 0), "{soon:?}");
+    // Not even in the place of the one that failed.
+    let one = [
+        "-np",
+        "4",
+        "-j",
+        "1",
+        "--halt",
+        "soon,fail=1",
+        "sh",
+        "-c",
+        "echo $0; [ $0 != 1 ] || exit 9",
+        "{rank}",
+    ];
+    let one = bdrun_args(one).run();
+    assert_eq!((one.code, one.stdout.as_str()), (Some(9), "0\n1\n"), "{one:?}");
     let now = run("now,fail=25%", "[ $0 = 0 ] && sleep 100; exit 9");
     now.failed_with(9, &["were stopped"]);
     assert_eq!((status(&now, "exit 9"), status(&now, "stopped") >= 1), (2, true), "{now:?}");
@@ -414,4 +433,27 @@ fn a_rank_that_takes_too_long_fails() {
     let script = "trap '' TERM; while :; do sleep 0.05; done";
     let outcome = bdrun_args(["--rank-timeout", "0.2", "sh", "-c", script]).run();
     outcome.failed_with(117, &["rank 0 did not end within 0.2 s"]);
+}
+
+/// Those that tell what they do are all begun at once, but for those that were done.
+#[test]
+fn what_is_done_is_not_run_again_with_a_library_in_front() {
+    crate::common::libraries::libraries();
+    let dir = Directory::new("journal-preload");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(at("list"), "a\nb\nc\n").unwrap();
+    let script = format!("echo $0 >>{}; [ $0 != c ] || [ -e {} ]", at("ran"), at("second"));
+    let run = || {
+        let (list, journal) = (at("list"), at("journal"));
+        let args = ["--preload", "always", "--keep-going", "--resume", &journal, "--parts", &list, "--"];
+        bdrun_args(args.into_iter().chain(["sh", "-c", &script, "{}"])).run()
+    };
+    assert_eq!(run().code, Some(1));
+    fs::write(at("second"), "").unwrap();
+    let second = run();
+    assert_eq!(second.code, Some(0), "{second:?}");
+    let ran = fs::read_to_string(at("ran")).unwrap();
+    let mut ran: Vec<&str> = ran.lines().collect();
+    ran.sort_unstable();
+    assert_eq!(ran, ["a", "b", "c", "c"], "{second:?}");
 }

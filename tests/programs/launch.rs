@@ -208,7 +208,7 @@ fn what_cannot_be_is_said_before_anything_starts() {
         (&["--chdir", "/no/such/place"], 120, &["/no/such/place"]),
         (&["-np", "2", "--stdin", "/no/such/{rank}"], 120, &["/no/such/0"]),
         (&["-np", "2", "--output-files", "/var/tmp/one"], 118, &["ranks 0 and 1", "/var/tmp/one"]),
-        (&["-np", "2", "--output-files", "/no/such/{rank}"], 120, &["/no/such is no directory"]),
+        (&["-np", "2", "--output-files", "/etc/passwd/{rank}"], 120, &["/etc/passwd is no directory"]),
     ] {
         let args = options.iter().copied().chain(["touch", &touched]);
         bdrun_args(args).run().failed_with(code, words);
@@ -286,9 +286,42 @@ fn a_dry_run_runs_nothing() {
     assert!(lines[0].contains("# rank 0, 3.0 MiB expected"), "{outcome:?}");
     assert!(!dir.path().join("touched it's").exists());
     assert!(outcome.stats.is_none());
+    for words in ["bdrun: plan: 2 ranks; budget ", "3.0 MiB at most: their size", "unknown: what 1 rank need"]
+    {
+        assert!(outcome.stderr.contains(words), "{words}: {outcome:?}");
+    }
     // And is what would have been run.
     assert!(limited(Command::new("sh").args(["-c", &outcome.stdout]), LIMIT).status.success());
     assert!(dir.path().join("touched it's").exists() && dir.path().join("touched b").exists());
+}
+
+/// The plan is what is known: after a run with `--learn` all of it, the largest first, and a curve.
+#[test]
+fn a_dry_run_knows_what_was_learned() {
+    if !crate::common::chaos::python_with("time") {
+        return;
+    }
+    let dir = Directory::new("dry-learned");
+    let (parts, learned) = (write(&dir, "parts", "4\n24\n14\n"), at(&dir, "learned"));
+    let script = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); x[::4096] = b'x' * (len(x) >> 12); time.sleep(1)";
+    let run = |more: &[&str]| {
+        let line = ["--memory", "1G", "--learn", &learned, "--parts", &parts];
+        bdrun_args(line.iter().chain(more).chain(&["python3", "-c", script])).succeed()
+    };
+    let before = run(&["--dry-run"]);
+    assert!(
+        before.stderr.contains("unknown: what 3 ranks need (") && !before.stderr.contains("|###"),
+        "{before:?}"
+    );
+    run(&[]);
+    let after = run(&["--dry-run"]);
+    let order: Vec<&str> =
+        after.stdout.lines().filter_map(|line| line.split("# ").nth(1)?.split(',').next()).collect();
+    assert_eq!(order, ["rank 1", "rank 2", "rank 0"], "{after:?}");
+    assert!(after.stderr.contains("3 ranks expected to need ") && after.stderr.contains("|###"), "{after:?}");
+    assert!(!after.stderr.contains("unknown"), "{after:?}");
+    let quiet = run(&["--dry-run", "--quiet"]);
+    assert_eq!((quiet.stdout, quiet.stderr.as_str()), (after.stdout, ""));
 }
 
 /// Lists of files as `find -print0` gives them, and short ones on the line itself, as GNU parallel takes

@@ -102,6 +102,34 @@ fn bigger_than_its_memory() {
     assert!(stats.max_resident <= 16, "{}", stats.max_resident);
 }
 
+/// K-mers that are rare in a source are the same ones on ranks that have not the memory to count all at once.
+#[test]
+fn rare_kmers_are_left_out_within_the_budget() {
+    let dir = Directory::new("counted");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/obikmer-merge/data/hpylori6");
+    // Two assemblies of one strain as one source: what both have occurs twice.
+    let both = dir.path().join("both.fa.gz");
+    let members = ["SJM180.fa.gz", "SJM180_contigs.fa.gz"].map(|name| std::fs::read(data.join(name)));
+    std::fs::write(&both, members.map(|member| member.expect("a genome")).concat()).expect("written");
+    let (alone, ranks) = (dir.path().join("alone"), dir.path().join("ranks"));
+    let merge = format!("--min-count 2 {} --out", both.display());
+    let one = Command::new(program("obikmer-merge")).args(merge.split(' ')).arg(&alone).output();
+    let one = one.expect("started");
+    assert!(one.status.success(), "{}", String::from_utf8_lossy(&one.stderr));
+    bdrun(&format!("-np 32 --resident 4 --memory 10M obikmer-merge {merge} {}", ranks.display())).succeed();
+    let summary = |index: &Path| -> Value {
+        serde_json::from_slice(&std::fs::read(index.join("summary.json")).expect("summary")).expect("JSON")
+    };
+    let (alone_says, ranks_say) = (summary(&alone), summary(&ranks));
+    for figure in ["sources", "distinct_kmers", "unitigs", "total_unitig_bases"] {
+        assert_eq!(alone_says[figure], ranks_say[figure], "{figure}");
+    }
+    assert!(number(&ranks_say["distinct_kmers"]) > 1_000_000, "{ranks_say}");
+    for what in ["--kmers", "--unitigs"] {
+        assert_eq!(digest(what, &alone), digest(what, &ranks), "{what}");
+    }
+}
+
 /// The kernel sees what `--stats` calls the demand.
 #[test]
 fn with_ample_memory_nothing_is_evicted() {

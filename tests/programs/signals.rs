@@ -247,3 +247,17 @@ fn who_cannot_say_its_last_words_ends_by_the_signal() {
         assert_eq!(status.and_then(|status| status.signal()), Some(signal), "{status:?}");
     }
 }
+
+/// The first Ctrl-C asks, and says that the second does not.
+#[test]
+fn ctrl_c_says_that_again_kills_at_once() {
+    let deaf = "trap '' INT TERM; echo deaf; while :; do sleep 0.05; done";
+    let job = bdrun_args(["sh", "-c", deaf]).start();
+    job.wait_for_output("deaf");
+    job.signal(libc::SIGINT);
+    job.wait_for_error("once more (Ctrl-C) kills them at once");
+    job.signal(libc::SIGINT);
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(130), "{outcome:?}");
+    assert_eq!(outcome.stats().ranks[0].status, "stopped");
+}

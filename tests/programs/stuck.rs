@@ -29,9 +29,35 @@ fn everybody_receives_from_everybody() {
 fn a_rank_that_leaves_early() {
     for options in ["-np 3", "-np 3 --resident 1", "-np 3 --memory 20M"] {
         let outcome = bdrun(&format!("{options} deadlock early 16")).run();
-        is_deadlock(&outcome, "2 ranks wait", &["waiting in collective 1 for 1 more ranks"]);
+        is_deadlock(&outcome, "2 ranks wait", &["waiting in collective 1, to which rank 0 has not come"]);
         assert_eq!(outcome.stats().ranks[0].status, "ok");
     }
+}
+
+/// Of many ranks the one for which all others wait is said first, and by its number.
+#[test]
+fn the_one_for_which_all_wait_is_named() {
+    let culprit = "rank 32 is waiting for a message from rank 33, tag 7";
+    let victims = "ranks 0-31, 33-63 are waiting in collective 1, to which rank 32 has not come";
+    for options in ["", "--resident 8", "--memory 16M"] {
+        let outcome = bdrun(&format!("-np 64 {options} deadlock one 1")).run();
+        is_deadlock(&outcome, "64 ranks wait", &[culprit, victims]);
+        let place = |words: &str| outcome.stderr.find(words);
+        assert!(place(culprit) < place(victims), "{outcome:?}");
+    }
+}
+
+/// What nobody has received is said at the end of a job that went well, wherever it was by then.
+#[test]
+fn messages_that_nobody_has_received_are_said() {
+    for options in ["-np 4", "-np 4 --resident 1", "-np 4 --memory 9M"] {
+        let outcome = bdrun(&format!("{options} deadlock unread 2")).succeed();
+        let said = "5 messages were never received: 4 with tag 7 (16.0 KiB) from ranks 0-3 to ranks 0-3; \
+                    1 with tag 9 (1 B) from rank 0 to rank 1";
+        assert!(outcome.stderr.contains(said), "{outcome:?}");
+    }
+    let outcome = bdrun("-np 4 hello").succeed();
+    assert!(!outcome.stderr.contains("never received"), "{outcome:?}");
 }
 
 /// Alone there is nobody to receive from but oneself.

@@ -43,16 +43,44 @@ impl<T> Default for Received<T> {
 
 impl<T: Pod> Received<T> {
     /// Nothing, without memory.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// assert!(bdrun_worker::Received::<u64>::new().data().is_empty());
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// What came, in rank order.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// # let mut received = bdrun_worker::Received::new();
+    /// # let parts = vec![[comm.rank(), 7]; comm.size()];
+    /// # comm.alltoallv_into(parts.iter().map(|part| &part[..]), &mut received)?;
+    /// // Every rank has sent two elements to each: its number, and 7.
+    /// assert_eq!(received.data().len(), 2 * comm.size());
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn data(&self) -> &[T] {
         &self.data[..self.ends.last().copied().unwrap_or(0)]
     }
 
     /// The part of `rank`.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// # let mut received = bdrun_worker::Received::new();
+    /// # let parts = vec![[comm.rank(), 7]; comm.size()];
+    /// # comm.alltoallv_into(parts.iter().map(|part| &part[..]), &mut received)?;
+    /// // Every rank has sent two elements to each: its number, and 7.
+    /// assert_eq!(received.from(comm.size() - 1), [comm.size() - 1, 7]);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the exchange had no such rank.
@@ -61,11 +89,36 @@ impl<T: Pod> Received<T> {
     }
 
     /// The parts of all ranks, in rank order.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// # let mut received = bdrun_worker::Received::new();
+    /// # let parts = vec![[comm.rank(), 7]; comm.size()];
+    /// # comm.alltoallv_into(parts.iter().map(|part| &part[..]), &mut received)?;
+    /// // Every rank has sent two elements to each: its number, and 7.
+    /// for (rank, part) in received.parts().enumerate() {
+    ///     assert_eq!(part, [rank, 7]);
+    /// }
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn parts(&self) -> impl ExactSizeIterator<Item = &[T]> {
         (0..self.ends.len()).map(|rank| self.from(rank))
     }
 
     /// What came, in rank order, and how many elements of each rank.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// # let mut received = bdrun_worker::Received::new();
+    /// # let parts = vec![[comm.rank(), 7]; comm.size()];
+    /// # comm.alltoallv_into(parts.iter().map(|part| &part[..]), &mut received)?;
+    /// // Every rank has sent two elements to each: its number, and 7.
+    /// let (data, counts) = received.into_vec();
+    /// assert_eq!((data.len(), counts), (2 * comm.size(), vec![2; comm.size()]));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn into_vec(mut self) -> (Vec<T>, Vec<usize>) {
         let counts = self.parts().map(<[T]>::len).collect();
         self.data.truncate(self.data().len());
@@ -264,6 +317,16 @@ fn take<T: Pod>(parts: &dyn Parts, rank: usize, size: usize, into: &mut Received
 
 impl Communicator {
     /// An equally long part from each rank to each rank: part `r` of `data` goes to rank `r`.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let (rank, size) = (comm.rank(), comm.size());
+    /// let data: Vec<usize> = (0..size).map(|to| 100 * rank + to).collect();
+    /// let got = comm.alltoall(&data)?;
+    /// assert!(got.into_iter().eq((0..size).map(|from| 100 * from + rank)));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn alltoall<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
         let size = self.size();
@@ -278,6 +341,18 @@ impl Communicator {
 
     /// A part from each rank to each rank: the first `counts[0]` elements of `data` go to rank 0, and so on.
     /// What came, in rank order, and how many elements from each.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// // Nothing for rank 0, one element for rank 1, and so on.
+    /// let counts: Vec<usize> = (0..comm.size()).collect();
+    /// let data = vec![comm.rank(); counts.iter().sum()];
+    /// let (got, counts) = comm.alltoallv(&data, &counts)?;
+    /// assert_eq!(counts, vec![comm.rank(); comm.size()]);
+    /// assert!(got.is_sorted());
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn alltoallv<T: Pod>(&self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>)> {
         let sum: usize = counts.iter().sum();
@@ -299,6 +374,20 @@ impl Communicator {
     /// A part from each rank to each rank: `parts` are those for rank 0, rank 1, and so on. What came is in
     /// `into`, whose memory is used again where there is enough; after an error it holds nothing of use. What
     /// is sent and received is copied once each, and an empty part costs nothing.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// use bdrun_worker::Received;
+    ///
+    /// let mut received = Received::new();
+    /// for round in 0..3u64 {
+    ///     let parts: Vec<Vec<u64>> = (0..comm.size()).map(|to| vec![round; to]).collect();
+    ///     comm.alltoallv_into(parts.iter().map(Vec::as_slice), &mut received)?;
+    ///     assert_eq!(received.from(0), vec![round; comm.rank()]);
+    /// }
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn alltoallv_into<'a, T: Pod>(
         &self,

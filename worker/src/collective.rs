@@ -137,12 +137,30 @@ fn cut_for(
 
 impl Communicator {
     /// Wait until every rank is here.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// // … each rank writes its file …
+    /// comm.barrier()?;
+    /// // … now each may read those of all …
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.waiting().collective("barrier", &[], None, &mut |_| Ok(()))
     }
 
     /// `data` of rank `root` for everybody; the others' vectors are replaced.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let mut table = if comm.rank() == 0 { vec![3u64, 1, 4] } else { Vec::new() };
+    /// comm.broadcast(0, &mut table)?;
+    /// assert_eq!(table, [3, 1, 4]);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn broadcast<T: Pod>(&self, root: usize, data: &mut Vec<T>) -> Result<()> {
         check_rank("broadcast", root, self.size())?;
@@ -162,6 +180,15 @@ impl Communicator {
     }
 
     /// A serde value of rank `root` (which passes `Some`) for everybody.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let settings = (comm.rank() == 0).then(|| (String::from("exact"), 31));
+    /// let (mode, k) = comm.broadcast_value(0, settings)?;
+    /// assert_eq!((mode.as_str(), k), ("exact", 31));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn broadcast_value<V: Serialize + DeserializeOwned>(
         &self,
@@ -184,6 +211,15 @@ impl Communicator {
     }
 
     /// Element-wise combination over all ranks, in rank order, for rank `root`; `None` elsewhere.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let last = comm.size() - 1;
+    /// let most = comm.reduce(last, &[comm.rank() as u64, 7], u64::max)?;
+    /// assert_eq!(most, (comm.rank() == last).then(|| vec![last as u64, 7]));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn reduce<T: Pod>(&self, root: usize, data: &[T], op: impl Fn(T, T) -> T) -> Result<Option<Vec<T>>> {
         check_rank("reduce", root, self.size())?;
@@ -198,6 +234,15 @@ impl Communicator {
     }
 
     /// Element-wise combination over all ranks, in rank order, for everybody.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let size = comm.size() as u64;
+    /// let sums = comm.allreduce(&[1, comm.rank() as u64], |a, b| a + b)?;
+    /// assert_eq!(sums, [size, size * (size - 1) / 2]);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn allreduce<T: Pod>(&self, data: &[T], op: impl Fn(T, T) -> T) -> Result<Vec<T>> {
         let mut total = vec![T::zeroed(); data.len()];
@@ -221,6 +266,16 @@ impl Communicator {
     }
 
     /// Inclusive prefix combination: rank `r` gets the combination of ranks `0..=r`.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// // Where this rank's items begin among those of all: rank 0 has one, rank 1 two, and so on.
+    /// let count = comm.rank() + 1;
+    /// let begin = comm.scan(&[count], |a, b| a + b)?[0] - count;
+    /// assert_eq!(begin, (1..count).sum());
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn scan<T: Pod>(&self, data: &[T], op: impl Fn(T, T) -> T) -> Result<Vec<T>> {
         let mut total = Vec::new();
@@ -232,6 +287,14 @@ impl Communicator {
     }
 
     /// Equally long parts of all ranks, in rank order, for rank `root`; `None` elsewhere.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let squares = comm.gather(0, &[comm.rank() * comm.rank()])?;
+    /// assert_eq!(squares, (comm.rank() == 0).then(|| (0..comm.size()).map(|r| r * r).collect()));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn gather<T: Pod>(&self, root: usize, data: &[T]) -> Result<Option<Vec<T>>> {
         match self.gatherv(root, data)? {
@@ -244,6 +307,18 @@ impl Communicator {
     }
 
     /// Parts of all ranks, in rank order, and how many elements each has, for rank `root`; `None` elsewhere.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// // As many elements as its number says.
+    /// let mine = vec![comm.rank() as u64; comm.rank()];
+    /// if let Some((all, counts)) = comm.gatherv(0, &mine)? {
+    ///     assert!(counts.into_iter().eq(0..comm.size()));
+    ///     assert!(all.is_sorted());
+    /// }
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn gatherv<T: Pod>(&self, root: usize, data: &[T]) -> Result<Option<(Vec<T>, Vec<usize>)>> {
         check_rank("gather", root, self.size())?;
@@ -258,6 +333,15 @@ impl Communicator {
     }
 
     /// Serde values of all ranks, in rank order, for rank `root`; `None` elsewhere.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let names = comm.gather_value(0, &format!("rank {}", comm.rank()))?;
+    /// assert_eq!(names.is_some(), comm.rank() == 0);
+    /// assert!(names.is_none_or(|names| names.len() == comm.size() && names[0] == "rank 0"));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn gather_value<V: Serialize + DeserializeOwned>(
         &self,
@@ -271,6 +355,14 @@ impl Communicator {
     }
 
     /// Equally long parts of all ranks, in rank order, for everybody.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let pairs = comm.allgather(&[comm.rank(), 1])?;
+    /// assert!(pairs.chunks(2).enumerate().all(|(rank, pair)| pair == [rank, 1]));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn allgather<T: Pod>(&self, data: &[T]) -> Result<Vec<T>> {
         let (all, counts) = self.allgatherv(data)?;
@@ -279,6 +371,15 @@ impl Communicator {
     }
 
     /// Parts of all ranks, in rank order, and how many elements each has, for everybody.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let mine = vec![comm.rank() as u8; comm.rank()];
+    /// let (all, counts) = comm.allgatherv(&mine)?;
+    /// assert_eq!((all.len(), counts.len()), (counts.iter().sum(), comm.size()));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn allgatherv<T: Pod>(&self, data: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
         let call = "allgather";
@@ -300,6 +401,14 @@ impl Communicator {
     }
 
     /// Serde values of all ranks, in rank order, for everybody.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let names = comm.allgather_value(&format!("rank {}", comm.rank()))?;
+    /// assert_eq!(names[comm.rank()], format!("rank {}", comm.rank()));
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn allgather_value<V: Serialize + DeserializeOwned>(&self, value: &V) -> Result<Vec<V>> {
         let (bytes, counts) = self.allgatherv(&encode("allgather_value", value)?)?;
@@ -307,6 +416,15 @@ impl Communicator {
     }
 
     /// `data` of rank `root` (which passes `Some`), cut into equally long parts, one for each rank.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// let all: Option<Vec<usize>> = (comm.rank() == 0).then(|| (0..2 * comm.size()).collect());
+    /// let mine = comm.scatter(0, all.as_deref())?;
+    /// assert_eq!(mine, [2 * comm.rank(), 2 * comm.rank() + 1]);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn scatter<T: Pod>(&self, root: usize, data: Option<&[T]>) -> Result<Vec<T>> {
         let size = self.size();
@@ -323,6 +441,17 @@ impl Communicator {
     }
 
     /// `data` of rank `root` (which passes `Some`), cut by `counts`, one part for each rank.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// // One element for rank 0, two for rank 1, and so on.
+    /// let counts: Vec<usize> = (1..=comm.size()).collect();
+    /// let all = vec![5u32; counts.iter().sum()];
+    /// let mine = comm.scatterv(0, (comm.rank() == 0).then_some((&all[..], &counts[..])))?;
+    /// assert_eq!(mine, vec![5; comm.rank() + 1]);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     #[track_caller]
     pub fn scatterv<T: Pod>(&self, root: usize, data: Option<(&[T], &[usize])>) -> Result<Vec<T>> {
         let call = "scatter";

@@ -1,11 +1,21 @@
 //! The API of a rank: what a program that runs under `bdrun` calls.
 //!
-//! ```no_run
-//! let world = bdrun_worker::init()?;
-//! let comm = world.communicator();
-//! let sum = comm.allreduce(&[comm.rank() as u64], |a, b| a + b)?;
-//! # Ok::<(), bdrun_worker::Error>(())
+//! ```standalone_crate
+//! #[global_allocator]
+//! static HEAP: bdrun_worker::SbHeap = bdrun_worker::SbHeap; // the whole heap may live on storage
+//!
+//! fn main() -> Result<(), bdrun_worker::Error> {
+//!     let world = bdrun_worker::init()?; // under bdrun one of its ranks, alone size 1
+//!     let comm = world.communicator();
+//!     let sum = comm.allreduce(&[comm.rank() as u64], |a, b| a + b)?; // a blocking point: others run now
+//!     if comm.rank() == 0 {
+//!         println!("{} ranks, whose numbers add up to {}", comm.size(), sum[0]);
+//!     }
+//!     Ok(())
+//! }
 //! ```
+//!
+//! The examples hold for any number of ranks: a test of the project runs them all with four.
 //!
 //! What it is: message passing in the manner of MPI (names, order of messages and meaning of the collectives
 //! follow MPI 4.1, chapters 3 and 6) between the ranks of one job, where every call that may wait is a
@@ -32,6 +42,11 @@
 //! | [`preload`] | programs not written for us, under `libsbmalloc.so` |
 //! | `runtime` | attaching, the one place where a rank waits, who pays for its memory |
 
+/// Its program is a test too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod alltoall;
 mod apart;
 pub mod backend;
@@ -52,4 +67,5 @@ pub use alltoall::Received;
 pub use communicator::{Communicator, RecvRequest, SendRequest, wait_any};
 pub use error::{Error, Result};
 pub use matching::{Source, Status, Tag, TagSel};
+pub use sbmalloc::SbHeap;
 pub use world::{World, init};

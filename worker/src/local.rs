@@ -9,6 +9,15 @@ use crate::matching::{Matcher, Selector, Source, Status, Tag, TagSel, Ticket};
 use crate::{Communicator, Error, Result};
 
 /// Run `body` in `size` threads, each a rank; their results in rank order. A panic in one is passed on.
+///
+/// ```
+/// // To test what four ranks do, without `bdrun`.
+/// let sums = bdrun_worker::local::run(4, |comm| comm.allreduce(&[comm.rank() as u64], |a, b| a + b));
+/// for sum in sums {
+///     assert_eq!(sum?, [0 + 1 + 2 + 3]);
+/// }
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 pub fn run<R: Send>(size: usize, body: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
     let group = Group::new(size);
     std::thread::scope(|scope| {

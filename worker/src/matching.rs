@@ -11,6 +11,18 @@ use std::collections::VecDeque;
 pub type Tag = u32;
 
 /// From whom to receive.
+///
+/// ```
+/// # let world = bdrun_worker::init()?;
+/// # let comm = world.communicator();
+/// use bdrun_worker::Source;
+///
+/// comm.send(comm.rank(), 18, &[1u8])?;
+/// assert_eq!(comm.recv::<u8>(Source::Any, 18)?.1.source, comm.rank());
+/// comm.send(comm.rank(), 18, &[1u8])?;
+/// comm.recv::<u8>(comm.rank(), 18)?; // as Source::Rank(…)
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// From anybody.
@@ -20,6 +32,18 @@ pub enum Source {
 }
 
 /// Which tag to receive.
+///
+/// ```
+/// # let world = bdrun_worker::init()?;
+/// # let comm = world.communicator().duplicate()?;
+/// use bdrun_worker::TagSel;
+///
+/// comm.send(comm.rank(), 19, &[1u8])?;
+/// assert_eq!(comm.recv::<u8>(comm.rank(), TagSel::Any)?.1.tag, 19);
+/// comm.send(comm.rank(), 20, &[1u8])?;
+/// comm.recv::<u8>(comm.rank(), 20)?; // as TagSel::Is(20)
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagSel {
     /// Whatever its tag.
@@ -41,6 +65,17 @@ impl From<Tag> for TagSel {
 }
 
 /// What is known of a message before its payload is taken.
+///
+/// ```
+/// # let world = bdrun_worker::init()?;
+/// # let comm = world.communicator();
+/// use bdrun_worker::Status;
+///
+/// comm.send(comm.rank(), 21, &[1u32, 2])?;
+/// let (_, status) = comm.recv::<u32>(comm.rank(), 21)?;
+/// assert_eq!(status, Status { source: comm.rank(), tag: 21, bytes: 8 });
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Sender, as a rank of the communicator.
@@ -174,6 +209,14 @@ impl<P> Matcher<P> {
         }
     }
 
+    /// Takes all messages that no receive has taken, in the order in which they arrived.
+    pub fn take_all(&mut self) -> Vec<P> {
+        let matched = self.matched.drain(..).map(|(_, message)| message);
+        let mut all: Vec<_> = matched.chain(self.unexpected.drain(..)).collect();
+        all.sort_by_key(|message| message.number);
+        all.into_iter().map(|message| message.payload).collect()
+    }
+
     /// The first unclaimed message that fits.
     pub fn probe(&self, want: &Selector) -> Option<Status> {
         self.find(want).map(|i| self.unexpected[i].status)
@@ -207,6 +250,20 @@ mod tests {
         assert_eq!(m.take(t), Some((status(1, 5), 'b')));
         assert_eq!(m.take(t), None);
         assert_eq!(m.probe(&selector(None, None)), Some(status(2, 0)));
+    }
+
+    #[test]
+    fn all_that_nobody_has_taken_is_given_back_in_order() {
+        let mut m = Matcher::default();
+        m.arrive(0, status(1, 7), 'a');
+        m.arrive(0, status(1, 8), 'b');
+        m.arrive(0, status(1, 9), 'c');
+        m.arrive(0, status(2, 9), 'd');
+        let taken = m.post(selector(Some(1), Some(7)));
+        m.take(taken);
+        m.post(selector(None, Some(9)));
+        assert_eq!(m.take_all(), ['b', 'c', 'd']);
+        assert_eq!(m.take_all(), []);
     }
 
     #[test]

@@ -15,13 +15,9 @@ use crate::{Communicator, Error, Result};
 /// The communicator of all ranks of the job.
 pub(crate) fn world(runtime: &'static Runtime) -> Communicator {
     let everybody: Vec<u32> = (0..runtime.segment.np()).collect();
-    Communicator::new(Box::new(Shm::new(
-        runtime,
-        Comm::WORLD,
-        everybody,
-        runtime.rank as usize,
-        Rc::default(),
-    )))
+    let mailbox = Rc::new(Mailbox { runtime, matcher: RefCell::default() });
+    let rank = runtime.rank as usize;
+    Communicator::new(Box::new(Shm::new(runtime, Comm::WORLD, everybody, rank, mailbox)))
 }
 
 struct Shm {
@@ -33,8 +29,26 @@ struct Shm {
     rank: usize,
     /// Collectives called so far.
     number: Cell<u64>,
-    /// Messages and receives of this process, over all communicators.
-    matcher: Rc<RefCell<Matcher<Arrived>>>,
+    mailbox: Rc<Mailbox>,
+}
+
+/// Messages and receives of this process, over all communicators.
+struct Mailbox {
+    runtime: &'static Runtime,
+    matcher: RefCell<Matcher<Arrived>>,
+}
+
+impl Drop for Mailbox {
+    /// No communicator is left: what was never received is put back, for the master to tell of it.
+    fn drop(&mut self) {
+        // A child of fork has a copy of what is the rank's.
+        if !self.runtime.alive.is_rank() {
+            return;
+        }
+        for message in self.matcher.get_mut().take_all() {
+            inbox::put_back(&self.runtime.segment, &self.runtime.mail, self.runtime.rank, message);
+        }
+    }
 }
 
 impl Shm {
@@ -43,10 +57,10 @@ impl Shm {
         comm: Comm,
         members: Vec<u32>,
         rank: usize,
-        matcher: Rc<RefCell<Matcher<Arrived>>>,
+        mailbox: Rc<Mailbox>,
     ) -> Self {
         let context = comm.context(&runtime.segment);
-        Self { runtime, comm, context, members, rank, number: Cell::new(0), matcher }
+        Self { runtime, comm, context, members, rank, number: Cell::new(0), mailbox }
     }
 
     fn selector(&self, source: Source, tag: TagSel) -> Selector {
@@ -61,7 +75,7 @@ impl Shm {
         }
         let mut arrived = Vec::new();
         inbox::drain(segment, rank, &mut arrived).map_err(|e| self.runtime.failed(e))?;
-        let mut matcher = self.matcher.borrow_mut();
+        let mut matcher = self.mailbox.matcher.borrow_mut();
         for message in arrived {
             let status =
                 Status { source: message.source as usize, tag: message.tag, bytes: message.len as usize };
@@ -159,19 +173,19 @@ impl Backend for Shm {
     fn post(&self, from: Source, tag: TagSel) -> Ticket {
         // A damaged segment is reported by the wait that follows.
         let _ = self.drain();
-        self.matcher.borrow_mut().post(self.selector(from, tag))
+        self.mailbox.matcher.borrow_mut().post(self.selector(from, tag))
     }
 
     fn test(&self, ticket: Ticket) -> Result<Option<Status>> {
         self.drain()?;
-        Ok(self.matcher.borrow().status(ticket))
+        Ok(self.mailbox.matcher.borrow().status(ticket))
     }
 
     fn wait_any(&self, tickets: &[Ticket]) -> Result<(usize, Status)> {
         loop {
             self.drain()?;
             let waiting = {
-                let matcher = self.matcher.borrow();
+                let matcher = self.mailbox.matcher.borrow();
                 for (i, &ticket) in tickets.iter().enumerate() {
                     if let Some(status) = matcher.status(ticket) {
                         return Ok((i, status));
@@ -190,7 +204,7 @@ impl Backend for Shm {
     }
 
     fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()> {
-        let taken = self.matcher.borrow_mut().take(ticket);
+        let taken = self.mailbox.matcher.borrow_mut().take(ticket);
         match taken {
             Some((_, message)) => {
                 inbox::take(&self.runtime.segment, &self.runtime.mail, message, into)
@@ -203,14 +217,14 @@ impl Backend for Shm {
     }
 
     fn cancel(&self, ticket: Ticket) {
-        self.matcher.borrow_mut().cancel(ticket);
+        self.mailbox.matcher.borrow_mut().cancel(ticket);
     }
 
     fn probe(&self, from: Source, tag: TagSel, wait: bool) -> Result<Option<Status>> {
         let want = self.selector(from, tag);
         loop {
             self.drain()?;
-            let found = self.matcher.borrow().probe(&want);
+            let found = self.mailbox.matcher.borrow().probe(&want);
             if found.is_some() || !wait {
                 return Ok(found);
             }
@@ -306,7 +320,7 @@ impl Backend for Shm {
         }
         let comm =
             Comm::at(&self.runtime.segment, u32::from_le_bytes(found)).map_err(|e| self.runtime.failed(e))?;
-        Ok(Some(Box::new(Self::new(self.runtime, comm, nodes, rank, self.matcher.clone()))))
+        Ok(Some(Box::new(Self::new(self.runtime, comm, nodes, rank, self.mailbox.clone()))))
     }
 }
 

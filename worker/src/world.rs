@@ -18,6 +18,13 @@ pub struct World {
 /// mapped by the program itself; and no process shares its address space (`CLONE_VM`) but a child that is
 /// about to execute another program. What is written nevertheless is lost if the rank is moved.
 ///
+/// ```
+/// let world = bdrun_worker::init()?;
+/// let comm = world.communicator();
+/// println!("rank {} of {}", comm.rank(), comm.size());
+/// # Ok::<(), bdrun_worker::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Runtime`](crate::Error::Runtime) if the process was started by a `bdrun` of another version, or
 /// another process of the same rank, or an earlier call, has joined already.
@@ -30,22 +37,56 @@ pub fn init() -> Result<World> {
 
 impl World {
     /// All ranks of the job.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// let comm = world.communicator();
+    /// assert!(comm.rank() < comm.size());
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
     /// Was this process started by `bdrun`?
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// if !world.is_launched() {
+    ///     eprintln!("alone; to use all processors: bdrun -np N PROGRAM");
+    ///     assert_eq!(world.communicator().size(), 1);
+    /// }
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn is_launched(&self) -> bool {
         self.runtime.is_some()
     }
 
     /// The job's memory budget in bytes; `None` without `bdrun`.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// // A cache that takes a tenth of this rank's share.
+    /// let share = world.budget_bytes().map(|budget| budget / world.communicator().size() as u64);
+    /// let cache = share.map_or(64 << 20, |share| share / 10);
+    /// assert!(cache > 0);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn budget_bytes(&self) -> Option<u64> {
         self.runtime.map(|r| r.segment.header().pool.budget())
     }
 
     /// Tell the person who watches how far this rank is: `done` of `total` units of the work called `label`
     /// (24 bytes at most are shown). `bdrun` shows the sum over the ranks. Costs a few stores.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// for block in 0..10 {
+    ///     // … the work …
+    ///     world.progress("blocks", block + 1, 10);
+    /// }
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn progress(&self, label: &str, done: u64, total: u64) {
         if let Some(runtime) = self.runtime {
             runtime.block().set_progress(label, done, total);

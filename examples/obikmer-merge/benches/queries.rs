@@ -12,6 +12,7 @@ use obikmer_merge::index::Index;
 use obikmer_merge::lookup;
 use obikmer_merge::pieces::Pieces;
 use obikmer_merge::query::Query;
+use obikmer_merge::query::answer::Form;
 use obikmer_merge::sequence::minimizer::order;
 use obikmer_merge::sequence::word;
 use obikmer_merge::sequence::word::Word;
@@ -188,14 +189,16 @@ fn run(dir: &Path, fasta: Option<PathBuf>) -> Result<()> {
     assert_eq!(found, confirmed);
     if let Some(fasta) = fasta {
         let mut answer = Vec::new();
-        query.answer(&fasta, &mut answer)?;
+        query.answer(std::slice::from_ref(&fasta), Form::default(), &mut answer)?;
         let column = |n: usize| -> usize {
             let lines = std::str::from_utf8(&answer).expect("UTF-8").lines().skip(1);
             lines.filter_map(|line| line.split('\t').nth(n)?.parse::<usize>().ok()).sum()
         };
         println!("{}: {} k-mers, {} found", fasta.display(), column(1), column(2));
         for threads in [1, 2] {
-            timed("the file, read included", threads, column(1), || query.answer(&fasta, &mut Vec::new()))?;
+            timed("the file, read included", threads, column(1), || {
+                query.answer(std::slice::from_ref(&fasta), Form::default(), &mut Vec::new())
+            })?;
         }
     }
     Ok(())

@@ -81,6 +81,16 @@ impl Index {
         Err(replaced(dir))
     }
 
+    /// The version of its format.
+    pub fn version(&self) -> u32 {
+        self.meta.version
+    }
+
+    /// What all its files hold, as a number in hexadecimal digits.
+    pub fn identity(&self) -> &str {
+        &self.meta.identity
+    }
+
     /// What the files of a partition of a layer hold.
     pub fn ids(&self, layer: usize, partition: usize) -> &Ids {
         &self.ids[layer * self.meta.partitions + partition]
@@ -114,7 +124,8 @@ impl Index {
     }
 }
 
-fn replaced(dir: &Path) -> Error {
+/// Another index got the name while this one was read.
+pub(crate) fn replaced(dir: &Path) -> Error {
     let what = "another job has replaced this index while it was read: start this one again";
     Error::Index { path: dir.to_path_buf(), what: what.into() }
 }

@@ -3,12 +3,16 @@
 mod cli;
 
 use std::io::{BufWriter, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use bdrun_worker::World;
 use clap::Parser;
-use cli::{Cli, Command, Merge};
+use cli::{Cli, Command, Merge, What};
+use obikmer_merge::dump::graph::{Graph, MEMORY};
+use obikmer_merge::info::Info;
 use obikmer_merge::query::Query;
+use obikmer_merge::query::answer::Form;
 use obikmer_merge::{Error, MergeOptions, dump};
 
 /// The whole heap lives on storage, the graph's tables included.
@@ -99,22 +103,59 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
         return Ok(());
     }
     let result = match command {
-        Command::Query { index, fasta } => print(|out| Query::open(&index)?.answer(&fasta, out)),
-        Command::Dump { what, index } if what.kmers => print(|out| dump::kmers(&index, out)),
-        Command::Dump { index, .. } => print(|out| dump::unitigs(&index, out)),
+        Command::Query { threshold, json, index, files } => {
+            print(|out| Query::open(&index)?.answer(&files, Form { threshold, json }, out))
+        }
+        Command::Info { json, index } => print(|out| info(&index, json, out)),
+        Command::Dump { what, index } => {
+            // Under a budget a part of it is for links.
+            let memory = world.budget_bytes().map_or(MEMORY, |budget| MEMORY.min(budget as usize / 4));
+            print(|out| dump(&what, &index, memory, out))
+        }
     };
     result.map_err(Failure::Ours)
 }
 
+fn dump(what: &What, index: &Path, memory: usize, out: &mut impl Write) -> Result<(), Error> {
+    match what {
+        What { kmers: true, .. } => dump::kmers(index, out),
+        What { fasta: true, .. } => Graph::open(index, memory)?.fasta(out),
+        What { gfa: true, .. } => Graph::open(index, memory)?.gfa(out),
+        What { matrix: true, .. } => dump::matrix(index, out),
+        What { sources: true, .. } => dump::sources(index, out),
+        What { .. } => dump::unitigs(index, out),
+    }
+}
+
+fn info(index: &Path, json: bool, out: &mut impl Write) -> Result<(), Error> {
+    let info = Info::new(index)?;
+    if json {
+        serde_json::to_writer(&mut *out, &info).map_err(|error| writing(error.into()))?;
+        return writeln!(out).map_err(writing);
+    }
+    writeln!(out, "{info}").map_err(writing)
+}
+
 fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
-    let Merge { k, m, out, force, add, verbose, each_record, inputs } = merge;
+    let Merge { k, m, out, force, add, verbose, each_record, min_count, inputs } = merge;
     let out = match out {
         Some(out) => out,
         None if inputs.is_empty() && !add => "obikmer-index".into(),
         None => return Err(Error::Usage("--out DIR is needed when there are inputs".into())),
     };
-    let options =
-        MergeOptions { k, m, out, force, add, inputs, budget, each_record, verbose, ..Default::default() };
+    let options = MergeOptions {
+        k,
+        m,
+        out,
+        force,
+        add,
+        inputs,
+        budget,
+        each_record,
+        min_count,
+        verbose,
+        ..Default::default()
+    };
     Ok(options)
 }
 

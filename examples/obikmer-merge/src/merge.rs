@@ -56,6 +56,8 @@ pub struct MergeOptions {
     pub inputs: Vec<PathBuf>,
     /// Each record of a FASTA file is a source of its own, named by its identifier.
     pub each_record: bool,
+    /// K-mers that occur less often in a source of sequences are left out of it; 0 and 1: none are.
+    pub min_count: u32,
     /// The job's memory budget in bytes, if it has one: messages are gathered accordingly.
     pub budget: Option<u64>,
     /// Bytes gathered before an exchange; by default chosen by the budget.
@@ -153,12 +155,13 @@ fn run<W: Texts>(
             agree(comm, std::mem::replace(&mut result, Ok(())))?;
         }
     }
-    finish_all(comm, plan, claim, result.map(|()| share))
+    finish_all(comm, options, plan, claim, result.map(|()| share))
 }
 
 /// Rank 0 learns what every rank has, and completes the index; all learn the outcome.
 fn finish_all(
     comm: &Communicator,
+    options: &MergeOptions,
     plan: &Plan,
     claim: &mut Option<Claim>,
     mine: Result<Share>,
@@ -172,7 +175,7 @@ fn finish_all(
             good.push(share.map_err(|message| (rank, message))?);
         }
         let summary = Summary::new(plan.lengths.k, plan.sources(), &good);
-        warn(plan, &good, &summary);
+        warn(plan, options, &good, &summary);
         match finish(plan, claim.take(), &good, &summary) {
             Ok(()) => Ok(summary),
             Err(error) => {
@@ -193,12 +196,12 @@ fn finish_all(
 }
 
 /// Rank 0: what is suspicious about the sources.
-fn warn(plan: &Plan, shares: &[Share], summary: &Summary) {
+fn warn(plan: &Plan, options: &MergeOptions, shares: &[Share], summary: &Summary) {
     let Some(inputs) = plan.stages.last() else { return };
     let mut tallies = Tallies::default();
     shares.iter().for_each(|share| tallies.append(&share.tallies));
     let kmers: Vec<u64> = summary.sources.iter().map(|source| source.kmers).collect();
-    for warning in tallies.warnings(inputs, plan.lengths, &kmers) {
+    for warning in tallies.warnings(inputs, plan.lengths, options.min_count, &kmers) {
         eprintln!("obikmer-merge: warning: {warning}");
     }
 }
@@ -222,6 +225,7 @@ impl<W: Texts> Job<'_, W> {
 
         let partitions = Partitions::new(comm.size());
         let store = Store::new(lengths.k, inputs.sources.len(), partitions.subs());
+        let store = store.require(inputs.least(self.options.min_count));
         let bytes = self.options.window.unwrap_or_else(|| window(comm.size(), self.options.budget));
         let mut router = Router::new(comm, partitions, lengths.k, store, bytes);
         let units = inputs.share(comm.rank(), comm.size());

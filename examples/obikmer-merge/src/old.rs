@@ -19,8 +19,9 @@ use crate::sequence::packed;
 use crate::sequence::word::Word;
 use crate::sets::Sets;
 use crate::summary::Share;
-use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
+use crate::superkmer::frequent::Frequent;
 use crate::superkmer::store::{Store, each_kmer};
+use crate::superkmer::stretches::Stretches;
 use crate::superkmer::window::{SECTION, Section};
 
 /// The layers of one partition, with the sets of their k-mers opened up.
@@ -79,17 +80,18 @@ impl<W: Word> Old<W> {
         let mut result = Ok(());
         let mut new = store.like();
         let store = store.sorted();
+        let (mut frequent, mut stretches) = (Frequent::<W>::default(), Stretches::default());
         for sub in 0..partitions.subs() {
             let mut sections = Sections::new(sub);
-            store.drain(sub, |source, record| {
-                let mut parts = Parts::default();
+            store.drain(sub, &mut frequent, |source, record| {
+                stretches.clear();
                 each_kmer(record, k, |kmer: Oriented<W>, owned| {
                     if !owned {
                         ghosts.push((owner(kmer.canonical(), lengths, size) as u32, kmer.canonical()));
                     }
-                    parts.next(!(owned && self.absorb(kmer.canonical(), source)));
+                    stretches.next(!(owned && self.absorb(kmer.canonical(), source)));
                 });
-                parts.write(source, record, k, &mut sections);
+                sections.write(source, record, k, &stretches);
             });
             result = result.and_then(|()| sections.give(&mut new));
         }
@@ -102,12 +104,12 @@ impl<W: Word> Old<W> {
         let mut result = Ok(());
         for sub in 0..partitions.subs() {
             let mut sections = Sections::new(sub);
-            new.drain(sub, |source, record| {
-                let mut parts = Parts::default();
+            new.drain(sub, &mut frequent, |source, record| {
+                stretches.clear();
                 each_kmer(record, k, |kmer: Oriented<W>, owned| {
-                    parts.next(owned || !gone.contains(&kmer.canonical()));
+                    stretches.next(owned || !gone.contains(&kmer.canonical()));
                 });
-                parts.write(source, record, k, &mut sections);
+                sections.write(source, record, k, &stretches);
             });
             result = result.and_then(|()| sections.give(&mut last));
         }
@@ -185,40 +187,6 @@ impl<W: Word> Old<W> {
     }
 }
 
-/// The stretches of a super-k-mer's k-mers that stay.
-#[derive(Default)]
-struct Parts {
-    kmers: usize,
-    stays: Vec<(usize, usize)>,
-}
-
-impl Parts {
-    /// The next k-mer stays, or not.
-    fn next(&mut self, stays: bool) {
-        let at = self.kmers;
-        self.kmers += 1;
-        match self.stays.last_mut() {
-            _ if !stays => {}
-            Some(last) if last.1 == at => last.1 += 1,
-            _ => self.stays.push((at, at + 1)),
-        }
-    }
-
-    /// Each stretch as a super-k-mer. At a cut it ends as at the end of a sequence: its junction is of this
-    /// virtual partition.
-    fn write(&self, source: u32, record: Record<'_>, k: usize, out: &mut Sections) {
-        const LEFT: u16 = LEFT_FOREIGN | LEFT_OWNED;
-        const RIGHT: u16 = RIGHT_FOREIGN | RIGHT_OWNED;
-        for &(from, to) in &self.stays {
-            let left = if from == 0 { record.flags & LEFT } else { 0 };
-            let right = if to == record.kmers { record.flags & RIGHT } else { 0 };
-            let bytes = out.of(source);
-            bytes.extend(((to - from) as u16 | left | right).to_le_bytes());
-            packed::copy(record.bases, from, to - from + k - 1, bytes);
-        }
-    }
-}
-
 /// Sections of one virtual partition, as they would come in a message.
 struct Sections {
     sub: u16,
@@ -246,6 +214,15 @@ impl Sections {
         if let Some((source, at)) = self.open.take() {
             let len = (self.bytes.len() - at - SECTION) as u32;
             self.bytes[at..at + SECTION].copy_from_slice(&Section { source, len, sub: self.sub }.to_bytes());
+        }
+    }
+
+    /// What stays of a super-k-mer of a source.
+    fn write(&mut self, source: u32, record: Record<'_>, k: usize, stretches: &Stretches) {
+        for (kmers, flags) in stretches.of(record.flags) {
+            let bytes = self.of(source);
+            bytes.extend((kmers.len() as u16 | flags).to_le_bytes());
+            packed::copy(record.bases, kmers.start, kmers.len() + k - 1, bytes);
         }
     }
 

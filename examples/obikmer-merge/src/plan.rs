@@ -140,6 +140,10 @@ fn new_inputs(
     for path in paths {
         inputs.add(path, lengths, options.each_record, spool)?;
     }
+    if options.min_count > 1 && !inputs.sources.is_empty() && inputs.sequence_units().next().is_none() {
+        let what = "--min-count: indexes do not know how often their k-mers occur: give the reads themselves";
+        return Err(Error::Usage(what.into()));
+    }
     if inputs.sources.len() == before.len() {
         return Err(Error::Usage("no sources: the lists given with @ are empty".into()));
     }

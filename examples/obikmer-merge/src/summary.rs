@@ -13,7 +13,7 @@ use crate::sets::Sets;
 /// A source and how many distinct k-mers it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// File name without `.gz`.
+    /// File name without `.gz`, `.xz` or `.zst`.
     pub name: String,
     /// Distinct canonical k-mers.
     pub kmers: u64,

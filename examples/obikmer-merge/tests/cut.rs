@@ -11,6 +11,7 @@ use obikmer_merge::sequence::kmer::{CODE, Lengths, Oriented};
 use obikmer_merge::sequence::minimizer::{Partitions, of_word, order, partition};
 use obikmer_merge::sequence::word::Word;
 use obikmer_merge::superkmer::cut::{Cut, Cutter, LEFT_FOREIGN, RIGHT_FOREIGN, Sink};
+use obikmer_merge::superkmer::frequent::Frequent;
 use obikmer_merge::superkmer::store::{self, Store};
 use obikmer_merge::superkmer::window::Window;
 
@@ -150,7 +151,7 @@ fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
         for sub in 0..partitions.subs() {
             let (mut last, mut kmers, mut super_kmers) = (0, 0, 0);
             let totals = store.totals(sub);
-            store.drain(sub, |source, record| {
+            store.drain(sub, &mut Frequent::<W>::default(), |source, record| {
                 assert!(source >= last, "ascending sources");
                 last = source;
                 (kmers, super_kmers) = (kmers + record.kmers as u64, super_kmers + 1);
@@ -167,7 +168,7 @@ fn compare<W: Word>(lengths: Lengths, partitions: Partitions, seed: u64) {
                 assert_eq!(number, record.kmers);
             });
             assert_eq!((totals.kmers, totals.super_kmers), (kmers, super_kmers));
-            store.drain(sub, |_, _| panic!("drained twice"));
+            store.drain(sub, &mut Frequent::<W>::default(), |_, _| panic!("drained twice"));
         }
     }
     expected.sort_unstable();

@@ -5,6 +5,8 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{merge, options};
+use obikmer_merge::dump::graph::Graph;
+use obikmer_merge::info::Info;
 use obikmer_merge::query::Query;
 use obikmer_merge::sequence::minimizer::order;
 use obikmer_merge::{Error, dump};
@@ -16,7 +18,17 @@ fn read(index: &Path, text: &str) -> Result<(), Error> {
     let code = |c| b"ACGT".iter().position(|l| *l == c).expect("a letter") as u128;
     let kmers = text.as_bytes().windows(query.k()).map(|w| w.iter().fold(0, |kmer, &c| kmer << 2 | code(c)));
     let looked_up = query.look_up(kmers, |_| {});
-    let dumped = dump::kmers(index, &mut Vec::new());
+    let graph = || Graph::open(index, 1000);
+    let dumped = [
+        dump::kmers(index, &mut Vec::new()),
+        dump::unitigs(index, &mut Vec::new()),
+        dump::matrix(index, &mut Vec::new()),
+        dump::sources(index, &mut Vec::new()),
+        graph().and_then(|graph| graph.fasta(&mut Vec::new())),
+        graph().and_then(|graph| graph.gfa(&mut Vec::new())),
+        Info::new(index).map(|_| ()),
+    ];
+    let dumped = dumped.into_iter().collect::<Result<(), Error>>();
     let merged = {
         let out = index.with_extension("merged");
         let options = options(query.k(), 5, &out, &[index.to_path_buf()]);
@@ -46,7 +58,7 @@ fn nothing_panics() {
         merge(1, &options(k, m, &index, &inputs));
         read(&index, &text).expect("a whole index");
         let mut refused = 0;
-        for name in ["part-00000.kmers", "part-00000.sources"] {
+        for name in ["part-00000.kmers", "part-00000.sources", "part-00000.unitigs"] {
             let path = index.join("layer-000").join(name);
             let whole = std::fs::read(&path).expect("read");
             for i in 0..120u64 {

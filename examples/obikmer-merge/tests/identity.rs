@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{merge, merge_all, options};
+use obikmer_merge::dump::graph::Graph;
+use obikmer_merge::info::Info;
 use obikmer_merge::query::{Counts, Query};
 use obikmer_merge::sequence::minimizer::order;
 use obikmer_merge::{Error, MergeOptions, dump};
@@ -57,6 +59,9 @@ fn read(index: &Path) -> Vec<Result<(), String>> {
         dump::kmers(index, &mut Vec::new()),
         dump::unitigs(index, &mut Vec::new()),
         into(index),
+        dump::sources(index, &mut Vec::new()),
+        Graph::open(index, 1000).and_then(|graph| graph.gfa(&mut Vec::new())),
+        Info::new(index).map(|_| ()),
     ];
     results.into_iter().map(|result| result.map_err(|error| error.to_string())).collect()
 }
@@ -70,11 +75,11 @@ fn files_of_another_index_are_refused_each_by_whoever_opens_it() {
     make(&other, &b);
     assert!(read(&index).iter().all(Result::is_ok));
     for (name, refused) in [
-        ("layer-000/part-00002.kmers", [true, true, false, true]),
-        ("layer-000/part-00002.sources", [true, true, false, true]),
-        ("layer-000/part-00002.unitigs", [false, false, true, false]),
-        ("identities", [true; 4]),
-        ("index.json", [true; 4]),
+        ("layer-000/part-00002.kmers", [true, true, false, true, true, false, true]),
+        ("layer-000/part-00002.sources", [true, true, false, true, true, false, true]),
+        ("layer-000/part-00002.unitigs", [false, false, true, false, false, true, true]),
+        ("identities", [true; 7]),
+        ("index.json", [true; 7]),
     ] {
         let path = index.join(name);
         let ours = std::fs::read(&path).expect("read");

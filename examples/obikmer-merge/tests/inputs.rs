@@ -5,9 +5,9 @@ mod common;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use common::compressed::{gzip, xz, zstd};
 use common::{Naive, kmers, merge, merge_all, options};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::{Compression, GzBuilder};
 use obikmer_merge::{Error, MergeOptions};
 
 const SEQUENCES: [&str; 3] =
@@ -30,8 +30,10 @@ fn fastq() -> Vec<u8> {
     SEQUENCES.iter().enumerate().map(record).collect::<String>().into_bytes()
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+/// A member as bgzip writes them.
+fn bgzf(bytes: &[u8]) -> Vec<u8> {
+    let builder = GzBuilder::new().extra(b"BC\x02\0\x1b\0".to_vec());
+    let mut encoder = builder.write(Vec::new(), Compression::default());
     encoder.write_all(bytes).expect("compressed");
     encoder.finish().expect("compressed")
 }
@@ -49,7 +51,7 @@ fn every_kind_gives_the_same_kmers() {
     let expected: Vec<String> = Naive::new(7, &[sequences]).kmers.into_keys().collect();
     let mut unterminated = fasta("\n");
     unterminated.pop();
-    let two_members = [gzip(&fasta("\n")[..40]), gzip(&fasta("\n")[40..])].concat();
+    let two = |pack: &dyn Fn(&[u8]) -> Vec<u8>| [pack(&fasta("\n")[..40]), pack(&fasta("\n")[40..])].concat();
     for (name, bytes) in [
         ("a.fa", fasta("\n")),
         ("b.fa", fasta("\r\n")),
@@ -57,14 +59,26 @@ fn every_kind_gives_the_same_kmers() {
         ("d.fa.gz", gzip(&fasta("\n"))),
         ("e.fq", fastq()),
         ("f.fq.gz", gzip(&fastq())),
-        ("g.fa.gz", two_members),
+        ("g.fa.gz", two(&gzip)),
+        // Members of bgzip, the last of them empty.
+        ("h.fa.gz", [two(&bgzf), bgzf(b"")].concat()),
+        ("i.fa.xz", xz(&fasta("\r\n"))),
+        ("j.fq.xz", xz(&fastq())),
+        ("k.fa.xz", two(&xz)),
+        ("l.fa.zst", zstd(&fasta("\n"))),
+        ("m.fq.zst", zstd(&fastq())),
+        ("n.fa.zst", two(&zstd)),
+        // By what they hold, whatever they are called.
+        ("o.fa", zstd(&fasta("\n"))),
+        ("p", xz(&fasta("\n"))),
     ] {
         let input = put(dir.path(), name, &bytes);
         for ranks in [1, 3, 7] {
             let out = dir.path().join(format!("{name}-{ranks}"));
             let summary = merge(ranks, &options(7, 4, &out, std::slice::from_ref(&input)));
             assert_eq!(kmers(&out), expected, "{name} on {ranks}");
-            assert_eq!(summary.sources[0].name, name.trim_end_matches(".gz"));
+            let ending = [".gz", ".xz", ".zst"].iter().find_map(|ending| name.strip_suffix(ending));
+            assert_eq!(summary.sources[0].name, ending.unwrap_or(name));
         }
     }
 }
@@ -91,6 +105,12 @@ fn malformed_inputs_are_named() {
         .flat_map(|i| format!(">r{i}\nACGTTGCA{:016b}\n", i).replace('0', "A").replace('1', "G").into_bytes())
         .collect();
     let packed = gzip(&big);
+    let cut = |packed: Vec<u8>| packed[..packed.len() / 2].to_vec();
+    let changed = |mut packed: Vec<u8>| {
+        let at = packed.len() * 2 / 3;
+        packed[at] ^= 4;
+        packed
+    };
     let mut bad_fastq = fastq();
     let at = bad_fastq.iter().position(|&b| b == b'+').expect("a separator");
     bad_fastq[at] = b'x';
@@ -101,8 +121,15 @@ fn malformed_inputs_are_named() {
         (
             "truncated.fa.gz",
             packed[..packed.len() / 2].to_vec(),
-            &["truncated.fa.gz", "record", "after r"][..],
+            &["truncated.fa.gz", "record", "after r", "Gzip: the data are cut off"][..],
         ),
+        ("truncated.fa.xz", cut(xz(&big)), &["truncated.fa.xz", "record", "Xz: the data are cut off"]),
+        ("truncated.fa.zst", cut(zstd(&big)), &["truncated.fa.zst", "record", "Zstd: the data are cut off"]),
+        ("changed.fa.xz", changed(xz(&big)), &["changed.fa.xz", "record"]),
+        ("changed.fa.zst", changed(zstd(&big)), &["changed.fa.zst", "record"]),
+        ("more.fa.xz", [xz(&fasta("\n")), b"ACGT".to_vec()].concat(), &["more.fa.xz", "record"]),
+        ("more.fa.zst", [zstd(&fasta("\n")), b"ACGT".to_vec()].concat(), &["more.fa.zst", "record"]),
+        ("text.fa.zst", zstd(b"hello\n"), &["text.fa.zst", "record 1"]),
         ("header.fa", [fasta("\n"), b">last".to_vec()].concat(), &["header.fa", "record"]),
         ("binary.fa", [fasta("\n"), b">odd\nACG\x00\x01TTT\n".to_vec()].concat(), &["binary.fa", "odd"]),
         ("separator.fq", bad_fastq, &["separator.fq", "record"]),

@@ -21,6 +21,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// So long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// First words of a line that is no job to run.
+const SUBCOMMANDS: &[&str] = &["top", "explain"];
+
 #[derive(Debug, Parser)]
 #[command(
     name = "bdrun",
@@ -64,7 +67,7 @@ struct Which {
 #[must_use]
 pub fn run(argv: &[OsString]) -> Option<u8> {
     let first = argv.get(1)?.to_str()?;
-    if !["top", "explain"].contains(&first) {
+    if !SUBCOMMANDS.contains(&first) {
         return None;
     }
     let line = match Line::try_parse_from(argv) {

@@ -5,9 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::CommandFactory;
-
-use super::Options;
+use super::help;
 
 /// What an option of mpiexec is here.
 #[derive(Clone, Copy)]
@@ -134,7 +132,7 @@ fn first(text: &str) -> char {
 
 /// Cuts a line where a `:` is followed by an option: there is another program. Not behind `--`.
 pub(super) fn cut(argv: Vec<OsString>) -> Vec<Vec<OsString>> {
-    let known = Known(Options::command());
+    let known = Known(help::definition());
     let mut all: Vec<Vec<OsString>> = vec![Vec::new()];
     let mut words = argv.into_iter().peekable();
     let mut is_marked = false;
@@ -156,7 +154,7 @@ pub(super) fn cut(argv: Vec<OsString>) -> Vec<Vec<OsString>> {
 /// # Errors
 /// A sentence: what cannot be had.
 pub(super) fn mark(argv: Vec<OsString>) -> Result<Marked, String> {
-    let known = Known(Options::command());
+    let known = Known(help::definition());
     let mut words = argv.into_iter();
     let mut marked = Marked { argv: words.by_ref().take(1).collect(), per_node: None, by_user: false };
     while let Some(word) = words.next() {
@@ -184,6 +182,9 @@ pub(super) fn mark(argv: Vec<OsString>) -> Result<Marked, String> {
         } else if let Some(number) = name.strip_prefix("np").filter(|_| !is_long) {
             marked.argv.push(format!("--np={number}").into());
         } else {
+            if !is_long && known.short(first(name)).is_none() && known.long(name).is_some() {
+                return Err(format!("'-{name}' has two dashes here: --{name}"));
+            }
             let takes_next = !is_long
                 && name.chars().count() == 1
                 && known.short(first(name)).is_some_and(|arg| arg.get_action().takes_values());
@@ -207,7 +208,7 @@ impl Marked {
         match habit {
             Ours(name) => {
                 self.argv.push(format!("--{name}").into());
-                let command = Options::command();
+                let command = help::definition();
                 let mut arguments = command.get_arguments();
                 if arguments.any(|arg| is_called(arg, name) && arg.get_action().takes_values()) {
                     self.argv.extend(values.next());

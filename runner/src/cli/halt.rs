@@ -71,9 +71,16 @@ impl FromStr for Halt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "never" {
-            return Ok(Self::NEVER);
-        }
+        // What GNU parallel had before it had words for it.
+        let text = match text {
+            "never" | "0" => return Ok(Self::NEVER),
+            "1" => "soon,fail=1",
+            "2" => "now,fail=1",
+            "-1" => "soon,success=1",
+            "-2" => "now,success=1",
+            percent if percent.ends_with('%') && !percent.contains(',') => &format!("soon,fail={percent}"),
+            words => words,
+        };
         let wrong = || {
             "it is never, or WHEN,WHY=COUNT with soon or now, fail, success or done, and a number or N%: now,fail=1, soon,fail=10%"
                 .to_owned()
@@ -131,9 +138,18 @@ mod tests {
         for text in ["never", "now,fail=1", "soon,fail=10%", "now,success=3", "soon,done=100%"] {
             assert_eq!(text.parse::<Halt>().unwrap().to_string(), text);
         }
-        for text in
-            ["", "now", "now,fail", "now,fail=0", "later,fail=1", "now,fail=x%", "soon,fail=101%", "2"]
-        {
+        for (text, words) in [
+            ("0", "never"),
+            ("1", "soon,fail=1"),
+            ("2", "now,fail=1"),
+            ("-1", "soon,success=1"),
+            ("-2", "now,success=1"),
+            ("20%", "soon,fail=20%"),
+        ] {
+            assert_eq!(text.parse::<Halt>().unwrap().to_string(), words);
+        }
+        let wrong = ["", "now", "now,fail", "now,fail=0", "later,fail=1", "now,fail=x%", "soon,fail=101%"];
+        for text in wrong.into_iter().chain(["3", "-3", "0%", "101%", "x%"]) {
             assert!(text.parse::<Halt>().is_err(), "{text}");
         }
         assert_eq!("now,fail=1".parse(), Ok(Halt::FIRST));

@@ -7,12 +7,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::halt::Halt;
-use super::parse::parse_duration;
+use super::parse::{parse_duration, parse_size, parse_times};
 
 /// What each rank is given. PROGRAM, ARGS and the values marked "template" may hold placeholders, see
 /// [`crate::launch`].
 #[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "Partitions")]
 pub struct LaunchOptions {
     /// Run one rank for each line of FILE that is not empty (-: standard input)
     ///
@@ -26,12 +25,28 @@ pub struct LaunchOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "glob")]
     pub parts: Option<PathBuf>,
 
-    /// Run one rank for each path that matches PATTERN (*, ?, [a-z], **); may be repeated
+    /// Run one rank for each path that matches PATTERN, quoted: 'parts/*.bin'
     ///
-    /// Sorted, each path once; {} is the path. The size of the file is the memory that is expected of its
-    /// rank.
+    /// With *, ?, [a-z], **. May be repeated. Sorted, each path once; {} is the path. The size of the file is
+    /// the memory that is expected of its rank.
     #[arg(long, value_name = "PATTERN", action = clap::ArgAction::Append)]
     pub glob: Vec<String>,
+
+    /// Cut standard input into blocks of whole records, and run one rank for each, which reads it from its
+    /// standard input
+    ///
+    /// As in GNU parallel. Blocks wait on scratch, a few ahead of the ranks; ranks begin while it is still
+    /// read. {#} is the number of the block.
+    #[arg(long, conflicts_with_all = ["parts", "glob", "stdin"])]
+    pub pipe: bool,
+
+    /// With --pipe: a block has so many bytes, and what is left of its last record
+    #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
+    pub block: u64,
+
+    /// With --pipe: what ends a record: a text, not an expression; \n is the end of a line, \0 a zero byte
+    #[arg(long, value_name = "TEXT", default_value = "\\n", requires = "pipe", value_parser = parse_recend)]
+    pub recend: String,
 
     /// What stands between the columns of --parts: a text, not an expression; \t is a tab
     #[arg(long, value_name = "SEP", default_value = "\\t", requires = "parts", value_parser = parse_separator)]
@@ -61,9 +76,9 @@ pub struct LaunchOptions {
     #[arg(long, value_name = "FILE")]
     pub stdin: Option<OsString>,
 
-    /// Write the standard output of each rank to a file of its own (a template), such as out/{rank}.txt
+    /// Write each rank's standard output to FILE, a template: out/{rank}.txt
     ///
-    /// Made, or emptied, when the rank starts; its directory must be there.
+    /// Made, or emptied, when the rank starts, its directory as well.
     #[arg(long, value_name = "FILE")]
     pub output_files: Option<OsString>,
 
@@ -71,7 +86,7 @@ pub struct LaunchOptions {
     #[arg(long, value_name = "FILE")]
     pub error_files: Option<OsString>,
 
-    /// Print what ranks write in the order of the ranks, each rank's as a whole
+    /// Print what ranks write in their order, each rank's as a whole
     ///
     /// What comes too early is held back, beyond a few megabytes in a file without a name on scratch.
     #[arg(long)]
@@ -86,23 +101,24 @@ pub struct LaunchOptions {
     /// When ranks that fail, or end well, end the job [default: now,fail=1]
     ///
     /// As in GNU parallel: never, or WHEN,WHY=COUNT. soon: no other rank is begun, and those that run go on;
-    /// now: they are ended. fail, success or done ranks count; a number of them, or N% of all. Ended for
-    /// success the exit code is 0. For ranks that need not each other.
-    #[arg(long, value_name = "WHEN,WHY=COUNT")]
+    /// now: they are ended. fail, success or done ranks count; a number of them, or N% of all. Older forms:
+    /// 0, 1, 2, -1, -2 and N%. Ended for success the exit code is 0, else that of the first that failed. For
+    /// ranks that need not each other.
+    #[arg(long, value_name = "WHEN,WHY=COUNT", allow_negative_numbers = true)]
     pub halt: Option<Halt>,
 
     /// Run a rank that fails again, up to N times
     ///
     /// It is run again before others are begun, and has failed only if it fails after the last of them. Its
     /// --output-files begin anew; what else a try did stays done. For ranks that need not each other.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files", value_parser = parse_times, allow_negative_numbers = true)]
     pub retry: u32,
 
     /// Run a rank that the kernel killed for want of memory again, up to N times, each time with twice as
     /// much set aside for it
     ///
     /// Beside the tries of --retry. Once that is the whole budget it runs alone.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files", value_parser = parse_times, allow_negative_numbers = true)]
     pub retry_memory: u32,
 
     /// A rank fails that takes longer: seconds (90, 2.5) or with units (1h30m, 500ms)
@@ -125,15 +141,15 @@ pub struct LaunchOptions {
     #[arg(long, requires = "output_files")]
     pub rerun: bool,
 
-    /// Print the command line of each rank, as a line for the shell, with its files and the memory expected
-    /// of it, and run nothing
+    /// Print the plan and the line of each rank, and run nothing
+    ///
+    /// Each as a line for the shell, with its files and the memory expected of it.
     #[arg(long)]
     pub dry_run: bool,
 }
 
 /// Where it is written down what has ended.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "Going on, and telling others")]
 pub struct JournalOptions {
     /// Write down in FILE, which must be new, which parts are done, so that --resume can go on
     ///
@@ -143,11 +159,11 @@ pub struct JournalOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub journal: Option<PathBuf>,
 
-    /// Go on with the job of the journal FILE: what is done is not run again; a new job if there is no FILE
+    /// Go on with the job whose journal FILE is, or begin it
     ///
-    /// The command, its files and its environment must be what they were; parts may have been added to the
-    /// list. A part whose output file is gone is run again. The same line may be given again and again until
-    /// all is done.
+    /// What is done is not run again; without such a FILE it is a new job. The command, its files and its
+    /// environment must be what they were; parts may have been added to the list. A part whose output file is
+    /// gone is run again. The same line may be given again and again until all is done.
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
 
@@ -184,6 +200,13 @@ fn parse_separator(text: &str) -> Result<String, String> {
             Err("a line ends at its end: columns cannot be separated by it".into())
         }
         other => Ok(other.into()),
+    }
+}
+
+fn parse_recend(text: &str) -> Result<String, String> {
+    match text.replace("\\n", "\n").replace("\\0", "\0").replace("\\t", "\t") {
+        empty if empty.is_empty() => Err("records need an end".into()),
+        end => Ok(end),
     }
 }
 

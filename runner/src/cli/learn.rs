@@ -9,9 +9,8 @@ use crate::residency::Expect;
 
 /// What ranks are expected to need, under the names of seed 002 where it names them.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "What ranks are expected to need")]
 pub struct LearnOptions {
-    /// Remember in FILE what ranks needed, and begin with what is known there
+    /// Remember in FILE what ranks needed, and begin with what it knows
     ///
     /// Each part of the same command is expected to need what it did, and 5% more; the largest begin first.
     /// Of a part that is new, what such ranks need in general. Default: beside the journal (JOURNAL.learned).

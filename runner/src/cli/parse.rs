@@ -60,6 +60,17 @@ pub(super) fn parse_count(text: &str) -> Result<u32, String> {
     number(text, u32::MAX.into(), "").and_then(|number| u32::try_from(number).map_err(|e| e.to_string()))
 }
 
+/// Reads a number from 0 on.
+pub(super) fn parse_times(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(times) => Ok(times),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
+            Err(format!("it is more than {}", u32::MAX))
+        }
+        Err(_) => Err("it must be a whole number, 0 or more".into()),
+    }
+}
+
 /// Reads a number of ranks.
 pub(super) fn parse_ranks(text: &str) -> Result<u32, String> {
     let ranks = number(text, MAX_RANKS.into(), ", the most ranks that a job may have");

@@ -15,7 +15,7 @@ fn error(line: &str) -> String {
 
 #[test]
 fn definition_is_consistent() {
-    Options::command().debug_assert();
+    help::definition().debug_assert();
 }
 
 #[test]
@@ -180,6 +180,9 @@ fn what_ranks_are_given() {
     let expected = LaunchOptions {
         parts: Some("list".into()),
         glob: Vec::new(),
+        pipe: false,
+        block: 1 << 20,
+        recend: "\n".into(),
         colsep: ",".into(),
         null: false,
         header: true,
@@ -265,9 +268,44 @@ fn errors_name_the_flag() {
     assert!(error("--timeout soon prog").contains("1h30m"));
     assert!(error("--env =1 prog").contains("needs a name"));
     assert!(error("--no-such-flag 3 prog").contains("--no-such-flag"));
+    assert!(error("--retry x --output-files o p").contains("it must be a whole number, 0 or more"));
+    assert!(error("--retry -1 --output-files o p").contains("it must be a whole number, 0 or more"));
+    assert!(error("--retry-memory 5000000000 --output-files o p").contains("more than 4294967295"));
+    assert_eq!(parse("--halt -1 p").unwrap().launch.halt, "soon,success=1".parse().ok());
+    assert!(error("-j 4 --resident 2 p").contains("give one of the two"));
+    assert_eq!(parse("-j 2 --resident 2 p").unwrap().jobs, Some(2));
+    assert!(error("-memory 5G p").contains("'-memory' has two dashes here: --memory"));
+    for line in ["::: a", "-memory 5G p", "a : --memory 5M -np 1 b"] {
+        assert!(!error(line).contains("\n\n\n"), "{line}: {}", error(line));
+    }
     assert!(error("-np 4").contains("PROGRAM"));
     assert!(error("-np").contains("--np"));
     assert!(error("").contains("PROGRAM"));
+}
+
+/// The nearest of our options, and nothing about passing it on; what other launchers have, by its name here.
+#[test]
+fn unknown_options_are_told_the_nearest() {
+    for (line, tip) in [
+        ("--memroy 5G p", "'--memory'"),
+        ("--keep-ordr p", "'--keep-order'"),
+        ("--rank_memory 5G p", "'--rank-memory'"),
+        ("--retries 3 p", "'--retry'"),
+        ("-np 2 --residents 3 p --memroy 3", "'--resident'"),
+        ("-k p", "--keep-order"),
+        ("-P 3 p", "-j N"),
+        ("--arg-file=x p", "--parts FILE"),
+        ("--eta p", "live line"),
+    ] {
+        let said = error(line);
+        assert!(said.contains("tip: ") && said.contains(tip), "{line}: {said}");
+        assert!(!said.contains("as a value"), "{line}: {said}");
+    }
+    for line in ["--xyzzy p", "-y p"] {
+        assert!(!error(line).contains("tip: "), "{line}: {}", error(line));
+    }
+    // Behind the program it is the program's, whatever it looks like.
+    assert_eq!(parse("p --memroy 5G").unwrap().args(), ["--memroy", "5G"]);
 }
 
 #[test]

@@ -4,10 +4,14 @@ use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::{Pace, line};
+use super::hint::hint;
+use super::progress::{Pace, fitted};
 use super::{Output, Snapshot, Stderr, error_text, memory, table};
 use crate::exit::Ending;
 use crate::stats::Stats;
+
+/// Of a terminal that does not say how wide it is.
+const COLUMNS: usize = 80;
 
 /// The output for people.
 pub struct Human<W> {
@@ -58,7 +62,9 @@ impl<W: Write + Send> Output for Human<W> {
     fn progress(&mut self, snapshot: &Snapshot) {
         let Some(bar) = &self.bar else { return };
         let left = self.pace.left(snapshot);
-        bar.set_message(line(snapshot, left));
+        let columns =
+            terminal_size::terminal_size_of(io::stderr()).map_or(COLUMNS, |(width, _)| width.0.into());
+        bar.set_message(fitted(snapshot, left, columns));
         bar.tick();
     }
 
@@ -91,6 +97,9 @@ impl<W: Write + Send> Output for Human<W> {
         };
         if began && self.verbose {
             text.push_str(&memory::report(stats));
+        }
+        if began && let Some(hint) = hint(stats) {
+            text.push_str(&format!("bdrun: hint: {hint}\n"));
         }
         // Last, where it is seen.
         text.push_str(&error_text(ending));

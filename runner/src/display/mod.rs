@@ -10,10 +10,14 @@
 //! | `patience.rs` | how long it may wait for its reader |
 //! | `human.rs` | live line, messages, table |
 //! | `progress.rs` | the text of the live line, and the time left |
+//! | `curve.rs` | memory over time as text |
+//! | `hint.rs` | what would have been better |
 //! | `memory.rs` | what ranks were expected to need, and did |
 //! | `table.rs` | the table, and which ranks are notable |
 //! | `json.rs`, `quiet.rs` | the other kinds |
 
+mod curve;
+mod hint;
 mod human;
 mod json;
 mod memory;
@@ -26,12 +30,14 @@ mod table;
 use std::io;
 use std::os::fd::AsFd;
 
+pub use curve::curve;
 pub use human::Human;
 pub use json::Json;
 pub(crate) use patience::Patience;
 pub use progress::{JobProgress, Snapshot};
 pub use quiet::Quiet;
 pub use screen::Screen;
+pub(crate) use table::keep_notable;
 pub use table::summary;
 
 use crate::cli::OutputKind;

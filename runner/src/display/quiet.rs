@@ -40,7 +40,8 @@ mod tests {
         quiet.note("something");
         quiet.finish(&Stats::default(), &Ending::Success);
         assert!(shown.is_empty());
-        Quiet::new(&mut shown).finish(&Stats::default(), &Ending::NotFound("prog".into()));
+        let missing = Ending::NotFound { program: "prog".into(), closed: None };
+        Quiet::new(&mut shown).finish(&Stats::default(), &missing);
         let text = "bdrun: error: prog is neither beside bdrun nor in PATH\n\
                     bdrun: remedy: give a path (./program), or put it into PATH or beside bdrun\n";
         assert_eq!(String::from_utf8(shown).unwrap(), text);

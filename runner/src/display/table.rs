@@ -55,10 +55,37 @@ const EXTREMES: [(Measure, &str); 6] = [
     (|rank| measured(rank, |measured| measured.held_s), "held longest"),
 ];
 
+/// Takes those out that no table will show, now that others are known.
+pub(crate) fn keep_notable(ranks: &mut Vec<RankStats>) -> Vec<RankStats> {
+    let mut keep = vec![false; ranks.len()];
+    let failed = |at: &usize| is_failed(&ranks[*at]);
+    (0..ranks.len()).filter(failed).take(SHOWN).for_each(|at| keep[at] = true);
+    for (measure, _) in EXTREMES {
+        let most = (0..ranks.len())
+            .rev()
+            .max_by(|&one, &other| measure(&ranks[one]).total_cmp(&measure(&ranks[other])));
+        most.into_iter().for_each(|at| keep[at] = true);
+    }
+    let mut by_size: Vec<usize> = (0..ranks.len()).collect();
+    by_size.sort_by_key(|&at| std::cmp::Reverse(ranks[at].peak_bytes));
+    by_size.into_iter().take(SHOWN).for_each(|at| keep[at] = true);
+    let mut at = 0..;
+    ranks.extract_if(.., |_| !keep[at.next().unwrap_or(0)]).collect()
+}
+
+fn is_failed(rank: &RankStats) -> bool {
+    rank.status.starts_with("exit") || rank.status.starts_with("signal")
+}
+
 /// What happened, as people read it: a sentence, and the table.
 #[must_use]
 pub fn summary(stats: &Stats) -> String {
-    let mut text = headline(stats);
+    let mut text = sentence(stats);
+    match &stats.measured {
+        None => cooperative_line(&mut text, stats),
+        Some(measured) => independent_line(&mut text, stats, measured),
+    }
+    text.push_str(&notices(stats));
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let columns = if stats.measured.is_some() { INDEPENDENT } else { COOPERATIVE };
@@ -85,8 +112,12 @@ pub fn summary(stats: &Stats) -> String {
     text
 }
 
-/// The job in a line or two.
+/// The job in a line, and what must be said besides.
 pub(super) fn headline(stats: &Stats) -> String {
+    sentence(stats) + &notices(stats)
+}
+
+fn sentence(stats: &Stats) -> String {
     let ranks = if stats.np == 1 { "1 rank".into() } else { format!("{} ranks", stats.np) };
     let mut text = format!(
         "bdrun: {ranks}, {} after {}; budget {}, demand {}",
@@ -102,9 +133,14 @@ pub(super) fn headline(stats: &Stats) -> String {
         let _ = write!(text, " ({times:.2} x)");
     }
     text.push('\n');
-    match &stats.measured {
-        None => cooperative_line(&mut text, stats),
-        Some(measured) => independent_lines(&mut text, stats, measured),
+    text
+}
+
+/// Limits that could not be kept, and why.
+fn notices(stats: &Stats) -> String {
+    let mut text = String::new();
+    if let Some(why) = stats.measured.as_ref().and_then(|measured| measured.paging_refused.as_ref()) {
+        let _ = writeln!(text, "bdrun: ranks could not be paged out, only held: {why}");
     }
     if let Some(rank) = stats.overdraft_rank {
         let _ = writeln!(text, "bdrun: rank {rank} needed more than there was: the budget was exceeded");
@@ -130,7 +166,7 @@ fn cooperative_line(text: &mut String, stats: &Stats) {
     );
 }
 
-fn independent_lines(text: &mut String, stats: &Stats, measured: &JobMeasured) {
+fn independent_line(text: &mut String, stats: &Stats, measured: &JobMeasured) {
     let _ = writeln!(
         text,
         "bdrun: at most {} running; most in RAM {} private, {} shared; most paged out {}; measured at least every {}",
@@ -140,14 +176,12 @@ fn independent_lines(text: &mut String, stats: &Stats, measured: &JobMeasured) {
         Bytes(measured.out_bytes),
         Span(measured.longest_gap_s)
     );
-    if let Some(why) = &measured.paging_refused {
-        let _ = writeln!(text, "bdrun: ranks could not be paged out, only held: {why}");
-    }
 }
 
 /// The row of all ranks together.
 fn of_job(stats: &Stats) -> RankStats {
-    let sum = |time: fn(&RankStats) -> f64| stats.ranks.iter().map(time).sum::<f64>();
+    let all = || stats.ranks.iter().chain([&stats.rest]);
+    let sum = |time: fn(&RankStats) -> f64| all().map(time).sum::<f64>();
     RankStats {
         peak_bytes: stats.measured.as_ref().map_or(stats.peak_resident_bytes, |m| m.measured_peak_bytes),
         evicted_bytes: stats.evicted_bytes,
@@ -182,8 +216,7 @@ fn notable(stats: &Stats) -> Vec<(&RankStats, String)> {
             found.push((rank, why.to_owned()));
         }
     };
-    let failed = |rank: &&RankStats| rank.status.starts_with("exit") || rank.status.starts_with("signal");
-    for rank in stats.ranks.iter().filter(failed).take(SHOWN) {
+    for rank in stats.ranks.iter().filter(|rank| is_failed(rank)).take(SHOWN) {
         add(Some(rank), &rank.status);
     }
     add(stats.ranks.iter().find(|rank| Some(rank.rank) == stats.overdraft_rank), "over budget");
@@ -289,6 +322,14 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
  rank 4  24.0 MiB   40.0 MiB   40.0 MiB      2    2.0 s     0 s      2.1 s
 ";
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_job_in_a_line() {
+        let line = "bdrun: 8 ranks, ok after 1m02s; budget 50.0 MiB, demand 200.0 MiB (4.00 x)\n";
+        assert_eq!(headline(&stats()), line);
+        let exceeded = Stats { overdraft_rank: Some(2), ..stats() };
+        assert!(headline(&exceeded).starts_with(line) && headline(&exceeded).contains("rank 2 needed more"));
     }
 
     #[test]

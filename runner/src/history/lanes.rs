@@ -44,7 +44,11 @@ impl Lanes {
 
     /// At `t` seconds, which never goes back, a rank begins to do something else, or what it does already.
     pub fn set(&mut self, t: f64, rank: Rank, activity: Option<Activity>) {
-        let Some(lane) = self.ranks.get_mut(rank as usize) else { return };
+        // Others may come than were known at the beginning.
+        if rank as usize >= self.ranks.len() {
+            self.ranks.resize(rank as usize + 1, Vec::new());
+        }
+        let lane = &mut self.ranks[rank as usize];
         let now = (t.max(0.0) * 1e6) as u64;
         match lane.last_mut() {
             Some(last) if last.1 == activity => return,
@@ -109,10 +113,12 @@ mod tests {
         lanes.set(4.0, 1, Some(Held));
         lanes.set(4.0, 1, Some(Running));
         lanes.set(0.0, 7, Some(Running));
+        lanes.set(1.0, 7, None);
         let span = |from, to, activity| Span { from, to, activity };
         let all: Vec<Span> = lanes.of(1, 5.0).collect();
         assert_eq!(all, [span(1.0, 2.0, Running), span(2.0, 3.0, Out), span(4.0, 5.0, Running)]);
-        assert_eq!(lanes.of(0, 5.0).count() + lanes.of(7, 5.0).count(), 0);
+        assert_eq!((lanes.of(0, 5.0).count(), lanes.of(9, 5.0).count()), (0, 0));
+        assert_eq!(lanes.of(7, 5.0).collect::<Vec<_>>(), [span(0.0, 1.0, Running)], "one that came later");
     }
 
     proptest! {

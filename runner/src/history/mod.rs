@@ -36,8 +36,8 @@ pub struct History {
     pub legs: Legs,
     /// What those held that do not ask.
     pub sizes: Sizes,
-    /// What the job may use, and what can be done with its ranks at first; nothing before it begins.
-    pub rules: Option<(Limits, Vec<Can>)>,
+    /// What the job may use, and what can be done with each rank at first; nothing before it begins.
+    pub rules: Option<(Limits, Can)>,
     /// In a cell: who has something to say holds parts of the job.
     notes: RefCell<Vec<(f64, String)>>,
 }

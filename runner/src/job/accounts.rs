@@ -1,6 +1,8 @@
 //! What was measured of ranks, and what of the budget is taken for that. Pure: what follows for the pool is
 //! answered.
 
+use std::collections::HashMap;
+
 use crate::residency::Rank;
 
 /// Who writes a rank's account.
@@ -38,7 +40,10 @@ pub(super) struct Change {
 /// The accounts of all ranks.
 #[derive(Debug)]
 pub(super) struct Accounts {
-    ranks: Vec<Account>,
+    /// Of those that have or had processes, and were not forgotten.
+    ranks: HashMap<Rank, Account>,
+    /// What the others are.
+    none: Account,
     /// What a rank begins with, bytes.
     first: u64,
     held: u64,
@@ -49,11 +54,23 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// For `np` ranks that have no process yet. `own`: all of them will have accounts of their own.
-    pub fn new(np: u32, first: u64, own: bool) -> Self {
-        let owner = if own { Owner::Itself } else { Owner::Nobody };
-        let ranks = (0..np).map(|_| Account { owner, ..Account::default() }).collect();
-        Self { ranks, first, held: 0, taken: 0, lent: 0, shared: own }
+    /// For ranks that have no process yet. `own`: all of them will have accounts of their own.
+    pub fn new(first: u64, own: bool) -> Self {
+        let none = Account { owner: if own { Owner::Itself } else { Owner::Nobody }, ..Account::default() };
+        Self { ranks: HashMap::new(), none, first, held: 0, taken: 0, lent: 0, shared: own }
+    }
+
+    fn account(&self, rank: Rank) -> &Account {
+        self.ranks.get(&rank).unwrap_or(&self.none)
+    }
+
+    fn account_mut(&mut self, rank: Rank) -> &mut Account {
+        self.ranks.entry(rank).or_insert_with(|| self.none.clone())
+    }
+
+    /// All of a rank is over, and it holds nothing.
+    pub fn forget(&mut self, rank: Rank) {
+        self.ranks.remove(&rank);
     }
 
     /// Bytes in RAM of all of them.
@@ -68,17 +85,17 @@ impl Accounts {
 
     /// Bytes in RAM of one.
     pub fn held_by(&self, rank: Rank) -> u64 {
-        self.ranks[rank as usize].held
+        self.account(rank).held
     }
 
     /// Bytes on scratch of one, and the most that ever were.
     pub fn out_of(&self, rank: Rank) -> (u64, u64) {
-        let account = &self.ranks[rank as usize];
+        let account = self.account(rank);
         (account.out, account.most_out)
     }
 
     pub fn is_adopted(&self, rank: Rank) -> bool {
-        self.ranks[rank as usize].owner == Owner::Itself
+        self.account(rank).owner == Owner::Itself
     }
 
     /// Some rank has an account of its own.
@@ -88,7 +105,7 @@ impl Accounts {
 
     /// It has a process. False if that is no news: its hello comes by another way, and may be there first.
     pub fn spawned(&mut self, rank: Rank) -> bool {
-        let account = &mut self.ranks[rank as usize];
+        let account = self.account_mut(rank);
         if account.owner == Owner::Itself {
             return false;
         }
@@ -103,7 +120,7 @@ impl Accounts {
             return None;
         }
         self.shared = true;
-        let account = &mut self.ranks[rank as usize];
+        let account = self.account_mut(rank);
         account.owner = Owner::Itself;
         let out = account.out;
         Some(self.set(rank, 0, out, 0))
@@ -111,32 +128,33 @@ impl Accounts {
 
     /// Its processes have ended.
     pub fn exited(&mut self, rank: Rank) -> Change {
-        let account = &mut self.ranks[rank as usize];
+        let account = self.account_mut(rank);
         if account.owner == Owner::Master {
             account.owner = Owner::Nobody;
         }
-        self.lent -= std::mem::take(&mut account.lent);
+        let lent = std::mem::take(&mut account.lent);
+        self.lent -= lent;
         self.set(rank, 0, 0, 0)
     }
 
     /// Of what it asked for so many bytes are out from now on.
     pub fn lend(&mut self, rank: Rank, bytes: u64) -> Change {
-        let account = &mut self.ranks[rank as usize];
-        self.lent = self.lent - account.lent + bytes;
-        account.lent = bytes;
+        let account = self.account_mut(rank);
+        let before = std::mem::replace(&mut account.lent, bytes);
         let (held, out) = (account.held, account.out);
+        self.lent = self.lent - before + bytes;
         self.set(rank, held, out, held as i64 - bytes as i64)
     }
 
     /// Of what it asked for, bytes that are out.
     pub fn lent_by(&self, rank: Rank) -> u64 {
-        self.ranks[rank as usize].lent
+        self.account(rank).lent
     }
 
     /// It was seen to hold `held` bytes, and `out` are on scratch. `granted` are taken for it for its start.
     /// None if that is not ours to write.
     pub fn charge(&mut self, rank: Rank, held: u64, out: u64, granted: u64) -> Option<Change> {
-        let account = &self.ranks[rank as usize];
+        let account = self.account(rank);
         let taken = match account.owner {
             Owner::Nobody => return None,
             Owner::Itself => held as i64 - account.lent as i64,
@@ -150,14 +168,13 @@ impl Accounts {
     }
 
     fn set(&mut self, rank: Rank, held: u64, out: u64, taken: i64) -> Change {
-        let account = &mut self.ranks[rank as usize];
-        let needed = account.held + account.out;
-        self.held = self.held - account.held + held;
-        self.taken = self.taken - account.taken + taken;
-        let change = Change { taken: taken - account.taken, needs: (held + out) as i64 - needed as i64 };
-        let most_out = account.most_out.max(out);
-        *account = Account { held, out, most_out, taken, ..*account };
-        change
+        let account = self.account_mut(rank);
+        let before = account.clone();
+        *account = Account { held, out, most_out: before.most_out.max(out), taken, ..before };
+        self.held = self.held - before.held + held;
+        self.taken = self.taken - before.taken + taken;
+        let needed = before.held + before.out;
+        Change { taken: taken - before.taken, needs: (held + out) as i64 - needed as i64 }
     }
 }
 
@@ -193,7 +210,7 @@ mod tests {
         /// Whatever comes in whatever order: the pool is given back just what was taken.
         #[test]
         fn what_was_taken_is_given_back(steps in steps(), granted in proptest::collection::vec(0_u64..200, 4)) {
-            let mut accounts = Accounts::new(4, FIRST, false);
+            let mut accounts = Accounts::new(FIRST, false);
             let (mut taken, mut needs) = (0, 0);
             for (rank, step) in steps {
                 let change = match step {
@@ -224,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_hello_may_be_there_first() {
-        let mut accounts = Accounts::new(2, FIRST, false);
+        let mut accounts = Accounts::new(FIRST, false);
         assert_eq!(accounts.adopt(0), Some(Change::default()));
         assert!(!accounts.spawned(0), "no news");
         assert_eq!(accounts.charge(1, 500, 0, 0), None, "it has no process");
@@ -233,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_start_is_paid_in_advance_beside_those_that_may_take_all() {
-        let mut accounts = Accounts::new(4, FIRST, false);
+        let mut accounts = Accounts::new(FIRST, false);
         let taken = |change: Option<Change>| change.expect("ours to write").taken;
         assert!(accounts.spawned(0) && accounts.spawned(1) && accounts.spawned(2));
         assert_eq!(taken(accounts.charge(1, 30, 0, 0)), 30, "nobody else takes anything");
@@ -248,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_one_did_not_ask_for_counts_besides_and_what_it_asked_for_may_be_used_while_it_is_out() {
-        let mut accounts = Accounts::new(1, FIRST, true);
+        let mut accounts = Accounts::new(FIRST, true);
         assert_eq!(accounts.charge(0, 70, 0, 500), Some(Change { taken: 70, needs: 70 }));
         assert_eq!(accounts.lend(0, 500), Change { taken: -500, needs: 0 });
         assert_eq!(accounts.measured(), 70);

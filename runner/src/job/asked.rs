@@ -6,23 +6,19 @@ use std::sync::atomic::Ordering::SeqCst;
 use bdrun_ipc::pool::bytes_in;
 
 use super::Job;
-use super::describe::doing;
+use super::ended;
 use crate::attach::{Answer, Asked, Limits, RankNow, TOLD};
 
 impl Job<'_> {
     /// Answers. Whoever asked may have gone meanwhile.
     pub(super) fn answer(&mut self, asked: &Asked) {
         let snapshot = self.snapshot();
-        let np = self.setup.segment.np();
+        let np = self.np();
         let (ranks, more) = match asked.question.rank {
             Some(rank) if rank < np => (vec![self.rank_now(rank)], 0),
             Some(_) => (Vec::new(), 0),
             None => {
-                let live = |rank: &u32| {
-                    let record = &self.ranks[*rank as usize];
-                    record.pid.is_some() && record.status.is_none()
-                };
-                let mut ranks: Vec<RankNow> = (0..np).filter(live).map(|rank| self.rank_now(rank)).collect();
+                let mut ranks: Vec<RankNow> = self.living().map(|rank| self.rank_now(rank)).collect();
                 ranks.sort_by_key(|rank| (Reverse(rank.held), Reverse(rank.out), rank.rank));
                 let more = ranks.len().saturating_sub(TOLD);
                 ranks.truncate(TOLD);
@@ -48,6 +44,20 @@ impl Job<'_> {
     }
 
     fn rank_now(&self, rank: u32) -> RankNow {
+        if let Some(stats) = self.ended.get(rank) {
+            return RankNow {
+                rank,
+                part: self.setup.launch.part(rank),
+                status: Some(stats.status.clone()),
+                activity: None,
+                held: 0,
+                out: 0,
+                peak: stats.peak_bytes,
+                lived_s: ended::lived(stats),
+                doing: None,
+                situation: None,
+            };
+        }
         let block = self.setup.segment.rank(rank);
         let record = &self.ranks[rank as usize];
         let accounts = &self.watch.accounts;
@@ -65,7 +75,7 @@ impl Job<'_> {
                 || record.born.map_or(0.0, |born| born.elapsed().as_secs_f64()),
                 |process| process.end - process.start,
             ),
-            doing: doing(&self.setup.segment, rank).filter(|_| record.status.is_none()),
+            doing: self.doing(rank).filter(|_| record.status.is_none()),
             situation: self.core.situation(rank),
         }
     }

@@ -43,9 +43,9 @@ impl Job<'_> {
         }
         self.chaos.next = Some(now + every);
         let segment = self.setup.segment.clone();
-        let np = segment.np();
+        let np = self.np();
         self.chaos.at = (self.chaos.at + 7919) % np;
-        if self.chaos_stranger(self.chaos.at) {
+        if self.chaos_stranger(self.chaos.at) || segment.is_wide() {
             return;
         }
         let ranks = || (0..np).map(|i| (self.chaos.at + i) % np);

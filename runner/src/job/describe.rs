@@ -1,14 +1,16 @@
 //! What a rank is doing, in words for error messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
 use bdrun_ipc::critical;
+use bdrun_ipc::inbox;
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::state::State;
 
 use super::Job;
+use super::record::Record;
 use crate::units::Bytes;
 
 /// How many groups of ranks a deadlock message describes.
@@ -105,9 +107,10 @@ fn waits(segment: &Segment, waiting: Waiting) -> Doing {
             Doing { before: format!("waiting for a message from {from}"), peer: source, behind, place: None }
         }
         Waiting::Collective { comm, number } => {
-            let missing = Comm::at(segment, comm).map_or(0, |c| c.missing(segment, number));
-            let context = Comm::at(segment, comm).map_or(0, |c| c.context(segment));
-            format!("waiting in collective {number}{} for {missing} more ranks", of(context)).into()
+            let comm = Comm::at(segment, comm).ok();
+            let absent = comm.map_or_else(Vec::new, |comm| comm.absent(segment, number));
+            let context = comm.map_or(0, |comm| comm.context(segment));
+            format!("waiting in collective {number}{}{}", of(context), not_come(&absent)).into()
         }
         _ => "waiting for one of several messages".to_string().into(),
     }
@@ -133,15 +136,19 @@ fn waits_in_call(segment: &Segment, call: &str, waiting: Waiting) -> Doing {
             let absent = comm.map_or_else(Vec::new, |comm| comm.absent(segment, number));
             let context = comm.map_or(0, |comm| comm.context(segment));
             let comm = name_of(segment, comm, context);
-            let (word, has) = match absent.len() {
-                0 => return format!("in {call} on {comm}, to which all have come").into(),
-                1 => (ranks(&absent), "has"),
-                _ => (ranks(&absent), "have"),
-            };
-            format!("in {call} on {comm}, to which {word} {has} not come").into()
+            format!("in {call} on {comm}{}", not_come(&absent)).into()
         }
         _ if call.starts_with("MPI_Wait") => format!("in {call}, waiting for one of several messages").into(),
         _ => format!("in {call}, waiting for others").into(),
+    }
+}
+
+/// Who is missed in a collective.
+fn not_come(absent: &[u32]) -> String {
+    match absent.len() {
+        0 => ", to which all have come".to_owned(),
+        1 => format!(", to which {} has not come", ranks(absent)),
+        _ => format!(", to which {} have not come", ranks(absent)),
     }
 }
 
@@ -151,6 +158,34 @@ fn name_of(segment: &Segment, comm: Option<Comm>, context: u32) -> String {
         Some((None, size)) => format!("communicator {} of {size} ranks", context / CONTEXTS),
         None => "a communicator of itself".to_owned(),
     }
+}
+
+/// Messages of one communicator and tag.
+#[derive(Default)]
+struct Unread {
+    count: u64,
+    bytes: u64,
+    /// By their ranks in the communicator.
+    from: BTreeSet<u32>,
+    to: BTreeSet<u32>,
+}
+
+/// By communicator and tag.
+fn said_of_unread(left: &BTreeMap<(u32, u32), Unread>) -> Option<String> {
+    let list = |numbers: &BTreeSet<u32>| ranks(&numbers.iter().copied().collect::<Vec<_>>());
+    let each = left.iter().take(DESCRIBED).map(|((context, tag), unread)| {
+        let (from, to) = (list(&unread.from), list(&unread.to));
+        let of = if *context == 0 { String::new() } else { format!(" on communicator {context}") };
+        format!("{} with tag {tag}{of} ({}) from {from} to {to}", unread.count, Bytes(unread.bytes))
+    });
+    let mut said: Vec<String> = each.collect();
+    let more: u64 = left.values().skip(DESCRIBED).map(|unread| unread.count).sum();
+    if more > 0 {
+        said.push(format!("{more} with other tags"));
+    }
+    let count: u64 = left.values().map(|unread| unread.count).sum();
+    let (word, verb) = if count == 1 { ("message", "was") } else { ("messages", "were") };
+    (count > 0).then(|| format!("{count} {word} {verb} never received: {}", said.join("; ")))
 }
 
 /// Ranks that do the same.
@@ -179,7 +214,8 @@ impl Group {
     }
 }
 
-/// Ranks that do the same, together; of many, those too that differ only in whom they wait for.
+/// Ranks that do the same, together; of many, those too that differ only in whom they wait for. Those of whom
+/// there are few come first: it is for them that all others wait, as a rule.
 fn groups(doing: &[(u32, Doing)]) -> Vec<String> {
     let together = |same: fn(&Doing, &Doing) -> bool| {
         let mut groups: Vec<Group> = Vec::new();
@@ -201,6 +237,7 @@ fn groups(doing: &[(u32, Doing)]) -> Vec<String> {
     if all.len() > DESCRIBED {
         all = together(|a, b| (&a.before, &a.behind) == (&b.before, &b.behind));
     }
+    all.sort_by_key(|group| group.ranks.len());
     let more: usize = all.iter().skip(DESCRIBED).map(|group| group.ranks.len()).sum();
     let mut said: Vec<String> = all.iter().take(DESCRIBED).map(Group::text).collect();
     if more > 0 {
@@ -210,28 +247,53 @@ fn groups(doing: &[(u32, Doing)]) -> Vec<String> {
 }
 
 impl Job<'_> {
+    /// Those that have processes.
+    pub(super) fn living(&self) -> impl Iterator<Item = u32> {
+        let lives = |(_, record): &(u32, &Record)| record.pid.is_some() && record.status.is_none();
+        self.ranks.iter().filter(lives).map(|(rank, _)| rank)
+    }
+
+    /// What a rank does or did last, as far as it tells.
+    pub(super) fn doing(&self, rank: u32) -> Option<String> {
+        if self.setup.segment.is_wide() { None } else { doing(&self.setup.segment, rank) }
+    }
+
     /// For a deadlock: what ranks wait for, and who has gone without a word.
     pub(super) fn what_ranks_wait_for(&self) -> String {
         let segment = &self.setup.segment;
-        let lives = |rank: &u32| {
-            let record = &self.ranks[*rank as usize];
-            record.pid.is_some() && record.status.is_none()
-        };
-        let living = (0..segment.np()).filter(lives);
-        let doing: Vec<_> = living.filter_map(|rank| Some((rank, does(segment, rank)?))).collect();
+        let doing: Vec<_> = self.living().filter_map(|rank| Some((rank, does(segment, rank)?))).collect();
         let mut said = groups(&doing);
         said.extend(self.who_left());
         said.join("; ")
     }
 
+    /// Messages between ranks of our runtime that nobody has received, once all ranks have ended: who ends
+    /// puts them back. What another library's ranks leave it tells itself.
+    pub(super) fn never_received(&self) -> Option<String> {
+        let segment = &self.setup.segment;
+        let mut left: BTreeMap<(u32, u32), Unread> = BTreeMap::new();
+        for rank in (0..segment.np()).filter(|&rank| segment.rank(rank).call().is_none()) {
+            let mut arrived = Vec::new();
+            // Whatever is wrong there no longer matters.
+            let _ = inbox::drain(segment, rank, &mut arrived);
+            for message in arrived {
+                let unread = left.entry((message.context, message.tag)).or_default();
+                unread.count += 1;
+                unread.bytes = unread.bytes.saturating_add(message.len);
+                unread.from.insert(message.source);
+                unread.to.insert(rank);
+            }
+        }
+        said_of_unread(&left)
+    }
+
     /// Those that have ended well, but in the middle of MPI.
     pub(super) fn who_left(&self) -> Option<String> {
         let segment = &self.setup.segment;
-        let has_left = |rank: &u32| {
-            let is_over = self.ranks[*rank as usize].status.as_deref() == Some("ok");
-            is_over && segment.rank(*rank).begun.load(SeqCst) != 0
+        let has_left = |(rank, record): &(u32, &Record)| {
+            record.status.as_deref() == Some("ok") && segment.rank(*rank).begun.load(SeqCst) != 0
         };
-        let left: Vec<u32> = (0..segment.np()).filter(has_left).collect();
+        let left: Vec<u32> = self.ranks.iter().filter(has_left).map(|(rank, _)| rank).collect();
         (!left.is_empty()).then(|| format!("{} left without MPI_Finalize", ranks(&left)))
     }
 }
@@ -251,9 +313,9 @@ mod tests {
         assert_eq!(
             groups(&[waits_for(0, 3), waits_for(1, 3), waits_for(4, 5), waits_for(3, 3), computes]),
             [
-                "ranks 0-1, 3 are in MPI_Recv, waiting for rank 3, tag 7",
                 "rank 4 is in MPI_Recv, waiting for rank 5, tag 7",
-                "rank 9 is computing"
+                "rank 9 is computing",
+                "ranks 0-1, 3 are in MPI_Recv, waiting for rank 3, tag 7"
             ]
         );
         // A ring.
@@ -263,12 +325,44 @@ mod tests {
         assert_eq!(
             groups(&[waits_for(0, 3), out(waits_for(1, 3)), out(waits_for(2, 4))]),
             [
-                "ranks 0-1 are in MPI_Recv, waiting for rank 3, tag 7 (1 of them evicted)",
-                "rank 2 is in MPI_Recv, waiting for rank 4, tag 7 (evicted)"
+                "rank 2 is in MPI_Recv, waiting for rank 4, tag 7 (evicted)",
+                "ranks 0-1 are in MPI_Recv, waiting for rank 3, tag 7 (1 of them evicted)"
             ]
         );
         let each: Vec<_> = (0..9).map(|rank| (rank, Doing::from(format!("{rank}")))).collect();
         assert_eq!(groups(&each).last().map(String::as_str), Some("and 3 more"));
+    }
+
+    /// Of 256 ranks one waits for something else, behind more kinds of waits than are told.
+    #[test]
+    fn those_for_whom_others_wait_are_told_first() {
+        let mut doing: Vec<_> =
+            (0..250).map(|rank| (rank, Doing::from(format!("in round {}", rank % 10)))).collect();
+        doing.push(waits_for(250, 3));
+        let said = groups(&doing);
+        assert_eq!(said[0], "rank 250 is in MPI_Recv, waiting for rank 3, tag 7");
+        assert_eq!((said.len(), said.last().map(String::as_str)), (DESCRIBED + 1, Some("and 125 more")));
+    }
+
+    #[test]
+    fn what_nobody_has_received_is_said_by_tag() {
+        let unread = |count, from: &[u32], to: &[u32]| {
+            let set = |ranks: &[u32]| ranks.iter().copied().collect();
+            Unread { count, bytes: 1024 * count, from: set(from), to: set(to) }
+        };
+        assert_eq!(said_of_unread(&BTreeMap::new()), None);
+        let one = BTreeMap::from([((0, 7), unread(1, &[0], &[3]))]);
+        let said = said_of_unread(&one).unwrap();
+        assert_eq!(said, "1 message was never received: 1 with tag 7 (1.0 KiB) from rank 0 to rank 3");
+        let two = BTreeMap::from([((0, 7), unread(3, &[0], &[1, 2, 3])), ((4, 8), unread(2, &[0, 1], &[2]))]);
+        assert_eq!(
+            said_of_unread(&two).unwrap(),
+            "5 messages were never received: 3 with tag 7 (3.0 KiB) from rank 0 to ranks 1-3; 2 with tag 8 on \
+             communicator 4 (2.0 KiB) from ranks 0-1 to rank 2"
+        );
+        let many = (0..10).map(|tag| ((0, tag), unread(2, &[0], &[1]))).collect();
+        let said = said_of_unread(&many).unwrap();
+        assert!(said.starts_with("20 messages") && said.ends_with("; 8 with other tags"), "{said}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Job<'_> {
         }
         let halt = self.halt_of(rank);
         self.failures += 1;
-        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.options.np) {
+        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
             self.ending.get_or_insert(self.first_failure.take().unwrap_or(ending));
             self.silence = Some(Instant::now() + LAST_WORDS);
             return;
@@ -60,10 +60,11 @@ impl Job<'_> {
     pub(super) fn rank_is_done(&mut self, rank: u32) {
         self.well += 1;
         let halt = self.halt_of(rank);
-        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.options.np) {
+        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
             self.note(&format!(
                 "{} of {} ranks have ended well (--halt {halt}): the others are ended",
-                self.well, self.options.np
+                self.well,
+                self.np()
             ));
             let failed = self.first_failure.take().filter(|_| halt.why == Why::Done);
             self.ending.get_or_insert(failed.unwrap_or(Ending::Success));
@@ -75,20 +76,23 @@ impl Job<'_> {
 
     /// Nobody else is begun, if that is so now.
     fn halt_soon(&mut self, halt: Halt) {
-        let reached = halt.when == When::Soon && halt.is_reached(self.failures, self.well, self.options.np);
+        let reached = halt.when == When::Soon && halt.is_reached(self.failures, self.well, self.np());
         if reached && !std::mem::replace(&mut self.halted, true) {
             self.note(&format!("no other rank is begun (--halt {halt})"));
             if halt.why == Why::Success {
                 self.first_failure = None;
             }
-            self.events.push(Event::Halt);
+            // Before the end that is the reason: another would be begun in the place of who has ended.
+            self.events.insert(0, Event::Halt);
         }
     }
 
     /// Ranks that take too long are told to end, and killed if they do not.
     pub(super) fn end_overdue(&mut self) {
         let Some(limit) = self.options.launch.rank_timeout else { return };
-        for rank in 0..self.options.np {
+        let born: Vec<u32> =
+            self.ranks.iter().filter(|(_, record)| record.born.is_some()).map(|(rank, _)| rank).collect();
+        for rank in born {
             let record = &self.ranks[rank as usize];
             let Some(born) = record.born else { continue };
             match record.overdue {

@@ -4,9 +4,8 @@ use std::os::fd::AsFd;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 
-use super::describe::doing;
 use super::{Job, setup};
-use crate::cli::Halt;
+use crate::cli::{Halt, MAX_RANKS};
 use crate::exit::Ending;
 use crate::residency::{Event, Next, Outcome};
 use crate::supervisor::{self, EscalationEvent, Happening, OomKill};
@@ -39,7 +38,7 @@ impl Job<'_> {
             }
             Happening::Exited { rank, ending, oom, usage, .. } => {
                 self.read_control(rank);
-                let doing = doing(&self.setup.segment, rank);
+                let doing = self.doing(rank);
                 let began = self.ranks[rank as usize].born;
                 let (peak, stopped) = self.ended(rank, &usage, ending.success());
                 self.gone(rank);
@@ -78,6 +77,7 @@ impl Job<'_> {
                         None => self.rank_is_done(rank),
                     }
                 }
+                self.retire(rank);
             }
             Happening::Signal(signal) => {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
@@ -150,11 +150,20 @@ impl Job<'_> {
 
     pub(super) fn read_control(&mut self, rank: u32) {
         loop {
-            let Some(socket) = self.ranks.get(rank as usize).and_then(|r| r.control.as_ref()) else { return };
+            let Some(socket) = self.ranks.get(rank).and_then(|r| r.control.as_ref()) else { return };
             match control::recv_frame(socket.as_fd()) {
                 Ok(None) => return,
                 // It was killed, and asks no more.
                 Ok(Some(Frame::Hello { .. })) if self.is_stopping(rank) => {}
+                Ok(Some(Frame::Hello { .. })) if self.setup.segment.is_wide() => {
+                    let text = format!(
+                        "{} is of bdrun's own runtime, or of an MPI, and may talk to others: of these there may be {MAX_RANKS}, which are \
+                         known before the first begins (a list in a file, or -np)",
+                        self.who(rank)
+                    );
+                    self.end(Ending::Setup(text));
+                    return;
+                }
                 Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
                     // Before the rank can take memory: once it can, a look would charge it a second time.
                     self.is_not_alone(rank);

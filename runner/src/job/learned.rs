@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::Job;
+use super::{Job, ended};
 use crate::budget;
 use crate::cli::Options;
 use crate::display::JobProgress;
@@ -11,7 +11,7 @@ use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::learn::{Known, Learned};
 use crate::measure::own_max_rss;
-use crate::stats::{MemoryUse, RankStats, Stats};
+use crate::stats::{MemoryUse, Stats};
 
 /// The file that was asked for, or that lies beside the journal.
 fn path(options: &Options) -> Option<PathBuf> {
@@ -37,20 +37,15 @@ pub(super) fn known(options: &Options, launch: &Launch) -> Result<Known, Ending>
 
 impl Job<'_> {
     /// What ranks asked for, and what bdrun's own share of the memory is: byte-seconds over the ranks' lives.
-    pub(super) fn memory_uses(&self, ranks: &[RankStats]) -> (MemoryUse, MemoryUse) {
-        let lived = |rank: &RankStats| {
-            rank.process.map_or(rank.running_s + rank.waiting_s, |process| process.end - process.start)
-        };
-        let mut user = MemoryUse { memory_limit: self.options.rank_memory, ..MemoryUse::default() };
-        for rank in ranks {
-            user.memory_reserve += rank.reserve_bytes;
-            user.max_memory += rank.peak_bytes;
-            user.cumulative_memory_reserve += rank.reserve_bytes as f64 * lived(rank);
-            user.cumulative_max_memory += rank.peak_bytes as f64 * lived(rank);
+    pub(super) fn memory_uses(&self) -> (MemoryUse, MemoryUse) {
+        let mut user = MemoryUse { memory_limit: self.options.rank_memory, ..self.ended.user };
+        for (rank, _) in self.ranks.iter() {
+            let rank = self.stats_of(rank);
+            ended::add_use(&mut user, &rank, ended::lived(&rank));
         }
         let estimated = budget::fixed(self.most_alive, 1.0);
         let reserved = budget::fixed(self.most_alive, self.setup.known.overhead);
-        let besides = self.ranks.iter().map(|record| record.most_besides).fold(0, u64::saturating_add);
+        let besides = self.ranks.iter().map(|(_, record)| record.most_besides).fold(0, u64::saturating_add);
         let used = own_max_rss().saturating_add(besides);
         let of_all = self.begin.elapsed().as_secs_f64();
         let proxy = MemoryUse {
@@ -81,31 +76,30 @@ impl Job<'_> {
     /// How far a job of ranks is that need not each other: by the time that each is known to take, or else as
     /// if all took the same. In milliseconds of work.
     pub(super) fn ranks_done(&self) -> Option<JobProgress> {
-        if !self.setup.alone || self.options.np < 2 {
+        if !self.setup.alone || self.np() < 2 || self.coming.is_some() {
             return None;
         }
-        let known =
-            |rank: usize| self.setup.known.seconds.get(rank).copied().filter(|&seconds| seconds > 0.0);
-        let mut seconds: Vec<Option<f64>> = (0..self.ranks.len()).map(known).collect();
-        for (seconds, record) in seconds.iter_mut().zip(&self.ranks) {
-            let took = record.process.filter(|_| record.status.is_some());
-            *seconds = took.map(|process| process.end - process.start).or(*seconds);
-        }
-        let (sum, count) = seconds.iter().flatten().fold((0.0, 0u32), |(sum, n), s| (sum + s, n + 1));
-        let mean = if count > 0 { (sum / f64::from(count)).max(1e-3) } else { 1.0 };
-        let (mut done, mut total) = (0.0, 0.0);
-        for (seconds, record) in seconds.iter().zip(&self.ranks) {
-            // It was done before this job began.
-            if record.status.is_some() && record.process.is_none() {
-                continue;
+        // Of those that have ended, how long they took in all, and how many they are, those included that had
+        // before this job began.
+        let (mut done, mut lives, mut over) = (self.ended.lived_s, self.ended.lives, self.ended.tally.sum());
+        for (_, record) in self.ranks.iter().filter(|(_, record)| record.status.is_some()) {
+            over += 1;
+            if let Some(process) = record.process {
+                (done, lives) = (done + process.end - process.start, lives + 1);
             }
-            let takes = seconds.unwrap_or(mean);
-            total += takes;
-            done += match (&record.status, record.born) {
-                (Some(_), _) => takes,
-                (None, Some(born)) => born.elapsed().as_secs_f64().min(takes),
-                (None, None) => 0.0,
-            };
+        }
+        let (known, count) = self.known_left;
+        let mean = match lives + count {
+            0 => 1.0,
+            all => ((done + known) / f64::from(all)).max(1e-3),
+        };
+        let left = self.np().saturating_sub(over + count);
+        let total = done + known + mean * f64::from(left);
+        for (rank, record) in self.ranks.iter() {
+            if let Some(born) = record.born.filter(|_| record.status.is_none()) {
+                let takes = self.setup.known.seconds(rank).unwrap_or(mean);
+                done += born.elapsed().as_secs_f64().min(takes);
+            }
         }
         let millis = |seconds: f64| (seconds * 1e3) as u64;
         let label = if self.setup.launch.part(0).is_some() { "parts" } else { "ranks" };

@@ -14,6 +14,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::attach::Asked;
 use crate::holder::Report;
+use crate::launch::Came;
 use crate::measure::Measured;
 use crate::supervisor::Happening;
 
@@ -29,6 +30,8 @@ pub(super) enum Message {
     Bell,
     /// A rank's control socket has something to read.
     Control(u32),
+    /// Parts were read.
+    Came(Came),
     /// What independent ranks hold.
     Measured(Measured),
     /// What became of an order to an independent rank, in this try of it.

@@ -32,7 +32,7 @@ impl Job<'_> {
 
     /// The first look, at nothing: admits the first ranks.
     pub(super) fn begin_looks(&mut self) {
-        self.events.push(Event::Looked { elapsed: Duration::ZERO, busy: 0.0, reaction: REACTION });
+        self.events.push(Event::Looked { elapsed: Duration::ZERO, busy: 0.0, idle: 0.0, reaction: REACTION });
     }
 
     /// What the pool says.
@@ -78,6 +78,7 @@ impl Job<'_> {
         let floor = own_max_rss();
         let peak = if adopted { 0 } else { record.last.final_peak(usage, floor) };
         let lived = record.born.map_or(Duration::ZERO, |born| born.elapsed());
+        watch.idle.ended(lived, (usage.user + usage.system).saturating_sub(record.last.cpu));
         record.hardly_seen = !adopted && lived < SEEN && record.last.is_seen_only(usage, floor);
         record.last.peak = peak;
         (record.holder, record.group, record.order) = (None, None, None);
@@ -96,7 +97,6 @@ impl Job<'_> {
 
     /// A rank joins the co-operative runtime: it asks from now on, and says when it waits.
     pub(super) fn adopt(&mut self, rank: u32) {
-        let np = self.setup.segment.np();
         let is_first = !self.watch.accounts.is_shared();
         let Some(change) = self.watch.accounts.adopt(rank) else { return };
         self.carry_over(change);
@@ -111,7 +111,8 @@ impl Job<'_> {
             self.events.push(Event::Interrupted { rank });
         }
         // The others' starts are paid before it can take what is free.
-        for other in (0..np).filter(|_| is_first) {
+        let others: Vec<u32> = self.ranks.iter().map(|(rank, _)| rank).collect();
+        for other in others.into_iter().filter(|_| is_first) {
             let accounts = &self.watch.accounts;
             self.charge(other, accounts.held_by(other), accounts.out_of(other).0);
         }
@@ -171,7 +172,7 @@ impl Job<'_> {
     pub(super) fn measured(&mut self, measured: &Measured) {
         for &(rank, sample) in &measured.samples {
             let accounts = &self.watch.accounts;
-            let record = &mut self.ranks[rank as usize];
+            let Some(record) = self.ranks.get_mut(rank) else { continue };
             // Of a try that has ended nothing is to be learnt.
             let is_of_this = record.born.is_some_and(|born| born <= measured.taken);
             if record.group.is_none() || !is_of_this {
@@ -194,8 +195,9 @@ impl Job<'_> {
             self.events.push(Event::Sample { rank, bytes, fixed });
         }
         self.watch.note_peaks(&self.ranks, measured.elapsed);
-        let reaction = self.watch.reaction;
-        self.events.push(Event::Looked { elapsed: measured.elapsed, busy: measured.busy, reaction });
+        let (elapsed, busy, reaction) = (measured.elapsed, measured.busy, self.watch.reaction);
+        let idle = self.watch.idle.look(elapsed, self.core.limits().processors, busy);
+        self.events.push(Event::Looked { elapsed, busy, idle, reaction });
         self.say_turns();
     }
 

@@ -15,11 +15,15 @@
 //! | `measured.rs`, `accounts.rs` | what looks at memory tell the core, and what of the budget is taken for that |
 //! | `orders.rs` | who carries out an order: a rank's own runtime (`own.rs`), or a thread that holds it (`other.rs`, `shrink.rs`), or both (`besides.rs`) |
 //! | `record.rs`, `watch.rs` | what is kept of each rank, and of all that are measured |
+//! | `ended.rs` | what is kept of those that have ended |
+//! | `blocks.rs` | where in the shared segment a rank is |
+//! | `come.rs` | parts that come while the job runs |
 //! | `preload.rs` | which programs `libsbmalloc.so` is put in front of |
 //! | `mpi.rs`, `linked.rs` | our MPI, in front of the one that a program is linked to |
 //! | `chaos.rs` | `--chaos`: evictions that nobody needs |
 //! | `asked.rs` | what is answered to whoever looks at it |
 //! | `describe.rs` | what a rank is doing, in words |
+//! | `plan.rs` | `--dry-run` |
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
 //! | `elastic.rs` | the budget that follows what is there |
@@ -33,9 +37,12 @@
 mod accounts;
 mod asked;
 mod besides;
+mod blocks;
 mod chaos;
+mod come;
 mod describe;
 mod elastic;
+mod ended;
 mod ends;
 mod happenings;
 mod learned;
@@ -48,6 +55,7 @@ mod orders;
 mod other;
 mod output;
 mod own;
+mod plan;
 mod preload;
 mod record;
 mod recorded;
@@ -67,19 +75,20 @@ use std::time::{Duration, Instant, SystemTime};
 use bdrun_ipc::segment::monotonic_ns;
 
 use crate::attach::Server;
-use crate::cli::Options;
+use crate::cli::{MAX_RANKS, Options};
 use crate::display::{self, Screen};
 use crate::exit::Ending;
 use crate::history::History;
 use crate::journal::Journal;
-use crate::launch::Launch;
+use crate::launch::{Launch, Window};
 use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
 use elastic::Follow;
+use ended::Ended;
 use listen::{Listeners, Message};
 use output::Unwritten;
-use record::Record;
+use record::Records;
 use setup::Setup;
 use watch::Watch;
 
@@ -109,7 +118,16 @@ struct Job<'a> {
     _server: Option<Server>,
     messages: Receiver<Message>,
     output: SharedOutput,
-    ranks: Vec<Record>,
+    ranks: Records,
+    ended: Ended,
+    /// Of a list that is read while the job runs, how many parts may still be read; none once all are.
+    coming: Option<Arc<Window>>,
+    /// Of `--pipe`.
+    piped: come::Piped,
+    /// It was known how many ranks there are before the first began.
+    np_is_known: bool,
+    /// What the ranks that have not ended are known to take, seconds in all, and of how many that is known.
+    known_left: (f64, u32),
     /// Events for the core, in order.
     events: Vec<Event>,
     /// The first thing that decided how the job ends.
@@ -166,10 +184,10 @@ pub fn run(mut options: Options) -> u8 {
             return ending.code();
         }
     };
-    let launch = Launch::new(&mut options);
+    let launch = Launch::new(&mut options).and_then(|launch| setup::know_all(launch, &mut options));
     let options = &options;
     let launch = if options.launch.dry_run {
-        launch.and_then(|launch| report::dry_run(launch, options))
+        launch.and_then(|launch| plan::dry_run(launch, options))
     } else {
         launch
     };
@@ -233,7 +251,7 @@ impl<'a> Job<'a> {
         let around = output.clone();
         let config = supervisor::Config {
             tag_output: options.tag_output,
-            pass_through: options.np == 1,
+            pass_through: options.np == 1 && !setup.launch.streams(),
             keep_order: options.launch.keep_order,
             spool: Some(scratch::file_for_output(&setup.scratch_dirs)?),
             common_group: true,
@@ -248,13 +266,22 @@ impl<'a> Job<'a> {
         let watch = Watch::start(options, &mut setup, &supervisor, &sender, &output)?;
         // A job that nobody can look at is still a job.
         let server = Server::start(sender.clone()).ok();
-        let listeners = Listeners::start(setup.segment.clone(), sender)
+        let coming = come::start(&mut setup.launch, &setup.scratch_dirs[0], &sender)?;
+        let listeners = Listeners::start(setup.segment.shared(), sender)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
-        let core = watch.begin(options, &setup);
-        let ranks = (0..options.np).map(|_| Record::default()).collect();
+        let core = match &coming {
+            Some(_) => Core::open(setup.limits, watch.stranger(options)),
+            None => Core::new(setup.limits, &watch.begin(options, &setup)),
+        };
+        let can = if setup.independent { watch.stranger(options) } else { watch.native(false) };
+        let (coming, first) = match coming {
+            Some((window, known)) => (Some(window), Some(Event::Came { ranks: known, more: true })),
+            None => (None, None),
+        };
+        let all = options.np <= MAX_RANKS && coming.is_none();
         let mut job = Self {
             options,
-            core: Core::new(setup.limits, &core).informed(&setup.known.informed),
+            core: core.informed(&setup.known.informed),
             failures: 0,
             well: 0,
             halted: false,
@@ -267,8 +294,13 @@ impl<'a> Job<'a> {
             _server: server,
             messages,
             output,
-            ranks,
-            events: Vec::new(),
+            ranks: Records::default(),
+            ended: Ended::new(all || options.wants_all_ranks()),
+            np_is_known: coming.is_none(),
+            coming,
+            piped: come::Piped::default(),
+            known_left: (0.0, 0),
+            events: first.into_iter().collect(),
             ending: None,
             silence: None,
             begin,
@@ -291,10 +323,11 @@ impl<'a> Job<'a> {
             history: recorded::begin(options),
         };
         if let Some(history) = &mut job.history {
-            history.rules = Some((job.setup.limits, core.iter().map(|&(can, _)| can).collect()));
+            history.rules = Some((job.setup.limits, can));
         }
         let computing = options.processor_count().min(options.resident_limit());
         job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
+        job.known_left = job.setup.known.in_all();
         job.skip(&done);
         Ok(job)
     }
@@ -362,6 +395,11 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// How many ranks there are, as far as they are known.
+    fn np(&self) -> u32 {
+        self.setup.launch.np()
+    }
+
     /// It was told twice that a rank needs memory, and that was given it after the first time.
     fn is_granted(&self, event: Event) -> bool {
         let asks = |rank| self.setup.segment.rank(rank).request.load(SeqCst) > 0;
@@ -422,8 +460,7 @@ impl<'a> Job<'a> {
             Effect::Finish => {
                 let ending = self.first_failure.take().unwrap_or(Ending::Success);
                 if self.failures > 1 {
-                    let text =
-                        format!("{} of {} ranks failed; the first of them:", self.failures, self.options.np);
+                    let text = format!("{} of {} ranks failed; the first of them:", self.failures, self.np());
                     lock(&self.output).note(&text);
                 }
                 self.ending.get_or_insert(ending);
@@ -489,6 +526,7 @@ impl<'a> Job<'a> {
         match message {
             Message::Bell => self.observe_rung(),
             Message::Control(rank) => self.read_control(rank),
+            Message::Came(came) => self.came(came),
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
             Message::JournalFailed(error) => self.end(Ending::Setup(error)),

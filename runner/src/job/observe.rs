@@ -52,16 +52,15 @@ impl Job<'_> {
     /// Look at every rank; was there anything new?
     pub(super) fn observe_all(&mut self) -> bool {
         let before = self.events.len();
-        for rank in 0..self.setup.segment.np() {
-            self.observe(rank);
-        }
+        let ranks: Vec<u32> = self.ranks.iter().map(|(rank, _)| rank).collect();
+        ranks.into_iter().for_each(|rank| self.observe(rank));
         self.events.len() > before
     }
 
     /// Look at a rank and tell what is new.
     pub(super) fn observe(&mut self, rank: u32) {
         let segment = self.setup.segment.clone();
-        if rank >= segment.np() || self.is_stranger(rank) {
+        if rank >= self.np() || self.is_stranger(rank) {
             return;
         }
         let block = segment.rank(rank);

@@ -131,8 +131,12 @@ impl Job<'_> {
 
     fn start_rank(&mut self, rank: u32, reserve: u64) {
         let segment = self.setup.segment.clone();
+        segment.enter(rank);
         let block = segment.rank(rank);
         self.ranks[rank as usize].reserve = reserve;
+        if let Some(window) = self.coming.as_ref().filter(|_| self.ranks[rank as usize].nth == 0) {
+            window.give(1);
+        }
         if !self.is_stranger(rank) {
             if !self.pay(rank, reserve, false) {
                 return;
@@ -160,12 +164,16 @@ impl Job<'_> {
         self.listeners.add(rank, ours.as_fd())?;
         self.ranks[rank as usize].control = Some(ours);
         let given = self.setup.launch.given(rank);
+        for file in [&given.stdout, &given.stderr].into_iter().flatten() {
+            if let Some(directory) = file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+                std::fs::create_dir_all(directory)?;
+            }
+        }
         let program = self.setup.program_of(rank)?;
         let mut env = given.env;
         env.extend(given.part.map(|part| ("BDRUN_PART".into(), part)));
         for (name, value) in [
             ("BDRUN_RANK", rank.to_string().into()),
-            ("BDRUN_SIZE", self.options.np.to_string().into()),
             ("BDRUN_APPNUM", given.number.to_string().into()),
             ("BDRUN_FDS", OsString::from(SOCKET.to_string())),
             ("BDRUN_BUDGET_BYTES", self.setup.limits.budget.to_string().into()),
@@ -175,6 +183,9 @@ impl Job<'_> {
         ] {
             env.push((name.into(), value));
         }
+        // 0: not known.
+        let size = if self.np_is_known { self.np() } else { 0 };
+        env.push(("BDRUN_SIZE".into(), size.to_string().into()));
         if self.options.check {
             env.push(("BDRUN_CHECK".into(), "1".into()));
         }
@@ -196,7 +207,7 @@ impl Job<'_> {
             args: given.args,
             env,
             fds: vec![(theirs.into(), SOCKET)],
-            stdin: match given.stdin {
+            stdin: match self.piped.of(rank).or(given.stdin) {
                 Some(path) => Stdin::File(path),
                 None if rank == 0 && self.setup.launch.stdin_is_free() => Stdin::Inherit,
                 None => Stdin::Null,

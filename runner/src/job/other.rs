@@ -131,7 +131,7 @@ impl Job<'_> {
 
     /// What has become of an order.
     pub(super) fn moved(&mut self, rank: u32, nth: u32, report: Report) {
-        let record = &mut self.ranks[rank as usize];
+        let Some(record) = self.ranks.get_mut(rank) else { return };
         // The thread of a try that has ended may still speak when the next has begun.
         let Some(order) = record.order.filter(|_| record.nth == nth) else { return };
         if let Some(leaving) = record.evicted_while {
@@ -279,22 +279,21 @@ impl Job<'_> {
     /// For `--chaos`: pages out the next rank that runs. Whether there are such ranks at all.
     pub(super) fn chaos_stranger(&mut self, from: u32) -> bool {
         let watch = &self.watch;
-        let np = self.setup.segment.np();
-        let can_go = |&rank: &u32| {
-            let record = &self.ranks[rank as usize];
+        let can_go = |(rank, record): &(u32, &Record)| {
             record.group.is_some()
                 && record.holder.is_none()
-                && !watch.accounts.is_adopted(rank)
+                && !watch.accounts.is_adopted(*rank)
                 && !record.fixed
         };
-        let Some(rank) = (0..np).map(|i| (from + i) % np).find(can_go) else { return false };
+        let can_go: Vec<u32> = self.ranks.iter().filter(can_go).map(|(rank, _)| rank).collect();
+        let Some(&rank) = can_go.iter().find(|&&rank| rank >= from).or(can_go.first()) else { return false };
         self.events.push(Event::Chaos { rank });
         true
     }
 
     /// The job is being ended: those that stand still cannot answer a signal, and are killed.
     pub(super) fn kill_those_held(&mut self) {
-        let held = (0..).zip(&self.ranks).filter(|(_, record): &(u32, &Record)| {
+        let held = self.ranks.iter().filter(|(_, record)| {
             record.holder.is_some() && (record.partial.is_none() || record.still.is_some())
         });
         let held: Vec<u32> = held.map(|(rank, _)| rank).collect();

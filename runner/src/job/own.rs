@@ -103,7 +103,7 @@ impl Job<'_> {
     /// moment ago may.
     pub(super) fn force(&mut self, rank: u32, bytes: u64) -> bool {
         let segment = self.setup.segment.clone();
-        let others = (0..segment.np()).filter(|&other| other != rank);
+        let others = self.ranks.iter().map(|(other, _)| other).filter(|&other| other != rank);
         // But for what is out of a rank that was taken out as it was.
         let lent = |other| self.watch.accounts.lent_by(other);
         let held = others.map(|other| bytes_in(&segment.rank(other).granted).saturating_sub(lent(other)));

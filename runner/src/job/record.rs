@@ -1,5 +1,7 @@
 //! What the master keeps of a rank besides the core's and the segment's.
 
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -77,6 +79,51 @@ pub(super) struct Record {
     pub lived: Duration,
     /// Processor time of earlier tries.
     pub spent: Duration,
+}
+
+/// The records of those that have begun, and of which not all is over. Others have an empty one.
+#[derive(Default)]
+pub(super) struct Records {
+    all: BTreeMap<u32, Record>,
+    none: Record,
+}
+
+impl Records {
+    pub fn get(&self, rank: u32) -> Option<&Record> {
+        self.all.get(&rank)
+    }
+
+    pub fn get_mut(&mut self, rank: u32) -> Option<&mut Record> {
+        self.all.get_mut(&rank)
+    }
+
+    /// In the order of their ranks.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Record)> {
+        self.all.iter().map(|(&rank, record)| (rank, record))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+        self.all.values_mut()
+    }
+
+    /// All is over.
+    pub fn remove(&mut self, rank: u32) -> Option<Record> {
+        self.all.remove(&rank)
+    }
+}
+
+impl Index<usize> for Records {
+    type Output = Record;
+
+    fn index(&self, rank: usize) -> &Record {
+        self.all.get(&(rank as u32)).unwrap_or(&self.none)
+    }
+}
+
+impl IndexMut<usize> for Records {
+    fn index_mut(&mut self, rank: usize) -> &mut Record {
+        self.all.entry(rank as u32).or_default()
+    }
 }
 
 /// A rank that asks is moved from outside, with what it did not ask for.

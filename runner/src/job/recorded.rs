@@ -1,6 +1,5 @@
 //! What happens when, written into the job's history (`--report`, `--trace`), and the files made of it.
 
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant, SystemTime};
 
 use bdrun_ipc::segment::Waiting;
@@ -71,9 +70,21 @@ impl Job<'_> {
 
     /// Takes over what a rank told of what it did.
     pub(super) fn record_legs(&mut self, rank: Rank) {
+        // Ranks of a wide job are none of those that tell.
+        if self.setup.segment.is_wide() {
+            return;
+        }
         let Some(history) = &mut self.history else { return };
         let began = self.began_ns;
         self.setup.segment.steps(rank).take(|step| history.legs.add(rank, leg(&step, began)));
+    }
+
+    fn record_all_legs(&mut self) {
+        if self.history.is_some() && self.watch.accounts.is_shared() {
+            for rank in 0..self.setup.segment.np() {
+                self.record_legs(rank);
+            }
+        }
     }
 
     /// The rank begins, perhaps anew.
@@ -118,21 +129,16 @@ impl Job<'_> {
         if wait > 0.0 {
             return Some(Duration::from_secs_f64(wait));
         }
+        self.record_all_legs();
         let segment = self.setup.segment.clone();
         let header = segment.header();
         let counts = self.core.counts();
-        let (mut written, mut read) = (0u64, 0u64);
         let outside = self.watch.running(&self.ranks);
-        for rank in 0..segment.np() {
-            self.record_legs(rank);
-            let block = segment.rank(rank);
-            written = written.saturating_add(block.written.load(SeqCst));
-            read = read.saturating_add(block.read.load(SeqCst));
-        }
+        let [written, read] = self.moved_bytes();
         if self.watch.accounts.is_shared() {
-            let seen: Vec<_> = (0..segment.np()).map(|rank| self.activity(rank)).collect();
+            let seen: Vec<_> = self.ranks.iter().map(|(rank, _)| (rank, self.activity(rank))).collect();
             let history = self.history.as_mut()?;
-            (0..).zip(seen).for_each(|(rank, activity)| history.rank(t, rank, activity));
+            seen.into_iter().for_each(|(rank, activity)| history.rank(t, rank, activity));
         }
         let budget = header.pool.budget();
         let history = self.history.as_mut()?;

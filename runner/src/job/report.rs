@@ -1,21 +1,16 @@
 //! Progress while the job runs, and the account at its end.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::{BufWriter, Write};
-use std::sync::atomic::Ordering::SeqCst;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bdrun_ipc::segment::Progress;
 
-use super::setup::find_programs;
 use super::{Job, KILLED_PATIENCE};
-use crate::cli::Options;
+use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
 use crate::history::History;
-use crate::journal::Journal;
-use crate::launch::{Given, Launch};
-use crate::stats::{RankStats, Stats, VERSION};
+use crate::stats::{Stats, VERSION};
 
 /// Measures the disk rate between two snapshots.
 #[derive(Default)]
@@ -77,23 +72,6 @@ impl Work {
     }
 }
 
-fn seconds(nanoseconds: u64) -> f64 {
-    nanoseconds as f64 / 1e9
-}
-
-/// `--dry-run`: prints what would be run. Whoever closes the pipe has seen enough.
-pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
-    find_programs(&launch)?;
-    let done: HashSet<u32> = Journal::peek(options, &launch)?.iter().map(|done| done.rank).collect();
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    match launch.show(&mut out, |rank| done.contains(&rank)).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Ending::Setup(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(launch),
-    }
-}
-
 /// The account of a job that never came to run a rank.
 pub(super) fn without_ranks(options: &Options, ending: &Ending, begin: Instant) -> Stats {
     Stats {
@@ -113,19 +91,18 @@ impl Job<'_> {
         let segment = self.setup.segment.clone();
         let header = segment.header();
         let counts = self.core.counts();
-        let mut moved = 0;
-        for rank in 0..segment.np() {
-            let block = segment.rank(rank);
-            moved += block.written.load(SeqCst) + block.read.load(SeqCst);
-            if let Some(report) = block.progress() {
-                self.work.report(rank, report);
-            }
+        let mut reports = Vec::new();
+        for (rank, _) in self.ranks.iter().filter(|_| !segment.is_wide()) {
+            reports.extend(segment.rank(rank).progress().map(|report| (rank, report)));
         }
+        reports.into_iter().for_each(|(rank, report)| self.work.report(rank, report));
+        let [written, read] = self.moved_bytes();
+        let moved = written.saturating_add(read);
         let budget = header.pool.budget();
         let outside = self.watch.running(&self.ranks);
         Snapshot {
             elapsed_s: self.begin.elapsed().as_secs_f64(),
-            np: segment.np(),
+            np: self.np(),
             running: header.tokens.running() + outside,
             resident: counts.resident,
             evicted: counts.out,
@@ -133,7 +110,7 @@ impl Job<'_> {
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
             disk_bytes_per_s: self.meter.rate(moved),
-            progress: self.work.summed(segment.np()).or_else(|| self.ranks_done()),
+            progress: self.work.summed(self.np()).or_else(|| self.ranks_done()),
             failed: self.failures,
         }
     }
@@ -144,10 +121,9 @@ impl Job<'_> {
         // Those that are held die with the threads that hold them, at the latest.
         let _held: Vec<_> = self.ranks.iter_mut().map(|record| record.holder.take()).collect();
         let wall_s = self.begin.elapsed().as_secs_f64();
-        if self.ending.as_ref().is_some_and(Ending::is_success)
-            && let Some(left) = self.who_left()
-        {
-            self.note(&left);
+        if self.ending.as_ref().is_some_and(Ending::is_success) {
+            let left = self.who_left().into_iter().chain(self.never_received());
+            left.for_each(|left| self.note(&left));
         }
         self.supervisor.stop(KILLED_PATIENCE);
         if let Err(error) = self.journal.finish()
@@ -164,75 +140,46 @@ impl Job<'_> {
         let pool = &segment.header().pool;
         let (message_bytes, spilled_message_bytes) = pool.messages();
         let message_bytes = message_bytes.saturating_add(bdrun_ipc::lane::bytes(segment));
-        let ranks: Vec<RankStats> = (0..segment.np())
-            .map(|rank| {
-                let block = segment.rank(rank);
-                let record = &self.ranks[rank as usize];
-                let status = record
-                    .status
-                    .clone()
-                    .unwrap_or_else(|| if record.pid.is_some() { "stopped".into() } else { "unborn".into() });
-                let given = self.setup.alone.then(|| self.setup.launch.given(rank));
-                let words = |given: Given| {
-                    let words = std::iter::once(given.program).chain(given.args);
-                    words.map(|word| word.to_string_lossy().into_owned()).collect()
-                };
-                RankStats {
-                    rank,
-                    status,
-                    part: self.setup.launch.part(rank),
-                    argv: given.map(words).unwrap_or_default(),
-                    process: record.process.filter(|_| self.setup.alone),
-                    size: self.setup.launch.declared(rank),
-                    reserve_bytes: record.reserve,
-                    hardly_seen: record.hardly_seen,
-                    peak_bytes: block.peak.load(SeqCst).max(record.most),
-                    evicted_bytes: block.evicted.load(SeqCst),
-                    restored_bytes: block.restored.load(SeqCst),
-                    running_s: seconds(block.running_ns.load(SeqCst)),
-                    waiting_s: seconds(block.waiting_ns.load(SeqCst)),
-                    paging_s: seconds(block.paging_ns.load(SeqCst)),
-                    evictions: block.evictions.load(SeqCst).into(),
-                    measured: self.watch.account(rank, record),
-                }
-            })
-            .collect();
-        let (user_job, job_proxy) = self.memory_uses(&ranks);
-        let sum = |of: fn(&RankStats) -> u64| ranks.iter().map(of).fold(0, u64::saturating_add);
-        let block_sum = |of: fn(&bdrun_ipc::segment::RankBlock) -> u64| {
-            // Written by ranks: whatever it is, the report is made.
-            (0..segment.np()).map(|rank| of(segment.rank(rank))).fold(0u64, u64::saturating_add)
-        };
         let most_running = segment.header().tokens.most_running();
+        let (budget_bytes, demand_bytes) = (pool.budget(), pool.demand_highest());
+        let peak_resident_bytes = pool.resident_highest();
+        let [scratch_written_bytes, scratch_read_bytes] = self.moved_bytes();
+        let cpu_s = self.ended.cpu_s;
+        let (user_job, job_proxy) = self.memory_uses();
+        let (ranks, rest) = self.all_stats();
+        let mut sum = rest.clone();
+        ranks.iter().for_each(|rank| sum.add(rank));
         let mut stats = Stats {
             version: VERSION,
             status: ending.status().into(),
             exit_code: ending.code(),
-            np: segment.np(),
+            np: self.np(),
             wall_s,
-            budget_bytes: pool.budget(),
+            budget_bytes,
             resident_limit: self.setup.limits.resident,
-            demand_bytes: pool.demand_highest(),
-            peak_resident_bytes: pool.resident_highest(),
-            evicted_bytes: sum(|r| r.evicted_bytes),
-            restored_bytes: sum(|r| r.restored_bytes),
+            demand_bytes,
+            peak_resident_bytes,
+            evicted_bytes: sum.evicted_bytes,
+            restored_bytes: sum.restored_bytes,
             message_bytes,
             spilled_message_bytes,
             // Programs that know nothing of us compute as long as they live.
             max_running: if most_running == 0 { self.most_alive } else { most_running },
             max_resident: self.most_resident,
             ranks,
+            rest,
             error: (!ending.is_success()).then(|| ending.to_string()),
             overdraft_rank: self.core.overdraft_rank(),
-            scratch_written_bytes: block_sum(|b| b.written.load(SeqCst)),
-            scratch_read_bytes: block_sum(|b| b.read.load(SeqCst)),
-            evictions: block_sum(|b| u64::from(b.evictions.load(SeqCst))),
+            scratch_written_bytes,
+            scratch_read_bytes,
+            evictions: sum.evictions,
             chaos_evictions: self.chaos.evictions,
             cgroup_peak_bytes: farewell.cgroup.and_then(|c| c.peak),
             user_job: Some(user_job),
             job_proxy: Some(job_proxy),
             available_bytes: self.setup.available,
-            measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks)),
+            budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
+            measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
         let ending = match self.learn(&stats) {
             Err(unwritten) if ending.is_success() => {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::ended::Tally;
+use super::record::Record;
 use super::setup::Setup;
 use super::{Job, Message};
 use crate::cli::{Halt, Options};
@@ -16,7 +18,7 @@ use crate::stats::ProcessStats;
 use crate::supervisor;
 
 /// In the statistics, of a rank that was done before the job began.
-const EARLIER: &str = "earlier";
+pub(super) const EARLIER: &str = "earlier";
 
 /// An option that was given and is for ranks that need not each other.
 fn for_those_alone(options: &Options) -> Option<&'static str> {
@@ -32,11 +34,25 @@ fn for_those_alone(options: &Options) -> Option<&'static str> {
     asked.into_iter().find_map(|(option, asked)| asked.then_some(option))
 }
 
+/// How a rank that began ended, in a word.
+pub(super) fn status(record: &Record) -> &str {
+    let began = record.pid.is_some();
+    record.status.as_deref().unwrap_or(if began { "stopped" } else { "unborn" })
+}
+
 fn not_alone(option: &str, who: &str) -> Ending {
     Ending::Usage(format!(
         "{option} is for ranks that need not each other; {who} (of an MPI, or of bdrun's own runtime) may talk to one another, and what \
          one has done is nothing without the rest"
     ))
+}
+
+/// What was asked for is for ranks that need not each other, if they do not.
+pub(super) fn check(options: &Options, alone: bool) -> Result<(), Ending> {
+    match for_those_alone(options).filter(|_| !alone) {
+        Some(option) => Err(not_alone(option, "those of this program")),
+        None => Ok(()),
+    }
 }
 
 /// The journal that was asked for, and who is done.
@@ -45,9 +61,6 @@ pub(super) fn open(
     setup: &Setup,
     sender: &Sender<Message>,
 ) -> Result<(Journal, Vec<Done>), Ending> {
-    if let Some(option) = for_those_alone(options).filter(|_| !setup.alone) {
-        return Err(not_alone(option, "those of this program"));
-    }
     let sender = sender.clone();
     Journal::open(options, &setup.launch, move |error| {
         // Nobody to hear it: the job has ended.
@@ -61,10 +74,14 @@ impl Job<'_> {
         for &Done { rank, peak } in done {
             self.ranks[rank as usize].status = Some(EARLIER.into());
             self.supervisor.never_was(rank);
-            self.events.push(Event::Exited { rank, peak, next: Next::Over });
+            // One that the core has not heard of yet is begun after that.
+            if !self.core.was_done_before(rank, peak) {
+                self.events.push(Event::Exited { rank, peak, next: Next::Over });
+            }
+            self.retire(rank);
         }
         if !done.is_empty() {
-            let (done, np) = (done.len(), self.options.np);
+            let (done, np) = (done.len(), self.np());
             self.note(&format!("{done} of {np} ranks were done before, and are not run again"));
         }
     }
@@ -120,21 +137,22 @@ impl Job<'_> {
     pub(super) fn say_what_is_left(&self) {
         let ended_well = self.ending.as_ref().is_some_and(Ending::is_success);
         let unread = matches!(self.ending, Some(Ending::Interrupted { signal: 13 }));
-        if ended_well || unread || !self.setup.alone || self.options.np == 1 {
+        let np = self.np();
+        if ended_well || unread || !self.setup.alone || np == 1 {
             return;
         }
-        let count = |of: &dyn Fn(Option<&str>, bool) -> bool| {
-            self.ranks.iter().filter(|record| of(record.status.as_deref(), record.pid.is_some())).count()
-        };
-        let earlier = count(&|status, _| status == Some(EARLIER));
-        let well = earlier + count(&|status, _| status == Some("ok"));
-        let stopped = count(&|status, began| status == Some("stopped") || (status.is_none() && began));
-        let unborn = count(&|status, began| status == Some("unborn") || (status.is_none() && !began));
-        let failed = self.ranks.len() - well - stopped - unborn;
-        if unborn == self.ranks.len() {
+        let mut tally = self.ended.tally;
+        for (_, record) in self.ranks.iter() {
+            tally.add(self::status(record));
+        }
+        let Tally { earlier, failed, stopped, .. } = tally;
+        let well = earlier + tally.well;
+        let unborn = np - well - failed - stopped;
+        if unborn == np {
             return;
         }
-        let mut text = format!("of {} ranks {well} ended well", self.ranks.len());
+        let known = if self.coming.is_some() { " known so far" } else { "" };
+        let mut text = format!("of {np} ranks{known} {well} ended well");
         if earlier > 0 {
             text.push_str(&format!(" ({earlier} of them before)"));
         }

@@ -101,7 +101,7 @@ pub(super) fn file_for_output(dirs: &[PathBuf]) -> Result<File, Ending> {
 }
 
 /// A file without a name, so that nothing is left of it whatever happens.
-fn unlinked_file(dir: &Path) -> std::io::Result<OwnedFd> {
+pub(super) fn unlinked_file(dir: &Path) -> std::io::Result<OwnedFd> {
     let mut open = std::fs::OpenOptions::new();
     open.read(true).write(true).mode(0o600);
     match open.clone().custom_flags(libc::O_TMPFILE).open(dir) {

@@ -4,18 +4,20 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use sbmalloc::{Compression, TrackerChoice};
 
+use super::blocks::{Blocks, PLACES};
 use super::learned;
 use super::mpi;
 use super::preload::{self, Way};
+use super::resume;
 use super::scratch;
-use crate::budget;
-use crate::cli::{Compress, Memory, Options, Tracker};
+use crate::budget::{self, Budget};
+use crate::cli::{Compress, MAX_RANKS, Memory, Options, Tracker};
+use crate::descriptors::{self, Demand, Spare};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::learn::Known;
@@ -39,7 +41,7 @@ pub(super) struct Setup {
     pub fallback: Option<PathBuf>,
     /// At least one; the first also takes messages that do not fit.
     pub scratch_dirs: Vec<PathBuf>,
-    pub segment: Arc<Segment>,
+    pub segment: Blocks,
     pub mail: Mail,
     pub limits: Limits,
     /// The kernel's limit for all ranks, bytes (with `--enforce`).
@@ -54,12 +56,24 @@ pub(super) struct Setup {
     pub available: u64,
     /// What earlier runs say.
     pub known: Known,
+    /// Files that may stay open for ranks to be measured.
+    pub spare: Spare,
     pub notes: Vec<String>,
 }
 
-impl Setup {
-    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
-        let programs = find_programs(&launch)?;
+/// What the ranks of a job are.
+struct Kind {
+    program: PathBuf,
+    mpi: Option<mpi::Settings>,
+    independent: bool,
+    preload: Option<PathBuf>,
+    fallback: Option<PathBuf>,
+    alone: bool,
+}
+
+impl Kind {
+    fn of(options: &Options, launch: &Launch) -> Result<Self, Ending> {
+        let programs = find_programs(launch)?;
         let program = programs[0].clone();
         let exe = std::env::current_exe().unwrap_or_default();
         let library_path = launch.variable(0, "LD_LIBRARY_PATH");
@@ -72,6 +86,61 @@ impl Setup {
             Way::Outside(fallback) => (true, None, fallback),
         };
         let alone = !is_mpi && (independent || preload.is_some());
+        Ok(Self { program, mpi, independent, preload, fallback, alone })
+    }
+}
+
+/// Of ranks that may talk to one another all have to be known before the first begins: then the list of parts
+/// is read to its end.
+pub(super) fn know_all(mut launch: Launch, options: &mut Options) -> Result<Launch, Ending> {
+    if launch.streams() && !Kind::of(options, &launch)?.independent {
+        if options.launch.pipe {
+            return Err(Ending::Usage(
+                "--pipe is for ranks that need not each other: those of this program (of an MPI, of bdrun's own runtime, or with --preload) \
+                 may talk to one another, and all of them have to be there"
+                    .into(),
+            ));
+        }
+        launch.read_rest(options)?;
+    }
+    Ok(launch)
+}
+
+/// What is decided before anything is made: how ranks run, and what of the machine is theirs.
+pub(super) struct Decided {
+    program: PathBuf,
+    /// See [`Setup`].
+    pub independent: bool,
+    alone: bool,
+    preload: Option<PathBuf>,
+    fallback: Option<PathBuf>,
+    mpi: Option<mpi::Settings>,
+    pub limits: Limits,
+    /// What the job may hold, bytes, and why so much.
+    pub budget: Budget,
+    available: u64,
+    pub known: Known,
+    notes: Vec<String>,
+}
+
+/// Whether there are more ranks than places for those that may talk to one another, or nobody knows how many.
+fn is_wide(options: &Options, launch: &Launch) -> bool {
+    launch.streams() || options.np > MAX_RANKS
+}
+
+impl Decided {
+    pub fn new(options: &Options, launch: &Launch) -> Result<Self, Ending> {
+        let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, launch)?;
+        let wide = is_wide(options, launch);
+        if wide && !independent {
+            return Err(Ending::Setup(format!(
+                "{} ranks: of those that may talk to one another (of an MPI, of bdrun's own runtime, or with --preload) there may be \
+                 {MAX_RANKS}: give each rank several parts",
+                options.np
+            )));
+        }
+        // Those of one that is put in front of them all live at once.
+        let fallback = fallback.filter(|_| !wide);
         if options.enforce && options.memory == Some(Memory::Auto) {
             return Err(Ending::Usage(
                 "--memory auto follows what is there, and --enforce has the kernel hold a limit that does not change: one of them".into(),
@@ -84,28 +153,27 @@ impl Setup {
                     .into(),
             ));
         }
-        let mut notes = Vec::new();
-        let known = learned::known(options, &launch)?;
-        let scratch_dirs = scratch::directories(options, &mut notes)?;
-        let spill = scratch::make_file_in_each(&scratch_dirs)?;
+        resume::check(options, alone)?;
+        let known = learned::known(options, launch)?;
         let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
         let available = budget::available().map_err(no_budget)?;
         // Independent ranks are begun as they fit; of others all live.
         let computing = options.processor_count().min(options.resident_limit());
         let alive = if independent { computing } else { options.np };
         let fixed = budget::fixed(alive, known.overhead);
-        let total = budget::budget(options, &available, independent, fixed).map_err(no_budget)?.bytes;
-        notes.extend(budget::check(total, alive, computing, &available).map_err(no_budget)?);
+        let budget = budget::budget(options, &available, independent, fixed).map_err(no_budget)?;
+        let total = budget.bytes;
+        let notes = budget::check(total, alive, computing, &available).map_err(no_budget)?;
         let mut managed = total;
         if options.enforce {
-            let fixed = budget::fixed(options.np, known.overhead);
+            let fixed = budget::fixed(alive, known.overhead);
             managed =
                 total.checked_sub(fixed).filter(|&rest| rest >= budget::FIXED_PER_JOB).ok_or_else(|| {
                     Ending::Setup(format!(
                         "--enforce: the limit of {} does not hold the fixed cost of {} processes ({}); \
                      raise --memory or lower -np",
                         Bytes(total),
-                        options.np,
+                        alive,
                         Bytes(fixed)
                     ))
                 })?;
@@ -115,17 +183,6 @@ impl Setup {
             .rank_memory
             .unwrap_or_else(|| (managed / 4 / u64::from(resident)).clamp(64 << 10, 1 << 20))
             .min(managed);
-        let segment = Segment::create(options.np, managed, managed / 2, tokens).map_err(setup)?;
-        segment
-            .header()
-            .rank_limit
-            .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
-        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
-        // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
-        let metered = !options.enforce && managed / u64::from(options.np) >= METERED;
-        segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
-        let recorded = options.trace.is_some();
-        segment.header().recorded.store(u32::from(recorded), std::sync::atomic::Ordering::SeqCst);
         let limits = Limits {
             budget: managed,
             processors: tokens,
@@ -140,27 +197,85 @@ impl Setup {
             part: PART,
             ahead: managed / 3,
         };
-        let tracker = choose_tracker(options.tracker, &mut notes);
-        let mail = Mail::create(spill).map_err(setup)?;
+        let notes = notes.into_iter().collect();
+        let available = available.bytes;
         Ok(Self {
-            launch,
             program,
             independent,
             alone,
             preload,
             fallback,
-            scratch_dirs,
-            segment: Arc::new(segment),
-            mail,
-            limits,
-            cgroup_limit: total,
             mpi,
-            tracker,
-            compression: compression(options.compress),
-            available: available.bytes,
+            limits,
+            budget,
+            available,
             known,
             notes,
         })
+    }
+}
+
+impl Setup {
+    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
+        let decided = Decided::new(options, &launch)?;
+        let Limits { budget: managed, processors: tokens, .. } = decided.limits;
+        let mut notes = Vec::new();
+        let scratch_dirs = scratch::directories(options, &mut notes)?;
+        notes.extend(decided.notes);
+        let spill = scratch::make_file_in_each(&scratch_dirs)?;
+        let wide = is_wide(options, &launch);
+        let places = if wide { PLACES } else { options.np };
+        let segment = Segment::create(places, managed, managed / 2, tokens).map_err(setup)?;
+        segment
+            .header()
+            .rank_limit
+            .store(options.rank_memory.unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
+        // What is touched while it is out takes twice its memory for a moment (the page of the file, and the
+        // copy), of which small ranks have none to spare, nor has a job whose limit the kernel enforces.
+        let metered = !options.enforce && managed / u64::from(places) >= METERED;
+        segment.header().metered.store(u32::from(metered), std::sync::atomic::Ordering::SeqCst);
+        let recorded = options.trace.is_some();
+        segment.header().recorded.store(u32::from(recorded), std::sync::atomic::Ordering::SeqCst);
+        let tracker = choose_tracker(options.tracker, &mut notes);
+        let mail = Mail::create(spill).map_err(setup)?;
+        let mut setup = Self {
+            launch,
+            program: decided.program,
+            independent: decided.independent,
+            alone: decided.alone,
+            preload: decided.preload,
+            fallback: decided.fallback,
+            scratch_dirs,
+            segment: Blocks::new(segment, wide),
+            mail,
+            limits: decided.limits,
+            cgroup_limit: decided.budget.bytes,
+            mpi: decided.mpi,
+            tracker,
+            compression: compression(options.compress),
+            available: decided.available,
+            known: decided.known,
+            spare: Spare::new(0),
+            notes,
+        };
+        setup.provide_files(options)?;
+        Ok(setup)
+    }
+
+    /// Sees to the open files that the ranks will take. Of those that need not each other no more are begun
+    /// than there are files for.
+    pub fn provide_files(&mut self, options: &Options) -> Result<(), Ending> {
+        let ranks = if self.segment.is_wide() { PLACES - 1 } else { options.np };
+        let demand = Demand {
+            ranks,
+            least: if self.independent { options.jobs.unwrap_or(1).min(ranks) } else { ranks },
+            native: !self.independent,
+            scratch: u32::try_from(self.scratch_dirs.len()).unwrap_or(u32::MAX),
+        };
+        let fit = descriptors::provide(demand).map_err(|lack| Ending::Setup(lack.to_string()))?;
+        self.limits.alive = options.jobs.unwrap_or(u32::MAX).min(fit.alive);
+        self.spare = Spare::new(fit.spare);
+        Ok(())
     }
 
     /// The program of a rank, found anew where each may have its own.
@@ -173,7 +288,7 @@ impl Setup {
 }
 
 /// Sees that the programs of all ranks are there; each once, that of rank 0 first.
-pub(super) fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
+fn find_programs(launch: &Launch) -> Result<Vec<PathBuf>, Ending> {
     let mut programs = vec![find_program_of(launch, 0)?];
     if launch.programs_differ() {
         let mut seen = HashSet::from([launch.program(0)]);
@@ -247,17 +362,20 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Ending> {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     Ending::NotExecutable(text, format!("it cannot be looked at: {error}"))
                 }
-                Err(_) => Ending::NotFound(text),
+                Err(_) => Ending::NotFound { program: text, closed: None },
             })
         };
     }
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    folders(beside, &path)
-        .into_iter()
-        .map(|dir| dir.join(name))
-        .find(|path| is_program(path))
-        .ok_or(Ending::NotFound(text))
+    let folders = folders(beside, &path);
+    if let Some(found) = folders.iter().map(|dir| dir.join(name)).find(|path| is_program(path)) {
+        return Ok(found);
+    }
+    // It may be in a folder that bdrun may not look into.
+    let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    let closed = folders.iter().find(|dir| dir.join(name).metadata().is_err_and(is_closed));
+    Err(Ending::NotFound { program: text, closed: closed.map(|dir| dir.display().to_string()) })
 }
 
 /// Where programs are looked for: beside `bdrun` itself, then in PATH. A folder of PATH in which bdrun has
@@ -293,8 +411,8 @@ mod tests {
     fn programs_are_found_in_path_and_by_path() {
         assert!(find_program(OsStr::new("sh")).is_ok());
         assert!(find_program(OsStr::new("/bin/sh")).is_ok());
-        assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound(_))));
-        assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound(_))));
+        assert!(matches!(find_program(OsStr::new("no-such-program-anywhere")), Err(Ending::NotFound { .. })));
+        assert!(matches!(find_program(OsStr::new("./no-such")), Err(Ending::NotFound { .. })));
         assert!(matches!(find_program(OsStr::new("/etc/passwd")), Err(Ending::NotExecutable(..))));
     }
 

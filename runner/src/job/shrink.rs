@@ -154,8 +154,8 @@ impl Job<'_> {
     /// the middle of a system call, or for us to hear of a `madvise`, cannot stop before it was served: it
     /// would run in circles, or hang, for as long as we stand.
     pub(super) fn pause(&mut self) {
-        let served = self.ranks.iter().filter(|rank| rank.partial.is_some());
-        let groups: Vec<_> = served.filter_map(|rank| rank.group.clone()).collect();
+        let served = self.ranks.iter().filter(|(_, record)| record.partial.is_some());
+        let groups: Vec<_> = served.filter_map(|(_, record)| record.group.clone()).collect();
         self.supervisor.pause(|| groups.iter().all(Group::stands));
     }
 

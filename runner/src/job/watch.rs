@@ -9,7 +9,8 @@ use bdrun_ipc::state::State;
 
 use crate::cli::Options;
 use crate::exit::Ending;
-use crate::measure::{Permits, Sample, Sampler, Tells, Told};
+use crate::launch::Launch;
+use crate::measure::{Idle, Permits, Sample, Sampler, Tells, Told};
 use crate::residency::Can;
 use crate::stats::{JobMeasured, RankMeasured};
 use crate::supervisor::Supervisor;
@@ -17,7 +18,7 @@ use crate::supervisor::Supervisor;
 use super::SharedOutput;
 use super::accounts::Accounts;
 use super::listen::Message;
-use super::record::Record;
+use super::record::{Record, Records};
 use super::setup::Setup;
 use super::shrink::Partial;
 
@@ -38,6 +39,7 @@ pub(super) struct Watch {
     pub permits: Permits,
     pub accounts: Accounts,
     pub reaction: Duration,
+    pub idle: Idle,
     /// It was said that ranks come in by turns.
     pub told_turns: bool,
     /// What was seen of all of them together.
@@ -45,6 +47,14 @@ pub(super) struct Watch {
     /// When a look was last told.
     looked: Option<Instant>,
     pub sender: Sender<Message>,
+}
+
+/// Independent ranks, for the core: what can be done with each, and its size.
+pub(super) fn independent(options: &Options, launch: &Launch, can: Can) -> Vec<(Can, Option<u64>)> {
+    // Output in the order of the ranks is held back until it is its rank's turn, so they had better run in
+    // that order.
+    let declared = |rank| launch.declared(rank).filter(|_| !options.launch.keep_order);
+    (0..options.np).map(|rank| (can, declared(rank))).collect()
 }
 
 impl Watch {
@@ -64,6 +74,7 @@ impl Watch {
             if let Some(library) = setup.fallback.take() {
                 note(&format!("ranks cannot be paged from outside: {why}; using --preload"));
                 (setup.preload, setup.independent) = (Some(library), false);
+                setup.provide_files(options)?;
             } else {
                 note(&format!("ranks cannot be paged out here, only held ({}): {why}", permits.freezer));
             }
@@ -79,13 +90,14 @@ impl Watch {
             let waits = waits.then(|| block.waits.load(SeqCst));
             Told { asked: bytes_in(&block.granted), waits, moved }
         });
-        let sampler = Sampler::start(FIRST_LOOK, tells, sender.clone())
+        let sampler = Sampler::start(FIRST_LOOK, tells, setup.spare.clone(), sender.clone())
             .map_err(|error| Ending::Setup(format!("memory cannot be measured: {error}")))?;
         Ok(Self {
             sampler,
             permits,
-            accounts: Accounts::new(options.np, setup.limits.first_reserve, !setup.independent),
+            accounts: Accounts::new(setup.limits.first_reserve, !setup.independent),
             reaction: REACTION,
+            idle: Idle::new(),
             told_turns: false,
             seen: JobMeasured { paging_refused, ..JobMeasured::default() },
             looked: None,
@@ -95,15 +107,16 @@ impl Watch {
 
     /// What can be done with each rank at first, and its declared size.
     pub fn begin(&self, options: &Options, setup: &Setup) -> Vec<(Can, Option<u64>)> {
-        let pages = self.permits.ptrace.is_ok();
         if !setup.independent {
             return vec![(self.native(false), None); options.np as usize];
         }
-        let can = Can { evict: pages, shrink: pages, rerun: options.launch.rerun, ..Can::PROGRAM };
-        // Output in the order of the ranks is held back until it is its rank's turn, so they had better run
-        // in that order.
-        let declared = |rank| setup.launch.declared(rank).filter(|_| !options.launch.keep_order);
-        (0..options.np).map(|rank| (can, declared(rank))).collect()
+        independent(options, &setup.launch, self.stranger(options))
+    }
+
+    /// What can be done with a rank that knows nothing of bdrun.
+    pub fn stranger(&self, options: &Options) -> Can {
+        let pages = self.permits.ptrace.is_ok();
+        Can { evict: pages, shrink: pages, rerun: options.launch.rerun, ..Can::PROGRAM }
     }
 
     /// What can be done with a rank of our own runtime. Before it has attached it does not tell when it
@@ -121,11 +134,11 @@ impl Watch {
     }
 
     /// How many ranks run that are paged from outside, as far as is known.
-    pub fn running(&self, ranks: &[Record]) -> u32 {
+    pub fn running(&self, ranks: &Records) -> u32 {
         let runs = |(rank, record): &(u32, &Record)| {
             record.group.is_some() && record.still.is_none() && !self.accounts.is_adopted(*rank)
         };
-        u32::try_from((0..).zip(ranks).filter(runs).count()).unwrap_or(u32::MAX)
+        u32::try_from(ranks.iter().filter(runs).count()).unwrap_or(u32::MAX)
     }
 
     /// What was measured of a rank; none of one that joined the co-operative runtime, which measures itself.
@@ -145,10 +158,10 @@ impl Watch {
         })
     }
 
-    /// The same of all together.
-    pub fn job_account(&self, ranks: &[Record]) -> JobMeasured {
-        let cpu_s = ranks.iter().map(|rank| (rank.spent + rank.last.cpu).as_secs_f64()).sum();
-        JobMeasured { cpu_s, ..self.seen.clone() }
+    /// The same of all together: those that are left, and the processor time of those that have ended.
+    pub fn job_account(&self, ranks: &Records, ended: f64) -> JobMeasured {
+        let cpu_s = ranks.iter().map(|(_, rank)| (rank.spent + rank.last.cpu).as_secs_f64()).sum::<f64>();
+        JobMeasured { cpu_s: cpu_s + ended, ..self.seen.clone() }
     }
 
     /// A rank has ended: if that was long after the last look, it was not looked at for so long.
@@ -158,12 +171,11 @@ impl Watch {
     }
 
     /// After a look: the highest sums so far.
-    pub fn note_peaks(&mut self, ranks: &[Record], gap: Duration) {
+    pub fn note_peaks(&mut self, ranks: &Records, gap: Duration) {
         self.looked = Some(Instant::now());
         let accounts = &self.accounts;
-        let living = || {
-            (0..).zip(ranks).filter(|(rank, record)| record.group.is_some() && !accounts.is_adopted(*rank))
-        };
+        let living =
+            || ranks.iter().filter(|(rank, record)| record.group.is_some() && !accounts.is_adopted(*rank));
         let sum = |of: &dyn Fn(&Record) -> u64| living().map(|(_, record)| of(record)).sum::<u64>();
         let seen = &self.seen;
         self.seen = JobMeasured {

@@ -2,7 +2,9 @@
 //! hours because the input of its last rank was never there.
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
+use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -24,8 +26,21 @@ pub(super) fn file_sizes(parts: &Parts) -> Vec<Option<u64>> {
 impl Launch {
     /// All ranks' directories and files. A few system calls for each rank that has a directory or a file of
     /// its own.
-    pub(super) fn check(&self) -> Result<(), Ending> {
+    pub(super) fn check(&mut self) -> Result<(), Ending> {
+        self.check_from(0)
+    }
+
+    /// The same of those from this on.
+    pub(super) fn check_from(&mut self, from: u32) -> Result<(), Ending> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let checked = self.check_inputs(from).and_then(|()| self.check_outputs(from, &mut outputs));
+        self.outputs = outputs;
+        checked
+    }
+
+    fn check_inputs(&self, from: u32) -> Result<(), Ending> {
         self.each(
+            from,
             |rank| self.program_of(rank).directory.as_ref(),
             |rank, path| {
                 let why = match path.metadata() {
@@ -37,6 +52,7 @@ impl Launch {
             },
         )?;
         self.each(
+            from,
             |_| self.stdin.as_ref(),
             |rank, path| {
                 let why = match path.metadata() {
@@ -46,13 +62,13 @@ impl Launch {
                 };
                 Err(Ending::Setup(format!("--stdin: rank {rank} cannot read {}: {why}", path.display())))
             },
-        )?;
-        self.check_outputs()
+        )
     }
 
     /// Once for each rank, or once for all of a program where they do not differ.
     fn each<'a>(
         &self,
+        from: u32,
         template: impl Fn(u32) -> Option<&'a Template>,
         look: impl Fn(u32, &Path) -> Result<(), Ending>,
     ) -> Result<(), Ending> {
@@ -60,37 +76,37 @@ impl Launch {
         for program in &self.programs {
             if let Some(template) = template(first) {
                 let end = if template.depends_on_rank() { program.end } else { first + 1 };
-                (first..end).try_for_each(|rank| look(rank, Path::new(&self.render(template, rank))))?;
+                (first.max(from)..end)
+                    .try_for_each(|rank| look(rank, Path::new(&self.render(template, rank))))?;
             }
             first = program.end;
         }
         Ok(())
     }
 
-    /// No two ranks write one file, nobody writes what another reads, and the directories are there.
-    fn check_outputs(&self) -> Result<(), Ending> {
+    /// No two ranks write one file, nobody writes what another reads, and the directories are there, or can
+    /// be made.
+    fn check_outputs(&self, from: u32, outputs: &mut Outputs) -> Result<(), Ending> {
         let files = [("--output-files", &self.stdout), ("--error-files", &self.stderr)];
         if files.iter().all(|(_, template)| template.is_none()) {
             return Ok(());
         }
-        let mut writers: HashMap<PathBuf, u32> = HashMap::new();
-        let mut seen: Option<PathBuf> = None;
-        for rank in 0..self.np {
+        for rank in from..self.np {
             for (option, template) in files {
                 let Some(path) = self.path(template.as_ref(), rank) else { continue };
                 let path = plain(&path).map_err(|error| {
                     Ending::Usage(format!("{option}: rank {rank} cannot write '{}': {error}", path.display()))
                 })?;
                 let directory = path.parent().unwrap_or(&path);
-                if seen.as_deref() != Some(directory) {
-                    if !directory.is_dir() {
+                if outputs.seen.as_deref() != Some(directory) {
+                    if let Some(obstacle) = not_to_be_made(directory) {
                         return Err(Ending::Setup(format!(
-                            "{option}: rank {rank} cannot write {}: {} is no directory; make it first",
+                            "{option}: rank {rank} cannot write {}: {} is no directory",
                             path.display(),
-                            directory.display()
+                            obstacle.display()
                         )));
                     }
-                    seen = Some(directory.to_owned());
+                    outputs.seen = Some(directory.to_owned());
                 }
                 if path.is_dir() {
                     return Err(Ending::Setup(format!(
@@ -98,7 +114,7 @@ impl Launch {
                         path.display()
                     )));
                 }
-                let other = *writers.entry(path.clone()).or_insert(rank);
+                let other = *outputs.writers.entry(outputs.hasher.hash_one(&path)).or_insert(rank);
                 if other != rank && !is_device(&path) {
                     return Err(Ending::Usage(format!(
                         "{option}: ranks {other} and {rank} would both write {}: make the names differ, by {{rank}} for instance",
@@ -108,10 +124,13 @@ impl Launch {
             }
         }
         self.each(
+            from,
             |_| self.stdin.as_ref(),
             |rank, path| {
                 let reads = plain(path).ok();
-                match reads.as_ref().and_then(|path| writers.get(path)).filter(|_| !is_device(path)) {
+                let writer =
+                    reads.as_ref().and_then(|path| outputs.writers.get(&outputs.hasher.hash_one(path)));
+                match writer.filter(|_| !is_device(path)) {
                     Some(writer) => Err(Ending::Usage(format!(
                         "rank {writer} would write {}, which rank {rank} reads (--stdin)",
                         path.display()
@@ -121,6 +140,22 @@ impl Launch {
             },
         )
     }
+}
+
+/// Who writes what, by hashes of paths: of a million ranks they are not kept. Two that differ and have one
+/// hash are less likely than one in 10^7 then.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    writers: HashMap<u64, u32>,
+    hasher: RandomState,
+    /// The directory that was looked at last.
+    seen: Option<PathBuf>,
+}
+
+/// What is in the way of a directory that is there, or is made when its rank begins.
+fn not_to_be_made(directory: &Path) -> Option<PathBuf> {
+    let there = directory.ancestors().find(|path| path.symlink_metadata().is_ok())?;
+    (!there.is_dir()).then(|| there.to_owned())
 }
 
 /// One name for a file, as far as its spelling goes: `./a` and `b//../a` are not looked up, only `./` and

@@ -7,12 +7,18 @@
 //! |---|---|
 //! | `template.rs` | pure: placeholders and what they are replaced by |
 //! | `parts.rs` | pure: lines with columns, or paths; sizes |
+//! | `list.rs` | a list of parts, read line by line |
+//! | `stream.rs` | one that is read while the job runs |
+//! | `pipe.rs` | pure: standard input in blocks of whole records |
 //! | `check.rs` | what must be there, and must not be there twice, before anything starts |
 //! | `show.rs` | `--dry-run`; ranks and jobs in words |
 
 mod check;
+mod list;
 mod parts;
+mod pipe;
 mod show;
+mod stream;
 mod template;
 
 use std::ffi::{OsStr, OsString};
@@ -21,9 +27,14 @@ use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{EnvSetting, LIST, Options};
+use crate::cli::{Enough, EnvSetting, LIST, Options};
 use crate::exit::Ending;
+use check::Outputs;
+use list::Reader;
 use parts::Parts;
+pub use parts::PartsError;
+use pipe::Splitter;
+pub use stream::{Came, Pipe, Rest, Window};
 use template::{Names, Template};
 
 /// What one rank is given.
@@ -50,10 +61,16 @@ pub struct Given {
 }
 
 /// What all ranks of a job are given. Cheap to ask, at any time, for any rank.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Launch {
     np: u32,
     parts: Option<Parts>,
+    /// Of the list of parts, if it is to be read while the job runs.
+    rest: Option<Rest>,
+    /// Its parts are blocks of standard input.
+    pipe: Option<Pipe>,
+    /// Of a job whose parts come while it runs, what its ranks write.
+    outputs: Outputs,
     /// The list of parts came through standard input, so no rank has it.
     stdin_used: bool,
     /// In the order of their ranks; at least one.
@@ -86,7 +103,7 @@ impl Launch {
     /// [`Ending::Usage`] where options contradict each other, [`Ending::Setup`] where files are missing or
     /// wrong.
     pub fn new(options: &mut Options) -> Result<Self, Ending> {
-        let parts = read_parts(options)?;
+        let (parts, rest) = read_parts(options)?;
         if let Some(parts) = &parts {
             if let Some(given) = options.given_np.filter(|&given| given != parts.count()) {
                 return Err(Ending::Usage(format!(
@@ -105,9 +122,100 @@ impl Launch {
                 options.program().display()
             )));
         }
-        let launch = Self::with_parts(options, parts)?;
+        let mut launch = Self::with_parts(options, parts)?;
+        launch.rest = rest;
+        if options.launch.pipe {
+            if needs_all(options) || launch.templates().any(Template::names_size) {
+                return Err(Ending::Usage(
+                    "--pipe begins before it knows how many blocks there are, and keeps none: not together with --journal, --resume, \
+                     --learn, --dry-run, -np, a share of all in --halt, or {size}"
+                        .into(),
+                ));
+            }
+            let input = BufReader::with_capacity(256 << 10, std::io::stdin());
+            let given = &options.launch;
+            launch.pipe = Some(Pipe(Splitter::new(input, given.block, given.recend.as_bytes())));
+        }
+        // Each may be another.
+        if launch.programs_differ() || launch.templates().any(Template::names_size) {
+            launch.read_rest(options)?;
+        }
         launch.check()?;
+        options.open = launch.streams();
         Ok(launch)
+    }
+
+    /// Whether of the list of parts only the first is known, and others follow.
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        self.rest.is_some() || self.pipe.is_some()
+    }
+
+    /// Reads all of the list: of a job that has to know how many ranks it has.
+    ///
+    /// # Errors
+    /// As [`Launch::new`].
+    pub fn read_rest(&mut self, options: &mut Options) -> Result<(), Ending> {
+        let (Some(Rest(mut reader)), Some(parts)) = (self.rest.take(), &mut self.parts) else {
+            return Ok(());
+        };
+        parts.read_rest(&mut reader).map_err(setup)?;
+        self.outputs = Outputs::default();
+        self.grow(0)?;
+        (options.np, options.open) = (self.np, false);
+        Ok(())
+    }
+
+    /// What is left of the list, to be read while the job runs.
+    pub fn take_rest(&mut self) -> Option<Rest> {
+        self.rest.take()
+    }
+
+    /// What is to be cut into blocks while the job runs.
+    pub fn take_pipe(&mut self) -> Option<Pipe> {
+        self.pipe.take()
+    }
+
+    /// There is one block more.
+    ///
+    /// # Errors
+    /// If something is wrong with its files.
+    pub fn add_block(&mut self) -> Result<(), Ending> {
+        let before = self.np;
+        if let Some(parts) = &mut self.parts {
+            parts.push_block();
+        }
+        self.grow(before)
+    }
+
+    /// These were read.
+    ///
+    /// # Errors
+    /// If they are too many, or something is wrong with one of them.
+    pub fn add(&mut self, lines: Vec<list::Line>) -> Result<(), Ending> {
+        let before = self.np;
+        let Some(parts) = &mut self.parts else { return Ok(()) };
+        lines.iter().try_for_each(|(line, number)| parts.push(line, *number)).map_err(setup)?;
+        self.grow(before)
+    }
+
+    /// There are more parts than before.
+    fn grow(&mut self, before: u32) -> Result<(), Ending> {
+        let Some(parts) = &self.parts else { return Ok(()) };
+        self.np = parts.count();
+        if let Some(last) = self.programs.last_mut() {
+            last.end = self.np;
+        }
+        let needed = self.templates().map(Template::columns).max().unwrap_or(0);
+        parts.have_columns_from(before, needed).map_err(setup)?;
+        self.check_from(before)
+    }
+
+    /// A rank has ended, and is not asked for any more.
+    pub fn forget(&mut self, rank: u32) {
+        if let Some(parts) = &mut self.parts {
+            parts.forget(rank);
+        }
     }
 
     fn with_parts(options: &Options, parts: Option<Parts>) -> Result<Self, Ending> {
@@ -139,7 +247,7 @@ impl Launch {
         }
         let mut launch = Self {
             np: options.np,
-            stdin_used: given.parts.as_deref() == Some(Path::new(STANDARD_INPUT)),
+            stdin_used: given.pipe || given.parts.as_deref() == Some(Path::new(STANDARD_INPUT)),
             programs,
             stdin: optional(&given.stdin)?,
             stdout: optional(&given.output_files)?,
@@ -147,9 +255,12 @@ impl Launch {
             declared: Vec::new(),
             described: show::described(options, parts.is_some()),
             parts: None,
+            rest: None,
+            pipe: None,
+            outputs: Outputs::default(),
         };
         let Some(parts) = parts else { return Ok(launch) };
-        if !given.literal && !launch.says_where_the_part_goes() {
+        if !given.literal && !given.pipe && !launch.says_where_the_part_goes() {
             launch.programs.iter_mut().for_each(|program| program.args.push(Template::whole()));
         }
         let needed = launch.templates().map(Template::columns).max().unwrap_or(0);
@@ -281,39 +392,56 @@ impl Launch {
 /// What stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
-fn read_parts(options: &Options) -> Result<Option<Parts>, Ending> {
+/// The parts, and what of their list may be read later.
+fn read_parts(options: &Options) -> Result<(Option<Parts>, Option<Rest>), Ending> {
     let given = &options.launch;
     if let Some(words) = &options.list {
-        return Parts::list(words, LIST, &given.colsep).map(Some).map_err(setup);
+        return Parts::list(words, LIST, &given.colsep).map(all).map_err(setup);
+    }
+    if given.pipe {
+        return Ok(all(Parts::blocks()));
     }
     if !given.glob.is_empty() {
         let mut paths = Vec::new();
         for pattern in &given.glob {
             paths.append(&mut matching(pattern)?);
         }
-        return Parts::paths(paths, "--glob").map(Some).map_err(setup);
+        return Parts::paths(paths, "--glob").map(all).map_err(setup);
     }
-    let Some(path) = &given.parts else { return Ok(None) };
-    let (separator, header) = (&given.colsep, given.header);
+    let Some(path) = &given.parts else { return Ok((None, None)) };
+    let form = |name: String| list::Form {
+        name,
+        separator: given.colsep.clone(),
+        header: given.header,
+        null: given.null,
+    };
     let read = if path == Path::new(STANDARD_INPUT) {
-        let (input, name) = (std::io::stdin().lock(), "standard input (--parts -)");
-        if given.null {
-            Parts::read0(input, name, separator, header)
-        } else {
-            Parts::read(input, name, separator, header)
+        let input = BufReader::with_capacity(64 << 10, std::io::stdin());
+        let mut reader = Reader::new(input, form("standard input (--parts -)".into()));
+        let mut parts = Parts::begin(&mut reader).map_err(setup)?;
+        if !needs_all(options) {
+            return Ok((Some(parts), Some(Rest(reader))));
         }
+        parts.read_rest(&mut reader).map(|()| parts)
     } else {
         let name = path.display().to_string();
         let file = File::open(path)
             .map_err(|error| Ending::Setup(format!("{name} cannot be read: {error} (--parts)")))?;
-        let input = BufReader::new(file);
-        if given.null {
-            Parts::read0(input, &name, separator, header)
-        } else {
-            Parts::read(input, &name, separator, header)
-        }
+        Parts::read(BufReader::new(file), form(name))
     };
-    read.map(Some).map_err(setup)
+    read.map(all).map_err(setup)
+}
+
+fn all(parts: Parts) -> (Option<Parts>, Option<Rest>) {
+    (Some(parts), None)
+}
+
+/// Whether what was asked for takes all parts to be known before the first begins.
+fn needs_all(options: &Options) -> bool {
+    let given = &options.launch;
+    let share = given.halt.is_some_and(|halt| matches!(halt.enough, Enough::Percent(_)));
+    let asked = share || given.dry_run || given.size_column.is_some() || options.given_np.is_some();
+    asked || options.journal.path().is_some() || options.learn.learn.is_some()
 }
 
 /// Whether the shell has put the files of a pattern in its place: the first is the pattern then, the second

@@ -2,19 +2,16 @@
 
 use std::ffi::OsString;
 use std::io::BufRead;
-use std::ops::Range;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use memchr::memmem;
 
-use crate::cli::{Column, MAX_RANKS, parse_size};
+use super::list::{Form, Reader};
+use crate::cli::{Column, parse_size};
 
-/// What some editors and spreadsheets put in front of UTF-8.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-
-/// The most bytes that all lines may have: it is all kept in memory, and `/dev/zero` has no end.
-const LONGEST: u64 = 1 << 30;
+/// The most parts of a job.
+pub const MAX_PARTS: u32 = 100_000_000;
 
 /// What is wrong with a list of parts. Names the place.
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +32,13 @@ pub enum PartsError {
     },
     /// There is too much in it.
     #[error(
-        "{name} has more than {MAX_RANKS} parts, which is the most a job may have: split it, or give each rank several"
+        "{name} has more than {most} parts, which is the most a job may have: split it, or give each rank several"
     )]
     TooMany {
         /// The list.
         name: String,
+        /// The limit.
+        most: u32,
     },
     /// It is too long.
     #[error("{name} has {longest} bytes or more")]
@@ -48,6 +47,12 @@ pub enum PartsError {
         name: String,
         /// The limit, bytes.
         longest: u64,
+    },
+    /// A block of `--pipe` cannot be kept until its rank begins.
+    #[error("a block of standard input (--pipe) cannot be written to scratch: {source}")]
+    Scratch {
+        /// Why.
+        source: std::io::Error,
     },
     /// Something is wrong with one line.
     #[error("{name}, line {line}: {what}")]
@@ -61,22 +66,36 @@ pub enum PartsError {
     },
 }
 
-/// Where in the text a part is.
-#[derive(Debug, Clone)]
-struct Place {
-    bytes: Range<usize>,
-    /// Its number in the file, from 1; 0 for a path.
-    line: u64,
-}
-
-/// The parts of a job.
+/// The parts of a job, as far as they are known and not forgotten.
 #[derive(Debug, Clone)]
 pub struct Parts {
     name: String,
-    text: Vec<u8>,
-    places: Vec<Place>,
+    /// The first [`CHUNK`] of them, the next, …; none once all of them are forgotten.
+    chunks: Vec<Option<Box<Chunk>>>,
+    count: u32,
+    most: u32,
     separator: Option<Vec<u8>>,
     header: Vec<Vec<u8>>,
+}
+
+/// So many neighbours are kept together, and forgotten together.
+const CHUNK: usize = 4096;
+
+/// Neighbours: their texts one behind the other, and where each ends.
+#[derive(Debug, Clone, Default)]
+struct Chunk {
+    text: Vec<u8>,
+    ends: Vec<u32>,
+    /// The number of each in its file, from 1; 0 for what is no line.
+    lines: Vec<u32>,
+    forgotten: usize,
+}
+
+impl Chunk {
+    fn text(&self, at: usize) -> &[u8] {
+        let begin = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.text[begin as usize..self.ends[at] as usize]
+    }
 }
 
 /// The part of one rank.
@@ -100,7 +119,7 @@ impl<'a> Part<'a> {
     }
 
     /// Its columns, at least one.
-    fn columns(self) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn columns(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = Some(self.whole);
         std::iter::from_fn(move || {
             let text = rest.take()?;
@@ -120,22 +139,84 @@ impl<'a> Part<'a> {
 }
 
 impl Parts {
-    /// The lines of a file that are not empty, without their ends (`\n` or `\r\n`). With `header` the first
-    /// of them names the columns and is no part. `name` is what errors call the file.
+    /// None yet, of a list that is called so.
+    fn none(name: &str, separator: Option<&str>) -> Self {
+        let separator = separator.map(|separator| separator.as_bytes().to_vec());
+        Self {
+            name: name.to_owned(),
+            chunks: Vec::new(),
+            count: 0,
+            most: MAX_PARTS,
+            separator,
+            header: Vec::new(),
+        }
+    }
+
+    /// The lines of a list that are not empty, without their ends.
     ///
     /// # Errors
     /// If it cannot be read, is empty, has too many lines, a line with a zero byte, or a header that names
     /// two columns alike.
-    pub fn read(input: impl BufRead, name: &str, separator: &str, header: bool) -> Result<Self, PartsError> {
-        Self::read_up_to(LONGEST, input, name, separator, header, b'\n')
+    pub fn read(input: impl BufRead, form: Form) -> Result<Self, PartsError> {
+        let mut reader = Reader::new(input, form);
+        let mut parts = Self::begin(&mut reader)?;
+        parts.read_rest(&mut reader)?;
+        Ok(parts)
     }
 
-    /// The same of a list whose lines end with a zero byte (`find -print0`), and hold whatever else.
+    /// The first line that is not empty: the others need not be there yet.
     ///
     /// # Errors
-    /// As there.
-    pub fn read0(input: impl BufRead, name: &str, separator: &str, header: bool) -> Result<Self, PartsError> {
-        Self::read_up_to(LONGEST, input, name, separator, header, 0)
+    /// As [`Parts::read`].
+    pub fn begin(reader: &mut Reader<impl BufRead>) -> Result<Self, PartsError> {
+        let mut parts = Self::none(&reader.form().name, Some(&reader.form().separator));
+        let line = reader.next()?.ok_or_else(|| PartsError::Empty { name: parts.name.clone() })?;
+        parts.header = reader.header().to_vec();
+        parts.push(&line.0, line.1)?;
+        Ok(parts)
+    }
+
+    /// All lines from where the reader is.
+    ///
+    /// # Errors
+    /// As [`Parts::read`].
+    pub fn read_rest(&mut self, reader: &mut Reader<impl BufRead>) -> Result<(), PartsError> {
+        while let Some((line, number)) = reader.next()? {
+            self.push(&line, number)?;
+        }
+        Ok(())
+    }
+
+    /// Puts one behind the others.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn push(&mut self, part: &[u8], line: u64) -> Result<(), PartsError> {
+        if self.count == self.most {
+            return Err(PartsError::TooMany { name: self.name.clone(), most: self.most });
+        }
+        if (self.count as usize).is_multiple_of(CHUNK) {
+            self.chunks.push(Some(Box::default()));
+        }
+        self.count += 1;
+        // The last is forgotten only when it is full.
+        let chunk = self.chunks.last_mut().and_then(Option::as_mut).expect("the last chunk is not full");
+        chunk.text.extend_from_slice(part);
+        // All of it is at most `LONGEST`.
+        chunk.ends.push(u32::try_from(chunk.text.len()).unwrap_or(u32::MAX));
+        chunk.lines.push(u32::try_from(line).unwrap_or(u32::MAX));
+        Ok(())
+    }
+
+    /// One is not asked for any more.
+    pub fn forget(&mut self, rank: u32) {
+        let place = &mut self.chunks[rank as usize / CHUNK];
+        if let Some(chunk) = place {
+            chunk.forgotten += 1;
+            if chunk.forgotten == CHUNK {
+                *place = None;
+            }
+        }
     }
 
     /// These, in their order.
@@ -143,74 +224,27 @@ impl Parts {
     /// # Errors
     /// If there are none, or too many.
     pub fn list(words: &[OsString], name: &str, separator: &str) -> Result<Self, PartsError> {
-        let text: Vec<u8> = words.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
-        let mut parts = Self::read0(&text[..], name, separator, false)?;
-        // They are no lines of anything.
-        parts.places.iter_mut().for_each(|place| place.line = 0);
-        Ok(parts)
+        let mut parts = Self::none(name, Some(separator));
+        let words = words.iter().map(|word| word.as_bytes()).filter(|word| !word.is_empty());
+        for word in words {
+            // They are no lines of anything.
+            parts.push(word, 0)?;
+        }
+        if parts.count == 0 { Err(PartsError::Empty { name: parts.name }) } else { Ok(parts) }
     }
 
-    fn read_up_to(
-        longest: u64,
-        input: impl BufRead,
-        name: &str,
-        separator: &str,
-        header: bool,
-        end: u8,
-    ) -> Result<Self, PartsError> {
-        let mut parts = Self {
-            name: name.to_owned(),
-            text: Vec::new(),
-            places: Vec::new(),
-            separator: Some(separator.as_bytes().to_vec()),
-            header: Vec::new(),
-        };
-        let mut awaits_header = header;
-        let mut input = input.take(longest);
-        for number in 1.. {
-            let begin = parts.text.len();
-            let read = input.read_until(end, &mut parts.text);
-            if read.map_err(|source| PartsError::Read { name: name.to_owned(), source })? == 0 {
-                break;
-            }
-            let ends: &[u8] = if end == 0 { &[0] } else { b"\n\r" };
-            for end in ends {
-                if parts.text[begin..].last() == Some(end) {
-                    parts.text.pop();
-                }
-            }
-            if number == 1 && end != 0 && parts.text.starts_with(BYTE_ORDER_MARK) {
-                parts.text.drain(..BYTE_ORDER_MARK.len());
-            }
-            let line = &parts.text[begin..];
-            if line.is_empty() {
-                continue;
-            }
-            let wrong = |what| PartsError::Line { name: name.to_owned(), line: number, what };
-            if line.contains(&0) {
-                return Err(wrong("a zero byte, which no argument may hold".into()));
-            }
-            if std::mem::take(&mut awaits_header) {
-                parts.header =
-                    Part::new(line, Some(separator.as_bytes())).columns().map(<[u8]>::to_vec).collect();
-                if let Some(name) = twice(&parts.header) {
-                    return Err(wrong(format!("two columns are called '{}'", String::from_utf8_lossy(name))));
-                }
-                parts.text.truncate(begin);
-                continue;
-            }
-            if parts.places.len() == MAX_RANKS as usize {
-                return Err(PartsError::TooMany { name: name.to_owned() });
-            }
-            parts.places.push(Place { bytes: begin..parts.text.len(), line: number });
-        }
-        if input.limit() == 0 {
-            return Err(PartsError::TooLong { name: name.to_owned(), longest });
-        }
-        if parts.places.is_empty() {
-            return Err(PartsError::Empty { name: name.to_owned() });
-        }
-        Ok(parts)
+    /// The first block of `--pipe`; the others come.
+    pub fn blocks() -> Self {
+        let mut parts = Self::none("standard input (--pipe)", None);
+        parts.push_block();
+        parts
+    }
+
+    /// The next block of `--pipe`.
+    pub fn push_block(&mut self) {
+        let name = format!("block {}", u64::from(self.count) + 1);
+        // There are not so many.
+        let _ = self.push(name.as_bytes(), 0);
     }
 
     /// Paths, sorted and each once.
@@ -220,36 +254,30 @@ impl Parts {
     pub fn paths(mut paths: Vec<PathBuf>, name: &str) -> Result<Self, PartsError> {
         paths.sort_unstable();
         paths.dedup();
-        if paths.len() > MAX_RANKS as usize {
-            return Err(PartsError::TooMany { name: name.to_owned() });
-        }
-        let mut text = Vec::new();
-        let places = paths
-            .into_iter()
-            .map(|path| {
-                let begin = text.len();
-                text.extend_from_slice(&path.into_os_string().into_vec());
-                Place { bytes: begin..text.len(), line: 0 }
-            })
-            .collect();
-        Ok(Self { name: name.to_owned(), text, places, separator: None, header: Vec::new() })
+        let mut parts = Self::none(name, None);
+        paths.iter().try_for_each(|path| parts.push(path.as_os_str().as_bytes(), 0))?;
+        Ok(parts)
     }
 
     /// How many.
     #[must_use]
     pub fn count(&self) -> u32 {
-        // At most MAX_RANKS.
-        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
+        self.count
     }
 
-    /// That of a rank.
+    fn chunk(&self, rank: u32) -> Option<(&Chunk, usize)> {
+        let chunk = self.chunks[rank as usize / CHUNK].as_deref()?;
+        Some((chunk, rank as usize % CHUNK))
+    }
+
+    /// That of a rank; nothing of one that was forgotten.
     ///
     /// # Panics
     /// If there are not so many.
     #[must_use]
     pub fn part(&self, rank: u32) -> Part<'_> {
-        let place = &self.places[rank as usize];
-        Part::new(&self.text[place.bytes.clone()], self.separator.as_deref())
+        let whole = self.chunk(rank).map_or(&[][..], |(chunk, at)| chunk.text(at));
+        Part::new(whole, self.separator.as_deref())
     }
 
     /// What the columns are called, as far as they have names.
@@ -267,12 +295,13 @@ impl Parts {
     /// Where a part stands in the list, from 1; nothing of a path.
     #[must_use]
     pub fn line(&self, rank: u32) -> Option<u64> {
-        Some(self.places[rank as usize].line).filter(|&line| line > 0)
+        let (chunk, at) = self.chunk(rank)?;
+        Some(chunk.lines[at].into()).filter(|&line| line > 0)
     }
 
     /// An error about the part of a rank.
     fn wrong(&self, rank: u32, what: String) -> PartsError {
-        PartsError::Line { name: self.name.clone(), line: self.places[rank as usize].line, what }
+        PartsError::Line { name: self.name.clone(), line: self.line(rank).unwrap_or(0), what }
     }
 
     /// Sees that every line has so many columns.
@@ -280,10 +309,18 @@ impl Parts {
     /// # Errors
     /// Names the first that has fewer.
     pub fn have_columns(&self, needed: usize) -> Result<(), PartsError> {
+        self.have_columns_from(0, needed)
+    }
+
+    /// Sees that every line from that of a rank on has so many columns.
+    ///
+    /// # Errors
+    /// Names the first that has fewer.
+    pub fn have_columns_from(&self, first: u32, needed: usize) -> Result<(), PartsError> {
         if needed <= 1 {
             return Ok(());
         }
-        for rank in 0..self.count() {
+        for rank in first..self.count() {
             let found = self.part(rank).columns().take(needed).count();
             if found < needed {
                 let what = format!(
@@ -339,20 +376,17 @@ impl Parts {
     }
 }
 
-/// A name that is there twice.
-fn twice(names: &[Vec<u8>]) -> Option<&[u8]> {
-    let mut sorted: Vec<&[u8]> = names.iter().map(Vec::as_slice).filter(|name| !name.is_empty()).collect();
-    sorted.sort_unstable();
-    sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     fn read(text: &str, header: bool) -> Result<Parts, String> {
-        Parts::read(text.as_bytes(), "parts.tsv", "\t", header).map_err(|error| error.to_string())
+        Parts::read(text.as_bytes(), form(header)).map_err(|error| error.to_string())
+    }
+
+    fn form(header: bool) -> Form {
+        Form { name: "parts.tsv".into(), separator: "\t".into(), header, null: false }
     }
 
     fn column(parts: &Parts, rank: u32, number: usize) -> Option<String> {
@@ -405,12 +439,37 @@ mod tests {
 
     #[test]
     fn no_more_than_a_job_may_have() {
-        let most = "x\n".repeat(MAX_RANKS as usize);
-        assert_eq!(read(&most, false).unwrap().count(), MAX_RANKS);
-        assert!(read(&(most + "x\n"), false).unwrap_err().contains("more than 65536 parts"));
-        let endless = std::io::BufReader::new(std::io::repeat(b'x'));
-        let error = Parts::read_up_to(5000, endless, "endless", "\t", false, b'\n').unwrap_err();
-        assert!(matches!(error, PartsError::TooLong { .. }), "{error}");
+        let mut parts = Parts::none("parts.tsv", None);
+        parts.most = 3;
+        let error = (0..9).find_map(|_| parts.push(b"x", 1).err()).unwrap().to_string();
+        assert_eq!(parts.count(), 3);
+        assert!(error.contains("parts.tsv has more than 3 parts"), "{error}");
+    }
+
+    #[test]
+    fn parts_that_come_one_by_one_are_forgotten_together() {
+        let all = 3 * CHUNK as u32 + 7;
+        let text: String = (0..all).map(|rank| format!("p{rank}\n\n")).collect();
+        let mut reader = Reader::new(text.as_bytes(), form(false));
+        let mut parts = Parts::begin(&mut reader).unwrap();
+        assert_eq!(parts.count(), 1);
+        parts.read_rest(&mut reader).unwrap();
+        assert_eq!(parts.count(), all);
+        let of = |parts: &Parts, rank: u32| {
+            (String::from_utf8(parts.part(rank).whole().to_vec()).unwrap(), parts.line(rank))
+        };
+        for rank in (0..all).step_by(501) {
+            assert_eq!(of(&parts, rank), (format!("p{rank}"), Some(2 * u64::from(rank) + 1)));
+        }
+        let first = CHUNK as u32;
+        (first + 1..all).for_each(|rank| parts.forget(rank));
+        assert_eq!(of(&parts, first).0, format!("p{first}"));
+        assert_eq!(of(&parts, 2 * first), (String::new(), None));
+        parts.forget(first);
+        assert_eq!(parts.chunks.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, true]);
+        assert_eq!(of(&parts, first - 1).0, format!("p{}", first - 1));
+        parts.push(b"new", 1).unwrap();
+        assert_eq!(of(&parts, all).0, "new", "the last one is not full");
     }
 
     #[test]

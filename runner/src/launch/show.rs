@@ -12,12 +12,16 @@ use crate::units::Bytes;
 
 impl Launch {
     /// One line for each rank: its command with its directory, files and environment, quoted for a shell, and
-    /// behind `#` its number and the memory expected of it. Not of those that `is_done`.
+    /// behind `#` its number and the memory expected of it, if that is known.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn show(&self, out: &mut impl Write, is_done: impl Fn(u32) -> bool) -> io::Result<()> {
-        for rank in (0..self.np).filter(|&rank| !is_done(rank)) {
+    pub fn show(
+        &self,
+        out: &mut impl Write,
+        ranks: impl IntoIterator<Item = (u32, Option<u64>)>,
+    ) -> io::Result<()> {
+        for (rank, expected) in ranks {
             let given = self.given(rank);
             // Files are found from where bdrun is, the line is read by a shell that has changed its
             // directory.
@@ -47,7 +51,7 @@ impl Launch {
                 None => {}
             }
             write!(out, "  # rank {rank}")?;
-            if let Some(bytes) = self.declared(rank) {
+            if let Some(bytes) = expected {
                 write!(out, ", {} expected", Bytes(bytes))?;
             }
             out.write_all(b"\n")?;

@@ -286,6 +286,12 @@ impl Template {
         self.fields().any(|field| matches!(field, Field::Whole(_) | Field::Column(..)))
     }
 
+    /// Whether it says how many ranks there are.
+    #[must_use]
+    pub fn names_size(&self) -> bool {
+        self.fields().any(|field| field == Field::Size)
+    }
+
     /// Whether it is another text for each rank, as far as can be known from it.
     #[must_use]
     pub fn depends_on_rank(&self) -> bool {

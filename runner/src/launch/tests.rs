@@ -161,7 +161,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
     refused(&["--chdir", "/no/such/{rank}", "tool"], 120, &["--chdir", "rank 0", "/no/such/0"]);
     refused(&["--chdir", &file, "tool"], 120, &["no directory"]);
     refused(&["--stdin", "/no/such", "tool"], 120, &["--stdin", "rank 0", "/no/such"]);
-    refused(&["--output-files", "/no/such/{rank}", "tool"], 120, &["/no/such is no directory"]);
+    refused(&["--output-files", "/etc/passwd/{rank}", "tool"], 120, &["/etc/passwd is no directory"]);
     refused(&["--error-files", "/", "tool"], 120, &["it is a directory"]);
     let both = dir.0.join("x").to_str().unwrap().to_owned();
     refused(&["-np", "2", "--output-files", &both, "tool"], 118, &["ranks 0 and 1 ", &both, "{rank}"]);
@@ -189,7 +189,7 @@ fn a_dry_run_can_be_pasted_into_a_shell() {
     let args = [&args[..], &["--error-files", &out, "printf", "<%s>", "{1}", "-"]].concat();
     let (launch, _) = launch(&args).unwrap();
     let mut shown = Vec::new();
-    launch.show(&mut shown, |_| false).unwrap();
+    launch.show(&mut shown, (0..2).map(|rank| (rank, launch.declared(rank)))).unwrap();
     let shown = String::from_utf8(shown).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 2);

@@ -79,6 +79,19 @@ pub struct Known {
 }
 
 impl Known {
+    /// How long a rank takes, seconds.
+    #[must_use]
+    pub fn seconds(&self, rank: Rank) -> Option<f64> {
+        self.seconds.get(rank as usize).copied().filter(|&seconds| seconds > 0.0)
+    }
+
+    /// How long all of those take of which it is known, seconds, and how many they are.
+    #[must_use]
+    pub fn in_all(&self) -> (f64, u32) {
+        let known = self.seconds.iter().filter(|&&seconds| seconds > 0.0);
+        known.fold((0.0, 0), |(sum, count), seconds| (sum + seconds, count + 1))
+    }
+
     /// Nothing but how careful to be.
     #[must_use]
     pub fn nothing(expect: Expect) -> Self {

@@ -7,22 +7,24 @@
 //! second and when mapped pages came or went, the processor time of a whole cgroup every 50 ms.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use super::group::{Group, Tracking};
 use super::once::{Known, Once};
-use super::proc::{self, Statm, Status};
+use super::proc::{self, Statm, StatmOf, Status};
 use super::sample::Sample;
 use super::shares::Found;
 use super::tree::{self, Table};
 use crate::cgroups::pids;
+use crate::descriptors::{Kept, Spare};
 
 /// How often the list of processes is read at most.
 const LIST: Duration = Duration::from_millis(50);
 /// How often `statm` is read at least.
 const STATM: Duration = Duration::from_millis(100);
+/// The same where it must be opened for that.
+const STATM_DEAR: Duration = Duration::from_secs(1);
 /// How often `status` is read at least, of a process that runs.
 const STATUS: Duration = Duration::from_millis(500);
 /// How often processor time is read at most, and over how long its rate is taken.
@@ -67,7 +69,7 @@ pub(super) enum Crowded {
 
 struct Process {
     pid: i32,
-    file: File,
+    file: StatmOf,
     clock: Option<libc::clockid_t>,
     statm: Statm,
     statm_due: Instant,
@@ -89,9 +91,12 @@ struct Process {
 /// One rank.
 pub(super) struct Meter {
     group: Group,
+    spare: Spare,
     /// Kept open where that gives fresh answers.
-    list: Option<File>,
-    cpu_stat: Option<File>,
+    list: Option<Kept>,
+    cpu_stat: Option<Kept>,
+    /// Processor time is counted for the whole group.
+    counts_cpu: bool,
     processes: Vec<Process>,
     page: u64,
     tick: Duration,
@@ -123,12 +128,16 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(group: Group) -> Self {
+    pub(super) fn new(group: Group, spare: Spare) -> Self {
+        let list = group.cgroup().and_then(|cgroup| cgroup.list());
+        let cpu_stat = group.cgroup().and_then(|cgroup| cgroup.cpu_stat());
         // SAFETY: plain library calls.
         let (page, ticks) = unsafe { (libc::sysconf(libc::_SC_PAGESIZE), libc::sysconf(libc::_SC_CLK_TCK)) };
         Self {
-            list: group.cgroup().and_then(|cgroup| cgroup.list()),
-            cpu_stat: group.cgroup().and_then(|cgroup| cgroup.cpu_stat()),
+            counts_cpu: cpu_stat.is_some(),
+            list: list.and_then(|list| spare.keep(list)),
+            cpu_stat: cpu_stat.and_then(|account| spare.keep(account)),
+            spare,
             group,
             processes: Vec::new(),
             page: u64::try_from(page).unwrap_or(4096),
@@ -187,7 +196,7 @@ impl Meter {
         let mut found = Sample { private: 0, shared: 0, page_tables: 0, ..self.sample };
         let (mut private, mut shared) = (0, 0);
         for process in self.processes.iter().filter(|process| process.guest_of.is_none()) {
-            let anonymous = proc::statm(&process.file, self.page).map_or(0, Statm::anonymous);
+            let anonymous = process.file.read(self.page, process.statm).map_or(0, Statm::anonymous);
             let status = proc::status(process.pid).unwrap_or_default();
             found.private += anonymous;
             found.shared += status.shared;
@@ -261,7 +270,7 @@ impl Meter {
         self.generation += 1;
         // What they are copies of has run since the last look.
         for process in &mut self.processes[..before] {
-            process.statm = proc::statm(&process.file, self.page).unwrap_or(process.statm);
+            process.statm = process.file.read(self.page, process.statm).unwrap_or(process.statm);
         }
         for at in before..self.processes.len() {
             self.processes[at].guest_of = self.host(at);
@@ -307,8 +316,8 @@ impl Meter {
     }
 
     fn new_process(&self, pid: i32, now: Instant) -> Option<Process> {
-        let file = proc::open_statm(pid)?;
-        let statm = proc::statm(&file, self.page)?;
+        let file = StatmOf::open(pid, &self.spare)?;
+        let statm = file.read(self.page, Statm::default())?;
         Some(Process {
             pid,
             file,
@@ -348,13 +357,14 @@ impl Meter {
             if cpu == Some(process.cpu) && now < process.statm_due {
                 return true;
             }
-            let statm = proc::statm(&process.file, page);
+            let statm = process.file.read(page, process.statm);
             changed |= cpu != Some(process.cpu) || statm != Some(process.statm);
             let Some(statm) = statm else { return false };
             process.cpu = cpu.unwrap_or(process.cpu);
             process.statm = statm;
             // Not all at once, here and below.
-            process.statm_due = now + STATM + Duration::from_millis(process.pid as u64 % 32);
+            let pause = if process.file.is_open() { STATM } else { STATM_DEAR };
+            process.statm_due = now + pause + Duration::from_millis(process.pid as u64 % 32);
             true
         });
         changed |= self.counted != Some(self.generation);
@@ -388,7 +398,7 @@ impl Meter {
         process.status_due = now + STATUS + Duration::from_millis(process.pid as u64 % 64);
         process.status_mapped = process.statm.mapped;
         process.status = proc::status(process.pid).unwrap_or_default();
-        if self.cpu_stat.is_none()
+        if !self.counts_cpu
             && let Some(entry) = tree::entry(process.pid)
         {
             process.children = self.tick * u32::try_from(entry.children_ticks).unwrap_or(u32::MAX);
@@ -403,7 +413,7 @@ impl Meter {
         if since.is_some_and(|since| since < CPU) {
             return;
         }
-        let all = match self.cpu_stat.as_ref().filter(|_| self.ran).and_then(proc::cpu_of_group) {
+        let all = match self.ran.then(|| self.cpu_of_group()).flatten() {
             Some(all) => all,
             None => self.processes.iter().map(|process| process.cpu + process.children).sum(),
         };
@@ -415,6 +425,13 @@ impl Meter {
         }
         self.cpu_read = Some((now, all));
         self.sample.cpu = all;
+    }
+
+    fn cpu_of_group(&self) -> Option<Duration> {
+        match &self.cpu_stat {
+            Some(kept) => proc::cpu_of_group(kept),
+            None => proc::cpu_of_group(&self.group.cgroup()?.cpu_stat()?),
+        }
     }
 
     fn read_starved(&mut self, now: Instant) {

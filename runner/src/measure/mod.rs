@@ -16,6 +16,7 @@
 //! | `shares.rs` | how much of that is counted twice because processes share it |
 //! | `watched.rs` | one rank that is watched: what it tells, and which looks count |
 //! | `sampler.rs` | the thread that looks at all ranks, scheduled before others where that is allowed |
+//! | `idle.rs` | how many processors nobody uses |
 //! | `permits.rs` | whether this machine lets us page by ptrace, and how it lets us freeze |
 //!
 //! # What a rank holds
@@ -25,6 +26,7 @@
 //! cache of files that are only read and written belong to no process and are in none of these.
 
 mod group;
+mod idle;
 mod meter;
 mod once;
 mod permits;
@@ -39,6 +41,7 @@ mod usage;
 mod watched;
 
 pub use group::{Group, Tracking};
+pub use idle::Idle;
 pub use permits::{Freezer, Permits};
 pub use sample::{Measured, Sample, Sent, own_max_rss};
 pub use sampler::Sampler;

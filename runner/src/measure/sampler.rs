@@ -16,6 +16,7 @@ use super::sample::{Measured, Sample, Sent};
 use super::shares::{Divider, Ticket};
 use super::tree::Table;
 use super::watched::{Tells, Watched};
+use crate::descriptors::Spare;
 
 /// The interval's bounds.
 const SHORTEST: Duration = Duration::from_millis(2);
@@ -68,6 +69,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    spare: Spare,
 }
 
 impl Shared {
@@ -84,12 +86,12 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread. Nothing is sent while no rank is watched, or while the last message has not been
-    /// dropped.
+    /// Starts the thread; `spare` files stay open for it. Nothing is sent while no rank is watched, or while
+    /// the last message has not been dropped.
     ///
     /// # Errors
     /// A thread or `/proc/loadavg` was refused.
-    pub fn start<E>(interval: Duration, tells: Tells, events: Sender<E>) -> io::Result<Self>
+    pub fn start<E>(interval: Duration, tells: Tells, spare: Spare, events: Sender<E>) -> io::Result<Self>
     where
         E: From<Measured> + Send + 'static,
     {
@@ -100,7 +102,7 @@ impl Sampler {
             sleeps: LONGEST,
             stop: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), spare });
         let mut looker = Looker {
             divider: Divider::start()?,
             loadavg: File::open("/proc/loadavg")?,
@@ -129,7 +131,7 @@ impl Sampler {
     pub fn watch(&self, rank: u32, group: Group) {
         let mut state = self.shared.lock();
         state.watches += 1;
-        let watched = Watched::new(state.watches, group);
+        let watched = Watched::new(state.watches, group, self.shared.spare.clone());
         Arc::make_mut(&mut state.ranks).insert(rank, Entry::new(watched));
         self.shared.changed.notify_one();
     }
@@ -347,7 +349,7 @@ mod tests {
             Told { asked: 1, waits: None, moved: 0 }
         });
         let (sender, found) = std::sync::mpsc::channel::<Measured>();
-        let sampler = Sampler::start(SHORTEST, tells, sender).unwrap();
+        let sampler = Sampler::start(SHORTEST, tells, Spare::new(1), sender).unwrap();
         let (done, all) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             for round in 0..20 {
@@ -379,7 +381,7 @@ mod tests {
             Told { asked: 1, waits: None, moved: 0 }
         });
         let (sender, found) = std::sync::mpsc::channel::<Measured>();
-        let sampler = Sampler::start(SHORTEST, tells, sender).unwrap();
+        let sampler = Sampler::start(SHORTEST, tells, Spare::new(1), sender).unwrap();
         for rank in 0..2 {
             sampler.watch(rank, Group::tree(std::process::id() as i32));
         }

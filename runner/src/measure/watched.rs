@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::group::Group;
 use super::meter::{Look, Meter};
 use super::sample::Sample;
+use crate::descriptors::Spare;
 
 /// A look at a rank that asks is made so often at most, and counts if it took no longer for each process.
 const TRIES: u32 = 4;
@@ -45,10 +46,10 @@ pub type Tells = Box<dyn Fn(u32) -> Told + Send>;
 
 impl Watched {
     /// The watch with this number, of a rank that nobody has looked at.
-    pub(super) fn new(number: u64, group: Group) -> Self {
+    pub(super) fn new(number: u64, group: Group, spare: Spare) -> Self {
         Self {
             number,
-            meter: Meter::new(group),
+            meter: Meter::new(group, spare),
             out: false,
             fresh: false,
             told: Told::default(),
@@ -136,7 +137,7 @@ mod tests {
             Told { asked: if is_steady { 1 << 40 } else { 0 }, waits: Some(1), moved: nth.min(4).into() }
         });
         let group = Group::tree(std::process::id() as i32);
-        let mut watched = Watched::new(1, group);
+        let mut watched = Watched::new(1, group, Spare::new(1));
         let look = Look { now: Instant::now(), births: None, table: None, crowded: Crowded::No };
         let (sample, counts) = watched.look(&look, &tells, 0);
         assert!(sample.private > 0 && counts);
@@ -152,7 +153,7 @@ mod tests {
         let tells: Tells =
             Box::new(|_| Told { asked: 4096, waits: None, moved: MOVES.fetch_add(1, SeqCst).into() });
         let group = Group::tree(std::process::id() as i32);
-        let mut watched = Watched::new(1, group);
+        let mut watched = Watched::new(1, group, Spare::new(1));
         watched.told.asked = 1 << 40;
         let look = Look { now: Instant::now(), births: None, table: None, crowded: Crowded::No };
         for time in 0..=DOUBTS {

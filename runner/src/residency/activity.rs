@@ -81,6 +81,7 @@ impl Event {
             | Self::Looked { .. }
             | Self::LimitChanged { .. }
             | Self::Halt
+            | Self::Came { .. }
             | Self::Settled => None,
         }
     }

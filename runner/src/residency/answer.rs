@@ -255,6 +255,22 @@ impl Core {
         }
     }
 
+    /// So many ranks are known now.
+    pub(super) fn came(&mut self, ranks: u32, more: bool) {
+        self.more = more;
+        let before = self.ranks.len() as Rank;
+        self.ranks.grow(ranks as usize);
+        for rank in before..ranks {
+            let state = self.ranks[rank as usize];
+            self.index.change(rank, None, Some(&state));
+            if self.halted {
+                self.update(rank, |state| state.life = Life::Gone);
+            } else if state.queued {
+                self.queue.push(rank, &state);
+            }
+        }
+    }
+
     /// Nobody else is begun.
     pub(super) fn halt(&mut self) {
         self.halted = true;
@@ -267,11 +283,11 @@ impl Core {
 
     /// It is over. That may be known of one that was never begun: it was done before, or is given up.
     fn gone(&mut self, rank: Rank) {
-        let RankState { can, life, queued, .. } = self.ranks[rank as usize];
+        let RankState { life, queued, .. } = self.ranks[rank as usize];
         if life == Life::Unborn && queued {
             self.queue.remove(rank, &self.ranks);
         }
-        self.update(rank, |state| *state = RankState { life: Life::Gone, can, ..RankState::UNBORN });
+        self.update(rank, |state| *state = RankState { life: Life::Gone, ..RankState::UNBORN });
     }
 
     /// Whether somebody waits for something unknown, or does not tell whether he waits.

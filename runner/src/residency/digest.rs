@@ -164,6 +164,21 @@ impl Core {
         self.queue.by_bytes = true;
     }
 
+    /// Those that stand in line, in the order in which they would be begun if each fitted.
+    #[must_use]
+    pub fn line(&self) -> Vec<Rank> {
+        self.queue.before(Rank::MAX)
+    }
+
+    /// Bytes that would be set aside for a rank that stands in line; and those that it will need, be that
+    /// more than there is, as far as others that have ended, now or in an earlier run, tell.
+    #[must_use]
+    pub fn expects(&self, rank: Rank) -> (u64, Option<u64>) {
+        let declared = self.ranks[rank as usize].declared;
+        let aside = self.queue.expected(rank, &self.ranks, &self.digest, &self.limits);
+        (aside, self.digest.learned(Some(declared)))
+    }
+
     /// Bytes that were set aside for a rank when it began, or will be.
     #[must_use]
     pub fn reserve(&self, rank: Rank) -> u64 {

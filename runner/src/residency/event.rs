@@ -183,6 +183,8 @@ pub enum Event {
         /// Processors that the ranks used since, or waited for while others used them, on average (1.5: one
         /// and a half of them).
         busy: f64,
+        /// Processors that nobody uses, on average, of those that ranks may use.
+        idle: f64,
         /// As measured lately: the time from an order to evict until the first memory is free.
         reaction: Duration,
     },
@@ -286,6 +288,13 @@ pub enum Event {
     Chaos {
         /// The rank.
         rank: Rank,
+    },
+    /// So many ranks are known now, those before included.
+    Came {
+        /// How many: their numbers are below that.
+        ranks: u32,
+        /// Whether others may come.
+        more: bool,
     },
     /// Nobody else is begun, nor begun again: who was not is over.
     Halt,

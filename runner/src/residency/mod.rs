@@ -9,11 +9,12 @@
 //! | question | file |
 //! |---|---|
 //! | what is it told, what does it order? | `event.rs`, `effect.rs` |
-//! | what does it know of a rank, and in which sets is it? | `rank.rs`, `index.rs` |
+//! | what does it know of a rank, and in which sets is it? | `rank.rs`, `states.rs`, `index.rs` |
 //! | what does an event change? | `mod.rs`, `answer.rs` |
 //! | how much is used, and free? | `account.rs` |
 //! | what will a rank need? who is admitted next? | `digest.rs`, `queue.rs` |
 //! | may more be begun than are expected to fit? | `overbook.rs` |
+//! | how would a job go of which all is known? | `outlook.rs` |
 //! | how fast does memory grow, how busy are the processors? | `pace.rs` |
 //! | somebody waits for memory or a place: who is next, who makes room? | `claims.rs`, `victim.rs` |
 //! | memory is short: who goes, stands still, ends? | `relieve.rs` |
@@ -30,6 +31,7 @@ mod digest;
 mod effect;
 mod event;
 mod index;
+mod outlook;
 mod overbook;
 mod pace;
 mod proceed;
@@ -39,6 +41,7 @@ mod relieve;
 mod sanity;
 pub mod sim;
 mod situation;
+mod states;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -47,6 +50,7 @@ mod victim;
 pub use activity::Activity;
 pub use effect::{Effect, Failure};
 pub use event::{Can, Event, Memory, Next, Outcome, Wait};
+pub use outlook::Outlook;
 pub use situation::{Hindrance, Situation};
 
 use std::time::Duration;
@@ -61,6 +65,7 @@ use overbook::Overbooking;
 use pace::Pace;
 use queue::Queue;
 use rank::{Doing, Life, RankState};
+use states::States;
 use turn::Turn;
 
 /// The number of a rank, from 0.
@@ -129,7 +134,9 @@ const FIRST: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Core {
     limits: Limits,
-    ranks: Vec<RankState>,
+    ranks: States,
+    /// Others may come.
+    more: bool,
     index: Index,
     queue: Queue,
     digest: Digest,
@@ -192,9 +199,13 @@ impl Core {
             ..limits
         };
         let sized = ranks.iter().filter(|(can, size)| !can.asks && size.is_some()).count();
+        let together = ranks.iter().any(|(can, _)| can.tells);
+        let first = ranks.first().map_or(Can::NONE, |&(can, _)| can);
+        let alike = RankState { can: first, queued: !together, ..RankState::UNBORN };
         let mut core = Self {
             limits,
-            ranks: Vec::with_capacity(ranks.len()),
+            ranks: States::new(alike),
+            more: false,
             index: Index::default(),
             queue: Queue::default(),
             digest: Digest::new(Expect::default()),
@@ -206,7 +217,7 @@ impl Core {
             seniors: FIRST,
             brought: 0,
             passed: 0,
-            together: ranks.iter().any(|(can, _)| can.tells),
+            together,
             asks: false,
             disk_full: None,
             last_call: false,
@@ -223,16 +234,27 @@ impl Core {
             halted: false,
             ended: false,
         };
+        core.ranks.grow(ranks.len());
         for (rank, &(can, size)) in (0..).zip(ranks) {
-            let queued = !core.together;
             let declared = size.unwrap_or(0);
-            let state = RankState { can, declared, order: declared, queued, ..RankState::UNBORN };
+            let state = RankState { can, declared, order: declared, ..alike };
             core.index.change(rank, None, Some(&state));
-            core.ranks.push(state);
-            if queued {
+            if state != alike {
+                *core.ranks.own(rank as usize) = state;
+            }
+            if state.queued {
                 core.queue.push(rank, &state);
             }
         }
+        core
+    }
+
+    /// A job to which ranks come ([`Event::Came`]) that need not each other: what can be done with each.
+    #[must_use]
+    pub fn open(limits: Limits, can: Can) -> Self {
+        let mut core = Self::new(limits, &[]);
+        core.ranks = States::new(RankState { can, queued: true, ..RankState::UNBORN });
+        core.more = true;
         core
     }
 
@@ -255,7 +277,7 @@ impl Core {
         }
         self.crowd = self.crowd.min(self.index.places.saturating_sub(self.limits.resident));
         self.ask_refused_again();
-        if self.index.gone as usize == self.ranks.len() {
+        if self.index.gone as usize == self.ranks.len() && !self.more {
             self.ended = true;
             effects.push(Effect::Finish);
             return;
@@ -367,6 +389,13 @@ impl Core {
         self.ended
     }
 
+    /// A rank need not be begun: it was done earlier, when it needed this much. To be said before the first
+    /// event, since that may begin all ranks at once. False: no such rank is known.
+    pub fn was_done_before(&mut self, rank: Rank, peak: u64) -> bool {
+        let over = self.take_in(Event::Exited { rank, peak, next: Next::Over });
+        over.is_ok() && (rank as usize) < self.ranks.len()
+    }
+
     /// What an event changes, without what follows from it.
     fn take_in(&mut self, event: Event) -> Result<(), Failure> {
         match event {
@@ -374,10 +403,10 @@ impl Core {
                 self.pool.told(asked, messages, measured, kept);
                 return Ok(());
             }
-            Event::Looked { elapsed, busy, reaction } => {
+            Event::Looked { elapsed, busy, idle, reaction } => {
                 self.asks = false;
                 let doing = self.doing();
-                self.pace.looked(elapsed, busy, reaction, doing, &self.limits);
+                self.pace.looked(elapsed, [busy, idle], reaction, doing, &self.limits);
                 self.judge_overbooking(elapsed);
                 return Ok(());
             }
@@ -389,6 +418,10 @@ impl Core {
             }
             Event::Halt => {
                 self.halt();
+                return Ok(());
+            }
+            Event::Came { ranks, more } => {
+                self.came(ranks, more);
                 return Ok(());
             }
             Event::Settled | Event::Chaos { .. } | Event::Sample { .. } => return Ok(()),
@@ -535,10 +568,13 @@ impl Core {
 
     /// Changes a rank and every set it is in. The only way a rank's state changes.
     fn update(&mut self, rank: Rank, change: impl FnOnce(&mut RankState)) {
-        let state = &mut self.ranks[rank as usize];
+        let state = self.ranks.own(rank as usize);
         let before = *state;
         change(state);
         self.index.change(rank, Some(&before), Some(state));
+        if state.life == Life::Gone {
+            self.ranks.end(rank as usize);
+        }
     }
 }
 

@@ -119,7 +119,7 @@ impl Pace {
     pub fn looked(
         &mut self,
         elapsed: Duration,
-        busy: f64,
+        [busy, idle]: [f64; 2],
         reaction: Duration,
         doing: Doing,
         limits: &Limits,
@@ -151,7 +151,9 @@ impl Pace {
                 self.be_patient();
             }
         }
-        self.judge(elapsed, busy, doing, limits);
+        // Those that are short are not seen: what they use, and what it takes to make them, is not idle.
+        let idle = if idle.is_finite() { idle.max(0.0) } else { 0.0 };
+        self.judge(elapsed, (f64::from(limits.processors) - idle).max(busy), doing, limits);
     }
 
     /// A rank begins to run: what was used of the processors so far says nothing of it.

@@ -145,9 +145,7 @@ impl Core {
         }
         while self.index.active < self.pace.wanted && self.has_place() && self.begun() < self.limits.alive {
             let nobody = self.is_empty() && self.index.eager.is_empty();
-            let Some((head, sized)) = self.queue.head() else { break };
-            let unknown = sized && !self.ranks[head as usize].known;
-            if unknown && self.pilot && self.digest.needs_pilot() && !nobody {
+            if self.waits_for_pilot(nobody) {
                 break;
             }
             let free = self.room().saturating_sub(self.index.expected);
@@ -157,6 +155,14 @@ impl Core {
             self.update(rank, |state| state.overbooked = fits.is_none());
             self.start(rank, reserve, effects);
         }
+    }
+
+    /// Nobody stands in line, or all of them wait for the first that shows what sizes mean.
+    pub(super) fn waits_for_pilot(&self, nobody: bool) -> bool {
+        self.queue.head().is_none_or(|(head, sized)| {
+            let unknown = sized && !self.ranks[head as usize].known;
+            unknown && self.pilot && self.digest.needs_pilot() && !nobody
+        })
     }
 
     /// How many ranks have been begun and have not ended.

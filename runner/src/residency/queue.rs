@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use super::digest::{self, Digest};
 use super::rank::RankState;
+use super::states::States;
 use super::{Limits, Rank};
 
 /// How many ranks may pass the first in line, for each processor: where one that is large is followed by many
@@ -97,7 +98,7 @@ impl Queue {
         free: u64,
         always: bool,
         others: u32,
-        ranks: &[RankState],
+        ranks: &States,
         digest: &Digest,
         limits: &Limits,
     ) -> Option<(Rank, u64)> {
@@ -139,7 +140,7 @@ impl Queue {
     }
 
     /// Bytes expected of a rank in line.
-    pub fn expected(&self, rank: Rank, ranks: &[RankState], digest: &Digest, limits: &Limits) -> u64 {
+    pub fn expected(&self, rank: Rank, ranks: &States, digest: &Digest, limits: &Limits) -> u64 {
         let state = &ranks[rank as usize];
         match state.stopped_at {
             0 if !state.known => digest.reserve(Some(state.declared), limits),
@@ -148,7 +149,7 @@ impl Queue {
     }
 
     /// One that stands in line leaves it.
-    pub fn remove(&mut self, rank: Rank, ranks: &[RankState]) {
+    pub fn remove(&mut self, rank: Rank, ranks: &States) {
         let RankState { stopped_at, order, .. } = ranks[rank as usize];
         let _ = match (stopped_at, order) {
             (0, 0) => self.plain.remove(&rank),

@@ -14,7 +14,7 @@ impl Core {
     pub fn sanity_check(&self) {
         let mut index = Index::default();
         let mut queued = 0;
-        for (rank, state) in (0..).zip(&self.ranks) {
+        for (rank, state) in self.ranks.iter() {
             index.change(rank, None, Some(state));
             queued += usize::from(state.life == Life::Unborn && state.queued);
             Self::check_rank(rank, state);

@@ -114,7 +114,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 /// `bdrun simulate`: the exit code, if the line is one of it.
 #[must_use]
 pub fn run(argv: &[OsString]) -> Option<u8> {
-    if argv.get(1)?.to_str()? != "simulate" {
+    if argv.get(1)? != "simulate" {
         return None;
     }
     let line = match Line::try_parse_from(&argv[1..]) {

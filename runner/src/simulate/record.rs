@@ -87,12 +87,11 @@ impl Record {
     /// That of a job; none if it never came so far.
     #[must_use]
     pub fn of(line: &str, stats: &Stats, history: &History) -> Option<Self> {
-        let (limits, can) = history.rules.as_ref()?;
+        let &(limits, can) = history.rules.as_ref()?;
         let end = stats.wall_s;
         let none = RankStats::default();
         let ranks: Vec<RankRecord> = (0..stats.np)
             .map(|rank| {
-                let can = can.get(rank as usize).copied().unwrap_or_default();
                 RankRecord::of(rank, can, history, stats.ranks.get(rank as usize).unwrap_or(&none), end)
             })
             .collect();
@@ -109,7 +108,7 @@ impl Record {
             status: stats.status.clone(),
             wall_s: end,
             around_s: (first + end - last).clamp(0.0, end),
-            limits: *limits,
+            limits,
             evicted: stats.evicted_bytes,
             restored: stats.restored_bytes,
             written: stats.scratch_written_bytes,

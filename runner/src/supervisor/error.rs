@@ -92,7 +92,9 @@ pub enum SpawnError {
     },
     /// A pipe or a descriptor could not be made.
     #[error("cannot make the pipes of a rank: {source}{}", if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::EINVAL)) {
-        " (bdrun needs 256 descriptors, and 4 for each rank that lives: raise the hard limit, `ulimit -Hn`)"
+        " (something besides the ranks has taken what the limit permits: raise the hard limit, `ulimit -Hn`)"
+    } else if source.raw_os_error() == Some(libc::ENFILE) {
+        " (the machine's limit of open files is reached, fs.file-max)"
     } else {
         ""
     })]

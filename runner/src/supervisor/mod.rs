@@ -66,6 +66,7 @@ pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEv
 pub use signals::Catch;
 
 use crate::cgroups::RankGroups;
+use crate::descriptors;
 use crate::measure::{Group, Permits};
 use keeper::Keepers;
 use pen::Pen;
@@ -287,7 +288,6 @@ struct Shared {
     cgroup: Option<MemoryCgroup>,
     roster: Roster,
     keepers: Keepers,
-    nofile: libc::rlimit,
     /// Held while a process is made, until it is in the table: signals to all reach none that is not.
     births: Mutex<()>,
 }
@@ -342,7 +342,8 @@ impl Supervisor {
         let rooms =
             of_ranks.chain(cgroup.iter().flat_map(MemoryCgroup::directories).map(Room::bare)).collect();
         let roster = Roster::new().map_err(setup("list of process groups"))?;
-        let (table, nofile) = (Table::default(), sys::raise_open_files());
+        descriptors::raise_soft();
+        let table = Table::default();
         let keepers = Keepers::new(rooms);
         let shared = Arc::new(Shared {
             report,
@@ -352,7 +353,6 @@ impl Supervisor {
             cgroup,
             roster,
             keepers,
-            nofile,
             births: Mutex::default(),
         });
         let style = output::Style {

@@ -19,6 +19,7 @@ use super::victim;
 use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
 use crate::cgroups::{Entry, RankCgroup};
+use crate::descriptors;
 use crate::measure::Group;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -177,7 +178,7 @@ impl Spawner {
             }
             plan.descriptors.push((number, target));
         }
-        plan.nofile = self.shared.nofile;
+        plan.nofile = descriptors::original();
         plan.master = nix::unistd::getpid().as_raw();
         let group = match &self.shared.groups {
             Ok(groups) => Some(groups.create_rank(rank).map_err(|source| SpawnError::Group { source })?),

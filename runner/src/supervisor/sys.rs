@@ -107,18 +107,6 @@ pub(super) fn block_signals() {
     let _ = nix::sys::signal::SigSet::all().thread_block();
 }
 
-/// The limit of open files, and the same with the soft limit raised to the hard one, which is set.
-pub(super) fn raise_open_files() -> libc::rlimit {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: pointers to locals.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-        libc::setrlimit(libc::RLIMIT_NOFILE, &raised);
-    }
-    limit
-}
-
 /// Whether a signal is ignored by this process.
 pub(super) fn is_ignored(signal: i32) -> bool {
     // SAFETY: sigaction is plain old data; the call only reads the current disposition into a local.

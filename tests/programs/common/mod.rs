@@ -280,10 +280,19 @@ impl Job {
 
     /// Wait until this was printed on standard output.
     pub fn wait_for_output(&self, text: &str) {
+        self.wait_for(&self.out, text);
+    }
+
+    /// Wait until this was printed on standard error.
+    pub fn wait_for_error(&self, text: &str) {
+        self.wait_for(&self.err, text);
+    }
+
+    fn wait_for(&self, stream: &Collector, text: &str) {
         // Who has ended prints nothing more.
         let look = || {
-            let ended = self.out.thread.is_finished();
-            let seen = self.out.text().contains(text);
+            let ended = stream.thread.is_finished();
+            let seen = stream.text().contains(text);
             (seen || ended).then_some(seen)
         };
         assert!(

@@ -75,6 +75,19 @@ fn descriptors(pid: i32) -> Vec<(PathBuf, PathBuf)> {
     entries.filter_map(|entry| Some((entry.path(), std::fs::read_link(entry.path()).ok()?))).collect()
 }
 
+/// How many descriptors a process has open.
+pub fn open_files(pid: i32) -> u64 {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64)
+}
+
+/// How many it may have: soft and hard limit.
+pub fn limit_of_open_files(pid: i32) -> [u64; 2] {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap_or_default();
+    let mut numbers = line.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
+    [(); 2].map(|()| numbers.next().unwrap_or(0))
+}
+
 /// Files that anybody has open below a directory, deleted ones included.
 pub fn open_below(directory: &Path) -> Vec<(i32, PathBuf)> {
     all()

@@ -29,7 +29,9 @@ pub const NEEDS: &[&str] = &[
     "io-uring",
     "kernel",
     // Programs.
+    "bcalm",
     "browser",
+    "docker",
     "g++",
     "gawk",
     "gcc",
@@ -37,7 +39,9 @@ pub const NEEDS: &[&str] = &[
     "gfortran",
     "ghc",
     "go",
+    "hyperqueue",
     "java",
+    "kmc",
     "libc-static",
     "node",
     "numpy",
@@ -50,8 +54,11 @@ pub const NEEDS: &[&str] = &[
     "python3",
     "ruby",
     "sh",
+    "slurm",
+    "snakemake",
     "strace",
     "xz",
+    "zstd",
 ];
 
 /// Says why a test does nothing here, for want of `need`, one of [`NEEDS`].

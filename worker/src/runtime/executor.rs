@@ -60,7 +60,7 @@ impl Pager for RankPager<'_> {
         let begin = monotonic_ns();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let mut progress = |in_ram| self.hold_at_most(in_ram as u64);
-        // SAFETY: what a rank's program is asked for (`init`, docs/user-guide.md): no transfer that no thread
+        // SAFETY: what a rank's program is asked for (`init`, docs/rust-rank.md): no transfer that no thread
         // waits for, and no process that shares its address space, writes to its memory while it is in a call
         // that may wait. What is told of progress goes to the segment.
         let done = unsafe { pager::evict_to(keep, self.site, &mut progress) };

@@ -18,6 +18,7 @@ use crate::pieces::Assembly;
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
 use crate::sets::Sets;
+use crate::superkmer::frequent::Frequent;
 use crate::superkmer::store::Sorted;
 use distinct::Distinct;
 use runs::Runs;
@@ -39,6 +40,7 @@ struct Graph<W: Texts> {
     distinct: Distinct<W>,
     table: Table<W>,
     runs: Runs<W>,
+    frequent: Frequent<W>,
     /// The rank's first virtual partition.
     first: usize,
 }
@@ -47,20 +49,17 @@ impl<W: Texts> Graph<W> {
     fn new(lengths: Lengths, partitions: Partitions, rank: usize) -> Self {
         let k = lengths.k;
         let runs = Runs::new(k, lengths.m, partitions);
-        Self { distinct: Distinct::new(k), table: Table::new(k), runs, first: rank * partitions.subs() }
+        let (distinct, frequent) = (Distinct::new(k), Frequent::default());
+        Self { distinct, table: Table::new(k), runs, frequent, first: rank * partitions.subs() }
     }
 
     /// The pieces of what `store` has for virtual partition `sub`, in the order of their texts. K-mers taken,
     /// repeats included.
     fn pieces(&mut self, sub: usize, store: &Sorted, sets: &mut Sets, out: &mut Assembly<W>) -> Result<u64> {
         self.distinct.clear();
-        let mut kmers = 0;
-        store.drain(sub, |source, record| {
-            kmers += record.kmers as u64;
-            self.distinct.add(record, source, sets);
-        });
+        store.drain(sub, &mut self.frequent, |source, record| self.distinct.add(record, source, sets));
         self.table.fill(&self.distinct);
         self.runs.read(self.first + sub, &self.distinct, &self.table, sets, out)?;
-        Ok(kmers)
+        Ok(store.totals(sub).kmers)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io::{Cursor, Read};
 
-use flate2::read::MultiGzDecoder;
 use needletail::errors::ParseError;
 use needletail::parser::FastxReader;
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+use crate::input::compressed::{self, Format};
+
 /// Bytes looked at together while lines are skipped.
 const LOOK: u64 = 4096;
 
@@ -18,7 +18,7 @@ pub enum Kind {
     /// Plain FASTQ.
     Fastq,
     /// Compressed; what is in it is not known.
-    Gzip,
+    Compressed(Format),
     /// Nothing but blank lines, if anything.
     Empty,
     /// None of these.
@@ -32,18 +32,21 @@ pub fn kind(reader: &mut impl Read) -> std::io::Result<Kind> {
         [] => Kind::Empty,
         [b'>', ..] => Kind::Fasta(skipped),
         [b'@', ..] => Kind::Fastq,
-        _ if skipped == 0 && bytes.starts_with(&GZIP) => Kind::Gzip,
-        _ => Kind::Other,
+        _ if skipped > 0 => Kind::Other,
+        _ => Format::of(&bytes).map_or(Kind::Other, Kind::Compressed),
     })
 }
 
-/// The records of FASTA or FASTQ, plain or gzip.
+/// The records of FASTA or FASTQ, plain or compressed.
 pub fn records<'a>(mut reader: impl Read + Send + 'a) -> Result<Box<dyn FastxReader + 'a>, ParseError> {
     let mut first = Vec::new();
-    reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut first)?;
-    let gzip = first == GZIP;
+    reader.by_ref().take(compressed::LOOK as u64).read_to_end(&mut first)?;
+    let format = Format::of(&first);
     let reader = Cursor::new(first).chain(reader);
-    if gzip { plain(MultiGzDecoder::new(reader)) } else { plain(reader) }
+    match format {
+        Some(format) => plain(format.decoder(reader)),
+        None => plain(reader),
+    }
 }
 
 fn plain<'a>(mut reader: impl Read + Send + 'a) -> Result<Box<dyn FastxReader + 'a>, ParseError> {
@@ -97,7 +100,8 @@ mod tests {
                 assert_eq!(whole, matches!(expected, Kind::Fasta(_) | Kind::Fastq), "{text:?}");
             }
         }
-        assert_eq!(kind(&mut &[0x1f, 0x8b, 8][..]).expect("read"), Kind::Gzip);
+        let gzip = kind(&mut &[0x1f, 0x8b, 8][..]).expect("read");
+        assert_eq!(gzip, Kind::Compressed(Format::Gzip));
         assert_eq!(kind(&mut &[b'\n', 0x1f, 0x8b, 8][..]).expect("read"), Kind::Other);
     }
 }

@@ -1,6 +1,7 @@
 //! What there is to read, and who reads it: rank 0 looks at the inputs and shares the work out by bytes.
 
 pub mod begin;
+pub mod compressed;
 pub mod fasta;
 pub mod read;
 pub mod records;
@@ -17,6 +18,7 @@ use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::layer;
 use crate::sequence::kmer::Lengths;
+use crate::superkmer::frequent::Least;
 use begin::Kind;
 use spool::Spool;
 
@@ -92,16 +94,20 @@ pub struct Inputs {
     names: HashSet<String>,
 }
 
+/// Endings of compressed files, which are no part of a source's name.
+const ENDINGS: [&str; 3] = [".gz", ".xz", ".zst"];
+
 /// The name of a file's source.
 fn source_name(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|n| n.to_str());
     let name = name.ok_or_else(|| Error::Usage(format!("{}: no name for a source", path.display())))?;
-    Ok(name.strip_suffix(".gz").unwrap_or(name).to_string())
+    let plain = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    Ok(plain.unwrap_or(name).to_string())
 }
 
 /// An error about a file that is none of those that can be read.
 fn neither(file: &Path) -> Error {
-    let what = "neither FASTA nor FASTQ, plain or gzip: it begins with none of >, @, 1f 8b";
+    let what = "neither FASTA nor FASTQ, plain or compressed by gzip, xz or zstd: it begins with none of >, @ and their marks";
     Error::Sequence { file: file.to_path_buf(), record: "1".into(), what: what.into() }
 }
 
@@ -181,7 +187,9 @@ impl Inputs {
             (Kind::Fasta(begin), Some(source)) => {
                 (Unit::Fasta { file, source, begin, end: bytes }, bytes - begin)
             }
-            (Kind::Gzip, Some(source)) => (Unit::Whole { file, source }, bytes.saturating_mul(4)),
+            (Kind::Compressed(format), Some(source)) => {
+                (Unit::Whole { file, source }, bytes.saturating_mul(format.expansion()))
+            }
             (Kind::Fastq, Some(source)) => (Unit::Whole { file, source }, bytes / 2),
         };
         self.units.push((unit, weight));
@@ -271,6 +279,15 @@ impl Inputs {
             }
             Unit::Bundled { .. } | Unit::Layer { .. } => None,
         })
+    }
+
+    /// How often k-mers must occur: so often in sequences, while those of indexes are taken as they are.
+    pub fn least(&self, count: u32) -> Least {
+        let indexes = self.indexes.iter();
+        Least::new(
+            count,
+            indexes.map(|(index, first)| *first..first + index.meta.sources.len() as u32).collect(),
+        )
     }
 
     /// What a source is called in messages: by its file, and its record if that has named it.

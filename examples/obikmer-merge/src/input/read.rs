@@ -1,7 +1,7 @@
 //! Reading a rank's share of the input, whatever it is, into the router.
 
 use std::fs::File;
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 use std::path::Path;
 
 use needletail::parser::FastxReader;
@@ -68,8 +68,7 @@ pub fn read(
                 router.set_source(which as u32);
                 let (name, bytes) = BUNDLED[which];
                 let path = Path::new(name);
-                let reader = begin::records(Cursor::new(bytes)).map_err(|e| sequence_error(path, "1", &e))?;
-                records(path, reader, &mut |letters| {
+                records(path, records_of(path, Cursor::new(bytes))?, &mut |letters| {
                     cutter.letters(letters, router)?;
                     cutter.end(router)
                 })?;
@@ -99,8 +98,12 @@ pub fn read(
 
 /// The records of the file at `path`, which is called `name`.
 pub fn open_records(name: &Path, path: &Path) -> Result<Box<dyn FastxReader>> {
-    let file = File::open(path).context(|| format!("cannot open {}", name.display()))?;
-    begin::records(file).map_err(|e| sequence_error(name, "1", &e))
+    records_of(name, File::open(path).context(|| format!("cannot open {}", name.display()))?)
+}
+
+/// The records of something that is called `name`.
+pub fn records_of<'a>(name: &Path, reader: impl Read + Send + 'a) -> Result<Box<dyn FastxReader + 'a>> {
+    begin::records(reader).map_err(|e| sequence_error(name, "1", &e))
 }
 
 /// Every record's letters.

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
+use crate::input::compressed::{Format, LOOK};
 
 /// Most links from one name to another that are followed.
 const LINKS: usize = 40;
@@ -45,21 +46,34 @@ impl Spool {
         let mut from = File::open(path).context(|| format!("cannot open {}", path.display()))?;
         let mut to = File::create_new(&copy).context(|| format!("cannot create {}", copy.display()))?;
         let mut bytes = vec![0; 1 << 20];
-        let mut begun = false;
+        // Its first bytes behind white space, until they have been looked at.
+        let mut first = Some(Vec::new());
+        let mut look = |read: &[u8]| {
+            let Some(begun) = &mut first else { return Ok(()) };
+            let space = if begun.is_empty() {
+                read.iter().take_while(|b| b.is_ascii_whitespace()).count()
+            } else {
+                0
+            };
+            begun.extend(read[space..].iter().take(LOOK - begun.len()));
+            if begun.len() < LOOK && !read.is_empty() {
+                return Ok(());
+            }
+            let usable = matches!(begun.first(), None | Some(b'>' | b'@')) || Format::of(begun).is_some();
+            first = None;
+            if usable { Ok(()) } else { Err(super::neither(path)) }
+        };
         loop {
             let read = match from.read(&mut bytes) {
-                Ok(0) => return Ok(copy),
+                Ok(0) => {
+                    look(&[])?;
+                    return Ok(copy);
+                }
                 Ok(read) => read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).context(|| format!("cannot read {}", path.display())),
             };
-            let first = bytes[..read].iter().find(|b| !b.is_ascii_whitespace());
-            if let (false, Some(first)) = (begun, first) {
-                begun = true;
-                if !matches!(first, b'>' | b'@' | 0x1f) {
-                    return Err(super::neither(path));
-                }
-            }
+            look(&bytes[..read])?;
             to.write_all(&bytes[..read])
                 .context(|| format!("cannot copy {} to {}", path.display(), copy.display()))?;
         }

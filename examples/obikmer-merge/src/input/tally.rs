@@ -63,8 +63,9 @@ impl Tallies {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// What is to be said of the inputs, whose k-mers are counted by source; their files are still there.
-    pub fn warnings(&self, inputs: &Inputs, lengths: Lengths, kmers: &[u64]) -> Vec<String> {
+    /// What is to be said of the inputs, whose k-mers are counted by source, as far as they occur often
+    /// enough in it; their files are still there.
+    pub fn warnings(&self, inputs: &Inputs, lengths: Lengths, min_count: u32, kmers: &[u64]) -> Vec<String> {
         let k = lengths.k;
         let mut sums: BTreeMap<u32, Tally> = BTreeMap::new();
         for &(source, tally) in &self.0 {
@@ -90,6 +91,9 @@ impl Tallies {
                     let share = share(lost, letters);
                     what.push_str(&format!(": {share} of its letters lie in no k-mer, for "));
                     what.push_str(&cause(unit, file, k));
+                }
+                None if min_count > 1 => {
+                    what.push_str(&format!(": none occurs {min_count} times (--min-count)"));
                 }
                 None => {
                     what.push_str(&format!(": no record has {k} letters in a row that are A, C, G or T"));

@@ -10,7 +10,7 @@ use crate::layer::format::{self, Kind, Mapped, Place, Wrote};
 use crate::layer::identity::Id;
 use crate::layer::{Ids, path};
 use crate::sequence::cycle;
-use crate::sequence::packed::{Packed, Text, unpack};
+use crate::sequence::packed::{Packed, Text};
 
 /// Bases gathered before they are written.
 const GATHERED: usize = 1 << 16;
@@ -147,14 +147,12 @@ impl Unitigs {
         Ok(kmers.iter().map(|&n| u64::from(n)).sum::<u64>() + (kmers.len() * (self.k - 1)) as u64)
     }
 
-    /// The codes of each.
-    pub fn for_each(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let (mut codes, mut at) = (Vec::new(), 0);
+    /// The text of each.
+    pub fn for_each(&self, mut each: impl FnMut(Text<'_>) -> Result<()>) -> Result<()> {
+        let (bytes, mut at) = (self.mapped.bytes(0), 0);
         for &kmers in self.kmers()? {
-            codes.clear();
             let len = kmers as usize + self.k - 1;
-            unpack(self.mapped.bytes(0), at, len, &mut codes);
-            each(&codes)?;
+            each(Text::new(bytes, at, len))?;
             at += len;
         }
         Ok(())

@@ -2,6 +2,8 @@
 //! there.
 
 pub mod cut;
+pub mod frequent;
 pub mod route;
 pub mod store;
+pub mod stretches;
 pub mod window;

@@ -9,6 +9,7 @@ use crate::sequence::kmer::Oriented;
 use crate::sequence::packed;
 use crate::sequence::word::Word;
 use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, MAX_KMERS, RIGHT_FOREIGN, RIGHT_OWNED, encoded_len};
+use crate::superkmer::frequent::{Frequent, Least};
 use crate::superkmer::window::Section;
 
 /// A section that came: its place in the buffers.
@@ -43,13 +44,19 @@ pub struct Store {
     buffers: Vec<Buffer>,
     sections: Vec<Came>,
     totals: Vec<Totals>,
+    least: Least,
 }
 
 impl Store {
     /// For k-mers of this length, so many sources and so many virtual partitions.
     pub fn new(k: usize, sources: usize, subs: usize) -> Self {
         let totals = vec![Totals::default(); subs];
-        Self { k, sources, buffers: Vec::new(), sections: Vec::new(), totals }
+        Self { k, sources, buffers: Vec::new(), sections: Vec::new(), totals, least: Least::default() }
+    }
+
+    /// Only k-mers that occur so often in their source are to be taken out of it.
+    pub fn require(self, least: Least) -> Self {
+        Self { least, ..self }
     }
 
     /// K-mers, repeats included.
@@ -57,7 +64,7 @@ impl Store {
         self.totals.iter().map(|t| t.kmers).sum()
     }
 
-    /// An empty one of the same kind.
+    /// An empty one of the same kind, for what was taken out.
     pub fn like(&self) -> Self {
         Self::new(self.k, self.sources, self.subs())
     }
@@ -126,11 +133,11 @@ impl Store {
 
     /// All have come.
     pub fn sorted(self) -> Sorted {
-        let Self { k, buffers, mut sections, totals, .. } = self;
+        let Self { k, buffers, mut sections, totals, least, .. } = self;
         // Stable: they stand in the order they came.
         sections.sort_by_key(|s| (s.sub, s.source));
         let drained = totals.iter().map(|_| AtomicBool::new(false)).collect();
-        Sorted { k, buffers, sections, totals, drained }
+        Sorted { k, buffers, sections, totals, least, drained }
     }
 }
 
@@ -140,6 +147,7 @@ pub struct Sorted {
     buffers: Vec<Buffer>,
     sections: Vec<Came>,
     totals: Vec<Totals>,
+    least: Least,
     drained: Vec<AtomicBool>,
 }
 
@@ -155,28 +163,51 @@ impl Sorted {
     }
 
     /// Every super-k-mer of a virtual partition with its source, in ascending order of source, and within one
-    /// in the order they came. Each can be drained once. A buffer is freed when nothing in it is left.
-    pub fn drain(&self, sub: usize, mut each: impl FnMut(u32, Record<'_>)) {
+    /// in the order they came; where k-mers are [required](Store::require) to occur more than once, what of
+    /// it does. Each can be drained once. A buffer is freed when nothing in it is left.
+    pub fn drain<W: Word>(
+        &self,
+        sub: usize,
+        frequent: &mut Frequent<W>,
+        mut each: impl FnMut(u32, Record<'_>),
+    ) {
         if self.drained[sub].swap(true, Ordering::Relaxed) {
             return;
         }
         let begin = self.sections.partition_point(|s| (s.sub as usize) < sub);
         let end = self.sections.partition_point(|s| s.sub as usize <= sub);
-        for section in &self.sections[begin..end] {
-            let buffer = &self.buffers[section.buffer as usize];
-            let bytes = buffer.bytes.read().unwrap_or_else(PoisonError::into_inner);
-            let mut rest = &bytes[section.begin as usize..][..section.len as usize];
-            while let [a, b, body @ ..] = rest {
-                let header = u16::from_le_bytes([*a, *b]);
-                let kmers = usize::from(header) & MAX_KMERS;
-                let (bases, more) = body.split_at(packed::bytes_for(kmers + self.k - 1));
-                each(section.source, Record { flags: header & !(MAX_KMERS as u16), kmers, bases });
-                rest = more;
+        for sections in self.sections[begin..end].chunk_by(|a, b| a.source == b.source) {
+            let (source, k) = (sections[0].source, self.k);
+            let least = self.least.of(source);
+            if least > 1 {
+                frequent.clear();
+                sections.iter().for_each(|&section| self.visit(section, |r| frequent.count(r, k)));
             }
-            drop(bytes);
-            if buffer.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                *buffer.bytes.write().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+            for &section in sections {
+                self.visit(section, |record| match least {
+                    0 | 1 => each(source, record),
+                    _ => frequent.filter(record, k, least, |record| each(source, record)),
+                });
+                let buffer = &self.buffers[section.buffer as usize];
+                if buffer.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    *buffer.bytes.write().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+                }
             }
+        }
+    }
+
+    /// Every super-k-mer of a section.
+    #[inline]
+    fn visit(&self, section: Came, mut each: impl FnMut(Record<'_>)) {
+        let buffer = &self.buffers[section.buffer as usize];
+        let bytes = buffer.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = &bytes[section.begin as usize..][..section.len as usize];
+        while let [a, b, body @ ..] = rest {
+            let header = u16::from_le_bytes([*a, *b]);
+            let kmers = usize::from(header) & MAX_KMERS;
+            let (bases, more) = body.split_at(packed::bytes_for(kmers + self.k - 1));
+            each(Record { flags: header & !(MAX_KMERS as u16), kmers, bases });
+            rest = more;
         }
     }
 }

@@ -3,6 +3,7 @@
 
 #![expect(dead_code, reason = "each test program uses its part of this")]
 
+pub mod compressed;
 pub mod gather;
 pub mod genomes;
 

@@ -1,8 +1,10 @@
 //! Jobs that cannot go on, to see that `bdrun` says so instead of hanging.
 //!
 //! `bdrun -np 3 deadlock` (every rank receives from its neighbour, nobody sends), `deadlock early` (rank 0
-//! ends with exit code 0 while the others wait for it in a barrier), `deadlock asleep` (none: rank 0 sleeps
-//! for a thousand seconds, and they wait for it). A second argument makes every rank hold that many MiB.
+//! ends with exit code 0 while the others wait for it in a barrier), `deadlock one` (all wait in a barrier,
+//! but one in the middle receives), `deadlock asleep` (none: rank 0 sleeps for a thousand seconds, and they
+//! wait for it), `deadlock unread` (none: messages that nobody receives). A second argument makes every rank
+//! hold that many MiB.
 
 #[global_allocator]
 static HEAP: sbmalloc::SbHeap = sbmalloc::SbHeap;
@@ -18,12 +20,24 @@ fn main() -> bdrun_worker::Result<()> {
     if mode == "asleep" && comm.rank() == 0 {
         std::thread::sleep(std::time::Duration::from_secs(1000));
     }
-    if mode == "early" {
+    let neighbour = (comm.rank() + 1) % comm.size();
+    if mode == "unread" {
+        // Of each two, a small and a large one, the first is received, and the second seen.
+        comm.send(neighbour, 7, &[1u8])?;
+        comm.send(neighbour, 7, &[2u8; 4096])?;
+        comm.recv::<u8>(bdrun_worker::Source::Any, 7)?;
+        comm.probe(bdrun_worker::Source::Any, 7)?;
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            comm.send(neighbour, 9, &[3u8])?;
+        }
+    } else if mode == "one" && comm.rank() != comm.size() / 2 {
+        comm.barrier()?;
+    } else if mode == "early" {
         if comm.rank() > 0 {
             comm.barrier()?;
         }
     } else {
-        let neighbour = (comm.rank() + 1) % comm.size();
         comm.recv::<u8>(neighbour, 7)?;
     }
     std::hint::black_box(&ballast);

@@ -204,7 +204,7 @@ fn an_unprivileged_master_is_told_the_truth() {
 fn the_first_process_of_a_rank_is_measured_at_once() {
     use crate::measure::meter::{Crowded, Look, Meter};
     let own = std::process::id() as i32;
-    let mut meter = Meter::new(Group::tree(own));
+    let mut meter = Meter::new(Group::tree(own), Spare::new(1));
     let early = Look { now: Instant::now(), births: Some(1), table: None, crowded: Crowded::No };
     meter.look(&early, false);
     assert_eq!(meter.sample().processes, 1);
@@ -223,7 +223,7 @@ fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
     let leader = group.leader();
     let pids = group.processes().unwrap();
     let children: Vec<i32> = pids.into_iter().filter(|&pid| pid != leader).collect();
-    let mut meter = Meter::new(group);
+    let mut meter = Meter::new(group, Spare::new(1));
     let look = |meter: &mut Meter| {
         let table = tree::Table::read().unwrap();
         meter.look(
@@ -268,7 +268,7 @@ fn who_waits_for_a_processor_is_not_idle() {
     let rig = rig(false);
     let roles = ["computes", "computes", "computes", "computes", "nothing"];
     let mut meters: Vec<Meter> =
-        (0..).zip(roles).map(|(rank, role)| Meter::new(rig.start(rank, role))).collect();
+        (0..).zip(roles).map(|(rank, role)| Meter::new(rig.start(rank, role), Spare::new(1))).collect();
     let mut look = |crowded| {
         let table = tree::Table::read().unwrap();
         let look = Look { now: Instant::now(), births: None, table: Some(&table), crowded };

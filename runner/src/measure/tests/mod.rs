@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::descriptors::Spare;
 use crate::supervisor::{Config, Happening, SpawnSpec, Stdin, Supervisor, Usage};
 
 const MIB: u64 = 1 << 20;
@@ -45,7 +46,9 @@ fn rig(rank_groups: bool) -> Rig {
     let null = || std::fs::File::options().write(true).open("/dev/null").unwrap().into();
     let config = Config { rank_groups, outputs: Some((null(), null())), ..Config::default() };
     let supervisor = Supervisor::start(config, sender.clone()).unwrap();
-    let sampler = Sampler::start(Duration::from_millis(5), Box::new(|_| Told::default()), sender).unwrap();
+    let sampler =
+        Sampler::start(Duration::from_millis(5), Box::new(|_| Told::default()), Spare::new(64), sender)
+            .unwrap();
     static RIGS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = RIGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let directory = std::env::temp_dir().join(format!("bdrun-measure-{}-{number}", std::process::id()));

@@ -288,6 +288,9 @@ pub struct Machine {
     /// Of 256 looks, so many find that the job may use another part of what it may use at most; a second
     /// apart at least.
     pub elastic: u8,
+    /// Ranks come one after another, so many seconds apart, to a job whose ranks are all alike; 0: all are
+    /// there from the beginning.
+    pub comes: f64,
     /// After so many events everything is checked, which looks at every rank; 0: never, and no peak is taken.
     pub check: u32,
 }
@@ -329,6 +332,7 @@ impl Machine {
             late: 0,
             chaos: 0,
             elastic: 0,
+            comes: 0.0,
             check: 1,
         }
     }

@@ -95,6 +95,8 @@ struct World<'a> {
     heard_at: f64,
     /// When the budget may change again.
     changes_at: f64,
+    /// How many have come, if they do while it runs.
+    came: usize,
     /// Those whose memory is looked at.
     measured: BTreeSet<Rank>,
     /// Those that tell and meet the others, in order.
@@ -170,6 +172,7 @@ pub fn run_recorded(
         tell_at: f64::INFINITY,
         heard_at: 0.0,
         changes_at: 0.0,
+        came: 0,
         measured: BTreeSet::new(),
         members,
         at_barrier: 0,
@@ -267,7 +270,13 @@ impl World<'_> {
         self.busy = 0.0;
         self.report.looks += 1;
         let reaction = Duration::from_secs_f64(self.machine.latency + 64e6 / self.machine.disk);
-        events.push(Event::Looked { elapsed: Duration::from_secs_f64(elapsed), busy, reaction });
+        let idle = f64::from(self.machine.limits.processors) - busy;
+        events.push(Event::Looked { elapsed: Duration::from_secs_f64(elapsed), busy, idle, reaction });
+        let arrived = (self.now() / self.machine.comes.max(1e-9)) as usize;
+        if self.machine.comes > 0.0 && self.came < self.programs.len() && self.came < arrived {
+            self.came = arrived.min(self.programs.len());
+            events.push(Event::Came { ranks: self.came as u32, more: self.came < self.programs.len() });
+        }
         if self.draw.chance(self.machine.elastic) && self.now() >= self.changes_at {
             self.changes_at = self.now() + 1.0;
             let budget = self.machine.limits.budget / 100 * (30 + self.draw.below(71));

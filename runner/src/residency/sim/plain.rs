@@ -29,9 +29,13 @@ pub(super) enum Master {
 
 impl Master {
     pub fn new(machine: &Machine, ranks: &[(Can, Option<u64>)], informed: &Informed) -> Self {
-        match machine.policy {
-            Policy::Ours => Self::Core(Box::new(Core::new(machine.limits, ranks).informed(informed))),
-            policy => Self::Plain(Box::new(Plain::new(machine.limits, policy, ranks))),
+        match (machine.policy, ranks.first()) {
+            // Ranks come while others run.
+            (Policy::Ours, Some(&(can, _))) if machine.comes > 0.0 => {
+                Self::Core(Box::new(Core::open(machine.limits, can)))
+            }
+            (Policy::Ours, _) => Self::Core(Box::new(Core::new(machine.limits, ranks).informed(informed))),
+            (policy, _) => Self::Plain(Box::new(Plain::new(machine.limits, policy, ranks))),
         }
     }
 

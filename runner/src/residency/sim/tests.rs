@@ -307,6 +307,25 @@ proptest! {
         prop_assert!(report.most_evictions <= 20, "{:?}", report);
     }
 
+    /// Ranks come while it runs: all of them end, within the same bounds.
+    #[test]
+    fn jobs_to_which_ranks_come_end(
+        programs in proptest::collection::vec(programs(), 1..40), machine in machines(),
+        comes in prop_oneof![0.001..0.1, 0.1..3.0], chaos in 0_u8..100,
+    ) {
+        let programs: Vec<_> = programs.into_iter().map(|program| Program { declared: None, known: None, ..program }).collect();
+        let machine = Machine { comes, chaos, ..machine };
+        let report = run(&programs, machine);
+        prop_assert_eq!(report.end, Some(Effect::Finish));
+        prop_assert_eq!((report.stops, report.overdrafts, report.over_limit), (0, 0, 0));
+        prop_assert_eq!(report.order.len(), programs.len());
+        prop_assert!(report.time >= comes * programs.len() as f64, "the last has come by then");
+        if chaos == 0 {
+            let most = promised(&programs, &machine);
+            prop_assert!(report.peak <= most, "peak {} of {}, {:?}", report.peak, most, report);
+        }
+    }
+
     /// Whatever goes wrong, every rank ends, and only those that may not go on are killed. Where ranks can be
     /// held, there is room on scratch and no measure is late, the budget holds as well, or it is said that it
     /// does not. That the oldest is never stopped, and that somebody goes on at any moment, is checked after

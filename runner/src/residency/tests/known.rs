@@ -91,3 +91,34 @@ fn what_is_known_of_each_rank_is_worth_more_than_what_they_declare() {
         assert!(ratios[4] < 0.95 && ratios[8] < 1.1, "{curve:?}: {ratios:?}");
     }
 }
+
+/// A million that come one after another: only those that live are kept.
+#[test]
+fn those_that_come_and_those_that_have_ended_take_no_memory() {
+    let limits = *bench(limits(2), &[None], Informed::default()).core.limits();
+    let mut core = Core::open(limits, Can { evict: true, ..Can::PROGRAM });
+    let mut effects = Vec::new();
+    let mut tell = |core: &mut Core, event| {
+        core.handle(event, &mut effects);
+        std::mem::take(&mut effects)
+    };
+    tell(&mut core, Event::Pool { asked: 0, messages: 0, measured: 0, kept: 0 });
+    let look = Event::Looked { elapsed: Duration::ZERO, busy: 2.0, idle: 0.0, reaction: Duration::ZERO };
+    assert_eq!(tell(&mut core, look), []);
+    let (all, chunk) = (20_000, 1000);
+    let mut ended = 0;
+    let mut live = std::collections::VecDeque::new();
+    for came in (chunk..=all).step_by(chunk as usize) {
+        let mut told = tell(&mut core, Event::Came { ranks: came, more: came < all });
+        while ended < came {
+            live.extend(starts(&told).into_iter().map(|(rank, _)| rank));
+            let rank = live.pop_front().expect("somebody lives");
+            tell(&mut core, started(rank));
+            told = tell(&mut core, exited(rank));
+            ended += 1;
+            assert!(core.ranks.kept() <= 3, "{}", core.ranks.kept());
+            assert_eq!(told.contains(&Effect::Finish), ended == all, "{told:?}");
+        }
+        core.sanity_check();
+    }
+}

@@ -89,7 +89,8 @@ impl Bench {
         for &(rank, bytes) in held {
             effects.extend(self.tell(Event::Sample { rank, bytes: bytes * MB, fixed: 0 }));
         }
-        effects.extend(self.tell(Event::Looked { elapsed, busy, reaction: Duration::ZERO }));
+        let idle = (f64::from(self.core.limits.processors) - busy).max(0.0);
+        effects.extend(self.tell(Event::Looked { elapsed, busy, idle, reaction: Duration::ZERO }));
         effects
     }
 
@@ -266,6 +267,21 @@ fn ranks_that_wait_do_not_keep_processors_idle_but_places_count() {
         bench.look_at(&[], 2.0, second);
     }
     assert_eq!(ranks(&bench.exit(4, 1)), [6]);
+}
+
+/// They are not seen: they live shorter than from one look to the next. (A job of 65,000 had 9,980 at once.)
+#[test]
+fn where_ranks_that_nobody_sees_use_the_processors_no_more_are_begun() {
+    let mut bench = Bench::running(Given { rank_limit: Some(MB), ..limits(2) }, 1000, 2);
+    let mut look = |idle| {
+        let look =
+            Event::Looked { elapsed: Duration::from_secs(1), busy: 0.01, idle, reaction: Duration::ZERO };
+        bench.tell(look)
+    };
+    for _ in 0..60 {
+        assert_eq!(look(0.05), []);
+    }
+    assert!(!look(1.5).is_empty(), "those that sleep leave them to others");
 }
 
 #[test]
@@ -729,6 +745,6 @@ fn fast_growth_is_given_way_early() {
         bench.tell(Event::Sample { rank, bytes: 400 * MB, fixed: 0 });
     }
     let reaction = Duration::from_millis(200);
-    let orders = bench.tell(Event::Looked { elapsed: tenth, busy: 2.0, reaction });
+    let orders = bench.tell(Event::Looked { elapsed: tenth, busy: 2.0, idle: 0.0, reaction });
     assert_eq!(orders, [evict(1)]);
 }

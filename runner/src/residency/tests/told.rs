@@ -386,7 +386,7 @@ fn the_margin_alone_sends_nobody_out() {
     }
     bench.start(2, MIB);
     let (elapsed, reaction) = (Duration::from_millis(100), Duration::from_millis(50));
-    let look = Event::Looked { elapsed, busy: 1.0, reaction };
+    let look = Event::Looked { elapsed, busy: 1.0, idle: 1.0, reaction };
     let other = 3 * MIB;
     bench.free -= signed(44 * MIB);
     let granted = Event::Granted { rank: 0, bytes: 45 * MIB };
@@ -420,7 +420,7 @@ fn who_was_interrupted_comes_back_as_a_whole() {
     }
     bench.start(3, MIB);
     let (elapsed, reaction) = (Duration::from_millis(20), Duration::from_millis(20));
-    let look = Event::Looked { elapsed, busy: 2.0, reaction };
+    let look = Event::Looked { elapsed, busy: 2.0, idle: 0.0, reaction };
     bench.free -= signed(59 * MIB);
     bench.tell(&[Event::Granted { rank: 0, bytes: 40 * MIB }, Event::Granted { rank: 1, bytes: 21 * MIB }]);
     // Rank 0 takes more than there is, unasked.
@@ -434,7 +434,7 @@ fn who_was_interrupted_comes_back_as_a_whole() {
     bench.free += signed(21 * MIB);
     assert_eq!(bench.tell(&[done(1, out(21 * MIB))]), []);
     let back = Effect::Restore { rank: 2, bytes: MIB, all: MIB, overdraft: false };
-    let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, reaction };
+    let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, idle: 0.0, reaction };
     assert_eq!(bench.tell(&[slow; 50]), [back]);
 }
 
@@ -449,7 +449,7 @@ fn who_left_before_it_could_be_interrupted_comes_back_in_parts() {
     }
     bench.start(3, MIB);
     let (elapsed, reaction) = (Duration::from_millis(20), Duration::from_millis(20));
-    let look = Event::Looked { elapsed, busy: 2.0, reaction };
+    let look = Event::Looked { elapsed, busy: 2.0, idle: 0.0, reaction };
     bench.free -= signed(59 * MIB);
     bench.tell(&[Event::Granted { rank: 0, bytes: 40 * MIB }, Event::Granted { rank: 2, bytes: 21 * MIB }]);
     let grown = Event::Sample { rank: 0, bytes: 35 * MIB, fixed: 0 };
@@ -459,7 +459,7 @@ fn who_left_before_it_could_be_interrupted_comes_back_in_parts() {
     let out = Outcome::Evicted { left: Memory::default(), all: Memory { asked: 21 * MIB, other: 0 } };
     bench.tell(&[left, done(2, out), look]);
     // 21 MiB were asked for, and fewer are free.
-    let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, reaction };
+    let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, idle: 0.0, reaction };
     let back = bench.tell(&[slow; 50]);
     let in_part = |effect: &Effect| match *effect {
         Effect::Restore { rank: 2, bytes, all, .. } => bytes < all && all == 21 * MIB,

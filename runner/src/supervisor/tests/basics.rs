@@ -73,7 +73,7 @@ fn a_script_without_interpreter_runs_in_the_shell() {
 fn children_start_clean() {
     both(|config| {
         let rig = rig(config);
-        let before = rig.supervisor.shared.nofile.rlim_cur;
+        let before = crate::descriptors::original().rlim_cur;
         rig.shell(0, "grep -E '^Sig(Blk|Ign)' /proc/self/status; ulimit -Sn; cat; ls -l /proc/self/fd >&2");
         rig.ends(1);
         let (out, err, _) = rig.finish();

@@ -1,21 +1,19 @@
 //! `query`: for each record of a file, how many of its k-mers each source of an index holds.
 
-use std::io::Write;
+pub mod answer;
+
 use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::error::{Context, Error, Result};
+use crate::error::Result;
 use crate::index::Index;
-use crate::input::read::{for_each_record, open_records};
 use crate::lookup::search::{Buffers, Partitions, Search};
 use crate::sequence::word::Word;
 
 pub use crate::lookup::search::Counts;
 
-/// Letters gathered before they are looked up together.
-const BATCH: usize = 16 << 20;
 /// K-mers of a record that are looked up by one thread; of longer records parts go to several.
 const PART: usize = 1 << 17;
 
@@ -119,43 +117,5 @@ impl Query {
             sums[*number].add(counts);
         }
         Ok(sums)
-    }
-
-    /// Answer for a file: a table with a line for each record.
-    ///
-    /// # Errors
-    /// The file cannot be read, the answer not written, or a partition not opened, or it is damaged.
-    pub fn answer(&self, file: &Path, out: &mut impl Write) -> Result<()> {
-        let written = |r: std::io::Result<()>| r.context(|| "cannot write the answer".into());
-        written(writeln!(out, "record\tkmers\tfound\t{}", self.sources.join("\t")))?;
-        let mut reader = open_records(file, file)?;
-        let mut batch: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        let mut gathered = 0;
-        for_each_record(file, &mut *reader, &mut |name, letters| {
-            gathered += letters.len();
-            batch.push((name.to_vec(), letters.to_vec()));
-            if gathered < BATCH {
-                return Ok(());
-            }
-            gathered = 0;
-            self.flush(&mut batch, out)
-        })?;
-        self.flush(&mut batch, out)
-    }
-
-    fn flush(&self, batch: &mut Vec<(Vec<u8>, Vec<u8>)>, out: &mut impl Write) -> Result<()> {
-        let sequences: Vec<&[u8]> = batch.iter().map(|(_, letters)| &letters[..]).collect();
-        let counts = self.count_all(&sequences)?;
-        let mut text = String::new();
-        for ((name, _), counts) in batch.drain(..).zip(counts) {
-            text.push_str(&format!("{}\t{}\t{}", String::from_utf8_lossy(&name), counts.kmers, counts.found));
-            for count in counts.by_source {
-                text.push('\t');
-                text.push_str(&count.to_string());
-            }
-            text.push('\n');
-        }
-        out.write_all(text.as_bytes())
-            .map_err(|source| Error::Io { what: "cannot write the answer".into(), source })
     }
 }
