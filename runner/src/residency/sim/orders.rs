@@ -7,6 +7,7 @@ use crate::residency::{Effect, Event, Memory, Outcome, Rank, signed};
 impl World<'_> {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         let machine = self.machine;
+        if std::env::var_os("SIMDEBUG").is_some() { eprintln!("{:.4} {effect:?}", self.now()); }
         match effect {
             // It has ended, and that is not told yet.
             Effect::Hold { rank }

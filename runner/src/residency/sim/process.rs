@@ -453,7 +453,7 @@ impl World<'_> {
 
     /// One that moves itself has left, or a part of it.
     fn has_left(&mut self, rank: Rank) {
-        let process = &mut self.processes[rank as usize];
+        let (program, process) = (&self.programs[rank as usize], &mut self.processes[rank as usize]);
         let holds = process.asked - process.step;
         process.inside = process.inside.min(holds);
         self.asked -= process.step;
@@ -463,7 +463,10 @@ impl World<'_> {
             return self.leave_own(rank, false);
         }
         process.place = Place::Out;
-        // It never must hold less than it does.
+        // It never must hold less than it does; but no more for having held it a while.
+        if !program.script.is_empty() && !process.interrupted {
+            process.all_asked = process.must_hold(program);
+        }
         process.all_asked = process.all_asked.max(holds.min(process.total));
         if process.needs > 0 && process.ready_at.is_none() {
             process.ready_at = Some(self.brought_in);
