@@ -447,7 +447,7 @@ fn help_is_asked_for_in_words() {
     };
     assert_eq!(run(&["help"]), run(&["--help"]));
     assert!(run(&["help"]).1.starts_with("Run a partitioned"));
-    for what in bdrun::attach::SUBCOMMANDS {
+    for what in bdrun::SUBCOMMANDS {
         let (code, shown, _) = run(&["help", what]);
         assert!(code == Some(0) && shown.contains("Usage: bdrun ") && shown.contains("--json"), "{shown}");
         assert_eq!(shown, run(&[what, "--help"]).1);

@@ -15,6 +15,7 @@ use crate::residency::sim::Policy;
 #[derive(Debug, Parser)]
 #[command(
     name = "bdrun simulate",
+    bin_name = "bdrun simulate",
     about = "What would a job need? Run one again that was recorded, or made up, with other memory, in seconds",
     after_help = "Examples:
   bdrun --trace job.trace …; bdrun simulate job.trace     # the same with half, twice, all and the least memory

@@ -7,7 +7,6 @@ use crate::residency::{Effect, Event, Memory, Outcome, Rank, signed};
 impl World<'_> {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         let machine = self.machine;
-        if std::env::var_os("SIMDEBUG").is_some() { eprintln!("{:.4} {effect:?}", self.now()); }
         match effect {
             // It has ended, and that is not told yet.
             Effect::Hold { rank }
@@ -213,6 +212,7 @@ impl World<'_> {
             process.total = process.asked + std::mem::take(&mut process.away);
             (process.all_asked, process.inside, process.ready_at) =
                 (process.asked, process.asked, Some(self.brought_in));
+            process.must_hold = process.all_asked;
             (process.was_out, process.own, process.keep) = (false, true, 0);
             (process.place, process.interrupted) = (Place::Leaving, true);
             return self.leave_own(rank, true);
@@ -241,8 +241,9 @@ impl World<'_> {
                     process.total = process.asked + std::mem::take(&mut process.away);
                     (process.all_asked, process.inside) = (process.total, process.asked);
                     if !program.script.is_empty() {
-                        process.all_asked = process.must_hold(program);
+                        process.all_asked = process.goes_on_with(program);
                     }
+                    process.must_hold = process.all_asked;
                 }
                 (process.was_out, process.own) = (process.place == Place::Out, true);
                 // It may have given some back meanwhile.

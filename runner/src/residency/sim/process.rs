@@ -71,6 +71,8 @@ pub(super) struct Process {
     /// it is in RAM.
     pub asked: u64,
     pub all_asked: u64,
+    /// The same, if it held nothing.
+    pub must_hold: u64,
     pub inside: u64,
     /// All it asked for and holds, wherever, once it was evicted; and while it runs, what of it is out.
     pub total: u64,
@@ -134,6 +136,7 @@ impl Process {
         peak: 0.0,
         asked: 0,
         all_asked: 0,
+        must_hold: 0,
         inside: 0,
         total: 0,
         most: 0,
@@ -443,6 +446,7 @@ impl World<'_> {
         process.ready_at = Some(self.brought_in);
         // It may have joined on its way out: then it comes back as those do.
         (process.own, process.all_asked, process.inside) = (process.tells, process.asked, process.asked);
+        process.must_hold = process.all_asked;
         process.total = process.asked;
         let asked = process.asked;
         let (left, all) = (Memory { asked, other }, Memory { asked, other: whole as u64 });
@@ -453,7 +457,7 @@ impl World<'_> {
 
     /// One that moves itself has left, or a part of it.
     fn has_left(&mut self, rank: Rank) {
-        let (program, process) = (&self.programs[rank as usize], &mut self.processes[rank as usize]);
+        let process = &mut self.processes[rank as usize];
         let holds = process.asked - process.step;
         process.inside = process.inside.min(holds);
         self.asked -= process.step;
@@ -463,11 +467,8 @@ impl World<'_> {
             return self.leave_own(rank, false);
         }
         process.place = Place::Out;
-        // It never must hold less than it does; but no more for having held it a while.
-        if !program.script.is_empty() && !process.interrupted {
-            process.all_asked = process.must_hold(program);
-        }
-        process.all_asked = process.all_asked.max(holds.min(process.total));
+        // It never must hold less than it does.
+        process.all_asked = process.must_hold.max(holds.min(process.total));
         if process.needs > 0 && process.ready_at.is_none() {
             process.ready_at = Some(self.brought_in);
         }
@@ -689,6 +690,7 @@ impl World<'_> {
         }
         process.asked -= out;
         (process.all_asked, process.inside, process.place) = (all, process.asked, Place::Out);
+        process.must_hold = all;
         (process.own, process.total) = (true, all);
         self.scratch += out as f64;
         self.report.moved_out += out as f64;

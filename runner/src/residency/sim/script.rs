@@ -49,7 +49,7 @@ impl Tokens {
 
 impl Process {
     /// Bytes of what it asked for that must be in RAM when it goes on after what it waits for.
-    pub(super) fn must_hold(&self, program: &Program) -> u64 {
+    pub(super) fn goes_on_with(&self, program: &Program) -> u64 {
         // In the middle of a step it goes on with what it had.
         if !self.sent {
             return self.asked;
@@ -131,7 +131,7 @@ impl World<'_> {
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
         process.total = process.asked + process.away;
-        let all = process.must_hold(program);
+        let all = process.goes_on_with(program);
         if process.away == 0 || all <= process.asked || process.place != Place::Inside {
             let Some(wait) = wait else { return };
             if self.machine.hears > 0.0 && process.place == Place::Inside {
@@ -142,6 +142,7 @@ impl World<'_> {
         }
         (process.waits, process.away) = (wait, 0);
         (process.all_asked, process.inside, process.place) = (all, process.asked, Place::Out);
+        process.must_hold = all;
         process.own = true;
         if wait.is_none() {
             process.ready_at = Some(self.brought_in);
