@@ -55,7 +55,30 @@ impl<T> Lock<T> {
     /// For callers that may have interrupted the holder.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let free = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        free.then_some(Guard(self, PhantomData))
+        // Not `then_some`, which makes a guard in any case, and drops it: that lets go of another's lock.
+        free.then(|| Guard(self, PhantomData))
+    }
+
+    /// Returns when it may be free; does not take it.
+    pub fn rest(&self) {
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+            if self.word.load(Ordering::Relaxed) == FREE {
+                return;
+            }
+        }
+        let marked = self.word.compare_exchange(HELD, CONTENDED, Ordering::Relaxed, Ordering::Relaxed);
+        if marked != Err(FREE) {
+            // Another may have been woken in its place, and be kept from taking it.
+            futex_wait(&self.word, CONTENDED, Some(10_000_000));
+        }
+    }
+
+    /// As [`try_lock`](Self::try_lock), of one of several that may [`rest`](Self::rest): the next is woken
+    /// when it lets go.
+    pub fn try_lock_among(&self) -> Option<Guard<'_, T>> {
+        let free = self.word.compare_exchange(FREE, CONTENDED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        free.then(|| Guard(self, PhantomData))
     }
 
     /// Takes the lock over a fork, or lets go of one so taken.
@@ -111,5 +134,45 @@ impl<T> Drop for Guard<'_, T> {
         if self.0.word.swap(FREE, Ordering::Release) == CONTENDED {
             futex_wake(&self.0.word, 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_get_it_lets_nobody_else_go() {
+        let lock = Lock::new(0);
+        let guard = lock.lock();
+        for _ in 0..3 {
+            assert!(lock.try_lock().is_none() && lock.try_lock_among().is_none());
+        }
+        drop(guard);
+        assert!(lock.try_lock().is_some() && lock.try_lock_among().is_some());
+    }
+
+    #[test]
+    fn those_that_rest_and_those_that_wait_take_turns() {
+        const EACH: usize = 20_000;
+        let lock = Lock::new(0_usize);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..EACH).for_each(|_| *lock.lock() += 1));
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        loop {
+                            lock.rest();
+                            if let Some(mut count) = lock.try_lock_among() {
+                                *count += 1;
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 4 * EACH);
+        lock.rest();
     }
 }

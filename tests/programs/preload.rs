@@ -186,6 +186,13 @@ fn system_calls_of_threads() {
     c_program_is_ok("io.c", &[], 2);
 }
 
+/// A handler that comes while its thread gives memory back that is out may wait like any other code. (The
+/// thread waited for a lock that it had itself.)
+#[test]
+fn a_handler_in_the_middle_of_a_free() {
+    c_program_is_ok("frees.c", &[], 3);
+}
+
 /// It is not moved while it may have transfers under way, which is said, and afterwards it is.
 #[test]
 fn asynchronous_reads_lose_nothing() {

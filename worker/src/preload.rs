@@ -36,7 +36,8 @@ pub(crate) struct Busy(());
 impl Busy {
     pub(crate) fn begin() -> Option<Self> {
         // No destructor to run, so this works at the end of a thread, too.
-        BUSY.with(|busy| !busy.replace(true)).then_some(Self(()))
+        // Not `then_some`, whose value would be dropped where it was busy before, which it then were no more.
+        BUSY.with(|busy| !busy.replace(true)).then(|| Self(()))
     }
 }
 
@@ -161,4 +162,17 @@ pub fn before_fork() {
 /// See [`before_fork`].
 pub fn after_fork() {
     BUSY.with(|busy| busy.set(false));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_busy_stays_so_whoever_asks() {
+        let busy = Busy::begin();
+        assert!(busy.is_some() && Busy::begin().is_none() && Busy::begin().is_none());
+        drop(busy);
+        assert!(Busy::begin().is_some() && Busy::begin().is_some());
+    }
 }

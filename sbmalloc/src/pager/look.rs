@@ -4,15 +4,13 @@ use super::damage::Wrong;
 use super::history::Seen;
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
-use super::{PagerError, Touched, plan};
+use super::{PagerError, Touched, exclude, plan};
 use crate::arena::{Inner, STORED};
 use crate::checksum;
 use crate::config;
-use crate::lock::{Guard, Lock};
 use crate::set::ArenaSet;
 use crate::store::read_all;
 use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
-use crate::threads::Masked;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -74,7 +72,6 @@ impl Session {
 
 /// What of the memory that is out has been touched. Learns nothing; other threads go on meanwhile.
 pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, PagerError> {
-    let _masked = Masked::new();
     let pagemap = Pagemap::open()?;
     let (mut out, mut there) = (0, 0);
     for arena in set.arenas().filter(|a| a.is_evicted()) {
@@ -94,9 +91,8 @@ pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, 
 }
 
 /// Verifies what the kernel brought in and nobody has verified. Other threads go on meanwhile.
-pub(super) fn verify(pager: &'static Lock<Buffers>, set: &ArenaSet) -> Result<(), PagerError> {
-    let mut buffers: Guard<'static, Buffers> = pager.lock();
-    let _masked = Masked::new();
+pub(super) fn verify(set: &ArenaSet) -> Result<(), PagerError> {
+    let mut buffers = exclude();
     let pagemap = Pagemap::open()?;
     set.arenas().try_for_each(|arena| verify_arena(&pagemap, &mut buffers, arena))
 }

@@ -40,8 +40,8 @@ pub(crate) use own::Buffers;
 use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
-use crate::threads::ParkError;
-use std::ops::AddAssign;
+use crate::threads::{Masked, ParkError};
+use std::ops::{AddAssign, Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
 /// What an evict or a restore did, in bytes.
@@ -140,11 +140,56 @@ impl From<ParkError> for PagerError {
 }
 
 /// Held while memory is moved, and while an arena leaves its set. A thread waiting for it can be parked.
+///
+/// Taken by [`exclude`]: a handler that comes while its thread has the lock may do what the program does
+/// anywhere, and wait for memory, which would be to wait for its own thread. Taken as it is only in a wait,
+/// in which a handler of the thread does not wait once more, and not for long.
 static PAGER: Lock<own::Buffers> = Lock::new(own::Buffers::new());
 
+/// The pager's lock, with this thread's signals held back.
+pub(crate) struct Exclusive {
+    // Let go of in this order.
+    buffers: Guard<'static, own::Buffers>,
+    _masked: Masked,
+}
+
+impl Deref for Exclusive {
+    type Target = own::Buffers;
+
+    fn deref(&self) -> &own::Buffers {
+        &self.buffers
+    }
+}
+
+impl DerefMut for Exclusive {
+    fn deref_mut(&mut self) -> &mut own::Buffers {
+        &mut self.buffers
+    }
+}
+
 /// Keeps the pager out until dropped.
-pub(crate) fn exclude() -> Guard<'static, own::Buffers> {
-    PAGER.lock()
+pub(crate) fn exclude() -> Exclusive {
+    let masked = Masked::new();
+    match PAGER.try_lock() {
+        Some(buffers) => Exclusive { buffers, _masked: masked },
+        None => {
+            drop(masked);
+            exclude_others()
+        }
+    }
+}
+
+/// Whoever waits for the lock must still stand still for who has it, so the signals are held back only while
+/// it is tried.
+#[cold]
+fn exclude_others() -> Exclusive {
+    loop {
+        PAGER.rest();
+        let masked = Masked::new();
+        if let Some(buffers) = PAGER.try_lock_among() {
+            return Exclusive { buffers, _masked: masked };
+        }
+    }
 }
 
 /// Moves every arena of the process out of RAM. What is out already stays out.
@@ -327,7 +372,7 @@ pub const EVERYTHING: u64 = u64::MAX;
 /// it needs that: what is not known to be used is left out by [`restore_for`], at a site never seen all of
 /// it, because a wrong guess costs little then.
 pub fn expect_catch_up() {
-    PROCESS.sites(&mut PAGER.lock()).expect_catch_up();
+    PROCESS.sites(&mut exclude()).expect_catch_up();
 }
 
 /// What a process that computes has used so far of what is out.
@@ -349,6 +394,7 @@ pub fn touched() -> Result<Option<Touched>, PagerError> {
     if !PROCESS.is_evicted() {
         return Ok(None);
     }
+    let _masked = Masked::new();
     let Some(mut buffers) = PAGER.try_lock() else { return Ok(None) };
     look::touched(&mut buffers, &PROCESS).map(Some)
 }
@@ -379,7 +425,7 @@ pub(crate) unsafe fn evict_set_to(
     site: Option<u64>,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Moved, PagerError> {
-    own::Session::begin(&PAGER)?.evict(set, target, site, progress)
+    own::Session::begin()?.evict(set, target, site, progress)
 }
 
 /// # Safety
@@ -400,14 +446,14 @@ pub(crate) unsafe fn restore_set_for(
     if !set.is_evicted() {
         return Ok((Moved::default(), true));
     }
-    own::Session::begin(&PAGER)?.restore(set, site, limit)
+    own::Session::begin()?.restore(set, site, limit)
 }
 
 pub(crate) fn unpack_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
     if !set.is_packed() {
         return Ok(Moved::default());
     }
-    own::Session::begin(&PAGER)?.unpack(set)
+    own::Session::begin()?.unpack(set)
 }
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {
@@ -436,5 +482,5 @@ pub(crate) fn verify_set(set: &'static ArenaSet) -> Result<(), PagerError> {
     if !set.is_evicted() {
         return Ok(());
     }
-    look::verify(&PAGER, set)
+    look::verify(set)
 }

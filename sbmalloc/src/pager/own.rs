@@ -8,16 +8,15 @@ use super::lz4::State;
 use super::pack::{Packing, is_undisturbed};
 use super::pagemap::{Pagemap, WINDOW, Window};
 use super::restore::Room;
-use super::{EVERYTHING, Moved, PagerError, SAME_PHASE, async_io, plan};
+use super::{EVERYTHING, Exclusive, Moved, PagerError, SAME_PHASE, async_io, exclude, plan};
 use crate::advice::Advice;
 use crate::arena::{HOLE, Inner};
 use crate::config::{self, Compression};
-use crate::lock::{Guard, Lock};
 use crate::protection::{self, Lifted};
 use crate::set::{ArenaSet, PROCESS};
 use crate::store::{Queue, Store};
 use crate::sys::{CHUNK, Errno, GRANULE};
-use crate::threads::{self, Masked, Parked};
+use crate::threads::{self, Parked};
 use std::sync::atomic::Ordering;
 
 /// What a session works with, in static memory.
@@ -44,8 +43,7 @@ pub(super) struct Session {
     _lifted: Lifted,
     pub pagemap: Pagemap,
     parked: Parked,
-    _masked: Masked,
-    pub buffers: Guard<'static, Buffers>,
+    pub buffers: Exclusive,
 }
 
 pub(super) fn block_bytes(arena: &Inner, i: usize) -> &[u8] {
@@ -55,19 +53,15 @@ pub(super) fn block_bytes(arena: &Inner, i: usize) -> &[u8] {
 }
 
 impl Session {
-    pub fn begin(pager: &'static Lock<Buffers>) -> Result<Self, PagerError> {
+    pub fn begin() -> Result<Self, PagerError> {
         // The lock first: whoever waits for it must still take the parking signal.
-        Self::with(pager.lock())
-    }
-
-    pub fn with(buffers: Guard<'static, Buffers>) -> Result<Self, PagerError> {
-        let masked = Masked::new();
+        let buffers = exclude();
         let parked = threads::park_others()?;
         // Now nobody can begin any.
         // SAFETY: the lock is held.
         unsafe { async_io::check()? };
         let pagemap = Pagemap::open()?;
-        Ok(Self { _lifted: Lifted::new(), pagemap, parked, _masked: masked, buffers })
+        Ok(Self { _lifted: Lifted::new(), pagemap, parked, buffers })
     }
 
     /// See [`evict_to`](super::evict_to).

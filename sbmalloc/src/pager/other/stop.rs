@@ -92,7 +92,7 @@ impl Threads {
     fn new(leader: i32) -> Self {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
-        Self { leader, alive: (fd >= 0).then_some(Fd(fd as i32)), list: vec![], own: None }
+        Self { leader, alive: (fd >= 0).then(|| Fd(fd as i32)), list: vec![], own: None }
     }
 
     /// Stops them all, within `patience`.

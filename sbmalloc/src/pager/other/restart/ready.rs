@@ -13,12 +13,12 @@ pub(super) fn copy_of(thread: Thread, fd: i32) -> Option<Fd> {
     let open = |id: i32, flags: i32| {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, flags) };
-        (fd >= 0).then_some(Fd(fd as i32))
+        (fd >= 0).then(|| Fd(fd as i32))
     };
     let process = open(thread.tid, PIDFD_THREAD).or_else(|| open(thread.tgid, 0))?;
     // SAFETY: as above.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.0, fd, 0) };
-    (fd >= 0).then_some(Fd(fd as i32))
+    (fd >= 0).then(|| Fd(fd as i32))
 }
 
 /// An option of a socket; `None` if it is none.
