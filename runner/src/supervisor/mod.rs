@@ -5,8 +5,8 @@
 //! decided by a state machine without side effects, [`Escalation`], which the master drives.
 //!
 //! # Threads
-//! - *spawner* (`spawner.rs`): makes all ranks. It lives as long as the job, because the parent-death signal
-//!   fires when the thread that made a process ends.
+//! - two *spawners* (`spawner.rs`): make all ranks. They live as long as the job, because the parent-death
+//!   signal fires when the thread that made a process ends.
 //! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process
 //!   group, reaps it, and reports it once its last output has been forwarded.
 //! - *output* and *errors* (`output.rs`): read all pipes of a stream, write whole lines (`sink.rs`), with
@@ -37,6 +37,7 @@
 //! `/dev/null`.
 
 mod birth;
+mod births;
 mod child;
 mod ending;
 mod error;
@@ -68,6 +69,7 @@ pub use signals::Catch;
 use crate::cgroups::RankGroups;
 use crate::descriptors;
 use crate::measure::{Group, Permits};
+use births::Births;
 use keeper::Keepers;
 use pen::Pen;
 use roster::Roster;
@@ -75,8 +77,9 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sweep::Room;
@@ -288,8 +291,10 @@ struct Shared {
     cgroup: Option<MemoryCgroup>,
     roster: Roster,
     keepers: Keepers,
-    /// Held while a process is made, until it is in the table: signals to all reach none that is not.
-    births: Mutex<()>,
+    /// From before a process is made until it is in the table: signals to all reach none that is not.
+    births: Births,
+    /// Processes made so far.
+    serials: AtomicU64,
 }
 
 struct Threads {
@@ -353,7 +358,8 @@ impl Supervisor {
             cgroup,
             roster,
             keepers,
-            births: Mutex::default(),
+            births: Births::default(),
+            serials: AtomicU64::new(0),
         });
         let style = output::Style {
             tag: config.tag_output,
@@ -364,7 +370,7 @@ impl Supervisor {
         };
         let output = output::start(&style, config.outputs, &shared.report)?;
         let reaper = reaper::start(Arc::clone(&shared), &output)?;
-        let started = spawner::start(Arc::clone(&shared), &output, &reaper);
+        let started = spawner::start(&shared, &output, &reaper);
         let signals = match config.catch_signals {
             Catch::None => Ok(None),
             catch => signals::start(Arc::clone(&shared.report), catch).map(Some),
@@ -465,18 +471,7 @@ impl Supervisor {
     /// when somebody has continued it (`fg`), after continuing the ranks. Nobody is made meanwhile: who has
     /// just been made would not get the signal, and run, unseen, for as long as we stand.
     pub fn pause(&self, stand: impl Fn() -> bool) {
-        let begin = Instant::now();
-        let births = loop {
-            match self.shared.births.try_lock() {
-                Err(TryLockError::WouldBlock) if begin.elapsed() < STANDING => {
-                    std::thread::sleep(Duration::from_millis(1))
-                }
-                // What takes so long hangs in its `exec`.
-                Err(TryLockError::WouldBlock) => break None,
-                Err(TryLockError::Poisoned(births)) => break Some(births.into_inner()),
-                Ok(births) => break Some(births),
-            }
-        };
+        let births = self.shared.births.pause(STANDING);
         self.signal_all(libc::SIGSTOP);
         let begin = Instant::now();
         while !stand() && begin.elapsed() < STANDING {

@@ -1,15 +1,18 @@
-//! The thread that makes all processes, and how one is made.
+//! The threads that make all processes, and how one is made.
+//!
+//! A rank takes a thread until its program runs, which is half of the time that a program takes that does
+//! nothing: while one thread waits for that the other makes the next.
 //!
 //! A rank is started with `clone(CLONE_VM | CLONE_VFORK)`, as `posix_spawn` does: no page table is copied,
 //! and the call returns when the rank's program runs or has failed, with the reason in shared memory. The
 //! child runs on a stack of its own, with all signals blocked until its dispositions are the default ones
 //! (see `birth.rs`, `child.rs`).
 //!
-//! A rank is born in its memory cgroup, because moving a process there costs milliseconds: in v1 this thread
-//! itself is in the group (charges of the master's memory follow its first thread, so they are not affected),
-//! in v2 `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves itself. Into a
-//! cgroup of its own (`measure/cgroup.rs`), where nothing has to be charged anew, the child always moves
-//! itself.
+//! A rank is born in its memory cgroup, because moving a process there costs milliseconds: in v1 these
+//! threads are in the group themselves (charges of the master's memory follow its first thread, so they are
+//! not affected), in v2 `clone3(CLONE_INTO_CGROUP)` does it, or, where that is not permitted, the child moves
+//! itself. Into a cgroup of its own (`measure/cgroup.rs`), where nothing has to be charged anew, the child
+//! always moves itself.
 
 use super::birth::Birth;
 use super::child::{Plan, Step};
@@ -21,6 +24,7 @@ use super::{sys, thread};
 use crate::cgroups::{Entry, RankCgroup};
 use crate::descriptors;
 use crate::measure::Group;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -28,22 +32,26 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 enum Command {
     Spawn(Box<SpawnSpec>, u64),
     Stop,
 }
 
-/// The thread.
+/// How many there are.
+const SPAWNERS: usize = 2;
+
+/// The threads.
 pub(super) struct Handle {
     commands: Sender<Command>,
     stopped: Receiver<()>,
-    release: Sender<()>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped, it lets them end.
+    hold: Option<Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Handle {
@@ -53,19 +61,21 @@ impl Handle {
 
     /// After this no process is made any more. False if that took longer than `patience`.
     pub(super) fn stop(&self, patience: Duration) -> bool {
-        let _ = self.commands.send(Command::Stop);
-        self.stopped.recv_timeout(patience).is_ok()
+        let deadline = Instant::now() + patience;
+        for _ in 0..SPAWNERS {
+            let _ = self.commands.send(Command::Stop);
+        }
+        (0..SPAWNERS).all(|_| self.stopped.recv_deadline(deadline).is_ok())
     }
 
-    /// Lets the thread end. To be called when all ranks are reaped; `stopped` is what [`stop`](Self::stop)
+    /// Lets the threads end. To be called when all ranks are reaped; `stopped` is what [`stop`](Self::stop)
     /// returned.
     pub(super) fn release(&mut self, stopped: bool) {
-        let _ = self.release.send(());
+        drop(self.hold.take());
         // A thread that hangs in an `exec` is left alone.
-        if let Some(thread) = self.thread.take()
-            && stopped
-        {
-            let _ = thread.join();
+        let threads = std::mem::take(&mut self.threads);
+        if stopped {
+            threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 }
@@ -77,45 +87,48 @@ struct Spawner {
     birth: Birth,
     null: File,
     entry: Entry,
-    next: u64,
 }
 
-/// Starts the thread; returns when it is ready to make processes.
+/// Starts the threads; returns when they are ready to make processes.
 pub(super) fn start(
-    shared: Arc<Shared>,
+    shared: &Arc<Shared>,
     output: &output::Handle,
     reaper: &reaper::Handle,
 ) -> Result<Handle, SuperviseError> {
-    let (commands, receiver) = channel();
-    let (ready_sender, ready) = channel();
-    let (stopped_sender, stopped) = channel();
-    let (release, released) = channel();
-    let (feed, watch) = (output.feed(), reaper.watch());
-    let thread = thread("bdrun-spawner", move || match Spawner::prepare(shared, feed, watch) {
-        Err(error) => {
-            let _ = ready_sender.send(Err(error));
-        }
-        Ok(mut spawner) => {
-            let _ = ready_sender.send(Ok(()));
-            for command in receiver {
-                match command {
-                    Command::Spawn(spec, generation) => spawner.spawn(*spec, generation),
-                    Command::Stop => break,
-                }
+    let (commands, receiver) = unbounded();
+    let (stopped_sender, stopped) = unbounded();
+    let (hold, held) = unbounded::<()>();
+    let mut handle = Handle { commands, stopped, hold: Some(hold), threads: Vec::new() };
+    for _ in 0..SPAWNERS {
+        let (ready_sender, ready) = bounded(1);
+        let (shared, feed, watch) = (Arc::clone(shared), output.feed(), reaper.watch());
+        let (receiver, stopped, held) = (receiver.clone(), stopped_sender.clone(), held.clone());
+        handle.threads.push(thread("bdrun-spawner", move || match Spawner::prepare(shared, feed, watch) {
+            Err(error) => {
+                let _ = ready_sender.send(Err(error));
             }
-            let _ = stopped_sender.send(());
-            // The ranks' parent-death signal fires when this thread ends.
-            let _ = released.recv();
-        }
-    })?;
-    match ready.recv() {
-        Ok(prepared) => prepared?,
-        Err(_) => {
-            let source = io::Error::other("it ended at once");
-            return Err(SuperviseError::Thread { name: "bdrun-spawner", source });
+            Ok(mut spawner) => {
+                let _ = ready_sender.send(Ok(()));
+                for command in receiver {
+                    match command {
+                        Command::Spawn(spec, generation) => spawner.spawn(*spec, generation),
+                        Command::Stop => break,
+                    }
+                }
+                let _ = stopped.send(());
+                // The ranks' parent-death signal fires when this thread ends.
+                let _ = held.recv();
+            }
+        })?);
+        match ready.recv() {
+            Ok(prepared) => prepared?,
+            Err(_) => {
+                let source = io::Error::other("it ended at once");
+                return Err(SuperviseError::Thread { name: "bdrun-spawner", source });
+            }
         }
     }
-    Ok(Handle { commands, stopped, release, thread: Some(thread) })
+    Ok(handle)
 }
 
 impl Spawner {
@@ -129,7 +142,7 @@ impl Spawner {
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.map_err(|source| SuperviseError::Setup { what: "/dev/null", source })?;
         let entry = shared.cgroup.as_ref().map_or(Ok(Entry::None), |group| group.entry())?;
-        Ok(Self { shared, output, watch, birth, null, entry, next: 0 })
+        Ok(Self { shared, output, watch, birth, null, entry })
     }
 
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
@@ -188,7 +201,7 @@ impl Spawner {
         let entrance = entrance.map_err(|source| SpawnError::Group { source })?;
         let entered = entrance.as_ref().or_else(|| self.shared.pen.entrance());
         plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
-        let _birth = self.shared.births.lock().unwrap_or_else(PoisonError::into_inner);
+        let _birth = self.shared.births.begin();
         let spawned = self.clone(&mut plan);
         drop(entrance);
         let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
@@ -197,8 +210,7 @@ impl Spawner {
         self.shared.roster.enter(rank, pid);
         victim::prefer(pid);
         let group = Group::new(pid, group);
-        let serial = self.next;
-        self.next += 1;
+        let serial = self.shared.serials.fetch_add(1, Relaxed);
         self.output.add(serial, rank, [stdout.ours, stderr.ours]);
         let process = Process { rank, pid, pidfd, group: group.clone(), killed: false };
         let watch = |pidfd: &OwnedFd| self.watch.rank(pidfd, serial);
