@@ -3,6 +3,7 @@
 use crate::lock::Lock;
 use crate::store::StoreKind;
 use crate::sys::PathBuf as FixedPath;
+use crate::threads::Unparked;
 use crate::tracker::TrackerKind;
 use std::ffi::CStr;
 use std::fmt;
@@ -125,7 +126,7 @@ pub fn configure(config: Config) -> Result<(), ConfigError> {
     if let Some(bad) = config.scratch_dirs.iter().find(is_bad) {
         return Err(ConfigError::BadDirectory(bad.clone()));
     }
-    let mut settings = SETTINGS.lock();
+    let mut settings = settings();
     if settings.dir_count == 0 {
         config.scratch_dirs.iter().for_each(|dir| settings.add(dir.as_os_str().as_bytes()));
     }
@@ -134,6 +135,11 @@ pub fn configure(config: Config) -> Result<(), ConfigError> {
     COMPRESSION.store(config.compression as u8, Ordering::Relaxed);
     VERIFY.store(config.verify, Ordering::Relaxed);
     Ok(())
+}
+
+/// The pager takes this lock too, when all others are parked: nobody is to be parked while he holds it.
+fn settings() -> Unparked<'static, Settings> {
+    Unparked::lock(&SETTINGS)
 }
 
 /// Takes or lets go of the lock of the settings, over a fork.
@@ -170,11 +176,11 @@ fn variable(name: &CStr) -> &'static [u8] {
 }
 
 pub(crate) fn default_tracker() -> TrackerKind {
-    SETTINGS.lock().tracker
+    settings().tracker
 }
 
 pub(crate) fn default_store() -> StoreKind {
-    SETTINGS.lock().store
+    settings().store
 }
 
 impl Settings {
@@ -201,14 +207,14 @@ impl Settings {
 
 /// How many scratch directories there are; fixed by the first call.
 pub(crate) fn scratch_dirs() -> usize {
-    let mut settings = SETTINGS.lock();
+    let mut settings = settings();
     settings.fix_dirs();
     settings.dir_count
 }
 
 /// Scratch directory `i`, below [`scratch_dirs`].
 pub(crate) fn scratch_dir(i: usize) -> &'static CStr {
-    let mut settings = SETTINGS.lock();
+    let mut settings = settings();
     settings.fix_dirs();
     let dir: *const CStr = settings.dirs[i].as_cstr();
     // SAFETY: it lies in a static, and once there are directories none is ever written again.

@@ -1,6 +1,9 @@
 //! A lock that never allocates: spins a little, then sleeps on a futex.
 //!
 //! The pager takes none of the locks that allocation takes, so a thread may be parked while it holds one.
+//! Those that the pager takes (`fork.rs` has the table) are taken with signals held back, by
+//! [`exclude`](crate::pager::exclude) and [`Unparked`](crate::threads::Unparked): nobody is parked, and no
+//! handler waits for memory, on a thread that has one.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;

@@ -16,9 +16,10 @@
 //! Thread ids are read from `/proc/self/task`. In a PID namespace whose `/proc` is an outer one they are the
 //! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
 
-use crate::lock::{futex_wait, futex_wake};
+use crate::lock::{Guard, Lock, futex_wait, futex_wake};
 use crate::sys::{self, Errno, Fd, PathBuf};
 use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// Most threads that can be parked.
@@ -423,5 +424,35 @@ impl Drop for Masked {
     fn drop(&mut self) {
         // SAFETY: the set was filled in by the kernel.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// A lock, and this thread's signals held back for as long as it is held: it is not parked meanwhile, and no
+/// handler of its runs. For locks that are held shortly, and that the pager takes too once all others are
+/// parked.
+pub(crate) struct Unparked<'a, T> {
+    // Let go of in this order.
+    guard: Guard<'a, T>,
+    _masked: Masked,
+}
+
+impl<'a, T> Unparked<'a, T> {
+    pub fn lock(lock: &'a Lock<T>) -> Self {
+        let masked = Masked::new();
+        Self { guard: lock.lock(), _masked: masked }
+    }
+}
+
+impl<T> Deref for Unparked<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Unparked<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
     }
 }

@@ -16,7 +16,7 @@ use crate::arena::{Inner, STORED};
 use crate::lock::Lock;
 use crate::scan::{self, Query, Region, ScanError};
 use crate::sys::{CHUNK, Errno, Fd, GRANULE, PAGE};
-use crate::threads::Masked;
+use crate::threads::Unparked;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -152,10 +152,8 @@ impl Kernel {
     pub fn with<T>(f: impl FnOnce(&mut Self) -> Result<T, Errno>) -> Result<T, Errno> {
         // SAFETY: getpid has no preconditions.
         let me = unsafe { libc::getpid() };
-        // The pager takes this lock too, when all others are parked: nobody is to be parked while he holds
-        // it.
-        let _masked = Masked::new();
-        let mut kernel = KERNEL.lock();
+        // The pager takes this lock too, when all others are parked.
+        let mut kernel = Unparked::lock(&KERNEL);
         if kernel.as_ref().is_none_or(|k| k.owner != me) {
             *kernel = None;
             *kernel = Some(Self::open(me)?);
