@@ -194,7 +194,8 @@ fn what_waits_to_be_started_can_be_cancelled() {
     for rank in 0..300 {
         rig.shell(rank, "exec sleep 100");
     }
-    assert!(matches!(rig.next(), Happening::Spawned { rank: 0, .. }));
+    // One or the other of those that are made at the same time.
+    assert!(matches!(rig.next(), Happening::Spawned { rank: 0 | 1, .. }));
     rig.supervisor.cancel_pending();
     rig.supervisor.signal_all(libc::SIGTERM);
     let (mut ended, mut cancelled) = (0, 0);
