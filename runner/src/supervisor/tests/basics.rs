@@ -7,8 +7,9 @@ use std::os::fd::AsRawFd;
 fn endings_are_reported_as_they_were() {
     both(|config| {
         let rig = rig(config);
-        // First, so that it is there when the others have ended.
+        // It is there when the others have ended.
         rig.shell(3, "exec sleep 100");
+        assert!(matches!(rig.next(), Happening::Spawned { rank: 3, .. }));
         rig.shell(0, "exit 0");
         rig.shell(1, "exit 3");
         rig.shell(2, "kill -SEGV $$");
