@@ -118,10 +118,12 @@ fn more_parts_than_ranks_that_may_talk_to_one_another() {
             .succeed();
     let stats = outcome.stats();
     assert_eq!((stats.np, stats.ranks.len()), (70_000, 70_000));
-    let begun = stats.ranks.iter().filter(|rank| rank.status == "ok").count();
-    let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert!(begun >= 30 && lines.len() >= 30.min(begun), "{begun} ended, {} lines", lines.len());
-    assert!(lines.iter().enumerate().all(|(n, line)| *line == format!("p{n}")), "{lines:?}");
+    let well: Vec<usize> = (0..70_000).filter(|&n| stats.ranks[n].status == "ok").collect();
+    let number = |line: &str| line.strip_prefix('p').and_then(|n| n.parse().ok()).expect("a part");
+    let heard: Vec<usize> = outcome.stdout.lines().map(number).collect();
+    // One before them may have been ended before it wrote, or after.
+    assert!(heard.is_sorted_by(|a, b| a < b), "in order, each once: {heard:?}");
+    assert!(well.len() >= 30 && well.iter().all(|n| heard.contains(n)), "{well:?} {heard:?}");
     let hello = program("hello");
     bdrun_args(["--parts", list, "--literal", hello.to_str().unwrap()])
         .run()
