@@ -56,8 +56,9 @@ fn one_begins_so_long_after_the_other() {
 
 #[test]
 fn a_job_that_is_not_paged_is_a_line_or_two_and_more_if_asked_for() {
+    // So long that each is seen, beside others too: who lived from one look to the next has no peak.
     let said = |more: &[&str]| {
-        bdrun_args(more.iter().copied().chain(["-np", "3", "--", "sleep", "0.1"])).succeed().stderr
+        bdrun_args(more.iter().copied().chain(["-np", "3", "--", "sleep", "1"])).succeed().stderr
     };
     let plain = said(&[]);
     assert!(plain.starts_with("bdrun: 3 ranks, ok after") && plain.lines().count() <= 2, "{plain}");
