@@ -4,9 +4,16 @@
 //!
 //! A communicator has [`PHASES`] of them, used in turn. Collective *n* takes the phase of *n* − [`PHASES`]
 //! once all members have left that; who is so far ahead of somebody comes later, and is woken when it can.
+//!
+//! A communicator may have members on other nodes ([`crate::far`]). They have their seats here, to which the
+//! gateway comes for them, and each node has its copy of the whole: a collective is complete here once all
+//! have come here, and its phase is free once all have left everywhere. Of a long part that lies elsewhere
+//! the copy has the beginning only ([`HEAD`]); who wants more asks the gateway. Who arrives last combines, and
+//! where that is the gateway, which cannot, it is left to whoever [claims](Comm::claim) it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
+use crate::far::{self, Notice};
 use crate::mail::{Mail, Place};
 use crate::segment::{AtomicsOnly, MAX_COMMS, Segment, Waiting, set_text, text};
 use crate::{Error, Result};
@@ -16,6 +23,12 @@ pub const PHASES: u64 = 8;
 
 /// Longest part that needs no mail, in bytes.
 pub const INLINE_PART: usize = 40;
+
+/// Of a part that lies on another node, so much at most is here.
+pub const HEAD: usize = 4096;
+
+/// Beside the kind of a place: it has the beginning of a part only.
+const FAR: u64 = 1 << 32;
 
 /// Of a member that waits until all have come.
 const ALL: u32 = u32::MAX;
@@ -27,6 +40,8 @@ pub const CONTEXTS: u32 = 4;
 struct CommHeader {
     context: AtomicU32,
     size: AtomicU32,
+    /// Members on this node, and of these those that have not given it up.
+    here: AtomicU32,
     handles: AtomicU32,
     next_free: AtomicU32,
     /// What people call it.
@@ -42,6 +57,13 @@ struct Phase {
     complete: AtomicU64,
     arrived: AtomicU32,
     left: AtomicU32,
+    /// Of these, members on this node, where there are others.
+    arrived_here: AtomicU32,
+    left_here: AtomicU32,
+    /// Somebody here would combine the parts if it came last.
+    combines: AtomicU32,
+    /// See [`Comm::claim`]: 1: to be claimed, 2: claimed.
+    claim: AtomicU32,
     /// Name of the collective, as a hash; the first to arrive sets it.
     name: AtomicU64,
     /// Somebody arrived with another name.
@@ -104,13 +126,33 @@ impl Deposit {
         Ok(())
     }
 
+    /// By the gateway: a part of `len` bytes that lies elsewhere, and its beginning.
+    fn put_far(&self, segment: &Segment, mail: &Mail, len: u64, head: &[u8]) -> Result<()> {
+        if head.len() as u64 >= len {
+            return self.put(segment, mail, &[head]);
+        }
+        let [kind, offset] = mail.put(segment, &[head])?.to_words();
+        self.words[0].store(kind | FAR, SeqCst);
+        self.words[1].store(offset, SeqCst);
+        self.words[2].store(head.len() as u64, SeqCst);
+        self.len.store(len.max(INLINE_PART as u64 + 1), SeqCst);
+        Ok(())
+    }
+
+    /// So many of the first bytes are on this node.
+    fn near(&self) -> u64 {
+        let len = self.len.load(SeqCst);
+        let is_far = len > INLINE_PART as u64 && self.words[0].load(SeqCst) & FAR != 0;
+        if is_far { self.words[2].load(SeqCst).min(len) } else { len }
+    }
+
     fn len(&self) -> usize {
         self.len.load(SeqCst) as usize
     }
 
     fn place(&self) -> Place {
         let words = [self.words[0].load(SeqCst), self.words[1].load(SeqCst)];
-        Place::from_words(words, self.len() as u64)
+        Place::from_words(words, self.near())
     }
 
     fn get(&self, segment: &Segment, mail: &Mail, offset: usize, into: &mut [u8]) -> Result<()> {
@@ -145,8 +187,11 @@ impl Phase {
         self.name.store(0, SeqCst);
         self.other_name.store(0, SeqCst);
         self.fold_failed.store(0, SeqCst);
-        self.arrived.store(0, SeqCst);
-        self.left.store(0, SeqCst);
+        for count in [&self.arrived, &self.left, &self.arrived_here, &self.left_here] {
+            count.store(0, SeqCst);
+        }
+        self.combines.store(0, SeqCst);
+        self.claim.store(0, SeqCst);
     }
 }
 
@@ -165,13 +210,14 @@ pub(crate) fn open_world(segment: &Segment) {
     let np = segment.np();
     let header = segment.header();
     header.fresh_comms.store(1, SeqCst);
-    // Those of all ranks, and of each by itself.
-    header.next_context.store(2 * CONTEXTS, SeqCst);
+    // Those of all ranks, and of each by itself; then each node has its own.
+    header.next_context.store((2 + segment.spread().node) * CONTEXTS, SeqCst);
     let world = Comm { index: 0 };
     let h = world.header(segment);
     world.open_phases(segment);
     h.size.store(np, SeqCst);
-    h.handles.store(np, SeqCst);
+    h.here.store(segment.here().len() as u32, SeqCst);
+    h.handles.store(segment.here().len() as u32, SeqCst);
     for (i, member) in world.members(segment).iter().enumerate() {
         member.store(i as u32, SeqCst);
     }
@@ -196,8 +242,38 @@ pub struct Coming<'a> {
     pub awaits: Option<u32>,
     /// Others that wait for this one, though not for all.
     pub awaited_by: &'a [u32],
+    /// It would combine all parts if it came last.
+    pub combines: bool,
     /// Its part, in pieces.
     pub part: &'a [&'a [u8]],
+}
+
+/// What the gateway comes with for a member that is elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct FarComing<'a> {
+    /// See [`Coming`].
+    pub number: u64,
+    /// The member.
+    pub rank: u32,
+    /// See [`Coming`].
+    pub name: u64,
+    /// See [`Coming`]; of all nodes.
+    pub awaited_by: &'a [u32],
+    /// Bytes of its part.
+    pub len: u64,
+    /// The first of them: all, or [`HEAD`].
+    pub head: &'a [u8],
+}
+
+/// What there is to say of a member that has come, to other nodes.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Name of the collective, as a hash.
+    pub name: u64,
+    /// Bytes of its part.
+    pub len: u64,
+    /// The first of them: all, or [`HEAD`].
+    pub head: Vec<u8>,
 }
 
 /// What came of coming.
@@ -216,24 +292,40 @@ impl Comm {
     /// The communicator of all ranks.
     pub const WORLD: Self = Self { index: 0 };
 
-    /// By one rank for all: a new communicator of these ranks of the node.
+    /// By one rank for all: a new communicator of these ranks. If some are on other nodes it is to be opened
+    /// there ([`Notice::Opened`]) before anybody is told of it.
     pub fn create(segment: &Segment, members: &[u32]) -> Result<Self> {
-        let header = segment.header();
         if members.is_empty() || members.len() > segment.np() as usize {
             return Err(Error::Damaged(format!("a communicator of {} ranks", members.len())));
         }
-        let index = Self::take_index(segment)?;
+        let comm = Self { index: Self::take_index(segment)? };
+        comm.open(segment, Self::new_context(segment), members);
+        Ok(comm)
+    }
+
+    /// By the gateway: one that was made on another node.
+    pub fn open_far(segment: &Segment, index: u32, context: u32, members: &[u32]) -> Result<Self> {
+        let is_one = |member: &u32| *member < segment.np();
+        if index >= MAX_COMMS || members.len() > segment.np() as usize || !members.iter().all(is_one) {
+            return Err(Error::Damaged(format!("communicator {index} of {} ranks elsewhere", members.len())));
+        }
         let comm = Self { index };
-        let h = comm.header(segment);
-        h.context.store(header.next_context.fetch_add(CONTEXTS, SeqCst), SeqCst);
+        comm.open(segment, context, members);
+        Ok(comm)
+    }
+
+    fn open(self, segment: &Segment, context: u32, members: &[u32]) {
+        let h = self.header(segment);
+        let here = members.iter().filter(|&&member| segment.is_here(member)).count() as u32;
+        h.context.store(context, SeqCst);
         h.size.store(members.len() as u32, SeqCst);
-        h.handles.store(members.len() as u32, SeqCst);
-        comm.set_name(segment, "");
-        comm.open_phases(segment);
-        for (slot, member) in comm.members(segment).iter().zip(members) {
+        h.here.store(here, SeqCst);
+        h.handles.store(here, SeqCst);
+        self.set_name(segment, "");
+        self.open_phases(segment);
+        for (slot, member) in self.members(segment).iter().zip(members) {
             slot.store(*member, SeqCst);
         }
-        Ok(comm)
     }
 
     fn take_index(segment: &Segment) -> Result<u32> {
@@ -248,18 +340,29 @@ impl Comm {
                 Err(now) => top = now,
             }
         }
-        let index = header.fresh_comms.fetch_add(1, SeqCst);
-        if index >= MAX_COMMS {
+        // Each node has numbers of its own: 1 and its number, and every so-manieth after that.
+        let spread = segment.spread();
+        let nth = header.fresh_comms.fetch_add(1, SeqCst);
+        let index = u64::from(nth - 1) * u64::from(spread.nodes) + 1 + u64::from(spread.node);
+        if index >= u64::from(MAX_COMMS) {
             header.fresh_comms.fetch_sub(1, SeqCst);
-            return Err(Error::TooMany { what: "communicators", most: u64::from(MAX_COMMS) });
+            let most = u64::from(MAX_COMMS / spread.nodes);
+            return Err(Error::TooMany { what: "communicators", most });
         }
-        Ok(index)
+        Ok(index as u32)
+    }
+
+    /// The node on which it was made.
+    pub fn owner(self, segment: &Segment) -> u32 {
+        self.index.saturating_sub(1) % segment.spread().nodes
     }
 
     /// The communicator of this index, checked.
     pub fn at(segment: &Segment, index: u32) -> Result<Self> {
-        if index < MAX_COMMS && index < segment.header().fresh_comms.load(SeqCst) {
-            Ok(Self { index })
+        let made = segment.header().fresh_comms.load(SeqCst);
+        let comm = Self { index };
+        if index < MAX_COMMS && (index < made || segment.is_spread() && comm.size(segment) > 0) {
+            Ok(comm)
         } else {
             Err(Error::Damaged(format!("communicator {index}")))
         }
@@ -310,7 +413,17 @@ impl Comm {
 
     /// A number for messages of some process alone: those of different ones do not mix.
     pub fn new_context(segment: &Segment) -> u32 {
-        segment.header().next_context.fetch_add(CONTEXTS, SeqCst)
+        segment.header().next_context.fetch_add(CONTEXTS * segment.spread().nodes, SeqCst)
+    }
+
+    /// Has it members on other nodes?
+    pub fn is_spread(self, segment: &Segment) -> bool {
+        segment.is_spread() && self.here(segment) != self.size(segment)
+    }
+
+    /// How many of its members are on this node.
+    fn here(self, segment: &Segment) -> u32 {
+        self.header(segment).here.load(SeqCst)
     }
 
     /// The first of [`CONTEXTS`] numbers: messages of different ones do not mix.
@@ -320,7 +433,8 @@ impl Comm {
 
     /// That to which messages of this context belong, if it is there.
     pub fn of_context(segment: &Segment, context: u32) -> Option<Self> {
-        let all = segment.header().fresh_comms.load(SeqCst).min(MAX_COMMS);
+        let made = segment.header().fresh_comms.load(SeqCst).min(MAX_COMMS);
+        let all = if segment.is_spread() { MAX_COMMS } else { made };
         let is_it = |comm: &Self| {
             let header = comm.header(segment);
             header.handles.load(SeqCst) > 0 && header.context.load(SeqCst) == context - context % CONTEXTS
@@ -349,12 +463,21 @@ impl Comm {
         self.members(segment).iter().map(|m| m.load(SeqCst)).filter(move |&m| m < np)
     }
 
-    /// A rank gives its handle up; the last one frees the communicator.
-    pub fn release(self, segment: &Segment) {
-        let h = self.header(segment);
-        if self.index == 0 || h.handles.fetch_sub(1, SeqCst) != 1 {
-            return;
+    /// A rank gives its handle up; the last one frees the communicator, or tells the gateway.
+    pub fn release(self, segment: &Segment, mail: &Mail, rank: u32) -> Result<()> {
+        if self.index == 0 || self.header(segment).handles.fetch_sub(1, SeqCst) != 1 {
+            return Ok(());
         }
+        if self.is_spread(segment) {
+            return far::tell(segment, mail, rank, &Notice::Closed { comm: self.index });
+        }
+        self.free(segment);
+        Ok(())
+    }
+
+    /// By the last one, or, once it is closed on all nodes, by the gateway of its owner: its number is free.
+    pub fn free(self, segment: &Segment) {
+        let h = self.header(segment);
         let free = &segment.header().free_comms;
         let mut top = free.load(SeqCst);
         loop {
@@ -392,22 +515,138 @@ impl Comm {
             phase.other_name.store(name, SeqCst);
         }
         seat.awaits.store(coming.awaits.unwrap_or(ALL), SeqCst);
+        if coming.combines {
+            phase.combines.store(1, SeqCst);
+        }
         seat.here.store(has_come(number), SeqCst);
-        for &other in coming.awaited_by {
-            let seat = self.seat(segment, number, other);
-            let come = seat.come.fetch_add(1, SeqCst) + 1;
-            if come == seat.awaits.load(SeqCst) {
-                self.wake_if_waiting(segment, number, other, wake);
+        let elsewhere = self.count_for(segment, number, coming.awaited_by, wake);
+        if self.is_spread(segment) {
+            let comm = self.index;
+            let own = self.member(segment, rank)?;
+            if !elsewhere.is_empty() {
+                let notice = Notice::Came { comm, number, member: rank, awaited_by: elsewhere };
+                far::tell(segment, mail, own, &notice)?;
+            }
+            if phase.arrived_here.fetch_add(1, SeqCst) + 1 == self.here(segment) {
+                far::tell(segment, mail, own, &Notice::AllCame { comm, number })?;
             }
         }
         let arrived = phase.arrived.fetch_add(1, SeqCst) + 1;
         Ok(if arrived == self.size(segment) { Arrival::Last } else { Arrival::Here })
     }
 
+    /// One has come for whom these wait, though not for all; those that are on other nodes.
+    fn count_for(
+        self,
+        segment: &Segment,
+        number: u64,
+        awaited_by: &[u32],
+        wake: &mut dyn FnMut(u32),
+    ) -> Vec<u32> {
+        let mut elsewhere = vec![];
+        for &other in awaited_by {
+            if !self.is_here(segment, other) {
+                elsewhere.push(other);
+                continue;
+            }
+            let seat = self.seat(segment, number, other);
+            let come = seat.come.fetch_add(1, SeqCst) + 1;
+            if come == seat.awaits.load(SeqCst) {
+                self.wake_if_waiting(segment, number, other, wake);
+            }
+        }
+        elsewhere
+    }
+
+    /// The rank of a member.
+    fn member(self, segment: &Segment, rank: u32) -> Result<u32> {
+        let member = self.members(segment).get(rank as usize).map(|member| member.load(SeqCst));
+        let member = member.filter(|&member| member < segment.np());
+        member.ok_or_else(|| Error::Damaged(format!("member {rank} of communicator {}", self.index)))
+    }
+
+    fn is_here(self, segment: &Segment, rank: u32) -> bool {
+        !segment.is_spread() || self.member(segment, rank).is_ok_and(|member| segment.is_here(member))
+    }
+
+    /// By the gateway: a member that is on another node comes, or has come already.
+    pub fn arrive_far(
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        coming: &FarComing<'_>,
+        wake: &mut dyn FnMut(u32),
+    ) -> Result<Arrival> {
+        let FarComing { number, rank, name, .. } = *coming;
+        let (phase, seat) = (self.phase(segment, number), self.seat(segment, number, rank));
+        if phase.number.load(SeqCst) != number {
+            return Ok(Arrival::TooEarly);
+        }
+        if seat.here.load(SeqCst) == has_come(number) {
+            return Ok(Arrival::Here);
+        }
+        seat.part.put_far(segment, mail, coming.len, coming.head)?;
+        if name != 0
+            && let Err(theirs) = phase.name.compare_exchange(0, name, SeqCst, SeqCst)
+            && theirs != name
+        {
+            phase.other_name.store(name, SeqCst);
+        }
+        seat.awaits.store(0, SeqCst);
+        seat.here.store(has_come(number), SeqCst);
+        self.count_for(segment, number, coming.awaited_by, wake);
+        if phase.arrived.fetch_add(1, SeqCst) + 1 != self.size(segment) {
+            return Ok(Arrival::Here);
+        }
+        if phase.combines.load(SeqCst) != 0 {
+            phase.claim.store(1, SeqCst);
+        } else {
+            self.complete(segment, mail, number, None)?;
+        }
+        self.wake_all(segment, number, wake);
+        Ok(Arrival::Last)
+    }
+
+    /// All have come, the gateway last, and somebody is to combine the parts: is it left to the caller? Who
+    /// claims it does what [`Arrival::Last`] says.
+    pub fn claim(self, segment: &Segment, number: u64) -> bool {
+        self.is_to_be_claimed(segment, number)
+            && self.phase(segment, number).claim.compare_exchange(1, 2, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Whether [`Comm::claim`] may succeed. Reads shared memory only.
+    pub fn is_to_be_claimed(self, segment: &Segment, number: u64) -> bool {
+        self.phase(segment, number).claim.load(SeqCst) == 1
+    }
+
+    /// By the gateway: what a member here has come with; nothing if the collective is over, and so nobody
+    /// wants it any more.
+    pub fn see(self, segment: &Segment, mail: &Mail, number: u64, rank: u32) -> Seen {
+        let is_now = || {
+            let is_its = self.phase(segment, number).number.load(SeqCst) == number;
+            is_its && self.seat(segment, number, rank).here.load(SeqCst) == has_come(number)
+        };
+        if !is_now() {
+            return Seen::default();
+        }
+        let name = self.phase(segment, number).name.load(SeqCst);
+        let len = self.part_len(segment, number, rank);
+        let mut head = vec![0; if len <= 2 * HEAD { len } else { HEAD }];
+        let read = self.part(segment, mail, number, rank, 0, &mut head);
+        // What was freed meanwhile may have been read amiss.
+        if read.is_ok() && is_now() { Seen { name, len: len as u64, head } } else { Seen::default() }
+    }
+
+    /// Are these bytes of a part on this node?
+    pub fn is_near(self, segment: &Segment, number: u64, rank: u32, offset: u64, len: u64) -> bool {
+        let end = offset.saturating_add(len);
+        !segment.is_spread() || end <= self.seat(segment, number, rank).part.near()
+    }
+
     fn wake_if_waiting(self, segment: &Segment, number: u64, rank: u32, wake: &mut dyn FnMut(u32)) {
         let Some(member) = self.members(segment).get(rank as usize) else { return };
         let member = member.load(SeqCst);
-        if member >= segment.np() {
+        if member >= segment.np() || !segment.is_here(member) {
             return;
         }
         match segment.rank(member).waiting() {
@@ -439,6 +678,11 @@ impl Comm {
     /// Can this member come to a collective, which was too early for it? Reads shared memory only.
     pub fn is_free(self, segment: &Segment, number: u64) -> bool {
         self.phase(segment, number).number.load(SeqCst) >= number
+    }
+
+    /// By the gateway: can a member that is elsewhere come to it, or leave it?
+    pub fn is_now(self, segment: &Segment, number: u64) -> bool {
+        self.phase(segment, number).number.load(SeqCst) == number
     }
 
     /// How many have not come yet to collective `number`; 0 once complete.
@@ -531,9 +775,43 @@ impl Comm {
 
     /// This rank has read what it needs. The last frees the parts; was it the last? `wake` is called with
     /// each member that wanted to come to the collective that is next here.
-    pub fn leave(self, segment: &Segment, mail: &Mail, number: u64, wake: &mut dyn FnMut(u32)) -> bool {
+    pub fn leave(
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        (number, rank): (u64, u32),
+        wake: &mut dyn FnMut(u32),
+    ) -> Result<bool> {
         let phase = self.phase(segment, number);
-        if phase.left.fetch_add(1, SeqCst) + 1 != self.size(segment) {
+        if self.is_spread(segment) && phase.left_here.fetch_add(1, SeqCst) + 1 == self.here(segment) {
+            let own = self.member(segment, rank)?;
+            far::tell(segment, mail, own, &Notice::AllLeft { comm: self.index, number })?;
+        }
+        Ok(self.left(segment, mail, number, 1, wake))
+    }
+
+    /// By the gateway: so many members of another node have left.
+    pub fn leave_far(
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        count: u32,
+        wake: &mut dyn FnMut(u32),
+    ) -> bool {
+        self.left(segment, mail, number, count, wake)
+    }
+
+    fn left(
+        self,
+        segment: &Segment,
+        mail: &Mail,
+        number: u64,
+        count: u32,
+        wake: &mut dyn FnMut(u32),
+    ) -> bool {
+        let phase = self.phase(segment, number);
+        if phase.left.fetch_add(count, SeqCst) + count != self.size(segment) {
             return false;
         }
         for rank in 0..self.size(segment) {
@@ -547,9 +825,14 @@ impl Comm {
         let next = number + PHASES;
         phase.number.store(next, SeqCst);
         for (rank, member) in (0..).zip(self.ranks(segment)) {
-            if self.seat(segment, next, rank).here.load(SeqCst) == has_come(next) - 1 {
+            let is_early = || self.seat(segment, next, rank).here.load(SeqCst) == has_come(next) - 1;
+            if segment.is_here(member) && is_early() {
                 wake(member);
             }
+        }
+        if self.is_spread(segment) {
+            // What came too early from elsewhere can come now.
+            segment.ring_gateway();
         }
         true
     }

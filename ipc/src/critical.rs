@@ -50,7 +50,7 @@ pub fn waits(segment: &Segment, rank: u32) -> bool {
 
 /// The rank that waits with a ticket.
 pub fn waiter(segment: &Segment, ticket: u32) -> Option<u32> {
-    (0..segment.np()).find(|&rank| segment.rank(rank).ticket.load(SeqCst) == u64::from(ticket) + 1)
+    segment.here().find(|&rank| segment.rank(rank).ticket.load(SeqCst) == u64::from(ticket) + 1)
 }
 
 #[cfg(test)]

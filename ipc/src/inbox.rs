@@ -174,8 +174,50 @@ pub(crate) fn push_marked(
     mark: Option<Mark>,
 ) -> Result<u64> {
     let len: usize = data.iter().map(|piece| piece.len()).sum();
-    let inline = len <= INLINE_BYTES;
-    let place = if inline { Place::default() } else { mail.put(segment, data)? };
+    let place = if len <= INLINE_BYTES { Place::default() } else { mail.put(segment, data)? };
+    let what = [context, source, tag, note];
+    let (index, unpaid) = fill_node(segment, mail, what, len as u64, data, place, mark)?;
+    put(segment, &segment.rank(to).inbox, index);
+    Ok(unpaid)
+}
+
+/// By the gateway: puts a message whose payload lies in the mail already into the inbox of `to`, as [`push`]
+/// does.
+pub fn push_placed(segment: &Segment, mail: &Mail, to: u32, what: [u32; 4], place: Place) -> Result<u64> {
+    let (index, unpaid) = fill_node(segment, mail, what, place.len(), &[], place, None)?;
+    put(segment, &segment.rank(to).inbox, index);
+    Ok(unpaid)
+}
+
+/// By a rank: a notice to the gateway.
+pub(crate) fn push_notice(segment: &Segment, mail: &Mail, rank: u32, data: &[u8]) -> Result<u64> {
+    let place = if data.len() <= INLINE_BYTES { Place::default() } else { mail.put(segment, &[data])? };
+    let len = data.len() as u64;
+    let (index, unpaid) = fill_node(segment, mail, [0, rank, 0, 0], len, &[data], place, None)?;
+    put(segment, &segment.header().notices, index);
+    Ok(unpaid)
+}
+
+/// By the gateway: all notices, in the order of each rank.
+pub(crate) fn drain_notices(segment: &Segment, out: &mut Vec<Arrived>) -> Result<()> {
+    let top = segment.header().notices.swap(0, SeqCst);
+    follow(segment, "of the gateway", top, out)?;
+    out.reverse();
+    Ok(())
+}
+
+/// A node that says all there is to say of a message, with the payload in it or `place`; after an error that
+/// is freed.
+fn fill_node(
+    segment: &Segment,
+    mail: &Mail,
+    [context, source, tag, note]: [u32; 4],
+    len: u64,
+    data: &[&[u8]],
+    place: Place,
+    mark: Option<Mark>,
+) -> Result<(u32, u64)> {
+    let inline = len <= INLINE_BYTES as u64;
     let (index, unpaid) = match take_node(segment) {
         Ok(taken) => taken,
         Err(error) => {
@@ -186,7 +228,7 @@ pub(crate) fn push_marked(
     let node = Node::at(segment, index);
     node.words[1].store(u64::from(context) << 32 | u64::from(source), SeqCst);
     node.words[2].store(u64::from(note) << 32 | u64::from(tag), SeqCst);
-    node.words[3].store(len as u64, SeqCst);
+    node.words[3].store(len, SeqCst);
     let [kind, offset] = place.to_words();
     node.words[4].store(kind | Mark::to_bits(mark), SeqCst);
     node.words[5].store(offset, SeqCst);
@@ -199,10 +241,9 @@ pub(crate) fn push_marked(
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), payload.add(at), piece.len()) };
             at += piece.len();
         }
-        segment.header().pool.count_message(len as u64, false);
+        segment.header().pool.count_message(len, false);
     }
-    put(segment, to, index);
-    Ok(unpaid)
+    Ok((index, unpaid))
 }
 
 /// Does a message of this kind satisfy what the rank says it waits for?
@@ -225,7 +266,7 @@ pub fn is_empty(segment: &Segment, rank: u32) -> bool {
 pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()> {
     let top = segment.rank(rank).inbox.swap(0, SeqCst);
     let first = out.len();
-    let drained = follow(segment, rank, top, out);
+    let drained = follow(segment, &format!("of rank {rank}"), top, out);
     match drained {
         Ok(()) => out[first..].reverse(),
         Err(_) => out.truncate(first),
@@ -237,14 +278,14 @@ pub fn drain(segment: &Segment, rank: u32, out: &mut Vec<Arrived>) -> Result<()>
 /// that came by a lane is freed.
 pub fn put_back(segment: &Segment, mail: &Mail, rank: u32, message: Arrived) {
     match message.held {
-        Held::Node(index) => put(segment, rank, index),
+        Held::Node(index) => put(segment, &segment.rank(rank).inbox, index),
         Held::Mail(..) => free(segment, mail, message),
     }
 }
 
 /// On top of the stack.
-fn put(segment: &Segment, rank: u32, index: u32) {
-    let (node, inbox) = (Node::at(segment, index), &segment.rank(rank).inbox);
+fn put(segment: &Segment, inbox: &AtomicU64, index: u32) {
+    let node = Node::at(segment, index);
     let mut top = inbox.load(SeqCst);
     loop {
         node.next().store(top, SeqCst);
@@ -256,7 +297,7 @@ fn put(segment: &Segment, rank: u32, index: u32) {
 }
 
 /// Adds the messages of a stack, the last first.
-fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Result<()> {
+fn follow(segment: &Segment, whose: &str, top: u64, out: &mut Vec<Arrived>) -> Result<()> {
     // As many messages at most as nodes were ever used, so that a list that leads back into itself ends
     // before memory does.
     let most = u64::from(segment.header().fresh_nodes.load(SeqCst).min(MAX_NODES));
@@ -264,14 +305,14 @@ fn follow(segment: &Segment, rank: u32, top: u64, out: &mut Vec<Arrived>) -> Res
     while at != 0 {
         // Whatever another process left there: looked at before anything is computed from it.
         if at > most || followed == most {
-            return Err(Error::Damaged(format!("message node {at} in the inbox of rank {rank}")));
+            return Err(Error::Damaged(format!("message node {at} in the inbox {whose}")));
         }
         followed += 1;
         let index = low(at) - 1;
         let node = Node::at(segment, index);
         let [who, tag, len, bits] = [1, 2, 3, 4].map(|word| node.words[word].load(SeqCst));
         if len > MOST_BYTES {
-            return Err(Error::Damaged(format!("a message of {len} bytes in the inbox of rank {rank}")));
+            return Err(Error::Damaged(format!("a message of {len} bytes in the inbox {whose}")));
         }
         out.push(Arrived {
             context: (who >> 32) as u32,

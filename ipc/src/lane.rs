@@ -68,7 +68,7 @@ pub(crate) fn freed(segment: &Segment, [rank, lane]: [u32; 2], bytes: u64) {
 /// Bytes of all messages that went by lanes and not by the mail.
 pub fn bytes(segment: &Segment) -> u64 {
     let of = |rank| (0..count(segment, rank)).map(move |lane| ring(segment, rank, lane).bytes());
-    (0..segment.np()).flat_map(of).fold(0, u64::wrapping_add)
+    segment.here().flat_map(of).fold(0, u64::wrapping_add)
 }
 
 /// A process's way to a rank. What it sends there is sent here, by one thread at a time.
@@ -170,7 +170,8 @@ impl Way {
         data: &[&[u8]],
     ) -> Result<u64> {
         self.met = self.met.saturating_add(1);
-        let is_worth = self.met >= WORTH && self.met.is_power_of_two();
+        // Who is elsewhere reads no lane.
+        let is_worth = self.met >= WORTH && self.met.is_power_of_two() && segment.is_here(to);
         let made = if is_worth { Self::make(segment, to) } else { None };
         let Some((lane, unpaid)) = made else {
             return inbox::push_marked(segment, mail, to, what, data, None);

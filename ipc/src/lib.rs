@@ -23,6 +23,7 @@
 //! | [`collective`] | parts deposited by ranks that may leave RAM |
 //! | [`steps`] | what a rank did, wait by wait, where that is recorded |
 //! | [`control`] | rare structured frames to the master |
+//! | [`spread`], [`far`] | which ranks are on other nodes, and what the master's gateway does for them |
 //! | [`door`] | which processes are given the segment's and the mail's descriptors |
 //! | [`note`] | which programs bring this runtime |
 //! | [`wire`] | encoding of values and frames |
@@ -43,6 +44,8 @@ pub mod critical;
 #[cfg(not(loom))]
 pub mod door;
 #[cfg(not(loom))]
+pub mod far;
+#[cfg(not(loom))]
 pub mod futex;
 #[cfg(not(loom))]
 pub mod inbox;
@@ -57,6 +60,8 @@ pub mod pool;
 #[cfg(not(loom))]
 pub mod segment;
 mod spares;
+#[cfg(not(loom))]
+pub mod spread;
 #[cfg(not(loom))]
 pub mod steps;
 #[cfg(not(loom))]

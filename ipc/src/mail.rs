@@ -116,7 +116,7 @@ impl Mail {
     }
 
     fn map(&self, segment: &Segment) -> Option<MmapRaw> {
-        let share = segment.header().pool.budget() / WINDOWS_SHARE / u64::from(segment.np());
+        let share = segment.header().pool.budget() / WINDOWS_SHARE / segment.here().len().max(1) as u64;
         let bytes = WINDOW.min(share / PAGE * PAGE);
         let is_long = fstat(&self.ram).is_ok_and(|file| file.st_size as u64 >= WINDOW);
         let is_sealed = fcntl_get_seals(&self.ram).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
@@ -133,50 +133,63 @@ impl Mail {
 
     /// Store a payload given in pieces. Never waits; goes to scratch when RAM is tight.
     pub fn put(&self, segment: &Segment, pieces: &[&[u8]]) -> Result<Place> {
-        let len = pieces.iter().map(|p| p.len() as u64).sum();
+        let place = self.reserve(segment, pieces.iter().map(|p| p.len() as u64).sum());
+        match self.write(segment, &place, 0, pieces) {
+            Ok(()) => Ok(place),
+            Err(error) => {
+                self.release(segment, &place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Room for a payload that is written piece by piece, and in RAM if there is room.
+    pub fn reserve(&self, segment: &Segment, len: u64) -> Place {
         if len == 0 {
-            return Ok(Place::default());
+            return Place::default();
         }
         let header = segment.header();
         let mut place = Place { kind: Kind::Ram, offset: 0, len };
-        let mut spilled = false;
-        let fd = if let Some(offset) = self.take_spare(segment, place.pages()) {
+        if let Some(offset) = self.take_spare(segment, place.pages()) {
             (place.kind, place.offset) = (Kind::Again, offset);
-            &self.ram
         } else {
             let found = || header.pool.take_mail(place.pages());
-            spilled = !(found() || self.give_spares_back(segment) && found());
-            let (fd, end) = if spilled {
-                place.kind = Kind::Scratch;
-                (&self.scratch, &header.spill_end)
+            let end = if found() || self.give_spares_back(segment) && found() {
+                &header.mail_end
             } else {
-                (&self.ram, &header.mail_end)
+                place.kind = Kind::Scratch;
+                &header.spill_end
             };
             place.offset = end.fetch_add(place.pages(), SeqCst);
-            fd
-        };
+        }
         header.pool.demand_add(place.pages());
-        header.pool.count_message(len, spilled);
-        if let Some(mut at) = self.mapped(segment, &place) {
+        header.pool.count_message(len, place.kind == Kind::Scratch);
+        place
+    }
+
+    /// By the one who reserved it: write some of a payload's bytes, from `offset` on.
+    pub fn write(&self, segment: &Segment, place: &Place, offset: u64, pieces: &[&[u8]]) -> Result<()> {
+        let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
+        if offset.checked_add(len).is_none_or(|end| end > place.len) {
+            return Err(Error::Damaged(format!("write past a message of {} bytes", place.len)));
+        }
+        if let Some(at) = self.mapped(segment, place) {
+            let mut at = at.wrapping_add(offset as usize);
             for piece in pieces {
-                // SAFETY: all pieces are `len` bytes, which lie in the window; the range was taken, so no
-                // other payload lies there.
+                // SAFETY: all pieces are within the payload (checked above), which lies in the window; the
+                // range was taken, so no other payload lies there.
                 unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
                 at = at.wrapping_add(piece.len());
             }
-            return Ok(place);
+            return Ok(());
         }
-        match write_all(fd, pieces, place.offset) {
-            Ok(()) => Ok(place),
-            Err(errno) => {
-                self.release(segment, &place);
-                Err(match errno {
-                    Errno::NOSPC | Errno::DQUOT => Error::ScratchFull { bytes: len },
-                    errno if spilled => system("write a message to scratch")(errno),
-                    errno => system("write a message")(errno),
-                })
-            }
-        }
+        let spilled = place.kind == Kind::Scratch;
+        let fd = if spilled { &self.scratch } else { &self.ram };
+        write_all(fd, pieces, place.offset + offset).map_err(|errno| match errno {
+            Errno::NOSPC | Errno::DQUOT => Error::ScratchFull { bytes: len },
+            errno if spilled => system("write a message to scratch")(errno),
+            errno => system("write a message")(errno),
+        })
     }
 
     /// Copy `into.len()` bytes of a payload from `offset` on.

@@ -5,9 +5,10 @@
 //! | part | bytes |
 //! |---|---|
 //! | [`Header`] | 4096 |
-//! | attention bitmap | np / 8 |
+//! | attention bitmaps: to the master, and of ranks elsewhere to the gateway | 2 × np / 8 |
 //! | spare pages of the mail file (`spares`) | 8192 |
 //! | [`RankBlock`] × np | 512 each |
+//! | answers of the gateway ([`crate::far`]) | np × 64, used where there are several nodes |
 //! | communicators ([`crate::collective`]) | [`MAX_COMMS`] × (members, their seats in each phase) |
 //! | message nodes ([`crate::inbox`]) | [`MAX_NODES`] × 256 |
 //! | lanes ([`crate::lane`]) | np × (ends, rings) |
@@ -24,8 +25,10 @@ use crate::control::PROTOCOL;
 use crate::critical::Critical;
 use crate::error::system;
 use crate::futex::SharedFutex;
+use crate::far::Answer;
 use crate::pool::Pool;
 use crate::spares::Spares;
+use crate::spread::Spread;
 use crate::state::{StateWord, Woken};
 use crate::steps::StepLog;
 use crate::tokens::Tokens;
@@ -81,6 +84,13 @@ pub struct Header {
     pub relief: AtomicU32,
     /// Non-zero: ranks tell what they do ([`crate::steps`]).
     pub recorded: AtomicU32,
+    /// Nodes of the job, and which of them this is.
+    nodes: AtomicU32,
+    node: AtomicU32,
+    /// What ranks tell the gateway: a stack, as an inbox.
+    pub(crate) notices: AtomicU64,
+    /// The gateway's bell.
+    pub gateway: Bell,
 }
 
 /// What a rank waits for, as its peers see it.
@@ -358,6 +368,7 @@ pub struct Segment {
     map: MmapRaw,
     fd: OwnedFd,
     np: u32,
+    spread: Spread,
     at: Offsets,
 }
 
@@ -370,8 +381,10 @@ impl std::fmt::Debug for Segment {
 #[derive(Clone, Copy)]
 pub(crate) struct Offsets {
     attention: usize,
+    outward: usize,
     spares: usize,
     ranks: usize,
+    answers: usize,
     pub(crate) comms: usize,
     pub(crate) comm_bytes: usize,
     nodes: usize,
@@ -387,22 +400,31 @@ fn round_up(bytes: usize, to: usize) -> usize {
 impl Offsets {
     fn of(np: u32) -> Self {
         let attention = PAGE;
-        let spares = attention + round_up((np as usize).div_ceil(64) * 8, PAGE);
+        let bitmap = round_up((np as usize).div_ceil(64) * 8, PAGE);
+        let outward = attention + bitmap;
+        let spares = outward + bitmap;
         let ranks = spares + size_of::<Spares>();
-        let comms = ranks + round_up(np as usize * size_of::<RankBlock>(), PAGE);
+        let answers = ranks + round_up(np as usize * size_of::<RankBlock>(), PAGE);
+        let comms = answers + round_up(np as usize * size_of::<Answer>(), PAGE);
         let comm_bytes = round_up(crate::collective::comm_bytes(np), PAGE);
         let nodes = comms + comm_bytes * MAX_COMMS as usize;
         let lanes = nodes + MAX_NODES as usize * NODE_BYTES;
         let steps = round_up(lanes + np as usize * crate::lane::RANK_BYTES, PAGE);
         let end = steps + np as usize * crate::steps::LOG_BYTES;
-        Self { attention, spares, ranks, comms, comm_bytes, nodes, lanes, steps, end }
+        Self { attention, outward, spares, ranks, answers, comms, comm_bytes, nodes, lanes, steps, end }
     }
 }
 
 impl Segment {
-    /// By the master: make a segment for `np` ranks.
+    /// By the master: make a segment for `np` ranks, all of them here.
     pub fn create(np: u32, budget: u64, mail_limit: u64, tokens: u32) -> Result<Self> {
-        if np == 0 || np > MAX_RANKS {
+        Self::create_spread(Spread::alone(np), budget, mail_limit, tokens)
+    }
+
+    /// By the master of a node: the same for ranks of which some may be elsewhere.
+    pub fn create_spread(spread: Spread, budget: u64, mail_limit: u64, tokens: u32) -> Result<Self> {
+        let np = spread.ranks;
+        if np == 0 || np > MAX_RANKS || !spread.is_valid() {
             return Err(Error::TooMany { what: "ranks", most: u64::from(MAX_RANKS) });
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -411,8 +433,14 @@ impl Segment {
         // Whoever has it mapped would die if one rank, which has it open for writing, made it shorter.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(system("seal the shared segment"))?;
-        let segment = Self::map(fd, np)?;
+        let segment = Self::map(fd, spread)?;
         let header = segment.header();
+        header.nodes.store(spread.nodes, SeqCst);
+        header.node.store(spread.node, SeqCst);
+        for rank in (0..np).filter(|&rank| !segment.is_here(rank)) {
+            // Whatever is sent there, the gateway is told.
+            segment.rank(rank).publish(Waiting::Anything);
+        }
         header.magic.store(MAGIC, SeqCst);
         header.np.store(np, SeqCst);
         header.pool.open(budget, mail_limit);
@@ -445,22 +473,50 @@ impl Segment {
         if np == 0 || np > MAX_RANKS || size != Offsets::of(np).end {
             return Err(Error::Version(format!("{np} ranks in {size} bytes")));
         }
-        Self::map(fd, np)
+        let (nodes, node) = (header.nodes.load(SeqCst), header.node.load(SeqCst));
+        let spread = Spread { ranks: np, nodes, node };
+        if !spread.is_valid() {
+            return Err(Error::Version(format!("node {node} of {nodes}")));
+        }
+        Self::map(fd, spread)
     }
 
-    fn map(fd: OwnedFd, np: u32) -> Result<Self> {
+    fn map(fd: OwnedFd, spread: Spread) -> Result<Self> {
+        let np = spread.ranks;
         let at = Offsets::of(np);
         let map = MmapOptions::new()
             .len(at.end)
             .no_reserve_swap()
             .map_raw(&fd)
             .map_err(|source| Error::System { what: "map the shared segment", source })?;
-        Ok(Self { map, fd, np, at })
+        Ok(Self { map, fd, np, spread, at })
     }
 
-    /// Number of ranks.
+    /// Number of ranks, of all nodes together.
     pub fn np(&self) -> u32 {
         self.np
+    }
+
+    /// Which of them are on which node.
+    pub fn spread(&self) -> Spread {
+        self.spread
+    }
+
+    /// The ranks of this node.
+    pub fn here(&self) -> std::ops::Range<u32> {
+        self.spread.here()
+    }
+
+    /// Is this rank on this node?
+    #[inline]
+    pub fn is_here(&self, rank: u32) -> bool {
+        self.spread.nodes == 1 || self.here().contains(&rank)
+    }
+
+    /// Is the job on more than one node?
+    #[inline]
+    pub fn is_spread(&self) -> bool {
+        self.spread.nodes > 1
     }
 
     /// The memfd, to hand to ranks.
@@ -525,12 +581,36 @@ impl Segment {
 
     /// By rank `by`, after it made true what `rank` may wait for: sees that it runs.
     pub fn wake(&self, by: u32, rank: u32) {
+        if !self.is_here(rank) {
+            self.outward().set(rank);
+            self.ring_gateway();
+            return;
+        }
         if self.header().recorded.load(SeqCst) != 0 {
             self.steps(rank).wakes(by, monotonic_ns());
         }
         if self.rank(rank).word.wake(&SharedFutex) == Woken::NeedsMaster {
             self.ring(rank);
         }
+    }
+
+    /// By a rank: has the gateway look.
+    pub fn ring_gateway(&self) {
+        self.header().gateway.ring();
+    }
+
+    /// For which ranks of other nodes there is something.
+    pub fn outward(&self) -> Attention<'_> {
+        Attention(self.atomic_slice(self.at.outward, (self.np as usize).div_ceil(64)))
+    }
+
+    /// What the gateway answers a rank.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn answer(&self, rank: u32) -> &Answer {
+        assert!(rank < self.np);
+        self.atomics(self.at.answers + rank as usize * size_of::<Answer>())
     }
 
     pub(crate) fn spares(&self) -> &Spares {

@@ -139,6 +139,15 @@ pub enum Ending {
         /// A folder of PATH that could not be looked into.
         closed: Option<String>,
     },
+    /// The job ends because of what happened on another node.
+    Elsewhere {
+        /// The node, from 0.
+        node: u32,
+        /// The exit code of its master, and of this one.
+        code: u8,
+        /// What it said.
+        why: String,
+    },
     /// `bdrun` itself failed: a broken protocol or an internal error.
     Internal(String),
 }
@@ -161,6 +170,7 @@ impl Ending {
             Self::ScratchBroken(_) => 122,
             Self::Memory(_) => 123,
             Self::Timeout(_) => 124,
+            Self::Elsewhere { code, .. } => *code,
             Self::Internal(_) => 125,
             Self::NotExecutable(..) => 126,
             Self::NotFound { .. } => 127,
@@ -186,6 +196,7 @@ impl Ending {
             Self::Interrupted { .. } => "interrupted",
             Self::NotExecutable(..) => "not-executable",
             Self::NotFound { .. } => "not-found",
+            Self::Elsewhere { .. } => "elsewhere",
             Self::Internal(_) => "internal-error",
         }
     }
@@ -279,6 +290,7 @@ impl fmt::Display for Ending {
             | Self::ScratchBroken(text)
             | Self::Memory(text)
             | Self::Internal(text) => f.write_str(text),
+            Self::Elsewhere { node, why, .. } => write!(f, "the job ended on node {node}: {why}"),
             Self::Timeout(after) => {
                 write!(f, "the job did not end within {} (--timeout)", Span(after.as_secs_f64()))
             }

@@ -17,6 +17,7 @@
 //! | [`history`], [`report`] | what happened when; a page about it for people, and a trace for Perfetto |
 //! | [`attach`] | looking at a job that runs: `top`, `explain` |
 //! | [`simulate`] | what a job would need: the simulator of the core as a tool |
+//! | [`nodes`] | the masters of a job on several nodes: what they tell each other, and the MPI that carries it |
 //! | [`learn`] | what ranks needed, kept from run to run |
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
@@ -38,6 +39,7 @@ pub mod journal;
 pub mod launch;
 pub mod learn;
 pub mod measure;
+pub mod nodes;
 pub mod report;
 pub mod residency;
 pub mod simulate;

@@ -144,9 +144,15 @@ impl<T: Pod> Received<T> {
         }
     }
 
-    fn bytes_mut(&mut self, rank: usize) -> &mut [u8] {
-        let begin = self.begin(rank);
-        bytemuck::cast_slice_mut(&mut self.data[begin..self.ends[rank]])
+    /// Room for the part of each rank.
+    fn each_mut(&mut self) -> Vec<&mut [u8]> {
+        let (mut rest, mut begin) = (&mut self.data[..], 0);
+        let each = self.ends.iter().map(|&end| {
+            let (part, more) = std::mem::take(&mut rest).split_at_mut(end - begin);
+            (rest, begin) = (more, end);
+            bytemuck::cast_slice_mut(part)
+        });
+        each.collect()
     }
 }
 
@@ -298,9 +304,11 @@ fn take<T: Pod>(parts: &dyn Parts, rank: usize, size: usize, into: &mut Received
     }
     into.fit(counts.iter().copied());
     let mut short: &[u8] = bytemuck::cast_slice(behind);
+    let mut room = into.each_mut();
+    let mut wanted = Vec::new();
     for (i, &e) in entries.iter().enumerate() {
         let (from, bytes) = taken_apart(e);
-        let to = into.bytes_mut(from);
+        let to = std::mem::take(&mut room[from]);
         if to.len() != bytes {
             return Err(bad()); // two entries of one rank
         }
@@ -309,10 +317,10 @@ fn take<T: Pod>(parts: &dyn Parts, rank: usize, size: usize, into: &mut Received
             to.copy_from_slice(part);
             short = rest;
         } else {
-            parts.read(from, behind[i] as usize, to)?;
+            wanted.push((from, behind[i] as usize, to));
         }
     }
-    Ok(())
+    parts.read_all(wanted)
 }
 
 impl Communicator {

@@ -9,6 +9,11 @@ pub trait Parts {
     fn len(&self, rank: usize) -> usize;
     /// Copy `into.len()` bytes of the part of `rank`, from `offset` on.
     fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()>;
+    /// The same of several ranks: who it is, from where on, and where it goes. Cheaper than one by one where
+    /// parts lie on other nodes.
+    fn read_all(&self, wanted: Vec<(usize, usize, &mut [u8])>) -> Result<()> {
+        wanted.into_iter().try_for_each(|(rank, offset, into)| self.read(rank, offset, into))
+    }
     /// Bytes of the folded result; 0 when the collective has none.
     fn folded_len(&self) -> usize;
     /// Copy `into.len()` bytes of the folded result, from `offset` on.

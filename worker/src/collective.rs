@@ -30,11 +30,6 @@ fn append<T: Pod>(
     Ok(bytes / size)
 }
 
-/// Room for all elements of all parts, so that gathering allocates once.
-fn room_for_all<T: Pod>(parts: &dyn Parts, size: usize) -> Vec<T> {
-    Vec::with_capacity((0..size).map(|r| parts.len(r)).sum::<usize>() / size_of::<T>().max(1))
-}
-
 /// By the rank that arrives last: the parts of all ranks in one, if they are neither so short that they need
 /// no system call nor so long that one for each does not matter; else nothing.
 fn joined(parts: &dyn Parts, size: usize) -> Result<Vec<u8>> {
@@ -44,15 +39,36 @@ fn joined(parts: &dyn Parts, size: usize) -> Result<Vec<u8>> {
     if total <= SHORT * size || total > LONG * size {
         return Ok(Vec::new());
     }
-    let mut all = Vec::with_capacity(total);
-    for rank in 0..size {
-        append("allgather", parts, rank, 0, parts.len(rank), &mut all)?;
-    }
+    let mut all = vec![0u8; total];
+    read_each(parts, size, &mut all)?;
     Ok(all)
+}
+
+/// The parts of all ranks, one behind the other.
+fn read_each(parts: &dyn Parts, size: usize, into: &mut [u8]) -> Result<()> {
+    let mut rest = into;
+    let mut wanted = Vec::with_capacity(size);
+    for rank in 0..size {
+        let (part, more) = std::mem::take(&mut rest).split_at_mut(parts.len(rank));
+        wanted.push((rank, 0, part));
+        rest = more;
+    }
+    parts.read_all(wanted)
 }
 
 /// What `joined` made, and how many elements of each rank.
 fn everything_joined<T: Pod>(
+    call: &'static str,
+    parts: &dyn Parts,
+    size: usize,
+) -> Result<(Vec<T>, Vec<usize>)> {
+    let (mut all, counts) = room_for_all(call, parts, size)?;
+    parts.read_folded(0, bytemuck::cast_slice_mut(&mut all))?;
+    Ok((all, counts))
+}
+
+/// Room for all elements of all parts, so that gathering allocates once, and how many each rank has.
+fn room_for_all<T: Pod>(
     call: &'static str,
     parts: &dyn Parts,
     size: usize,
@@ -65,9 +81,7 @@ fn everything_joined<T: Pod>(
         })
         .collect();
     let counts = counts?;
-    let mut all = vec![T::zeroed(); counts.iter().sum()];
-    parts.read_folded(0, bytemuck::cast_slice_mut(&mut all))?;
-    Ok((all, counts))
+    Ok((vec![T::zeroed(); counts.iter().sum()], counts))
 }
 
 /// Parts combined element by element in rank order.
@@ -77,22 +91,36 @@ fn fold_parts<T: Pod>(
     ranks: std::ops::Range<usize>,
     op: &dyn Fn(T, T) -> T,
 ) -> Result<Vec<T>> {
-    let mut total: Vec<T> = Vec::new();
-    let mut next: Vec<T> = Vec::new();
-    for rank in ranks {
-        next.clear();
-        append(call, parts, rank, 0, parts.len(rank), &mut next)?;
-        if rank == 0 {
-            std::mem::swap(&mut total, &mut next);
-            continue;
+    /// Bytes of parts that are read at a time.
+    const AT_A_TIME: usize = 1 << 20;
+    if ranks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (element, bytes) = (size_of::<T>(), parts.len(ranks.start));
+    if element == 0 || !bytes.is_multiple_of(element) {
+        return Err(Error::ElementSize { call, from: ranks.start, bytes, size: element });
+    }
+    let each = bytes / element;
+    if let Some(rank) = ranks.clone().find(|&rank| parts.len(rank) != bytes) {
+        let what =
+            format!("rank {rank} gave {} elements, rank {} {each}", parts.len(rank) / element, ranks.start);
+        return Err(Error::Argument { call, what });
+    }
+    let mut total = vec![T::zeroed(); each];
+    parts.read(ranks.start, 0, bytemuck::cast_slice_mut(&mut total))?;
+    let group = (AT_A_TIME / bytes.max(1)).clamp(1, ranks.len().max(1));
+    let mut next = vec![T::zeroed(); group * each];
+    let mut rank = ranks.start + 1;
+    while rank < ranks.end && each > 0 {
+        let now = group.min(ranks.end - rank);
+        let wanted = next.chunks_exact_mut(each).zip(rank..rank + now);
+        parts.read_all(wanted.map(|(into, rank)| (rank, 0, bytemuck::cast_slice_mut(into))).collect())?;
+        for part in next.chunks_exact(each).take(now) {
+            for (a, b) in total.iter_mut().zip(part) {
+                *a = op(*a, *b);
+            }
         }
-        if next.len() != total.len() {
-            let what = format!("rank {rank} gave {} elements, rank 0 {}", next.len(), total.len());
-            return Err(Error::Argument { call, what });
-        }
-        for (a, b) in total.iter_mut().zip(&next) {
-            *a = op(*a, *b);
-        }
+        rank += now;
     }
     Ok(total)
 }
@@ -476,11 +504,8 @@ impl Communicator {
     }
 
     fn everything<T: Pod>(&self, call: &'static str, parts: &dyn Parts) -> Result<(Vec<T>, Vec<usize>)> {
-        let mut all = room_for_all(parts, self.size());
-        let mut counts = Vec::with_capacity(self.size());
-        for from in 0..self.size() {
-            counts.push(append(call, parts, from, 0, parts.len(from), &mut all)?);
-        }
+        let (mut all, counts) = room_for_all(call, parts, self.size())?;
+        read_each(parts, self.size(), bytemuck::cast_slice_mut(&mut all))?;
         Ok((all, counts))
     }
 }

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind};
 use bdrun_ipc::door;
+use bdrun_ipc::far::Notice;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{Segment, Waiting, monotonic_ns};
 
 use crate::preload::Busy;
+use crate::runtime::far::{self, Wanted};
 use crate::runtime::{Program, Runtime, failure_of};
 use crate::{Error, Result, apart, site};
 
@@ -328,7 +330,8 @@ impl Rank {
     /// for this one to leave RAM.
     fn spins(self) -> bool {
         let header = self.segment().header();
-        self.size() > 1 && self.size() <= header.tokens.count() && !header.pool.wanted()
+        let here = self.segment().here().len() as u32;
+        self.size() > 1 && here <= header.tokens.count() && !header.pool.wanted()
     }
 
     /// Wakes a rank, if it waits.
@@ -339,6 +342,35 @@ impl Rank {
     /// What left the rank's own memory was right: before `data` leaves this process.
     pub fn vouch_for(self, data: &[&[u8]]) {
         data.iter().for_each(|data| (self.0.table.vouch_for)(data.as_ptr(), data.len()));
+    }
+
+    /// Asks the gateway of the node, and takes what it answers: as many bytes as `into` has.
+    ///
+    /// # Errors
+    /// The answer is damaged, or there is no room for the question.
+    pub fn ask(self, notice: &Notice, into: &mut [&mut [u8]]) -> bdrun_ipc::Result<()> {
+        let rank = (self.segment(), self.mail(), self.number());
+        far::ask(rank, notice, into, &|enough| self.wait(None, Waiting::Anything, enough))
+    }
+
+    /// Bytes of parts of a collective that lie on other nodes: of which member, from where on, and where they
+    /// go.
+    ///
+    /// # Errors
+    /// As of [`ask`](Self::ask).
+    pub fn read_far(
+        self,
+        (comm, number): (u32, u64),
+        wanted: Vec<(u32, u64, &mut [u8])>,
+    ) -> bdrun_ipc::Result<()> {
+        let wanted = wanted.into_iter();
+        let wanted = wanted.map(|(member, offset, into)| Wanted { member, offset, into }).collect();
+        for question in far::questions(wanted) {
+            let ranges = far::ranges(&question);
+            let mut into: Vec<&mut [u8]> = question.into_iter().map(|wanted| wanted.into).collect();
+            self.ask(&Notice::Wants { comm, number, ranges }, &mut into)?;
+        }
+        Ok(())
     }
 
     /// Finds memory for headers of messages (see [`bdrun_ipc::inbox::push`]).

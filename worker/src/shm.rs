@@ -4,12 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bdrun_ipc::collective::{Arrival, Coming, Comm, name_hash};
+use bdrun_ipc::far::Notice;
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::segment::Waiting;
 
 use crate::backend::{Backend, Fold, Parts, Read, check_rank};
 use crate::matching::{Matcher, Selector, Source, Status, Tag, TagSel, Ticket};
 use crate::runtime::Runtime;
+use crate::runtime::far::{self, Wanted};
 use crate::{Communicator, Error, Result};
 
 /// The communicator of all ranks of the job.
@@ -103,13 +105,28 @@ impl Shm {
         }
     }
 
-    /// Wait for collective `number` to be complete.
-    fn wait_complete(&self, number: u64) {
+    /// Wait for collective `number` to be complete; `true`: it is, but for its parts, which this rank is to
+    /// combine.
+    fn wait_complete(&self, number: u64) -> bool {
         let (comm, segment) = (self.comm, &self.runtime.segment);
         let waiting = Waiting::Collective { comm: comm.index(), number };
         while !comm.is_complete(segment, number) {
-            self.runtime.wait(waiting, || comm.is_complete(segment, number));
+            if comm.claim(segment, number) {
+                return true;
+            }
+            self.runtime.wait(waiting, || {
+                comm.is_complete(segment, number) || comm.is_to_be_claimed(segment, number)
+            });
         }
+        false
+    }
+
+    /// Asks the gateway, and takes what it answers.
+    fn ask(&self, notice: &Notice, into: &mut [&mut [u8]]) -> Result<()> {
+        let runtime = self.runtime;
+        let rank = (&runtime.segment, &runtime.mail, runtime.rank);
+        let wait = |enough: &dyn Fn() -> bool| runtime.wait(Waiting::Anything, enough);
+        far::ask(rank, notice, into, &wait).map_err(|e| runtime.failed(e))
     }
 }
 
@@ -118,17 +135,49 @@ struct Deposited<'a> {
     number: u64,
 }
 
+impl Deposited<'_> {
+    fn is_near(&self, rank: usize, offset: usize, len: usize) -> bool {
+        let segment = &self.shm.runtime.segment;
+        self.shm.comm.is_near(segment, self.number, rank as u32, offset as u64, len as u64)
+    }
+
+    /// Of ranks on other nodes.
+    fn read_far(&self, wanted: Vec<Wanted<'_>>) -> Result<()> {
+        for question in far::questions(wanted) {
+            let (comm, ranges) = (self.shm.comm.index(), far::ranges(&question));
+            let mut into: Vec<&mut [u8]> = question.into_iter().map(|wanted| wanted.into).collect();
+            self.shm.ask(&Notice::Wants { comm, number: self.number, ranges }, &mut into)?;
+        }
+        Ok(())
+    }
+}
+
 impl Parts for Deposited<'_> {
     fn len(&self, rank: usize) -> usize {
         self.shm.comm.part_len(&self.shm.runtime.segment, self.number, rank as u32)
     }
 
     fn read(&self, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
+        if !self.is_near(rank, offset, into.len()) {
+            return self.read_far(vec![Wanted { member: rank as u32, offset: offset as u64, into }]);
+        }
         let runtime = self.shm.runtime;
         self.shm
             .comm
             .part(&runtime.segment, &runtime.mail, self.number, rank as u32, offset, into)
             .map_err(|e| runtime.failed(e))
+    }
+
+    fn read_all(&self, wanted: Vec<(usize, usize, &mut [u8])>) -> Result<()> {
+        let mut far = vec![];
+        for (rank, offset, into) in wanted {
+            if self.is_near(rank, offset, into.len()) {
+                self.read(rank, offset, into)?;
+            } else {
+                far.push(Wanted { member: rank as u32, offset: offset as u64, into });
+            }
+        }
+        self.read_far(far)
     }
 
     fn folded_len(&self) -> usize {
@@ -249,6 +298,7 @@ impl Backend for Shm {
             name: name_hash(name),
             awaits: None,
             awaited_by: &[],
+            combines: fold.is_some(),
             part,
         };
         let mut wake = |member| runtime.wake(member);
@@ -261,7 +311,7 @@ impl Backend for Shm {
             }
         }
         let parts = Deposited { shm: self, number };
-        if arrival == Arrival::Last {
+        if arrival == Arrival::Last || self.wait_complete(number) {
             let same = comm.names_differ(segment, number).is_none();
             let folded = fold.filter(|_| same).map(|fold| fold(&parts));
             let bytes = folded.as_ref().map(|f| f.as_deref().map_err(|_| ()));
@@ -269,11 +319,10 @@ impl Backend for Shm {
             comm.wake_all(segment, number, &mut wake);
             stored.map_err(|e| runtime.failed(e))?;
             if let Some(Err(error)) = folded {
-                comm.leave(segment, mail, number, &mut wake);
+                comm.leave(segment, mail, (number, self.rank as u32), &mut wake)
+                    .map_err(|e| runtime.failed(e))?;
                 return Err(error);
             }
-        } else {
-            self.wait_complete(number);
         }
         let result = if let Some((a, b)) = comm.names_differ(segment, number) {
             let theirs = if a == name_hash(name) { b } else { a };
@@ -283,7 +332,8 @@ impl Backend for Shm {
         } else {
             read(&parts)
         };
-        if comm.leave(segment, mail, number, &mut wake) {
+        let left = comm.leave(segment, mail, (number, self.rank as u32), &mut wake);
+        if left.map_err(|e| runtime.failed(e))? {
             runtime.gave_memory();
         }
         result
@@ -297,7 +347,13 @@ impl Backend for Shm {
         let nodes: Vec<u32> = members.iter().map(|&m| self.members[m]).collect();
         let mut made = Ok(None);
         if members.first() == Some(&self.rank) {
-            made = Comm::create(&self.runtime.segment, &nodes).map(Some);
+            let segment = &self.runtime.segment;
+            made = Comm::create(segment, &nodes).map(Some);
+            if let Ok(Some(comm)) = made
+                && comm.is_spread(segment)
+            {
+                self.ask(&Notice::Opened { comm: comm.index() }, &mut [])?;
+            }
         }
         // A leader that failed deposits nothing, which tells its group.
         let index: Vec<u8> =
@@ -326,7 +382,8 @@ impl Backend for Shm {
 
 impl Drop for Shm {
     fn drop(&mut self) {
-        self.comm.release(&self.runtime.segment);
+        // A damaged segment is reported by whoever waits next.
+        let _ = self.comm.release(&self.runtime.segment, &self.runtime.mail, self.runtime.rank);
     }
 }
 

@@ -293,7 +293,7 @@ pub trait Link: Debug + Send + Sync {
     /// There is no room for the part.
     fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>>;
 
-    /// The number of a process's node: all are on one.
+    /// The number of a process's node.
     fn node_of(&self, _: Process) -> u32 {
         0
     }

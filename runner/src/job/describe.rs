@@ -272,7 +272,7 @@ impl Job<'_> {
     pub(super) fn never_received(&self) -> Option<String> {
         let segment = &self.setup.segment;
         let mut left: BTreeMap<(u32, u32), Unread> = BTreeMap::new();
-        for rank in (0..segment.np()).filter(|&rank| segment.rank(rank).call().is_none()) {
+        for rank in segment.here().filter(|&rank| segment.rank(rank).call().is_none()) {
             let mut arrived = Vec::new();
             // Whatever is wrong there no longer matters.
             let _ = inbox::drain(segment, rank, &mut arrived);

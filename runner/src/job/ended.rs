@@ -189,7 +189,8 @@ impl Job<'_> {
         if self.ended.all {
             let mut next = ranks.into_iter().peekable();
             let one = |rank| next.next_if(|stats| stats.rank == rank).unwrap_or_else(|| self.stats_of(rank));
-            ranks = (0..self.np()).map(one).collect();
+            let all = if self.setup.segment.is_spread() { self.setup.segment.here() } else { 0..self.np() };
+            ranks = all.map(one).collect();
         }
         (ranks, rest)
     }

@@ -16,6 +16,7 @@ use crate::attach::Asked;
 use crate::holder::Report;
 use crate::launch::Came;
 use crate::measure::Measured;
+use crate::nodes::Told;
 use crate::supervisor::Happening;
 
 /// How often the bell's thread looks whether it is still needed, should a ring be missed.
@@ -40,6 +41,8 @@ pub(super) enum Message {
     Supervisor(Happening),
     /// Somebody looks at the job.
     Asked(Asked),
+    /// Something is said by the masters of other nodes.
+    Nodes(Told),
     /// The journal cannot be written: why.
     JournalFailed(String),
 }

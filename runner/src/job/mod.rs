@@ -26,6 +26,7 @@
 //! | `plan.rs` | `--dry-run` |
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
+//! | `elsewhere.rs` | the other nodes of the job |
 //! | `elastic.rs` | the budget that follows what is there |
 //! | `resume.rs` | what was done before, what is left, and what of it is written down |
 //! | `learned.rs` | what earlier runs say of it, and what it adds to that |
@@ -42,6 +43,7 @@ mod chaos;
 mod come;
 mod describe;
 mod elastic;
+mod elsewhere;
 mod ended;
 mod ends;
 mod happenings;
@@ -85,6 +87,7 @@ use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
 use elastic::Follow;
+use elsewhere::Elsewhere;
 use ended::Ended;
 use listen::{Listeners, Message};
 use output::Unwritten;
@@ -161,6 +164,8 @@ struct Job<'a> {
     chaos: Chaos,
     meter: report::Meter,
     work: report::Work,
+    /// The other nodes.
+    elsewhere: Option<Elsewhere>,
     /// The budget follows what is there.
     follow: Option<Follow>,
     /// Ranks that are to begin, with what is set aside for them, and when the next may.
@@ -242,11 +247,16 @@ impl<'a> Job<'a> {
         output: SharedOutput,
         begin: Instant,
     ) -> Result<Self, Ending> {
-        let mut setup = Setup::new(options, launch)?;
+        let mut elsewhere = elsewhere::meet(options, &launch)?;
+        let spread = elsewhere::spread(elsewhere.as_ref(), options.np);
+        let mut setup = Setup::new(options, launch, spread)?;
         for note in &setup.notes {
             lock(&output).note(note);
         }
         let (sender, messages) = channel();
+        if let Some(elsewhere) = &mut elsewhere {
+            elsewhere.begin(&setup, &sender)?;
+        }
         let (journal, done) = resume::open(options, &setup, &sender)?;
         let around = output.clone();
         let config = supervisor::Config {
@@ -317,6 +327,7 @@ impl<'a> Job<'a> {
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
+            elsewhere,
             follow: None,
             delayed: VecDeque::new(),
             next_start: None,
@@ -329,6 +340,7 @@ impl<'a> Job<'a> {
         job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
         job.known_left = job.setup.known.in_all();
         job.skip(&done);
+        job.skip_those_elsewhere();
         Ok(job)
     }
 
@@ -340,6 +352,7 @@ impl<'a> Job<'a> {
         let mut quiet_since: Option<Instant> = None;
         loop {
             let happened = self.schedule();
+            self.tell_elsewhere();
             if self.ending.is_some() && self.alive == 0 {
                 return;
             }
@@ -357,13 +370,22 @@ impl<'a> Job<'a> {
             let sample = self.record(now).unwrap_or(TICK).min(self.start_delayed(now));
             if happened || !self.core.is_quiet() {
                 quiet_since = None;
+                if let Some(elsewhere) = &self.elsewhere {
+                    elsewhere.set_quiet(false);
+                }
             } else {
                 let since = *quiet_since.get_or_insert(now);
                 if now.duration_since(since) >= SETTLE {
                     quiet_since = None;
                     if !self.observe_all() {
-                        self.events.push(Event::Settled);
-                        self.schedule();
+                        match &self.elsewhere {
+                            // The others may yet do something.
+                            Some(elsewhere) => elsewhere.set_quiet(true),
+                            None => {
+                                self.events.push(Event::Settled);
+                                self.schedule();
+                            }
+                        }
                     }
                     if !self.events.is_empty() {
                         continue;
@@ -530,6 +552,7 @@ impl<'a> Job<'a> {
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
             Message::JournalFailed(error) => self.end(Ending::Setup(error)),
+            Message::Nodes(told) => self.told(told),
             Message::Asked(asked) => self.answer(&asked),
             Message::Holder(rank, nth, report) => self.moved(rank, nth, report),
         }

@@ -9,6 +9,8 @@ use std::io::{BufWriter, Write as _};
 
 use super::setup::Decided;
 use super::watch;
+use bdrun_ipc::spread::Spread;
+
 use crate::cli::{Options, OutputKind};
 use crate::display::curve;
 use crate::exit::Ending;
@@ -60,7 +62,7 @@ struct Plan {
 /// Prints what would be run: lines for a shell on standard output, the plan on standard error. Whoever closes
 /// the pipe has seen enough.
 pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
-    let decided = Decided::new(options, &launch)?;
+    let decided = Decided::new(options, &launch, Spread::alone(options.np))?;
     let plan = Plan::new(options, &launch, &decided, &Journal::peek(options, &launch)?);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let ranks = plan.parts.iter().map(|part| (part.rank, part.expected()));

@@ -136,6 +136,9 @@ impl Job<'_> {
         let farewell = self.supervisor.finish(KILLED_PATIENCE);
         let ending =
             self.ending.take().unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
+        if let Some(elsewhere) = self.elsewhere.take() {
+            elsewhere.leave();
+        }
         let segment = &self.setup.segment;
         let pool = &segment.header().pool;
         let (message_bytes, spilled_message_bytes) = pool.messages();

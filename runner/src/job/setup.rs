@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
+use bdrun_ipc::spread::Spread;
 use sbmalloc::{Compression, TrackerChoice};
 
 use super::blocks::{Blocks, PLACES};
@@ -129,7 +130,7 @@ fn is_wide(options: &Options, launch: &Launch) -> bool {
 }
 
 impl Decided {
-    pub fn new(options: &Options, launch: &Launch) -> Result<Self, Ending> {
+    pub fn new(options: &Options, launch: &Launch, spread: Spread) -> Result<Self, Ending> {
         let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, launch)?;
         let wide = is_wide(options, launch);
         if wide && !independent {
@@ -159,7 +160,8 @@ impl Decided {
         let available = budget::available().map_err(no_budget)?;
         // Independent ranks are begun as they fit; of others all live.
         let computing = options.processor_count().min(options.resident_limit());
-        let alive = if independent { computing } else { options.np };
+        let here = spread.here().len() as u32;
+        let alive = if independent { computing } else { here };
         let fixed = budget::fixed(alive, known.overhead);
         let budget = budget::budget(options, &available, independent, fixed).map_err(no_budget)?;
         let total = budget.bytes;
@@ -216,16 +218,21 @@ impl Decided {
 }
 
 impl Setup {
-    pub fn new(options: &Options, launch: Launch) -> Result<Self, Ending> {
-        let decided = Decided::new(options, &launch)?;
+    /// `spread`: which of the ranks are here.
+    pub fn new(options: &Options, launch: Launch, spread: Spread) -> Result<Self, Ending> {
+        let decided = Decided::new(options, &launch, spread)?;
         let Limits { budget: managed, processors: tokens, .. } = decided.limits;
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         notes.extend(decided.notes);
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
         let wide = is_wide(options, &launch);
-        let places = if wide { PLACES } else { options.np };
-        let segment = Segment::create(places, managed, managed / 2, tokens).map_err(setup)?;
+        let (places, spread) = if wide {
+            (PLACES, Spread::alone(PLACES))
+        } else {
+            (spread.here().len() as u32, spread)
+        };
+        let segment = Segment::create_spread(spread, managed, managed / 2, tokens).map_err(setup)?;
         segment
             .header()
             .rank_limit
@@ -265,7 +272,8 @@ impl Setup {
     /// Sees to the open files that the ranks will take. Of those that need not each other no more are begun
     /// than there are files for.
     pub fn provide_files(&mut self, options: &Options) -> Result<(), Ending> {
-        let ranks = if self.segment.is_wide() { PLACES - 1 } else { options.np };
+        let here = self.segment.here().len() as u32;
+        let ranks = if self.segment.is_wide() { PLACES - 1 } else { here };
         let demand = Demand {
             ranks,
             least: if self.independent { options.jobs.unwrap_or(1).min(ranks) } else { ranks },

@@ -21,6 +21,7 @@ use super::table::Process;
 use super::victim;
 use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, output, reaper};
 use super::{sys, thread};
+use crate::nodes::mpi::is_launchers;
 use crate::cgroups::{Entry, RankCgroup};
 use crate::descriptors;
 use crate::measure::Group;
@@ -316,7 +317,9 @@ fn environment(
     let is_set = |name: &OsString| {
         name == "BDRUN_PROCESS" || is_marked(name) || set.iter().any(|(other, _)| other == name)
     };
-    let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
+    // A rank is no process of the launcher that has started the masters.
+    let is_launchers = |name: &OsString| name.to_str().is_some_and(is_launchers);
+    let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name) && !is_launchers(name));
     // Of a name set twice the last counts.
     let last = |at: usize| set[at + 1..].iter().all(|(later, _)| *later != set[at].0);
     let own = set

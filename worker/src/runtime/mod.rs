@@ -3,6 +3,7 @@
 
 mod alive;
 mod executor;
+pub(crate) mod far;
 mod memory;
 mod text;
 
@@ -181,7 +182,7 @@ impl Runtime {
         this.attached.store(true, SeqCst);
         // Ranks with a small share of the budget are out most of the time: what they freed is not worth
         // keeping.
-        let share = this.segment.header().pool.budget() / u64::from(this.segment.np());
+        let share = this.segment.header().pool.budget() / this.segment.here().len().max(1) as u64;
         sbmalloc::raw::give_back_at_once(share < SMALL_SHARE);
         // Of other programs it is not known which thread will wait here, or what they hold is moved from
         // outside.

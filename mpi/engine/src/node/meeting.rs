@@ -50,19 +50,26 @@ impl Seat {
         let (segment, mail) = (rank.segment(), rank.mail());
         let &Self { comm, number, rank: own, name, awaits, .. } = self;
         let awaited_by = &self.awaited_by[..];
-        let coming = collective::Coming { number, rank: own, name, awaits, awaited_by, part };
+        let combined = combines.is_some();
+        let coming =
+            collective::Coming { number, rank: own, name, awaits, awaited_by, combines: combined, part };
         let mut wake = |member| rank.wake(member);
         match comm.arrive(segment, mail, &coming, &mut wake).map_err(|error| failed(rank, error))? {
             Arrival::TooEarly => return Ok(false),
             Arrival::Here => {}
-            Arrival::Last => {
-                let all = combines.and_then(|combines| self.combine(rank, &**combines).ok());
-                let all = all.as_deref().map(Ok);
-                comm.complete(segment, mail, number, all).map_err(|error| failed(rank, error))?;
-                comm.wake_all(segment, number, &mut wake);
-            }
+            Arrival::Last => self.complete(rank, combines)?,
         }
         Ok(true)
+    }
+
+    /// By who came last.
+    fn complete(&self, rank: Rank, combines: Option<&Arc<dyn Combines>>) -> Answer<()> {
+        let (segment, mail, &Self { comm, number, .. }) = (rank.segment(), rank.mail(), self);
+        let all = combines.and_then(|combines| self.combine(rank, &**combines).ok());
+        let all = all.as_deref().map(Ok);
+        comm.complete(segment, mail, number, all).map_err(|error| failed(rank, error))?;
+        comm.wake_all(segment, number, &mut |member| rank.wake(member));
+        Ok(())
     }
 
     fn combine(&self, rank: Rank, combines: &dyn Combines) -> Answer<Vec<u8>> {
@@ -87,8 +94,12 @@ impl Seat {
     }
 
     fn leave(&self, rank: Rank) {
-        if self.comm.leave(rank.segment(), rank.mail(), self.number, &mut |member| rank.wake(member)) {
-            rank.gave_memory();
+        let (segment, mail, leaves) = (rank.segment(), rank.mail(), (self.number, self.rank));
+        match self.comm.leave(segment, mail, leaves, &mut |member| rank.wake(member)) {
+            Ok(true) => rank.gave_memory(),
+            Ok(false) => {}
+            // The gateway is not told, and the job would stand still: the master hears of it instead.
+            Err(error) => _ = failed(rank, error),
         }
     }
 }
@@ -149,7 +160,7 @@ impl Early {
         closed.retain(|comm| {
             let waits = all.iter().any(|seat| seat.comm == *comm);
             if !waits {
-                comm.release(self.rank.segment());
+                give_up(self.rank, *comm);
             }
             waits
         });
@@ -162,8 +173,15 @@ impl Early {
         if seats.all.iter().any(|seat| seat.comm == comm) {
             seats.closed.push(comm);
         } else {
-            comm.release(self.rank.segment());
+            give_up(self.rank, comm);
         }
+    }
+}
+
+/// Gives the handle of a communicator up.
+fn give_up(rank: Rank, comm: Comm) {
+    if let Err(error) = comm.release(rank.segment(), rank.mail(), rank.number()) {
+        failed(rank, error);
     }
 }
 
@@ -174,6 +192,7 @@ pub struct Here {
     early: Arc<Early>,
     seat: Arc<Seat>,
     name: &'static str,
+    combines: Option<Arc<dyn Combines>>,
     parts: OnceLock<Box<[Part]>>,
     combined: Combined,
 }
@@ -205,7 +224,9 @@ impl Here {
             early.add(&seat);
         }
         let combined = Combined { rank, seat: seat.clone() };
-        Ok(Self { rank, early: early.clone(), seat, name: coming.name, parts: OnceLock::new(), combined })
+        let combines = coming.combines.cloned();
+        let parts = OnceLock::new();
+        Ok(Self { rank, early: early.clone(), seat, name: coming.name, combines, parts, combined })
     }
 
     fn has_come(&self) -> bool {
@@ -236,6 +257,9 @@ impl Meeting for Here {
                 format!("{}, where another process of the communicator calls something else", self.name);
             return Err(Failure { text: Some(text), ..Class::Other.into() });
         }
+        if comm.claim(segment, *number) {
+            self.seat.complete(self.rank, self.combines.as_ref())?;
+        }
         Ok(comm.is_enough(segment, *number, *rank))
     }
 
@@ -258,7 +282,7 @@ impl Meeting for Here {
         let (segment, has_come) = (self.rank.segment(), self.has_come());
         let waiting = Waiting::Collective { comm: comm.index(), number };
         Node::wait_as(self.rank, &self.early, waiting, limits, || {
-            has_come && comm.is_enough(segment, number, rank)
+            has_come && (comm.is_enough(segment, number, rank) || comm.is_to_be_claimed(segment, number))
         });
     }
 }
@@ -303,6 +327,11 @@ impl Parcel for Deposited<'_> {
     fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
         let Seat { comm, number, .. } = self.seat;
         let (segment, mail) = (self.rank.segment(), self.rank.mail());
+        if !comm.is_near(segment, *number, self.member, offset, into.len() as u64) {
+            let wanted = vec![(self.member, offset, into)];
+            let read = self.rank.read_far((comm.index(), *number), wanted);
+            return read.map_err(|error| failed(self.rank, error));
+        }
         let offset = usize::try_from(offset).map_err(|_| Class::Internal)?;
         comm.part(segment, mail, *number, self.member, offset, into).map_err(|error| failed(self.rank, error))
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
 use bdrun_ipc::critical;
+use bdrun_ipc::far::Notice;
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::lane::{self, Came, Lying, Way};
 use bdrun_ipc::segment::{Segment, Waiting};
@@ -214,6 +215,10 @@ impl Link for Node {
             return Ok(Place { number: ALONE, context: Comm::new_context(segment) });
         }
         let comm = Comm::create(segment, members).map_err(|error| failed(self.rank, error))?;
+        if comm.is_spread(segment) {
+            let opened = self.rank.ask(&Notice::Opened { comm: comm.index() }, &mut []);
+            opened.map_err(|error| failed(self.rank, error))?;
+        }
         Ok(Place { number: comm.index(), context: comm.context(segment) })
     }
 
@@ -251,6 +256,10 @@ impl Link for Node {
         }
         let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
         Ok(Box::new(Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))?))
+    }
+
+    fn node_of(&self, process: Process) -> u32 {
+        self.segment().spread().node_of(process)
     }
 
     fn come_to_critical(&self, most: u32) -> u32 {

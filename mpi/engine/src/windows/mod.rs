@@ -218,6 +218,13 @@ impl Mpi {
         name: &'static str,
         len: usize,
     ) -> Answer<Mapping> {
+        let link = self.link()?;
+        let mut nodes = comm.group.members().iter().map(|&process| link.node_of(process));
+        let first = nodes.next();
+        if nodes.any(|node| Some(node) != first) {
+            let text = format!("{name}: its processes are on several nodes, and share no memory");
+            return Err(Failure { text: Some(text), ..Class::UnsupportedOperation.into() });
+        }
         let mut made = (comm.rank == 0).then(|| Mapping::make(len));
         let said = match &made {
             Some(Ok((_, open))) => open.said().to_vec(),

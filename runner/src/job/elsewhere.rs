@@ -1,0 +1,106 @@
+//! The other nodes of a job, if there are any: the job's side of [`crate::nodes`].
+
+use std::sync::mpsc::Sender;
+
+use bdrun_ipc::mail::Mail;
+use bdrun_ipc::spread::Spread;
+
+use super::listen::Message;
+use super::setup::Setup;
+use super::Job;
+use crate::cli::Options;
+use crate::exit::Ending;
+use crate::launch::Launch;
+use crate::nodes::{End, Nodes, Told, mpi};
+use crate::residency::{Event, Next};
+
+/// The master of one node among the others.
+pub(super) struct Elsewhere {
+    nodes: Nodes,
+    /// The others were told that the job ends.
+    told: bool,
+}
+
+/// Meets the masters of the other nodes, if a launcher has started several.
+pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewhere>, Ending> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let Some(launcher) = mpi::launcher(&variable) else { return Ok(None) };
+    if launch.streams() {
+        return Err(Ending::Usage(format!(
+            "{} has started {} of bdrun: on several nodes all parts have to be known before the first rank begins, so not from standard \
+             input",
+            launcher.name, launcher.nodes
+        )));
+    }
+    let words: Vec<String> = options.line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let nodes = Nodes::meet(&launcher, options.np, &words).map_err(Ending::Setup)?;
+    Ok(Some(Elsewhere { nodes, told: false }))
+}
+
+/// Which ranks are here.
+pub(super) fn spread(elsewhere: Option<&Elsewhere>, np: u32) -> Spread {
+    elsewhere.map_or(Spread::alone(np), |elsewhere| elsewhere.nodes.spread())
+}
+
+impl Elsewhere {
+    /// The job has its memory.
+    pub fn begin(&mut self, setup: &Setup, sender: &Sender<Message>) -> Result<(), Ending> {
+        let open = || -> std::io::Result<Mail> {
+            let [mail, spill] = setup.mail.fds();
+            Ok(Mail::open(mail.try_clone_to_owned()?, spill.try_clone_to_owned()?))
+        };
+        let mail = open().map_err(|error| Ending::Setup(format!("another descriptor: {error}")))?;
+        let sender = sender.clone();
+        let tell = Box::new(move |told| _ = sender.send(Message::Nodes(told)));
+        self.nodes.begin(setup.segment.shared(), mail, tell);
+        Ok(())
+    }
+
+    /// Nothing has happened here for a while, or something has.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.nodes.set_quiet(quiet);
+    }
+
+    /// It is over here: waits until it is everywhere.
+    pub fn leave(self) {
+        self.nodes.set_quiet(true);
+        self.nodes.leave();
+    }
+}
+
+impl Job<'_> {
+    /// Ranks of other nodes are none of this master's.
+    pub(super) fn skip_those_elsewhere(&mut self) {
+        let here = self.setup.segment.here();
+        for rank in (0..self.np()).filter(|rank| !here.contains(rank)) {
+            self.ranks[rank as usize].status = Some("elsewhere".into());
+            self.supervisor.never_was(rank);
+            if !self.core.was_done_before(rank, 0) {
+                self.events.push(Event::Exited { rank, peak: 0, next: Next::Over });
+            }
+            self.ranks.remove(rank);
+        }
+    }
+
+    /// Tells the others that the job ends, if it does not end well.
+    pub(super) fn tell_elsewhere(&mut self) {
+        let Some(elsewhere) = &mut self.elsewhere else { return };
+        let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_success()) else { return };
+        if !std::mem::replace(&mut elsewhere.told, true) && !matches!(ending, Ending::Elsewhere { .. }) {
+            elsewhere.nodes.end(End { code: ending.code(), why: ending.to_string() });
+        }
+    }
+
+    /// What the others tell.
+    pub(super) fn told(&mut self, told: Told) {
+        match told {
+            Told::Ended(node, End { code, why }) => self.end(Ending::Elsewhere { node, code, why }),
+            Told::Settled => {
+                if !self.observe_all() {
+                    self.events.push(Event::Settled);
+                }
+            }
+            Told::Broken(text) => self.end(Ending::Internal(format!("the other nodes cannot be heard: {text}"))),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What masters say to one another.
+
+use bdrun_ipc::far::Range;
+use bdrun_ipc::wire::{decode_value, encode_value};
+use serde::{Deserialize, Serialize};
+
+/// What one master says to another; some have bytes besides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Frame {
+    /// The first: who it is.
+    Hello(Hello),
+    /// A message for a rank, or more of it; its bytes from `offset` on. Pieces of one come in order, with
+    /// nothing of another between them.
+    Message {
+        /// The rank that it is for.
+        to: u32,
+        /// Context, source, tag and note, as in an inbox.
+        what: [u32; 4],
+        /// Bytes of all of it.
+        len: u64,
+        /// Where these begin.
+        offset: u64,
+    },
+    /// So many bytes of messages were delivered: as many more may come.
+    Credit(u64),
+    /// A communicator was made.
+    Open {
+        /// Its index.
+        comm: u32,
+        /// Its first context.
+        context: u32,
+        /// Its ranks.
+        members: Vec<u32>,
+        /// The rank that waits until it is open everywhere.
+        asker: u32,
+    },
+    /// It is open here; for that rank.
+    Opened(u32),
+    /// All members here have given the communicator up.
+    Closed(u32),
+    /// Members have come to a collective; the beginnings of their parts are the bytes.
+    Come {
+        /// Index of the communicator.
+        comm: u32,
+        /// Number of the collective.
+        number: u64,
+        /// Who, and with what.
+        entries: Vec<Entry>,
+    },
+    /// All members here have left it.
+    Left {
+        /// Index of the communicator.
+        comm: u32,
+        /// Number of the collective.
+        number: u64,
+    },
+    /// Bytes of parts are wanted.
+    Fetch {
+        /// By this rank.
+        asker: u32,
+        /// Index of the communicator.
+        comm: u32,
+        /// Number of the collective.
+        number: u64,
+        /// Which.
+        ranges: Vec<Range>,
+    },
+    /// These are they.
+    Fetched(u32),
+    /// By the first master: is there anything that goes on?
+    Probe(u64),
+    /// The answer.
+    Probed(Probed),
+    /// Nothing goes on anywhere: whoever waits, waits for ever.
+    Settled,
+    /// The job ends.
+    End(End),
+    /// This master says nothing more.
+    Bye,
+}
+
+/// Who a master is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Version of what lies in the segment, and of these frames.
+    pub protocol: u32,
+    /// Of `bdrun`.
+    pub version: String,
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// What stands for the command line: all masters have the same.
+    pub command: u64,
+}
+
+/// A member at a collective.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The member.
+    pub member: u32,
+    /// Name of the collective, as a hash.
+    pub name: u64,
+    /// Bytes of its part.
+    pub len: u64,
+    /// So many of them are here.
+    pub head: u32,
+    /// Those that wait for it, though not for all.
+    pub awaited_by: Vec<u32>,
+}
+
+/// What goes on at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Which question it answers.
+    pub round: u64,
+    /// Nothing has happened there for a while.
+    pub quiet: bool,
+    /// Frames about the job's work that were sent, and that came.
+    pub sent: u64,
+    /// See `sent`.
+    pub came: u64,
+}
+
+/// Why a job ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The exit code.
+    pub code: u8,
+    /// In words.
+    pub why: String,
+}
+
+impl Frame {
+    /// Is it about the job's work, which [`Probed`] counts?
+    #[must_use]
+    pub fn is_work(&self) -> bool {
+        !matches!(
+            self,
+            Self::Hello(_) | Self::Probe(_) | Self::Probed(_) | Self::Settled | Self::End(_) | Self::Bye
+        )
+    }
+
+    /// As it is sent, with bytes.
+    #[must_use]
+    pub fn encode(&self, bytes: &[u8]) -> Vec<u8> {
+        // Numbers, vectors and strings: nothing that cannot be encoded.
+        let head = encode_value(self).unwrap_or_default();
+        let mut whole = Vec::with_capacity(4 + head.len() + bytes.len());
+        whole.extend((head.len() as u32).to_le_bytes());
+        whole.extend(head);
+        whole.extend(bytes);
+        whole
+    }
+
+    /// What was sent so; `None` if that is nothing of ours.
+    #[must_use]
+    pub fn decode(whole: &[u8]) -> Option<(Self, &[u8])> {
+        let (len, rest) = whole.split_first_chunk()?;
+        let (head, bytes) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some((decode_value(head).ok()?, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive() {
+        let entries = vec![Entry { member: 3, name: 9, len: 1 << 40, head: 2, awaited_by: vec![1] }];
+        for frame in [
+            Frame::Message { to: 7, what: [1, 2, 3, 4], len: 5, offset: 0 },
+            Frame::Come { comm: 1, number: 2, entries },
+            Frame::End(End { code: 3, why: "it is over".into() }),
+        ] {
+            let whole = frame.encode(b"bytes");
+            assert_eq!(Frame::decode(&whole), Some((frame, &b"bytes"[..])));
+            assert_eq!(Frame::decode(&whole[..6]), None);
+        }
+        assert_eq!(Frame::decode(b""), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! A job on several nodes: one master on each, started by the launcher that the site has (`mpiexec`, `srun`),
+//! which find each other through the MPI it belongs to. Ranks are numbered over all nodes
+//! ([`bdrun_ipc::spread`]); each node has its own segment, budget and scratch, and decides by itself who is in
+//! RAM.
+//!
+//! | question | file |
+//! |---|---|
+//! | what do masters say to one another? | `frame.rs` |
+//! | what carries that? | `transport.rs`; `mpi.rs`: the MPI that is there |
+//! | what happens at a node of what ranks of others do? | `gateway.rs` |
+//! | who must be told of a communicator, and of who comes to a collective? | `book.rs` |
+
+mod book;
+mod frame;
+mod gateway;
+pub mod mpi;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bdrun_ipc::control::PROTOCOL;
+use bdrun_ipc::mail::Mail;
+use bdrun_ipc::segment::Segment;
+use bdrun_ipc::spread::Spread;
+use twox_hash::XxHash3_64;
+
+use frame::{Frame, Hello};
+pub use frame::End;
+use gateway::Gateway;
+pub use gateway::{Order, Shared, Told};
+use mpi::{Launcher, Mpi};
+use transport::{Transport, TransportError};
+
+/// How long masters wait for each other at the beginning.
+const MEETING: Duration = Duration::from_secs(60);
+
+/// What the gateway is given once there is a segment.
+struct Work {
+    segment: Arc<Segment>,
+    mail: Mail,
+    tell: Box<dyn Fn(Told) + Send>,
+}
+
+/// This master among the others.
+pub struct Nodes {
+    spread: Spread,
+    shared: Arc<Shared>,
+    orders: Sender<Order>,
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Nodes {
+    /// Meets the other masters that this launcher has started, for a job of so many ranks.
+    ///
+    /// # Errors
+    /// There is no MPI that belongs to the launcher, or the others are of another version or have another
+    /// command line.
+    pub fn meet(launcher: &Launcher, ranks: u32, command: &[String]) -> Result<Self, String> {
+        let (orders, obeyed) = channel();
+        let (work, given) = channel::<Work>();
+        let (met, meeting) = channel();
+        let shared = Arc::new(Shared::default());
+        let mut hash = XxHash3_64::with_seed(0);
+        command.iter().for_each(|word| {
+            hash.write(word.as_bytes());
+            hash.write(&[0]);
+        });
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let hello = Hello { protocol: PROTOCOL, version, ranks, command: hash.finish() };
+        let (launcher, seen) = (launcher.clone(), shared.clone());
+        let gateway = move || {
+            let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
+            let joined = Mpi::join(&launcher, wanted.as_deref()).and_then(|mut mpi| {
+                greet(&mut mpi, &hello)?;
+                Ok(mpi)
+            });
+            let mpi = match joined {
+                Ok(mpi) => mpi,
+                Err(TransportError(text)) => {
+                    let _ = met.send(Err(text));
+                    return;
+                }
+            };
+            let _ = met.send(Ok((mpi.node(), mpi.nodes())));
+            serve(mpi, &given, &obeyed, seen);
+        };
+        let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let (node, nodes) = meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
+        let spread = Spread { ranks, nodes, node };
+        Ok(Self { spread, shared, orders, work: Some(work), thread: Some(thread) })
+    }
+
+    /// Which ranks are where.
+    #[must_use]
+    pub fn spread(&self) -> Spread {
+        self.spread
+    }
+
+    /// The job begins: this is its memory, and `tell` is told what the master has to know.
+    pub fn begin(&mut self, segment: Arc<Segment>, mail: Mail, tell: Box<dyn Fn(Told) + Send>) {
+        if let Some(work) = self.work.take() {
+            let _ = work.send(Work { segment, mail, tell });
+        }
+    }
+
+    /// Whether nothing has happened here for a while.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.shared.quiet.store(quiet, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// The job ends on all nodes.
+    pub fn end(&self, end: End) {
+        let _ = self.orders.send(Order::End(end));
+    }
+
+    /// It has ended here: waits until it has everywhere.
+    pub fn leave(mut self) {
+        self.work = None;
+        let _ = self.orders.send(Order::Bye);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Carries on until the end; without a job only until that.
+fn serve<T: Transport>(mut transport: T, given: &Receiver<Work>, orders: &Receiver<Order>, shared: Arc<Shared>) {
+    match given.recv() {
+        Ok(Work { segment, mail, tell }) => {
+            Gateway::new(transport, segment, mail, shared, tell).run(orders);
+        }
+        // This master could not begin; the others would wait for it for ever.
+        Err(_) => transport.abort(120),
+    }
+}
+
+/// All masters tell each other who they are.
+fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()> {
+    let (own, nodes) = (transport.node(), transport.nodes());
+    if nodes > hello.ranks {
+        let text = format!("{nodes} masters for {} ranks: some would have none; raise -np", hello.ranks);
+        return Err(TransportError(text));
+    }
+    for node in (0..nodes).filter(|&node| node != own) {
+        transport.send(node, Frame::Hello(hello.clone()).encode(&[]))?;
+    }
+    let (begun, mut met) = (Instant::now(), 1);
+    while met < nodes || transport.unsent() > 0 {
+        let mut wrong = None;
+        let any = transport.receive(&mut |from, frame| match Frame::decode(&frame) {
+            Some((Frame::Hello(theirs), _)) => {
+                met += 1;
+                wrong = wrong.take().or_else(|| differs(hello, &theirs, from));
+            }
+            _ => wrong = Some(format!("node {from} is of another version of bdrun")),
+        })?;
+        if let Some(text) = wrong {
+            transport.abort(120);
+            return Err(TransportError(text));
+        }
+        if begun.elapsed() > MEETING {
+            return Err(TransportError(format!("of {nodes} masters only {met} have come within a minute")));
+        }
+        if !any {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+    Ok(())
+}
+
+/// What is another than here.
+fn differs(ours: &Hello, theirs: &Hello, node: u32) -> Option<String> {
+    let said = if ours.protocol != theirs.protocol || ours.version != theirs.version {
+        format!("is bdrun {} (protocol {}), this one {} ({})", theirs.version, theirs.protocol, ours.version, ours.protocol)
+    } else if ours.ranks != theirs.ranks {
+        format!("has {} ranks, this one {}", theirs.ranks, ours.ranks)
+    } else if ours.command != theirs.command {
+        "was given another command line".into()
+    } else {
+        return None;
+    };
+    Some(format!("the masters are not of one job: that of node {node} {said}"))
+}

@@ -1,0 +1,1 @@
+//! Gateways in threads, and ranks that are threads of the test.
