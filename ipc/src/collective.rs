@@ -255,8 +255,8 @@ pub struct FarComing<'a> {
     pub number: u64,
     /// The member.
     pub rank: u32,
-    /// See [`Coming`].
-    pub name: u64,
+    /// Names with which members of its node came, as hashes: one, or two that differ; 0: none.
+    pub names: [u64; 2],
     /// See [`Coming`]; of all nodes.
     pub awaited_by: &'a [u32],
     /// Bytes of its part.
@@ -268,8 +268,8 @@ pub struct FarComing<'a> {
 /// What there is to say of a member that has come, to other nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Name of the collective, as a hash.
-    pub name: u64,
+    /// Names of the collective, as hashes: see [`FarComing::names`].
+    pub names: [u64; 2],
     /// Bytes of its part.
     pub len: u64,
     /// The first of them: all, or [`HEAD`].
@@ -577,7 +577,7 @@ impl Comm {
         coming: &FarComing<'_>,
         wake: &mut dyn FnMut(u32),
     ) -> Result<Arrival> {
-        let FarComing { number, rank, name, .. } = *coming;
+        let FarComing { number, rank, names, .. } = *coming;
         let (phase, seat) = (self.phase(segment, number), self.seat(segment, number, rank));
         if phase.number.load(SeqCst) != number {
             return Ok(Arrival::TooEarly);
@@ -586,11 +586,12 @@ impl Comm {
             return Ok(Arrival::Here);
         }
         seat.part.put_far(segment, mail, coming.len, coming.head)?;
-        if name != 0
-            && let Err(theirs) = phase.name.compare_exchange(0, name, SeqCst, SeqCst)
-            && theirs != name
-        {
-            phase.other_name.store(name, SeqCst);
+        for name in names.into_iter().filter(|&name| name != 0) {
+            if let Err(theirs) = phase.name.compare_exchange(0, name, SeqCst, SeqCst)
+                && theirs != name
+            {
+                phase.other_name.store(name, SeqCst);
+            }
         }
         seat.awaits.store(0, SeqCst);
         seat.here.store(has_come(number), SeqCst);
@@ -629,12 +630,13 @@ impl Comm {
         if !is_now() {
             return Seen::default();
         }
-        let name = self.phase(segment, number).name.load(SeqCst);
+        let phase = self.phase(segment, number);
+        let names = [phase.name.load(SeqCst), phase.other_name.load(SeqCst)];
         let len = self.part_len(segment, number, rank);
         let mut head = vec![0; if len <= 2 * HEAD { len } else { HEAD }];
         let read = self.part(segment, mail, number, rank, 0, &mut head);
         // What was freed meanwhile may have been read amiss.
-        if read.is_ok() && is_now() { Seen { name, len: len as u64, head } } else { Seen::default() }
+        if read.is_ok() && is_now() { Seen { names, len: len as u64, head } } else { Seen::default() }
     }
 
     /// Are these bytes of a part on this node?

@@ -97,8 +97,8 @@ pub struct Hello {
 pub struct Entry {
     /// The member.
     pub member: u32,
-    /// Name of the collective, as a hash.
-    pub name: u64,
+    /// Names of the collective, as hashes: see `bdrun_ipc::collective::FarComing`.
+    pub names: [u64; 2],
     /// Bytes of its part.
     pub len: u64,
     /// So many of them are here.
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn frames_survive() {
-        let entries = vec![Entry { member: 3, name: 9, len: 1 << 40, head: 2, awaited_by: vec![1] }];
+        let entries = vec![Entry { member: 3, names: [9, 0], len: 1 << 40, head: 2, awaited_by: vec![1] }];
         for frame in [
             Frame::Message { to: 7, what: [1, 2, 3, 4], len: 5, offset: 0 },
             Frame::Come { comm: 1, number: 2, entries },

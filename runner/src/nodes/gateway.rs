@@ -103,11 +103,20 @@ struct Asked {
     of: HashMap<u32, Vec<usize>>,
 }
 
-/// What came from a node before it could be done.
+/// What came of a communicator from a node before it could be done. All that a node says of one is done in
+/// order: what was said of a collective must not count for one of the next communicator of this number.
 struct Early {
     from: u32,
+    comm: u32,
     frame: Frame,
     bytes: Vec<u8>,
+}
+
+impl Early {
+    /// Must this be done before that?
+    fn is_before(&self, later: &Self) -> bool {
+        (self.from, self.comm) == (later.from, later.comm)
+    }
 }
 
 /// See the module's text.
@@ -380,7 +389,7 @@ impl<T: Transport> Gateway<T> {
         for (member, awaited_by) in members {
             let seen = at.see(&self.segment, &self.mail, number, member);
             let head = seen.head.len() as u32;
-            entries.push(Entry { member, name: seen.name, len: seen.len, head, awaited_by });
+            entries.push(Entry { member, names: seen.names, len: seen.len, head, awaited_by });
             bytes.extend(seen.head);
         }
         self.send(node, &Frame::Come { comm, number, entries }, &bytes)
@@ -436,13 +445,16 @@ impl<T: Transport> Gateway<T> {
         match frame {
             Frame::Message { to, what, len, offset } => self.deliver(from, (to, what, len, offset), &bytes)?,
             Frame::Credit(bytes) => self.peers[from as usize].credit += bytes,
-            Frame::Open { comm, context, members, asker } => {
-                self.carry_out(Event::Open { node: from, comm, context, members, asker })?;
-            }
             Frame::Opened(asker) => self.carry_out(Event::Opened(asker))?,
-            Frame::Closed(comm) => self.carry_out(Event::Closed { node: from, comm })?,
-            Frame::Come { .. } | Frame::Left { .. } => {
-                self.early.push_back(Early { from, frame, bytes });
+            Frame::Open { comm, .. }
+            | Frame::Closed(comm)
+            | Frame::Come { comm, .. }
+            | Frame::Left { comm, .. } => {
+                let early = Early { from, comm, frame, bytes };
+                let waits = self.early.iter().any(|other| other.is_before(&early));
+                if waits || !self.attend(&early)? {
+                    self.early.push_back(early);
+                }
             }
             Frame::Fetch { asker, comm, number, ranges } => {
                 let at = Comm::at(&self.segment, comm).map_err(damaged)?;
@@ -529,11 +541,12 @@ impl<T: Transport> Gateway<T> {
     /// Does at collectives what others have done there, as far as it can be done now.
     fn retry(&mut self) -> Result<bool> {
         let mut any = false;
-        let mut left = VecDeque::new();
+        let mut left: VecDeque<Early> = VecDeque::new();
         while let Some(early) = self.early.pop_front() {
-            match self.attend(&early)? {
-                true => any = true,
-                false => left.push_back(early),
+            if left.iter().any(|other| other.is_before(&early)) || !self.attend(&early)? {
+                left.push_back(early);
+            } else {
+                any = true;
             }
         }
         self.early = left;
@@ -541,7 +554,19 @@ impl<T: Transport> Gateway<T> {
     }
 
     /// Whether it could be done.
-    fn attend(&self, Early { from, frame, bytes }: &Early) -> Result<bool> {
+    fn attend(&mut self, Early { from, frame, bytes, .. }: &Early) -> Result<bool> {
+        match frame {
+            &Frame::Open { comm, context, ref members, asker } => {
+                let members = members.clone();
+                self.carry_out(Event::Open { node: *from, comm, context, members, asker })?;
+            }
+            &Frame::Closed(comm) => self.carry_out(Event::Closed { node: *from, comm })?,
+            _ => return self.attend_collective(*from, frame, bytes),
+        }
+        Ok(true)
+    }
+
+    fn attend_collective(&self, from: u32, frame: &Frame, bytes: &[u8]) -> Result<bool> {
         let segment = &self.segment;
         let mut wake = |rank| segment.wake(rank, rank);
         match frame {
@@ -550,14 +575,14 @@ impl<T: Transport> Gateway<T> {
                 if !comm.is_now(segment, *number) {
                     return Ok(false);
                 }
-                let mut rest = &bytes[..];
+                let mut rest = bytes;
                 for entry in entries {
                     let Some((head, more)) = rest.split_at_checked(entry.head as usize) else {
                         return Err(TransportError(format!("node {from} sent a part that is too short")));
                     };
                     rest = more;
-                    let &Entry { member: rank, name, len, ref awaited_by, .. } = entry;
-                    let coming = FarComing { number: *number, rank, name, awaited_by, len, head };
+                    let &Entry { member: rank, names, len, ref awaited_by, .. } = entry;
+                    let coming = FarComing { number: *number, rank, names, awaited_by, len, head };
                     let arrival = comm.arrive_far(segment, &self.mail, &coming, &mut wake).map_err(damaged)?;
                     debug_assert_ne!(arrival, Arrival::TooEarly);
                 }
@@ -567,7 +592,7 @@ impl<T: Transport> Gateway<T> {
                 if !comm.is_now(segment, *number) {
                     return Ok(false);
                 }
-                let count = self.book.count(*index, *from);
+                let count = self.book.count(*index, from);
                 if comm.leave_far(segment, &self.mail, *number, count, &mut wake) {
                     self.gave_memory();
                 }
