@@ -625,7 +625,8 @@ impl Comm {
     pub fn see(self, segment: &Segment, mail: &Mail, number: u64, rank: u32) -> Seen {
         let is_now = || {
             let is_its = self.phase(segment, number).number.load(SeqCst) == number;
-            is_its && self.seat(segment, number, rank).here.load(SeqCst) == has_come(number)
+            // It may have found the phase taken when it came to the next collective there.
+            is_its && self.seat(segment, number, rank).here.load(SeqCst) >= has_come(number)
         };
         if !is_now() {
             return Seen::default();

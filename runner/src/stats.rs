@@ -262,6 +262,34 @@ impl Stats {
         self.error = Some(ending.to_string());
     }
 
+    /// Adds what another node of the job did: sums, also of budgets and of what each held at most.
+    pub(crate) fn add_node(&mut self, other: Self) {
+        let sums = [
+            (&mut self.budget_bytes, other.budget_bytes),
+            (&mut self.demand_bytes, other.demand_bytes),
+            (&mut self.peak_resident_bytes, other.peak_resident_bytes),
+            (&mut self.evicted_bytes, other.evicted_bytes),
+            (&mut self.restored_bytes, other.restored_bytes),
+            (&mut self.message_bytes, other.message_bytes),
+            (&mut self.spilled_message_bytes, other.spilled_message_bytes),
+            (&mut self.scratch_written_bytes, other.scratch_written_bytes),
+            (&mut self.scratch_read_bytes, other.scratch_read_bytes),
+            (&mut self.evictions, other.evictions),
+            (&mut self.chaos_evictions, other.chaos_evictions),
+            (&mut self.available_bytes, other.available_bytes),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+        self.resident_limit = self.resident_limit.saturating_add(other.resident_limit);
+        self.max_running = self.max_running.saturating_add(other.max_running);
+        self.max_resident = self.max_resident.saturating_add(other.max_resident);
+        self.wall_s = self.wall_s.max(other.wall_s);
+        self.overdraft_rank = self.overdraft_rank.or(other.overdraft_rank);
+        self.ranks.extend(other.ranks);
+        self.ranks.sort_by_key(|rank| rank.rank);
+    }
+
     /// Writes the object as indented JSON to `path`, whole or not at all. `-` is standard output.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::nodes::{End, Nodes, Told, mpi};
 use crate::residency::{Event, Next};
+use crate::stats::Stats;
 
 /// The master of one node among the others.
 pub(super) struct Elsewhere {
@@ -61,10 +62,21 @@ impl Elsewhere {
         self.nodes.set_quiet(quiet);
     }
 
-    /// It is over here: waits until it is everywhere.
-    pub fn leave(self) {
+    /// It is over here: waits until it is everywhere. The first node's statistics become those of all.
+    pub fn leave(self, stats: &mut Stats) {
         self.nodes.set_quiet(true);
-        self.nodes.leave();
+        // Numbers and texts: nothing that cannot be written.
+        let account = serde_json::to_vec(stats).unwrap_or_default();
+        for (_, account) in self.nodes.leave(account) {
+            if let Ok(other) = serde_json::from_slice(&account) {
+                stats.add_node(other);
+            }
+        }
+    }
+
+    /// Who speaks for all of them.
+    pub fn is_first(&self) -> bool {
+        self.nodes.spread().node == 0
     }
 }
 

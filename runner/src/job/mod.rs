@@ -92,6 +92,7 @@ use ended::Ended;
 use listen::{Listeners, Message};
 use output::Unwritten;
 use record::Records;
+use report::Finished;
 use setup::Setup;
 use watch::Watch;
 
@@ -208,13 +209,17 @@ pub fn run(mut options: Options) -> u8 {
         Err((option, error)) => Err(Ending::Setup(format!("{option}: {error}"))),
     });
     let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin));
-    let (mut stats, mut ending, until, history) = match started {
+    let Finished { mut stats, mut ending, until, history, is_first } = match started {
         Ok(mut job) => {
             job.drive();
             job.finish()
         }
-        Err(ending) => (report::without_ranks(options, &ending, begin), ending, None, None),
+        Err(ending) => {
+            let stats = report::without_ranks(options, &ending, begin);
+            Finished { stats, ending, until: None, history: None, is_first: true }
+        }
     };
+    let started_well = started_well && is_first;
     if started_well
         && let Err((option, error)) = recorded::write(options, began, &stats, history.as_ref())
         && ending.is_success()
@@ -232,7 +237,9 @@ pub fn run(mut options: Options) -> u8 {
         };
     }
     let code = ending.code();
-    screen.finish(stats, ending, until);
+    if is_first || !matches!(ending, Ending::Success | Ending::Elsewhere { .. }) {
+        screen.finish(stats, ending, until);
+    }
     code
 }
 

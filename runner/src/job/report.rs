@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bdrun_ipc::segment::Progress;
 
-use super::{Job, KILLED_PATIENCE};
+use super::{Elsewhere, Job, KILLED_PATIENCE};
 use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
@@ -86,6 +86,17 @@ pub(super) fn without_ranks(options: &Options, ending: &Ending, begin: Instant) 
     }
 }
 
+/// What is left of a job.
+pub(super) struct Finished {
+    pub stats: Stats,
+    pub ending: Ending,
+    /// How long the end may wait for whoever reads.
+    pub until: Option<Instant>,
+    pub history: Option<History>,
+    /// It is the only node, or the first: it tells what all have done.
+    pub is_first: bool,
+}
+
 impl Job<'_> {
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let segment = self.setup.segment.clone();
@@ -117,7 +128,7 @@ impl Job<'_> {
 
     /// End everything that still runs and give account; also until when what bdrun itself says may wait to be
     /// read, and what happened when.
-    pub(super) fn finish(mut self) -> (Stats, Ending, Option<Instant>, Option<History>) {
+    pub(super) fn finish(mut self) -> Finished {
         // Those that are held die with the threads that hold them, at the latest.
         let _held: Vec<_> = self.ranks.iter_mut().map(|record| record.holder.take()).collect();
         let wall_s = self.begin.elapsed().as_secs_f64();
@@ -136,9 +147,6 @@ impl Job<'_> {
         let farewell = self.supervisor.finish(KILLED_PATIENCE);
         let ending =
             self.ending.take().unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
-        if let Some(elsewhere) = self.elsewhere.take() {
-            elsewhere.leave();
-        }
         let segment = &self.setup.segment;
         let pool = &segment.header().pool;
         let (message_bytes, spilled_message_bytes) = pool.messages();
@@ -191,7 +199,11 @@ impl Job<'_> {
             }
             _ => ending,
         };
-        (stats, ending, until, self.history.take())
+        let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
+        if let Some(elsewhere) = self.elsewhere.take() {
+            elsewhere.leave(&mut stats);
+        }
+        Finished { stats, ending, until, history: self.history.take(), is_first }
     }
 }
 

@@ -75,6 +75,8 @@ pub enum Frame {
     Settled,
     /// The job ends.
     End(End),
+    /// What a node's master says of it at the end; the bytes.
+    Account,
     /// This master says nothing more.
     Bye,
 }
@@ -135,7 +137,7 @@ impl Frame {
     pub fn is_work(&self) -> bool {
         !matches!(
             self,
-            Self::Hello(_) | Self::Probe(_) | Self::Probed(_) | Self::Settled | Self::End(_) | Self::Bye
+            Self::Hello(_) | Self::Probe(_) | Self::Probed(_) | Self::Settled | Self::End(_) | Self::Account | Self::Bye
         )
     }
 

@@ -53,7 +53,7 @@ pub struct Nodes {
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<Vec<(u32, Vec<u8>)>>,
 }
 
 impl Nodes {
@@ -85,17 +85,17 @@ impl Nodes {
                 Ok(mpi) => mpi,
                 Err(TransportError(text)) => {
                     let _ = met.send(Err(text));
-                    return;
+                    return vec![];
                 }
             };
             let _ = met.send(Ok((mpi.node(), mpi.nodes())));
-            serve(mpi, &given, &obeyed, seen);
+            serve(mpi, &given, &obeyed, seen)
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
         let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         let (node, nodes) = meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
         let spread = Spread { ranks, nodes, node };
-        Ok(Self { spread, shared, orders, work: Some(work), thread: Some(thread) })
+        Ok(Self { spread, shared, orders, work: Some(work), thread })
     }
 
     /// Which ranks are where.
@@ -121,24 +121,31 @@ impl Nodes {
         let _ = self.orders.send(Order::End(end));
     }
 
-    /// It has ended here: waits until it has everywhere.
-    pub fn leave(mut self) {
-        self.work = None;
-        let _ = self.orders.send(Order::Bye);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    /// It has ended here, of which the first master is told this: waits until it has everywhere. To the first
+    /// what the others have told, with their numbers.
+    pub fn leave(self, account: Vec<u8>) -> Vec<(u32, Vec<u8>)> {
+        drop(self.work);
+        let _ = self.orders.send(Order::Bye(account));
+        self.thread.join().unwrap_or_default()
     }
 }
 
 /// Carries on until the end; without a job only until that.
-fn serve<T: Transport>(mut transport: T, given: &Receiver<Work>, orders: &Receiver<Order>, shared: Arc<Shared>) {
+fn serve<T: Transport>(
+    mut transport: T,
+    given: &Receiver<Work>,
+    orders: &Receiver<Order>,
+    shared: Arc<Shared>,
+) -> Vec<(u32, Vec<u8>)> {
     match given.recv() {
         Ok(Work { segment, mail, tell }) => {
-            Gateway::new(transport, segment, mail, shared, tell).run(orders);
+            Gateway::new(transport, segment, mail, shared, tell).run(orders)
         }
         // This master could not begin; the others would wait for it for ever.
-        Err(_) => transport.abort(120),
+        Err(_) => {
+            transport.abort(120);
+            vec![]
+        }
     }
 }
 

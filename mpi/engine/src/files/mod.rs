@@ -61,7 +61,8 @@ pub struct Open {
     atomic: AtomicBool,
     seen: Mutex<Seen>,
     /// The pointer that all share, in units of the view.
-    shared: Mapping,
+    /// None if its processes are on several nodes, which share no memory.
+    shared: Option<Mapping>,
     /// What a split collective has done, until its end is called.
     split: Mutex<Option<Split>>,
 }
@@ -90,9 +91,14 @@ impl Open {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shared(&self) -> &AtomicI64 {
+    /// The pointer that all share.
+    fn shared(&self) -> Answer<&AtomicI64> {
+        let Some(shared) = &self.shared else {
+            let text = "the file's processes are on several nodes, where they share no pointer";
+            return Err(Failure { text: Some(text.into()), ..Class::UnsupportedOperation.into() });
+        };
         // SAFETY: the mapping has room for a word, is aligned to a page, and lives as long as `self`.
-        unsafe { &*self.shared.at().cast::<AtomicI64>() }
+        Ok(unsafe { &*shared.at().cast::<AtomicI64>() })
     }
 
     /// Who is told of failures.
@@ -218,7 +224,8 @@ impl Mpi {
             let error = io::Error::from_raw_os_error(*other.first().unwrap_or(&0) as i32);
             return Err(failed(path, &error));
         }
-        let shared = self.mapped_by_all(&comm, NAME, size_of::<AtomicI64>())?;
+        let is_on_one = self.is_on_one_node(&comm)?;
+        let shared = is_on_one.then(|| self.mapped_by_all(&comm, NAME, size_of::<AtomicI64>())).transpose()?;
         comm.with(|state| (state.info, state.handler) = (hints, self.files_handler()));
         let byte = Tree::basic(Basic::Byte);
         let (etype, filetype) = (byte.clone(), byte.clone());
@@ -238,7 +245,9 @@ impl Mpi {
         if mode & APPEND != 0 {
             let end = open.size()?;
             open.seen().position = end;
-            open.shared().store(end, SeqCst);
+            if let Ok(shared) = open.shared() {
+                shared.store(end, SeqCst);
+            }
         }
         self.all_are_here(&open, NAME)?;
         Ok(self.files.add(Arc::new(open)))

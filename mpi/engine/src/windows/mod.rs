@@ -211,6 +211,14 @@ impl Mpi {
         (0..comm.group.size()).map(|member| numbers_in(meeting.part(member))).collect()
     }
 
+    /// Whether its processes share memory.
+    pub(crate) fn is_on_one_node(&self, comm: &Communicator) -> Answer<bool> {
+        let link = self.link()?;
+        let mut nodes = comm.group.members().iter().map(|&process| link.node_of(process));
+        let first = nodes.next();
+        Ok(nodes.all(|node| Some(node) == first))
+    }
+
     /// Memory that all members share: the first one makes it.
     pub(crate) fn mapped_by_all(
         &self,
@@ -218,10 +226,7 @@ impl Mpi {
         name: &'static str,
         len: usize,
     ) -> Answer<Mapping> {
-        let link = self.link()?;
-        let mut nodes = comm.group.members().iter().map(|&process| link.node_of(process));
-        let first = nodes.next();
-        if nodes.any(|node| Some(node) != first) {
+        if !self.is_on_one_node(comm)? {
             let text = format!("{name}: its processes are on several nodes, and share no memory");
             return Err(Failure { text: Some(text), ..Class::UnsupportedOperation.into() });
         }
