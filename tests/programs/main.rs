@@ -31,6 +31,7 @@ mod main_job;
 mod measured;
 mod mixed;
 mod mpi;
+mod nodes;
 mod out_of_core;
 mod output;
 mod outside;

@@ -68,11 +68,7 @@ fn everything_joined<T: Pod>(
 }
 
 /// Room for all elements of all parts, so that gathering allocates once, and how many each rank has.
-fn room_for_all<T: Pod>(
-    call: &'static str,
-    parts: &dyn Parts,
-    size: usize,
-) -> Result<(Vec<T>, Vec<usize>)> {
+fn room_for_all<T: Pod>(call: &'static str, parts: &dyn Parts, size: usize) -> Result<(Vec<T>, Vec<usize>)> {
     let element = size_of::<T>();
     let counts: Result<Vec<usize>> = (0..size)
         .map(|from| match parts.len(from) {

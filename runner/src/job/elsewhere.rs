@@ -5,9 +5,9 @@ use std::sync::mpsc::Sender;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::spread::Spread;
 
+use super::Job;
 use super::listen::Message;
 use super::setup::Setup;
-use super::Job;
 use crate::cli::Options;
 use crate::exit::Ending;
 use crate::launch::Launch;
@@ -112,7 +112,9 @@ impl Job<'_> {
                     self.events.push(Event::Settled);
                 }
             }
-            Told::Broken(text) => self.end(Ending::Internal(format!("the other nodes cannot be heard: {text}"))),
+            Told::Broken(text) => {
+                self.end(Ending::Internal(format!("the other nodes cannot be heard: {text}")))
+            }
         }
     }
 }

@@ -227,11 +227,8 @@ impl Setup {
         notes.extend(decided.notes);
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
         let wide = is_wide(options, &launch);
-        let (places, spread) = if wide {
-            (PLACES, Spread::alone(PLACES))
-        } else {
-            (spread.here().len() as u32, spread)
-        };
+        let (places, spread) =
+            if wide { (PLACES, Spread::alone(PLACES)) } else { (spread.here().len() as u32, spread) };
         let segment = Segment::create_spread(spread, managed, managed / 2, tokens).map_err(setup)?;
         segment
             .header()

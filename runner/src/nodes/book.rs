@@ -164,8 +164,7 @@ impl Book {
     /// Of a node of a job, where all ranks have one communicator, number 0.
     #[must_use]
     pub fn new(spread: Spread) -> Self {
-        let mut book =
-            Self { spread, known: HashMap::new(), asking: HashMap::new(), later: HashMap::new() };
+        let mut book = Self { spread, known: HashMap::new(), asking: HashMap::new(), later: HashMap::new() };
         let nodes = (0..spread.nodes).filter(|&node| node != spread.node).collect();
         let all = Known {
             here: spread.here().collect(),
@@ -189,7 +188,9 @@ impl Book {
     pub fn count(&self, comm: u32, node: u32) -> u32 {
         match self.known.get(&comm) {
             Some(known) if known.members.is_empty() => self.spread.ranks_of(node).len() as u32,
-            Some(known) => known.members.iter().filter(|&&rank| self.spread.node_of(rank) == node).count() as u32,
+            Some(known) => {
+                known.members.iter().filter(|&&rank| self.spread.node_of(rank) == node).count() as u32
+            }
             None => 0,
         }
     }

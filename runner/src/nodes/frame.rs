@@ -137,7 +137,13 @@ impl Frame {
     pub fn is_work(&self) -> bool {
         !matches!(
             self,
-            Self::Hello(_) | Self::Probe(_) | Self::Probed(_) | Self::Settled | Self::End(_) | Self::Account | Self::Bye
+            Self::Hello(_)
+                | Self::Probe(_)
+                | Self::Probed(_)
+                | Self::Settled
+                | Self::End(_)
+                | Self::Account
+                | Self::Bye
         )
     }
 

@@ -346,7 +346,8 @@ impl<T: Transport> Gateway<T> {
     /// What ranks here have told.
     fn hear(&mut self) -> Result<bool> {
         let mut all = vec![];
-        far::heard(&self.segment, &self.mail, &mut |rank, notice| all.push((rank, notice))).map_err(damaged)?;
+        far::heard(&self.segment, &self.mail, &mut |rank, notice| all.push((rank, notice)))
+            .map_err(damaged)?;
         let any = !all.is_empty();
         for (rank, notice) in all {
             let event = match notice {
@@ -425,7 +426,10 @@ impl<T: Transport> Gateway<T> {
         let mut of: HashMap<u32, Vec<usize>> = HashMap::new();
         for (i, range) in ranges.iter().enumerate() {
             let Some(&rank) = ranks.get(range.member as usize) else {
-                return Err(TransportError(format!("rank {asker} asked for what member {} has", range.member)));
+                return Err(TransportError(format!(
+                    "rank {asker} asked for what member {} has",
+                    range.member
+                )));
             };
             of.entry(self.spread.node_of(rank)).or_default().push(i);
         }
@@ -460,7 +464,9 @@ impl<T: Transport> Gateway<T> {
     fn take(&mut self, from: u32, frame: Frame, bytes: Vec<u8>) -> Result<()> {
         self.came += u64::from(frame.is_work());
         match frame {
-            Frame::Message { to, what, len, offset } => self.deliver(from, (to, what, len, offset), &bytes)?,
+            Frame::Message { to, what, len, offset } => {
+                self.deliver(from, (to, what, len, offset), &bytes)?
+            }
             Frame::Credit(bytes) => self.peers[from as usize].credit += bytes,
             Frame::Opened(asker) => self.carry_out(Event::Opened(asker))?,
             Frame::Open { comm, .. }
@@ -512,13 +518,16 @@ impl<T: Transport> Gateway<T> {
         bytes: &[u8],
     ) -> Result<()> {
         if !self.segment.here().contains(&to) {
-            return Err(TransportError(format!("node {from} sent a message for rank {to}, which is not here")));
+            return Err(TransportError(format!(
+                "node {from} sent a message for rank {to}, which is not here"
+            )));
         }
         let peer = &mut self.peers[from as usize];
         peer.owed += bytes.len() as u64 + if offset == 0 { HEADER } else { 0 };
         let unpaid = if offset == 0 && bytes.len() as u64 == len {
             let [context, source, tag, note] = what;
-            inbox::push(&self.segment, &self.mail, to, context, source, (tag, note), &[bytes]).map_err(damaged)?
+            inbox::push(&self.segment, &self.mail, to, context, source, (tag, note), &[bytes])
+                .map_err(damaged)?
         } else {
             if offset == 0 {
                 let place = self.mail.reserve(&self.segment, len);
@@ -549,8 +558,7 @@ impl<T: Transport> Gateway<T> {
     /// Wakes a rank, if it waits for this message, or the sender waits for it.
     fn wake_for(&self, to: u32, [context, source, tag, note]: [u32; 4]) {
         let waiting = self.segment.rank(to).waiting();
-        let is_urgent =
-            note != 0 && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
+        let is_urgent = note != 0 && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
         if is_urgent || inbox::concerns(waiting, context, source, tag) {
             self.segment.wake(to, to);
         }
@@ -601,7 +609,8 @@ impl<T: Transport> Gateway<T> {
                     rest = more;
                     let &Entry { member: rank, names, len, ref awaited_by, .. } = entry;
                     let coming = FarComing { number: *number, rank, names, awaited_by, len, head };
-                    let arrival = comm.arrive_far(segment, &self.mail, &coming, &mut wake).map_err(damaged)?;
+                    let arrival =
+                        comm.arrive_far(segment, &self.mail, &coming, &mut wake).map_err(damaged)?;
                     debug_assert_ne!(arrival, Arrival::TooEarly);
                 }
             }

@@ -30,8 +30,8 @@ use bdrun_ipc::segment::Segment;
 use bdrun_ipc::spread::Spread;
 use twox_hash::XxHash3_64;
 
-use frame::{Frame, Hello};
 pub use frame::End;
+use frame::{Frame, Hello};
 use gateway::Gateway;
 pub use gateway::{Order, Shared, Told};
 use mpi::{Launcher, Mpi};
@@ -138,9 +138,7 @@ fn serve<T: Transport>(
     shared: Arc<Shared>,
 ) -> Vec<(u32, Vec<u8>)> {
     match given.recv() {
-        Ok(Work { segment, mail, tell }) => {
-            Gateway::new(transport, segment, mail, shared, tell).run(orders)
-        }
+        Ok(Work { segment, mail, tell }) => Gateway::new(transport, segment, mail, shared, tell).run(orders),
         // This master could not begin; the others would wait for it for ever.
         Err(_) => {
             transport.abort(120);
@@ -186,7 +184,10 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()>
 /// What is another than here.
 fn differs(ours: &Hello, theirs: &Hello, node: u32) -> Option<String> {
     let said = if ours.protocol != theirs.protocol || ours.version != theirs.version {
-        format!("is bdrun {} (protocol {}), this one {} ({})", theirs.version, theirs.protocol, ours.version, ours.protocol)
+        format!(
+            "is bdrun {} (protocol {}), this one {} ({})",
+            theirs.version, theirs.protocol, ours.version, ours.protocol
+        )
     } else if ours.ranks != theirs.ranks {
         format!("has {} ranks, this one {}", theirs.ranks, ours.ranks)
     } else if ours.command != theirs.command {

@@ -33,8 +33,7 @@ struct Functions {
     abort: unsafe extern "C" fn(Handle, c_int) -> c_int,
     comm_rank: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
     comm_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
-    isend:
-        unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
+    isend: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
     test: unsafe extern "C" fn(*mut Handle, *mut c_int, *mut Status) -> c_int,
     improbe: unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status) -> c_int,
     mrecv: unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int,
@@ -319,9 +318,8 @@ impl Transport for Mpi {
             self.check("MPI_Get_count", code)?;
             let mut frame = vec![0u8; usize::try_from(len).unwrap_or_default()];
             // SAFETY: the message that was just found, into as many bytes as it has.
-            let code = unsafe {
-                (f.mrecv)(frame.as_mut_ptr().cast(), len, byte, &raw mut message, &raw mut status)
-            };
+            let code =
+                unsafe { (f.mrecv)(frame.as_mut_ptr().cast(), len, byte, &raw mut message, &raw mut status) };
             self.check("MPI_Mrecv", code)?;
             take(source as u32, frame);
         }
@@ -372,7 +370,9 @@ mod tests {
         for name in ["PMI_RANK", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "HYDI_CONTROL_FD"] {
             assert!(is_launchers(name), "{name}");
         }
-        for name in ["PATH", "SLURM_JOB_ID", "MPI4PY_MPIABI", "BDRUN_RANK", "OMPI_MCA_btl", "MPIR_CVAR_DEBUG_HOLD"] {
+        for name in
+            ["PATH", "SLURM_JOB_ID", "MPI4PY_MPIABI", "BDRUN_RANK", "OMPI_MCA_btl", "MPIR_CVAR_DEBUG_HOLD"]
+        {
             assert!(!is_launchers(name), "{name}");
         }
     }

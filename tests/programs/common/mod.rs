@@ -165,6 +165,21 @@ impl Bdrun {
         self
     }
 
+    /// By a launcher, with these words of its own before ours.
+    pub fn by(mut self, launcher: &Path, words: impl IntoIterator<Item = String>) -> Self {
+        let mut command = Command::new(launcher);
+        command.args(words).arg(self.command.get_program()).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command = command;
+        self
+    }
+
     /// With its memory under a kernel-enforced cap.
     pub fn under(self, cap: &Cap) -> Self {
         self.with(|command| cap.confine(command))

@@ -225,7 +225,8 @@ impl Mpi {
             return Err(failed(path, &error));
         }
         let is_on_one = self.is_on_one_node(&comm)?;
-        let shared = is_on_one.then(|| self.mapped_by_all(&comm, NAME, size_of::<AtomicI64>())).transpose()?;
+        let shared =
+            is_on_one.then(|| self.mapped_by_all(&comm, NAME, size_of::<AtomicI64>())).transpose()?;
         comm.with(|state| (state.info, state.handler) = (hints, self.files_handler()));
         let byte = Tree::basic(Basic::Byte);
         let (etype, filetype) = (byte.clone(), byte.clone());

@@ -1,0 +1,182 @@
+//! Jobs on several nodes: masters that MPICH's or Open MPI's `mpiexec` has started, all on this machine, each
+//! with its own budget and segment. The same results as on one, whatever the split.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::{Bdrun, Directory, bdrun, bdrun_args, poll, proc, program, skipped};
+
+/// An MPI that starts masters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Launcher {
+    Mpich,
+    OpenMpi,
+}
+
+use Launcher::{Mpich, OpenMpi};
+
+impl Launcher {
+    fn path(self) -> Option<&'static Path> {
+        let (need, path) = match self {
+            Mpich => ("mpich", "/usr/bin/mpiexec.mpich"),
+            OpenMpi => ("openmpi", "/usr/bin/mpiexec.openmpi"),
+        };
+        let found = Path::new(path).exists();
+        if !found {
+            skipped(need, format!("there is no {path}"));
+        }
+        found.then_some(Path::new(path))
+    }
+
+    /// Options of `mpiexec`.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Mpich => &[],
+            OpenMpi => &["--allow-run-as-root", "--oversubscribe"],
+        }
+    }
+
+    /// A job on so many nodes, if that can be.
+    fn on(self, nodes: u32, job: Bdrun) -> Option<Bdrun> {
+        let path = self.path()?;
+        Some(job.by(
+            path,
+            self.options().iter().map(|word| (*word).to_owned()).chain(["-n".into(), nodes.to_string()]),
+        ))
+    }
+}
+
+/// The communicator's conformance suite, and memory that each rank holds besides, and checks.
+fn conform(launcher: Launcher, nodes: u32, np: u32, options: &str) {
+    let Some(job) = launcher.on(nodes, bdrun(&format!("-np {np} {options} conformance 1048576"))) else {
+        return;
+    };
+    let outcome = job.succeed();
+    assert_eq!(outcome.stdout, format!("{np} ranks conform\n"), "{outcome:?}");
+    let stats = outcome.stats();
+    assert!(stats.ranks.iter().map(|rank| rank.rank).eq(0..np), "all nodes are in the statistics: {stats:?}");
+    assert!(stats.ranks.iter().all(|rank| rank.status == "ok"), "{stats:?}");
+}
+
+#[test]
+fn the_suite_on_two_nodes() {
+    for np in [2, 5, 8] {
+        conform(Mpich, 2, np, "--memory 1G");
+        conform(OpenMpi, 2, np, "--memory 1G");
+    }
+}
+
+#[test]
+fn the_suite_on_three_and_four_nodes() {
+    conform(Mpich, 3, 8, "--memory 1G");
+    conform(OpenMpi, 4, 9, "--memory 1G");
+    // One rank on each.
+    conform(Mpich, 4, 4, "--memory 1G");
+}
+
+#[test]
+fn the_suite_in_little_memory() {
+    conform(Mpich, 2, 8, "--memory 1G --resident 1");
+    conform(Mpich, 2, 8, "--memory 12M");
+    conform(OpenMpi, 3, 9, "--memory 12M --processors 1");
+}
+
+/// Bytes of all files below a directory, with their names.
+fn dump(what: &str, index: &Path) -> Vec<u8> {
+    let dump = std::process::Command::new(program("obikmer-merge")).args(["dump", what]).arg(index).output();
+    let dump = dump.expect("dump");
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    let mut lines: Vec<&[u8]> = dump.stdout.split_inclusive(|&b| b == b'\n').collect();
+    lines.sort_unstable();
+    lines.concat()
+}
+
+#[test]
+fn the_main_job_is_exact_on_any_number_of_nodes() {
+    let dir = Directory::new("nodes");
+    let out = |name: &str| dir.path().join(name);
+    let merge = |options: &str, to: &str| {
+        bdrun(&format!("{options} obikmer-merge --force --out {}", out(to).display()))
+    };
+    merge("-np 8 --memory 1G", "one").succeed();
+    for (nodes, memory) in [(2, "1G"), (4, "16M")] {
+        let Some(job) = Mpich.on(nodes, merge(&format!("-np 8 --memory {memory}"), "several")) else {
+            return;
+        };
+        job.succeed();
+        for what in ["--kmers", "--unitigs"] {
+            assert!(dump(what, &out("one")) == dump(what, &out("several")), "{what} on {nodes} nodes");
+        }
+    }
+}
+
+/// A deadlock is one only if nothing goes on at any node.
+#[test]
+fn a_deadlock_over_nodes_is_told() {
+    let Some(job) = Mpich.on(2, bdrun("-np 4 deadlock")) else { return };
+    job.run().failed_with(119, &["deadlock", "waiting for a message from rank"]);
+}
+
+#[test]
+fn who_sleeps_on_another_node_is_no_deadlock() {
+    let script = "if [ $BDRUN_RANK = 0 ]; then sleep 2; fi; exec \"$0\"";
+    let hello = program("hello");
+    let args = ["-np", "4", "--", "sh", "-c", script, hello.to_str().unwrap()];
+    let Some(job) = OpenMpi.on(2, bdrun_args(args)) else { return };
+    let outcome = job.succeed();
+    assert!(outcome.stdout.contains("4 ranks met"), "{outcome:?}");
+    assert!(outcome.wall >= Duration::from_secs(2), "{outcome:?}");
+}
+
+/// What one rank does ends the job everywhere, with its code.
+#[test]
+fn a_rank_that_fails_ends_all_nodes() {
+    for (launcher, bad) in [(Mpich, 3), (OpenMpi, 0)] {
+        let script = format!("if [ $BDRUN_RANK = {bad} ]; then exit 7; fi; exec sleep 1000");
+        let Some(job) = launcher.on(2, bdrun_args(["-np", "4", "--", "sh", "-c", &script])) else { continue };
+        let outcome = job.run();
+        outcome.failed_with(7, &[&format!("rank {bad} failed with exit code 7")]);
+        assert!(outcome.wall < Duration::from_secs(60), "{outcome:?}");
+    }
+}
+
+/// Masters of several nodes, by the numbers of their processes.
+fn masters(job: &crate::common::Job) -> Vec<i32> {
+    let all = job.processes().into_iter();
+    all.filter(|(_, line)| line.contains("/bdrun ") && !line.contains("mpiexec"))
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+#[test]
+fn a_master_that_is_killed_ends_all_nodes() {
+    for launcher in [Mpich, OpenMpi] {
+        for which in [0, 1] {
+            let Some(job) = launcher.on(2, bdrun("-np 4 deadlock 1 asleep")) else { continue };
+            let mut job = job.start();
+            job.wait_for_ranks(4);
+            let found =
+                poll(Duration::from_secs(60), || Some(masters(&job)).filter(|found| found.len() >= 2));
+            let victim = found.expect("two masters")[which];
+            let begun = Instant::now();
+            proc::kill(victim, libc::SIGKILL);
+            let outcome = job.wait();
+            assert_ne!(outcome.code, Some(0), "{outcome:?}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn masters_that_are_not_of_one_job_do_not_begin() {
+    let Some(path) = Mpich.path() else { return };
+    let bdrun = env!("CARGO_BIN_EXE_bdrun");
+    let mut command = std::process::Command::new(path);
+    command.args(["-n", "1", bdrun, "-np", "4", "true", ":", "-n", "1", bdrun, "-np", "5", "true"]);
+    let output = crate::common::limited(&mut command, Duration::from_secs(60));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("the masters are not of one job"), "{said}");
+    // More nodes than ranks.
+    let Some(job) = Mpich.on(3, self::bdrun("-np 2 hello")) else { return };
+    job.run().failed_with(120, &["3 masters for 2 ranks"]);
+}
