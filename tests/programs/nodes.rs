@@ -140,12 +140,16 @@ fn a_rank_that_fails_ends_all_nodes() {
     }
 }
 
-/// Masters of several nodes, by the numbers of their processes.
+/// Masters of several nodes, by the numbers of their processes: those whose parents are not bdrun too.
 fn masters(job: &crate::common::Job) -> Vec<i32> {
-    let all = job.processes().into_iter();
-    all.filter(|(_, line)| line.contains("/bdrun ") && !line.contains("mpiexec"))
-        .map(|(pid, _)| pid)
-        .collect()
+    let all = job.processes();
+    let is_ours = |pid: i32| all.iter().any(|(other, name)| *other == pid && name == "bdrun");
+    let parent = |pid: i32| -> Option<i32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    let is_master = |pid: &i32| is_ours(*pid) && parent(*pid).is_some_and(|parent| !is_ours(parent));
+    all.iter().map(|(pid, _)| *pid).filter(is_master).collect()
 }
 
 #[test]

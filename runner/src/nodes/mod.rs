@@ -40,6 +40,9 @@ use transport::{Transport, TransportError};
 /// How long masters wait for each other at the beginning.
 const MEETING: Duration = Duration::from_secs(60);
 
+/// The exit code of a job that cannot be set up.
+const CANNOT_BEGIN: u8 = 120;
+
 /// What the gateway is given once there is a segment.
 struct Work {
     segment: Arc<Segment>,
@@ -139,12 +142,34 @@ fn serve<T: Transport>(
 ) -> Vec<(u32, Vec<u8>)> {
     match given.recv() {
         Ok(Work { segment, mail, tell }) => Gateway::new(transport, segment, mail, shared, tell).run(orders),
-        // This master could not begin; the others would wait for it for ever.
         Err(_) => {
-            transport.abort(120);
+            // The launcher ends the others if they do not hear it.
+            let _ = say_that_it_cannot_begin(&mut transport);
             vec![]
         }
     }
+}
+
+/// This master could not begin; the others would wait for it for ever.
+fn say_that_it_cannot_begin(transport: &mut impl Transport) -> transport::Result<()> {
+    let (own, nodes) = (transport.node(), transport.nodes());
+    let end = End { code: CANNOT_BEGIN, why: "its master could not begin".into() };
+    for node in (0..nodes).filter(|&node| node != own) {
+        transport.send(node, Frame::End(end.clone()).encode(&[]))?;
+        transport.send(node, Frame::Bye.encode(&[]))?;
+    }
+    let (begun, mut gone) = (Instant::now(), 1);
+    while gone < nodes || transport.unsent() > 0 {
+        transport.receive(&mut |_, frame| {
+            gone += u32::from(matches!(Frame::decode(&frame), Some((Frame::Bye, _))));
+        })?;
+        if begun.elapsed() > gateway::FAREWELL {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    transport.finish();
+    Ok(())
 }
 
 /// All masters tell each other who they are.
@@ -168,7 +193,6 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()>
             _ => wrong = Some(format!("node {from} is of another version of bdrun")),
         })?;
         if let Some(text) = wrong {
-            transport.abort(120);
             return Err(TransportError(text));
         }
         if begun.elapsed() > MEETING {

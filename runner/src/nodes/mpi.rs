@@ -30,7 +30,6 @@ type Status = [c_int; 16];
 struct Functions {
     init_thread: unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int,
     finalize: unsafe extern "C" fn() -> c_int,
-    abort: unsafe extern "C" fn(Handle, c_int) -> c_int,
     comm_rank: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
     comm_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
     isend: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
@@ -161,7 +160,6 @@ impl Library {
         let functions = Functions {
             init_thread: function!(c"MPI_Init_thread"),
             finalize: function!(c"MPI_Finalize"),
-            abort: function!(c"MPI_Abort"),
             comm_rank: function!(c"MPI_Comm_rank"),
             comm_size: function!(c"MPI_Comm_size"),
             isend: function!(c"MPI_Isend"),
@@ -333,11 +331,6 @@ impl Transport for Mpi {
     fn finish(&mut self) {
         // SAFETY: the last call of this thread.
         unsafe { (self.library.functions.finalize)() };
-    }
-
-    fn abort(&mut self, code: u8) {
-        // SAFETY: ends all processes of the launcher, this one too.
-        unsafe { (self.library.functions.abort)(self.library.world, c_int::from(code)) };
     }
 }
 

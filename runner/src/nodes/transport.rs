@@ -33,9 +33,6 @@ pub trait Transport {
 
     /// The end, which all come to.
     fn finish(&mut self);
-
-    /// The end of all, at once.
-    fn abort(&mut self, code: u8);
 }
 
 /// Masters that are threads of one process, for tests.
@@ -85,7 +82,5 @@ pub mod threads {
         }
 
         fn finish(&mut self) {}
-
-        fn abort(&mut self, _: u8) {}
     }
 }
