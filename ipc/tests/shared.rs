@@ -81,7 +81,15 @@ fn collectives_one_after_the_other_never_mix() {
                 for number in 0..ROUNDS {
                     let part = payload(rank, number as u32);
                     let part = [&part[..]];
-                    let coming = Coming { number, rank, name: 7, awaits: None, awaited_by: &[], part: &part };
+                    let coming = Coming {
+                        number,
+                        rank,
+                        name: 7,
+                        awaits: None,
+                        awaited_by: &[],
+                        combines: false,
+                        part: &part,
+                    };
                     // Nobody is further ahead of another than there are phases.
                     let arrival = comm.arrive(segment, mail, &coming, &mut |_| ()).unwrap();
                     if arrival == Arrival::Last {
@@ -103,7 +111,7 @@ fn collectives_one_after_the_other_never_mix() {
                     assert_eq!(theirs, payload(other, number as u32), "round {number}");
                     let past = comm.part(segment, mail, number, other, 1, &mut theirs);
                     assert!(past.is_err() || theirs.is_empty());
-                    comm.leave(segment, mail, number, &mut |_| ());
+                    comm.leave(segment, mail, (number, rank), &mut |_| ()).unwrap();
                 }
             });
         }
@@ -157,8 +165,15 @@ fn who_wants_the_parts_of_some_waits_for_them_alone() {
                     let awaited_by: Vec<u32> = (0..RANKS).filter(by).collect();
                     let awaits = mine.as_ref().map(|mine| mine.len() as u32);
                     let part = [&part[..]];
-                    let coming =
-                        Coming { number, rank, name: 7, awaits, awaited_by: &awaited_by, part: &part };
+                    let coming = Coming {
+                        number,
+                        rank,
+                        name: 7,
+                        awaits,
+                        awaited_by: &awaited_by,
+                        combines: false,
+                        part: &part,
+                    };
                     let arrival = loop {
                         match Comm::WORLD.arrive(segment, mail, &coming, &mut wake).unwrap() {
                             Arrival::TooEarly => sleep(number, &|| Comm::WORLD.is_free(segment, number)),
@@ -175,7 +190,7 @@ fn who_wants_the_parts_of_some_waits_for_them_alone() {
                         Comm::WORLD.part(segment, mail, number, other, 0, &mut theirs).unwrap();
                         assert_eq!(theirs, payload(other, number as u32), "round {number}");
                     }
-                    Comm::WORLD.leave(segment, mail, number, &mut wake);
+                    Comm::WORLD.leave(segment, mail, (number, rank), &mut wake).unwrap();
                 }
             });
         }
@@ -191,7 +206,15 @@ fn who_is_too_early_is_woken() {
     let world = Comm::WORLD;
     let mut woken = vec![];
     let come = |number: u64, rank: u32| {
-        let coming = Coming { number, rank, name: 7, awaits: Some(0), awaited_by: &[], part: &[&[1; 100]] };
+        let coming = Coming {
+            number,
+            rank,
+            name: 7,
+            awaits: Some(0),
+            awaited_by: &[],
+            combines: false,
+            part: &[&[1; 100]],
+        };
         let arrival = world.arrive(&segment, &mail, &coming, &mut |_| panic!("nobody waits")).unwrap();
         if arrival == Arrival::Last {
             world.complete(&segment, &mail, number, None).unwrap();
@@ -201,18 +224,18 @@ fn who_is_too_early_is_woken() {
     for number in 0..PHASES {
         assert_eq!(come(number, 0), Arrival::Here);
         assert!(world.is_enough(&segment, number, 0));
-        assert!(!world.leave(&segment, &mail, number, &mut |_| panic!("nobody is too early")));
+        assert!(!world.leave(&segment, &mail, (number, 0), &mut |_| panic!("nobody is too early")).unwrap());
     }
     for round in 0..20 {
         let next = PHASES + round;
         assert!(!world.is_free(&segment, next));
         assert_eq!(come(next, 0), Arrival::TooEarly);
         assert_eq!(come(round, 1), Arrival::Last);
-        assert!(world.leave(&segment, &mail, round, &mut |rank| woken.push(rank)));
+        assert!(world.leave(&segment, &mail, (round, 1), &mut |rank| woken.push(rank)).unwrap());
         assert_eq!(std::mem::take(&mut woken), [0], "round {round}");
         assert!(world.is_free(&segment, next));
         assert_eq!(come(next, 0), Arrival::Here);
-        assert!(!world.leave(&segment, &mail, next, &mut |_| panic!("nobody is too early")));
+        assert!(!world.leave(&segment, &mail, (next, 0), &mut |_| panic!("nobody is too early")).unwrap());
     }
 }
 
@@ -258,7 +281,7 @@ fn the_pool_is_never_overdrawn() {
 
 #[test]
 fn communicators_come_and_go() {
-    let (segment, _mail) = job(4, 1 << 20, 1 << 20);
+    let (segment, mail) = job(4, 1 << 20, 1 << 20);
     let mut contexts = std::collections::HashSet::new();
     // Many times more than there are places for.
     for round in 0..5000 {
@@ -266,8 +289,8 @@ fn communicators_come_and_go() {
         let comm = Comm::create(&segment, &members).unwrap();
         assert!(contexts.insert(comm.context(&segment)), "a context number was used twice");
         assert_eq!(comm.ranks(&segment).collect::<Vec<_>>(), members);
-        comm.release(&segment);
-        comm.release(&segment);
+        comm.release(&segment, &mail, members[0]).unwrap();
+        comm.release(&segment, &mail, members[0]).unwrap();
     }
     let held: Vec<Comm> = std::iter::from_fn(|| Comm::create(&segment, &[0]).ok()).collect();
     assert_eq!(held.len(), MAX_COMMS as usize - 1, "the table's size is the limit");
@@ -322,7 +345,15 @@ fn a_folded_result_that_finds_no_room_is_missed_by_everybody() {
     let (segment, mail) = (Segment::create(2, 1 << 20, 0, 2).unwrap(), Mail::create(full.into()).unwrap());
     let world = Comm::WORLD;
     for (rank, expected) in [(0, Arrival::Here), (1, Arrival::Last)] {
-        let coming = Coming { number: 0, rank, name: 1, awaits: None, awaited_by: &[], part: &[b"small"] };
+        let coming = Coming {
+            number: 0,
+            rank,
+            name: 1,
+            awaits: None,
+            awaited_by: &[],
+            combines: false,
+            part: &[b"small"],
+        };
         assert_eq!(world.arrive(&segment, &mail, &coming, &mut |_| ()).unwrap(), expected);
     }
     let stored = world.complete(&segment, &mail, 0, Some(Ok(&[0; 1000])));
