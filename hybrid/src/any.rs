@@ -3,13 +3,31 @@ use bytemuck::Pod;
 use crate::transport::{Combine, Result, Transport};
 use crate::{LocalBackend, SharedMemory, SharedRegion, Tag};
 
-/// The back end that was found, without dynamic dispatch
-/// of the typed calls.
+/// The back end that was found where the program runs ([`create_communicator`](crate::create_communicator)).
+///
+/// Only the thread that made it calls it: of no back end it is `Send` or `Sync`, so that threads of a pool
+/// cannot.
+///
+/// ```compile_fail,E0277
+/// fn of_all(comm: &bdrun_hybrid::AnyCommunicator) {
+///     use bdrun_hybrid::Communicator;
+///     rayon::scope(|scope| scope.spawn(|_| drop(comm.barrier())));
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyCommunicator {
     /// One process.
     Local(LocalBackend),
+    /// A rank of bdrun.
+    #[cfg(feature = "bdrun")]
+    Bdrun(crate::BdrunBackend),
+    /// A rank of an MPI.
+    #[cfg(feature = "mpi")]
+    Mpi(crate::MpiBackend),
+    /// A process of several on this machine.
+    #[cfg(feature = "shm")]
+    Shm(crate::ShmBackend),
 }
 
 /// The same call of whichever it is.
@@ -17,8 +35,30 @@ macro_rules! each {
     ($self:expr, $comm:ident => $call:expr) => {
         match $self {
             AnyCommunicator::Local($comm) => $call,
+            #[cfg(feature = "bdrun")]
+            AnyCommunicator::Bdrun($comm) => $call,
+            #[cfg(feature = "mpi")]
+            AnyCommunicator::Mpi($comm) => $call,
+            #[cfg(feature = "shm")]
+            AnyCommunicator::Shm($comm) => $call,
         }
     };
+}
+
+impl AnyCommunicator {
+    /// Which one it is.
+    #[must_use]
+    pub const fn kind(&self) -> crate::Kind {
+        match self {
+            Self::Local(_) => crate::Kind::Local,
+            #[cfg(feature = "bdrun")]
+            Self::Bdrun(_) => crate::Kind::Bdrun,
+            #[cfg(feature = "mpi")]
+            Self::Mpi(_) => crate::Kind::Mpi,
+            #[cfg(feature = "shm")]
+            Self::Shm(_) => crate::Kind::Shm,
+        }
+    }
 }
 
 impl Transport for AnyCommunicator {
@@ -61,12 +101,26 @@ impl Transport for AnyCommunicator {
     fn handle(&self) -> Box<dyn Transport> {
         each!(self, comm => Transport::handle(comm))
     }
+
+    fn set_aside(&self, bytes: u64) -> Result<()> {
+        each!(self, comm => Transport::set_aside(comm, bytes))
+    }
+
+    fn give_back(&self, bytes: u64) {
+        each!(self, comm => Transport::give_back(comm, bytes));
+    }
 }
 
 impl SharedMemory for AnyCommunicator {
     fn split_local(&self) -> crate::Result<Self> {
         Ok(match self {
             Self::Local(comm) => Self::Local(comm.split_local()?),
+            #[cfg(feature = "bdrun")]
+            Self::Bdrun(comm) => Self::Bdrun(comm.split_local()?),
+            #[cfg(feature = "mpi")]
+            Self::Mpi(comm) => Self::Mpi(comm.split_local()?),
+            #[cfg(feature = "shm")]
+            Self::Shm(comm) => Self::Shm(comm.split_local()?),
         })
     }
 

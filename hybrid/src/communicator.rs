@@ -103,7 +103,8 @@ pub trait Communicator {
     /// [`Cause::Never`]: the rank is alone, and has sent itself no such message.
     fn recv<T: Pod>(&self, data: &mut [T], from: usize, tag: Tag) -> Result<()>;
 
-    /// Ends the whole job with this exit code, as far as the back end can; this process at once (MPI_Abort).
+    /// Ends the whole job, as far as the back end can, and this process at once with the low 8 bits of this code,
+    /// or with 1 where they are 0 (MPI_Abort).
     fn abort(&self, code: i32) -> !;
 }
 

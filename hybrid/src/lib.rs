@@ -13,20 +13,42 @@
 //! | `element` | how numbers are reduced |
 //! | `region` | memory that the ranks of a node share |
 //! | `host` | which ranks are on this machine |
-//! | `local` | the back end of a program that is alone |
+//! | `queue` | messages that wait to be received |
+//! | `select` | which back end it is |
+//! | `local` | a program that is alone |
+//! | `bdrun` | a rank of bdrun |
+//! | `shm` | processes of one machine |
+//! | `mpi` | a rank of a real MPI |
+//! | [`conformance`] | what every back end must do |
 
 mod any;
+#[cfg(feature = "bdrun")]
+mod bdrun;
 mod communicator;
+pub mod conformance;
 mod element;
 mod error;
 mod host;
 mod local;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod queue;
 mod region;
+mod select;
+#[cfg(feature = "shm")]
+mod shm;
 pub mod transport;
 
 pub use any::AnyCommunicator;
+#[cfg(feature = "bdrun")]
+pub use bdrun::BdrunBackend;
 pub use communicator::{Communicator, SharedMemory, TAG_MAX, Tag};
 pub use element::{Element, ReduceOp};
 pub use error::{Cause, Error, Result};
 pub use local::LocalBackend;
+#[cfg(feature = "mpi")]
+pub use mpi::{LIBRARY as MPI_LIBRARY, MpiBackend};
 pub use region::{SharedRegion, Writing};
+pub use select::{ENV as COMM_ENV, Kind, SelectError, create_communicator, select};
+#[cfg(feature = "shm")]
+pub use shm::{ENV as SHM_ENV, ShmBackend, Spec as ShmSpec};

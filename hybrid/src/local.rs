@@ -1,12 +1,12 @@
 //! A program that is alone: every call is the identity, or nothing.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use bytemuck::Pod;
 
-use crate::transport::{Combine, Result, Transport};
-use crate::{Cause, SharedMemory, SharedRegion, Tag};
+use crate::queue::{NEVER, Queue, deliver};
+use crate::transport::{Combine, Result, Transport, exit_code};
+use crate::{SharedMemory, SharedRegion, Tag};
 
 /// One process, without anything that communicates. Of size zero: what it calls, the compiler removes.
 ///
@@ -24,7 +24,7 @@ pub struct LocalBackend;
 
 thread_local! {
     /// Messages that the rank has sent to itself.
-    static TO_ITSELF: RefCell<VecDeque<(Tag, Vec<u8>)>> = const { RefCell::new(VecDeque::new()) };
+    static TO_ITSELF: RefCell<Queue<Tag>> = const { RefCell::new(Queue::new()) };
 }
 
 impl Transport for LocalBackend {
@@ -55,27 +55,17 @@ impl Transport for LocalBackend {
     }
 
     fn send(&self, data: &[u8], _: usize, tag: Tag) -> Result<()> {
-        TO_ITSELF.with_borrow_mut(|messages| messages.push_back((tag, data.to_vec())));
+        TO_ITSELF.with_borrow_mut(|messages| messages.push(tag, data.to_vec()));
         Ok(())
     }
 
     fn recv(&self, data: &mut [u8], from: usize, tag: Tag) -> Result<()> {
-        let message = TO_ITSELF.with_borrow_mut(|messages| {
-            let at = messages.iter().position(|(sent, _)| *sent == tag)?;
-            messages.remove(at)
-        });
-        let Some((_, message)) = message else {
-            return Err(Cause::Never("a rank that is alone waits for a message that it has not sent"));
-        };
-        if message.len() != data.len() {
-            return Err(Cause::Length { from, tag, bytes: message.len(), room: data.len() });
-        }
-        data.copy_from_slice(&message);
-        Ok(())
+        let message = TO_ITSELF.with_borrow_mut(|messages| messages.take(&tag)).ok_or(NEVER)?;
+        deliver(&message, data, from, tag)
     }
 
     fn abort(&self, code: i32) -> ! {
-        std::process::exit(code)
+        std::process::exit(exit_code(code))
     }
 
     fn handle(&self) -> Box<dyn Transport> {

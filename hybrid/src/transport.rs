@@ -38,8 +38,23 @@ pub trait Transport {
     fn abort(&self, code: i32) -> !;
     /// Another handle for the same communicator.
     fn handle(&self) -> Box<dyn Transport>;
+    /// Counts bytes of memory that ranks share in the job's budget, where there is one; waits until they are
+    /// free.
+    fn set_aside(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+    /// What was counted is mapped by no rank any more.
+    fn give_back(&self, _bytes: u64) {}
     /// Whether no rank but this one is there, so that nothing need be said.
     fn is_alone(&self) -> bool {
         self.size() == 1
+    }
+}
+
+/// What the shell sees of a job that was ended with a code: never success.
+pub(crate) const fn exit_code(code: i32) -> i32 {
+    match code & 0xff {
+        0 => 1,
+        code => code,
     }
 }

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
@@ -12,7 +13,11 @@ use crate::host;
 
 /// Memory that is mapped until it is dropped.
 #[derive(Debug)]
-pub struct Mapping(MmapRaw);
+pub struct Mapping {
+    map: MmapRaw,
+    /// The page behind it, which all may write: how many have mapped it.
+    users: MmapRaw,
+}
 
 /// How a rank maps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +66,7 @@ impl Mapping {
     pub fn make(len: usize) -> io::Result<(Self, Name)> {
         let file = memfd_create("bdrun-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let file = File::from(file);
-        file.set_len(len as u64)?;
+        file.set_len((behind(len) + PAGE) as u64)?;
         // Nobody makes it shorter under the others, who would die of SIGBUS.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let name = Name::of(file)?;
@@ -75,9 +80,9 @@ impl Mapping {
             return Err(io::Error::other("it is on another host"));
         }
         let path = format!("/proc/{process}/fd/{number}");
-        let file = File::options().read(true).write(kind == Kind::Leader).open(path)?;
+        let file = File::options().read(true).write(true).open(path)?;
         // In another namespace of processes the number may be another one's.
-        if identity(&file)? != [device, inode] || file.metadata()?.len() != len as u64 {
+        if identity(&file)? != [device, inode] || file.metadata()?.len() != (behind(len) + PAGE) as u64 {
             return Err(io::Error::other("it is another file"));
         }
         Self::of(&file, len, kind)
@@ -86,16 +91,38 @@ impl Mapping {
     fn of(file: &File, len: usize, kind: Kind) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.len(len);
-        Ok(Self(match kind {
+        let map = match kind {
             Kind::Leader => options.map_raw(file)?,
             Kind::Reader => options.map_raw_read_only(file)?,
-        }))
+        };
+        let users = MmapOptions::new().offset(behind(len) as u64).len(PAGE).map_raw(file)?;
+        let this = Self { map, users };
+        this.users().fetch_add(1, SeqCst);
+        Ok(this)
+    }
+
+    fn users(&self) -> &AtomicU64 {
+        // SAFETY: at the beginning of a page that is mapped as long as `self`, of which nobody uses more than
+        // this atomic.
+        unsafe { &*self.users.as_ptr().cast() }
     }
 
     /// Where it is: a whole page's beginning.
     pub fn at(&self) -> *mut u8 {
-        self.0.as_mut_ptr()
+        self.map.as_mut_ptr()
     }
+
+    /// This process has no use for it any more; was it the last one that had it mapped?
+    pub fn leave(self) -> bool {
+        self.users().fetch_sub(1, SeqCst) == 1
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Where the page behind so many bytes begins.
+const fn behind(len: usize) -> usize {
+    len.next_multiple_of(PAGE)
 }
 
 #[cfg(test)]
@@ -120,6 +147,7 @@ mod tests {
         assert!(wrong(4).contains("another file") && wrong(5).contains("another file"));
         assert!(Mapping::open(name.words(), 8192, Kind::Reader).is_err());
         assert!(Mapping::open(Name::NONE, 4096, Kind::Reader).is_err());
+        assert!(!leader.leave() && reader.leave());
     }
 
     #[test]

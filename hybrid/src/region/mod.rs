@@ -3,6 +3,7 @@
 mod mapping;
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
@@ -63,7 +64,7 @@ pub struct SharedRegion<T> {
 
 enum Memory<T> {
     Heap(Vec<T>),
-    Shared { mapping: Mapping, len: usize, element: PhantomData<T> },
+    Shared { mapping: ManuallyDrop<Mapping>, len: usize, element: PhantomData<T> },
 }
 
 impl<T> std::fmt::Debug for SharedRegion<T> {
@@ -94,10 +95,18 @@ impl<T: Pod> SharedRegion<T> {
         };
         let mapping = if comm.is_alone() || bytes == 0 { None } else { map(comm, bytes)? };
         let memory = match mapping {
-            Some(mapping) => Memory::Shared { mapping, len, element: PhantomData },
+            Some(mapping) => {
+                Memory::Shared { mapping: ManuallyDrop::new(mapping), len, element: PhantomData }
+            }
             None => Memory::Heap(bytemuck::allocation::zeroed_vec(len)),
         };
         Ok(Self { memory, comm: comm.handle(), open: false, written: 0..0 })
+    }
+
+    /// One of which each rank has a copy.
+    pub(crate) fn copied(comm: &dyn Transport, len: usize) -> Self {
+        let memory = Memory::Heap(bytemuck::allocation::zeroed_vec(len));
+        Self { memory, comm: comm.handle(), open: false, written: 0..0 }
     }
 
     /// Number of elements.
@@ -273,21 +282,51 @@ pub(crate) fn allgather(comm: &dyn Transport, words: &[u64]) -> transport::Resul
 
 /// Memory that all ranks have mapped; `None` if some rank could not: on all the same.
 fn map(comm: &dyn Transport, bytes: usize) -> transport::Result<Option<Mapping>> {
-    let made = (comm.rank() == 0).then(|| Mapping::make(bytes));
+    let (mut made, mut opened, mut refused) = (None, None, None);
+    if comm.rank() == 0 {
+        match comm.set_aside(bytes as u64) {
+            Ok(()) => made = Some(Mapping::make(bytes)),
+            Err(cause) => refused = Some(cause),
+        }
+    }
     let mut said = match &made {
         Some(Ok((_, name))) => name.words(),
         _ => Name::NONE,
     };
+    let mut is_refused = [u8::from(refused.is_some())];
+    comm.broadcast(&mut is_refused, 0)?;
+    if is_refused[0] != 0 {
+        let all = || Cause::Backend(format!("there is no room for {bytes} bytes that ranks share"));
+        return Err(refused.unwrap_or_else(all));
+    }
     comm.broadcast(cast_slice_mut(&mut said), 0)?;
     let mapped = match &made {
-        Some(made) => made.is_ok().then_some(None),
-        None => Mapping::open(said, bytes, Kind::Reader).ok().map(Some),
+        Some(made) => made.is_ok(),
+        None => {
+            opened = Mapping::open(said, bytes, Kind::Reader).ok();
+            opened.is_some()
+        }
     };
-    let (mine, mut least) = ([u8::from(mapped.is_some())], [0]);
-    comm.allreduce(&mine, &mut least, 1, &|into, with| combine_all(into, with, ReduceOp::Min))?;
+    let mut least = [0];
+    comm.allreduce(&[u8::from(mapped)], &mut least, 1, &|into, with| {
+        combine_all(into, with, ReduceOp::Min);
+    })?;
     // From here on nobody needs the name.
-    Ok((least[0] == 1).then_some(()).and(mapped).and_then(|mapped| match (mapped, made) {
-        (Some(mapping), _) | (None, Some(Ok((mapping, _)))) => Some(mapping),
-        _ => None,
-    }))
+    if least[0] == 0 && comm.rank() == 0 {
+        comm.give_back(bytes as u64);
+    }
+    let made = made.and_then(std::result::Result::ok).map(|(mapping, _)| mapping);
+    Ok(made.or(opened).filter(|_| least[0] == 1))
+}
+
+impl<T> Drop for SharedRegion<T> {
+    fn drop(&mut self) {
+        if let Memory::Shared { mapping, len, .. } = &mut self.memory {
+            // SAFETY: taken once, here, and not used after that.
+            let mapping = unsafe { ManuallyDrop::take(mapping) };
+            if mapping.leave() {
+                self.comm.give_back((*len * size_of::<T>()) as u64);
+            }
+        }
+    }
 }
