@@ -1,0 +1,140 @@
+//! What a thread solves stages with: an instance of HiGHS and buffers, used again and again.
+//!
+//! **Results depend on what is solved, never on what the thread has solved before.** A task is a run of solves of
+//! one stage: it [`begin`](Workspace::begin)s with an instance that has forgotten all but the program, from a
+//! basis that the caller names, and goes on from solve to solve. So its bits are those of the tasks' own inputs,
+//! whichever thread of whichever rank it runs on (tested: `a_task_knows_nothing_of_those_before`).
+
+use std::sync::Mutex;
+
+use crate::basis::Basis;
+use crate::error::{Error, Result};
+use crate::highs::Solver;
+use crate::lp::{Lp, StageLp};
+
+/// One thread's.
+pub struct Workspace {
+    solver: Solver,
+    lp: Lp,
+    /// Stage and number of cuts of the program that the solver has.
+    loaded: Option<(usize, usize)>,
+    /// Values of the columns in the last solution.
+    pub values: Vec<f64>,
+    /// M$ for each unit of a row's side, in the last solution; of the first n rows M$/hm³.
+    pub duals: Vec<f64>,
+    sides: Vec<f64>,
+    columns: Vec<i32>,
+    rows: Vec<i32>,
+}
+
+impl Workspace {
+    /// With a solver that has no program yet.
+    ///
+    /// # Errors
+    /// If there is no HiGHS.
+    pub fn new() -> Result<Self> {
+        let (values, duals, sides) = (vec![], vec![], vec![]);
+        let (columns, rows) = (vec![], vec![]);
+        let solver = Solver::new()?;
+        Ok(Self { solver, lp: Lp::default(), loaded: None, values, duals, sides, columns, rows })
+    }
+
+    /// Begins a task: solves of `stage` (number `at`) with `cuts` (α, β₁ … βₙ each), from `basis` if there is one.
+    /// Cuts of a stage are only ever added: their number says which they are.
+    ///
+    /// # Errors
+    /// What HiGHS refuses.
+    pub fn begin(&mut self, at: usize, stage: &StageLp, cuts: &[f64], basis: Option<&Basis>) -> Result<()> {
+        self.begin_program(at, stage, cuts, basis).map_err(|error| of_stage(error, at))
+    }
+
+    fn begin_program(&mut self, at: usize, stage: &StageLp, cuts: &[f64], basis: Option<&Basis>) -> Result<()> {
+        let key = Some((at, cuts.len()));
+        if self.loaded == key {
+            self.solver.forget()?;
+        } else {
+            self.loaded = None;
+            stage.with_cuts(cuts, &mut self.lp);
+            self.solver.load(&self.lp)?;
+            self.loaded = key;
+        }
+        if let Some(basis) = basis {
+            let rows = self.lp.start.len();
+            basis.statuses((stage.columns(), &mut self.columns), (rows, &mut self.rows));
+            self.solver.set_basis(&self.columns, &self.rows)?;
+        }
+        Ok(())
+    }
+
+    /// Solves the stage that was begun with, from `storage` (hm³) and `inflow` (m³/s), and returns its cost with
+    /// that of all later stages (M$). [`values`](Self::values) and [`duals`](Self::duals) are of that solution.
+    ///
+    /// # Errors
+    /// If HiGHS finds no optimum.
+    pub fn solve(&mut self, at: usize, stage: &StageLp, storage: &[f64], inflow: &[f64]) -> Result<f64> {
+        self.sides.resize(storage.len(), 0.0);
+        stage.balances(storage, inflow, &mut self.sides);
+        let mut solve = || {
+            self.solver.set_sides(&self.sides)?;
+            let cost = self.solver.solve()?;
+            self.solver.solution(&mut self.values, &mut self.duals)?;
+            Ok(cost)
+        };
+        solve().map_err(|error| of_stage(error, at))
+    }
+
+    /// The basis of the last solution.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn basis(&mut self, at: usize, stage: &StageLp) -> Result<Basis> {
+        self.solver.basis(&mut self.columns, &mut self.rows).map_err(|error| of_stage(error, at))?;
+        Ok(Basis::of(&self.columns, &self.rows, stage.rows()))
+    }
+}
+
+/// Names the stage.
+fn of_stage(error: Error, at: usize) -> Error {
+    match error {
+        Error::Solver { call, answer, .. } => Error::Solver { stage: at + 1, call, answer },
+        other => other,
+    }
+}
+
+/// A workspace for each thread of the pool, made when it is first needed: on that thread, whose memory it is.
+pub struct Workspaces(Vec<Mutex<Option<Workspace>>>);
+
+impl Workspaces {
+    /// For the pool that this thread uses.
+    pub fn new() -> Self {
+        Self((0..rayon::current_num_threads().max(1)).map(|_| Mutex::new(None)).collect())
+    }
+
+    /// Calls `task` with the workspace of this thread.
+    ///
+    /// # Errors
+    /// Those of `task`; if there is no HiGHS.
+    pub fn with<R>(&self, task: impl FnOnce(&mut Workspace) -> Result<R>) -> Result<R> {
+        let index = rayon::current_thread_index().unwrap_or(0) % self.0.len();
+        // A thread that panicked left it in the middle of a task; the next one begins anew anyway.
+        let mut space = self.0[index].lock().unwrap_or_else(|error| error.into_inner());
+        match &mut *space {
+            Some(space) => task(space),
+            none => task(none.insert(Workspace::new()?)),
+        }
+    }
+
+    /// Solves of all threads so far that found nothing from the basis they began with, and began again.
+    pub fn again(&self) -> u64 {
+        let of = |space: &Mutex<Option<Workspace>>| {
+            space.lock().unwrap_or_else(|error| error.into_inner()).as_ref().map_or(0, |space| space.solver.again)
+        };
+        self.0.iter().map(of).sum()
+    }
+}
+
+impl Default for Workspaces {
+    fn default() -> Self {
+        Self::new()
+    }
+}
