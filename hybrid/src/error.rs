@@ -1,6 +1,6 @@
 /// Why a call of a communicator or of a shared region failed: which rank of which communicator made which
-/// call, and the cause.
-#[derive(Debug, thiserror::Error)]
+/// call, and the cause. `main` may return it: its `Debug` is the same sentence as its `Display`.
+#[derive(thiserror::Error)]
 #[error("rank {rank}: {call}: {cause}")]
 pub struct Error {
     /// The rank that made the call, in the communicator it was made on.
@@ -10,6 +10,12 @@ pub struct Error {
     /// What went wrong.
     #[source]
     pub cause: Cause,
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Result of the calls of this crate that communicate.

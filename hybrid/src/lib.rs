@@ -15,6 +15,7 @@
 //! | `host` | which ranks are on this machine |
 //! | `queue` | messages that wait to be received |
 //! | `select` | which back end it is |
+//! | `init` | how a rank is set up: back end, pool of threads, memory |
 //! | `local` | a program that is alone |
 //! | `bdrun` | a rank of bdrun |
 //! | `shm` | processes of one machine |
@@ -29,6 +30,7 @@ pub mod conformance;
 mod element;
 mod error;
 mod host;
+mod init;
 mod local;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -45,6 +47,10 @@ pub use bdrun::BdrunBackend;
 pub use communicator::{Communicator, SharedMemory, TAG_MAX, Tag};
 pub use element::{Element, ReduceOp};
 pub use error::{Cause, Error, Result};
+pub use init::{
+    EXPECTED_RANKS, Env, Hybrid, HybridConfig, InitError, Numa, NumaPolicy, SOLVER_VARIABLES, Scheduler,
+    Summary, ThreadSource, Threads, Workspaces, Wrong, first_touched, resolve_threads,
+};
 pub use local::LocalBackend;
 #[cfg(feature = "mpi")]
 pub use mpi::{LIBRARY as MPI_LIBRARY, MpiBackend};

@@ -54,8 +54,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why there is no communicator.
-#[derive(Debug, thiserror::Error)]
+/// Why there is no communicator. `main` may return it: its `Debug` is a sentence.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
     /// The environment names something unknown.
@@ -87,6 +87,12 @@ pub enum SelectError {
         #[source]
         cause: crate::Cause,
     },
+}
+
+impl fmt::Debug for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn list(kinds: &[Kind]) -> String {
@@ -153,13 +159,19 @@ fn detected(env: &dyn Fn(&str) -> Option<String>) -> (Kind, &'static str) {
 /// # Errors
 /// [`SelectError`].
 pub fn create_communicator() -> Result<AnyCommunicator, SelectError> {
-    create(&|name| std::env::var(name).ok())
+    create(&|name| std::env::var(name).ok()).map(|(comm, _)| comm)
 }
 
-/// The same, in an environment.
-pub(crate) fn create(env: &dyn Fn(&str) -> Option<String>) -> Result<AnyCommunicator, SelectError> {
+/// What is said of a back end that the program itself names.
+pub(crate) const COMM_NAMED: &str = "as the program asks";
+
+/// The same, in an environment; and what said so.
+pub(crate) fn create(
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(AnyCommunicator, &'static str), SelectError> {
     let (kind, why) = select(env, &Kind::built())?;
-    open(kind, env).map_err(|cause| SelectError::Failed { kind, why, cause })
+    let comm = open(kind, env).map_err(|cause| SelectError::Failed { kind, why, cause })?;
+    Ok((comm, why))
 }
 
 fn open(kind: Kind, env: &dyn Fn(&str) -> Option<String>) -> crate::transport::Result<AnyCommunicator> {

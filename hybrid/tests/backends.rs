@@ -1,52 +1,16 @@
 //! One suite over every back end: threads here, processes of `hybrid-conformance` with what starts them.
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 use bdrun_hybrid::{LocalBackend, ShmBackend, ShmSpec, conformance};
 use bdrun_skipped::skipped;
+use common::{PROGRAM, bdrun, command, name, output, shm, succeed};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_hybrid-conformance");
 const SIZES: [usize; 4] = [1, 2, 4, 8];
-
-/// The variables by which a launcher above these tests would be found.
-const LAUNCHERS: [&str; 6] =
-    ["BDRUN_COMM", "BDRUN_FDS", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"];
-
-fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
-    LAUNCHERS.iter().for_each(|name| _ = command.env_remove(name));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("suite-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed))
-}
-
-/// Waits for a process, up to a minute.
-fn output(mut child: std::process::Child) -> Output {
-    let until = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().expect("wait").is_none() {
-        if Instant::now() > until {
-            child.kill().expect("kill");
-            panic!("it takes more than a minute: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().expect("what it has written")
-}
-
-fn succeed(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
 
 /// What all back ends must have seen with so many ranks, whichever is first.
 fn same_everywhere(size: usize, kind: &str, said: &str) {
@@ -81,27 +45,10 @@ fn one_process_and_threads_of_the_worker_see_the_same() {
     same_everywhere(1, "local", &said);
 }
 
-fn shm(size: usize, step: &str) -> Vec<Output> {
-    let name = name();
-    let start = |rank: usize| {
-        let mut command = command(PROGRAM);
-        command.env("BDRUN_SHM_NAME", &name).env("BDRUN_SHM_SIZE", size.to_string());
-        command.env("BDRUN_SHM_RANK", rank.to_string()).arg(step).spawn().expect("start")
-    };
-    // The last one first: it waits for the others.
-    let children: Vec<_> = (0..size).rev().map(start).collect();
-    let mut outputs: Vec<_> = children.into_iter().map(output).collect();
-    outputs.reverse();
-    // SAFETY: geteuid has no preconditions.
-    let user = unsafe { libc::geteuid() };
-    assert!(!Path::new(&format!("/dev/shm/bdrun-{user}-{name}")).exists(), "it is cleaned up");
-    outputs
-}
-
 #[test]
 fn processes_of_one_machine() {
     for size in SIZES {
-        let said: Vec<_> = shm(size, "suite").iter().map(succeed).collect();
+        let said: Vec<_> = shm(size, "suite", &[]).iter().map(succeed).collect();
         same_everywhere(size, "shm", &said[0]);
     }
 }
@@ -125,7 +72,7 @@ fn the_same_in_threads() {
 /// A rank that ends is noticed by those that wait for it, in a message and in a collective.
 #[test]
 fn a_rank_of_shared_memory_that_ends_is_told_of() {
-    let outputs = shm(3, "die");
+    let outputs = shm(3, "die", &[]);
     assert_eq!(outputs[2].status.code(), Some(9));
     for (rank, call) in [(0, "recv"), (1, "barrier")] {
         let said = succeed(&outputs[rank]);
@@ -137,7 +84,7 @@ fn a_rank_of_shared_memory_that_ends_is_told_of() {
 
 #[test]
 fn a_rank_of_shared_memory_that_aborts_is_told_of() {
-    let outputs = shm(3, "abort");
+    let outputs = shm(3, "abort", &[]);
     assert_eq!(outputs[0].status.code(), Some(7));
     for (rank, output) in outputs.iter().enumerate().skip(1) {
         assert_eq!(output.status.code(), Some(3));
@@ -147,19 +94,6 @@ fn a_rank_of_shared_memory_that_aborts_is_told_of() {
             "{said}"
         );
     }
-}
-
-/// `bdrun`, beside our program; built if it is not there.
-fn bdrun() -> PathBuf {
-    let path = Path::new(PROGRAM).with_file_name("bdrun");
-    if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !path.is_file()) {
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "-p", "bdrun"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        build.args(path.parent().is_some_and(|folder| folder.ends_with("release")).then_some("--release"));
-        assert!(build.status().expect("start cargo").success(), "bdrun was not built");
-    }
-    assert!(path.is_file(), "no {}: cargo build -p bdrun", path.display());
-    path
 }
 
 fn under_bdrun(options: &str, step: &str) -> Output {
@@ -225,7 +159,8 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
     let Some(launcher) = launcher.iter().find(is_right) else {
         return skipped(need, format!("there is no mpiexec of {says}"));
     };
-    for size in SIZES {
+    // They look again and again while they wait: no more than twice as many as processors.
+    for size in [1, 2, 4] {
         let mut command = command(launcher);
         command.args(arguments).arg("-n").arg(size.to_string()).arg(PROGRAM);
         let said = succeed(&output(command.spawn().expect("start mpiexec")));

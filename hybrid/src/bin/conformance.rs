@@ -3,16 +3,44 @@
 //!     hybrid-conformance [STEP]
 //!
 //! `STEP` is `suite` (if nothing is said); or what goes wrong: `abort` (rank 0 ends the job with code 7),
-//! `die` (the last rank ends in the middle, without a word), `hold BYTES` (a region of so many bytes).
+//! `die` (the last rank ends in the middle, without a word), `hold BYTES` (a region of so many bytes); or
+//! `setup` (a whole hybrid rank).
 
 use std::error::Error;
 
-use bdrun_hybrid::{Communicator, Kind, SharedMemory, conformance, create_communicator};
+use bdrun_hybrid::{
+    Communicator, Hybrid, HybridConfig, InitError, Kind, ReduceOp, SOLVER_VARIABLES, SharedMemory,
+    conformance, create_communicator,
+};
+
+/// Sets up a hybrid rank, and sees that all is as it should be.
+fn setup() -> Result<(), Box<dyn Error>> {
+    // SAFETY: gettid has no preconditions.
+    let thread = || unsafe { libc::gettid() };
+    let hybrid = Hybrid::init_with(HybridConfig::default(), |number| (number, thread()))?;
+    let (threads, workspaces) = (hybrid.threads(), hybrid.workspaces());
+    assert_eq!((workspaces.len(), rayon::current_num_threads()), (threads, threads));
+    let right = rayon::broadcast(|own| workspaces.with(|mine| *mine == (own.index(), thread())));
+    assert!(right.iter().all(|right| *right), "each thread has what it has made itself");
+    let bad = |(name, value): &(&str, &str)| std::env::var(name).as_deref() != Ok(value);
+    assert_eq!(SOLVER_VARIABLES.iter().find(|variable| bad(variable)), None);
+    assert!(matches!(Hybrid::init(HybridConfig::default()), Err(InitError::Twice)));
+    let mut all = [0u64];
+    hybrid.comm().allreduce(&[threads as u64], &mut all, ReduceOp::Sum)?;
+    assert_eq!(all[0] as usize, hybrid.summary().cores());
+    if hybrid.comm().rank() == 0 {
+        println!("{} threads in all", all[0]);
+    }
+    Ok(())
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|step| step == "setup") {
+        return setup();
+    }
     let comm = create_communicator()?;
     let (rank, size, kind) = (comm.rank(), comm.size(), comm.kind());
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map_or("suite", String::as_str) {
         "suite" => {
             let seen = conformance::suite(&comm, kind != Kind::Mpi)?;
@@ -49,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 println!("{sum} bytes, {}", if region.is_shared() { "shared" } else { "copied" });
             }
         }
-        other => return Err(format!("{other}: suite, abort, die, hold BYTES").into()),
+        other => return Err(format!("{other}: suite, abort, die, hold BYTES, setup").into()),
     }
     Ok(())
 }

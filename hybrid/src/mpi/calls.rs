@@ -150,11 +150,11 @@ impl<H: Handle + std::fmt::Debug> Of<H> {
         // SAFETY: MPI is initialised, as long as there is a `Library`, and this is its thread: `Rc` has kept
         // it here. This holds for all calls below. It stores a handle.
         check(table, unsafe { (table.comm_dup)(table.world, &raw mut comm) })?;
-        Self::new(library, comm)
+        Self::adopt(library, comm)
     }
 
     /// Of a handle that is ours to free.
-    fn new(library: Rc<Library<H>>, comm: H) -> Result<Box<dyn Comm>> {
+    fn adopt(library: Rc<Library<H>>, comm: H) -> Result<Box<dyn Comm>> {
         let mut this = Self { library, comm, size: 0 };
         let table = &this.library.table;
         // SAFETY: a communicator that is there, and a handle of MPI's own.
@@ -189,7 +189,7 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
         let (table, mut comm) = (&self.library.table, self.comm);
         // SAFETY: it stores a handle.
         self.done(unsafe { (table.comm_split)(self.comm, int(color)?, int(key)?, &raw mut comm) })?;
-        Self::new(self.library.clone(), comm)
+        Self::adopt(self.library.clone(), comm)
     }
 
     fn barrier(&self) -> Result<()> {

@@ -23,7 +23,7 @@ use bytemuck::Pod;
 use crate::transport::{Combine, Result, Transport, exit_code};
 use crate::{Cause, SharedMemory, SharedRegion, Tag};
 use messages::Inbox;
-use segment::{LOOK, SLOT, Segment};
+use segment::{EVERYBODY, LOOK, SLOT, Segment};
 pub use spec::{ENV, Spec};
 
 /// How long a rank waits for the others to be started.
@@ -110,7 +110,7 @@ impl Rank {
         if is_last {
             header.arrived.store(0, SeqCst);
             header.generation.fetch_add(1, SeqCst);
-            futex::wake(&header.generation, u32::MAX);
+            futex::wake(&header.generation, EVERYBODY);
         }
         // Last: who is killed before this line is missed, so that nobody waits for ever.
         own.at.store(number + 1, SeqCst);
@@ -281,7 +281,7 @@ impl Transport for ShmBackend {
         let said = (this.rank as u64 + 1) << 32 | u64::from(code as u32);
         // Who was first has.
         let _ = header.aborted.compare_exchange(0, said, SeqCst, SeqCst);
-        futex::wake(&header.generation, u32::MAX);
+        futex::wake(&header.generation, EVERYBODY);
         (0..this.size).for_each(|rank| this.ring_bell(rank));
         std::process::exit(code)
     }

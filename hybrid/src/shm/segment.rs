@@ -27,6 +27,9 @@ pub const RING: usize = 8 << 10;
 /// Most ranks: rings take 8 KiB for each two.
 pub const MOST_RANKS: usize = 128;
 
+/// Sleepers to wake: the kernel takes it as a number with a sign.
+pub const EVERYBODY: u32 = i32::MAX as u32;
+
 /// How often is looked whether the others live.
 pub const LOOK: Duration = Duration::from_millis(50);
 
@@ -164,7 +167,7 @@ impl Segment {
         };
         let came = &this.header().came;
         came.fetch_add(1, SeqCst);
-        futex::wake(came, u32::MAX);
+        futex::wake(came, EVERYBODY);
         let gathered = this.gather(spec, until);
         if spec.rank == 0 || matches!(gathered, Err(Cause::Lost { .. })) {
             remove(&path, &this.file);
