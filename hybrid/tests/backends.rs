@@ -5,10 +5,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 use std::sync::Mutex;
+use std::time::Duration;
 
-use bdrun_hybrid::{LocalBackend, ShmBackend, ShmSpec, conformance};
+use bdrun_hybrid::{
+    BdrunBackend, LocalBackend, ReduceOp, Result, SharedMemory, ShmBackend, ShmSpec, conformance,
+};
 use bdrun_skipped::skipped;
 use common::{PROGRAM, bdrun, command, name, output, shm, succeed};
+use proptest::prelude::*;
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 
@@ -27,7 +31,7 @@ fn same_everywhere(size: usize, kind: &str, said: &str) {
 
 fn in_threads(size: usize) -> u64 {
     let seen = bdrun_worker::local::run(size, |comm| {
-        conformance::suite(&bdrun_hybrid::BdrunBackend::on(comm), true).expect("the suite")
+        conformance::suite(&BdrunBackend::on(comm), true).expect("the suite")
     });
     assert!(seen.iter().all(|each| *each == seen[0] && each.shared == (size > 1)));
     seen[0].digest
@@ -48,7 +52,7 @@ fn one_process_and_threads_of_the_worker_see_the_same() {
 #[test]
 fn processes_of_one_machine() {
     for size in SIZES {
-        let said: Vec<_> = shm(size, "suite", &[]).iter().map(succeed).collect();
+        let said: Vec<_> = shm(size, "suite", &[], |_| {}).iter().map(succeed).collect();
         same_everywhere(size, "shm", &said[0]);
     }
 }
@@ -59,7 +63,7 @@ fn the_same_in_threads() {
     for size in [3, 5] {
         std::thread::scope(|scope| {
             for rank in 0..size {
-                let spec = ShmSpec { name: format!("{name}-{size}"), rank, size };
+                let spec = ShmSpec::new(format!("{name}-{size}"), rank, size);
                 scope.spawn(move || {
                     let comm = ShmBackend::join(&spec).expect("join");
                     conformance::suite(&comm, true).expect("the suite");
@@ -69,10 +73,117 @@ fn the_same_in_threads() {
     }
 }
 
+/// What a rank does in a program that is drawn.
+#[derive(Debug, Clone)]
+enum Step {
+    Broadcast { root: usize, len: usize },
+    Reduce { len: usize, op: ReduceOp },
+    Gather { counts: Vec<usize> },
+    Shift { by: usize, len: usize },
+    Region { len: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Around the bytes of a slot, a ring, and what each rank folds by itself.
+    let len =
+        || prop_oneof![0usize..4, 120usize..140, 1_020usize..1_030, 8_180usize..8_200, 20_000usize..20_010];
+    let op = prop_oneof![Just(ReduceOp::Sum), Just(ReduceOp::Min), Just(ReduceOp::Max)];
+    prop_oneof![
+        (0usize..8, len()).prop_map(|(root, len)| Step::Broadcast { root, len }),
+        (len(), op).prop_map(|(len, op)| Step::Reduce { len, op }),
+        proptest::collection::vec(len(), 8).prop_map(|counts| Step::Gather { counts }),
+        (0usize..8, len()).prop_map(|(by, len)| Step::Shift { by, len }),
+        len().prop_map(|len| Step::Region { len }),
+    ]
+}
+
+/// All bits that a rank has got in a program.
+fn perform<C: SharedMemory>(comm: &C, program: &[Step]) -> Result<Vec<u64>> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let number = |rank: usize, at: usize| [1.0, 1e16, -1e16][(rank + at) % 3] + (rank * 7 + at) as f64;
+    let mine = |len: usize| (0..len).map(|at| number(rank, at)).collect::<Vec<f64>>();
+    let mut seen = Vec::new();
+    for (at, step) in program.iter().enumerate() {
+        let got = match step {
+            Step::Broadcast { root, len } => {
+                let mut data = mine(*len);
+                comm.broadcast(&mut data, root % size)?;
+                data
+            }
+            Step::Reduce { len, op } => {
+                let mut sums = vec![0.0; *len];
+                comm.allreduce(&mine(*len), &mut sums, *op)?;
+                sums
+            }
+            Step::Gather { counts } => {
+                let counts = &counts[..size];
+                let displs: Vec<usize> = (0..size).map(|rank| counts[..rank].iter().sum()).collect();
+                let mut all = vec![0.0; counts.iter().sum()];
+                comm.allgatherv(&mine(counts[rank]), &mut all, counts, &displs)?;
+                all
+            }
+            // All send first: no back end here waits for ever then.
+            Step::Shift { by, len } => {
+                let mut data = vec![0.0; *len];
+                comm.send(&mine(*len), (rank + by) % size, at as u32)?;
+                comm.recv(&mut data, (rank + 8 * size - by) % size, at as u32)?;
+                data
+            }
+            Step::Region { len } => {
+                let mut region = comm.create_shared_region::<f64>(*len)?;
+                region.update(|all| all.copy_from_slice(&mine(*len)))?;
+                region.as_slice().to_vec()
+            }
+        };
+        seen.extend(got.into_iter().map(f64::to_bits));
+    }
+    Ok(seen)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Whatever program, whatever number of ranks: shared memory and bdrun's worker give the same bits.
+    #[test]
+    fn programs_that_are_drawn_give_the_same(size in 1usize..=5, program in proptest::collection::vec(step(), 0..12)) {
+        let name = name();
+        let worker = bdrun_worker::local::run(size, |comm| perform(&BdrunBackend::on(comm), &program).expect("worker"));
+        let shm = std::thread::scope(|scope| {
+            let start = |rank| {
+                let (spec, program) = (ShmSpec::new(&name, rank, size), &program);
+                scope.spawn(move || perform(&ShmBackend::join(&spec).expect("join"), program).expect("shm"))
+            };
+            let threads: Vec<_> = (0..size).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        prop_assert!(worker == shm);
+    }
+}
+
+/// A rank is killed at some moment: the others end, and nothing is left.
+#[test]
+fn ranks_of_shared_memory_are_killed_at_any_moment() {
+    for moment in 0..16u64 {
+        let killed = (moment % 3) as usize;
+        let outputs = shm(3, "suite", &[("BDRUN_SHM_PATIENCE", "2")], |children| {
+            std::thread::sleep(Duration::from_millis(moment * 3));
+            children[killed].kill().expect("it is not waited for yet");
+        });
+        for (rank, output) in outputs.iter().enumerate().filter(|_| !outputs[killed].status.success()) {
+            let said = String::from_utf8_lossy(&output.stderr);
+            // Who was done before the kill, or began after it with nobody there, says so too.
+            let is_told = ["has ended", "ranks have come", "has not come", "ended before all"]
+                .iter()
+                .any(|word| said.contains(word));
+            assert!(rank == killed || is_told || output.status.success(), "{moment}: rank {rank}: {said}");
+        }
+    }
+}
+
 /// A rank that ends is noticed by those that wait for it, in a message and in a collective.
 #[test]
 fn a_rank_of_shared_memory_that_ends_is_told_of() {
-    let outputs = shm(3, "die", &[]);
+    let outputs = shm(3, "die", &[], |_| {});
     assert_eq!(outputs[2].status.code(), Some(9));
     for (rank, call) in [(0, "recv"), (1, "barrier")] {
         let said = succeed(&outputs[rank]);
@@ -84,7 +195,7 @@ fn a_rank_of_shared_memory_that_ends_is_told_of() {
 
 #[test]
 fn a_rank_of_shared_memory_that_aborts_is_told_of() {
-    let outputs = shm(3, "abort", &[]);
+    let outputs = shm(3, "abort", &[], |_| {});
     assert_eq!(outputs[0].status.code(), Some(7));
     for (rank, output) in outputs.iter().enumerate().skip(1) {
         assert_eq!(output.status.code(), Some(3));
@@ -109,8 +220,8 @@ fn ranks_of_bdrun() {
         same_everywhere(size, "bdrun", &said);
     }
     // The same when each rank leaves RAM whenever it waits.
-    let said = succeed(&under_bdrun("-np 4 --memory 1G --resident 1", "suite"));
-    same_everywhere(4, "bdrun", &said);
+    let said = succeed(&under_bdrun("-np 2 --memory 1G --resident 1", "suite"));
+    same_everywhere(2, "bdrun", &said);
 }
 
 /// A region is counted once, however many ranks have mapped it, and not moved.
@@ -166,9 +277,12 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
         let said = succeed(&output(command.spawn().expect("start mpiexec")));
         same_everywhere(size, "mpi", &said);
     }
-    let mut command = command(launcher);
-    command.args(arguments).args(["-n", "3", PROGRAM, "abort"]);
-    assert!(!output(command.spawn().expect("start mpiexec")).status.success());
+    // A rank that panics does not wait for the others in MPI_Finalize, who wait for it.
+    for step in ["abort", "panic"] {
+        let mut command = command(launcher);
+        command.args(arguments).args(["-n", "3", PROGRAM, step]);
+        assert!(!output(command.spawn().expect("start mpiexec")).status.success(), "{step}");
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn what_is_wrong_is_told() {
 #[test]
 fn ranks_of_shared_memory_and_of_bdrun() {
     let two = [("RAYON_NUM_THREADS", "2"), ("BDRUN_EXPECTED_RANKS", "2")];
-    let outputs = shm(2, "setup", &two);
+    let outputs = shm(2, "setup", &two, |_| {});
     let said: Vec<String> = outputs.iter().map(succeed).collect();
     assert_eq!(said, ["4 threads in all\n", ""]);
     let log = String::from_utf8_lossy(&outputs[0].stderr).into_owned();

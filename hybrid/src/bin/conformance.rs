@@ -3,14 +3,15 @@
 //!     hybrid-conformance [STEP]
 //!
 //! `STEP` is `suite` (if nothing is said); or what goes wrong: `abort` (rank 0 ends the job with code 7),
-//! `die` (the last rank ends in the middle, without a word), `hold BYTES` (a region of so many bytes); or
-//! `setup` (a whole hybrid rank).
+//! `die` (the last rank ends in the middle, without a word), `panic` (rank 0 does), `hold BYTES` (a region of so many bytes); `setup` (a
+//! whole hybrid rank), `measure` (what calls take).
 
 use std::error::Error;
+use std::time::Instant;
 
 use bdrun_hybrid::{
-    Communicator, Hybrid, HybridConfig, InitError, Kind, ReduceOp, SOLVER_VARIABLES, SharedMemory,
-    conformance, create_communicator,
+    AnyCommunicator, Communicator, Hybrid, HybridConfig, InitError, Kind, ReduceOp, SOLVER_VARIABLES,
+    SharedMemory, conformance, create_communicator,
 };
 
 /// Sets up a hybrid rank, and sees that all is as it should be.
@@ -30,6 +31,58 @@ fn setup() -> Result<(), Box<dyn Error>> {
     assert_eq!(all[0] as usize, hybrid.summary().cores());
     if hybrid.comm().rank() == 0 {
         println!("{} threads in all", all[0]);
+    }
+    Ok(())
+}
+
+/// Says what calls take, of the middle of five times.
+fn measure(comm: &AnyCommunicator) -> Result<(), Box<dyn Error>> {
+    let time = |times: u32, call: &mut dyn FnMut() -> bdrun_hybrid::Result<()>| {
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            comm.barrier()?;
+            let begun = Instant::now();
+            (0..times).try_for_each(|_| call())?;
+            all.push(begun.elapsed() / times);
+        }
+        all.sort();
+        Ok::<_, bdrun_hybrid::Error>(all[2].as_secs_f64())
+    };
+    let (rank, size) = (comm.rank(), comm.size());
+    let barrier = time(1_000, &mut || comm.barrier())?;
+    let mut one = [0.0];
+    let sum = time(1_000, &mut || comm.allreduce(&[1.0], &mut one, ReduceOp::Sum))?;
+    const LONG: usize = 1 << 20;
+    let (mut data, mut sums) = (vec![1.0f64; LONG], vec![0.0; LONG]);
+    let reduced = time(5, &mut || comm.allreduce(&data, &mut sums, ReduceOp::Sum))?;
+    let broadcast = time(5, &mut || comm.broadcast(&mut data, 0))?;
+    let mine = vec![1.0f64; LONG / size];
+    let gathered = time(5, &mut || comm.allgather(&mine).map(drop))?;
+    let to_and_fro = |data: &mut [f64]| match rank {
+        0 => comm.send(data, 1, 0).and_then(|()| comm.recv(data, 1, 0)),
+        1 => comm.recv(data, 0, 0).and_then(|()| comm.send(data, 0, 0)),
+        _ => Ok(()),
+    };
+    let (short, long) = match size {
+        1 => (0.0, 0.0),
+        _ => {
+            (time(1_000, &mut || to_and_fro(&mut one))? / 2.0, time(5, &mut || to_and_fro(&mut data))? / 2.0)
+        }
+    };
+    if rank == 0 {
+        let rate = |seconds: f64| (LONG * 8) as f64 / seconds / 1e9;
+        println!("{size} ranks, {}", comm.kind());
+        println!(
+            "barrier {:.1} us, allreduce of 1 {:.1} us, message of 1 {:.1} us",
+            barrier * 1e6,
+            sum * 1e6,
+            short * 1e6
+        );
+        let (reduced, broadcast, gathered) = (rate(reduced), rate(broadcast), rate(gathered));
+        println!(
+            "8 MiB, GB/s: allreduce {reduced:.2}, broadcast {broadcast:.2}, allgather {gathered:.2}, message {:.2}",
+            rate(long)
+        );
     }
     Ok(())
 }
@@ -67,6 +120,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             let told = if rank == 0 { comm.recv(&mut [0u8], size - 1, 0) } else { comm.barrier() };
             println!("rank {rank}: {}", told.map_or_else(|error| error.to_string(), |()| "nothing".into()));
         }
+        "measure" => measure(&comm)?,
+        "panic" => {
+            comm.barrier()?;
+            assert!(rank != 0, "rank 0 panics");
+            comm.barrier()?;
+        }
         "hold" => {
             let bytes = arguments.get(1).ok_or("hold BYTES")?.parse()?;
             let node = comm.split_local()?;
@@ -77,7 +136,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 println!("{sum} bytes, {}", if region.is_shared() { "shared" } else { "copied" });
             }
         }
-        other => return Err(format!("{other}: suite, abort, die, hold BYTES, setup").into()),
+        other => return Err(format!("{other}: suite, abort, die, panic, hold BYTES, setup, measure").into()),
     }
     Ok(())
 }

@@ -106,6 +106,11 @@ impl<H: Handle> Library<H> {
 
 impl<H: Handle> Drop for Library<H> {
     fn drop(&mut self) {
+        if self.ours && std::thread::panicking() {
+            // Others may wait for what this rank will not do any more, and it would wait for them.
+            // SAFETY: MPI is initialised; this ends the job's processes.
+            unsafe { (self.table.abort)(self.table.world, 1) };
+        }
         if self.ours {
             let mut finalized = 0;
             // SAFETY: MPI was initialised by this thread, which `self` has not left, and all communicators

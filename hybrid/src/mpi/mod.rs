@@ -66,8 +66,9 @@ impl State {
 }
 
 impl MpiBackend {
-    /// Initialises MPI, if the program has not: then it is finalised when the last communicator is dropped.
-    /// `env` says where the library is.
+    /// Initialises MPI, if the program has not: then it is finalised when the last communicator or region is
+    /// dropped, or the job is ended if that is by a panic. `env` says where the library is
+    /// ([`MPI_LIBRARY`](crate::MPI_LIBRARY)).
     ///
     /// # Errors
     /// [`Cause::Backend`]: there is no library, it permits no threads beside the one that calls it, or MPI was

@@ -139,12 +139,31 @@ impl<T: Pod> SharedRegion<T> {
 
     /// The elements as of the last fence. Threads of a pool may read them too.
     ///
+    /// ```should_panic
+    /// use bdrun_hybrid::{LocalBackend, SharedMemory};
+    /// let mut region = LocalBackend.create_shared_region::<u32>(4).unwrap();
+    /// assert_eq!(region.as_slice(), [0; 4]);
+    /// drop(region.write().unwrap()); // no fence
+    /// region.as_slice();
+    /// ```
+    ///
     /// # Panics
     /// If the region was opened for writing, and no fence came after: what [`Writing`] is for was not ended.
     #[must_use]
     pub fn as_slice(&self) -> &[T] {
-        assert!(!self.open, "the region was opened for writing, and no fence came after that");
-        match &self.memory {
+        match self.try_as_slice() {
+            Some(elements) => elements,
+            None => panic!("{}", Cause::Unfenced),
+        }
+    }
+
+    /// The same; `None` where that panics.
+    #[must_use]
+    pub fn try_as_slice(&self) -> Option<&[T]> {
+        if self.open {
+            return None;
+        }
+        Some(match &self.memory {
             Memory::Heap(elements) => elements,
             // SAFETY: `len` elements of plain old data, at the beginning of a page; the mapping lives as long
             // as `self`. Nobody writes them while the slice lives: the leader writes between the two
@@ -152,7 +171,7 @@ impl<T: Pod> SharedRegion<T> {
             Memory::Shared { mapping, len, .. } => unsafe {
                 std::slice::from_raw_parts(mapping.at().cast::<T>(), *len)
             },
-        }
+        })
     }
 
     /// Opens the region for the leader to write (a collective): waits until no rank reads any more.

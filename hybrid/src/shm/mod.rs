@@ -15,7 +15,6 @@ mod spec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::time::Duration;
 
 use bdrun_ipc::futex;
 use bytemuck::Pod;
@@ -25,9 +24,6 @@ use crate::{Cause, SharedMemory, SharedRegion, Tag};
 use messages::Inbox;
 use segment::{EVERYBODY, LOOK, SLOT, Segment};
 pub use spec::{ENV, Spec};
-
-/// How long a rank waits for the others to be started.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A rank of several processes on one machine.
 #[derive(Debug)]
@@ -172,13 +168,13 @@ fn mismatch(rank: usize, call: u64, other: usize, others: u64) -> Cause {
 }
 
 impl ShmBackend {
-    /// Joins the job; waits up to a minute for all its ranks.
+    /// Joins the job; waits for all its ranks.
     ///
     /// # Errors
     /// [`Cause::Backend`], [`Cause::System`]: the others do not come, or something is wrong with `/dev/shm`;
     /// [`Cause::Lost`]: rank 0 has ended before all had come.
     pub fn join(spec: &Spec) -> Result<Self> {
-        let segment = Segment::join(spec, PATIENCE)?;
+        let segment = Segment::join(spec)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let rank = Rank {
             segment,

@@ -8,13 +8,15 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::futex;
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::spec::Spec;
 use crate::Cause;
@@ -159,8 +161,8 @@ impl Segment {
     }
 
     /// Makes it (rank 0), or finds it, and waits until all ranks have.
-    pub fn join(spec: &Spec, patience: Duration) -> Result<Self> {
-        let (path, until) = (Self::path(spec), Instant::now() + patience);
+    pub fn join(spec: &Spec) -> Result<Self> {
+        let (path, until) = (Self::path(spec), Instant::now() + spec.patience);
         let this = match spec.rank {
             0 => Self::make(spec, &path)?,
             _ => Self::find(spec, &path, until)?,
@@ -176,24 +178,24 @@ impl Segment {
     }
 
     fn make(spec: &Spec, path: &Path) -> Result<Self> {
-        if let Ok(old) = File::open(path)
-            && locked_by_another(&old, 0, false).map_err(system("look at a lock"))?
-        {
-            return Err(Cause::Backend(format!("{} is another job's, which runs", path.display())));
+        let another = || Cause::Backend(format!("{} is another job's, which runs", path.display()));
+        if let Ok(old) = File::open(path) {
+            if locked_by_another(&old, 0, false).map_err(system("look at a lock"))? {
+                return Err(another());
+            }
+            remove(path, &old);
         }
-        let layout = Layout { size: spec.size };
-        let own = path.with_extension(format!("{}-{:p}", std::process::id(), &raw const layout));
-        let mut options = File::options();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&own);
-        let file = file.map_err(system("make a file in /dev/shm"))?;
-        let made = Self::fill(file, layout).and_then(|this| {
-            std::fs::rename(&own, path).map_err(system("name the file in /dev/shm"))?;
-            Ok(this)
-        });
-        if made.is_err() {
-            let _ = std::fs::remove_file(&own);
+        // Without a name, so that nothing is left if this process ends before it is as it should be.
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR);
+        let file = file.map_err(|error| system("make a file in /dev/shm")(error.into()))?;
+        let this = Self::fill(file.into(), Layout { size: spec.size })?;
+        let own = format!("/proc/self/fd/{}", this.file.as_raw_fd());
+        match rustix::fs::linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(this),
+            Err(Errno::EXIST) => Err(another()),
+            Err(error) => Err(system("name the file in /dev/shm")(error.into())),
         }
-        made
     }
 
     fn fill(file: File, layout: Layout) -> Result<Self> {
@@ -220,6 +222,10 @@ impl Segment {
                 // Of a rank 0 that has ended: another one will come.
                 Ok(file) if locked_by_another(&file, 0, false).map_err(system("look at a lock"))? => {
                     return Self::take_part(spec, file);
+                }
+                Ok(file) if Instant::now() > until => {
+                    remove(path, &file);
+                    return Err(Cause::Backend("rank 0 has ended before all had come".into()));
                 }
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(system("open the segment in /dev/shm")(error));
@@ -343,7 +349,7 @@ mod tests {
     }
 
     fn spec(name: &str, rank: usize, size: usize) -> Spec {
-        Spec { name: format!("test-{name}-{}", std::process::id()), rank, size }
+        Spec::new(format!("test-{name}-{}", std::process::id()), rank, size)
     }
 
     #[test]
@@ -351,8 +357,11 @@ mod tests {
         let path = Segment::path(&spec("stale", 0, 2));
         drop(Segment::make(&spec("stale", 0, 2), &path).unwrap());
         assert!(path.exists(), "it ended before all had come");
-        let other = std::thread::spawn(|| Segment::join(&spec("stale", 1, 2), Duration::from_secs(60)));
-        let leader = Segment::join(&spec("stale", 0, 2), Duration::from_secs(60)).unwrap();
+        let late = Spec { patience: Duration::ZERO, ..spec("stale", 1, 2) };
+        assert!(Segment::join(&late).is_err() && !path.exists(), "who waits in vain removes it");
+        drop(Segment::make(&spec("stale", 0, 2), &path).unwrap());
+        let other = std::thread::spawn(|| Segment::join(&spec("stale", 1, 2)));
+        let leader = Segment::join(&spec("stale", 0, 2)).unwrap();
         let other = other.join().unwrap().unwrap();
         assert!(!path.exists() && leader.lives(1) && other.lives(0));
         drop(other);
@@ -363,7 +372,7 @@ mod tests {
     fn a_leader_that_ends_while_the_others_come_is_noticed_and_cleaned_up_after() {
         let path = Segment::path(&spec("lost", 0, 3));
         let leader = Segment::make(&spec("lost", 0, 3), &path).unwrap();
-        let other = std::thread::spawn(|| Segment::join(&spec("lost", 2, 3), Duration::from_secs(60)));
+        let other = std::thread::spawn(|| Segment::join(&spec("lost", 2, 3)));
         while leader.header().came.load(SeqCst) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -376,7 +385,8 @@ mod tests {
     fn who_does_not_fit_is_told_why() {
         let path = Segment::path(&spec("fit", 0, 2));
         let soon = Duration::from_millis(10);
-        let said = |spec: &Spec| Segment::join(spec, soon).unwrap_err().to_string();
+        let said =
+            |spec: &Spec| Segment::join(&Spec { patience: soon, ..spec.clone() }).unwrap_err().to_string();
         assert!(said(&spec("fit", 1, 2)).contains("rank 0 has not come"));
         assert!(said(&spec("fit", 0, 2)).contains("1 of 2 ranks have come") && !path.exists());
         let _leader = Segment::make(&spec("fit", 0, 2), &path).unwrap();

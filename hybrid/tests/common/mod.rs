@@ -1,7 +1,7 @@
 //! Programs that tests start.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub fn name() -> String {
 }
 
 /// Waits for a process, up to a minute.
-pub fn output(mut child: std::process::Child) -> Output {
+pub fn output(mut child: Child) -> Output {
     let until = Instant::now() + Duration::from_secs(60);
     while child.try_wait().expect("wait").is_none() {
         if Instant::now() > until {
@@ -59,8 +59,14 @@ pub fn bdrun() -> PathBuf {
     path
 }
 
-/// What processes of one job in shared memory have written, in rank order.
-pub fn shm(size: usize, step: &str, environment: &[(&str, &str)]) -> Vec<Output> {
+/// What processes of one job in shared memory have written, in rank order; something may be done to them
+/// meanwhile.
+pub fn shm(
+    size: usize,
+    step: &str,
+    environment: &[(&str, &str)],
+    meanwhile: impl FnOnce(&mut [Child]),
+) -> Vec<Output> {
     let name = name();
     let start = |rank: usize| {
         let mut command = command(PROGRAM);
@@ -69,11 +75,13 @@ pub fn shm(size: usize, step: &str, environment: &[(&str, &str)]) -> Vec<Output>
         command.env("BDRUN_SHM_RANK", rank.to_string()).arg(step).spawn().expect("start")
     };
     // The last one first: it waits for the others.
-    let children: Vec<_> = (0..size).rev().map(start).collect();
-    let mut outputs: Vec<_> = children.into_iter().map(output).collect();
-    outputs.reverse();
+    let mut children: Vec<_> = (0..size).rev().map(start).collect();
+    children.reverse();
+    meanwhile(&mut children);
+    let outputs = children.into_iter().map(output).collect();
     // SAFETY: geteuid has no preconditions.
     let user = unsafe { libc::geteuid() };
-    assert!(!Path::new(&format!("/dev/shm/bdrun-{user}-{name}")).exists(), "it is cleaned up");
+    let path = format!("/dev/shm/bdrun-{user}-{name}");
+    assert!(!Path::new(&path).exists(), "{path} is cleaned up");
     outputs
 }

@@ -43,6 +43,7 @@ pub const NEEDS: &[&str] = &[
     "java",
     "kmc",
     "libc-static",
+    "mpich",
     "node",
     "numpy",
     "openmpi",
