@@ -17,7 +17,10 @@ impl Basis {
     pub fn of(columns: &[i32], rows: &[i32], fixed: usize) -> Self {
         let (before, cuts) = rows.split_at(fixed);
         let tight = (0..).zip(cuts).filter(|(_, status)| **status != BASIC).map(|(cut, _)| cut);
-        Self { fixed: columns.iter().chain(before).map(|status| *status as i8).collect(), tight: tight.collect() }
+        Self {
+            fixed: columns.iter().chain(before).map(|status| *status as i8).collect(),
+            tight: tight.collect(),
+        }
     }
 
     /// For HiGHS, for a program of `columns` columns and `rows` rows. Cuts that came since are basic: what was

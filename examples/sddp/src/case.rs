@@ -121,13 +121,21 @@ impl Case {
         if self.reservoirs.is_empty() || self.stages.is_empty() || self.openings == 0 {
             return refuse("it needs at least one reservoir, one stage and one opening".into());
         }
-        let not_negative =
-            [("deficit_cost", self.deficit_cost), ("excess_cost", self.excess_cost), ("discount_rate", self.discount_rate)];
+        let not_negative = [
+            ("deficit_cost", self.deficit_cost),
+            ("excess_cost", self.excess_cost),
+            ("discount_rate", self.discount_rate),
+        ];
         if let Some((name, value)) = not_negative.iter().find(|(_, value)| !is_amount(*value)) {
             return refuse(format!("{name} = {value} is not a number from 0"));
         }
-        for Reservoir { name, minimum, maximum, initial, turbine, spill, productivity, .. } in &self.reservoirs {
-            if ![minimum, maximum, initial, turbine, spill, productivity].iter().all(|value| is_amount(**value)) {
+        for Reservoir { name, minimum, maximum, initial, turbine, spill, productivity, .. } in
+            &self.reservoirs
+        {
+            if ![minimum, maximum, initial, turbine, spill, productivity]
+                .iter()
+                .all(|value| is_amount(**value))
+            {
                 return refuse(format!("reservoir {name}: all its numbers are from 0"));
             }
             if !(minimum <= initial && initial <= maximum) {
@@ -147,7 +155,9 @@ impl Case {
                 return refuse(format!("stage {number}: hours must be above 0, demand from 0"));
             }
             if must > *demand {
-                return refuse(format!("stage {number}: plants must generate {must} MW, demand is {demand} MW"));
+                return refuse(format!(
+                    "stage {number}: plants must generate {must} MW, demand is {demand} MW"
+                ));
             }
             if inflow.len() != self.reservoirs.len() || deviation.len() != self.reservoirs.len() {
                 return refuse(format!("stage {number}: inflow and deviation list one number per reservoir"));
@@ -180,7 +190,10 @@ impl Case {
         for start in 0..below.len() {
             let steps = std::iter::successors(Some(start), |at| below[*at]).take(below.len() + 1).count();
             if steps > below.len() {
-                return Err(Error::Case(format!("below {} water runs in a circle", self.reservoirs[start].name)));
+                return Err(Error::Case(format!(
+                    "below {} water runs in a circle",
+                    self.reservoirs[start].name
+                )));
             }
         }
         Ok(below)
@@ -204,7 +217,9 @@ impl Case {
         for i in 0..n {
             for j in 0..=i {
                 if given[i][j] != given[j][i] || (i == j && given[i][j] != 1.0) {
-                    return Err(Error::Case("correlation must be symmetric, with ones on its diagonal".into()));
+                    return Err(Error::Case(
+                        "correlation must be symmetric, with ones on its diagonal".into(),
+                    ));
                 }
                 let known: f64 = (0..j).map(|k| factor[i * n + k] * factor[j * n + k]).sum();
                 let rest = given[i][j] - known;
@@ -246,7 +261,8 @@ mod tests {
     use super::*;
 
     fn case() -> Case {
-        Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml"))).expect("the bundled case")
+        Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml")))
+            .expect("the bundled case")
     }
 
     fn refused(change: impl FnOnce(&mut Case)) -> String {

@@ -36,7 +36,9 @@ pub enum Error {
         reason: String,
     },
     /// HiGHS is not there, or not one that we can call.
-    #[error("HiGHS cannot be loaded: {0}. `pip install highsbox` has it; BDRUN_HIGHS=…/libhighs.so says where")]
+    #[error(
+        "HiGHS cannot be loaded: {0}. `pip install highsbox` has it; BDRUN_HIGHS=…/libhighs.so says where"
+    )]
     Library(String),
     /// HiGHS did not solve a linear program.
     #[error("stage {stage}: HiGHS's `{call}` {answer}")]
@@ -48,9 +50,9 @@ pub enum Error {
         /// What it returned.
         answer: String,
     },
-    /// The other ranks could not be found.
+    /// The rank could not be set up.
     #[error(transparent)]
-    Start(#[from] bdrun_hybrid::SelectError),
+    Start(#[from] bdrun_hybrid::InitError),
     /// Ranks could not communicate.
     #[error(transparent)]
     Communication(#[from] bdrun_hybrid::Error),

@@ -23,7 +23,8 @@ pub fn equivalent(case: &Case) -> Result<Lp> {
         nodes = nodes.zip(level).and_then(|(nodes, level)| nodes.checked_add(level));
     }
     if nodes.is_none_or(|nodes| nodes > MOST_NODES) {
-        let (stages, count) = (case.stages.len(), nodes.map_or("too many".to_owned(), |nodes| nodes.to_string()));
+        let (stages, count) =
+            (case.stages.len(), nodes.map_or("too many".to_owned(), |nodes| nodes.to_string()));
         return Err(Error::Option(format!(
             "the tree of {stages} stages with {openings} openings has {count} nodes; the limit is {MOST_NODES}"
         )));

@@ -23,7 +23,8 @@ const MONTH: f64 = 730.0;
 /// A system of that size.
 pub fn generate(size: Size, seed: u64) -> Case {
     let Size { reservoirs: n, thermals, stages, openings } = size;
-    let between = |what: u64, index: usize, low: f64, high: f64| low + (high - low) * design(seed, what, index);
+    let between =
+        |what: u64, index: usize, low: f64, high: f64| low + (high - low) * design(seed, what, index);
     // Water runs to a reservoir of a higher number: there are no circles.
     let downstream = |i: usize| {
         let end = i + 1 == n || design(seed, 1, i) < 0.15;
@@ -69,7 +70,9 @@ pub fn generate(size: Size, seed: u64) -> Case {
         Stage {
             hours: MONTH,
             demand: (1.15 * hydro * (1.0 + 0.1 * season(6.0))).round(),
-            inflow: (0..n).map(|i| (own[i] * (1.0 + 0.6 * season(between(10, i, 0.0, 2.0)))).round()).collect(),
+            inflow: (0..n)
+                .map(|i| (own[i] * (1.0 + 0.6 * season(between(10, i, 0.0, 2.0)))).round())
+                .collect(),
             deviation: (0..n).map(|i| (between(11, i, 0.2, 0.5) * 100.0).round() / 100.0).collect(),
         }
     };

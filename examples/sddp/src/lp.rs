@@ -169,7 +169,8 @@ mod tests {
     use std::path::Path;
 
     fn case() -> Case {
-        Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml"))).expect("the bundled case")
+        Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml")))
+            .expect("the bundled case")
     }
 
     fn dense(lp: &Lp, row: usize) -> Vec<f64> {

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use bdrun_hybrid::{AnyCommunicator, Communicator, SharedMemory};
+use bdrun_hybrid::{Communicator, Hybrid, HybridConfig};
 use bdrun_sddp::bounds::{Iteration, Stopping};
 use bdrun_sddp::case::Case;
 use bdrun_sddp::error::Result;
 use bdrun_sddp::generate::{Size, generate};
 use bdrun_sddp::train::{Settings, train};
+use bdrun_sddp::workspace::Space;
 use bdrun_sddp::{exact, plot, policy, simulate};
 use clap::{Args, Parser, Subcommand};
 
@@ -131,8 +132,8 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 fn main() -> ExitCode {
     let result = match Command::parse().what {
-        What::Train(arguments) => run(&arguments.rank, |comm, node| trained(comm, node, &arguments)),
-        What::Simulate(arguments) => run(&arguments.rank, |comm, node| simulated(comm, node, &arguments)),
+        What::Train(arguments) => run(&arguments.rank, |hybrid| trained(hybrid, &arguments)),
+        What::Simulate(arguments) => run(&arguments.rank, |hybrid| simulated(hybrid, &arguments)),
         What::Generate(Generate { reservoirs, thermals, stages, openings, seed }) => {
             let case = generate(Size { reservoirs, thermals, stages, openings }, seed);
             print!("{}", toml::to_string(&case).expect("a case is a table"));
@@ -151,16 +152,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Finds the other ranks and makes the pool of threads; what one rank fails at ends all of them.
-fn run(
-    rank: &Rank,
-    work: impl FnOnce(&AnyCommunicator, &AnyCommunicator) -> Result<()>,
-) -> Result<()> {
-    let comm = bdrun_hybrid::create_communicator()?;
-    let node = comm.split_local()?;
-    let threads = rank.threads.unwrap_or(1);
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global().expect("the first pool");
-    work(&comm, &node).inspect_err(|error| {
+/// Sets this rank up; what one rank fails at ends all of them.
+fn run(rank: &Rank, work: impl FnOnce(&Hybrid<Space>) -> Result<()>) -> Result<()> {
+    let config = HybridConfig { threads: rank.threads, ..HybridConfig::default() };
+    let hybrid = Hybrid::init_with(config, |_| Space::new())?;
+    work(&hybrid).inspect_err(|error| {
+        let comm = hybrid.comm();
         if comm.size() > 1 {
             eprintln!("sddp: rank {}: {error}", comm.rank());
             comm.abort(1);
@@ -168,7 +165,7 @@ fn run(
     })
 }
 
-fn trained<C: SharedMemory>(comm: &C, node: &C, arguments: &Train) -> Result<()> {
+fn trained(hybrid: &Hybrid<Space>, arguments: &Train) -> Result<()> {
     let case = Case::read(&arguments.case)?;
     let settings = Settings {
         iterations: arguments.iterations,
@@ -177,9 +174,14 @@ fn trained<C: SharedMemory>(comm: &C, node: &C, arguments: &Train) -> Result<()>
         stopping: Stopping { gap: arguments.gap, stall: arguments.stall, window: arguments.window },
         share: !arguments.rank.no_share,
     };
-    let (speaks, began) = (comm.rank() == 0, Instant::now());
+    let comms = (hybrid.comm(), hybrid.node());
+    let (speaks, began) = (hybrid.comm().rank() == 0, Instant::now());
     if speaks {
-        println!("{}\niteration      lower bound      upper bound  ± 95 %        gap     cuts  seconds", case.name);
+        arguments.policy.iter().chain(&arguments.plot).try_for_each(|path| policy::writable(path))?;
+        println!(
+            "{}\niteration      lower bound      upper bound  ± 95 %        gap     cuts  seconds",
+            case.name
+        );
     }
     let tell = |iteration: &Iteration| {
         let Iteration { number, lower, upper, cuts } = iteration;
@@ -189,7 +191,7 @@ fn trained<C: SharedMemory>(comm: &C, node: &C, arguments: &Train) -> Result<()>
             println!("{number:9} {lower:16.6} {mean:16.6} {half:10.6} {gap:7.3} % {cuts:8} {seconds:8.1}");
         }
     };
-    let done = train(comm, node, &case, &settings, tell)?;
+    let done = train(comms, hybrid.workspaces(), &case, &settings, tell)?;
     if speaks {
         println!("{}; {} solves of rank 0 began again", done.stopped, done.again);
         if let Some(path) = &arguments.policy {
@@ -202,15 +204,20 @@ fn trained<C: SharedMemory>(comm: &C, node: &C, arguments: &Train) -> Result<()>
     Ok(())
 }
 
-fn simulated<C: SharedMemory>(comm: &C, node: &C, arguments: &Simulate) -> Result<()> {
+fn simulated(hybrid: &Hybrid<Space>, arguments: &Simulate) -> Result<()> {
     let case = Case::read(&arguments.case)?;
-    let share = !arguments.rank.no_share;
-    let (problem, history) = policy::load(comm, node, &case, &arguments.policy, share)?;
+    let (comm, share) = (hybrid.comm(), !arguments.rank.no_share);
+    let (problem, history) = policy::load((comm, hybrid.node()), &case, &arguments.policy, share)?;
     let Simulate { scenarios, seed, fresh, .. } = *arguments;
-    let (_, cost) = simulate::simulate(comm, &case, problem.view(), scenarios, seed, fresh)?;
+    let (_, cost) =
+        simulate::simulate(comm, hybrid.workspaces(), (&case, problem.view()), scenarios, (seed, fresh))?;
     if comm.rank() == 0 {
         println!("{}", case.name);
-        println!("cost         {:16.6} ± {:.6} M$ (95 %), {scenarios} scenarios", cost.mean, cost.half_width());
+        println!(
+            "cost         {:16.6} ± {:.6} M$ (95 %), {scenarios} scenarios",
+            cost.mean,
+            cost.half_width()
+        );
         println!("deviation    {:16.6} M$", cost.deviation);
         if let Some(Iteration { lower, number, .. }) = history.last() {
             println!("lower bound  {lower:16.6} M$, after {number} iterations");

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::lp::StageLp;
 use crate::noise::sample;
 use crate::pool::{Cuts, Openings, Pool, Tree};
-use crate::workspace::{Workspace, Workspaces};
+use crate::workspace::{Spaces, Workspace};
 
 /// Tasks for each thread: more balance the load, fewer load programs less often. Results do not depend on it.
 const CHUNKS: usize = 4;
@@ -108,7 +108,7 @@ impl Trajectory {
 /// If a stage was not solved.
 pub fn forward(
     problem: View<'_>,
-    spaces: &Workspaces,
+    spaces: &Spaces,
     trajectories: &mut [Trajectory],
     (seed, iteration): (u64, u64),
 ) -> Result<()> {
@@ -125,25 +125,29 @@ pub fn forward(
 /// If a stage was not solved.
 pub fn along(
     problem: View<'_>,
-    spaces: &Workspaces,
+    spaces: &Spaces,
     trajectories: &mut [Trajectory],
     draw: impl Fn(usize, usize, &mut [f64]) + Sync,
 ) -> Result<()> {
     // The trajectories of a chunk go from stage to stage together, so that a thread loads each program once.
-    trajectories.par_chunks_mut(chunk(trajectories.len())).try_for_each(|chunk| {
-        spaces.with(|space| {
-            chunk.iter_mut().for_each(|trajectory| {
-                trajectory.states.clear();
-                trajectory.states.extend(problem.initial);
-                trajectory.bases.resize(problem.stages.len(), Basis::default());
-                trajectory.cost = 0.0;
-            });
-            for stage in 0..problem.stages.len() {
-                for trajectory in &mut *chunk {
-                    step(problem, space, trajectory, stage, &draw)?;
+    let size = chunk(trajectories.len());
+    on_the_pool(|| {
+        trajectories.par_chunks_mut(size).try_for_each(|chunk| {
+            spaces.with(|space| {
+                let space = space.get()?;
+                chunk.iter_mut().for_each(|trajectory| {
+                    trajectory.states.clear();
+                    trajectory.states.extend(problem.initial);
+                    trajectory.bases.resize(problem.stages.len(), Basis::default());
+                    trajectory.cost = 0.0;
+                });
+                for stage in 0..problem.stages.len() {
+                    for trajectory in &mut *chunk {
+                        step(problem, space, trajectory, stage, &draw)?;
+                    }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         })
     })
 }
@@ -179,7 +183,7 @@ fn step(
 /// If a stage was not solved.
 pub fn backward(
     problem: View<'_>,
-    spaces: &Workspaces,
+    spaces: &Spaces,
     trajectories: &[Trajectory],
     stage: usize,
 ) -> Result<Vec<f64>> {
@@ -187,10 +191,15 @@ pub fn backward(
     let mut cuts = vec![0.0; trajectories.len() * (n + 1)];
     let size = chunk(trajectories.len());
     let pairs = trajectories.par_chunks(size).zip(cuts.par_chunks_mut(size * (n + 1)));
-    pairs.try_for_each(|(trajectories, cuts)| {
-        spaces.with(|space| {
-            let pairs = trajectories.iter().zip(cuts.chunks_exact_mut(n + 1));
-            pairs.into_iter().try_for_each(|(trajectory, cut)| trial(problem, space, trajectory, stage, cut))
+    on_the_pool(|| {
+        pairs.try_for_each(|(trajectories, cuts)| {
+            spaces.with(|space| {
+                let space = space.get()?;
+                let pairs = trajectories.iter().zip(cuts.chunks_exact_mut(n + 1));
+                pairs
+                    .into_iter()
+                    .try_for_each(|(trajectory, cut)| trial(problem, space, trajectory, stage, cut))
+            })
         })
     })?;
     Ok(cuts)
@@ -217,6 +226,12 @@ fn trial(
     let (intercept, slopes) = cut.split_at_mut(1);
     intercept[0] -= slopes.iter().zip(state).map(|(slope, storage)| slope * storage).sum::<f64>();
     Ok(())
+}
+
+/// Runs it on a thread of the pool: Rayon would do what is not worth to be split on the thread that asks, which has no
+/// workspace.
+pub fn on_the_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| work())
 }
 
 fn chunk(trajectories: usize) -> usize {

@@ -15,7 +15,11 @@ const BOTTOM: f64 = 50.0;
 fn step(span: f64) -> f64 {
     let rough = (span / 5.0).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(rough.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough)
+    [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= rough)
+        .unwrap_or(rough)
 }
 
 /// Multiples of `step` from `low` to `high`.
@@ -29,9 +33,12 @@ fn ticks(low: f64, high: f64, step: f64) -> impl Iterator<Item = f64> {
 pub fn svg(title: &str, history: &[Iteration]) -> String {
     let finite = |value: f64, or: f64| if value.is_finite() { value } else { or };
     let half = |iteration: &Iteration| finite(iteration.upper.half_width(), 0.0);
-    let ends = history.iter().flat_map(|one| [one.lower, one.upper.mean + half(one), one.upper.mean - half(one)]);
-    let (low, high) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), end| (low.min(end), high.max(end)));
-    let (low, high) = if low < high { (low, high) } else { (finite(low, 0.0) - 0.5, finite(high, 0.0) + 0.5) };
+    let ends =
+        history.iter().flat_map(|one| [one.lower, one.upper.mean + half(one), one.upper.mean - half(one)]);
+    let (low, high) =
+        ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), end| (low.min(end), high.max(end)));
+    let (low, high) =
+        if low < high { (low, high) } else { (finite(low, 0.0) - 0.5, finite(high, 0.0) + 0.5) };
     let last = history.len().max(2) as f64;
     let x = |number: f64| LEFT + (number - 1.0) / (last - 1.0) * (WIDTH - LEFT - RIGHT);
     let y = |value: f64| HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM);
@@ -54,13 +61,25 @@ pub fn svg(title: &str, history: &[Iteration]) -> String {
     for value in ticks(low, high, rise) {
         let at = y(value);
         add(format!("<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/>"));
-        add(format!("<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{value:.digits$}</text>", LEFT - 6.0, at + 4.0));
+        add(format!(
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{value:.digits$}</text>",
+            LEFT - 6.0,
+            at + 4.0
+        ));
     }
     for number in ticks(1.0, last, step(last).max(1.0)) {
-        add(format!("<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{number}</text>", x(number), floor + 18.0));
+        add(format!(
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{number}</text>",
+            x(number),
+            floor + 18.0
+        ));
     }
     add(format!("<path d=\"M{LEFT} {TOP}V{floor}H{right}\" fill=\"none\" stroke=\"black\"/>"));
-    add(format!("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">iteration</text>", (LEFT + right) / 2.0, HEIGHT - 12.0));
+    add(format!(
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">iteration</text>",
+        (LEFT + right) / 2.0,
+        HEIGHT - 12.0
+    ));
     add(format!("<polygon points=\"{up} {down}\" fill=\"#f4a58266\"/>"));
     let mean = line(&|one| one.upper.mean);
     add(format!("<polyline points=\"{mean}\" fill=\"none\" stroke=\"#ca0020\"/>"));
@@ -103,7 +122,9 @@ mod tests {
             for point in points.split(' ') {
                 let (x, y) = point.split_once(',').expect("two numbers");
                 let (x, y): (f64, f64) = (x.parse().expect("a number"), y.parse().expect("a number"));
-                assert!((LEFT - 0.1..=WIDTH).contains(&x) && (TOP - 0.1..=HEIGHT - BOTTOM + 0.1).contains(&y));
+                assert!(
+                    (LEFT - 0.1..=WIDTH).contains(&x) && (TOP - 0.1..=HEIGHT - BOTTOM + 0.1).contains(&y)
+                );
                 count += 1;
             }
         }

@@ -52,14 +52,27 @@ pub fn save(path: &Path, case: &Case, seed: u64, problem: &Problem, history: &[I
     replace(path, |file| serde_json::to_writer(file, &document).map_err(Into::into))
 }
 
+/// Whether a file could be written there, before that is worth hours.
+///
+/// # Errors
+/// If not.
+pub fn writable(path: &Path) -> Result<()> {
+    let aside = aside(path);
+    File::create(&aside).and_then(|_| std::fs::remove_file(&aside)).map_err(Error::file(path))
+}
+
+fn aside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
+}
+
 /// Writes a file aside and renames it.
 ///
 /// # Errors
 /// If that cannot be done; what stood there before still does.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let aside: PathBuf = path.with_file_name(name);
+    let aside = aside(path);
     let written = || {
         let mut file = BufWriter::new(File::create(&aside)?);
         write(&mut file)?;
@@ -78,8 +91,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Resul
 /// If the file is not such a policy of that case (on rank 0, whose error it is to [abort](Communicator::abort) for), or
 /// ranks cannot communicate.
 pub fn load<C: SharedMemory>(
-    comm: &C,
-    node: &C,
+    (comm, node): (&C, &C),
     case: &Case,
     path: &Path,
     share: bool,
@@ -112,10 +124,14 @@ fn read(path: &Path, case: &Case) -> Result<Document<Vec<f64>>> {
         .map_err(|error| refuse(format!("it is no policy of this program: {error}")))?;
     let Document { format, version, case: name, digest, cuts, .. } = &document;
     if format != FORMAT || *version != VERSION {
-        return Err(refuse(format!("it is a '{format}' of version {version}, not a '{FORMAT}' of {VERSION}")));
+        return Err(refuse(format!(
+            "it is a '{format}' of version {version}, not a '{FORMAT}' of {VERSION}"
+        )));
     }
     if *digest != case.digest() {
-        return Err(refuse(format!("it is of another case ('{name}', digest {digest}), or that was changed since")));
+        return Err(refuse(format!(
+            "it is of another case ('{name}', digest {digest}), or that was changed since"
+        )));
     }
     let width = case.reservoirs.len() + 1;
     if cuts.len() != case.stages.len() || cuts.iter().any(|cuts| cuts.len() % width != 0) {

@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn cuts_are_found_where_they_were_put() {
-        let case = Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml"))).expect("bundled");
+        let case =
+            Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml"))).expect("bundled");
         for share in [true, false] {
             let mut pool = Pool::new(&LocalBackend, &case, 3, share).expect("a pool");
             let cut = |number: f64| [number, number + 0.25, number + 0.5];

@@ -18,7 +18,7 @@ use crate::case::Case;
 use crate::error::{Error, Result};
 use crate::passes::{self, Problem, Trajectory, View};
 use crate::pool::{Openings, Pool, distinct};
-use crate::workspace::Workspaces;
+use crate::workspace::{Space, Spaces, again};
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,8 +53,8 @@ pub struct Trained {
 /// Settings that cannot be, a stage that HiGHS does not solve, ranks that cannot communicate. The other ranks then wait:
 /// whoever gets an error [aborts](Communicator::abort).
 pub fn train<C: SharedMemory>(
-    comm: &C,
-    node: &C,
+    (comm, node): (&C, &C),
+    spaces: &Spaces,
     case: &Case,
     settings: &Settings,
     mut tell: impl FnMut(&Iteration),
@@ -68,22 +68,21 @@ pub fn train<C: SharedMemory>(
     let capacity = capacity.ok_or_else(|| Error::Option(format!("{iterations} iterations are too many")))?;
     let openings = Openings::new(node, case, share)?;
     let mut problem = Problem::new(case, openings, Pool::new(node, case, capacity, share)?)?;
-    let spaces = Workspaces::new();
     let mut trajectories: Vec<Trajectory> =
         (block(rank, size, forward)..block(rank + 1, size, forward)).map(Trajectory::new).collect();
     let mut history = vec![];
     let stopped = loop {
         let number = history.len() as u64 + 1;
-        passes::forward(problem.view(), &spaces, &mut trajectories, (seed, number))?;
+        passes::forward(problem.view(), spaces, &mut trajectories, (seed, number))?;
         let costs: Vec<f64> = trajectories.iter().map(|trajectory| trajectory.cost).collect();
         let upper = Estimate::of(&gather(comm, &costs, forward, 1)?);
         for stage in (1..case.stages.len()).rev() {
-            let own = passes::backward(problem.view(), &spaces, &trajectories, stage)?;
+            let own = passes::backward(problem.view(), spaces, &trajectories, stage)?;
             let width = case.reservoirs.len() + 1;
             let cuts = gather(comm, &own, forward, width)?;
             problem.pool.add(stage - 1, &distinct(&cuts, width))?;
         }
-        let lower = lower_bound(comm, problem.view(), &spaces, (&trajectories, forward))?;
+        let lower = lower_bound(comm, problem.view(), spaces, (&trajectories, forward))?;
         let iteration = Iteration { number, lower, upper, cuts: problem.pool.count() };
         history.push(iteration);
         tell(&iteration);
@@ -94,7 +93,7 @@ pub fn train<C: SharedMemory>(
             break Stopped::Iterations;
         }
     };
-    Ok(Trained { problem, history, stopped, again: spaces.again() })
+    Ok(Trained { problem, history, stopped, again: again(spaces) })
 }
 
 /// `width` numbers of each trajectory, from the blocks that the ranks have of them to all of them on each rank.
@@ -115,17 +114,19 @@ pub fn gather(comm: &impl Communicator, own: &[f64], count: usize, width: usize)
 fn lower_bound(
     comm: &impl Communicator,
     problem: View<'_>,
-    spaces: &Workspaces,
+    spaces: &Spaces,
     (own, count): (&[Trajectory], usize),
 ) -> Result<f64> {
     let mut lower = [0.0];
     let first = own.first().filter(|trajectory| trajectory.scenario == 0);
     if let Some(trajectory) = first {
         let (lp, inflow) = (&problem.stages[0], problem.tree.inflow(0, 0));
-        lower[0] = spaces.with(|space| {
+        let solve = |space: &mut Space| {
+            let space = space.get()?;
             space.begin(0, lp, problem.cuts.of(0), Some(&trajectory.bases[0]))?;
             space.solve(0, lp, problem.initial, inflow)
-        })?;
+        };
+        lower[0] = passes::on_the_pool(|| spaces.with(solve))?;
     }
     let size = comm.size();
     let owner = (0..size).find(|rank| block(rank + 1, size, count) > 0).unwrap_or(0);

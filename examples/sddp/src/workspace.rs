@@ -5,8 +5,6 @@
 //! basis that the caller names, and goes on from solve to solve. So its bits are those of the tasks' own inputs,
 //! whichever thread of whichever rank it runs on (tested: `a_task_knows_nothing_of_those_before`).
 
-use std::sync::Mutex;
-
 use crate::basis::Basis;
 use crate::error::{Error, Result};
 use crate::highs::Solver;
@@ -48,7 +46,13 @@ impl Workspace {
         self.begin_program(at, stage, cuts, basis).map_err(|error| of_stage(error, at))
     }
 
-    fn begin_program(&mut self, at: usize, stage: &StageLp, cuts: &[f64], basis: Option<&Basis>) -> Result<()> {
+    fn begin_program(
+        &mut self,
+        at: usize,
+        stage: &StageLp,
+        cuts: &[f64],
+        basis: Option<&Basis>,
+    ) -> Result<()> {
         let key = Some((at, cuts.len()));
         if self.loaded == key {
             self.solver.forget()?;
@@ -101,40 +105,39 @@ fn of_stage(error: Error, at: usize) -> Error {
     }
 }
 
-/// A workspace for each thread of the pool, made when it is first needed: on that thread, whose memory it is.
-pub struct Workspaces(Vec<Mutex<Option<Workspace>>>);
+/// What each thread of the pool has: a workspace, made on that thread.
+pub struct Space(Option<Workspace>);
 
-impl Workspaces {
-    /// For the pool that this thread uses.
+/// Those of all threads.
+pub type Spaces = bdrun_hybrid::Workspaces<Space>;
+
+impl Space {
+    /// For [`Hybrid::init_with`](bdrun_hybrid::Hybrid::init_with). Where there is no HiGHS, who needs it is told.
     pub fn new() -> Self {
-        Self((0..rayon::current_num_threads().max(1)).map(|_| Mutex::new(None)).collect())
+        Self(Workspace::new().ok())
     }
 
-    /// Calls `task` with the workspace of this thread.
+    /// The workspace.
     ///
     /// # Errors
-    /// Those of `task`; if there is no HiGHS.
-    pub fn with<R>(&self, task: impl FnOnce(&mut Workspace) -> Result<R>) -> Result<R> {
-        let index = rayon::current_thread_index().unwrap_or(0) % self.0.len();
-        // A thread that panicked left it in the middle of a task; the next one begins anew anyway.
-        let mut space = self.0[index].lock().unwrap_or_else(|error| error.into_inner());
-        match &mut *space {
-            Some(space) => task(space),
-            none => task(none.insert(Workspace::new()?)),
+    /// If there is no HiGHS.
+    pub fn get(&mut self) -> Result<&mut Workspace> {
+        match &mut self.0 {
+            Some(space) => Ok(space),
+            none => Ok(none.insert(Workspace::new()?)),
         }
-    }
-
-    /// Solves of all threads so far that found nothing from the basis they began with, and began again.
-    pub fn again(&self) -> u64 {
-        let of = |space: &Mutex<Option<Workspace>>| {
-            space.lock().unwrap_or_else(|error| error.into_inner()).as_ref().map_or(0, |space| space.solver.again)
-        };
-        self.0.iter().map(of).sum()
     }
 }
 
-impl Default for Workspaces {
+impl Default for Space {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Solves of all threads so far that found nothing from the basis they began with, and began again.
+pub fn again(spaces: &Spaces) -> u64 {
+    rayon::broadcast(|_| spaces.with(|space| space.0.as_ref().map_or(0, |space| space.solver.again)))
+        .iter()
+        .sum()
 }

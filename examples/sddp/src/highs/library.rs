@@ -70,7 +70,9 @@ impl Library {
         static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
         let loaded = LIBRARY.get_or_init(|| match std::env::var("BDRUN_HIGHS") {
             Ok(path) => Self::load(&path),
-            Err(_) => Self::load("libhighs.so").or_else(|first| Self::load("libhighs.so.1").map_err(|_| first)),
+            Err(_) => {
+                Self::load("libhighs.so").or_else(|first| Self::load("libhighs.so.1").map_err(|_| first))
+            }
         });
         loaded.as_ref().map_err(|error| Error::Library(error.clone()))
     }

@@ -61,6 +61,9 @@ impl Solver {
         solver.text("parallel", "off")?;
         solver.int("threads", 1)?;
         solver.int("simplex_strategy", 1)?; // dual, on one thread
+        // Where solves begin near their end, to take the perturbation back costs more than it spares, and it is then
+        // that optima are missed.
+        solver.number("dual_simplex_cost_perturbation_multiplier", 0.0)?;
         solver.tolerance(TOLERANCE)?;
         Ok(solver)
     }
@@ -153,7 +156,13 @@ impl Solver {
         let last = sides.len() as Int - 1;
         // SAFETY: rows 0 … last exist, and each has a side; they are copied.
         let status = unsafe {
-            (self.library.Highs_changeRowsBoundsByRange)(self.instance, 0, last, sides.as_ptr(), sides.as_ptr())
+            (self.library.Highs_changeRowsBoundsByRange)(
+                self.instance,
+                0,
+                last,
+                sides.as_ptr(),
+                sides.as_ptr(),
+            )
         };
         accepted("Highs_changeRowsBoundsByRange", status)
     }
@@ -186,7 +195,10 @@ impl Solver {
         };
         accepted("Highs_run", status)?;
         if model != OPTIMAL {
-            return Err(failed("Highs_run", format!("ends with model status {model} (optimal is {OPTIMAL})")));
+            return Err(failed(
+                "Highs_run",
+                format!("ends with model status {model} (optimal is {OPTIMAL})"),
+            ));
         }
         // SAFETY: as above.
         Ok(unsafe { (self.library.Highs_getObjectiveValue)(self.instance) })
@@ -202,7 +214,13 @@ impl Solver {
         let none = std::ptr::null_mut();
         // SAFETY: there is room for a value of each column and row; what is not wanted is null.
         let status = unsafe {
-            (self.library.Highs_getSolution)(self.instance, values.as_mut_ptr(), none, none, duals.as_mut_ptr())
+            (self.library.Highs_getSolution)(
+                self.instance,
+                values.as_mut_ptr(),
+                none,
+                none,
+                duals.as_mut_ptr(),
+            )
         };
         accepted("Highs_getSolution", status)
     }
@@ -215,7 +233,11 @@ impl Solver {
         let mut count = 0;
         // SAFETY: the name ends in 0, and there is room for a number.
         let status = unsafe {
-            (self.library.Highs_getIntInfoValue)(self.instance, c"simplex_iteration_count".as_ptr(), &mut count)
+            (self.library.Highs_getIntInfoValue)(
+                self.instance,
+                c"simplex_iteration_count".as_ptr(),
+                &mut count,
+            )
         };
         accepted("Highs_getIntInfoValue", status).map(|()| count.max(0) as u64)
     }
@@ -223,8 +245,9 @@ impl Solver {
     fn flag(&self, option: &str, value: bool) -> Result<()> {
         let name = option_name(option);
         // SAFETY: the name ends in 0.
-        let status =
-            unsafe { (self.library.Highs_setBoolOptionValue)(self.instance, name.as_ptr(), Int::from(value)) };
+        let status = unsafe {
+            (self.library.Highs_setBoolOptionValue)(self.instance, name.as_ptr(), Int::from(value))
+        };
         accepted("Highs_setBoolOptionValue", status)
     }
 
@@ -238,15 +261,17 @@ impl Solver {
     fn number(&self, option: &str, value: f64) -> Result<()> {
         let name = option_name(option);
         // SAFETY: the name ends in 0.
-        let status = unsafe { (self.library.Highs_setDoubleOptionValue)(self.instance, name.as_ptr(), value) };
+        let status =
+            unsafe { (self.library.Highs_setDoubleOptionValue)(self.instance, name.as_ptr(), value) };
         accepted("Highs_setDoubleOptionValue", status)
     }
 
     fn text(&self, option: &str, value: &str) -> Result<()> {
         let (name, value) = (option_name(option), option_name(value));
         // SAFETY: both end in 0; they are copied.
-        let status =
-            unsafe { (self.library.Highs_setStringOptionValue)(self.instance, name.as_ptr(), value.as_ptr()) };
+        let status = unsafe {
+            (self.library.Highs_setStringOptionValue)(self.instance, name.as_ptr(), value.as_ptr())
+        };
         accepted("Highs_setStringOptionValue", status)
     }
 }
