@@ -23,8 +23,8 @@ impl Basis {
         }
     }
 
-    /// For HiGHS, for a program of `columns` columns and `rows` rows. Cuts that came since are basic: what was
-    /// optimal without them is where the dual simplex method begins.
+    /// For HiGHS, for a program of `columns` columns and `rows` rows. Cuts that came since are basic: what
+    /// was optimal without them is where the dual simplex method begins.
     pub fn statuses(&self, columns: (usize, &mut Vec<i32>), rows: (usize, &mut Vec<i32>)) {
         let ((count, columns), (total, rows)) = (columns, rows);
         let (of_columns, before) = self.fixed.split_at(count);

@@ -17,8 +17,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of costs in the order of scenarios: the sums are in that order, so that their bits do not depend on who
-    /// computed which.
+    /// Of costs in the order of scenarios: the sums are in that order, so that their bits do not depend on
+    /// who computed which.
     ///
     /// # Panics
     /// If there are none.
@@ -50,8 +50,8 @@ pub struct Iteration {
 }
 
 impl Iteration {
-    /// How far the best policy may be below what this one costs, of the latter: from the lower bound to the upper end
-    /// of the interval, over the mean. 0 where both are 0.
+    /// How far the best policy may be below what this one costs, of the latter: from the lower bound to the
+    /// upper end of the interval, over the mean. 0 where both are 0.
     pub fn gap(&self) -> f64 {
         let upper = self.upper.mean + self.upper.half_width();
         if upper == self.lower { 0.0 } else { (upper - self.lower) / self.upper.mean.abs() }
@@ -61,8 +61,9 @@ impl Iteration {
 /// When training ends before its iterations are done.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stopping {
-    /// Once [`Iteration::gap`] is at most that (Shapiro 2011, section 3.4: the upper end of the interval, since the
-    /// test of Pereira & Pinto 1991, whether the bound is inside, passes the sooner the less is known).
+    /// Once [`Iteration::gap`] is at most that (Shapiro 2011, section 3.4: the upper end of the interval,
+    /// since the test of Pereira & Pinto 1991, whether the bound is inside, passes the sooner the less is
+    /// known).
     pub gap: Option<f64>,
     /// Once the lower bound grew by less than this share of it …
     pub stall: Option<f64>,
@@ -104,7 +105,8 @@ impl Stopping {
     }
 }
 
-/// Where the contiguous block of `rank` of `size` begins, of `count` trajectories; that of rank `size` is the end.
+/// Where the contiguous block of `rank` of `size` begins, of `count` trajectories; that of rank `size` is the
+/// end.
 pub fn block(rank: usize, size: usize, count: usize) -> usize {
     (rank as u128 * count as u128 / size as u128) as usize
 }

@@ -1,7 +1,7 @@
 //! A hydrothermal system, as it stands in a file.
 //!
-//! Units, everywhere in this crate: storage in hm³ (10⁶ m³), flow in m³/s, power in MW, time in hours, prices in
-//! $/MWh; what linear programs and results say of money is millions of $ (M$).
+//! Units, everywhere in this crate: storage in hm³ (10⁶ m³), flow in m³/s, power in MW, time in hours, prices
+//! in $/MWh; what linear programs and results say of money is millions of $ (M$).
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -151,7 +151,7 @@ impl Case {
         let must: f64 = self.thermals.iter().map(|thermal| thermal.minimum).sum();
         for (number, stage) in (1..).zip(&self.stages) {
             let Stage { hours, demand, inflow, deviation } = stage;
-            if !(is_amount(*hours) && *hours > 0.0) || !is_amount(*demand) {
+            if !(is_amount(*hours) && *hours > 0.0 && is_amount(*demand)) {
                 return refuse(format!("stage {number}: hours must be above 0, demand from 0"));
             }
             if must > *demand {

@@ -1,5 +1,5 @@
-//! The deterministic equivalent of a small case: one linear program over its whole scenario tree, whose least cost is
-//! that of the best policy. What the bounds are checked against.
+//! The deterministic equivalent of a small case: one linear program over its whole scenario tree, whose least
+//! cost is that of the best policy. What the bounds are checked against.
 
 use crate::case::Case;
 use crate::error::{Error, Result};
@@ -32,7 +32,8 @@ pub fn equivalent(case: &Case) -> Result<Lp> {
     let mut tree = vec![0.0; case.stages.len() * openings * n];
     Inflows::new(case)?.tree(&mut tree);
     let mut lp = Lp::default();
-    // Of each node of the stage before: where its columns begin, and its probability times the worth of its M$.
+    // Of each node of the stage before: where its columns begin, and its probability times the worth of its
+    // M$.
     let mut above: Vec<(Option<usize>, f64)> = vec![(None, 1.0)];
     for stage in 0..case.stages.len() {
         let program = StageLp::new(case, stage)?;

@@ -1,5 +1,5 @@
-//! Systems of any size, the same for the same numbers: cascades that end in a few rivers, seasons, plants whose prices
-//! rise, and a load that water alone serves in wet months only.
+//! Systems of any size, the same for the same numbers: cascades that end in a few rivers, seasons, plants
+//! whose prices rise, and a load that water alone serves in wet months only.
 
 use crate::case::{Case, HM3_PER_HOUR, Reservoir, Stage, Thermal};
 use crate::noise::design;

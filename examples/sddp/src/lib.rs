@@ -1,12 +1,12 @@
-//! Stochastic dual dynamic programming (Pereira & Pinto 1991) of a hydrothermal system: what water is worth, and when
-//! to burn fuel instead.
+//! Stochastic dual dynamic programming (Pereira & Pinto 1991) of a hydrothermal system: what water is worth,
+//! and when to burn fuel instead.
 //!
-//! What it is: an example of hybrid ranks (`bdrun-hybrid`). Trajectories are split over ranks, and within each rank over
-//! the threads of a Rayon pool; the ranks of a node share the opening tree and the pool of cuts. Results are the same to
-//! the bit for any ranks, threads and back end.
+//! What it is: an example of hybrid ranks (`bdrun-hybrid`). Trajectories are split over ranks, and within
+//! each rank over the threads of a Rayon pool; the ranks of a node share the opening tree and the pool of
+//! cuts. Results are the same to the bit for any ranks, threads and back end.
 //!
-//! What it is not: a planning tool. One system, inflows independent from stage to stage, continuous decisions, all cuts
-//! kept.
+//! What it is not: a planning tool. One system, inflows independent from stage to stage, continuous
+//! decisions, all cuts kept.
 //!
 //! | module | answers |
 //! |---|---|

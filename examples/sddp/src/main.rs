@@ -65,7 +65,8 @@ struct Train {
     /// Of the inflows that trajectories draw.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Stop once the upper end of the upper bound's 95 % interval is this close to the lower bound (0.01 is 1 %).
+    /// Stop once the upper end of the upper bound's 95 % interval is this close to the lower bound (0.01 is 1
+    /// %).
     #[arg(long, value_name = "SHARE")]
     gap: Option<f64>,
     /// Stop once the lower bound grew by less than this share within --window iterations.

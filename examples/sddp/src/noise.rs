@@ -1,5 +1,5 @@
-//! Random numbers that every rank and thread computes alike, without a word to one another: SipHash-1-3 of what
-//! the number is for.
+//! Random numbers that every rank and thread computes alike, without a word to one another: SipHash-1-3 of
+//! what the number is for.
 //!
 //! Hash: keys (seed, purpose), message four little-endian 64-bit words. A uniform number in (0, 1) is
 //! (h ≫ 11 + ½) · 2⁻⁵³; a normal one is made of two by Box and Muller (1958): √(−2 ln u₁) · cos(2π u₂).
@@ -62,8 +62,8 @@ impl<'a> Inflows<'a> {
         Ok(Self { case, factor: case.cholesky()? })
     }
 
-    /// Writes the opening tree: `[stage][opening][reservoir]`, m³/s. Of the first stage, whose inflow is known,
-    /// every opening is the mean.
+    /// Writes the opening tree: `[stage][opening][reservoir]`, m³/s. Of the first stage, whose inflow is
+    /// known, every opening is the mean.
     pub fn tree(&self, tree: &mut [f64]) {
         let (n, openings) = (self.case.reservoirs.len(), self.case.openings);
         for (at, inflow) in tree.chunks_exact_mut(n).enumerate() {
@@ -88,11 +88,11 @@ impl<'a> Inflows<'a> {
         let normals: Vec<f64> = (0..n)
             .map(|k| (-2.0 * draw(k, 0).ln()).sqrt() * (std::f64::consts::TAU * draw(k, 1)).cos())
             .collect();
-        for i in 0..n {
+        for (i, inflow) in inflow.iter_mut().enumerate() {
             let row = &self.factor[i * n..][..=i];
             let epsilon: f64 = row.iter().zip(&normals).map(|(l, z)| l * z).sum();
             let sigma = means.deviation[i];
-            inflow[i] = means.inflow[i] * (sigma * epsilon - sigma * sigma / 2.0).exp();
+            *inflow = means.inflow[i] * (sigma * epsilon - sigma * sigma / 2.0).exp();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Forward and backward: what a rank computes of its own trajectories, on the threads of its pool. Nothing here
-//! communicates.
+//! Forward and backward: what a rank computes of its own trajectories, on the threads of its pool. Nothing
+//! here communicates.
 
 use rayon::prelude::*;
 
@@ -130,7 +130,7 @@ pub fn along(
     draw: impl Fn(usize, usize, &mut [f64]) + Sync,
 ) -> Result<()> {
     // The trajectories of a chunk go from stage to stage together, so that a thread loads each program once.
-    let size = chunk(trajectories.len());
+    let size = trajectories.len().div_ceil(CHUNKS * rayon::current_num_threads()).max(1);
     on_the_pool(|| {
         trajectories.par_chunks_mut(size).try_for_each(|chunk| {
             spaces.with(|space| {
@@ -152,7 +152,8 @@ pub fn along(
     })
 }
 
-/// A trajectory through a stage. It begins with the basis that its own last pass through the stage ended with.
+/// A trajectory through a stage. It begins with the basis that its own last pass through the stage ended
+/// with.
 fn step(
     problem: View<'_>,
     space: &mut Workspace,
@@ -176,8 +177,8 @@ fn step(
     Ok(())
 }
 
-/// For each trajectory the cut that `stage` (from 1) with all its openings puts on the stage before, at the state that
-/// the trajectory passed: α, β₁ … βₙ with α in M$ and β in M$/hm³, one behind the other.
+/// For each trajectory the cut that `stage` (from 1) with all its openings puts on the stage before, at the
+/// state that the trajectory passed: α, β₁ … βₙ with α in M$ and β in M$/hm³, one behind the other.
 ///
 /// # Errors
 /// If a stage was not solved.
@@ -187,26 +188,19 @@ pub fn backward(
     trajectories: &[Trajectory],
     stage: usize,
 ) -> Result<Vec<f64>> {
-    let n = problem.reservoirs();
-    let mut cuts = vec![0.0; trajectories.len() * (n + 1)];
-    let size = chunk(trajectories.len());
-    let pairs = trajectories.par_chunks(size).zip(cuts.par_chunks_mut(size * (n + 1)));
+    let width = problem.reservoirs() + 1;
+    let mut cuts = vec![0.0; trajectories.len() * width];
+    let pairs = trajectories.par_iter().zip(cuts.par_chunks_mut(width)).with_max_len(1);
     on_the_pool(|| {
-        pairs.try_for_each(|(trajectories, cuts)| {
-            spaces.with(|space| {
-                let space = space.get()?;
-                let pairs = trajectories.iter().zip(cuts.chunks_exact_mut(n + 1));
-                pairs
-                    .into_iter()
-                    .try_for_each(|(trajectory, cut)| trial(problem, space, trajectory, stage, cut))
-            })
+        pairs.try_for_each(|(trajectory, cut)| {
+            spaces.with(|space| trial(problem, space.get()?, trajectory, stage, cut))
         })
     })?;
     Ok(cuts)
 }
 
-/// One trajectory's cut. The first opening begins with the basis of the forward pass, each other one where the one
-/// before it ended.
+/// One trajectory's cut. The first opening begins with the basis of the forward pass, each other one where
+/// the one before it ended.
 fn trial(
     problem: View<'_>,
     space: &mut Workspace,
@@ -228,12 +222,8 @@ fn trial(
     Ok(())
 }
 
-/// Runs it on a thread of the pool: Rayon would do what is not worth to be split on the thread that asks, which has no
-/// workspace.
+/// Runs it on a thread of the pool: Rayon would do what is not worth to be split on the thread that asks,
+/// which has no workspace.
 pub fn on_the_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| work())
-}
-
-fn chunk(trajectories: usize) -> usize {
-    trajectories.div_ceil(CHUNKS * rayon::current_num_threads().max(1)).max(1)
 }

@@ -28,8 +28,8 @@ fn ticks(low: f64, high: f64, step: f64) -> impl Iterator<Item = f64> {
     (first..=last).map(move |tick| tick as f64 * step)
 }
 
-/// A picture of the lower bound, of the mean cost of each forward pass, and of its 95 % confidence interval. `title` is
-/// that of the case. Empty without iterations.
+/// A picture of the lower bound, of the mean cost of each forward pass, and of its 95 % confidence interval.
+/// `title` is that of the case. Empty without iterations.
 pub fn svg(title: &str, history: &[Iteration]) -> String {
     let finite = |value: f64, or: f64| if value.is_finite() { value } else { or };
     let half = |iteration: &Iteration| finite(iteration.upper.half_width(), 0.0);

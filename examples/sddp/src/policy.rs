@@ -34,8 +34,8 @@ struct Document<C> {
     cuts: Vec<C>,
 }
 
-/// Writes what was trained: beside `path`, then renamed over it, so that there is the old policy or the new one whatever
-/// happens.
+/// Writes what was trained: beside `path`, then renamed over it, so that there is the old policy or the new
+/// one whatever happens.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -88,8 +88,8 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Resul
 /// Reads a policy of `case` (a collective: rank 0 reads, and sends each stage's cuts to all).
 ///
 /// # Errors
-/// If the file is not such a policy of that case (on rank 0, whose error it is to [abort](Communicator::abort) for), or
-/// ranks cannot communicate.
+/// If the file is not such a policy of that case (on rank 0, whose error it is to
+/// [abort](Communicator::abort) for), or ranks cannot communicate.
 pub fn load<C: SharedMemory>(
     (comm, node): (&C, &C),
     case: &Case,

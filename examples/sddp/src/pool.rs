@@ -33,8 +33,8 @@ impl Numbers {
         }
     }
 
-    /// Changes some of them, where that is to be done (a collective: all wait until nobody reads, and until it is
-    /// done).
+    /// Changes some of them, where that is to be done (a collective: all wait until nobody reads, and until
+    /// it is done).
     ///
     /// # Errors
     /// Those of [`SharedRegion::write`] and [`SharedRegion::fence`].
@@ -101,8 +101,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Cuts of all stages: for each stage room for `capacity` of α, β₁ … βₙ, of which the first are there. All ranks count
-/// alike, because all see the same cuts.
+/// Cuts of all stages: for each stage room for `capacity` of α, β₁ … βₙ, of which the first are there. All
+/// ranks count alike, because all see the same cuts.
 pub struct Pool {
     numbers: Numbers,
     /// Cuts of each stage that are there.
@@ -169,8 +169,8 @@ impl<'a> Cuts<'a> {
     }
 }
 
-/// Of cuts those that are not, bit by bit, one of those before them. Trajectories that came to one state bring the same
-/// cut: all of them do in the second stage, as the first has one inflow.
+/// Of cuts those that are not, bit by bit, one of those before them. Trajectories that came to one state
+/// bring the same cut: all of them do in the second stage, as the first has one inflow.
 pub fn distinct(cuts: &[f64], width: usize) -> Vec<f64> {
     let mut seen = std::collections::HashSet::new();
     let bits = |cut: &[f64]| cut.iter().map(|number| number.to_bits()).collect::<Vec<_>>();

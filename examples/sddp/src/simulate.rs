@@ -16,10 +16,12 @@ const BATCH: usize = 1024;
 /// No iteration of training: simulated trajectories draw other openings than trained ones of the same seed.
 const SIMULATION: u64 = 0;
 
-/// Simulates `scenarios` trajectories (a collective) and returns each one's present cost in M$, in order. Their inflows
-/// are drawn from the opening tree, or, with `fresh`, from the distribution that the tree is a sample of.
+/// Simulates `scenarios` trajectories (a collective) and returns each one's present cost in M$, in order.
+/// Their inflows are drawn from the opening tree, or, with `fresh`, from the distribution that the tree is a
+/// sample of.
 ///
-/// Each one's bits depend on its number and `seed` only: all begin with the bases of one reference trajectory.
+/// Each one's bits depend on its number and `seed` only: all begin with the bases of one reference
+/// trajectory.
 ///
 /// # Errors
 /// If a stage was not solved, or ranks cannot communicate.

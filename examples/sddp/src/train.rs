@@ -1,5 +1,5 @@
-//! Stochastic dual dynamic programming (Pereira & Pinto 1991): forward to find states worth knowing about, backward
-//! to learn what they cost, until the bounds are close.
+//! Stochastic dual dynamic programming (Pereira & Pinto 1991): forward to find states worth knowing about,
+//! backward to learn what they cost, until the bounds are close.
 //!
 //! | step | on | communicates |
 //! |---|---|---|
@@ -8,8 +8,9 @@
 //! | backward pass, stage after stage from the last | the same block | allgatherv of cuts, in the order of trajectories; barriers around the leader's write to the pool |
 //! | lower bound | the first stage, by rank 0 | broadcast |
 //!
-//! The results' bits depend on case and [`Settings`] alone, not on ranks, threads or back end: each solve's inputs are
-//! named (`workspace`), random numbers are hashes (`noise`), and what is summed is summed in the order of trajectories.
+//! The results' bits depend on case and [`Settings`] alone, not on ranks, threads or back end: each solve's
+//! inputs are named (`workspace`), random numbers are hashes (`noise`), and what is summed is summed in the
+//! order of trajectories.
 
 use bdrun_hybrid::{Communicator, SharedMemory};
 
@@ -50,8 +51,8 @@ pub struct Trained {
 /// Trains a policy (a collective). `tell` hears of each iteration, on every rank.
 ///
 /// # Errors
-/// Settings that cannot be, a stage that HiGHS does not solve, ranks that cannot communicate. The other ranks then wait:
-/// whoever gets an error [aborts](Communicator::abort).
+/// Settings that cannot be, a stage that HiGHS does not solve, ranks that cannot communicate. The other ranks
+/// then wait: whoever gets an error [aborts](Communicator::abort).
 pub fn train<C: SharedMemory>(
     (comm, node): (&C, &C),
     spaces: &Spaces,
@@ -96,7 +97,8 @@ pub fn train<C: SharedMemory>(
     Ok(Trained { problem, history, stopped, again: again(spaces) })
 }
 
-/// `width` numbers of each trajectory, from the blocks that the ranks have of them to all of them on each rank.
+/// `width` numbers of each trajectory, from the blocks that the ranks have of them to all of them on each
+/// rank.
 ///
 /// # Errors
 /// If ranks cannot communicate.
@@ -109,8 +111,8 @@ pub fn gather(comm: &impl Communicator, own: &[f64], count: usize, width: usize)
     Ok(all)
 }
 
-/// Cost of the first stage with all cuts, from the basis of the first trajectory: by the rank that has that, which is
-/// not 0 where there are fewer trajectories than ranks.
+/// Cost of the first stage with all cuts, from the basis of the first trajectory: by the rank that has that,
+/// which is not 0 where there are fewer trajectories than ranks.
 fn lower_bound(
     comm: &impl Communicator,
     problem: View<'_>,

@@ -1,9 +1,10 @@
 //! What a thread solves stages with: an instance of HiGHS and buffers, used again and again.
 //!
-//! **Results depend on what is solved, never on what the thread has solved before.** A task is a run of solves of
-//! one stage: it [`begin`](Workspace::begin)s with an instance that has forgotten all but the program, from a
-//! basis that the caller names, and goes on from solve to solve. So its bits are those of the tasks' own inputs,
-//! whichever thread of whichever rank it runs on (tested: `a_task_knows_nothing_of_those_before`).
+//! **Results depend on what is solved, never on what the thread has solved before.** A task is a run of
+//! solves of one stage: it [`begin`](Workspace::begin)s with an instance that has forgotten all but the
+//! program, from a basis that the caller names, and goes on from solve to solve. So its bits are those of the
+//! tasks' own inputs, whichever thread of whichever rank it runs on (tested:
+//! `a_task_knows_nothing_of_those_before`).
 
 use crate::basis::Basis;
 use crate::error::{Error, Result};
@@ -37,8 +38,8 @@ impl Workspace {
         Ok(Self { solver, lp: Lp::default(), loaded: None, values, duals, sides, columns, rows })
     }
 
-    /// Begins a task: solves of `stage` (number `at`) with `cuts` (α, β₁ … βₙ each), from `basis` if there is one.
-    /// Cuts of a stage are only ever added: their number says which they are.
+    /// Begins a task: solves of `stage` (number `at`) with `cuts` (α, β₁ … βₙ each), from `basis` if there is
+    /// one. Cuts of a stage are only ever added: their number says which they are.
     ///
     /// # Errors
     /// What HiGHS refuses.
@@ -70,8 +71,9 @@ impl Workspace {
         Ok(())
     }
 
-    /// Solves the stage that was begun with, from `storage` (hm³) and `inflow` (m³/s), and returns its cost with
-    /// that of all later stages (M$). [`values`](Self::values) and [`duals`](Self::duals) are of that solution.
+    /// Solves the stage that was begun with, from `storage` (hm³) and `inflow` (m³/s), and returns its cost
+    /// with that of all later stages (M$). [`values`](Self::values) and [`duals`](Self::duals) are of that
+    /// solution.
     ///
     /// # Errors
     /// If HiGHS finds no optimum.
@@ -112,7 +114,8 @@ pub struct Space(Option<Workspace>);
 pub type Spaces = bdrun_hybrid::Workspaces<Space>;
 
 impl Space {
-    /// For [`Hybrid::init_with`](bdrun_hybrid::Hybrid::init_with). Where there is no HiGHS, who needs it is told.
+    /// For [`Hybrid::init_with`](bdrun_hybrid::Hybrid::init_with). Where there is no HiGHS, who needs it is
+    /// told.
     pub fn new() -> Self {
         Self(Workspace::new().ok())
     }

@@ -1,5 +1,5 @@
-//! `libhighs`, loaded when it is first needed: the functions of its C API (`interfaces/highs_c_api.h`) that are
-//! used here, unchanged from version 1.5 on.
+//! `libhighs`, loaded when it is first needed: the functions of its C API (`interfaces/highs_c_api.h`) that
+//! are used here, unchanged from version 1.5 on.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::OnceLock;
@@ -62,7 +62,8 @@ table! {
 }
 
 impl Library {
-    /// The library: that of `BDRUN_HIGHS` (a path), else `libhighs.so` or `libhighs.so.1` where the loader looks.
+    /// The library: that of `BDRUN_HIGHS` (a path), else `libhighs.so` or `libhighs.so.1` where the loader
+    /// looks.
     ///
     /// # Errors
     /// If there is none, or it was built with integers of 64 bits.
@@ -85,14 +86,16 @@ impl Library {
 
     fn load(path: &str) -> Result<Self, String> {
         let name = CString::new(path).map_err(|_| "a path with a zero in it".to_owned())?;
-        // SAFETY: `name` ends in 0; the library's constructors do nothing but make its own statics. It is never
-        // unloaded.
+        // SAFETY: `name` ends in 0; the library's constructors do nothing but make its own statics. It is
+        // never unloaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
-            // SAFETY: `dlopen` failed on this thread just now, so there is a text, and it stays until the next call.
+            // SAFETY: `dlopen` failed on this thread just now, so there is a text, and it stays until the
+            // next call.
             return Err(unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned());
         }
-        // SAFETY: the types are those of the header of every version that has the names, if integers have 32 bits.
+        // SAFETY: the types are those of the header of every version that has the names, if integers have 32
+        // bits.
         let library = unsafe { Self::of(handle) }.map_err(|error| format!("{path}: {error}"))?;
         // SAFETY: an instance is made, asked, and destroyed.
         let size = unsafe {

@@ -1,5 +1,5 @@
-//! HiGHS (Huangfu & Hall 2018), as far as stages need it: one instance solves one program again and again, from a
-//! basis that is given.
+//! HiGHS (Huangfu & Hall 2018), as far as stages need it: one instance solves one program again and again,
+//! from a basis that is given.
 //!
 //! The library is loaded at run time (`library`): to compile it takes some minutes, CMake and libclang, which
 //! whoever builds the workspace would need (README).
@@ -25,8 +25,8 @@ pub const BASIC: i32 = 1;
 /// `kHighsBasisStatusLower`.
 pub const LOWER: i32 = 0;
 
-/// How far bounds (hm³, m³/s, MW, M$) and optimality conditions (M$ for a unit of them) may be missed. HiGHS' own 1e-7
-/// could be seen in the sixth digit of a bound.
+/// How far bounds (hm³, m³/s, MW, M$) and optimality conditions (M$ for a unit of them) may be missed. HiGHS'
+/// own 1e-7 could be seen in the sixth digit of a bound.
 const TOLERANCE: f64 = 1e-9;
 /// Where rounding does not permit that: HiGHS' own.
 const LOOSE: f64 = 1e-7;
@@ -41,8 +41,8 @@ pub struct Solver {
     pub again: u64,
 }
 
-// SAFETY: an instance is plain memory of the C++ heap, bound to no thread; `&mut self` keeps threads apart. What HiGHS
-// keeps for each thread (its task executor) it makes where it runs.
+// SAFETY: an instance is plain memory of the C++ heap, bound to no thread; `&mut self` keeps threads apart.
+// What HiGHS keeps for each thread (its task executor) it makes where it runs.
 unsafe impl Send for Solver {}
 
 impl Solver {
@@ -61,8 +61,8 @@ impl Solver {
         solver.text("parallel", "off")?;
         solver.int("threads", 1)?;
         solver.int("simplex_strategy", 1)?; // dual, on one thread
-        // Where solves begin near their end, to take the perturbation back costs more than it spares, and it is then
-        // that optima are missed.
+        // Where solves begin near their end, to take the perturbation back costs more than it spares, and it
+        // is then that optima are missed.
         solver.number("dual_simplex_cost_perturbation_multiplier", 0.0)?;
         solver.tolerance(TOLERANCE)?;
         Ok(solver)
@@ -167,8 +167,9 @@ impl Solver {
         accepted("Highs_changeRowsBoundsByRange", status)
     }
 
-    /// Solves, and returns the least cost. What cannot be solved from where it begins is solved again from nothing, and
-    /// then less exactly: what that depends on are the program and where it began, as everything else does.
+    /// Solves, and returns the least cost. What cannot be solved from where it begins is solved again from
+    /// nothing, and then less exactly: what that depends on are the program and where it began, as everything
+    /// else does.
     ///
     /// # Errors
     /// If there is no optimum, or HiGHS does not find it.

@@ -1,5 +1,5 @@
-//! That results do not depend on ranks, threads or back end, to the bit: policies, which have all bounds and cuts, are
-//! compared byte by byte.
+//! That results do not depend on ranks, threads or back end, to the bit: policies, which have all bounds and
+//! cuts, are compared byte by byte.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
