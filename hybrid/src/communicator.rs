@@ -103,8 +103,8 @@ pub trait Communicator {
     /// [`Cause::Never`]: the rank is alone, and has sent itself no such message.
     fn recv<T: Pod>(&self, data: &mut [T], from: usize, tag: Tag) -> Result<()>;
 
-    /// Ends the whole job, as far as the back end can, and this process at once with the low 8 bits of this code,
-    /// or with 1 where they are 0 (MPI_Abort).
+    /// Ends the whole job, as far as the back end can, and this process at once (MPI_Abort): with the low 8
+    /// bits of this code, or with 1 where they are 0.
     fn abort(&self, code: i32) -> !;
 }
 

@@ -22,6 +22,11 @@
 //! | `mpi` | a rank of a real MPI |
 //! | [`conformance`] | what every back end must do |
 
+/// Its program is a test too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod any;
 #[cfg(feature = "bdrun")]
 mod bdrun;

@@ -244,6 +244,9 @@ fn a_region_is_counted_once_in_the_budget() {
     assert!((REGION..2 * REGION).contains(&peak), "{peak}: {text}");
     assert!((REGION..2 * REGION).contains(&demand), "{demand}: {text}");
     assert!(number("evicted_bytes") < REGION, "{text}");
+    // Ranks that leave RAM at each wait find it as it was.
+    let said = succeed(&under_bdrun("-np 4 --memory 128M --resident 1", &format!("hold {REGION}")));
+    assert!(said.contains(&format!("{REGION} bytes, shared")), "{said}");
     // More than there can be.
     let output = under_bdrun("-np 2 --memory 32M", &format!("hold {REGION}"));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -2,9 +2,15 @@
 //!
 //!     hybrid-conformance [STEP]
 //!
-//! `STEP` is `suite` (if nothing is said); or what goes wrong: `abort` (rank 0 ends the job with code 7),
-//! `die` (the last rank ends in the middle, without a word), `panic` (rank 0 does), `hold BYTES` (a region of so many bytes); `setup` (a
-//! whole hybrid rank), `measure` (what calls take).
+//! | `STEP` | what |
+//! |---|---|
+//! | `suite` | the suite, if nothing is said |
+//! | `abort` | rank 0 ends the job with code 7 |
+//! | `die` | the last rank ends in the middle, without a word |
+//! | `panic` | rank 0 panics |
+//! | `hold BYTES` | a region of so many bytes |
+//! | `setup` | a whole hybrid rank |
+//! | `measure` | what calls take |
 
 use std::error::Error;
 use std::time::Instant;
@@ -127,11 +133,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             comm.barrier()?;
         }
         "hold" => {
-            let bytes = arguments.get(1).ok_or("hold BYTES")?.parse()?;
+            let bytes: usize = arguments.get(1).ok_or("hold BYTES")?.parse()?;
             let node = comm.split_local()?;
             let mut region = node.create_shared_region::<u8>(bytes)?;
             region.update(|all| all.fill(1))?;
+            comm.barrier()?;
             let sum: u64 = region.as_slice().iter().map(|&byte| u64::from(byte)).sum();
+            assert_eq!(sum, bytes as u64, "rank {rank}");
             if rank == 0 {
                 println!("{sum} bytes, {}", if region.is_shared() { "shared" } else { "copied" });
             }

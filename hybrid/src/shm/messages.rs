@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::Rank;
-use super::segment::RING;
 use crate::queue::{NEVER, Queue, deliver};
 use crate::transport::Result;
 use crate::{Cause, Tag};
@@ -163,7 +162,8 @@ impl Rank {
     fn room(&self, to: usize) -> Result<usize> {
         let ends = self.segment.ends(self.rank, to);
         let there = ends.written.load(SeqCst).wrapping_sub(ends.read.load(SeqCst));
-        RING.checked_sub(there as usize).ok_or_else(|| Cause::Backend("the shared segment is damaged".into()))
+        let room = self.segment.ring_bytes().checked_sub(there as usize);
+        room.ok_or_else(|| Cause::Backend("the shared segment is damaged".into()))
     }
 
     /// As much as there is room for; how much that was.
@@ -171,10 +171,10 @@ impl Rank {
         let (ends, ring) = (self.segment.ends(self.rank, to), self.segment.ring(self.rank, to));
         let bytes = self.room(to)?.min(data.len());
         let written = ends.written.load(SeqCst);
-        let at = (written % RING as u64) as usize;
-        let first = bytes.min(RING - at);
-        // SAFETY: inside the ring, where the receiver reads nothing: it has read all but `RING` - room bytes,
-        // and is told of these below. No other rank writes there.
+        let (size, at) = (self.segment.ring_bytes(), written as usize % self.segment.ring_bytes());
+        let first = bytes.min(size - at);
+        // SAFETY: inside the ring, where the receiver reads nothing: of what is there it has read all but what
+        // is not room, and it is told of these bytes below. No other rank writes there.
         unsafe {
             data.as_ptr().copy_to_nonoverlapping(ring.add(at), first);
             data.as_ptr().add(first).copy_to_nonoverlapping(ring, bytes - first);
@@ -193,14 +193,15 @@ impl Rank {
             let (ends, ring) = (self.segment.ends(from, self.rank), self.segment.ring(from, self.rank));
             let read = ends.read.load(SeqCst);
             let bytes = ends.written.load(SeqCst).wrapping_sub(read) as usize;
-            if bytes > RING {
+            let size = self.segment.ring_bytes();
+            if bytes > size {
                 return Err(Cause::Backend("the shared segment is damaged".into()));
             }
             if bytes == 0 {
                 continue;
             }
-            let at = (read % RING as u64) as usize;
-            let first = bytes.min(RING - at);
+            let at = read as usize % size;
+            let first = bytes.min(size - at);
             // SAFETY: inside the ring, and written before `written` was; the sender writes there again only
             // after `read` says that it was read.
             let parts = unsafe {

@@ -24,9 +24,11 @@ use crate::transport::Result;
 
 /// Bytes of a rank's part in one step of a collective.
 pub const SLOT: usize = 64 << 10;
-/// Bytes on their way between two ranks.
-pub const RING: usize = 8 << 10;
-/// Most ranks: rings take 8 KiB for each two.
+/// Bytes on their way between two ranks: of few ranks, and of many.
+const RINGS: [usize; 2] = [64 << 10, 8 << 10];
+/// Up to so many ranks have the larger one, since there is one for each two.
+const FEW: usize = 16;
+/// Most ranks.
 pub const MOST_RANKS: usize = 128;
 
 /// Sleepers to wake: the kernel takes it as a number with a sign.
@@ -101,7 +103,11 @@ impl Layout {
     }
 
     const fn ring(self, from: usize, to: usize) -> usize {
-        self.slot(self.size, 0) + (from * self.size + to) * RING
+        self.slot(self.size, 0) + (from * self.size + to) * self.ring_bytes()
+    }
+
+    const fn ring_bytes(self) -> usize {
+        RINGS[(self.size > FEW) as usize]
     }
 
     const fn bytes(self) -> usize {
@@ -171,9 +177,8 @@ impl Segment {
         came.fetch_add(1, SeqCst);
         futex::wake(came, EVERYBODY);
         let gathered = this.gather(spec, until);
-        if spec.rank == 0 || matches!(gathered, Err(Cause::Lost { .. })) {
-            remove(&path, &this.file);
-        }
+        // Nobody comes any more, or not all will. Not rank 0 alone does it: it may be killed before.
+        remove(&path, &this.file);
         gathered.map(|()| this)
     }
 
@@ -312,7 +317,12 @@ impl Segment {
         self.map.as_mut_ptr().wrapping_add(self.layout.slot(rank, parity))
     }
 
-    /// The ring between two ranks: [`RING`] bytes.
+    /// Bytes of a ring.
+    pub const fn ring_bytes(&self) -> usize {
+        self.layout.ring_bytes()
+    }
+
+    /// The ring between two ranks: [`ring_bytes`](Self::ring_bytes) bytes.
     pub fn ring(&self, from: usize, to: usize) -> *mut u8 {
         assert!(from < self.layout.size && to < self.layout.size);
         self.map.as_mut_ptr().wrapping_add(self.layout.ring(from, to))
@@ -335,7 +345,7 @@ mod tests {
                 parts.extend([0, 1].map(|parity| (layout.slot(a, parity), SLOT, PAGE)));
                 for b in 0..size {
                     parts.push((layout.ends(a, b), size_of::<Ends>(), align_of::<Ends>()));
-                    parts.push((layout.ring(a, b), RING, PAGE));
+                    parts.push((layout.ring(a, b), layout.ring_bytes(), PAGE));
                 }
             }
             parts.sort_unstable();
@@ -366,6 +376,15 @@ mod tests {
         assert!(!path.exists() && leader.lives(1) && other.lives(0));
         drop(other);
         assert!(!leader.lives(1));
+    }
+
+    #[test]
+    fn who_is_last_leaves_no_file_even_if_the_leader_is_killed_before_it_removes_it() {
+        let path = Segment::path(&spec("last", 0, 2));
+        let leader = Segment::make(&spec("last", 0, 2), &path).unwrap();
+        leader.header().came.fetch_add(1, SeqCst);
+        let other = Segment::join(&spec("last", 1, 2)).unwrap();
+        assert!(!path.exists() && other.lives(0));
     }
 
     #[test]
