@@ -131,11 +131,12 @@ impl StageLp {
         &self.base
     }
 
-    /// The program with cuts, written over `lp`, whose memory is used again. `cuts`: α, β₁ … βₙ each.
-    pub fn with_cuts(&self, cuts: &[f64], lp: &mut Lp) {
+    /// The program with cuts, written over `lp`, whose memory is used again. `cuts`: α, β₁ … βₙ each, in
+    /// parts.
+    pub fn with_cuts<'a>(&self, cuts: impl IntoIterator<Item = &'a [f64]>, lp: &mut Lp) {
         lp.clone_from(&self.base);
         let theta = self.columns() - 1;
-        for cut in cuts.chunks_exact(self.n + 1) {
+        for cut in cuts.into_iter().flat_map(|part| part.chunks_exact(self.n + 1)) {
             let slopes = cut[1..].iter().enumerate().filter(|(_, slope)| **slope != 0.0);
             let entries = slopes.map(|(column, slope)| (column, -slope)).chain([(theta, 1.0)]);
             lp.row(cut[0], f64::INFINITY, entries);
@@ -206,7 +207,7 @@ mod tests {
     fn cuts_are_rows_behind_it_and_go_again() {
         let stage = StageLp::new(&case(), 1).expect("a stage");
         let mut lp = Lp::default();
-        stage.with_cuts(&[7.0, -2.0, 0.0, 9.0, -1.0, -3.0], &mut lp);
+        stage.with_cuts([&[7.0, -2.0, 0.0][..], &[9.0, -1.0, -3.0]], &mut lp);
         assert_eq!(dense(&lp, 3), [2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
         assert_eq!(dense(&lp, 4), [1.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
         assert_eq!((lp.row_lower[4], lp.row_upper[4]), (9.0, f64::INFINITY));

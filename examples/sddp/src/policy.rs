@@ -11,13 +11,13 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use bdrun_hybrid::SharedMemory;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bounds::Iteration;
 use crate::case::Case;
 use crate::error::{Error, Result};
 use crate::passes::Problem;
-use crate::pool::{Openings, Pool};
+use crate::pool::{Cuts, Openings, Pool};
 
 const FORMAT: &str = "bdrun-sddp policy";
 const VERSION: u32 = 1;
@@ -34,6 +34,15 @@ struct Document<C> {
     cuts: Vec<C>,
 }
 
+/// Cuts of a stage as one list.
+struct Parts<'a>(Cuts<'a>, usize);
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.of(self.1).flatten())
+    }
+}
+
 /// Writes what was trained: beside `path`, then renamed over it, so that there is the old policy or the new
 /// one whatever happens.
 ///
@@ -47,7 +56,7 @@ pub fn save(path: &Path, case: &Case, seed: u64, problem: &Problem, history: &[I
         digest: case.digest(),
         seed,
         history: history.to_vec(),
-        cuts: (0..case.stages.len()).map(|stage| problem.pool.view().of(stage)).collect(),
+        cuts: (0..case.stages.len()).map(|stage| Parts(problem.pool.view(), stage)).collect(),
     };
     replace(path, |file| serde_json::to_writer(file, &document).map_err(Into::into))
 }
@@ -103,17 +112,18 @@ pub fn load<C: SharedMemory>(
         None => vec![0; case.stages.len()],
     };
     comm.broadcast(&mut counts, 0)?;
-    let most = counts.iter().max().copied().unwrap_or(0) as usize;
+    let all = counts.iter().sum::<u64>() as usize;
     let openings = Openings::new(node, case, share)?;
-    let mut problem = Problem::new(case, openings, Pool::new(node, case, most, share)?)?;
+    let mut problem = Problem::new(case, openings, Pool::new(node, case, all, share)?)?;
     for (stage, count) in counts.iter().enumerate() {
         let mut cuts = match &mut document {
             Some(document) => std::mem::take(&mut document.cuts[stage]),
             None => vec![0.0; *count as usize * width],
         };
         comm.broadcast(&mut cuts, 0)?;
-        problem.pool.add(stage, &cuts)?;
+        problem.pool.bring(stage, cuts);
     }
+    problem.pool.keep()?;
     Ok((problem, document.map_or(vec![], |document| document.history)))
 }
 

@@ -33,6 +33,14 @@ impl Numbers {
         }
     }
 
+    /// Whether this rank is one that writes.
+    fn is_writer(&self) -> bool {
+        match self {
+            Self::Shared(region) => region.is_leader(),
+            Self::Own(_) => true,
+        }
+    }
+
     /// Changes some of them, where that is to be done (a collective: all wait until nobody reads, and until
     /// it is done).
     ///
@@ -101,54 +109,84 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Cuts of all stages: for each stage room for `capacity` of α, β₁ … βₙ, of which the first are there. All
-/// ranks count alike, because all see the same cuts.
+/// Cuts of all stages: α, β₁ … βₙ each, one behind the other in the order in which they came, and of each
+/// stage where they are. All ranks keep the same account, because all see the same cuts.
+///
+/// Within an iteration a rank keeps what came for the stage that it is at, and only the writer all; they come
+/// into the pool at once when it ends. So a stage asks for one collective, not for three, and a rank that is
+/// out of RAM is brought back once for it.
 pub struct Pool {
     numbers: Numbers,
-    /// Cuts of each stage that are there.
-    counts: Vec<usize>,
-    /// Cuts of each stage that there is room for.
-    capacity: usize,
-    /// Numbers of a cut.
-    width: usize,
+    /// Of each stage the ranges of its cuts.
+    parts: Vec<Vec<Range<usize>>>,
+    /// Numbers that are there.
+    used: usize,
+    /// The last cuts that came, and for which stage.
+    recent: (usize, Vec<f64>),
+    /// Stages and lengths of what is not in the pool yet.
+    coming: Vec<(usize, usize)>,
+    /// The cuts of these, where they are written.
+    pending: Vec<f64>,
 }
 
 impl Pool {
-    /// Empty, for the ranks of `node` (a collective).
+    /// Empty, with room for `capacity` cuts of all stages together, for the ranks of `node` (a collective).
     ///
     /// # Errors
     /// Those of [`Numbers::new`]; more than memory can have.
     pub fn new(node: &impl SharedMemory, case: &Case, capacity: usize, share: bool) -> Result<Self> {
         let (stages, width) = (case.stages.len(), case.reservoirs.len() + 1);
-        let len = capacity.checked_mul(stages * width).filter(|len| *len < isize::MAX as usize / 8);
-        let len = len.ok_or_else(|| Error::Option(format!("{capacity} cuts for each stage are too many")))?;
-        Ok(Self { numbers: Numbers::new(node, len, share)?, counts: vec![0; stages], capacity, width })
+        let len = capacity.checked_mul(width).filter(|len| *len < isize::MAX as usize / 8);
+        let len = len.ok_or_else(|| Error::Option(format!("{capacity} cuts are too many")))?;
+        let (coming, pending) = (vec![], vec![]);
+        let numbers = Numbers::new(node, len, share)?;
+        Ok(Self { numbers, parts: vec![vec![]; stages], used: 0, recent: (0, vec![]), coming, pending })
     }
 
     /// For threads of a pool to read.
     pub fn view(&self) -> Cuts<'_> {
-        let &Self { ref numbers, ref counts, capacity, width } = self;
-        Cuts { numbers: numbers.as_slice(), counts, capacity, width }
+        let Self { numbers, parts, recent: (stage, cuts), .. } = self;
+        Cuts { numbers: numbers.as_slice(), parts, recent: (*stage, cuts) }
     }
 
-    /// How many cuts there are, of all stages.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().map(|count| *count as u64).sum()
+    /// How many numbers the cuts in the pool have.
+    pub const fn len(&self) -> usize {
+        self.used
     }
 
-    /// Adds cuts to a stage (a collective, with the same cuts on all ranks).
+    /// Whether there are no cuts in the pool.
+    pub const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Cuts come to a stage, the same on all ranks. Until [`keep`](Self::keep) only those that came last are
+    /// seen.
+    pub fn bring(&mut self, stage: usize, cuts: Vec<f64>) {
+        self.coming.push((stage, cuts.len()));
+        if self.numbers.is_writer() {
+            self.pending.extend_from_slice(&cuts);
+        }
+        self.recent = (stage, cuts);
+    }
+
+    /// What came is in the pool from now on (a collective).
     ///
     /// # Errors
     /// If ranks cannot communicate, or there is no room.
-    pub fn add(&mut self, stage: usize, cuts: &[f64]) -> Result<()> {
-        let count = cuts.len() / self.width;
-        if self.counts[stage] + count > self.capacity {
-            let text = format!("stage {} has more than {} cuts", stage + 1, self.capacity);
-            return Err(Error::Option(text));
+    pub fn keep(&mut self) -> Result<()> {
+        let end = self.used + self.coming.iter().map(|(_, len)| len).sum::<usize>();
+        if end > self.numbers.as_slice().len() {
+            return Err(Error::Option("the pool of cuts is full".into()));
         }
-        let start = (stage * self.capacity + self.counts[stage]) * self.width;
-        self.numbers.change(start..start + cuts.len(), |numbers| numbers.copy_from_slice(cuts))?;
-        self.counts[stage] += count;
+        let pending = std::mem::take(&mut self.pending);
+        self.numbers.change(self.used..end, |numbers| numbers.copy_from_slice(&pending))?;
+        for (stage, len) in self.coming.drain(..) {
+            if len > 0 {
+                self.parts[stage].push(self.used..self.used + len);
+            }
+            self.used += len;
+        }
+        self.recent = (0, vec![]);
         Ok(())
     }
 }
@@ -157,15 +195,15 @@ impl Pool {
 #[derive(Clone, Copy)]
 pub struct Cuts<'a> {
     numbers: &'a [f64],
-    counts: &'a [usize],
-    capacity: usize,
-    width: usize,
+    parts: &'a [Vec<Range<usize>>],
+    recent: (usize, &'a [f64]),
 }
 
 impl<'a> Cuts<'a> {
-    /// Cuts on what all stages behind this one cost.
-    pub fn of(self, stage: usize) -> &'a [f64] {
-        &self.numbers[stage * self.capacity * self.width..][..self.counts[stage] * self.width]
+    /// Cuts on what all stages behind this one cost, in parts.
+    pub fn of(self, stage: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
+        let recent = Some(self.recent.1).filter(|_| self.recent.0 == stage);
+        self.parts[stage].iter().map(move |part| &self.numbers[part.clone()]).chain(recent)
     }
 }
 
@@ -185,17 +223,26 @@ mod tests {
 
     #[test]
     fn cuts_are_found_where_they_were_put() {
-        let case =
-            Case::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml"))).expect("bundled");
+        let tiny = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/tiny.toml"));
+        let case = Case::read(tiny).expect("bundled");
         for share in [true, false] {
-            let mut pool = Pool::new(&LocalBackend, &case, 3, share).expect("a pool");
-            let cut = |number: f64| [number, number + 0.25, number + 0.5];
-            pool.add(2, &cut(1.0)).expect("room");
-            pool.add(1, &cut(2.0)).expect("room");
-            pool.add(2, &[cut(3.0), cut(4.0)].concat()).expect("room");
-            assert_eq!(pool.view().of(2), [cut(1.0), cut(3.0), cut(4.0)].concat());
-            assert_eq!((pool.view().of(0), pool.view().of(1), pool.count()), (&[][..], &cut(2.0)[..], 4));
-            assert!(pool.add(2, &cut(5.0)).is_err_and(|error| error.to_string().contains("stage 3")));
+            let mut pool = Pool::new(&LocalBackend, &case, 4, share).expect("a pool");
+            let cut = |number: f64| vec![number, number + 0.25, number + 0.5];
+            let of = |pool: &Pool, stage| pool.view().of(stage).flatten().copied().collect::<Vec<_>>();
+            pool.bring(2, cut(1.0));
+            assert_eq!((of(&pool, 2), of(&pool, 1)), (cut(1.0), vec![]));
+            pool.bring(1, cut(2.0));
+            // What came before is seen again when it is in the pool.
+            assert_eq!((of(&pool, 2), of(&pool, 1)), (vec![], cut(2.0)));
+            pool.keep().expect("room");
+            pool.bring(2, [cut(3.0), cut(4.0)].concat());
+            assert_eq!(of(&pool, 2), [cut(1.0), cut(3.0), cut(4.0)].concat());
+            pool.bring(1, vec![]);
+            pool.keep().expect("room");
+            assert_eq!(of(&pool, 2), [cut(1.0), cut(3.0), cut(4.0)].concat());
+            assert_eq!((of(&pool, 0), of(&pool, 1), pool.len()), (vec![], cut(2.0), 12));
+            pool.bring(0, cut(5.0));
+            assert!(pool.keep().is_err_and(|error| error.to_string().contains("full")));
         }
     }
 

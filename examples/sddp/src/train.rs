@@ -66,6 +66,7 @@ pub fn train<C: SharedMemory>(
     }
     let (rank, size) = (comm.rank(), comm.size());
     let capacity = usize::try_from(iterations).ok().and_then(|count| count.checked_mul(forward));
+    let capacity = capacity.and_then(|count| count.checked_mul(case.stages.len() - 1));
     let capacity = capacity.ok_or_else(|| Error::Option(format!("{iterations} iterations are too many")))?;
     let openings = Openings::new(node, case, share)?;
     let mut problem = Problem::new(case, openings, Pool::new(node, case, capacity, share)?)?;
@@ -81,10 +82,12 @@ pub fn train<C: SharedMemory>(
             let own = passes::backward(problem.view(), spaces, &trajectories, stage)?;
             let width = case.reservoirs.len() + 1;
             let cuts = gather(comm, &own, forward, width)?;
-            problem.pool.add(stage - 1, &distinct(&cuts, width))?;
+            problem.pool.bring(stage - 1, distinct(&cuts, width));
         }
         let lower = lower_bound(comm, problem.view(), spaces, (&trajectories, forward))?;
-        let iteration = Iteration { number, lower, upper, cuts: problem.pool.count() };
+        problem.pool.keep()?;
+        let cuts = (problem.pool.len() / (case.reservoirs.len() + 1)) as u64;
+        let iteration = Iteration { number, lower, upper, cuts };
         history.push(iteration);
         tell(&iteration);
         if let Some(reason) = stopping.after(&history) {

@@ -15,7 +15,7 @@ use crate::lp::{Lp, StageLp};
 pub struct Workspace {
     solver: Solver,
     lp: Lp,
-    /// Stage and number of cuts of the program that the solver has.
+    /// Stage, and numbers of the cuts, of the program that the solver has.
     loaded: Option<(usize, usize)>,
     /// Values of the columns in the last solution.
     pub values: Vec<f64>,
@@ -38,23 +38,29 @@ impl Workspace {
         Ok(Self { solver, lp: Lp::default(), loaded: None, values, duals, sides, columns, rows })
     }
 
-    /// Begins a task: solves of `stage` (number `at`) with `cuts` (α, β₁ … βₙ each), from `basis` if there is
-    /// one. Cuts of a stage are only ever added: their number says which they are.
+    /// Begins a task: solves of `stage` (number `at`) with `cuts` (α, β₁ … βₙ each, in parts), from `basis`
+    /// if there is one. Cuts of a stage are only ever added: their number says which they are.
     ///
     /// # Errors
     /// What HiGHS refuses.
-    pub fn begin(&mut self, at: usize, stage: &StageLp, cuts: &[f64], basis: Option<&Basis>) -> Result<()> {
-        self.begin_program(at, stage, cuts, basis).map_err(|error| of_stage(error, at))
-    }
-
-    fn begin_program(
+    pub fn begin<'a>(
         &mut self,
         at: usize,
         stage: &StageLp,
-        cuts: &[f64],
+        cuts: impl Iterator<Item = &'a [f64]> + Clone,
         basis: Option<&Basis>,
     ) -> Result<()> {
-        let key = Some((at, cuts.len()));
+        self.begin_program(at, stage, cuts, basis).map_err(|error| of_stage(error, at))
+    }
+
+    fn begin_program<'a>(
+        &mut self,
+        at: usize,
+        stage: &StageLp,
+        cuts: impl Iterator<Item = &'a [f64]> + Clone,
+        basis: Option<&Basis>,
+    ) -> Result<()> {
+        let key = Some((at, cuts.clone().map(<[f64]>::len).sum()));
         if self.loaded == key {
             self.solver.forget()?;
         } else {

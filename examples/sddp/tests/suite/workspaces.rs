@@ -62,7 +62,8 @@ impl System {
             |(share, r): (&f64, &bdrun_sddp::case::Reservoir)| r.minimum + share * (r.maximum - r.minimum);
         let storage: Vec<f64> = task.storage.iter().zip(&self.case.reservoirs).map(between).collect();
         let basis = task.basis.map(|at| &bases[at].1).filter(|_| task.cuts > 0);
-        space.begin(task.stage, stage, &self.cuts[..task.cuts * (n + 1)], basis).expect("begin");
+        let cuts = std::iter::once(&self.cuts[..task.cuts * (n + 1)]);
+        space.begin(task.stage, stage, cuts, basis).expect("begin");
         let mut bits = vec![];
         for opening in &task.openings {
             let cost =
