@@ -14,8 +14,10 @@ pub const TAG_MAX: Tag = 32767;
 /// needs. Written once, over every back end ([`Transport`]).
 ///
 /// Collectives (all but `send` and `recv`) are called by all ranks, in the same order. Elements are plain old
-/// data ([`bytemuck::Pod`]). Only the thread that made the communicator calls it: it is neither `Send` nor
-/// `Sync`, so that threads of a pool cannot (see [`AnyCommunicator`](crate::AnyCommunicator)).
+/// data ([`bytemuck::Pod`]). The place in the program from which a call is made tells bdrun's pager what will
+/// be used after it, so calls are `#[track_caller]`. Only the thread that made the communicator calls it: it
+/// is neither `Send` nor `Sync`, so that threads of a pool cannot (see
+/// [`AnyCommunicator`](crate::AnyCommunicator)).
 pub trait Communicator {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;
@@ -27,19 +29,22 @@ pub trait Communicator {
     ///
     /// # Errors
     /// [`Cause::Lost`], [`Cause::Aborted`], [`Cause::Mismatch`], [`Cause::Backend`]: so do all calls below.
+    #[track_caller]
     fn barrier(&self) -> Result<()>;
 
     /// `data` of rank `root` becomes that of all; the same length everywhere (MPI_Bcast).
     ///
     /// # Errors
     /// [`Cause::NoSuchRank`].
+    #[track_caller]
     fn broadcast<T: Pod>(&self, data: &mut [T], root: usize) -> Result<()>;
 
-    /// Element `i` of `recv` becomes that of all ranks' `send` combined, in rank order: the same to the bit on
-    /// every rank and back end (MPI_Allreduce, but for that).
+    /// Element `i` of `recv` becomes that of all ranks' `send` combined, in rank order: the same to the bit
+    /// on every rank and back end (MPI_Allreduce, but for that).
     ///
     /// # Errors
     /// [`Cause::Argument`]: `send` and `recv` are not of one length.
+    #[track_caller]
     fn allreduce<T: Element>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<()>;
 
     /// `send` of rank `i` comes to `recv[displs[i]..][..counts[i]]` of all; counts and displacements in
@@ -48,6 +53,7 @@ pub trait Communicator {
     /// # Errors
     /// [`Cause::Argument`]: there are not as many counts or displacements as ranks, `send` is not as long as
     /// this rank's count, a part is outside `recv`, or two overlap.
+    #[track_caller]
     fn allgatherv<T: Pod>(
         &self,
         send: &[T],
@@ -60,6 +66,7 @@ pub trait Communicator {
     ///
     /// # Errors
     /// As of [`allgatherv`](Self::allgatherv).
+    #[track_caller]
     fn allgather<T: Pod>(&self, send: &[T]) -> Result<Vec<T>> {
         let (size, len) = (self.size(), send.len());
         let mut all = vec![T::zeroed(); size * len];
@@ -74,6 +81,7 @@ pub trait Communicator {
     ///
     /// # Errors
     /// As of [`allgatherv`](Self::allgatherv).
+    #[track_caller]
     fn reduce_elements<T: Element>(&self, send: &[T], op: ReduceOp) -> Result<Option<T>> {
         let counts: Vec<usize> =
             self.allgather(&[send.len() as u64])?.into_iter().map(|len| len as usize).collect();
@@ -94,6 +102,7 @@ pub trait Communicator {
     ///
     /// # Errors
     /// [`Cause::NoSuchRank`]; [`Cause::Argument`]: the tag is above [`TAG_MAX`].
+    #[track_caller]
     fn send<T: Pod>(&self, data: &[T], to: usize, tag: Tag) -> Result<()>;
 
     /// Receives the next message of rank `from` with that tag, which must be as long as `data` (MPI_Recv).
@@ -101,6 +110,7 @@ pub trait Communicator {
     /// # Errors
     /// [`Cause::NoSuchRank`]; [`Cause::Argument`]: the tag is above [`TAG_MAX`]; [`Cause::Length`];
     /// [`Cause::Never`]: the rank is alone, and has sent itself no such message.
+    #[track_caller]
     fn recv<T: Pod>(&self, data: &mut [T], from: usize, tag: Tag) -> Result<()>;
 
     /// Ends the whole job, as far as the back end can, and this process at once (MPI_Abort): with the low 8
@@ -115,6 +125,7 @@ pub trait SharedMemory: Communicator + Sized {
     ///
     /// # Errors
     /// As of [`Communicator::barrier`].
+    #[track_caller]
     fn split_local(&self) -> Result<Self>;
 
     /// Whether this rank is the one that writes what is shared: rank 0.
@@ -123,13 +134,14 @@ pub trait SharedMemory: Communicator + Sized {
     }
 
     /// `len` elements, zeros at first, that the ranks of this communicator share (a collective; all pass the
-    /// same `len`). It is made for [`split_local`](Self::split_local)'s communicator: there the elements exist
-    /// once. Where ranks cannot share memory (another node, or the system refuses) each has a copy, and
+    /// same `len`). It is made for [`split_local`](Self::split_local)'s communicator: there the elements
+    /// exist once. Where ranks cannot share memory (another node, or the system refuses) each has a copy, and
     /// fences bring what the leader wrote: what a program reads is the same.
     ///
     /// # Errors
     /// [`Cause::Argument`]: it has more bytes than there can be; [`Cause::Mismatch`]: the ranks pass
     /// different lengths; as of [`Communicator::barrier`].
+    #[track_caller]
     fn create_shared_region<T: Pod>(&self, len: usize) -> Result<SharedRegion<T>>;
 }
 
@@ -137,7 +149,8 @@ fn check_peer(peer: usize, size: usize) -> std::result::Result<(), Cause> {
     if peer < size { Ok(()) } else { Err(Cause::NoSuchRank { peer, size }) }
 }
 
-fn check_tag(tag: Tag) -> std::result::Result<(), Cause> {
+fn check_message(peer: usize, size: usize, tag: Tag) -> std::result::Result<(), Cause> {
+    check_peer(peer, size)?;
     if tag <= TAG_MAX {
         return Ok(());
     }
@@ -187,9 +200,8 @@ impl<C: Transport> Communicator for C {
     }
 
     fn broadcast<T: Pod>(&self, data: &mut [T], root: usize) -> Result<()> {
-        check_peer(root, Transport::size(self))
-            .and_then(|()| Transport::broadcast(self, cast_slice_mut(data), root))
-            .map_err(by(self, "broadcast"))
+        check_peer(root, Transport::size(self)).map_err(by(self, "broadcast"))?;
+        Transport::broadcast(self, cast_slice_mut(data), root).map_err(by(self, "broadcast"))
     }
 
     fn allreduce<T: Element>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<()> {
@@ -219,26 +231,20 @@ impl<C: Transport> Communicator for C {
     ) -> Result<()> {
         let (rank, size, element) = (Transport::rank(self), Transport::size(self), size_of::<T>());
         let bytes = |elements: &[usize]| elements.iter().map(|n| n * element).collect::<Vec<_>>();
-        check_parts(rank, size, send.len(), recv.len(), counts, displs)
-            .and_then(|()| {
-                let (send, recv) = (cast_slice(send), cast_slice_mut(recv));
-                Transport::allgatherv(self, send, recv, &bytes(counts), &bytes(displs))
-            })
+        check_parts(rank, size, send.len(), recv.len(), counts, displs).map_err(by(self, "allgatherv"))?;
+        let (send, recv) = (cast_slice(send), cast_slice_mut(recv));
+        Transport::allgatherv(self, send, recv, &bytes(counts), &bytes(displs))
             .map_err(by(self, "allgatherv"))
     }
 
     fn send<T: Pod>(&self, data: &[T], to: usize, tag: Tag) -> Result<()> {
-        check_peer(to, Transport::size(self))
-            .and_then(|()| check_tag(tag))
-            .and_then(|()| Transport::send(self, cast_slice(data), to, tag))
-            .map_err(by(self, "send"))
+        check_message(to, Transport::size(self), tag).map_err(by(self, "send"))?;
+        Transport::send(self, cast_slice(data), to, tag).map_err(by(self, "send"))
     }
 
     fn recv<T: Pod>(&self, data: &mut [T], from: usize, tag: Tag) -> Result<()> {
-        check_peer(from, Transport::size(self))
-            .and_then(|()| check_tag(tag))
-            .and_then(|()| Transport::recv(self, cast_slice_mut(data), from, tag))
-            .map_err(by(self, "recv"))
+        check_message(from, Transport::size(self), tag).map_err(by(self, "recv"))?;
+        Transport::recv(self, cast_slice_mut(data), from, tag).map_err(by(self, "recv"))
     }
 
     fn abort(&self, code: i32) -> ! {
@@ -250,4 +256,78 @@ impl<C: Transport> Communicator for C {
 pub(crate) fn by<C: Transport + ?Sized>(comm: &C, call: &'static str) -> impl FnOnce(Cause) -> Error {
     let rank = comm.rank();
     move |cause| cause.of(rank, call)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::Location;
+
+    use super::*;
+    use crate::LocalBackend;
+    use crate::transport::{self, Combine};
+
+    /// Keeps where it was last called from.
+    struct Places(Cell<u32>);
+
+    impl Places {
+        #[track_caller]
+        fn note(&self) -> transport::Result<()> {
+            assert_eq!(Location::caller().file(), file!());
+            self.0.set(Location::caller().line());
+            Ok(())
+        }
+    }
+
+    impl Transport for Places {
+        fn rank(&self) -> usize {
+            0
+        }
+        fn size(&self) -> usize {
+            1
+        }
+        fn barrier(&self) -> transport::Result<()> {
+            self.note()
+        }
+        fn broadcast(&self, _: &mut [u8], _: usize) -> transport::Result<()> {
+            self.note()
+        }
+        fn allgatherv(&self, _: &[u8], _: &mut [u8], _: &[usize], _: &[usize]) -> transport::Result<()> {
+            self.note()
+        }
+        fn allreduce(&self, _: &[u8], _: &mut [u8], _: usize, _: &Combine<'_>) -> transport::Result<()> {
+            self.note()
+        }
+        fn send(&self, _: &[u8], _: usize, _: Tag) -> transport::Result<()> {
+            self.note()
+        }
+        fn recv(&self, _: &mut [u8], _: usize, _: Tag) -> transport::Result<()> {
+            self.note()
+        }
+        fn abort(&self, _: i32) -> ! {
+            panic!("nobody asks for it")
+        }
+        fn handle(&self) -> Box<dyn Transport> {
+            Box::new(LocalBackend)
+        }
+    }
+
+    #[test]
+    fn a_back_end_sees_from_where_the_program_calls() {
+        let comm = Places(Cell::new(0));
+        macro_rules! here {
+            ($call:expr) => {
+                assert!($call.is_ok());
+                assert_eq!(comm.0.get(), line!());
+            };
+        }
+        here!(Communicator::barrier(&comm));
+        here!(Communicator::broadcast(&comm, &mut [0u8], 0));
+        here!(Communicator::allreduce(&comm, &[0u8], &mut [0u8], ReduceOp::Sum));
+        here!(Communicator::allgatherv(&comm, &[0u8], &mut [0u8], &[1], &[0]));
+        here!(comm.allgather(&[0u8]));
+        here!(comm.reduce_elements::<f64>(&[], ReduceOp::Sum));
+        here!(Communicator::send(&comm, &[0u8], 0, 0));
+        here!(Communicator::recv(&comm, &mut [0u8], 0, 0));
+    }
 }

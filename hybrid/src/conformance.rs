@@ -49,7 +49,7 @@ pub fn suite<C: SharedMemory + Transport>(comm: &C, tells: bool) -> Result<Seen>
 }
 
 /// More elements than fit any buffer of the back ends.
-const LONG: usize = 20_000;
+const LONG: usize = 70_000;
 
 fn rank(comm: &impl crate::Communicator) -> usize {
     comm.rank()
@@ -141,7 +141,7 @@ fn fold(a: f64, b: f64, op: ReduceOp) -> f64 {
 
 fn gathers<C: SharedMemory>(comm: &C, digest: &mut Digest) -> Result<()> {
     let (me, ranks) = (rank(comm), size(comm));
-    for unit in [0, 1, 5, 9_000] {
+    for unit in [0, 1, 5, 70_000] {
         // Some ranks have nothing; parts lie backwards, with gaps between them.
         let counts: Vec<usize> = (0..ranks).map(|rank| unit * (rank % 3)).collect();
         let mut displs = vec![0; ranks];

@@ -8,8 +8,8 @@ use bytemuck::Pod;
 pub enum ReduceOp {
     /// Their sum. Of integers modulo 2^bits.
     Sum,
-    /// The lesser one. Of floating point numbers NaN if one is NaN, and -0.0 is less than +0.0 (IEEE 754-2019,
-    /// 9.6, `minimum`).
+    /// The lesser one. Of floating point numbers NaN if one is NaN, and -0.0 is less than +0.0 (IEEE
+    /// 754-2019, 9.6, `minimum`).
     Min,
     /// The greater one. Of floating point numbers NaN if one is NaN, and +0.0 is more than -0.0 (IEEE
     /// 754-2019, 9.6, `maximum`).

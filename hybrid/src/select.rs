@@ -122,8 +122,8 @@ pub fn select(
     }
 }
 
-/// What launchers of MPI tell the ranks that they start: Open MPI's and PRRTE's, MPICH's Hydra and others with
-/// its protocol, all with PMIx.
+/// What launchers of MPI tell the ranks that they start: Open MPI's and PRRTE's, MPICH's Hydra and others
+/// with its protocol, all with PMIx.
 const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"];
 
 fn detected(env: &dyn Fn(&str) -> Option<String>) -> (Kind, &'static str) {
@@ -144,8 +144,9 @@ fn detected(env: &dyn Fn(&str) -> Option<String>) -> (Kind, &'static str) {
     (Kind::Local, "nothing says otherwise")
 }
 
-/// The communicator of all ranks, on the back end that [`select`] finds in this process's environment. Once in
-/// a process, in the thread that is to communicate; before any other thread is started, as MPI and bdrun ask.
+/// The communicator of all ranks, on the back end that [`select`] finds in this process's environment. Once
+/// in a process, in the thread that is to communicate; before any other thread is started, as MPI and bdrun
+/// ask.
 ///
 /// ```
 /// use bdrun_hybrid::Communicator;

@@ -12,7 +12,8 @@ pub type Combine<'a> = dyn Fn(&mut [u8], &[u8]) + 'a;
 /// Ranks that exchange bytes, seen from one of them.
 ///
 /// Arguments were checked by the caller as far as one rank can: ranks exist, lengths fit each other.
-/// Collectives are called by all ranks, in the same order.
+/// Collectives are called by all ranks, in the same order. Calls that wait are `#[track_caller]`, for back
+/// ends to which it means something from where the program makes them.
 pub trait Transport {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;
@@ -22,17 +23,23 @@ pub trait Transport {
     ///
     /// # Errors
     /// As each back end has them; so of all calls here.
+    #[track_caller]
     fn barrier(&self) -> Result<()>;
     /// `data` of `root` becomes everybody's; all have the same length.
+    #[track_caller]
     fn broadcast(&self, data: &mut [u8], root: usize) -> Result<()>;
     /// `send` of rank `i` comes to `recv[displs[i]..][..counts[i]]` of all, which do not overlap.
+    #[track_caller]
     fn allgatherv(&self, send: &[u8], recv: &mut [u8], counts: &[usize], displs: &[usize]) -> Result<()>;
     /// What `combine` makes of the parts of all ranks, in rank order, to all; all have the same length, a
     /// multiple of `element`, and `combine` works on any run of whole elements.
+    #[track_caller]
     fn allreduce(&self, send: &[u8], recv: &mut [u8], element: usize, combine: &Combine<'_>) -> Result<()>;
     /// Sends `data`. May wait until it is received.
+    #[track_caller]
     fn send(&self, data: &[u8], to: usize, tag: Tag) -> Result<()>;
     /// The next message of `from` with that tag, which has the length of `data`.
+    #[track_caller]
     fn recv(&self, data: &mut [u8], from: usize, tag: Tag) -> Result<()>;
     /// Ends the job.
     fn abort(&self, code: i32) -> !;

@@ -86,7 +86,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     // Around the bytes of a slot, a ring, and what each rank folds by itself.
     let len =
-        || prop_oneof![0usize..4, 120usize..140, 1_020usize..1_030, 8_180usize..8_200, 20_000usize..20_010];
+        || prop_oneof![0usize..4, 120usize..140, 1_020usize..1_030, 8_180usize..8_200, 65_530usize..65_540,];
     let op = prop_oneof![Just(ReduceOp::Sum), Just(ReduceOp::Min), Just(ReduceOp::Max)];
     prop_oneof![
         (0usize..8, len()).prop_map(|(root, len)| Step::Broadcast { root, len }),

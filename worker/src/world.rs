@@ -76,9 +76,10 @@ impl World {
         self.runtime.map(|r| r.segment.header().pool.budget())
     }
 
-    /// Count `bytes` of the budget as used by memory that ranks share, which the program itself maps (a memfd,
-    /// say): once for all of them, until [`give_back`](Self::give_back). Waits until they are free, as for
-    /// memory that is allocated. Such memory stays in RAM: of what ranks share nothing is moved to scratch.
+    /// Count `bytes` of the budget as used by memory that ranks share, which the program itself maps (a
+    /// memfd, say): once for all of them, until [`give_back`](Self::give_back). Waits until they are free, as
+    /// for memory that is allocated. Such memory stays in RAM: of what ranks share nothing is moved to
+    /// scratch.
     ///
     /// ```
     /// # let world = bdrun_worker::init()?;

@@ -1,5 +1,5 @@
-//! Setting up a rank: what it communicates by, its threads, and where their memory lies, in the order in which
-//! these depend on one another.
+//! Setting up a rank: what it communicates by, its threads, and where their memory lies, in the order in
+//! which these depend on one another.
 //!
 //! | step | what |
 //! |---|---|
@@ -108,7 +108,8 @@ impl std::fmt::Debug for InitError {
     }
 }
 
-/// A rank that is set up: its communicators, its pool of threads (Rayon's global one), what each of these has.
+/// A rank that is set up: its communicators, its pool of threads (Rayon's global one), what each of these
+/// has.
 ///
 /// ```standalone_crate
 /// use bdrun_hybrid::{Communicator, Hybrid, HybridConfig};

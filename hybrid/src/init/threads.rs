@@ -35,8 +35,8 @@ impl std::fmt::Display for ThreadSource {
 /// Variables that say how many, the first one first.
 const VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "SLURM_CPUS_PER_TASK"];
 
-/// What the program asks for, else `RAYON_NUM_THREADS`, else `SLURM_CPUS_PER_TASK`, else 1. A variable that is
-/// empty says nothing, nor does `RAYON_NUM_THREADS=0`, which to Rayon is "as if it was not there".
+/// What the program asks for, else `RAYON_NUM_THREADS`, else `SLURM_CPUS_PER_TASK`, else 1. A variable that
+/// is empty says nothing, nor does `RAYON_NUM_THREADS=0`, which to Rayon is "as if it was not there".
 ///
 /// ```
 /// use bdrun_hybrid::{ThreadSource, Threads, resolve_threads};

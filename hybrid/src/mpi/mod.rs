@@ -1,8 +1,8 @@
 //! A rank of a real MPI, without bdrun: its library is loaded when the program runs.
 //!
 //! MPI is initialised with MPI_THREAD_FUNNELED: only the thread that has initialised it calls it (MPI 4.1,
-//! 11.6). Types keep that: a communicator is neither `Send` nor `Sync`, so it stays in the thread where it was
-//! made, and what runs in another thread (a pool's closures are `Send`) cannot hold it or refer to it.
+//! 11.6). Types keep that: a communicator is neither `Send` nor `Sync`, so it stays in the thread where it
+//! was made, and what runs in another thread (a pool's closures are `Send`) cannot hold it or refer to it.
 
 mod calls;
 mod table;
@@ -71,8 +71,8 @@ impl MpiBackend {
     /// ([`MPI_LIBRARY`](crate::MPI_LIBRARY)).
     ///
     /// # Errors
-    /// [`Cause::Backend`]: there is no library, it permits no threads beside the one that calls it, or MPI was
-    /// initialised by another thread, or finalised already.
+    /// [`Cause::Backend`]: there is no library, it permits no threads beside the one that calls it, or MPI
+    /// was initialised by another thread, or finalised already.
     pub fn init(env: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let (table, file) = table::load(&table::candidates(env)).map_err(Cause::Backend)?;
         State::new(calls::world(table, &file)?).map(|state| Self(Rc::new(state)))

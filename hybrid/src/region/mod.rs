@@ -178,16 +178,17 @@ impl<T: Pod> SharedRegion<T> {
     ///
     /// # Errors
     /// [`Cause::Unfenced`]: it is open already; as of
-    /// [`Communicator::barrier`](crate::Communicator::barrier).
+    /// [`Communicator::barrier`](crate::Communicator::barrier), after which nobody reads it before a fence.
     pub fn write(&mut self) -> Result<Writing<'_, T>> {
         if self.open {
             return Err(by(&*self.comm, "write")(Cause::Unfenced));
         }
+        // Before the barrier: if that fails here, it may be over for the leader, who writes then.
+        self.open = true;
         // Copies need not wait: what others read is theirs.
         if self.is_shared() {
             self.comm.barrier().map_err(by(&*self.comm, "write"))?;
         }
-        self.open = true;
         Ok(Writing { region: self })
     }
 
@@ -347,5 +348,69 @@ impl<T> Drop for SharedRegion<T> {
                 self.comm.give_back((*len * size_of::<T>()) as u64);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::Tag;
+    use crate::transport::Combine;
+
+    /// Rank 1 of two, whose barriers fail when they are told to.
+    struct Fails<'a>(&'a Cell<bool>);
+
+    impl Transport for Fails<'static> {
+        fn rank(&self) -> usize {
+            1
+        }
+        fn size(&self) -> usize {
+            2
+        }
+        fn barrier(&self) -> transport::Result<()> {
+            if self.0.get() { Err(Cause::Lost { peer: 0 }) } else { Ok(()) }
+        }
+        fn broadcast(&self, _: &mut [u8], _: usize) -> transport::Result<()> {
+            self.barrier()
+        }
+        fn allgatherv(&self, _: &[u8], _: &mut [u8], _: &[usize], _: &[usize]) -> transport::Result<()> {
+            self.barrier()
+        }
+        fn allreduce(&self, _: &[u8], _: &mut [u8], _: usize, _: &Combine<'_>) -> transport::Result<()> {
+            self.barrier()
+        }
+        fn send(&self, _: &[u8], _: usize, _: Tag) -> transport::Result<()> {
+            self.barrier()
+        }
+        fn recv(&self, _: &mut [u8], _: usize, _: Tag) -> transport::Result<()> {
+            self.barrier()
+        }
+        fn abort(&self, _: i32) -> ! {
+            panic!("nobody asks for it")
+        }
+        fn handle(&self) -> Box<dyn Transport> {
+            Box::new(Self(self.0))
+        }
+    }
+
+    /// A barrier that fails here may be over for the leader, which then writes: nobody reads after that.
+    #[test]
+    fn a_region_whose_opening_has_failed_is_not_read() {
+        let fails: &'static Cell<bool> = Box::leak(Box::new(Cell::new(false)));
+        let (leader, name) = Mapping::make(4096).expect("a mapping");
+        let mapping = ManuallyDrop::new(Mapping::open(name.words(), 4096, Kind::Reader).expect("mapped"));
+        let memory = Memory::Shared { mapping, len: 4096, element: PhantomData::<u8> };
+        let mut region = SharedRegion { memory, comm: Fails(fails).handle(), open: false, written: 0..0 };
+        assert_eq!(region.as_slice(), [0; 4096]);
+        fails.set(true);
+        assert!(region.write().is_err() && region.try_as_slice().is_none());
+        assert!(region.fence().is_err() && region.try_as_slice().is_none());
+        fails.set(false);
+        // SAFETY: one byte of the mapping, which nobody refers to.
+        unsafe { leader.at().write(7) };
+        region.fence().expect("a fence");
+        assert_eq!(region.try_as_slice().map(|all| all[0]), Some(7));
     }
 }

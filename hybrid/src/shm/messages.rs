@@ -149,10 +149,7 @@ impl Rank {
             let waited = self.wait(&own.bell, bell, &|rank| *rank == peer);
             own.sleeps.store(0, SeqCst);
             match waited {
-                Err(Cause::Lost { .. }) => {
-                    self.lost.set(None); // that is for collectives
-                    missing_at = Some(bell);
-                }
+                Err(Cause::Lost { .. }) => missing_at = Some(bell),
                 waited => waited?,
             }
         }
@@ -173,8 +170,8 @@ impl Rank {
         let written = ends.written.load(SeqCst);
         let (size, at) = (self.segment.ring_bytes(), written as usize % self.segment.ring_bytes());
         let first = bytes.min(size - at);
-        // SAFETY: inside the ring, where the receiver reads nothing: of what is there it has read all but what
-        // is not room, and it is told of these bytes below. No other rank writes there.
+        // SAFETY: inside the ring, where the receiver reads nothing: of what is there it has read all but
+        // what is not room, and it is told of these bytes below. No other rank writes there.
         unsafe {
             data.as_ptr().copy_to_nonoverlapping(ring.add(at), first);
             data.as_ptr().add(first).copy_to_nonoverlapping(ring, bytes - first);

@@ -1,12 +1,12 @@
 //! Processes of one machine, without a launcher of their own: each is told name, rank and size by its
 //! environment (`BDRUN_SHM_NAME`, `BDRUN_SHM_RANK`, `BDRUN_SHM_SIZE`).
 //!
-//! A collective is a sequence of *steps*. In each every rank puts up to 64 KiB into its own slot, all meet at a
-//! barrier, and read what the others have put. Slots are twofold, for steps of even and of odd number: who puts
-//! something for step *n* + 2 has passed the barrier of *n* + 1, so all have come there, and have read what was
-//! there for *n*. Messages go through a ring of bytes for each two ranks, from which a receiver takes whatever
-//! has come into its own memory; so does a sender that waits for room, so that two that send to each other do
-//! not wait for ever.
+//! A collective is a sequence of *steps*. In each every rank puts some bytes into its own slot, all meet at a
+//! barrier, and read what the others have put. Slots are twofold, for steps of even and of odd number: who
+//! puts something for step *n* + 2 has passed the barrier of *n* + 1, so all have come there, and have read
+//! what was there for *n*. Messages go through a ring of bytes for each two ranks, from which a receiver
+//! takes whatever has come into its own memory; so does a sender that waits for room, so that two that send
+//! to each other do not wait for ever.
 
 mod messages;
 mod segment;
@@ -22,7 +22,7 @@ use bytemuck::Pod;
 use crate::transport::{Combine, Result, Transport, exit_code};
 use crate::{Cause, SharedMemory, SharedRegion, Tag};
 use messages::Inbox;
-use segment::{EVERYBODY, LOOK, SLOT, Segment};
+use segment::{EVERYBODY, LOOK, Segment};
 pub use spec::{ENV, Spec};
 
 /// A rank of several processes on one machine.
@@ -93,10 +93,12 @@ impl Rank {
         if let Some(peer) = self.lost.get() {
             return Err(Cause::Lost { peer });
         }
+        // Who has left a step before it was over takes part in none any more: it would be counted twice.
+        self.nobody_has_ended_it()?;
         let number = self.steps.replace(self.steps.get() + 1);
         let parity = (number % 2) as usize;
         let (header, own) = (self.segment.header(), self.segment.block(self.rank));
-        assert!(mine.len() <= SLOT);
+        assert!(mine.len() <= self.segment.slot_bytes());
         // SAFETY: as long as a slot, and this rank's own; the others read what is there for step `number` - 2
         // no more, since all have come to the barrier of step `number` - 1 (see above).
         unsafe { mine.as_ptr().copy_to_nonoverlapping(self.segment.slot(self.rank, parity), mine.len()) };
@@ -112,7 +114,11 @@ impl Rank {
         own.at.store(number + 1, SeqCst);
         if !is_last {
             let missing = |rank: &usize| self.segment.block(*rank).at.load(SeqCst) <= number;
-            self.wait(&header.generation, generation, &missing)?;
+            self.wait(&header.generation, generation, &missing).inspect_err(|cause| {
+                if let Cause::Lost { peer } = cause {
+                    self.lost.set(Some(*peer));
+                }
+            })?;
         }
         let calls = |rank| self.segment.block(rank).calls[parity].load(SeqCst);
         match (0..self.size).find(|&rank| calls(rank) != call) {
@@ -135,7 +141,6 @@ impl Rank {
                 (0..self.size).filter(missing).find(|&rank| rank != self.rank && !self.segment.lives(rank));
             // Before it ended it may have done what is waited for.
             if let Some(peer) = ended.filter(|_| word.load(SeqCst) == value) {
-                self.lost.set(Some(peer));
                 return Err(Cause::Lost { peer });
             }
             futex::wait(word, value, Some(LOOK));
@@ -152,7 +157,7 @@ impl Rank {
 
     /// What a rank has put in the last step, which was of this parity.
     fn put_by(&self, rank: usize, parity: usize, bytes: usize) -> &[u8] {
-        assert!(bytes <= SLOT);
+        assert!(bytes <= self.segment.slot_bytes());
         // SAFETY: as long as a slot. It is written by nobody before this rank has come to the barrier of the
         // next step (see above), and callers use it only until then.
         unsafe { std::slice::from_raw_parts(self.segment.slot(rank, parity), bytes) }
@@ -209,7 +214,7 @@ impl Transport for ShmBackend {
         if data.is_empty() {
             return this.step(word, &[]).map(drop);
         }
-        for chunk in data.chunks_mut(SLOT) {
+        for chunk in data.chunks_mut(this.segment.slot_bytes()) {
             if this.rank == root {
                 this.step(word, chunk)?;
             } else {
@@ -224,8 +229,9 @@ impl Transport for ShmBackend {
         let (this, word) = (&*self.rank, Call::Allgatherv.word(mix_all(counts)));
         let longest = counts.iter().copied().max().unwrap_or(0);
         // One step at least, for ranks that call something else to be told.
-        for begin in (0..longest.max(1)).step_by(SLOT) {
-            let part = |bytes: usize| begin.min(bytes)..(begin + SLOT).min(bytes);
+        let slot = this.segment.slot_bytes();
+        for begin in (0..longest.max(1)).step_by(slot) {
+            let part = |bytes: usize| begin.min(bytes)..(begin + slot).min(bytes);
             let parity = this.step(word, &send[part(send.len())])?;
             for rank in 0..this.size {
                 let part = part(counts[rank]);
@@ -241,7 +247,8 @@ impl Transport for ShmBackend {
         if send.is_empty() {
             return this.step(word, &[]).map(drop);
         }
-        for (mine, all) in send.chunks(SLOT).zip(recv.chunks_mut(SLOT)) {
+        let slot = this.segment.slot_bytes();
+        for (mine, all) in send.chunks(slot).zip(recv.chunks_mut(slot)) {
             let parity = this.step(word, mine)?;
             if mine.len() <= ALONE {
                 self.fold(parity, 0, all, combine);

@@ -1,9 +1,9 @@
 //! What the ranks have mapped in common, how they find it, and who of them lives.
 //!
 //! The file is in `/dev/shm` from when rank 0 has made it until all ranks have come; then it has no name any
-//! more, and the last rank that ends frees it. Each rank holds a lock on its own byte of the file as long as it
-//! lives (an open file description lock, which the kernel takes away with the process): so the others know when
-//! it has ended, and a file whose rank 0 has ended before all had come is known to be nobody's.
+//! more, and the last rank that ends frees it. Each rank holds a lock on its own byte of the file as long as
+//! it lives (an open file description lock, which the kernel takes away with the process): so the others know
+//! when it has ended, and a file whose rank 0 has ended before all had come is known to be nobody's.
 
 use std::fs::File;
 use std::io;
@@ -22,11 +22,11 @@ use super::spec::Spec;
 use crate::Cause;
 use crate::transport::Result;
 
-/// Bytes of a rank's part in one step of a collective.
-pub const SLOT: usize = 64 << 10;
+/// Bytes of a rank's part in one step of a collective: of few ranks, and of many.
+const SLOTS: [usize; 2] = [512 << 10, 64 << 10];
 /// Bytes on their way between two ranks: of few ranks, and of many.
 const RINGS: [usize; 2] = [64 << 10, 8 << 10];
-/// Up to so many ranks have the larger one, since there is one for each two.
+/// Up to so many ranks have the larger ones.
 const FEW: usize = 16;
 /// Most ranks.
 pub const MOST_RANKS: usize = 128;
@@ -99,11 +99,15 @@ impl Layout {
     }
 
     const fn slot(self, rank: usize, parity: usize) -> usize {
-        self.ends(self.size, 0).next_multiple_of(PAGE) + (2 * rank + parity) * SLOT
+        self.ends(self.size, 0).next_multiple_of(PAGE) + (2 * rank + parity) * self.slot_bytes()
     }
 
     const fn ring(self, from: usize, to: usize) -> usize {
         self.slot(self.size, 0) + (from * self.size + to) * self.ring_bytes()
+    }
+
+    const fn slot_bytes(self) -> usize {
+        SLOTS[(self.size > FEW) as usize]
     }
 
     const fn ring_bytes(self) -> usize {
@@ -311,7 +315,12 @@ impl Segment {
         self.at(self.layout.ends(from, to))
     }
 
-    /// A rank's part of the steps of even, or of odd number: [`SLOT`] bytes.
+    /// Bytes of a slot.
+    pub const fn slot_bytes(&self) -> usize {
+        self.layout.slot_bytes()
+    }
+
+    /// A rank's part of the steps of even, or of odd number: [`slot_bytes`](Self::slot_bytes) bytes.
     pub fn slot(&self, rank: usize, parity: usize) -> *mut u8 {
         assert!(rank < self.layout.size && parity < 2);
         self.map.as_mut_ptr().wrapping_add(self.layout.slot(rank, parity))
@@ -342,7 +351,7 @@ mod tests {
             let mut parts = vec![(0, size_of::<Header>(), align_of::<Header>())];
             for a in 0..size {
                 parts.push((layout.block(a), size_of::<Block>(), align_of::<Block>()));
-                parts.extend([0, 1].map(|parity| (layout.slot(a, parity), SLOT, PAGE)));
+                parts.extend([0, 1].map(|parity| (layout.slot(a, parity), layout.slot_bytes(), PAGE)));
                 for b in 0..size {
                     parts.push((layout.ends(a, b), size_of::<Ends>(), align_of::<Ends>()));
                     parts.push((layout.ring(a, b), layout.ring_bytes(), PAGE));
