@@ -50,7 +50,7 @@ fn the_lower_bound_becomes_the_deterministic_equivalent() {
         let exact = number(&succeed(&sddp(&["bound-exact", text(case)])), "least cost ");
         let policy = folder.path().join("policy.json");
         let arguments =
-            ["train", text(case), "--iterations", "40", "--forward", "8", "--policy", text(&policy)];
+            ["train", text(case), "--iterations", "25", "--forward", "8", "--policy", text(&policy)];
         succeed(&sddp(&arguments));
         let lower = last(&policy)["lower"].as_f64().expect("a number");
         assert!(close(lower, exact, 1e-6), "{}: {lower}, not {exact}", case.display());
@@ -105,7 +105,7 @@ fn what_a_good_policy_costs_is_near_its_bound() {
     assert!(picture.starts_with("<svg") && picture.contains("polyline"), "{picture}");
     let lower = last(&policy)["lower"].as_f64().expect("a number");
     let simulate = |more: &[&str]| {
-        let arguments = ["simulate", text(&case), "--policy", text(&policy), "--scenarios", "4000"];
+        let arguments = ["simulate", text(&case), "--policy", text(&policy), "--scenarios", "1000"];
         let said = succeed(&sddp(&[&arguments, more].concat()));
         let half: f64 =
             said.split('±').nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok()).expect("±");

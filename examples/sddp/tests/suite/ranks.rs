@@ -11,7 +11,7 @@ use bdrun_skipped::skipped;
 use super::{PROGRAM, bundled, command, has_highs, output, sddp, succeed, text};
 
 /// What all train, with more.
-const TRAIN: [&str; 6] = ["--iterations", "3", "--forward", "7", "--seed", "5"];
+const TRAIN: [&str; 6] = ["--iterations", "2", "--forward", "7", "--seed", "5"];
 
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -121,6 +121,8 @@ fn ranks_of_bdrun() {
         ("-np 4 --memory 1G", &[]),
         // Each one leaves RAM whenever it waits.
         ("-np 4 --memory 1G --resident 1", &["--threads", "2"]),
+        // Less than they need.
+        ("-np 7 --memory 3M", &[]),
     ] {
         same("bdrun", more, |arguments| under_bdrun(options, arguments));
     }
