@@ -23,6 +23,25 @@ impl Communicator {
         Self { backend: Rc::from(backend) }
     }
 
+    /// The back end, for a library that makes collectives of its own upon its primitive.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// # let comm = world.communicator();
+    /// // The shortest part that a rank has deposited.
+    /// let (part, mut least) = ([0u8; 3], usize::MAX);
+    /// comm.backend().collective("allgather", &[&part], None, &mut |parts| {
+    ///     least = (0..comm.size()).map(|rank| parts.len(rank)).min().unwrap_or(0);
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(least, 3);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn backend(&self) -> &dyn Backend {
+        self.waiting()
+    }
+
     /// The back end, for a call that may wait.
     #[track_caller]
     pub(crate) fn waiting(&self) -> &dyn Backend {

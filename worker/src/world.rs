@@ -1,5 +1,5 @@
 use crate::runtime::{Program, Runtime};
-use crate::{Communicator, Result, local, shm};
+use crate::{Communicator, Error, Result, local, shm};
 
 /// A rank's place in its job.
 pub struct World {
@@ -74,6 +74,44 @@ impl World {
     /// ```
     pub fn budget_bytes(&self) -> Option<u64> {
         self.runtime.map(|r| r.segment.header().pool.budget())
+    }
+
+    /// Count `bytes` of the budget as used by memory that ranks share, which the program itself maps (a
+    /// memfd, say): once for all of them, until [`give_back`](Self::give_back). Waits until they are free, as
+    /// for memory that is allocated. Such memory stays in RAM: of what ranks share nothing is moved to
+    /// scratch.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// // One rank counts what all will map, and one gives it back when none has it mapped any more.
+    /// if world.communicator().rank() == 0 {
+    ///     world.set_aside(1 << 20)?;
+    /// }
+    /// world.communicator().barrier()?;
+    /// if world.communicator().rank() == 0 {
+    ///     world.give_back(1 << 20);
+    /// }
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument): the whole budget is less.
+    pub fn set_aside(&self, bytes: u64) -> Result<()> {
+        let Some(runtime) = self.runtime else { return Ok(()) };
+        let budget = runtime.segment.header().pool.budget();
+        if bytes > budget {
+            let what = format!("{bytes} bytes are to be shared, and the job's budget is {budget}");
+            return Err(Error::Argument { call: "set_aside", what });
+        }
+        runtime.set_aside(bytes);
+        Ok(())
+    }
+
+    /// What was counted by [`set_aside`](Self::set_aside), by any rank, is mapped by none any more.
+    pub fn give_back(&self, bytes: u64) {
+        if let Some(runtime) = self.runtime {
+            runtime.give_back(bytes);
+        }
     }
 
     /// Tell the person who watches how far this rank is: `done` of `total` units of the work called `label`

@@ -47,6 +47,24 @@ impl Runtime {
         self.segment.header().pool.headers_paid(bytes);
     }
 
+    /// Find memory that ranks share, as if it were this rank's own. From then on it is no rank's, and is
+    /// counted until it is given back.
+    pub fn set_aside(&self, bytes: u64) {
+        if !self.pay(bytes) {
+            self.beg(bytes);
+        }
+        self.block().granted.fetch_sub(bytes, SeqCst);
+        self.segment.header().pool.demand_add(bytes);
+    }
+
+    /// Nobody has it any more.
+    pub fn give_back(&self, bytes: u64) {
+        let pool = &self.segment.header().pool;
+        pool.demand_sub(bytes);
+        pool.give(bytes);
+        self.gave_memory();
+    }
+
     /// Ask the master for memory and wait for it.
     fn beg(&self, bytes: u64) {
         let block = self.block();
