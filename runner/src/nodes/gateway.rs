@@ -581,11 +581,12 @@ impl<T: Transport> Gateway<T> {
     /// Whether it could be done.
     fn attend(&mut self, Early { from, frame, bytes, .. }: &Early) -> Result<bool> {
         match frame {
-            &Frame::Open { comm, context, ref members, asker } => {
-                let members = members.clone();
-                self.carry_out(Event::Open { node: *from, comm, context, members, asker })?;
+            Frame::Open { comm, context, members, asker } => {
+                let (node, members) = (*from, members.clone());
+                let event = Event::Open { node, comm: *comm, context: *context, members, asker: *asker };
+                self.carry_out(event)?;
             }
-            &Frame::Closed(comm) => self.carry_out(Event::Closed { node: *from, comm })?,
+            Frame::Closed(comm) => self.carry_out(Event::Closed { node: *from, comm: *comm })?,
             _ => return self.attend_collective(*from, frame, bytes),
         }
         Ok(true)

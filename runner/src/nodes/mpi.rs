@@ -27,16 +27,25 @@ type Handle = *mut c_void;
 /// Long enough for a status of any of them.
 type Status = [c_int; 16];
 
+type InitThread = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
+type Finalize = unsafe extern "C" fn() -> c_int;
+type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+type Isend = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut Status) -> c_int;
+type Improbe = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status) -> c_int;
+type Mrecv = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int;
+type GetCount = unsafe extern "C" fn(*const Status, Handle, *mut c_int) -> c_int;
+
 struct Functions {
-    init_thread: unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int,
-    finalize: unsafe extern "C" fn() -> c_int,
-    comm_rank: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
-    comm_size: unsafe extern "C" fn(Handle, *mut c_int) -> c_int,
-    isend: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int,
-    test: unsafe extern "C" fn(*mut Handle, *mut c_int, *mut Status) -> c_int,
-    improbe: unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status) -> c_int,
-    mrecv: unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int,
-    get_count: unsafe extern "C" fn(*const Status, Handle, *mut c_int) -> c_int,
+    init_thread: InitThread,
+    finalize: Finalize,
+    comm_rank: Ask,
+    comm_size: Ask,
+    isend: Isend,
+    test: Test,
+    improbe: Improbe,
+    mrecv: Mrecv,
+    get_count: GetCount,
 }
 
 /// An interface.
@@ -151,22 +160,22 @@ impl Library {
             (!found.is_null()).then_some(found)
         };
         macro_rules! function {
-            ($name:literal) => {
+            ($name:literal, $type:ty) => {
                 // SAFETY: MPI's functions of these names have these types, but for handles: numbers in lower
                 // halves of registers, which those that expect numbers do not look beyond.
-                unsafe { std::mem::transmute::<*mut c_void, _>(find($name)?) }
+                unsafe { std::mem::transmute::<*mut c_void, $type>(find($name)?) }
             };
         }
         let functions = Functions {
-            init_thread: function!(c"MPI_Init_thread"),
-            finalize: function!(c"MPI_Finalize"),
-            comm_rank: function!(c"MPI_Comm_rank"),
-            comm_size: function!(c"MPI_Comm_size"),
-            isend: function!(c"MPI_Isend"),
-            test: function!(c"MPI_Test"),
-            improbe: function!(c"MPI_Improbe"),
-            mrecv: function!(c"MPI_Mrecv"),
-            get_count: function!(c"MPI_Get_count"),
+            init_thread: function!(c"MPI_Init_thread", InitThread),
+            finalize: function!(c"MPI_Finalize", Finalize),
+            comm_rank: function!(c"MPI_Comm_rank", Ask),
+            comm_size: function!(c"MPI_Comm_size", Ask),
+            isend: function!(c"MPI_Isend", Isend),
+            test: function!(c"MPI_Test", Test),
+            improbe: function!(c"MPI_Improbe", Improbe),
+            mrecv: function!(c"MPI_Mrecv", Mrecv),
+            get_count: function!(c"MPI_Get_count", GetCount),
         };
         let (abi, world, byte) = match find(c"ompi_mpi_comm_world") {
             Some(world) => (Abi::OpenMpi, world, find(c"ompi_mpi_byte")?),

@@ -23,7 +23,7 @@ use super::transport::threads::connected;
 struct Books {
     spread: Spread,
     books: Vec<Book>,
-    on_their_way: BTreeMap<(u32, u32), VecDeque<(Event, u64)>>,
+    on_their_way: BTreeMap<(u32, u32), VecDeque<Event>>,
     /// Which communicator a number stands for on a node, counted over all.
     open: HashMap<(u32, u32), u64>,
     made: u64,
@@ -51,32 +51,27 @@ impl Books {
         }
     }
 
-    /// `which`: of what communicator the event tells.
-    fn handle(&mut self, node: u32, event: Event, which: u64) {
+    fn handle(&mut self, node: u32, event: Event) {
         let mut effects = vec![];
         self.books[node as usize].handle(event, &mut effects);
         for effect in effects {
-            let mut send = |to: u32, event: Event, which: u64| {
-                self.on_their_way.entry((node, to)).or_default().push_back((event, which));
+            let mut send = |to: u32, event: Event| {
+                self.on_their_way.entry((node, to)).or_default().push_back(event);
             };
             match effect {
                 Effect::TellOpen { node: to, comm, asker } => {
                     let members = (0..self.spread.ranks).collect();
-                    send(
-                        to,
-                        Event::Open { node, comm, context: 7, members, asker },
-                        self.open[&(node, comm)],
-                    );
+                    send(to, Event::Open { node, comm, context: 7, members, asker });
                 }
                 Effect::Answer(asker) => assert!(self.answered.insert(asker)),
                 Effect::Open { node: to, comm, asker, .. } => {
                     // What it was opened for may have waited in the book.
                     let newest = self.open[&(to, comm)];
                     assert!(self.open.insert((node, comm), newest).is_none_or(|before| before < newest));
-                    send(to, Event::Opened(asker), 0);
+                    send(to, Event::Opened(asker));
                 }
                 Effect::TellClosed { node: to, comm } => {
-                    send(to, Event::Closed { node, comm }, self.open[&(node, comm)]);
+                    send(to, Event::Closed { node, comm });
                 }
                 Effect::Free(comm) => self.free.push((node, comm)),
                 Effect::TellCome { node: to, comm, number, members } => {
@@ -87,7 +82,6 @@ impl Books {
                 Effect::TellLeft { .. } => {}
             }
         }
-        let _ = which;
     }
 
     /// Something that is on its way arrives.
@@ -95,10 +89,10 @@ impl Books {
         let pairs: Vec<_> =
             self.on_their_way.iter().filter(|(_, all)| !all.is_empty()).map(|(p, _)| *p).collect();
         let Some(&pair) = pairs.get(nth % pairs.len().max(1)) else { return false };
-        let Some((event, which)) = self.on_their_way.get_mut(&pair).and_then(VecDeque::pop_front) else {
+        let Some(event) = self.on_their_way.get_mut(&pair).and_then(VecDeque::pop_front) else {
             return false;
         };
-        self.handle(pair.1, event, which);
+        self.handle(pair.1, event);
         true
     }
 }
@@ -125,19 +119,19 @@ proptest! {
                     asker += 1;
                     asked.push((asker, comm, books.made));
                     let members = (0..books.spread.ranks).collect();
-                    books.handle(node, Event::Made { comm, members, asker }, 0);
+                    books.handle(node, Event::Made { comm, members, asker });
                 }
                 1 if !living.is_empty() => {
                     let at = nth as usize % living.len();
                     let (comm, which, closed) = &mut living[at];
                     if *closed == 0 {
                         for node in 0..nodes {
-                            let first = books.spread.first(node + 0);
+                            let first = books.spread.first(node);
                             let awaited_by = vec![(first + 3) % books.spread.ranks];
                             let came = Event::Came { comm: *comm, number: 4, member: first, awaited_by };
-                            books.handle(node, came, 0);
-                            books.handle(node, Event::AllCame { comm: *comm, number: 4 }, 0);
-                            books.handle(node, Event::AllLeft { comm: *comm, number: 4 }, 0);
+                            books.handle(node, came);
+                            books.handle(node, Event::AllCame { comm: *comm, number: 4 });
+                            books.handle(node, Event::AllLeft { comm: *comm, number: 4 });
                         }
                         for to in 0..nodes {
                             for member in (0..books.spread.ranks).filter(|&r| books.spread.node_of(r) != to) {
@@ -145,7 +139,7 @@ proptest! {
                             }
                         }
                     }
-                    books.handle(*closed, Event::ClosedHere(*comm), 0);
+                    books.handle(*closed, Event::ClosedHere(*comm));
                     *closed += 1;
                     if *closed == nodes {
                         living.swap_remove(at);
@@ -170,7 +164,7 @@ proptest! {
             living.push((comm, which, 0));
         }
         for (comm, _, closed) in living {
-            (closed..nodes).for_each(|node| books.handle(node, Event::ClosedHere(comm), 0));
+            (closed..nodes).for_each(|node| books.handle(node, Event::ClosedHere(comm)));
         }
         while books.arrive(0) {}
         prop_assert_eq!(books.free.len(), nodes as usize);
