@@ -1,4 +1,5 @@
-//! Communicators that have members on several nodes, as one master knows them: pure, `handle(event) -> effects`.
+//! Communicators that have members on several nodes, as one master knows them: pure,
+//! `handle(event) -> effects`.
 //!
 //! A communicator is *open* on a node from the moment on at which its master was told, until all its members
 //! everywhere have given it up; whoever makes one waits until it is open on all nodes, so nothing of it comes

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | what do masters say to one another? | `frame.rs` |
 //! | what carries that? | `transport.rs`; `mpi.rs`: the MPI that is there |
-//! | what happens at a node of what ranks of others do? | `gateway.rs` |
+//! | what happens at a node of what ranks of others do? | `gateway/` |
 //! | who must be told of a communicator, and of who comes to a collective? | `book.rs` |
 
 mod book;
@@ -177,24 +177,24 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()>
     let (own, nodes) = (transport.node(), transport.nodes());
     if nodes > hello.ranks {
         let text = format!("{nodes} masters for {} ranks: some would have none; raise -np", hello.ranks);
+        transport.finish();
         return Err(TransportError(text));
     }
     for node in (0..nodes).filter(|&node| node != own) {
         transport.send(node, Frame::Hello(hello.clone()).encode(&[]))?;
     }
-    let (begun, mut met) = (Instant::now(), 1);
+    let (begun, mut met, mut wrong) = (Instant::now(), 1, None);
     while met < nodes || transport.unsent() > 0 {
-        let mut wrong = None;
         let any = transport.receive(&mut |from, frame| match Frame::decode(&frame) {
             Some((Frame::Hello(theirs), _)) => {
                 met += 1;
                 wrong = wrong.take().or_else(|| differs(hello, &theirs, from));
             }
-            _ => wrong = Some(format!("node {from} is of another version of bdrun")),
+            _ => {
+                met += 1;
+                wrong = Some(format!("node {from} is of another version of bdrun"));
+            }
         })?;
-        if let Some(text) = wrong {
-            return Err(TransportError(text));
-        }
         if begun.elapsed() > MEETING {
             return Err(TransportError(format!("of {nodes} masters only {met} have come within a minute")));
         }
@@ -202,7 +202,14 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()>
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-    Ok(())
+    match wrong {
+        // The others see it, too: they end as this one does.
+        Some(text) => {
+            transport.finish();
+            Err(TransportError(text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What is another than here.

@@ -5,27 +5,36 @@
 //! scheduled sooner than ranks, who wait for it more often than it for them.
 //!
 //! *Messages* for ranks elsewhere stay in the mail, where they are counted, until the other node has room:
-//! [`WINDOW`] bytes may be on their way to a node and not delivered there. Delivered, they lie in that node's
-//! mail. *Parts of collectives* stay where they were deposited; who needs more than the beginning of one asks
-//! for it (at most [`far::MOST_WANTED`] bytes at a time). So what a node holds for others is bounded by what it
-//! asks for itself.
+//! [`WINDOW`] bytes may be on their way to a node and not delivered there. Delivered, they lie in that
+//! node's mail. *Parts of collectives* stay where they were deposited; who needs more than the beginning of
+//! one asks for it (at most [`far::MOST_WANTED`] bytes at a time). So what a node holds for others is
+//! bounded by what it asks for itself.
+//!
+//! | question | file |
+//! |---|---|
+//! | what does a gateway do in turns, and of collectives? | here |
+//! | how do messages go and come? | `messages.rs` |
+//! | does anything go on anywhere? | `quiet.rs` |
+
+mod messages;
+mod quiet;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::collective::{Arrival, Comm, FarComing};
 use bdrun_ipc::far::{self, Notice, Range};
-use bdrun_ipc::inbox::{self, Arrived};
+use bdrun_ipc::inbox::Arrived;
 use bdrun_ipc::mail::{Mail, Place};
-use bdrun_ipc::segment::{Segment, Waiting};
+use bdrun_ipc::segment::Segment;
 use bdrun_ipc::spread::Spread;
 
-use super::book::{Book, Effect, Event};
-use super::frame::{End, Entry, Frame, Probed};
-use super::transport::{Result, Transport, TransportError};
+use crate::nodes::book::{Book, Effect, Event};
+use crate::nodes::frame::{End, Entry, Frame, Probed};
+use crate::nodes::transport::{Result, Transport, TransportError};
 
 /// Bytes of messages that may be on their way to a node.
 const WINDOW: u64 = 4 << 20;
@@ -284,57 +293,6 @@ impl<T: Transport> Gateway<T> {
         self.transport.send(to, frame.encode(bytes))
     }
 
-    /// Messages that ranks here have sent to others.
-    fn collect(&mut self) -> Result<bool> {
-        let mut any = false;
-        let ranks: Vec<u32> = self.segment.outward().take().collect();
-        for to in ranks {
-            let mut all = vec![];
-            inbox::drain(&self.segment, to, &mut all).map_err(damaged)?;
-            let peer = &mut self.peers[self.spread.node_of(to) as usize];
-            any |= !all.is_empty();
-            peer.leaving.extend(all.into_iter().map(|message| Leaving { to, message, sent: 0 }));
-        }
-        Ok(any)
-    }
-
-    /// Sends a node what it has room for.
-    fn flush(&mut self, node: u32) -> Result<bool> {
-        let mut any = false;
-        loop {
-            let peer = &mut self.peers[node as usize];
-            let Some(Leaving { to, message, sent }) = peer.leaving.front_mut() else { break };
-            let cost = if *sent == 0 { HEADER } else { 0 };
-            if peer.credit <= cost {
-                break;
-            }
-            let now = (message.len - *sent).min(PIECE).min(peer.credit - cost);
-            if now == 0 && message.len > *sent {
-                break;
-            }
-            let mut bytes = vec![0; now as usize];
-            inbox::read(&self.segment, &self.mail, message, *sent, &mut bytes).map_err(damaged)?;
-            let what = [message.context, message.source, message.tag, message.note];
-            let frame = Frame::Message { to: *to, what, len: message.len, offset: *sent };
-            *sent += now;
-            peer.credit -= cost + now;
-            if *sent == message.len
-                && let Some(Leaving { message, .. }) = peer.leaving.pop_front()
-            {
-                inbox::free(&self.segment, &self.mail, message);
-                self.gave_memory();
-            }
-            self.send(node, &frame, &bytes)?;
-            any = true;
-        }
-        let owed = self.peers[node as usize].owed;
-        if owed >= WINDOW / 4 {
-            self.peers[node as usize].owed = 0;
-            self.send(node, &Frame::Credit(owed), &[])?;
-        }
-        Ok(any)
-    }
-
     /// Memory of the budget was given back.
     fn gave_memory(&self) {
         if self.segment.header().pool.wanted() {
@@ -510,59 +468,6 @@ impl<T: Transport> Gateway<T> {
         Ok(())
     }
 
-    fn deliver(
-        &mut self,
-        from: u32,
-        (to, what, len, offset): (u32, [u32; 4], u64, u64),
-        bytes: &[u8],
-    ) -> Result<()> {
-        if !self.segment.here().contains(&to) {
-            return Err(TransportError(format!(
-                "node {from} sent a message for rank {to}, which is not here"
-            )));
-        }
-        let peer = &mut self.peers[from as usize];
-        peer.owed += bytes.len() as u64 + if offset == 0 { HEADER } else { 0 };
-        let unpaid = if offset == 0 && bytes.len() as u64 == len {
-            let [context, source, tag, note] = what;
-            inbox::push(&self.segment, &self.mail, to, context, source, (tag, note), &[bytes])
-                .map_err(damaged)?
-        } else {
-            if offset == 0 {
-                let place = self.mail.reserve(&self.segment, len);
-                peer.arriving = Some(Arriving { to, what, place, at: 0 });
-            }
-            let arriving = peer.arriving.as_mut().filter(|message| message.at == offset);
-            let Some(message) = arriving else {
-                return Err(TransportError(format!("node {from} sent pieces of a message in another order")));
-            };
-            self.mail.write(&self.segment, &message.place, offset, &[bytes]).map_err(damaged)?;
-            message.at += bytes.len() as u64;
-            if message.at < len {
-                return Ok(());
-            }
-            let Some(Arriving { to, what, place, .. }) = peer.arriving.take() else { return Ok(()) };
-            inbox::push_placed(&self.segment, &self.mail, to, what, place).map_err(damaged)?
-        };
-        let pool = &self.segment.header().pool;
-        if unpaid > 0 {
-            // Nobody else can find the memory: the budget is exceeded by a block of headers until some is free.
-            pool.force(unpaid);
-            pool.headers_paid(unpaid);
-        }
-        self.wake_for(to, what);
-        Ok(())
-    }
-
-    /// Wakes a rank, if it waits for this message, or the sender waits for it.
-    fn wake_for(&self, to: u32, [context, source, tag, note]: [u32; 4]) {
-        let waiting = self.segment.rank(to).waiting();
-        let is_urgent = note != 0 && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
-        if is_urgent || inbox::concerns(waiting, context, source, tag) {
-            self.segment.wake(to, to);
-        }
-    }
-
     /// Does at collectives what others have done there, as far as it can be done now.
     fn retry(&mut self) -> Result<bool> {
         let mut any = false;
@@ -627,45 +532,6 @@ impl<T: Transport> Gateway<T> {
             _ => {}
         }
         Ok(true)
-    }
-
-    fn probed(&self, round: u64) -> Probed {
-        let idle = |peer: &Peer| peer.leaving.is_empty() && peer.arriving.is_none();
-        let quiet = self.shared.quiet.load(SeqCst)
-            && self.peers.iter().all(idle)
-            && self.asked.is_empty()
-            && self.early.is_empty()
-            && self.book.is_quiet();
-        Probed { round, quiet, sent: self.sent, came: self.came }
-    }
-
-    /// By the first master: if twice in turn all are quiet, and nothing was on its way, nor was sent between
-    /// the two, nothing goes on anywhere (Mattern's four counters).
-    fn probe(&mut self) -> Result<()> {
-        if self.spread.node != 0 || self.said_bye || !self.shared.quiet.load(SeqCst) {
-            self.before = None;
-            return Ok(());
-        }
-        if self.answers.len() + 1 == self.spread.nodes as usize {
-            let own = self.probed(self.round);
-            let all = || self.answers.values().chain([&own]);
-            let sums = (all().map(|p| p.sent).sum::<u64>(), all().map(|p| p.came).sum::<u64>());
-            let quiet = all().all(|p| p.quiet) && sums.0 == sums.1;
-            let again = quiet && self.before == Some(sums);
-            self.before = quiet.then_some(sums);
-            self.answers.clear();
-            self.round += 1;
-            self.next_probe = Instant::now() + PROBE;
-            if again {
-                self.before = None;
-                self.tell_all(&Frame::Settled)?;
-                (self.tell)(Told::Settled);
-            }
-        } else if Instant::now() >= self.next_probe && self.answers.is_empty() {
-            self.next_probe = Instant::now() + Duration::from_secs(1);
-            self.tell_all(&Frame::Probe(self.round))?;
-        }
-        Ok(())
     }
 }
 
