@@ -51,12 +51,12 @@ pub struct Graph {
 impl Graph {
     /// How many tasks there are.
     pub fn len(&self) -> usize {
-        self.bodies.len()
+        self.bytes.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.bodies.is_empty()
+        self.bytes.is_empty()
     }
 
     /// All tasks, in the order in which they were added.

@@ -12,6 +12,8 @@ pub(crate) struct Ground {
     pub(crate) needs: Csr,
     /// All tasks, each behind its inputs.
     pub(crate) topological: Vec<TaskId>,
+    /// No order takes less.
+    pub(crate) least: u64,
 }
 
 impl Ground {
@@ -32,7 +34,7 @@ impl Ground {
             }
             hill[task.index()] = most.max(held + graph.bytes(task) + graph.work(task));
         }
-        Self { hill, needs: rows, topological }
+        Self { hill, needs: rows, topological, least: super::least(graph) }
     }
 }
 
@@ -77,21 +79,19 @@ pub(crate) fn descend(needs: &Csr, target: TaskId, ran: &mut [bool], order: &mut
     }
 }
 
-/// For each task that nobody needs, all it needs, in the order in which they were added; `reverse` in the opposite one.
-pub(crate) fn depth_first(graph: &Graph, ground: &Ground, reverse: bool) -> Vec<TaskId> {
+/// For each task of `ends` all it needs, each task once.
+pub(crate) fn depth_first(graph: &Graph, ground: &Ground, ends: &[TaskId]) -> Vec<TaskId> {
     let mut ran = vec![false; graph.len()];
     let mut order = Vec::with_capacity(graph.len());
-    let mut visit = |task: TaskId| {
-        if graph.consumers(task).len() == 0 {
-            descend(&ground.needs, task, &mut ran, &mut order);
-        }
-    };
-    if reverse {
-        graph.tasks().rev().for_each(&mut visit);
-    } else {
-        graph.tasks().for_each(&mut visit);
+    for &end in ends {
+        descend(&ground.needs, end, &mut ran, &mut order);
     }
     order
+}
+
+/// Tasks that nobody needs, in the order of `order`.
+pub(crate) fn ends(graph: &Graph, order: &[TaskId]) -> Vec<TaskId> {
+    order.iter().copied().filter(|&task| graph.consumers(task).len() == 0).collect()
 }
 
 /// What of a result stays when nobody needs it.

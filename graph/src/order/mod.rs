@@ -2,41 +2,60 @@
 
 pub(crate) mod depth;
 mod exact;
-pub(crate) mod goal;
+mod goal;
 mod memory;
+mod parts;
+mod search;
+mod state;
 
 pub use exact::{EXACT, exact};
 pub use memory::{Peak, check, least, peak, profile};
 
 use crate::graph::{Graph, TaskId};
-use depth::Ground;
-use goal::{Rule, Sight};
+use search::{WAYS, by_parts, search};
 
-/// All candidates, by name: experiment.
-pub fn candidates(graph: &Graph) -> Vec<(String, Vec<TaskId>)> {
-    let ground = Ground::new(graph);
-    let mut all = vec![
-        ("depth".to_owned(), depth::depth_first(graph, &ground, false)),
-        ("htped".to_owned(), depth::depth_first(graph, &ground, true)),
-    ];
-    let mut best = all.iter().map(|(_, order)| peak(graph, order).bytes).min().unwrap_or(0);
-    let timed = std::env::var("TIMED").is_ok();
-    for rule in [Rule::Net, Rule::Rate] {
-        for (goals, tasks) in [(1, 64), (4, 64), (8, 256)] {
-            for share in [0.0, 0.3, 0.5, 0.7, 0.9] {
-                let budget = (best as f64 * share) as u64;
-                let begin = std::time::Instant::now();
-                let order = goal::goals(graph, &ground, Sight { goals, tasks, rule, budget, reverse: false });
-                let bytes = peak(graph, &order).bytes;
-                best = best.min(bytes);
-                let again = goal::repeated(graph, &ground, &order);
-                if timed {
-                    println!("{rule:?}-{goals}-{tasks}-{share}: {bytes} again {} in {:?}", peak(graph, &again).bytes, begin.elapsed());
-                }
-                all.push((format!("{rule:?}-{goals}-{tasks}-{share}"), order));
-                all.push((format!("again-{rule:?}-{goals}-{tasks}-{share}"), again));
-            }
-        }
+/// How much to look for a better order.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Visits of tasks, some 25 ns each.
+    pub visits: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { visits: 60_000_000 }
     }
-    all
+}
+
+/// An order that takes little memory.
+pub fn order(graph: &Graph, effort: Effort) -> Vec<TaskId> {
+    if graph.is_empty() {
+        return Vec::new();
+    }
+    let least = least(graph);
+    let timed = std::env::var("TIMED").is_ok();
+    let mut best: Option<(u64, Vec<TaskId>)> = None;
+    let mut last = usize::MAX;
+    for (turn, small) in [0, least / 256, least / 32, least / 8].into_iter().enumerate() {
+        let begin = std::time::Instant::now();
+        let mut visits = effort.visits / 4;
+        let count = parts::parts(graph, small).rows();
+        if count == last {
+            continue;
+        }
+        last = count;
+        let order = match by_parts(graph, small, &mut visits) {
+            Some(order) => order,
+            None => search(graph, WAYS, 0, &mut visits).order,
+        };
+        let bytes = peak(graph, &order).bytes;
+        if timed {
+            println!("    small {small}: {count} parts, peak {bytes}, visits left {visits} {:?}", begin.elapsed());
+        }
+        if best.as_ref().is_none_or(|best| bytes < best.0) {
+            best = Some((bytes, order));
+        }
+        let _ = turn;
+    }
+    best.map(|best| best.1).unwrap_or_default()
 }

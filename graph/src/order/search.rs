@@ -1,0 +1,142 @@
+//! Many ways to order a graph, and which to try.
+
+use super::depth::{Ground, depth_first, ends};
+use super::goal::{Rule, Sight, goals};
+use super::parts::{alone, parts};
+use super::state::smooth;
+use super::{EXACT, exact, least, peak};
+use crate::graph::{Graph, Output, TaskId};
+
+/// A way to order a graph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Way {
+    /// Depth first from outputs as they were added.
+    Depth,
+    /// By goals: how many are compared, of how many tasks, by which rule, with which part of the best peak so far.
+    Goals(usize, usize, Rule, f64),
+    /// Depth first from outputs in the order in which this one finished them.
+    Again(usize, usize, Rule, f64),
+}
+
+/// All ways, the one first that most often was best.
+pub(crate) const WAYS: &[Way] = &[
+    Way::Depth,
+    Way::Goals(1, 64, Rule::Rate, 0.7),
+    Way::Again(8, 256, Rule::Rate, 0.5),
+    Way::Goals(4, 64, Rule::Rate, 0.7),
+    Way::Goals(8, 256, Rule::Net, 0.9),
+    Way::Goals(8, 256, Rule::Rate, 0.3),
+    Way::Again(1, 64, Rule::Net, 0.5),
+    Way::Goals(1, 64, Rule::Rate, 0.9),
+    Way::Goals(8, 256, Rule::Rate, 0.9),
+    Way::Goals(1, 64, Rule::Net, 0.9),
+    Way::Goals(4, 64, Rule::Net, 0.5),
+    Way::Goals(1, 64, Rule::Rate, 0.5),
+    Way::Goals(4, 64, Rule::Rate, 0.9),
+    Way::Goals(8, 256, Rule::Rate, 0.5),
+    Way::Again(4, 64, Rule::Rate, 0.7),
+    Way::Goals(4, 64, Rule::Rate, 0.5),
+    Way::Again(8, 256, Rule::Net, 0.0),
+    Way::Goals(8, 256, Rule::Rate, 0.7),
+    Way::Goals(4, 64, Rule::Rate, 0.3),
+    Way::Again(8, 256, Rule::Rate, 0.3),
+    Way::Goals(4, 64, Rule::Net, 0.0),
+    Way::Again(1, 64, Rule::Rate, 0.7),
+];
+
+/// An order of a part, and what it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) order: Vec<TaskId>,
+    pub(crate) peak: u64,
+    /// The way it was found; none if it is known to be the best.
+    pub(crate) way: Option<Way>,
+}
+
+/// Orders one graph: tries `ways` until one takes no more than `enough`, or `effort` (visits of tasks) is used up.
+pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut u64) -> Found {
+    if graph.len() <= EXACT
+        && let Some(order) = exact(graph, 1 << 12)
+    {
+        let peak = peak(graph, &order).bytes;
+        return Found { order, peak, way: None };
+    }
+    let ground = Ground::new(graph);
+    let outputs = ends(graph, &ground.topological);
+    let mut best: Option<Found> = None;
+    for (tried, &way) in ways.iter().enumerate() {
+        if let Some(found) = &best
+            && (found.peak <= enough.max(ground.least) || (*effort == 0 && tried > 1))
+        {
+            break;
+        }
+        let so_far = best.as_ref().map_or(u64::MAX, |best| best.peak);
+        let order = match way {
+            Way::Depth => depth_first(graph, &ground, &outputs),
+            Way::Goals(compared, tasks, rule, share) | Way::Again(compared, tasks, rule, share) => {
+                let budget = (so_far.min(1 << 60) as f64 * share) as u64;
+                // One way may take a fourth of what is left, and at least what makes sense.
+                let granted = (*effort / 4).max(16 * graph.len() as u64);
+                let mut sight = Sight { goals: compared, tasks, rule, budget, effort: granted };
+                let order = goals(graph, &ground, &outputs, &mut sight);
+                *effort = effort.saturating_sub(granted - sight.effort + 4 * graph.len() as u64);
+                if matches!(way, Way::Again(..)) {
+                    depth_first(graph, &ground, &ends(graph, &order))
+                } else {
+                    order
+                }
+            }
+        };
+        let mut bytes = peak(graph, &order).bytes;
+        let mut order = order;
+        // What frees memory at once, as long as that takes less than the best.
+        let smoothed = smooth(graph, &ground, &order, bytes.min(so_far) - 1);
+        let smooth = peak(graph, &smoothed).bytes;
+        if smooth < bytes {
+            (order, bytes) = (smoothed, smooth);
+        }
+        if bytes < so_far {
+            best = Some(Found { order, peak: bytes, way: Some(way) });
+        }
+    }
+    best.unwrap_or_else(|| Found { order: Vec::new(), peak: 0, way: None })
+}
+
+/// Orders a graph by parts that share only results of up to `small` bytes. None if that is one part.
+pub(crate) fn by_parts(graph: &Graph, small: u64, effort: &mut u64) -> Option<Vec<TaskId>> {
+    let parts = parts(graph, small);
+    if parts.rows() == 1 {
+        return None;
+    }
+    let mut numbers = vec![0; graph.len()];
+    let mut largest: Vec<u32> = (0..parts.rows() as u32).collect();
+    largest.sort_by_key(|&part| std::cmp::Reverse(parts.row(part as usize).len()));
+    let mut ways = WAYS.to_vec();
+    let mut enough = least(graph);
+    let mut left = graph.len() as u64;
+    // What each part takes beyond what stays of it, and its tasks.
+    let mut found: Vec<(u64, u32, Vec<TaskId>)> = Vec::with_capacity(parts.rows());
+    for &part in &largest {
+        let tasks = parts.row(part as usize);
+        let alone = alone(graph, tasks, &mut numbers);
+        // The first one tells which ways are good.
+        let share = if found.is_empty() { *effort / 2 } else { *effort / left.max(1) * tasks.len() as u64 };
+        let mut granted = share;
+        let best = search(&alone, &ways, enough, &mut granted);
+        *effort -= share - granted;
+        left -= tasks.len() as u64;
+        enough = enough.max(best.peak);
+        if let Some(at) = best.way.and_then(|way| ways.iter().position(|&other| other == way)) {
+            ways[..=at].rotate_right(1);
+        }
+        let stays = alone.tasks().filter(|&task| alone.output(task) == Output::Kept);
+        let stays: u64 = stays.map(|task| alone.bytes(task)).sum();
+        let order = best.order.iter().map(|task| TaskId(tasks[task.index()])).collect();
+        found.push((best.peak.saturating_sub(stays), part, order));
+    }
+    // Liu's rule: first what gives most back.
+    found.sort_by_key(|&(falls, part, _)| (std::cmp::Reverse(falls), part));
+    let wish: Vec<TaskId> = found.into_iter().flat_map(|(_, _, order)| order).collect();
+    let ground = Ground::new(graph);
+    Some(smooth(graph, &ground, &wish, enough))
+}
