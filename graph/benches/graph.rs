@@ -13,7 +13,7 @@ fn main() {
         let base = order::peak(&graph, &dask);
         println!("{arg}: {} tasks, read {read:?}; dask peak {} at {}, least {}", graph.len(), base.bytes, base.place, order::least(&graph));
         let t = Instant::now();
-        let found = order::order(&graph, order::Effort::default());
+        let found = order::order(&graph, order::Effort::default()).tasks;
         let took = t.elapsed();
         order::check(&graph, &found).unwrap();
         println!("    ==== {:.3} | least {:.3} in {:?}", order::peak(&graph, &found).bytes as f64 / base.bytes as f64, order::least(&graph) as f64 / base.bytes as f64, took);

@@ -11,3 +11,5 @@ pub use builder::{Builder, Inputs, Task};
 pub use csr::Csr;
 pub use error::{GraphError, OrderError, TooLarge};
 pub use graph::{Graph, Output, TaskId};
+#[cfg(test)]
+mod testing;

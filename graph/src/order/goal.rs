@@ -62,6 +62,7 @@ struct Search<'a> {
     trail: Vec<TaskId>,
     best: Vec<TaskId>,
     picked: Vec<(Reverse<u64>, u32)>,
+    users: Vec<u32>,
 }
 
 /// An order in which after each goal the one is run next that is rated best; outputs that have nothing to do with what
@@ -77,6 +78,7 @@ pub(crate) fn goals(graph: &Graph, ground: &Ground, ends: &[TaskId], sight: &mut
         trail: Vec::new(),
         best: Vec::new(),
         picked: Vec::new(),
+        users: Vec::new(),
     };
     let mut ends = ends.iter().copied();
     while search.state.order.len() < graph.len() {
@@ -114,11 +116,16 @@ impl Search<'_> {
         let mut chosen: Option<Outlook> = None;
         for place in 0..self.picked.len() {
             let goal = TaskId(self.picked[place].1);
-            let Some(outlook) = self.look(goal) else { continue };
-            if chosen.as_ref().is_none_or(|best| self.better(&outlook, best)) {
-                self.trail.truncate(outlook.tasks);
-                std::mem::swap(&mut self.best, &mut self.trail);
-                chosen = Some(outlook);
+            for release in [false, true] {
+                if release && !self.users(goal) {
+                    break;
+                }
+                let Some(outlook) = self.look(goal, release) else { continue };
+                if chosen.as_ref().is_none_or(|best| self.better(&outlook, best)) {
+                    self.trail.truncate(outlook.tasks);
+                    std::mem::swap(&mut self.best, &mut self.trail);
+                    chosen = Some(outlook);
+                }
             }
         }
         if chosen.is_none() {
@@ -147,9 +154,26 @@ impl Search<'_> {
         }
     }
 
-    /// What running all that `goal` needs would do, and then what it makes possible; the best of these ends. None
-    /// if it is too far.
-    fn look(&mut self, goal: TaskId) -> Option<Outlook> {
+    /// Notes all that have yet to use that result which `goal` uses of which the fewest uses are left, if not too many.
+    fn users(&mut self, goal: TaskId) -> bool {
+        let graph = self.state.graph;
+        let is_live = |input: &TaskId| self.state.ran[input.index()] && self.state.left[input.index()] > 1;
+        let inputs = graph.needs(goal).take(32).filter(is_live);
+        let input = inputs.min_by_key(|input| (self.state.left[input.index()], Reverse(graph.bytes(*input))));
+        self.users.clear();
+        let Some(input) = input.filter(|input| (self.state.left[input.index()] as usize) < self.sight.tasks) else {
+            return false;
+        };
+        let users = self.state.consumers.row(input.index()).iter();
+        self.users.extend(users.filter(|&&user| user != goal.0 && !self.state.ran[user as usize]).copied());
+        // The nearest is popped first.
+        self.users.sort_by_key(|&user| Reverse(self.cost[user as usize]));
+        true
+    }
+
+    /// What running all that `goal` needs would do, then the users if they are to be, and then what that makes
+    /// possible; the best of these ends. None if it is too far.
+    fn look(&mut self, goal: TaskId, release: bool) -> Option<Outlook> {
         if self.sight.effort == 0 {
             (self.sight.goals, self.sight.tasks) = (1, 8);
         }
@@ -190,6 +214,10 @@ impl Search<'_> {
                 }
             }
             done = trail.len();
+            if release && let Some(user) = self.users.pop() {
+                at = TaskId(user);
+                continue;
+            }
             let outlook = Outlook { hill, net: live as f64 - credit, tasks: done };
             if best.as_ref().is_none_or(|best| self.better(&outlook, best)) {
                 best = Some(outlook);

@@ -4,7 +4,7 @@ use super::depth::{Ground, depth_first, ends};
 use super::goal::{Rule, Sight, goals};
 use super::parts::{alone, parts};
 use super::state::smooth;
-use super::{EXACT, exact, least, peak};
+use super::{EXACT, Effort, exact, least, peak};
 use crate::graph::{Graph, Output, TaskId};
 
 /// A way to order a graph.
@@ -53,10 +53,10 @@ pub(crate) struct Found {
     pub(crate) way: Option<Way>,
 }
 
-/// Orders one graph: tries `ways` until one takes no more than `enough`, or `effort` (visits of tasks) is used up.
-pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut u64) -> Found {
-    if graph.len() <= EXACT
-        && let Some(order) = exact(graph, 1 << 12)
+/// Orders one graph: tries `ways` until one takes no more than `enough`, or the effort is used up.
+pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effort) -> Found {
+    if graph.len() <= effort.exact.min(EXACT)
+        && let Some(order) = exact(graph, 1 << 14)
     {
         let peak = peak(graph, &order).bytes;
         return Found { order, peak, way: None };
@@ -66,7 +66,7 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut u64)
     let mut best: Option<Found> = None;
     for (tried, &way) in ways.iter().enumerate() {
         if let Some(found) = &best
-            && (found.peak <= enough.max(ground.least) || (*effort == 0 && tried > 1))
+            && (found.peak <= enough.max(ground.least) || (effort.visits == 0 && tried > 1))
         {
             break;
         }
@@ -76,10 +76,10 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut u64)
             Way::Goals(compared, tasks, rule, share) | Way::Again(compared, tasks, rule, share) => {
                 let budget = (so_far.min(1 << 60) as f64 * share) as u64;
                 // One way may take a fourth of what is left, and at least what makes sense.
-                let granted = (*effort / 4).max(16 * graph.len() as u64);
+                let granted = (effort.visits / 4).max(16 * graph.len() as u64);
                 let mut sight = Sight { goals: compared, tasks, rule, budget, effort: granted };
                 let order = goals(graph, &ground, &outputs, &mut sight);
-                *effort = effort.saturating_sub(granted - sight.effort + 4 * graph.len() as u64);
+                effort.visits = effort.visits.saturating_sub(granted - sight.effort + 4 * graph.len() as u64);
                 if matches!(way, Way::Again(..)) {
                     depth_first(graph, &ground, &ends(graph, &order))
                 } else {
@@ -103,7 +103,7 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut u64)
 }
 
 /// Orders a graph by parts that share only results of up to `small` bytes. None if that is one part.
-pub(crate) fn by_parts(graph: &Graph, small: u64, effort: &mut u64) -> Option<Vec<TaskId>> {
+pub(crate) fn by_parts(graph: &Graph, small: u64, effort: &mut Effort) -> Option<Vec<TaskId>> {
     let parts = parts(graph, small);
     if parts.rows() == 1 {
         return None;
@@ -120,10 +120,11 @@ pub(crate) fn by_parts(graph: &Graph, small: u64, effort: &mut u64) -> Option<Ve
         let tasks = parts.row(part as usize);
         let alone = alone(graph, tasks, &mut numbers);
         // The first one tells which ways are good.
-        let share = if found.is_empty() { *effort / 2 } else { *effort / left.max(1) * tasks.len() as u64 };
-        let mut granted = share;
+        let share = (effort.visits as f64 * tasks.len() as f64 / left.max(1) as f64) as u64;
+        let share = if found.is_empty() { share.max(effort.visits / 2) } else { share };
+        let mut granted = Effort { visits: share, ..*effort };
         let best = search(&alone, &ways, enough, &mut granted);
-        *effort -= share - granted;
+        effort.visits -= share - granted.visits;
         left -= tasks.len() as u64;
         enough = enough.max(best.peak);
         if let Some(at) = best.way.and_then(|way| ways.iter().position(|&other| other == way)) {
@@ -134,9 +135,27 @@ pub(crate) fn by_parts(graph: &Graph, small: u64, effort: &mut u64) -> Option<Ve
         let order = best.order.iter().map(|task| TaskId(tasks[task.index()])).collect();
         found.push((best.peak.saturating_sub(stays), part, order));
     }
-    // Liu's rule: first what gives most back.
-    found.sort_by_key(|&(falls, part, _)| (std::cmp::Reverse(falls), part));
-    let wish: Vec<TaskId> = found.into_iter().flat_map(|(_, _, order)| order).collect();
+    // Liu's rule: first what gives most back. Or as the whole goes depth first: what small results of parts become is
+    // then made early.
     let ground = Ground::new(graph);
-    Some(smooth(graph, &ground, &wish, enough))
+    let outputs = ends(graph, &ground.topological);
+    let mut place = vec![u32::MAX; parts.rows()];
+    let depth = depth_first(graph, &ground, &outputs);
+    for part in 0..parts.rows() {
+        parts.row(part).iter().for_each(|&task| numbers[task as usize] = part as u32);
+        }
+    for (at, task) in depth.iter().enumerate() {
+        let place = &mut place[numbers[task.index()] as usize];
+        *place = (*place).min(at as u32);
+    }
+    let joined = |found: &[(u64, u32, Vec<TaskId>)]| {
+        let wish: Vec<TaskId> = found.iter().flat_map(|(_, _, order)| order.iter().copied()).collect();
+        let order = smooth(graph, &ground, &wish, enough);
+        (peak(graph, &order).bytes, order)
+    };
+    found.sort_by_key(|&(falls, part, _)| (std::cmp::Reverse(falls), place[part as usize]));
+    let (one, first) = joined(&found);
+    found.sort_by_key(|&(_, part, _)| place[part as usize]);
+    let (other, second) = joined(&found);
+    Some(if one < other { first } else { second })
 }
