@@ -7,7 +7,6 @@
 //! finished before what is not.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use super::depth::{Ground, stays};
 use super::state::State;
@@ -51,6 +50,41 @@ struct Outlook {
 /// So many tasks are run towards a goal that is too far to be rated.
 const STEPS: usize = 4;
 
+/// Tasks by what is missing for them, to the nearest half power of two; of those the one that was added last comes
+/// first, so that what belongs together stays together.
+#[derive(Default)]
+struct Near {
+    /// By cost: nothing, then from each half power of two on.
+    stacks: Vec<Vec<(u64, u32)>>,
+    /// Which stacks are not empty, one bit for each.
+    filled: [u64; 3],
+}
+
+impl Near {
+    fn push(&mut self, cost: u64, task: u32) {
+        let stack = match cost.checked_ilog2() {
+            None => 0,
+            Some(0) => 1,
+            Some(log) => (2 * log + (cost >> (log - 1) & 1) as u32 + 1) as usize,
+        };
+        if stack >= self.stacks.len() {
+            self.stacks.resize_with(stack + 1, Vec::new);
+        }
+        self.stacks[stack].push((cost, task));
+        self.filled[stack / 64] |= 1 << (stack % 64);
+    }
+
+    fn pop(&mut self) -> Option<(u64, u32)> {
+        let word = self.filled.iter().position(|&word| word != 0)?;
+        let stack = word * 64 + self.filled[word].trailing_zeros() as usize;
+        let entry = self.stacks[stack].pop();
+        if self.stacks[stack].is_empty() {
+            self.filled[word] &= !(1 << (stack % 64));
+        }
+        entry
+    }
+}
+
 struct Search<'a> {
     state: State<'a>,
     sight: Sight,
@@ -58,10 +92,10 @@ struct Search<'a> {
     /// Of each task, hills of inputs that have yet to run.
     cost: Vec<u64>,
     /// Tasks that have an input which has run, by what is missing for them. Entries may be out of date.
-    near: BinaryHeap<(Reverse<u64>, u32)>,
+    near: Near,
     trail: Vec<TaskId>,
     best: Vec<TaskId>,
-    picked: Vec<(Reverse<u64>, u32)>,
+    picked: Vec<(u64, u32)>,
     users: Vec<u32>,
 }
 
@@ -74,7 +108,7 @@ pub(crate) fn goals(graph: &Graph, ground: &Ground, ends: &[TaskId], sight: &mut
         sight: *sight,
         hill: &ground.hill,
         cost: costs.collect(),
-        near: BinaryHeap::new(),
+        near: Near::default(),
         trail: Vec::new(),
         best: Vec::new(),
         picked: Vec::new(),
@@ -108,7 +142,7 @@ impl Search<'_> {
         while self.picked.len() < self.sight.goals {
             let Some(entry) = self.near.pop() else { break };
             let at = entry.1 as usize;
-            if !self.state.ran[at] && entry.0.0 == self.cost[at] && !self.picked.contains(&entry) {
+            if !self.state.ran[at] && entry.0 == self.cost[at] && !self.picked.contains(&entry) {
                 self.picked.push(entry);
             }
         }
@@ -132,7 +166,11 @@ impl Search<'_> {
             self.towards(TaskId(nearest), STEPS);
         }
         let picked = std::mem::take(&mut self.picked);
-        self.near.extend(picked.iter().filter(|(_, goal)| self.best.last() != Some(&TaskId(*goal))));
+        for &(cost, goal) in picked.iter().rev() {
+            if self.best.last() != Some(&TaskId(goal)) {
+                self.near.push(cost, goal);
+            }
+        }
         self.picked = picked;
         self.commit();
         true
@@ -261,7 +299,7 @@ impl Search<'_> {
         for consumer in self.state.graph.consumers(task) {
             let cost = &mut self.cost[consumer.index()];
             *cost -= hill;
-            self.near.push((Reverse(*cost), consumer.0));
+            self.near.push(*cost, consumer.0);
         }
     }
 }

@@ -65,9 +65,11 @@ pub fn order(graph: &Graph, effort: Effort) -> Order {
     // looked at once.
     let mut cuts: Vec<(u64, usize)> = Vec::new();
     for small in [0, least / 256, least / 32, least / 8] {
-        let count = parts::parts(graph, small).rows();
-        if cuts.last().is_none_or(|&(_, last)| last != count) {
-            cuts.push((small, count));
+        let parts = parts::parts(graph, small);
+        let largest = (0..parts.rows()).map(|part| parts.row(part).len()).max().unwrap_or(0);
+        let is_like = |last: usize| last == parts.rows() || (graph.len() >= LARGE && largest * 2 > graph.len());
+        if cuts.last().is_none_or(|&(_, last)| !is_like(last)) {
+            cuts.push((small, parts.rows()));
         }
     }
     if graph.len() >= LARGE {

@@ -12,36 +12,42 @@ use crate::graph::{Graph, Output, TaskId};
 pub(crate) enum Way {
     /// Depth first from outputs as they were added.
     Depth,
-    /// By goals: how many are compared, of how many tasks, by which rule, with which part of the best peak so far.
-    Goals(usize, usize, Rule, f64),
-    /// Depth first from outputs in the order in which this one finished them.
-    Again(usize, usize, Rule, f64),
+    /// By goals, and depth first from outputs as goals finished them.
+    Goals {
+        /// So many are compared.
+        goals: usize,
+        /// So many tasks of each.
+        tasks: usize,
+        /// By this rule.
+        rule: Rule,
+        /// With this part of the best peak so far as the budget.
+        share: f64,
+    },
 }
 
-/// All ways, the one first that most often was best.
+const fn goals_way(goals: usize, tasks: usize, rule: Rule, share: f64) -> Way {
+    Way::Goals { goals, tasks, rule, share }
+}
+
+/// All ways, the one first that most often was best for what it takes.
 pub(crate) const WAYS: &[Way] = &[
     Way::Depth,
-    Way::Goals(1, 64, Rule::Rate, 0.7),
-    Way::Again(8, 256, Rule::Rate, 0.5),
-    Way::Goals(4, 64, Rule::Rate, 0.7),
-    Way::Goals(8, 256, Rule::Net, 0.9),
-    Way::Goals(8, 256, Rule::Rate, 0.3),
-    Way::Again(1, 64, Rule::Net, 0.5),
-    Way::Goals(1, 64, Rule::Rate, 0.9),
-    Way::Goals(8, 256, Rule::Rate, 0.9),
-    Way::Goals(1, 64, Rule::Net, 0.9),
-    Way::Goals(4, 64, Rule::Net, 0.5),
-    Way::Goals(1, 64, Rule::Rate, 0.5),
-    Way::Goals(4, 64, Rule::Rate, 0.9),
-    Way::Goals(8, 256, Rule::Rate, 0.5),
-    Way::Again(4, 64, Rule::Rate, 0.7),
-    Way::Goals(4, 64, Rule::Rate, 0.5),
-    Way::Again(8, 256, Rule::Net, 0.0),
-    Way::Goals(8, 256, Rule::Rate, 0.7),
-    Way::Goals(4, 64, Rule::Rate, 0.3),
-    Way::Again(8, 256, Rule::Rate, 0.3),
-    Way::Goals(4, 64, Rule::Net, 0.0),
-    Way::Again(1, 64, Rule::Rate, 0.7),
+    goals_way(1, 64, Rule::Rate, 0.7),
+    goals_way(4, 64, Rule::Rate, 0.7),
+    goals_way(8, 256, Rule::Net, 0.9),
+    goals_way(8, 256, Rule::Rate, 0.5),
+    goals_way(1, 64, Rule::Net, 0.5),
+    goals_way(8, 256, Rule::Rate, 0.3),
+    goals_way(1, 64, Rule::Rate, 0.9),
+    goals_way(8, 256, Rule::Rate, 0.9),
+    goals_way(4, 64, Rule::Net, 0.5),
+    goals_way(1, 64, Rule::Rate, 0.5),
+    goals_way(4, 64, Rule::Rate, 0.9),
+    goals_way(4, 64, Rule::Rate, 0.5),
+    goals_way(8, 256, Rule::Net, 0.0),
+    goals_way(8, 256, Rule::Rate, 0.7),
+    goals_way(4, 64, Rule::Rate, 0.3),
+    goals_way(4, 64, Rule::Net, 0.0),
 ];
 
 /// An order of a part, and what it takes.
@@ -53,6 +59,9 @@ pub(crate) struct Found {
     pub(crate) way: Option<Way>,
 }
 
+/// What a way takes for each task besides what is looked at, in visits.
+const FIXED: u64 = 16;
+
 /// Orders one graph: tries `ways` until one takes no more than `enough`, or the effort is used up.
 pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effort) -> Found {
     if graph.len() <= effort.exact.min(EXACT)
@@ -63,43 +72,39 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effo
     }
     let ground = Ground::new(graph);
     let outputs = ends(graph, &ground.topological);
-    let mut best: Option<Found> = None;
+    let mut best = Found { order: Vec::new(), peak: u64::MAX, way: None };
+    let mut take = |best: &mut Found, order: Vec<TaskId>, way: Way| {
+        let bytes = peak(graph, &order).bytes;
+        if bytes < best.peak {
+            *best = Found { order, peak: bytes, way: Some(way) };
+        }
+        bytes
+    };
     for (tried, &way) in ways.iter().enumerate() {
-        if let Some(found) = &best
-            && (found.peak <= enough.max(ground.least) || (effort.visits == 0 && tried > 1))
-        {
+        if tried > 0 && best.peak <= enough.max(ground.least) || tried > 1 && effort.visits == 0 {
             break;
         }
-        let so_far = best.as_ref().map_or(u64::MAX, |best| best.peak);
-        let order = match way {
-            Way::Depth => depth_first(graph, &ground, &outputs),
-            Way::Goals(compared, tasks, rule, share) | Way::Again(compared, tasks, rule, share) => {
-                let budget = (so_far.min(1 << 60) as f64 * share) as u64;
-                // One way may take a fourth of what is left, and at least what makes sense.
-                let granted = (effort.visits / 4).max(16 * graph.len() as u64);
-                let mut sight = Sight { goals: compared, tasks, rule, budget, effort: granted };
-                let order = goals(graph, &ground, &outputs, &mut sight);
-                effort.visits = effort.visits.saturating_sub(granted - sight.effort + 4 * graph.len() as u64);
-                if matches!(way, Way::Again(..)) {
-                    depth_first(graph, &ground, &ends(graph, &order))
-                } else {
-                    order
-                }
-            }
+        let Way::Goals { goals: compared, tasks, rule, share } = way else {
+            let order = depth_first(graph, &ground, &outputs);
+            take(&mut best, order, way);
+            continue;
         };
-        let mut bytes = peak(graph, &order).bytes;
-        let mut order = order;
+        let budget = (best.peak.min(1 << 60) as f64 * share) as u64;
+        // One way may take a fourth of what is left, and at least what makes sense.
+        let granted = (effort.visits / 4).max(FIXED * graph.len() as u64);
+        let mut sight = Sight { goals: compared, tasks, rule, budget, effort: granted };
+        let order = goals(graph, &ground, &outputs, &mut sight);
+        let spent = granted - sight.effort + FIXED * graph.len() as u64;
+        effort.visits = effort.visits.saturating_sub(spent);
+        let again = depth_first(graph, &ground, &ends(graph, &order));
+        take(&mut best, again, way);
         // What frees memory at once, as long as that takes less than the best.
-        let smoothed = smooth(graph, &ground, &order, bytes.min(so_far) - 1);
-        let smooth = peak(graph, &smoothed).bytes;
-        if smooth < bytes {
-            (order, bytes) = (smoothed, smooth);
-        }
-        if bytes < so_far {
-            best = Some(Found { order, peak: bytes, way: Some(way) });
-        }
+        let bytes = peak(graph, &order).bytes;
+        let smoothed = smooth(graph, &ground, &order, bytes.min(best.peak).saturating_sub(1));
+        take(&mut best, order, way);
+        take(&mut best, smoothed, way);
     }
-    best.unwrap_or_else(|| Found { order: Vec::new(), peak: 0, way: None })
+    best
 }
 
 /// Orders a graph by parts that share only results of up to `small` bytes. None if that is one part.
