@@ -88,11 +88,6 @@ pub struct Builder {
 const PENDING: u32 = 1 << 31;
 
 impl Builder {
-    /// With the bodies of another graph, whose ids then mean the same in this one.
-    pub(crate) fn with_programs(programs: Programs) -> Self {
-        Self { programs, ..Self::default() }
-    }
-
     /// The bodies that this graph's tasks may have.
     pub fn programs(&mut self) -> &mut Programs {
         &mut self.programs

@@ -5,6 +5,7 @@ mod csr;
 mod error;
 mod graph;
 pub mod order;
+pub mod passes;
 
 pub use body::{Argument, Body, BodyId, FunctionId, ProgramId, Programs, Step};
 pub use builder::{Builder, Inputs, Task};

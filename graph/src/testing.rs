@@ -42,7 +42,8 @@ pub(crate) fn random_graph(random: &mut Random, tasks: usize) -> Graph {
         };
         let output = match random.below(12) {
             0 if kept > 0 => Output::Kept,
-            1 => Output::Stored,
+            1 | 2 => Output::Stored,
+            _ if task + 1 == tasks as u64 => Output::Stored,
             _ => Output::No,
         };
         builder
