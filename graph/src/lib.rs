@@ -6,6 +6,7 @@ mod error;
 mod graph;
 pub mod order;
 pub mod passes;
+pub mod plan;
 
 pub use body::{Argument, Body, BodyId, FunctionId, ProgramId, Programs, Step};
 pub use builder::{Builder, Inputs, Task};

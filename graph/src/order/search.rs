@@ -73,7 +73,7 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effo
     let ground = Ground::new(graph);
     let outputs = ends(graph, &ground.topological);
     let mut best = Found { order: Vec::new(), peak: u64::MAX, way: None };
-    let mut take = |best: &mut Found, order: Vec<TaskId>, way: Way| {
+    let take = |best: &mut Found, order: Vec<TaskId>, way: Way| {
         let bytes = peak(graph, &order).bytes;
         if bytes < best.peak {
             *best = Found { order, peak: bytes, way: Some(way) };
