@@ -56,6 +56,8 @@ struct Planner<'a> {
     /// The places in the order at which each result is used, ascending, and which is next.
     uses: Csr,
     next: Vec<u32>,
+    /// The rank with which each was noted last.
+    rank: Vec<u32>,
     here: Vec<bool>,
     written: Vec<bool>,
     /// Which are sources to be read again.
@@ -87,6 +89,7 @@ impl<'a> Planner<'a> {
             policy,
             uses,
             next: vec![0; graph.len()],
+            rank: vec![0; graph.len()],
             here: vec![false; graph.len()],
             written: vec![false; graph.len()],
             again: graph.tasks().map(|task| is_again(graph, task)).collect(),
@@ -115,8 +118,18 @@ impl<'a> Planner<'a> {
             Policy::LeastRecent => NEVER - now,
         };
         let _ = now;
+        self.rank[task.index()] = rank;
         let heap = if self.is_clean(task) { &mut self.clean } else { &mut self.dirty };
         heap.push((rank, task.0));
+    }
+
+    fn distance(&self, rank: u32, now: u32) -> u32 {
+        match self.policy {
+            Policy::Furthest if rank == NEVER => NEVER,
+            Policy::Furthest => rank - now,
+            #[cfg(test)]
+            Policy::LeastRecent => now - (NEVER - rank),
+        }
     }
 
     /// The best of a heap, and its distance.
@@ -125,14 +138,9 @@ impl<'a> Planner<'a> {
             let heap = if clean { &self.clean } else { &self.dirty };
             let &(rank, at) = heap.peek()?;
             let task = TaskId(at);
-            let is_current = match self.policy {
-                Policy::Furthest => rank == self.next_use(task),
-                #[cfg(test)]
-                Policy::LeastRecent => true,
-            };
-            if is_current && self.here[task.index()] && self.is_clean(task) == clean && !self.held[task.index()] {
-                let distance = if rank == NEVER { NEVER } else { rank.abs_diff(now) };
-                return Some((distance, task));
+            let is_current = rank == self.rank[task.index()] && self.here[task.index()];
+            if is_current && self.is_clean(task) == clean && !self.held[task.index()] {
+                return Some((self.distance(rank, now), task));
             }
             // Whoever is held is noted again afterwards.
             if clean { self.clean.pop() } else { self.dirty.pop() };
