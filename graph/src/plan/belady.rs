@@ -147,11 +147,20 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether what must be written goes before what need not, by the distances of both.
+    fn is_worth_writing(&self, clean: u32, dirty: u32) -> bool {
+        match self.policy {
+            Policy::Furthest => clean < dirty / 2 || dirty == NEVER,
+            #[cfg(test)]
+            Policy::LeastRecent => clean < dirty,
+        }
+    }
+
     fn make_room(&mut self, bytes: u64, now: u32) {
         while self.live + bytes > self.plan.budget {
             let (clean, dirty) = (self.first(true, now), self.first(false, now));
             let task = match (clean, dirty) {
-                (Some((near, _)), Some((far, task))) if near < far / 2 || far == NEVER => task,
+                (Some((near, _)), Some((far, task))) if self.is_worth_writing(near, far) => task,
                 (Some((_, task)), _) | (None, Some((_, task))) => task,
                 (None, None) => unreachable!("everything that is not held can be moved out"),
             };
