@@ -11,6 +11,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use bdrun_graph::order::{self, Effort};
+use bdrun_graph::plan::plan;
+use bdrun_graph::run::{Block, Call, NoStore, Progress, Threads};
 use bdrun_graph::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 
 fn main() {
@@ -19,6 +21,7 @@ fn main() {
     match words.first().map(String::as_str) {
         Some("orders") => orders(&words[1..]),
         Some("large") => large(number(1, 1_000_000)),
+        Some("overhead") => overhead(number(1, 1_000_000), number(2, 2)),
         _ => println!("usage: orders FILE… | large [TASKS] | overhead [TASKS [THREADS]]"),
     }
 }
@@ -162,4 +165,52 @@ fn large(tasks: usize) {
             found.peak.bytes as f64 / as_added
         );
     }
+}
+
+/// A result of no size.
+#[derive(Clone)]
+struct Nothing;
+
+impl Block for Nothing {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// What a task costs that does nothing: many that need nothing, a chain, and a tree of sums.
+fn overhead(tasks: usize, threads: usize) {
+    let graphs: [(&str, Graph); 3] =
+        [("apart", wide(tasks, 0)), ("two chains", wide(tasks, 2)), ("layers", layers(tasks))];
+    for (name, graph) in graphs {
+        let order: Vec<TaskId> = graph.tasks().collect();
+        let budget = order::bound(&graph, &order, threads);
+        let (begin, used) = (Instant::now(), processor());
+        let plan = plan(&graph, &order, budget).expect("it fits");
+        let planned = begin.elapsed().as_secs_f64();
+        let begin = Instant::now();
+        let run = Threads { compute: threads, transfer: 0 };
+        let call = |_: Call, _: Vec<Nothing>| Ok(Nothing);
+        run.run(&graph, &plan, &NoStore, &Progress::default(), call).expect("nothing fails");
+        let seconds = begin.elapsed().as_secs_f64();
+        let each = 1e6 / graph.len() as f64;
+        println!(
+            "{name}: {} tasks on {threads} threads in {seconds:.2} s, {:.2} µs each (planned in {planned:.2} s; processor, with \
+             planning, {:.2} µs each)",
+            graph.len(),
+            seconds * each,
+            (processor() - used) * each
+        );
+    }
+}
+
+/// Tasks that need none, or the one so many before.
+fn wide(tasks: usize, back: usize) -> Graph {
+    let mut builder = Builder::default();
+    for task in 0..tasks {
+        let inputs: Vec<TaskId> =
+            task.checked_sub(back).filter(|_| back > 0).into_iter().map(|input| TaskId(input as u32)).collect();
+        let key = task.to_string();
+        builder.add(Task { bytes: 8, ..Task::new(&key, FunctionId(0), Inputs::Tasks(&inputs)) }).expect("a task");
+    }
+    builder.build().expect("a graph")
 }

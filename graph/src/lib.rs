@@ -7,6 +7,7 @@ mod graph;
 pub mod order;
 pub mod passes;
 pub mod plan;
+pub mod run;
 
 pub use body::{Argument, Body, BodyId, FunctionId, ProgramId, Programs, Step};
 pub use builder::{Builder, Inputs, Task};

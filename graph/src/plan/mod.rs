@@ -14,10 +14,11 @@ pub use belady::plan;
 use crate::graph::{Graph, Output, TaskId};
 
 /// Whether a result is read from its source again rather than written to scratch: running the source beside what a task
-/// needs takes no more than that task then takes.
+/// needs takes no more than that task then takes. What is kept is written: at the end it has to be somewhere.
 pub fn is_again(graph: &Graph, task: TaskId) -> bool {
     let room = |consumer: TaskId| graph.bytes(consumer) + graph.work(consumer);
-    graph.is_source(task) && graph.consumers(task).all(|consumer| graph.work(task) <= room(consumer))
+    let is_source = graph.is_source(task) && graph.output(task) != Output::Kept;
+    is_source && graph.consumers(task).all(|consumer| graph.work(task) <= room(consumer))
 }
 
 /// One thing to do.
