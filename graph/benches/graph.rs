@@ -17,7 +17,8 @@ use bdrun_graph::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let number = |at: usize, default: usize| words.get(at).map_or(default, |word| word.parse().expect("a number"));
+    let number =
+        |at: usize, default: usize| words.get(at).map_or(default, |word| word.parse().expect("a number"));
     match words.first().map(String::as_str) {
         Some("orders") => orders(&words[1..]),
         Some("large") => large(number(1, 1_000_000)),
@@ -35,7 +36,9 @@ fn processor() -> f64 {
 }
 
 fn orders(files: &[String]) {
-    println!("| graph | tasks | Dask's peak, bytes | bdrun's | ratio | no order less than | seconds |\n|---|---|---|---|---|---|---|");
+    println!(
+        "| graph | tasks | Dask's peak, bytes | bdrun's | ratio | no order less than | seconds |\n|---|---|---|---|---|---|---|"
+    );
     let mut ratios = Vec::new();
     for file in files {
         let (graph, dask) = bdg::read(Path::new(file));
@@ -49,7 +52,11 @@ fn orders(files: &[String]) {
         ratios.push(ratio);
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         let least = order::least(&graph) as f64 / dask as f64;
-        println!("| {name} | {} | {dask} | {} | {ratio:.3} | {least:.3} | {seconds:.2} |", graph.len(), found.peak.bytes);
+        println!(
+            "| {name} | {} | {dask} | {} | {ratio:.3} | {least:.3} | {seconds:.2} |",
+            graph.len(),
+            found.peak.bytes
+        );
     }
     ratios.sort_by(f64::total_cmp);
     if !ratios.is_empty() {
@@ -108,8 +115,8 @@ fn anomaly(rows: usize, columns: usize) -> Graph {
                 .map(|(at, part)| add(format!("m{level}-{at}-{column}"), part, 512, Output::No))
                 .collect();
         }
-        for row in 0..rows {
-            add(format!("d-{row}-{column}"), &[blocks[row], means[0]], 8192, Output::Stored);
+        for (row, block) in blocks.iter().enumerate() {
+            add(format!("d-{row}-{column}"), &[*block, means[0]], 8192, Output::Stored);
         }
     }
     builder.build().expect("a graph")
@@ -207,10 +214,16 @@ fn overhead(tasks: usize, threads: usize) {
 fn wide(tasks: usize, back: usize) -> Graph {
     let mut builder = Builder::default();
     for task in 0..tasks {
-        let inputs: Vec<TaskId> =
-            task.checked_sub(back).filter(|_| back > 0).into_iter().map(|input| TaskId(input as u32)).collect();
+        let inputs: Vec<TaskId> = task
+            .checked_sub(back)
+            .filter(|_| back > 0)
+            .into_iter()
+            .map(|input| TaskId(input as u32))
+            .collect();
         let key = task.to_string();
-        builder.add(Task { bytes: 8, ..Task::new(&key, FunctionId(0), Inputs::Tasks(&inputs)) }).expect("a task");
+        builder
+            .add(Task { bytes: 8, ..Task::new(&key, FunctionId(0), Inputs::Tasks(&inputs)) })
+            .expect("a task");
     }
     builder.build().expect("a graph")
 }

@@ -158,7 +158,8 @@ impl Programs {
         BodyId::program(ProgramId(program))
     }
 
-    /// The body with these steps for a task of so many inputs: a plain function if it is one of all inputs in order.
+    /// The body with these steps for a task of so many inputs: a plain function if it is one of all inputs in
+    /// order.
     pub(crate) fn intern_task(&mut self, steps: &[Step], inputs: usize) -> BodyId {
         if let [step] = steps
             && step.arguments.iter().copied().eq((0..inputs as u32).map(Argument::Input))
@@ -168,9 +169,9 @@ impl Programs {
         self.intern(steps)
     }
 
-    /// Computes a body's value: calls its functions with what they are given. A value, input or step, is handed
-    /// over at its last use, so that the function may drop it or write its result in its place; before that a
-    /// clone is (of an `Arc`, say).
+    /// Computes a body's value: calls its functions with what they are given. A value, input or step, is
+    /// handed over at its last use, so that the function may drop it or write its result in its place; before
+    /// that a clone is (of an `Arc`, say).
     ///
     /// # Errors
     /// What a call returned, with the step's place.

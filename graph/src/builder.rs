@@ -121,8 +121,8 @@ impl Builder {
     /// Adds a task.
     ///
     /// # Errors
-    /// If there is one with this key, if a source has inputs, if its cost is negative or no number, or if there are
-    /// 2^31 tasks.
+    /// If there is one with this key, if a source has inputs, if its cost is negative or no number, or if
+    /// there are 2^31 tasks.
     ///
     /// # Panics
     /// If an input is a task that was not added.
@@ -145,7 +145,8 @@ impl Builder {
         if task.source && !is_empty {
             return Err(GraphError::SourceWithInputs { key: key(), origin: origin() });
         }
-        let id = u32::try_from(self.bodies.len()).ok().filter(|&id| id < PENDING).ok_or(GraphError::TooMany)?;
+        let id =
+            u32::try_from(self.bodies.len()).ok().filter(|&id| id < PENDING).ok_or(GraphError::TooMany)?;
         match task.inputs {
             Inputs::Tasks(tasks) => {
                 assert!(tasks.iter().all(|input| input.0 < id), "inputs of {} are added before it", task.key);

@@ -96,7 +96,10 @@ mod tests {
         csr.push([]);
         csr.push([1, 2, 2]);
         let transposed = csr.transposed(3);
-        assert_eq!((transposed.row(0), transposed.row(1), transposed.row(2)), (&[0][..], &[2][..], &[0, 2, 2][..]));
+        assert_eq!(
+            (transposed.row(0), transposed.row(1), transposed.row(2)),
+            (&[0][..], &[2][..], &[0, 2, 2][..])
+        );
         assert_eq!(csr.distinct().row(2), [1, 2]);
         assert_eq!(transposed.transposed(3).row(0), [0, 2]);
         assert_eq!((csr.rows(), csr.entries()), (3, 5));

@@ -27,10 +27,11 @@ pub enum Output {
     Kept,
 }
 
-/// Tasks over blocks: what each one computes, of what, how large the result is and what it costs. Validated when it
-/// is built ([`crate::Builder`]): without circles, every input there, every key once.
+/// Tasks over blocks: what each one computes, of what, how large the result is and what it costs. Validated
+/// when it is built ([`crate::Builder`]): without circles, every input there, every key once.
 ///
-/// Arrays over all tasks and lists of numbers, no object for each task: about 100 bytes a task and its key's text.
+/// Arrays over all tasks and lists of numbers, no object for each task: about 100 bytes a task and its key's
+/// text.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub(crate) keys: Keys,
@@ -107,7 +108,8 @@ impl Graph {
         self.outputs[task.index()]
     }
 
-    /// Whether it reads its result from storage: it has no inputs, and can be run again instead of being written out.
+    /// Whether it reads its result from storage: it has no inputs, and can be run again instead of being
+    /// written out.
     pub fn is_source(&self, task: TaskId) -> bool {
         self.sources[task.index()]
     }

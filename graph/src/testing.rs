@@ -23,8 +23,8 @@ impl Random {
     }
 }
 
-/// A graph of so many tasks: of one of several densities, sizes equal or very different, some outputs, some work.
-/// The function of task i is i % 7.
+/// A graph of so many tasks: of one of several densities, sizes equal or very different, some outputs, some
+/// work. The function of task i is i % 7.
 pub(crate) fn random_graph(random: &mut Random, tasks: usize) -> Graph {
     let (fan, window) = (1 + random.below(4), 1 + random.below(tasks as u64 + 1));
     let sizes = random.below(3);

@@ -90,12 +90,15 @@ fn build(specs: &[Spec]) -> Graph {
     let mut builder = Builder::default();
     for (number, spec) in specs.iter().enumerate() {
         let inputs: Vec<TaskId> = spec.inputs.iter().map(|&input| TaskId(input as u32)).collect();
-        let (key, output) = (format!("t{number}"), match spec.kept {
-            0 => Output::Kept,
-            1 => Output::Stored,
-            _ if number + 1 == specs.len() => Output::Kept,
-            _ => Output::No,
-        });
+        let (key, output) = (
+            format!("t{number}"),
+            match spec.kept {
+                0 => Output::Kept,
+                1 => Output::Stored,
+                _ if number + 1 == specs.len() => Output::Kept,
+                _ => Output::No,
+            },
+        );
         let task = Task::new(&key, FunctionId(number as u32), Inputs::Tasks(&inputs));
         builder.add(Task { bytes: spec.bytes, output, source: spec.source, ..task }).unwrap();
     }
@@ -105,8 +108,8 @@ fn build(specs: &[Spec]) -> Graph {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Whatever graph, passes, budget and number of threads: kept results are what they are without all that, and the
-    /// bytes of blocks that are alive are within the budget.
+    /// Whatever graph, passes, budget and number of threads: kept results are what they are without all that,
+    /// and the bytes of blocks that are alive are within the budget.
     #[test]
     fn results_are_right_within_the_budget(specs in specs(), threads in 1_usize..4, room in 0.0_f64..1.2, passes in any::<bool>()) {
         let plain = build(&specs);
@@ -180,7 +183,10 @@ fn chain() -> Graph {
     builder.build().unwrap()
 }
 
-fn run_chain(call: impl Fn(u32) -> Result<Bytes, Failure> + Sync, progress: &Progress) -> Result<(), RunError> {
+fn run_chain(
+    call: impl Fn(u32) -> Result<Bytes, Failure> + Sync,
+    progress: &Progress,
+) -> Result<(), RunError> {
     let graph = chain();
     let order = order::order(&graph, Effort::default());
     let plan = plan(&graph, &order.tasks, order.peak.bytes).unwrap();
@@ -190,7 +196,8 @@ fn run_chain(call: impl Fn(u32) -> Result<Bytes, Failure> + Sync, progress: &Pro
 
 #[test]
 fn a_failure_names_the_task_and_where_it_came_from() {
-    let call = |function| if function == 3 { Err("no such column".into()) } else { Ok(Bytes::new(vec![0; 8])) };
+    let call =
+        |function| if function == 3 { Err("no such column".into()) } else { Ok(Bytes::new(vec![0; 8])) };
     let error = run_chain(call, &Progress::default()).unwrap_err();
     let text = "task mean (job.py:6) failed: no such column; it was given sum (job.py:5); that was made from \
                 load-a (job.py:1), load-b (job.py:2)";
@@ -259,7 +266,11 @@ fn sweep() -> Graph {
         for &block in &all {
             let key = format!("u{round}-{}", block.0);
             let inputs: Vec<TaskId> = [block].into_iter().chain(last.pop()).collect();
-            last.push(builder.add(Task { bytes: 1, ..Task::new(&key, FunctionId(1), Inputs::Tasks(&inputs)) }).unwrap());
+            last.push(
+                builder
+                    .add(Task { bytes: 1, ..Task::new(&key, FunctionId(1), Inputs::Tasks(&inputs)) })
+                    .unwrap(),
+            );
         }
     }
     builder.build().unwrap()
@@ -274,10 +285,14 @@ fn a_full_scratch_names_what_could_not_be_written() {
     let call = |_: bdrun_graph::run::Call, _: Vec<Bytes>| Ok(Bytes::new(vec![1]));
     let run = Threads { compute: 2, transfer: 1 };
     let error = run.run(&graph, &plan, &Full, &Progress::default(), call).unwrap_err().to_string();
-    assert!(error.starts_with("the result of task b") && error.contains(" cannot be written to scratch: "), "{error}");
+    assert!(
+        error.starts_with("the result of task b") && error.contains(" cannot be written to scratch: "),
+        "{error}"
+    );
 }
 
-/// A task whose inputs are out does not block others: while one is read, which takes until others have run, these run.
+/// A task whose inputs are out does not block others: while one is read, which takes until others have run,
+/// these run.
 #[test]
 fn a_slow_read_blocks_nobody_else() {
     struct Slow(std::sync::Mutex<HashMap<u32, Bytes>>, Arc<AtomicUsize>);

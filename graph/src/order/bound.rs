@@ -3,12 +3,12 @@
 use super::memory::Live;
 use crate::graph::{Graph, TaskId};
 
-/// Bytes within which `threads` threads can run the order without one of them waiting for memory, if tasks take equally
-/// long: at each place what is live there, and the results and work of this task and the next ones, one for each
-/// thread. With one thread that is the peak.
+/// Bytes within which `threads` threads can run the order without one of them waiting for memory, if tasks
+/// take equally long: at each place what is live there, and the results and work of this task and the next
+/// ones, one for each thread. With one thread that is the peak.
 ///
-/// As the budget of an execution it is kept whatever tasks take, for a task that does not fit waits; and it is enough to
-/// finish, for one thread needs no more than the peak. So it bounds what `threads` threads use.
+/// As the budget of an execution it is kept whatever tasks take, for a task that does not fit waits; and it
+/// is enough to finish, for one thread needs no more than the peak. So it bounds what `threads` threads use.
 pub fn bound(graph: &Graph, order: &[TaskId], threads: usize) -> u64 {
     let threads = threads.max(1);
     let size = |task: TaskId| graph.bytes(task) + graph.work(task);

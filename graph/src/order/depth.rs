@@ -1,4 +1,5 @@
-//! Depth first: each result right before it is needed, the inputs of a task in the order that is best for trees.
+//! Depth first: each result right before it is needed, the inputs of a task in the order that is best for
+//! trees.
 
 use crate::csr::Csr;
 use crate::graph::{Graph, Output, TaskId};
@@ -22,8 +23,8 @@ impl Ground {
         let mut hill = vec![0_u64; graph.len()];
         let mut rows: Csr = graph.needs.clone();
         for &task in &topological {
-            // Liu 1986 (An application of generalized tree pebbling to sparse matrix factorization), in its simple
-            // form without interleaving: first what leaves least of what it took.
+            // Liu 1986 (An application of generalized tree pebbling to sparse matrix factorization), in its
+            // simple form without interleaving: first what leaves least of what it took.
             let row = rows.row_mut(task.index());
             let falls = |&input: &u32| hill[input as usize] - graph.bytes(TaskId(input));
             row.sort_by_key(|input| std::cmp::Reverse(falls(input)));

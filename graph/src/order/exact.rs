@@ -5,11 +5,13 @@ use crate::graph::{Graph, Output, TaskId};
 /// The largest graph that [`exact`] searches: it looks at 2^20 sets at most.
 pub const EXACT: usize = 20;
 
-/// An order of least peak, for a graph of up to [`EXACT`] tasks, or none if it would look at more than `limit` sets.
+/// An order of least peak, for a graph of up to [`EXACT`] tasks, or none if it would look at more than
+/// `limit` sets.
 ///
-/// For each set of tasks that can have run (closed under inputs) what is live then does not depend on their order, so
-/// the least peak of a set is the least over its last tasks: Bellman's principle on a lattice. Sets are visited by
-/// ascending peak (Dijkstra's algorithm for bottlenecks), and the first time all tasks have run is the best.
+/// For each set of tasks that can have run (closed under inputs) what is live then does not depend on their
+/// order, so the least peak of a set is the least over its last tasks: Bellman's principle on a lattice. Sets
+/// are visited by ascending peak (Dijkstra's algorithm for bottlenecks), and the first time all tasks have
+/// run is the best.
 pub fn exact(graph: &Graph, limit: usize) -> Option<Vec<TaskId>> {
     let tasks = graph.len();
     if tasks > EXACT {
@@ -45,9 +47,9 @@ pub fn exact(graph: &Graph, limit: usize) -> Option<Vec<TaskId>> {
             return None;
         }
         let bytes = live(ran);
-        for task in 0..tasks {
+        for (task, &needed) in needs.iter().enumerate() {
             let bit = 1_u32 << task;
-            if ran & bit != 0 || needs[task] & !ran != 0 {
+            if ran & bit != 0 || needed & !ran != 0 {
                 continue;
             }
             let id = TaskId(task as u32);

@@ -1,10 +1,10 @@
 //! Goals: from what is live, the run of tasks that frees most next, looked at some way ahead.
 //!
-//! Greedy rules look at one task: what it takes and what it frees. Here the unit is a *goal*, a task near what is live,
-//! with everything that has to run for it, and then what that makes possible. So a mean that all blocks of a product
-//! wait for is computed when it is what the next blocks need (the fail case of Dask's first scheduler). A use of a
-//! result that is not the last one counts as part of its release, more the fewer are left: what is nearly done with is
-//! finished before what is not.
+//! Greedy rules look at one task: what it takes and what it frees. Here the unit is a *goal*, a task near
+//! what is live, with everything that has to run for it, and then what that makes possible. So a mean that
+//! all blocks of a product wait for is computed when it is what the next blocks need (the fail case of Dask's
+//! first scheduler). A use of a result that is not the last one counts as part of its release, more the fewer
+//! are left: what is nearly done with is finished before what is not.
 
 use std::cmp::Reverse;
 
@@ -50,8 +50,8 @@ struct Outlook {
 /// So many tasks are run towards a goal that is too far to be rated.
 const STEPS: usize = 4;
 
-/// Tasks by what is missing for them, to the nearest half power of two; of those the one that was added last comes
-/// first, so that what belongs together stays together.
+/// Tasks by what is missing for them, to the nearest half power of two; of those the one that was added last
+/// comes first, so that what belongs together stays together.
 #[derive(Default)]
 struct Near {
     /// By cost: nothing, then from each half power of two on.
@@ -99,8 +99,8 @@ struct Search<'a> {
     users: Vec<u32>,
 }
 
-/// An order in which after each goal the one is run next that is rated best; outputs that have nothing to do with what
-/// is live in the order of `ends`.
+/// An order in which after each goal the one is run next that is rated best; outputs that have nothing to do
+/// with what is live in the order of `ends`.
 pub(crate) fn goals(graph: &Graph, ground: &Ground, ends: &[TaskId], sight: &mut Sight) -> Vec<TaskId> {
     let costs = graph.tasks().map(|task| graph.needs(task).map(|input| ground.hill[input.index()]).sum());
     let mut search = Search {
@@ -192,14 +192,16 @@ impl Search<'_> {
         }
     }
 
-    /// Notes all that have yet to use that result which `goal` uses of which the fewest uses are left, if not too many.
+    /// Notes all that have yet to use that result which `goal` uses of which the fewest uses are left, if not
+    /// too many.
     fn users(&mut self, goal: TaskId) -> bool {
         let graph = self.state.graph;
         let is_live = |input: &TaskId| self.state.ran[input.index()] && self.state.left[input.index()] > 1;
         let inputs = graph.needs(goal).take(32).filter(is_live);
         let input = inputs.min_by_key(|input| (self.state.left[input.index()], Reverse(graph.bytes(*input))));
         self.users.clear();
-        let Some(input) = input.filter(|input| (self.state.left[input.index()] as usize) < self.sight.tasks) else {
+        let Some(input) = input.filter(|input| (self.state.left[input.index()] as usize) < self.sight.tasks)
+        else {
             return false;
         };
         let users = self.state.consumers.row(input.index()).iter();
@@ -209,8 +211,8 @@ impl Search<'_> {
         true
     }
 
-    /// What running all that `goal` needs would do, then the users if they are to be, and then what that makes
-    /// possible; the best of these ends. None if it is too far.
+    /// What running all that `goal` needs would do, then the users if they are to be, and then what that
+    /// makes possible; the best of these ends. None if it is too far.
     fn look(&mut self, goal: TaskId, release: bool) -> Option<Outlook> {
         if self.sight.effort == 0 {
             (self.sight.goals, self.sight.tasks) = (1, 8);
@@ -261,7 +263,8 @@ impl Search<'_> {
                 best = Some(outlook);
             }
             // On to what this makes nearest.
-            let next = self.state.consumers.row(at.index()).iter().filter(|&&next| !self.state.ran[next as usize]);
+            let next =
+                self.state.consumers.row(at.index()).iter().filter(|&&next| !self.state.ran[next as usize]);
             let next = next.take(8).min_by_key(|&&next| self.cost[next as usize]);
             match next {
                 Some(&next) if done < self.sight.tasks => at = TaskId(next),

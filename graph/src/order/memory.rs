@@ -1,7 +1,8 @@
 //! What an order takes: how many bytes are live when.
 //!
-//! The model. A task's result takes its bytes from the task's start; its inputs are there until its end, and its work
-//! bytes only meanwhile. A result is released when the last task that needs it has run, if nobody asked to keep it.
+//! The model. A task's result takes its bytes from the task's start; its inputs are there until its end, and
+//! its work bytes only meanwhile. A result is released when the last task that needs it has run, if nobody
+//! asked to keep it.
 
 use crate::error::OrderError;
 use crate::graph::{Graph, Output, TaskId};

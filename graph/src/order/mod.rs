@@ -1,7 +1,8 @@
 //! In which order to run a graph, so that little is live at once.
 //!
-//! The order of least peak is hard to find (Sethi 1975, Complete register allocation problems), and no rule is best for
-//! all graphs. So many are tried, each one's peak is known exactly before anything runs, and the best is taken:
+//! The order of least peak is hard to find (Sethi 1975, Complete register allocation problems), and no rule
+//! is best for all graphs. So many are tried, each one's peak is known exactly before anything runs, and the
+//! best is taken:
 //!
 //! | module | answers |
 //! |---|---|
@@ -61,13 +62,14 @@ pub struct Order {
 /// An order that takes little memory: the best that was found.
 pub fn order(graph: &Graph, effort: Effort) -> Order {
     let least = least(graph);
-    // Results so small that it does not matter whether they wait for other parts. What falls into the same parts is
-    // looked at once.
+    // Results so small that it does not matter whether they wait for other parts. What falls into the same
+    // parts is looked at once.
     let mut cuts: Vec<(u64, usize)> = Vec::new();
     for small in [0, least / 256, least / 32, least / 8] {
         let parts = parts::parts(graph, small);
         let largest = (0..parts.rows()).map(|part| parts.row(part).len()).max().unwrap_or(0);
-        let is_like = |last: usize| last == parts.rows() || (graph.len() >= LARGE && largest * 2 > graph.len());
+        let is_like =
+            |last: usize| last == parts.rows() || (graph.len() >= LARGE && largest * 2 > graph.len());
         if cuts.last().is_none_or(|&(_, last)| !is_like(last)) {
             cuts.push((small, parts.rows()));
         }
@@ -95,12 +97,18 @@ pub fn order(graph: &Graph, effort: Effort) -> Order {
     } else {
         for cuts in cuts.chunks(effort.threads.max(1)) {
             std::thread::scope(|scope| {
-                let threads: Vec<_> = cuts.iter().map(|&(small, _)| scope.spawn(move || look(small))).collect();
-                found.extend(threads.into_iter().map(|thread| thread.join().expect("a search does not panic")));
+                let threads: Vec<_> =
+                    cuts.iter().map(|&(small, _)| scope.spawn(move || look(small))).collect();
+                found.extend(
+                    threads.into_iter().map(|thread| thread.join().expect("a search does not panic")),
+                );
             });
         }
     }
-    found.into_iter().min_by_key(|found| found.peak.bytes).unwrap_or(Order { tasks: Vec::new(), peak: Peak::default() })
+    found
+        .into_iter()
+        .min_by_key(|found| found.peak.bytes)
+        .unwrap_or(Order { tasks: Vec::new(), peak: Peak::default() })
 }
 
 /// From so many tasks on fewer cuts are tried.

@@ -3,8 +3,8 @@
 use crate::csr::Csr;
 use crate::graph::{Graph, Keys, Output, TaskId};
 
-/// Of each part its tasks, ascending. Two tasks are in one part if one needs the result of the other and that is
-/// larger than `small` bytes. Parts are in the order of their first tasks.
+/// Of each part its tasks, ascending. Two tasks are in one part if one needs the result of the other and that
+/// is larger than `small` bytes. Parts are in the order of their first tasks.
 pub(crate) fn parts(graph: &Graph, small: u64) -> Csr {
     let mut above: Vec<u32> = (0..graph.len() as u32).collect();
     fn root(above: &mut [u32], mut at: u32) -> u32 {
@@ -37,8 +37,9 @@ pub(crate) fn parts(graph: &Graph, small: u64) -> Csr {
     membership.transposed(count as usize)
 }
 
-/// Some tasks of a graph, ascending, as a graph of their own, without keys and bodies: what they need of others is not
-/// there, and what others need of them stays. `numbers` is one for each task of the graph, for use in here.
+/// Some tasks of a graph, ascending, as a graph of their own, without keys and bodies: what they need of
+/// others is not there, and what others need of them stays. `numbers` is one for each task of the graph, for
+/// use in here.
 pub(crate) fn alone(graph: &Graph, tasks: &[u32], numbers: &mut [u32]) -> Graph {
     for (number, &task) in tasks.iter().enumerate() {
         numbers[task as usize] = number as u32;

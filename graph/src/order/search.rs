@@ -140,15 +140,15 @@ pub(crate) fn by_parts(graph: &Graph, small: u64, effort: &mut Effort) -> Option
         let order = best.order.iter().map(|task| TaskId(tasks[task.index()])).collect();
         found.push((best.peak.saturating_sub(stays), part, order));
     }
-    // Liu's rule: first what gives most back. Or as the whole goes depth first: what small results of parts become is
-    // then made early.
+    // Liu's rule: first what gives most back. Or as the whole goes depth first: what small results of parts
+    // become is then made early.
     let ground = Ground::new(graph);
     let outputs = ends(graph, &ground.topological);
     let mut place = vec![u32::MAX; parts.rows()];
     let depth = depth_first(graph, &ground, &outputs);
     for part in 0..parts.rows() {
         parts.row(part).iter().for_each(|&task| numbers[task as usize] = part as u32);
-        }
+    }
     for (at, task) in depth.iter().enumerate() {
         let place = &mut place[numbers[task.index()] as usize];
         *place = (*place).min(at as u32);

@@ -119,8 +119,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The next ready task that takes no more than was taken already, neither while it runs nor afterwards: no order
-    /// is better for letting it wait.
+    /// The next ready task that takes no more than was taken already, neither while it runs nor afterwards:
+    /// no order is better for letting it wait.
     pub(crate) fn free(&mut self) -> Option<TaskId> {
         while let Some(task) = self.free.pop() {
             if self.ran[task.index()] {
@@ -138,8 +138,8 @@ impl<'a> State<'a> {
         None
     }
 
-    /// Adds to `trail` what has to run for `goal`, and marks it as run, if with it the trail has no more than `most`
-    /// tasks; only the first ones if there are more than `steps`.
+    /// Adds to `trail` what has to run for `goal`, and marks it as run, if with it the trail has no more than
+    /// `most` tasks; only the first ones if there are more than `steps`.
     pub(crate) fn cone(&mut self, goal: TaskId, most: usize, steps: usize, trail: &mut Vec<TaskId>) -> bool {
         let path = &mut self.path;
         path.clear();
@@ -182,8 +182,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// Tasks in the order of `wish`, but each behind its inputs, and what is free to run (at a peak of `peak` bytes) at
-/// once. The wish may leave out tasks that others need.
+/// Tasks in the order of `wish`, but each behind its inputs, and what is free to run (at a peak of `peak`
+/// bytes) at once. The wish may leave out tasks that others need.
 pub(crate) fn smooth(graph: &Graph, ground: &Ground, wish: &[TaskId], peak: u64) -> Vec<TaskId> {
     let mut state = State::new(graph, ground, peak);
     let mut trail = Vec::new();

@@ -13,7 +13,11 @@ fn ratios(effort: Effort, tasks: std::ops::RangeInclusive<u64>, graphs: u64) -> 
         let best = exact(&graph, usize::MAX).unwrap();
         check(&graph, &best).unwrap();
         let best = peak(&graph, &best).bytes;
-        assert!(found.peak.bytes >= best, "seed {seed}: {} is less than the optimum {best}", found.peak.bytes);
+        assert!(
+            found.peak.bytes >= best,
+            "seed {seed}: {} is less than the optimum {best}",
+            found.peak.bytes
+        );
         assert!(least(&graph) <= best);
         ratios.push(if best == 0 { 1.0 } else { found.peak.bytes as f64 / best as f64 });
     }

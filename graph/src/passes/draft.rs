@@ -112,7 +112,9 @@ impl<'a> Draft<'a> {
 
     /// Its cost now, in seconds.
     pub(super) fn seconds(&self, task: TaskId) -> f64 {
-        self.changes[task.index()].as_ref().map_or(self.graph.seconds(task), |change| f64::from(change.seconds))
+        self.changes[task.index()]
+            .as_ref()
+            .map_or(self.graph.seconds(task), |change| f64::from(change.seconds))
     }
 
     /// Whether it is a source now.

@@ -5,18 +5,20 @@ use super::draft::Draft;
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::depth::topological;
 
-/// Makes one task of two, again and again, where one needs nothing but the other's result, nobody else needs that, and
-/// the least peak does not rise. Fewer tasks cost less to run, and a block goes through a chain while it is in cache.
+/// Makes one task of two, again and again, where one needs nothing but the other's result, nobody else needs
+/// that, and the least peak does not rise. Fewer tasks cost less to run, and a block goes through a chain
+/// while it is in cache.
 ///
-/// Let u come before v, with results of u and v bytes, and let *exclusive* inputs be those that only u needs, which it
-/// is done with before v begins. In any order of the former graph that takes P, the fused task is put
+/// Let u come before v, with results of u and v bytes, and let *exclusive* inputs be those that only u needs,
+/// which it is done with before v begins. In any order of the former graph that takes P, the fused task is
+/// put
 ///
-/// - **where u was**, if v ≤ u and v + work(v) ≤ exclusive(u) + work(u): while v runs right after u, instead of u's
-///   exclusive inputs and work there are v and its work, which are no more; later there is v instead of u. The fused
-///   task needs what u needed.
-/// - **where v was**, if all inputs of u are exclusive, in(u) ≤ u and in(u) + work(u) ≤ v + work(v): until then there are
-///   the inputs of u instead of u, which are no more, and while u runs right before v its inputs and work instead of v
-///   and its work. The fused task needs what v needed.
+/// - **where u was**, if v ≤ u and v + work(v) ≤ exclusive(u) + work(u): while v runs right after u, instead
+///   of u's exclusive inputs and work there are v and its work, which are no more; later there is v instead
+///   of u. The fused task needs what u needed.
+/// - **where v was**, if all inputs of u are exclusive, in(u) ≤ u and in(u) + work(u) ≤ v + work(v): until
+///   then there are the inputs of u instead of u, which are no more, and while u runs right before v its
+///   inputs and work instead of v and its work. The fused task needs what v needed.
 ///
 /// So there is an order of the new graph that takes no more than P.
 pub fn fuse(graph: &Graph) -> Rewritten {
@@ -45,7 +47,8 @@ fn fused_work(graph: &Graph, draft: &Draft<'_>, u: TaskId, v: TaskId) -> Option<
     let bytes = |task: TaskId| graph.bytes(task);
     let (work_u, work_v) = (draft.work(u), draft.work(v));
     // Consumers of the former graph: whom u has absorbed needed u only, so nobody has fewer than it seems.
-    let exclusive = |input: &&TaskId| graph.output(**input) != Output::Kept && is_only(graph, draft, **input, u);
+    let exclusive =
+        |input: &&TaskId| graph.output(**input) != Output::Kept && is_only(graph, draft, **input, u);
     let all: u64 = inputs.iter().map(|&input| bytes(input)).sum();
     let own: u64 = inputs.iter().filter(exclusive).map(|&input| bytes(input)).sum();
     let where_u = bytes(v) <= bytes(u) && bytes(v) + work_v <= own + work_u;

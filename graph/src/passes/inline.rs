@@ -19,14 +19,15 @@ impl Default for Keeping {
     }
 }
 
-/// Makes tasks part of all tasks that need them, where that is cheaper than to keep their results: those that `is_fast`
-/// names, and those that cost less, for all uses but one, than `keeping` their bytes. It is done with sources and with
-/// what is made of such sources alone (a slice that is read and transposed): after that nobody needs their results, and
-/// they can be made from storage any time. This is `inline` of the first Dask (Rocklin 2015, Towards out-of-core
-/// ND-arrays).
+/// Makes tasks part of all tasks that need them, where that is cheaper than to keep their results: those that
+/// `is_fast` names, and those that cost less, for all uses but one, than `keeping` their bytes. It is done
+/// with sources and with what is made of such sources alone (a slice that is read and transposed): after that
+/// nobody needs their results, and they can be made from storage any time. This is `inline` of the first Dask
+/// (Rocklin 2015, Towards out-of-core ND-arrays).
 ///
-/// The least peak does not rise: what is made part of a task takes, while that one runs, the bytes that its result took
-/// as an input, and no bytes otherwise; it is done only where its own work is no more than the task's result and work.
+/// The least peak does not rise: what is made part of a task takes, while that one runs, the bytes that its
+/// result took as an input, and no bytes otherwise; it is done only where its own work is no more than the
+/// task's result and work.
 pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool) -> Rewritten {
     let mut draft = Draft::new(graph);
     for u in topological(graph) {

@@ -1,8 +1,8 @@
 //! Graphs made into others that compute the same outputs.
 //!
-//! Functions are taken to be pure: what they return depends on nothing but what they are given (of sources: on
-//! storage, which does not change meanwhile). None of these passes raises the least peak in which a graph can be run;
-//! why is said at each, and tests compare the optima of small graphs.
+//! Functions are taken to be pure: what they return depends on nothing but what they are given (of sources:
+//! on storage, which does not change meanwhile). None of these passes raises the least peak in which a graph
+//! can be run; why is said at each, and tests compare the optima of small graphs.
 
 mod cull;
 mod draft;
@@ -23,8 +23,8 @@ use crate::graph::{Graph, TaskId};
 pub struct Rewritten {
     /// The graph.
     pub graph: Graph,
-    /// Of each task of it, by number, the tasks of the former graph that it computes, one for each step of its body,
-    /// the last of which has its key.
+    /// Of each task of it, by number, the tasks of the former graph that it computes, one for each step of
+    /// its body, the last of which has its key.
     pub steps: Csr,
 }
 

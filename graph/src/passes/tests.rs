@@ -58,7 +58,8 @@ fn passes_keep_what_is_computed_and_do_not_raise_the_peak() {
         inlined_tasks += fused.graph.len() - inlined.graph.len();
         // Each step knows which task it was.
         for task in inlined.graph.tasks() {
-            let body = inlined.graph.programs().steps(inlined.graph.body(task), inlined.graph.inputs(task).len());
+            let body =
+                inlined.graph.programs().steps(inlined.graph.body(task), inlined.graph.inputs(task).len());
             assert_eq!(inlined.steps.row(task.index()).len(), body.len());
             assert_eq!(graph.key(inlined.origin(task, body.len() - 1)), inlined.graph.key(task));
             for (step, call) in body.iter().enumerate() {
@@ -66,7 +67,10 @@ fn passes_keep_what_is_computed_and_do_not_raise_the_peak() {
             }
         }
     }
-    assert!(culled_tasks > 100 && fused_tasks > 100 && inlined_tasks > 100 && lower > 10, "{culled_tasks} {fused_tasks} {inlined_tasks} {lower}");
+    assert!(
+        culled_tasks > 100 && fused_tasks > 100 && inlined_tasks > 100 && lower > 10,
+        "{culled_tasks} {fused_tasks} {inlined_tasks} {lower}"
+    );
 }
 
 /// A chain from a source to an output becomes one task.
@@ -97,7 +101,8 @@ fn a_chain_becomes_one_task() {
 fn what_is_cheap_is_made_again() {
     use crate::{Builder, Inputs, Task};
     let mut builder = Builder::default();
-    let tasks = [("a", &[][..], 0.01), ("t", &["a"][..], 0.01), ("p", &["t"][..], 9.0), ("q", &["t", "a"][..], 9.0)];
+    let tasks =
+        [("a", &[][..], 0.01), ("t", &["a"][..], 0.01), ("p", &["t"][..], 9.0), ("q", &["t", "a"][..], 9.0)];
     for (place, (key, inputs, seconds)) in tasks.into_iter().enumerate() {
         let output = if inputs.is_empty() || key == "t" { Output::No } else { Output::Stored };
         let task = Task::new(key, FunctionId(place as u32), Inputs::Keys(inputs));

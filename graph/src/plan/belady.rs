@@ -17,17 +17,22 @@ pub(super) enum Policy {
     LeastRecent,
 }
 
-/// A plan of the order, which must be one of the graph, within a budget of bytes: what to write to scratch, and what to
-/// read again. If the order's peak is within the budget nothing is moved.
+/// A plan of the order, which must be one of the graph, within a budget of bytes: what to write to scratch,
+/// and what to read again. If the order's peak is within the budget nothing is moved.
 ///
 /// # Errors
-/// The task that needs most, if that is more than the budget: inputs, result and work of a task must fit together.
-/// Nothing else can fail, for everything but what a task needs can be moved out for it.
+/// The task that needs most, if that is more than the budget: inputs, result and work of a task must fit
+/// together. Nothing else can fail, for everything but what a task needs can be moved out for it.
 pub fn plan(graph: &Graph, order: &[TaskId], budget: u64) -> Result<Plan, TooLarge> {
     plan_by(graph, order, budget, Policy::Furthest)
 }
 
-pub(super) fn plan_by(graph: &Graph, order: &[TaskId], budget: u64, policy: Policy) -> Result<Plan, TooLarge> {
+pub(super) fn plan_by(
+    graph: &Graph,
+    order: &[TaskId],
+    budget: u64,
+    policy: Policy,
+) -> Result<Plan, TooLarge> {
     let largest = graph.tasks().max_by_key(|&task| graph.need(task));
     if let Some(task) = largest.filter(|&task| graph.need(task) > budget) {
         return Err(TooLarge {
@@ -62,8 +67,8 @@ struct Planner<'a> {
     written: Vec<bool>,
     /// Which are sources to be read again.
     again: Vec<bool>,
-    /// What is in memory, by the place of its next use (or the policy's): what must be written before it can go, and
-    /// what need not. Entries may be out of date.
+    /// What is in memory, by the place of its next use (or the policy's): what must be written before it can
+    /// go, and what need not. Entries may be out of date.
     dirty: BinaryHeap<(u32, u32)>,
     clean: BinaryHeap<(u32, u32)>,
     /// For whom no room may be made by releasing.
@@ -143,7 +148,11 @@ impl<'a> Planner<'a> {
                 return Some((self.distance(rank, now), task));
             }
             // Whoever is held is noted again afterwards.
-            if clean { self.clean.pop() } else { self.dirty.pop() };
+            if clean {
+                self.clean.pop()
+            } else {
+                self.dirty.pop()
+            };
         }
     }
 

@@ -1,9 +1,10 @@
 //! What is done when, within a budget: runs, and what is written to scratch and read again between them.
 //!
-//! The order is known, so it is known when each result is needed next. What is needed furthest away makes room first
-//! (Belady 1966, A study of replacement algorithms for a virtual-storage computer). That is the optimum if all results
-//! have one size and cost the same; here those that must be written before they can go have their distance halved, for
-//! they cost a write and a read, where a source or what is on scratch already costs a read alone.
+//! The order is known, so it is known when each result is needed next. What is needed furthest away makes
+//! room first (Belady 1966, A study of replacement algorithms for a virtual-storage computer). That is the
+//! optimum if all results have one size and cost the same; here those that must be written before they can go
+//! have their distance halved, for they cost a write and a read, where a source or what is on scratch already
+//! costs a read alone.
 
 mod belady;
 #[cfg(test)]
@@ -13,8 +14,9 @@ pub use belady::plan;
 
 use crate::graph::{Graph, Output, TaskId};
 
-/// Whether a result is read from its source again rather than written to scratch: running the source beside what a task
-/// needs takes no more than that task then takes. What is kept is written: at the end it has to be somewhere.
+/// Whether a result is read from its source again rather than written to scratch: running the source beside
+/// what a task needs takes no more than that task then takes. What is kept is written: at the end it has to
+/// be somewhere.
 pub fn is_again(graph: &Graph, task: TaskId) -> bool {
     let room = |consumer: TaskId| graph.bytes(consumer) + graph.work(consumer);
     let is_source = graph.is_source(task) && graph.output(task) != Output::Kept;
@@ -30,12 +32,13 @@ pub enum Action {
     Write(TaskId),
     /// Release the task's result, which is on scratch or can be read from its source again.
     Drop(TaskId),
-    /// Bring the task's result into memory again: from scratch, or if it was never written by running the source.
+    /// Bring the task's result into memory again: from scratch, or if it was never written by running the
+    /// source.
     Read(TaskId),
 }
 
-/// What to do, one after the other. A result is released, without an action, when the last task that needs it has run,
-/// if it is not to be kept.
+/// What to do, one after the other. A result is released, without an action, when the last task that needs it
+/// has run, if it is not to be kept.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// In this order.
@@ -58,8 +61,8 @@ impl Plan {
         self.written + self.read + self.again
     }
 
-    /// Does the plan in mind, to see that it can be done: each input is in memory when a task runs, each result is where
-    /// it is read from, and no more is live than the budget. Returns what is live at most.
+    /// Does the plan in mind, to see that it can be done: each input is in memory when a task runs, each
+    /// result is where it is read from, and no more is live than the budget. Returns what is live at most.
     ///
     /// # Errors
     /// In words, what cannot be done, by its place.
@@ -69,7 +72,8 @@ impl Plan {
         let mut written = vec![false; graph.len()];
         let (mut live, mut peak, mut runs) = (0_u64, 0, 0);
         for (place, &action) in self.actions.iter().enumerate() {
-            let wrong = |what: &str, task: TaskId| Err(format!("{place}: {action:?}: {what} {}", graph.key(task)));
+            let wrong =
+                |what: &str, task: TaskId| Err(format!("{place}: {action:?}: {what} {}", graph.key(task)));
             match action {
                 Action::Run(task) => {
                     if ran[task.index()] {
@@ -82,7 +86,8 @@ impl Plan {
                     runs += 1;
                     live += graph.bytes(task);
                     peak = peak.max(live + graph.work(task));
-                    let inputs = graph.needs(task).inspect(|input| left[input.index()] -= 1).collect::<Vec<_>>();
+                    let inputs =
+                        graph.needs(task).inspect(|input| left[input.index()] -= 1).collect::<Vec<_>>();
                     for other in inputs.into_iter().chain([task]) {
                         if left[other.index()] == 0 && graph.output(other) != Output::Kept {
                             here[other.index()] = false;

@@ -27,8 +27,8 @@ fn plans_can_be_done_within_their_budget() {
     assert!(moved > 100, "{moved}");
 }
 
-/// Blocks are used in turns: by the least recently used each is read again every time, by the furthest next use only
-/// those that do not fit.
+/// Blocks are used in turns: by the least recently used each is read again every time, by the furthest next
+/// use only those that do not fit.
 #[test]
 fn a_sweep_moves_what_does_not_fit() {
     let mut builder = Builder::default();

@@ -1,18 +1,18 @@
 //! Which step starts next: a state machine without threads, memory or a clock.
 //!
-//! Steps start in the order of the plan, and ahead of it where that can do no harm. Let the *head* be the first step
-//! that has not started. A step starts
+//! Steps start in the order of the plan, and ahead of it where that can do no harm. Let the *head* be the
+//! first step that has not started. A step starts
 //!
 //! 1. if what it waits for has finished, and
 //! 2. if what is live and what it takes are within the budget, and
-//! 3. if it is the head, or at each step q that has not started and comes before it in the plan: what is live at q when
-//!    all goes one after the other, and the results of all that started ahead of q, this one's among them, are within
-//!    the budget.
+//! 3. if it is the head, or at each step q that has not started and comes before it in the plan: what is live
+//!    at q when all goes one after the other, and the results of all that started ahead of q, this one's
+//!    among them, are within the budget.
 //!
-//! The budget is kept by 2. Nothing gets stuck: when no step runs, all before the head have finished, so the head waits
-//! for nothing. What is live then is what is live when all goes one after the other and at most the results of those
-//! that started ahead of it; with what the head takes that is within the budget by 3, which held for the head when each
-//! of them started. So the head starts, by 1 and 2.
+//! The budget is kept by 2. Nothing gets stuck: when no step runs, all before the head have finished, so the
+//! head waits for nothing. What is live then is what is live when all goes one after the other and at most
+//! the results of those that started ahead of it; with what the head takes that is within the budget by 3,
+//! which held for the head when each of them started. So the head starts, by 1 and 2.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -145,8 +145,8 @@ impl<'a> Dispatch<'a> {
         true
     }
 
-    /// A step has finished. The stays that end are named to `release`; their bytes, which are returned, count as taken
-    /// until they are given back.
+    /// A step has finished. The stays that end are named to `release`; their bytes, which are returned, count
+    /// as taken until they are given back.
     pub(super) fn finish(&mut self, step: usize, mut release: impl FnMut(usize)) -> u64 {
         let program = self.program;
         let mut freed = 0;
@@ -180,7 +180,8 @@ impl<'a> Dispatch<'a> {
         self.used -= freed;
     }
 
-    /// Whether this step is the last to use a stay: nobody else will be given it, so it may have the value itself.
+    /// Whether this step is the last to use a stay: nobody else will be given it, so it may have the value
+    /// itself.
     pub(super) fn is_last_use(&self, stay: usize) -> bool {
         self.users[stay] == 1
     }

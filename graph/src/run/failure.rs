@@ -24,7 +24,11 @@ impl Named {
 
 impl fmt::Display for Named {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.origin.is_empty() { write!(out, "{}", self.key) } else { write!(out, "{} ({})", self.key, self.origin) }
+        if self.origin.is_empty() {
+            write!(out, "{}", self.key)
+        } else {
+            write!(out, "{} ({})", self.key, self.origin)
+        }
     }
 }
 
@@ -32,21 +36,8 @@ impl fmt::Display for Named {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A function failed or panicked.
-    #[error("task {task} failed: {cause}{}{}", list("; it was given ", .inputs), list("; that was made from ", .sources))]
-    Task {
-        /// The task.
-        task: Named,
-        /// Its number in the graph.
-        id: TaskId,
-        /// Which step of its body failed, from 0.
-        step: usize,
-        /// What it was given.
-        inputs: Vec<Named>,
-        /// Tasks without inputs that these were made from, the first [`SOURCES`] of them.
-        sources: Vec<Named>,
-        /// What went wrong.
-        cause: Failure,
-    },
+    #[error(transparent)]
+    Task(Box<TaskFailure>),
     /// A result is larger than the graph says, so that the budget would not be kept.
     #[error("the result of task {task} has {bytes} bytes, and the graph says {declared}")]
     Size {
@@ -75,6 +66,24 @@ pub enum RunError {
     Stuck,
 }
 
+/// A function that failed or panicked, and where what it was given came from.
+#[derive(Debug, thiserror::Error)]
+#[error("task {task} failed: {cause}{}{}", list("; it was given ", .inputs), list("; that was made from ", .sources))]
+pub struct TaskFailure {
+    /// The task.
+    pub task: Named,
+    /// Its number in the graph.
+    pub id: TaskId,
+    /// Which step of its body failed, from 0.
+    pub step: usize,
+    /// What it was given.
+    pub inputs: Vec<Named>,
+    /// Tasks without inputs that these were made from, the first [`SOURCES`] of them.
+    pub sources: Vec<Named>,
+    /// What went wrong.
+    pub cause: Failure,
+}
+
 /// So many sources are named.
 pub const SOURCES: usize = 8;
 
@@ -90,7 +99,8 @@ impl RunError {
     pub(super) fn task(graph: &Graph, task: TaskId, step: usize, cause: Failure) -> Self {
         let inputs = graph.needs(task).map(|input| Named::new(graph, input)).collect();
         let sources = sources(graph, task).into_iter().map(|source| Named::new(graph, source)).collect();
-        Self::Task { task: Named::new(graph, task), id: task, step, inputs, sources, cause }
+        let task = TaskFailure { task: Named::new(graph, task), id: task, step, inputs, sources, cause };
+        Self::Task(Box::new(task))
     }
 }
 

@@ -18,7 +18,7 @@ mod simulate;
 mod store;
 mod threads;
 
-pub use failure::{Failure, Named, RunError};
+pub use failure::{Failure, Named, RunError, SOURCES, TaskFailure};
 pub use program::Step;
 pub use progress::{Progress, Stage};
 pub use simulate::{Simulated, simulate};

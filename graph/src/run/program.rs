@@ -4,8 +4,8 @@ use crate::csr::Csr;
 use crate::graph::{Graph, Output, TaskId};
 use crate::plan::{Action, Plan, is_again};
 
-/// What a step does. The time that a result is in memory, from the step that makes or reads it to the last that uses
-/// it, is its *stay*, named by that first step.
+/// What a step does. The time that a result is in memory, from the step that makes or reads it to the last
+/// that uses it, is its *stay*, named by that first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Run the task (again, if it is a source whose result was dropped).

@@ -19,8 +19,8 @@ pub struct Simulated {
     pub memory: Vec<(f64, u64)>,
 }
 
-/// How an execution of the plan on so many threads, and one that transfers, would go, if tasks take what the graph says
-/// and scratch moves so many bytes a second.
+/// How an execution of the plan on so many threads, and one that transfers, would go, if tasks take what the
+/// graph says and scratch moves so many bytes a second.
 ///
 /// # Panics
 /// If no step can start, which is a defect.
@@ -32,10 +32,15 @@ pub fn simulate(graph: &Graph, plan: &Plan, threads: usize, bytes_per_second: f6
     simulate_by(&Program::new(graph, plan), threads, seconds)
 }
 
-pub(super) fn simulate_by(program: &Program, threads: usize, mut seconds: impl FnMut(Step) -> f64) -> Simulated {
+pub(super) fn simulate_by(
+    program: &Program,
+    threads: usize,
+    mut seconds: impl FnMut(Step) -> f64,
+) -> Simulated {
     let mut dispatch = Dispatch::new(program);
     let mut simulated = Simulated::default();
-    // Threads that are free: those that compute, which transfer if they have nothing else to do, and one more.
+    // Threads that are free: those that compute, which transfer if they have nothing else to do, and one
+    // more.
     let mut free = [threads.max(1), 1];
     let mut running: BinaryHeap<Reverse<(Time, usize, usize)>> = BinaryHeap::new();
     let mut now = 0.0;
@@ -112,7 +117,10 @@ mod tests {
             assert!(program.profile.iter().all(|&live| live <= plan.budget), "seed {seed}");
             // What is dropped later is released after its last use already.
             let most = program.profile.iter().copied().max().unwrap_or(0);
-            assert!(most == plan.peak || (most < plan.peak && plan.moved() > 0), "seed {seed}: {most} {plan:?}");
+            assert!(
+                most == plan.peak || (most < plan.peak && plan.moved() > 0),
+                "seed {seed}: {most} {plan:?}"
+            );
             let mut times = Random::new(seed + 1);
             let mut sum = 0.0;
             let simulated = simulate_by(&program, threads, |_| {

@@ -140,7 +140,10 @@ impl<V: Spill> Store<V> for FileStore {
         let mut at = place.offset;
         V::restore(&place.head, place.len, &mut |bytes| {
             if at + bytes.len() as u64 > place.offset + place.len as u64 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "more bytes are asked for than were written"));
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "more bytes are asked for than were written",
+                ));
             }
             self.file.read_exact_at(bytes, at)?;
             at += bytes.len() as u64;

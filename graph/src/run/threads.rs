@@ -95,8 +95,9 @@ fn release<V, S: Store<V>>(store: &S, places: impl IntoIterator<Item = Arc<S::Pl
 }
 
 impl Threads {
-    /// Runs a plan of the graph. `call` computes; it is given its arguments themselves where nobody else will use them
-    /// ([`crate::Programs::evaluate`]), so that it may write in their place. What moves out goes to `store`.
+    /// Runs a plan of the graph. `call` computes; it is given its arguments themselves where nobody else will
+    /// use them ([`crate::Programs::evaluate`]), so that it may write in their place. What moves out goes to
+    /// `store`.
     ///
     /// # Errors
     /// The first thing that went wrong; no step starts after that, and those that run are finished.
@@ -127,8 +128,15 @@ impl Threads {
             waiting: [0, 0],
             error: None,
         };
-        let execution =
-            Execution { graph, program: &program, store, progress, call, shared: Mutex::new(shared), wake: Default::default() };
+        let execution = Execution {
+            graph,
+            program: &program,
+            store,
+            progress,
+            call,
+            shared: Mutex::new(shared),
+            wake: Default::default(),
+        };
         let transfer = if is_transferring { self.transfer } else { 0 };
         std::thread::scope(|scope| {
             for thread in 1..self.compute.max(1) + transfer {
@@ -139,7 +147,8 @@ impl Threads {
         });
         let mut shared = execution.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Whatever comes of it, the store is left as it was.
-        let mut outcome = Outcome { here: HashMap::new(), out: shared.places, store, peak: shared.dispatch.most() };
+        let mut outcome =
+            Outcome { here: HashMap::new(), out: shared.places, store, peak: shared.dispatch.most() };
         if let Some(error) = shared.error {
             return Err(error);
         }
@@ -181,6 +190,8 @@ enum Job<V, P> {
     Read(TaskId, Arc<P>),
 }
 
+type Finished<V, S> = Result<Done<V, <S as Store<V>>::Place>, RunError>;
+
 /// What came of it.
 enum Done<V, P> {
     Value(V),
@@ -192,14 +203,15 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
     fn work(&self, only_transfer: bool) {
         let mut released: Vec<V> = Vec::new();
         let mut gone: Vec<S::Place> = Vec::new();
-        let mut finished: Option<(usize, Result<Done<V, S::Place>, RunError>)> = None;
+        let mut finished: Option<(usize, Finished<V, S>)> = None;
         loop {
             let next = {
                 // Nothing panics while it is held but by a defect, which then shows.
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((step, result)) = finished.take() {
                     let freed = self.finish(&mut shared, step, result, &mut released, &mut gone);
-                    // Bytes are given back when they are free. To free much may take long, so not with the lock.
+                    // Bytes are given back when they are free. To free much may take long, so not with the
+                    // lock.
                     if freed > SMALL || !gone.is_empty() {
                         drop(shared);
                         released.clear();
@@ -251,7 +263,8 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
                 let stays = self.program.arguments.row(step);
                 let mut arguments = Vec::with_capacity(stays.len());
                 for (place, &stay) in stays.iter().enumerate() {
-                    let is_last = shared.dispatch.is_last_use(stay as usize) && !stays[place + 1..].contains(&stay);
+                    let is_last =
+                        shared.dispatch.is_last_use(stay as usize) && !stays[place + 1..].contains(&stay);
                     let value = &mut shared.values[stay as usize];
                     arguments.push(if is_last { value.take() } else { value.clone() }.expect(present));
                 }
@@ -265,7 +278,7 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         }
     }
 
-    fn perform(&self, job: Job<V, S::Place>) -> Result<Done<V, S::Place>, RunError> {
+    fn perform(&self, job: Job<V, S::Place>) -> Finished<V, S> {
         let store_error = |task: TaskId, what: &'static str, error| RunError::Store {
             task: Named::new(self.graph, task),
             what,
@@ -300,7 +313,7 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         }
     }
 
-    fn checked(&self, task: TaskId, value: V) -> Result<Done<V, S::Place>, RunError> {
+    fn checked(&self, task: TaskId, value: V) -> Finished<V, S> {
         let (bytes, declared) = (value.bytes(), self.graph.bytes(task));
         if bytes > declared {
             return Err(RunError::Size { task: Named::new(self.graph, task), bytes, declared });
@@ -312,7 +325,7 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         &self,
         shared: &mut Shared<'_, V, S::Place>,
         step: usize,
-        result: Result<Done<V, S::Place>, RunError>,
+        result: Finished<V, S>,
         released: &mut Vec<V>,
         gone: &mut Vec<S::Place>,
     ) -> u64 {
