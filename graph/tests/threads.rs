@@ -105,8 +105,13 @@ fn build(specs: &[Spec]) -> Graph {
     builder.build().unwrap()
 }
 
+/// As many as `PROPTEST_CASES` says, or what takes a second.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(120)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(120))]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever graph, passes, budget and number of threads: kept results are what they are without all that,
     /// and the bytes of blocks that are alive are within the budget.

@@ -46,7 +46,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { visits: 60_000_000, exact: EXACT, threads: 2 }
+        Self { visits: 40_000_000, exact: EXACT, threads: 2 }
     }
 }
 
@@ -79,7 +79,8 @@ pub fn order(graph: &Graph, effort: Effort) -> Order {
     }
     let share = effort.visits / cuts.len().max(1) as u64;
     let look = |small: u64| {
-        let mut effort = Effort { visits: share, ..effort };
+        let threads = if cuts.len() > 1 { 1 } else { effort.threads };
+        let mut effort = Effort { visits: share, threads, ..effort };
         let tasks = match by_parts(graph, small, &mut effort) {
             Some(order) => order,
             None => search(graph, WAYS, 0, &mut effort).order,
@@ -112,6 +113,6 @@ pub fn order(graph: &Graph, effort: Effort) -> Order {
 }
 
 /// From so many tasks on fewer cuts are tried.
-const LARGE: usize = 200_000;
-/// From so many tasks on cuts are tried at the same time.
+const LARGE: usize = 100_000;
+/// From so many tasks on cuts, or ways, are tried at the same time.
 const THREADED: usize = 10_000;

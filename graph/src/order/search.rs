@@ -4,7 +4,7 @@ use super::depth::{Ground, depth_first, ends};
 use super::goal::{Rule, Sight, goals};
 use super::parts::{alone, parts};
 use super::state::smooth;
-use super::{EXACT, Effort, exact, least, peak};
+use super::{EXACT, Effort, THREADED, exact, least, peak};
 use crate::graph::{Graph, Output, TaskId};
 
 /// A way to order a graph.
@@ -61,6 +61,8 @@ pub(crate) struct Found {
 
 /// What a way takes for each task besides what is looked at, in visits.
 const FIXED: u64 = 16;
+/// Visits for each task that looking may take at least.
+const LOOKS: u64 = 8;
 
 /// Orders one graph: tries `ways` until one takes no more than `enough`, or the effort is used up.
 pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effort) -> Found {
@@ -73,38 +75,60 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effo
     let ground = Ground::new(graph);
     let outputs = ends(graph, &ground.topological);
     let mut best = Found { order: Vec::new(), peak: u64::MAX, way: None };
-    let take = |best: &mut Found, order: Vec<TaskId>, way: Way| {
-        let bytes = peak(graph, &order).bytes;
-        if bytes < best.peak {
-            *best = Found { order, peak: bytes, way: Some(way) };
-        }
-        bytes
-    };
-    for (tried, &way) in ways.iter().enumerate() {
+    let mut tried = 0;
+    while tried < ways.len() {
         if tried > 0 && best.peak <= enough.max(ground.least) || tried > 1 && effort.visits == 0 {
             break;
         }
-        let Way::Goals { goals: compared, tasks, rule, share } = way else {
-            let order = depth_first(graph, &ground, &outputs);
-            take(&mut best, order, way);
-            continue;
+        // The first one alone: the others have a part of what it takes as their budget.
+        let at_once = if tried > 0 && graph.len() >= THREADED { effort.threads.max(1) } else { 1 };
+        let together = &ways[tried..ways.len().min(tried + at_once)];
+        tried += together.len();
+        // One way may look at a fourth of what is left, and at least at what makes sense.
+        let granted = (effort.visits / 4).max(LOOKS * graph.len() as u64);
+        let so_far = best.peak;
+        let attempt = |way: Way| attempt(graph, &ground, &outputs, way, so_far, granted);
+        let found: Vec<(Found, u64)> = match together {
+            [way] => vec![attempt(*way)],
+            _ => std::thread::scope(|scope| {
+                let threads: Vec<_> = together.iter().map(|&way| scope.spawn(move || attempt(way))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("an attempt does not panic")).collect()
+            }),
         };
-        let budget = (best.peak.min(1 << 60) as f64 * share) as u64;
-        // One way may take a fourth of what is left, and at least what makes sense.
-        let granted = (effort.visits / 4).max(FIXED * graph.len() as u64);
-        let mut sight = Sight { goals: compared, tasks, rule, budget, effort: granted };
-        let order = goals(graph, &ground, &outputs, &mut sight);
-        let spent = granted - sight.effort + FIXED * graph.len() as u64;
-        effort.visits = effort.visits.saturating_sub(spent);
-        let again = depth_first(graph, &ground, &ends(graph, &order));
-        take(&mut best, again, way);
-        // What frees memory at once, as long as that takes less than the best.
-        let bytes = peak(graph, &order).bytes;
-        let smoothed = smooth(graph, &ground, &order, bytes.min(best.peak).saturating_sub(1));
-        take(&mut best, order, way);
-        take(&mut best, smoothed, way);
+        for (found, spent) in found {
+            effort.visits = effort.visits.saturating_sub(spent);
+            if found.peak < best.peak {
+                best = found;
+            }
+        }
     }
     best
+}
+
+/// The best order of one way, and the visits it took. `so_far` is the best peak of others, `granted` the
+/// visits that looking may take.
+fn attempt(
+    graph: &Graph,
+    ground: &Ground,
+    outputs: &[TaskId],
+    way: Way,
+    so_far: u64,
+    granted: u64,
+) -> (Found, u64) {
+    let found = |order: Vec<TaskId>| Found { peak: peak(graph, &order).bytes, order, way: Some(way) };
+    let Way::Goals { goals: compared, tasks, rule, share } = way else {
+        return (found(depth_first(graph, ground, outputs)), 0);
+    };
+    let budget = (so_far.min(1 << 60) as f64 * share) as u64;
+    let mut sight = Sight { goals: compared, tasks, rule, budget, effort: granted };
+    let order = found(goals(graph, ground, outputs, &mut sight));
+    let again = found(depth_first(graph, ground, &ends(graph, &order.order)));
+    // What frees memory at once, as long as that takes less than the best.
+    let limit = order.peak.min(again.peak).min(so_far).saturating_sub(1);
+    let smoothed = found(smooth(graph, ground, &order.order, limit));
+    let all = [again, order, smoothed];
+    let best = all.into_iter().min_by_key(|found| found.peak).expect("three are compared");
+    (best, granted - sight.effort + FIXED * graph.len() as u64)
 }
 
 /// Orders a graph by parts that share only results of up to `small` bytes. None if that is one part.
