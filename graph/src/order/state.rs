@@ -141,6 +141,9 @@ impl<'a> State<'a> {
     /// Adds to `trail` what has to run for `goal`, and marks it as run, if with it the trail has no more than
     /// `most` tasks; only the first ones if there are more than `steps`.
     pub(crate) fn cone(&mut self, goal: TaskId, most: usize, steps: usize, trail: &mut Vec<TaskId>) -> bool {
+        if self.ran[goal.index()] {
+            return true;
+        }
         let path = &mut self.path;
         path.clear();
         path.push((goal.0, 0));

@@ -12,7 +12,7 @@ fn values(graph: &Graph) -> Vec<u64> {
         let call = |function: FunctionId, arguments: Vec<u64>| {
             let mut value = u64::from(function.0) + 1;
             for (place, argument) in arguments.iter().enumerate() {
-                value = value.wrapping_mul(31).wrapping_add(argument * (place as u64 + 1));
+                value = value.wrapping_mul(31).wrapping_add(argument.wrapping_mul(place as u64 + 1));
             }
             Ok::<u64, ()>(value)
         };
