@@ -37,7 +37,7 @@ fn processor() -> f64 {
 
 fn orders(files: &[String]) {
     println!(
-        "| graph | tasks | Dask's peak, bytes | bdrun's | ratio | no order less than | seconds |\n|---|---|---|---|---|---|---|"
+        "| graph | tasks | Dask's peak, bytes | bdrun's | ratio | two threads' bound | no order less than | seconds |\n|---|---|---|---|---|---|---|---|"
     );
     let mut ratios = Vec::new();
     for file in files {
@@ -52,8 +52,9 @@ fn orders(files: &[String]) {
         ratios.push(ratio);
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         let least = order::least(&graph) as f64 / dask as f64;
+        let two = order::bound(&graph, &found.tasks, 2) as f64 / dask as f64;
         println!(
-            "| {name} | {} | {dask} | {} | {ratio:.3} | {least:.3} | {seconds:.2} |",
+            "| {name} | {} | {dask} | {} | {ratio:.3} | {two:.3} | {least:.3} | {seconds:.2} |",
             graph.len(),
             found.peak.bytes
         );

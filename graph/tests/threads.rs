@@ -296,6 +296,35 @@ fn a_full_scratch_names_what_could_not_be_written() {
     );
 }
 
+/// A store that panics ends the execution: no thread waits for its step for ever.
+#[test]
+fn a_store_that_panics_blocks_nobody() {
+    #[derive(Debug)]
+    struct Broken;
+    impl Store<Bytes> for Broken {
+        type Place = ();
+
+        fn write(&self, _: TaskId, _: &Bytes) -> std::io::Result<()> {
+            panic!("broken")
+        }
+
+        fn read(&self, _: TaskId, (): &()) -> std::io::Result<Bytes> {
+            unreachable!("nothing is written")
+        }
+
+        fn release(&self, (): ()) {}
+    }
+    let graph = sweep();
+    let order: Vec<TaskId> = graph.tasks().collect();
+    let plan = plan(&graph, &order, 50).unwrap();
+    let run = || {
+        let call = |_: bdrun_graph::run::Call, _: Vec<Bytes>| Ok(Bytes::new(vec![1]));
+        let threads = Threads { compute: 2, transfer: 1 };
+        threads.run(&graph, &plan, &Broken, &Progress::default(), call).map(drop)
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+}
+
 /// A task whose inputs are out does not block others: while one is read, which takes until others have run,
 /// these run.
 #[test]

@@ -101,6 +101,9 @@ impl Threads {
     ///
     /// # Errors
     /// The first thing that went wrong; no step starts after that, and those that run are finished.
+    ///
+    /// # Panics
+    /// If the store panics, or a value as it is dropped. (A function that panics is an error.)
     pub fn run<'s, V: Block, S: Store<V>>(
         self,
         graph: &Graph,
@@ -198,9 +201,23 @@ enum Done<V, P> {
     Written(P),
 }
 
+/// Ends the other threads if this one panics, in a store or as a value is dropped: they would wait for its step.
+struct Alarm<'e, 'a, V, S: Store<V>, F>(&'e Execution<'a, V, S, F>);
+
+impl<V, S: Store<V>, F> Drop for Alarm<'_, '_, V, S, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.error.get_or_insert(RunError::Cancelled);
+            self.0.wake.iter().for_each(Condvar::notify_all);
+        }
+    }
+}
+
 impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Execution<'_, V, S, F> {
     /// A thread: starts one step after the other until there are no more.
     fn work(&self, only_transfer: bool) {
+        let _alarm = Alarm(self);
         let mut released: Vec<V> = Vec::new();
         let mut gone: Vec<S::Place> = Vec::new();
         let mut finished: Option<(usize, Finished<V, S>)> = None;
