@@ -60,3 +60,38 @@ pub(crate) fn random_graph(random: &mut Random, tasks: usize) -> Graph {
     }
     builder.build().unwrap()
 }
+
+/// A graph of chains that fork and join now and then; whatever nobody needs is an output.
+pub(crate) fn chains(random: &mut Random, tasks: usize) -> Graph {
+    let mut unused: Vec<TaskId> = Vec::new();
+    let mut inputs: Vec<Vec<TaskId>> = Vec::new();
+    for task in 0..tasks as u32 {
+        let mut row = Vec::new();
+        let count = [0, 1, 1, 1, 1, 2][random.below(6) as usize];
+        for _ in 0..count {
+            if random.below(6) == 0 && task > 0 {
+                row.push(TaskId(random.below(u64::from(task)) as u32));
+            } else if !unused.is_empty() {
+                row.push(unused.swap_remove(random.below(unused.len() as u64) as usize));
+            }
+        }
+        inputs.push(row);
+        unused.push(TaskId(task));
+    }
+    let mut used = vec![false; tasks];
+    inputs.iter().flatten().for_each(|input| used[input.index()] = true);
+    let (sizes, works) = (1 + random.below(8), random.below(12));
+    let mut builder = Builder::default();
+    for (number, row) in inputs.iter().enumerate() {
+        let key = format!("t{number}");
+        let output = match random.below(10) {
+            0 => Output::Kept,
+            _ if used[number] => Output::No,
+            _ => Output::Stored,
+        };
+        let task = Task::new(&key, FunctionId(number as u32 % 7), Inputs::Tasks(row));
+        let (bytes, work) = (1 + random.below(sizes), random.below(works));
+        builder.add(Task { bytes, work, output, source: row.is_empty(), seconds: 1.0, ..task }).unwrap();
+    }
+    builder.build().unwrap()
+}

@@ -23,13 +23,15 @@ use crate::order::depth::topological;
 /// So there is an order of the new graph that takes no more than P.
 pub fn fuse(graph: &Graph) -> Rewritten {
     let mut draft = Draft::new(graph);
+    // Of each task the one it is part of.
+    let mut part_of: Vec<TaskId> = graph.tasks().collect();
     for v in topological(graph) {
         let needs = draft.needs(v);
         let &[u] = &needs[..] else { continue };
         if graph.consumers(u).len() != 1 || graph.output(u) != Output::No {
             continue;
         }
-        let Some(work) = fused_work(graph, &draft, u, v) else { continue };
+        let Some(work) = fused_work(graph, &draft, &mut part_of, u, v) else { continue };
         let before = draft.current(u);
         let mut change = draft.current(v);
         change.absorb(u, &before);
@@ -37,20 +39,22 @@ pub fn fuse(graph: &Graph) -> Rewritten {
         change.source = before.source;
         draft.change(v, change);
         draft.remove(u);
+        part_of[u.index()] = v;
     }
     draft.finish()
 }
 
 /// The work of u and v as one task, if the peak does not rise.
-fn fused_work(graph: &Graph, draft: &Draft<'_>, u: TaskId, v: TaskId) -> Option<u64> {
+fn fused_work(graph: &Graph, draft: &Draft<'_>, part_of: &mut [TaskId], u: TaskId, v: TaskId) -> Option<u64> {
     let inputs = draft.needs(u);
     let bytes = |task: TaskId| graph.bytes(task);
     let (work_u, work_v) = (draft.work(u), draft.work(v));
-    // Consumers of the former graph: whom u has absorbed needed u only, so nobody has fewer than it seems.
-    let exclusive =
-        |input: &&TaskId| graph.output(**input) != Output::Kept && is_only(graph, draft, **input, u);
+    let mut exclusive = |input: &&TaskId| {
+        let mut consumers = graph.consumers(**input);
+        graph.output(**input) != Output::Kept && consumers.all(|consumer| whole(part_of, consumer) == u)
+    };
     let all: u64 = inputs.iter().map(|&input| bytes(input)).sum();
-    let own: u64 = inputs.iter().filter(exclusive).map(|&input| bytes(input)).sum();
+    let own: u64 = inputs.iter().filter(&mut exclusive).map(|&input| bytes(input)).sum();
     let where_u = bytes(v) <= bytes(u) && bytes(v) + work_v <= own + work_u;
     let where_v = own == all && all <= bytes(u) && all + work_u <= bytes(v) + work_v;
     if where_u {
@@ -63,7 +67,12 @@ fn fused_work(graph: &Graph, draft: &Draft<'_>, u: TaskId, v: TaskId) -> Option<
     }
 }
 
-/// Whether nobody but `user`, with what it has absorbed, needs the result of `input`.
-fn is_only(graph: &Graph, draft: &Draft<'_>, input: TaskId, user: TaskId) -> bool {
-    graph.consumers(input).all(|consumer| consumer == user || draft.is_removed(consumer))
+/// The task that this one has become part of.
+fn whole(part_of: &mut [TaskId], mut task: TaskId) -> TaskId {
+    while part_of[task.index()] != task {
+        let above = part_of[task.index()];
+        part_of[task.index()] = part_of[above.index()];
+        task = above;
+    }
+    task
 }
