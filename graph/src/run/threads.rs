@@ -201,7 +201,8 @@ enum Done<V, P> {
     Written(P),
 }
 
-/// Ends the other threads if this one panics, in a store or as a value is dropped: they would wait for its step.
+/// Ends the other threads if this one panics, in a store or as a value is dropped: they would wait for its
+/// step.
 struct Alarm<'e, 'a, V, S: Store<V>, F>(&'e Execution<'a, V, S, F>);
 
 impl<V, S: Store<V>, F> Drop for Alarm<'_, '_, V, S, F> {
