@@ -123,6 +123,37 @@ fn anomaly(rows: usize, columns: usize) -> Graph {
     builder.build().expect("a graph")
 }
 
+/// Blocks in a square, each cut into nine pieces, and joined with pieces of its eight neighbours.
+fn overlap(side: usize) -> Graph {
+    let mut builder = Builder::default();
+    let mut add = |key: String, inputs: &[TaskId], bytes: u64, output: Output| {
+        let task = Task::new(&key, FunctionId(1), Inputs::Tasks(inputs));
+        builder.add(Task { bytes, output, source: inputs.is_empty(), ..task }).expect("a task")
+    };
+    let at = |row: usize, column: usize| row * side + column;
+    let blocks: Vec<TaskId> =
+        (0..side * side).map(|block| add(format!("x-{block}"), &[], 8192, Output::No)).collect();
+    for row in 0..side {
+        for column in 0..side {
+            let rows = row.saturating_sub(1)..(row + 2).min(side);
+            let around = rows.flat_map(|row| {
+                (column.saturating_sub(1)..(column + 2).min(side)).map(move |column| (row, column))
+            });
+            let pieces: Vec<TaskId> = around
+                .map(|(other, beside)| {
+                    let whole = (other, beside) == (row, column);
+                    let key = format!("g-{row}-{column}-{other}-{beside}");
+                    add(key, &[blocks[at(other, beside)]], if whole { 8192 } else { 512 }, Output::No)
+                })
+                .collect();
+            let joined = add(format!("j-{row}-{column}"), &pieces, 10240, Output::No);
+            let mapped = add(format!("f-{row}-{column}"), &[joined], 10240, Output::No);
+            add(format!("t-{row}-{column}"), &[mapped], 8192, Output::Stored);
+        }
+    }
+    builder.build().expect("a graph")
+}
+
 /// Layers of tasks each of which needs up to three of the layer before, near its own place.
 fn layers(tasks: usize) -> Graph {
     let width = 1000.min(tasks);
@@ -149,11 +180,12 @@ fn layers(tasks: usize) -> Graph {
 fn large(tasks: usize) {
     let side = ((tasks / 5) as f64).sqrt() as usize;
     type Make = Box<dyn Fn() -> Graph>;
-    let graphs: [(&str, Make); 4] = [
+    let graphs: [(&str, Make); 5] = [
         ("product, square", Box::new(move || product(side, side, 4))),
         ("product, long", Box::new(move || product(tasks / 80, 16, 4))),
         ("anomaly", Box::new(move || anomaly(430, tasks / 1000))),
         ("layers", Box::new(move || layers(tasks))),
+        ("overlap", Box::new(move || overlap(((tasks / 17) as f64).sqrt() as usize))),
     ];
     let only = std::env::var("ONLY").unwrap_or_default();
     for (name, make) in graphs.into_iter().filter(|(name, _)| name.contains(&only)) {

@@ -52,11 +52,6 @@
 //! | [`run`] | running a plan |
 //! | [`draw`] | pictures |
 
-/// Its program is a test too.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 mod body;
 mod builder;
 mod csr;

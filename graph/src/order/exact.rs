@@ -13,6 +13,11 @@ pub const EXACT: usize = 20;
 /// are visited by ascending peak (Dijkstra's algorithm for bottlenecks), and the first time all tasks have
 /// run is the best.
 pub fn exact(graph: &Graph, limit: usize) -> Option<Vec<TaskId>> {
+    exact_within(graph, &mut (limit as u64))
+}
+
+/// The same, which takes the sets it looks at from `limit`.
+pub(super) fn exact_within(graph: &Graph, limit: &mut u64) -> Option<Vec<TaskId>> {
     let tasks = graph.len();
     if tasks > EXACT {
         return None;
@@ -34,7 +39,6 @@ pub fn exact(graph: &Graph, limit: usize) -> Option<Vec<TaskId>> {
     best.insert(0, (0, u8::MAX));
     // Among equal peaks the larger set first: that is nearer to the end.
     queue.push((std::cmp::Reverse(0_u64), 0_u32.count_ones(), 0_u32));
-    let mut looked = 0;
     while let Some((std::cmp::Reverse(peak), _, ran)) = queue.pop() {
         if best[&ran].0 < peak {
             continue;
@@ -42,10 +46,7 @@ pub fn exact(graph: &Graph, limit: usize) -> Option<Vec<TaskId>> {
         if ran == full {
             return Some(unwind(&best, full));
         }
-        looked += 1;
-        if looked > limit {
-            return None;
-        }
+        *limit = limit.checked_sub(1)?;
         let bytes = live(ran);
         for (task, &needed) in needs.iter().enumerate() {
             let bit = 1_u32 << task;

@@ -62,6 +62,11 @@ pub struct Order {
 /// An order that takes little memory: the best that was found.
 pub fn order(graph: &Graph, effort: Effort) -> Order {
     let least = least(graph);
+    if graph.len() <= effort.exact.min(EXACT) {
+        // Parts that are best each need not be the best together.
+        let tasks = search(graph, WAYS, 0, &mut { effort }).order;
+        return Order { peak: peak(graph, &tasks), tasks };
+    }
     // Results so small that it does not matter whether they wait for other parts. What falls into the same
     // parts is looked at once.
     let mut cuts: Vec<(u64, usize)> = Vec::new();

@@ -1,10 +1,11 @@
 //! Many ways to order a graph, and which to try.
 
 use super::depth::{Ground, depth_first, ends};
+use super::exact::exact_within;
 use super::goal::{Rule, Sight, goals};
 use super::parts::{alone, parts};
 use super::state::smooth;
-use super::{EXACT, Effort, THREADED, exact, least, peak};
+use super::{EXACT, Effort, THREADED, least, peak};
 use crate::graph::{Graph, Output, TaskId};
 
 /// A way to order a graph.
@@ -63,17 +64,28 @@ pub(crate) struct Found {
 const FIXED: u64 = 16;
 /// Visits for each task that looking may take at least.
 const LOOKS: u64 = 8;
+/// Visits that a set of an exact search counts as, and how many sets are looked at, at most.
+const SET: u64 = 20;
+const SETS: u64 = 1 << 14;
 
 /// Orders one graph: tries `ways` until one takes no more than `enough`, or the effort is used up.
 pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effort) -> Found {
-    if graph.len() <= effort.exact.min(EXACT)
-        && let Some(order) = exact(graph, 1 << 14)
-    {
-        let peak = peak(graph, &order).bytes;
-        return Found { order, peak, way: None };
-    }
     let ground = Ground::new(graph);
     let outputs = ends(graph, &ground.topological);
+    if graph.len() <= effort.exact.min(EXACT) {
+        // What is good enough need not be searched for.
+        let (found, _) = attempt(graph, &ground, &outputs, Way::Depth, u64::MAX, 0);
+        if found.peak <= enough.max(ground.least) {
+            return found;
+        }
+        let granted = (effort.visits / SET).min(SETS);
+        let mut sets = granted;
+        let order = exact_within(graph, &mut sets);
+        effort.visits -= (granted - sets) * SET;
+        if let Some(order) = order {
+            return Found { peak: peak(graph, &order).bytes, order, way: None };
+        }
+    }
     let mut best = Found { order: Vec::new(), peak: u64::MAX, way: None };
     let mut tried = 0;
     while tried < ways.len() {
