@@ -31,6 +31,7 @@ pub const NEEDS: &[&str] = &[
     // Programs.
     "bcalm",
     "browser",
+    "dask",
     "docker",
     "g++",
     "gawk",

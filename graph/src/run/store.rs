@@ -1,0 +1,231 @@
+//! Where results are that are not in memory.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::graph::TaskId;
+
+/// Keeps results of type `V` that are not in memory. Its calls come from several threads.
+pub trait Store<V>: Sync {
+    /// What a result is found by.
+    type Place: Send + Sync;
+
+    /// Writes a task's result.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn write(&self, task: TaskId, value: &V) -> io::Result<Self::Place>;
+
+    /// Reads it. It may be read again.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&self, task: TaskId, place: &Self::Place) -> io::Result<V>;
+
+    /// It is not read any more.
+    fn release(&self, place: Self::Place);
+}
+
+/// Keeps nothing: for executions within the budget, where nothing is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoStore;
+
+impl<V> Store<V> for NoStore {
+    type Place = std::convert::Infallible;
+
+    fn write(&self, _: TaskId, _: &V) -> io::Result<Self::Place> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "there is no scratch to write results to"))
+    }
+
+    fn read(&self, _: TaskId, place: &Self::Place) -> io::Result<V> {
+        match *place {}
+    }
+
+    fn release(&self, place: Self::Place) {
+        match place {}
+    }
+}
+
+/// What can be written to a file: bytes, and a few words that stay in memory.
+pub trait Spill: Sized {
+    /// What is needed besides the bytes: shape and type, say.
+    type Head: Clone + Send + Sync;
+
+    /// Both.
+    fn spill(&self) -> (Self::Head, &[u8]);
+
+    /// The value again, of so many bytes, which `fill` puts where it is told to.
+    ///
+    /// # Errors
+    /// What `fill` returns.
+    fn restore(head: &Self::Head, len: usize, fill: &mut Fill<'_>) -> io::Result<Self>;
+}
+
+/// Puts the bytes of a value where it is told to.
+pub type Fill<'a> = dyn FnMut(&mut [u8]) -> io::Result<()> + 'a;
+
+impl Spill for std::sync::Arc<Vec<u8>> {
+    type Head = ();
+
+    fn spill(&self) -> ((), &[u8]) {
+        ((), self)
+    }
+
+    fn restore(_: &(), len: usize, fill: &mut Fill<'_>) -> io::Result<Self> {
+        let mut bytes = vec![0; len];
+        fill(&mut bytes)?;
+        Ok(Self::new(bytes))
+    }
+}
+
+/// A file without a name, on a scratch directory: it is gone with the program, however that ends.
+#[derive(Debug)]
+pub struct FileStore {
+    file: File,
+    free: Mutex<Free>,
+}
+
+/// Where a value lies in a [`FileStore`].
+#[derive(Clone, Debug)]
+pub struct Extent<H> {
+    offset: u64,
+    len: usize,
+    head: H,
+}
+
+impl FileStore {
+    /// On a directory.
+    ///
+    /// # Errors
+    /// If no file can be made there.
+    pub fn new(directory: &Path) -> io::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!(".bdrun-graph-{}-{number}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        std::fs::remove_file(&path)?;
+        Ok(Self { file, free: Mutex::default() })
+    }
+
+    /// Bytes of the file that hold values.
+    pub fn used(&self) -> u64 {
+        let free = self.lock();
+        free.end - free.gaps.values().sum::<u64>()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<V: Spill> Store<V> for FileStore {
+    type Place = Extent<V::Head>;
+
+    fn write(&self, _: TaskId, value: &V) -> io::Result<Self::Place> {
+        let (head, bytes) = value.spill();
+        let offset = self.lock().take(bytes.len() as u64);
+        if let Err(error) = self.file.write_all_at(bytes, offset) {
+            self.lock().give(offset, bytes.len() as u64);
+            return Err(error);
+        }
+        Ok(Extent { offset, len: bytes.len(), head })
+    }
+
+    fn read(&self, _: TaskId, place: &Self::Place) -> io::Result<V> {
+        let mut at = place.offset;
+        V::restore(&place.head, place.len, &mut |bytes| {
+            if at + bytes.len() as u64 > place.offset + place.len as u64 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "more bytes are asked for than were written",
+                ));
+            }
+            self.file.read_exact_at(bytes, at)?;
+            at += bytes.len() as u64;
+            Ok(())
+        })
+    }
+
+    fn release(&self, place: Self::Place) {
+        self.lock().give(place.offset, place.len as u64);
+    }
+}
+
+/// Which bytes of a file are free.
+#[derive(Debug, Default)]
+struct Free {
+    /// Gaps by offset, none beside another.
+    gaps: BTreeMap<u64, u64>,
+    end: u64,
+}
+
+impl Free {
+    /// The first gap that is large enough, or the end.
+    fn take(&mut self, len: u64) -> u64 {
+        if len == 0 {
+            return 0;
+        }
+        let found = self.gaps.iter().find(|(_, size)| **size >= len).map(|(&offset, &size)| (offset, size));
+        let Some((offset, size)) = found else {
+            self.end += len;
+            return self.end - len;
+        };
+        self.gaps.remove(&offset);
+        if size > len {
+            self.gaps.insert(offset + len, size - len);
+        }
+        offset
+    }
+
+    fn give(&mut self, mut offset: u64, mut len: u64) {
+        if len == 0 {
+            return;
+        }
+        if let Some(after) = self.gaps.remove(&(offset + len)) {
+            len += after;
+        }
+        if let Some((&before, &size)) = self.gaps.range(..offset).next_back()
+            && before + size == offset
+        {
+            self.gaps.remove(&before);
+            (offset, len) = (before, size + len);
+        }
+        if offset + len == self.end {
+            self.end = offset;
+        } else {
+            self.gaps.insert(offset, len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_written_is_read_and_room_is_used_again() {
+        let store = FileStore::new(&std::env::temp_dir()).unwrap();
+        let value = |byte: u8, len: usize| Arc::new(vec![byte; len]);
+        let write = |value: &Arc<Vec<u8>>| store.write(TaskId(0), value).unwrap();
+        let (one, two, three) = (write(&value(1, 100)), write(&value(2, 50)), write(&value(3, 70)));
+        assert_eq!(store.used(), 220);
+        let read = |place: &Extent<()>| -> Arc<Vec<u8>> { store.read(TaskId(0), place).unwrap() };
+        assert_eq!((read(&one), read(&two), read(&three)), (value(1, 100), value(2, 50), value(3, 70)));
+        let release = |place| Store::<Arc<Vec<u8>>>::release(&store, place);
+        release(one);
+        release(two);
+        let four = write(&value(4, 150));
+        assert_eq!(four.offset, 0);
+        assert_eq!((read(&three), read(&four)), (value(3, 70), value(4, 150)));
+        release(three);
+        release(four);
+        assert_eq!((store.used(), store.lock().end), (0, 0));
+        assert_eq!(read(&write(&value(0, 0))), value(0, 0));
+    }
+}
