@@ -1,5 +1,6 @@
 //! `sddp`: train, simulate, generate, check. See the README.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -7,8 +8,9 @@ use std::time::Instant;
 use bdrun_hybrid::{Communicator, Hybrid, HybridConfig};
 use bdrun_sddp::bounds::{Iteration, Stopping};
 use bdrun_sddp::case::Case;
-use bdrun_sddp::error::Result;
+use bdrun_sddp::error::{Error, Result};
 use bdrun_sddp::generate::{Size, generate};
+use bdrun_sddp::highs::Library;
 use bdrun_sddp::train::{Settings, train};
 use bdrun_sddp::workspace::Space;
 use bdrun_sddp::{exact, plot, policy, simulate};
@@ -73,7 +75,7 @@ struct Train {
     #[arg(long, value_name = "SHARE")]
     stall: Option<f64>,
     /// Iterations for --stall.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one)]
     window: usize,
     /// Write the policy there.
     #[arg(long, value_name = "FILE")]
@@ -137,8 +139,12 @@ fn main() -> ExitCode {
         What::Simulate(arguments) => run(&arguments.rank, |hybrid| simulated(hybrid, &arguments)),
         What::Generate(Generate { reservoirs, thermals, stages, openings, seed }) => {
             let case = generate(Size { reservoirs, thermals, stages, openings }, seed);
-            print!("{}", toml::to_string(&case).expect("a case is a table"));
-            Ok(())
+            let text = toml::to_string(&case).expect("a case is a table");
+            match std::io::stdout().write_all(text.as_bytes()) {
+                // Whoever reads has seen enough.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+                written => written.map_err(Error::file("standard output")),
+            }
         }
         What::BoundExact { case } => Case::read(&case).and_then(|case| exact::solve(&case)).map(|cost| {
             println!("least cost  {cost:.6} M$");
@@ -179,10 +185,10 @@ fn trained(hybrid: &Hybrid<Space>, arguments: &Train) -> Result<()> {
     let (speaks, began) = (hybrid.comm().rank() == 0, Instant::now());
     if speaks {
         arguments.policy.iter().chain(&arguments.plot).try_for_each(|path| policy::writable(path))?;
-        println!(
-            "{}\niteration      lower bound      upper bound  ± 95 %        gap     cuts  seconds",
-            case.name
-        );
+        // If there is none, who solves says so.
+        let version = Library::get().map_or("?".to_owned(), Library::version);
+        println!("{}, by HiGHS {version}", case.name);
+        println!("iteration      lower bound      upper bound  ± 95 %        gap     cuts  seconds");
     }
     let tell = |iteration: &Iteration| {
         let Iteration { number, lower, upper, cuts } = iteration;

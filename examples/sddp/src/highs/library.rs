@@ -58,7 +58,6 @@ table! {
     Highs_getModelStatus: fn(*const c_void) -> Int;
     Highs_getObjectiveValue: fn(*const c_void) -> f64;
     Highs_getSolution: fn(*const c_void, *mut f64, *mut f64, *mut f64, *mut f64) -> Int;
-    Highs_getIntInfoValue: fn(*const c_void, *const c_char, *mut Int) -> Int;
 }
 
 impl Library {

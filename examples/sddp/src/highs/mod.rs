@@ -226,23 +226,6 @@ impl Solver {
         accepted("Highs_getSolution", status)
     }
 
-    /// Pivots of the last solve.
-    ///
-    /// # Errors
-    /// If there was none.
-    pub fn pivots(&self) -> Result<u64> {
-        let mut count = 0;
-        // SAFETY: the name ends in 0, and there is room for a number.
-        let status = unsafe {
-            (self.library.Highs_getIntInfoValue)(
-                self.instance,
-                c"simplex_iteration_count".as_ptr(),
-                &mut count,
-            )
-        };
-        accepted("Highs_getIntInfoValue", status).map(|()| count.max(0) as u64)
-    }
-
     fn flag(&self, option: &str, value: bool) -> Result<()> {
         let name = option_name(option);
         // SAFETY: the name ends in 0.
