@@ -184,3 +184,20 @@ fn masters_that_are_not_of_one_job_do_not_begin() {
     let Some(job) = Mpich.on(3, self::bdrun("-np 2 hello")) else { return };
     job.run().failed_with(120, &["3 masters for 2 ranks"]);
 }
+
+/// What there is not on several nodes is said, and jobs of one node are not taken for one of several.
+#[test]
+fn what_is_for_one_node_is_said() {
+    let dir = Directory::new("journal");
+    let journal = dir.path().join("journal");
+    let args = ["-np", "4", "--journal", journal.to_str().unwrap(), "--", "true"];
+    let Some(job) = Mpich.on(2, bdrun_args(args)) else { return };
+    job.run().failed_with(118, &["--journal is for one node only", "BDRUN_NODES=1"]);
+    // Each of two has four ranks, and none of them is taken for a master.
+    let script = "echo $BDRUN_RANK of $BDRUN_SIZE";
+    let job = Mpich.on(2, bdrun_args(["-np", "4", "--", "sh", "-c", script]));
+    let outcome = job.unwrap().with(|command| command.env("BDRUN_NODES", "1")).succeed();
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 4", "0 of 4", "1 of 4", "1 of 4", "2 of 4", "2 of 4", "3 of 4", "3 of 4"]);
+}

@@ -1,5 +1,6 @@
 //! The other nodes of a job, if there are any: the job's side of [`crate::nodes`].
 
+use std::ffi::OsString;
 use std::sync::mpsc::Sender;
 
 use bdrun_ipc::mail::Mail;
@@ -8,12 +9,34 @@ use bdrun_ipc::spread::Spread;
 use super::Job;
 use super::listen::Message;
 use super::setup::Setup;
-use crate::cli::Options;
+use crate::cli::{MAX_RANKS, Options};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::nodes::{End, Nodes, Told, mpi};
 use crate::residency::{Event, Next};
 use crate::stats::Stats;
+
+/// In the environment: `1` if a job is on one node, whatever has started bdrun.
+const NODES: &str = "BDRUN_NODES";
+const ALONE: &str = "1";
+
+/// What of all that was asked for there is not yet on several nodes.
+fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
+    let asked = [
+        ("a list that is read while the job runs, or --pipe,", launch.streams()),
+        ("a job of more than 65,536 ranks", options.np > MAX_RANKS),
+        ("--journal", options.journal.journal.is_some()),
+        ("--resume", options.journal.resume.is_some()),
+        ("--joblog", options.journal.joblog.is_some()),
+        ("--learn", options.learn.learn.is_some()),
+    ];
+    asked.into_iter().find_map(|(what, asked)| asked.then_some(what))
+}
+
+/// For a rank of a job on several nodes: a bdrun that it starts is of none of them.
+pub(super) fn variable_of_ranks() -> (OsString, OsString) {
+    (NODES.into(), ALONE.into())
+}
 
 /// The master of one node among the others.
 pub(super) struct Elsewhere {
@@ -25,11 +48,14 @@ pub(super) struct Elsewhere {
 /// Meets the masters of the other nodes, if a launcher has started several.
 pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewhere>, Ending> {
     let variable = |name: &str| std::env::var(name).ok();
+    if variable(NODES).as_deref() == Some(ALONE) {
+        return Ok(None);
+    }
     let Some(launcher) = mpi::launcher(&variable) else { return Ok(None) };
-    if launch.streams() {
+    if let Some(what) = not_on_several(options, launch) {
         return Err(Ending::Usage(format!(
-            "{} has started {} of bdrun: on several nodes all parts have to be known before the first rank begins, so not from standard \
-             input",
+            "{} has started {} of bdrun, as the masters of one job on several nodes, and {what} is for one node only; for jobs that have \
+             nothing to do with each other: {NODES}={ALONE} in the environment",
             launcher.name, launcher.nodes
         )));
     }

@@ -186,6 +186,9 @@ impl Job<'_> {
         // 0: not known.
         let size = if self.np_is_known { self.np() } else { 0 };
         env.push(("BDRUN_SIZE".into(), size.to_string().into()));
+        if self.setup.segment.is_spread() {
+            env.push(super::elsewhere::variable_of_ranks());
+        }
         if self.options.check {
             env.push(("BDRUN_CHECK".into(), "1".into()));
         }

@@ -229,7 +229,7 @@ impl Mpi {
         if nodes as u32 != launcher.nodes {
             return Err(error(format!(
                 "{} has started {} of bdrun, but {name} knows of {nodes}: it belongs to another MPI; name the right one with \
-                 BDRUN_MPI_LIBRARY=PATH",
+                 BDRUN_MPI_LIBRARY=PATH, or, if these are jobs that have nothing to do with each other, set BDRUN_NODES=1",
                 launcher.name, launcher.nodes
             )));
         }
