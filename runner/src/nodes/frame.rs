@@ -150,12 +150,34 @@ impl Frame {
     /// As it is sent, with bytes.
     #[must_use]
     pub fn encode(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut whole = self.head(bytes.len());
+        whole.extend(bytes);
+        whole
+    }
+
+    /// The same with so many bytes that are written in their place.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn encode_with<E>(
+        &self,
+        bytes: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Vec<u8>, E> {
+        let mut whole = self.head(bytes);
+        let head = whole.len();
+        whole.resize(head + bytes, 0);
+        write(&mut whole[head..])?;
+        Ok(whole)
+    }
+
+    /// What stands before the bytes, with room for them.
+    fn head(&self, bytes: usize) -> Vec<u8> {
         // Numbers, vectors and strings: nothing that cannot be encoded.
         let head = encode_value(self).unwrap_or_default();
-        let mut whole = Vec::with_capacity(4 + head.len() + bytes.len());
+        let mut whole = Vec::with_capacity(4 + head.len() + bytes);
         whole.extend((head.len() as u32).to_le_bytes());
         whole.extend(head);
-        whole.extend(bytes);
         whole
     }
 
@@ -181,8 +203,13 @@ mod tests {
             Frame::End(End { code: 3, why: "it is over".into() }),
         ] {
             let whole = frame.encode(b"bytes");
-            assert_eq!(Frame::decode(&whole), Some((frame, &b"bytes"[..])));
+            assert_eq!(Frame::decode(&whole), Some((frame.clone(), &b"bytes"[..])));
             assert_eq!(Frame::decode(&whole[..6]), None);
+            let write = |into: &mut [u8]| -> Result<(), ()> {
+                into.copy_from_slice(b"bytes");
+                Ok(())
+            };
+            assert_eq!(frame.encode_with(5, write), Ok(whole.clone()));
         }
         assert_eq!(Frame::decode(b""), None);
     }

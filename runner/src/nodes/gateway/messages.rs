@@ -37,10 +37,11 @@ impl<T: Transport> Gateway<T> {
             if now == 0 && message.len > *sent {
                 break;
             }
-            let mut bytes = vec![0; now as usize];
-            inbox::read(&self.segment, &self.mail, message, *sent, &mut bytes).map_err(damaged)?;
             let what = [message.context, message.source, message.tag, message.note];
             let frame = Frame::Message { to: *to, what, len: message.len, offset: *sent };
+            let whole = frame.encode_with(now as usize, |into| {
+                inbox::read(&self.segment, &self.mail, message, *sent, into).map_err(damaged)
+            })?;
             *sent += now;
             peer.credit -= cost + now;
             if *sent == message.len
@@ -49,7 +50,7 @@ impl<T: Transport> Gateway<T> {
                 inbox::free(&self.segment, &self.mail, message);
                 self.gave_memory();
             }
-            self.send(node, &frame, &bytes)?;
+            self.send_work(node, whole)?;
             any = true;
         }
         let owed = self.peers[node as usize].owed;

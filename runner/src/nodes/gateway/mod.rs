@@ -244,7 +244,7 @@ impl<T: Transport> Gateway<T> {
             let Some((frame, bytes)) = Frame::decode(&frame) else {
                 return Err(TransportError(format!("node {from} sent what is no frame of this version")));
             };
-            self.take(from, frame, bytes.to_vec())?;
+            self.take(from, frame, bytes)?;
         }
         any |= self.retry()?;
         for node in 0..self.spread.nodes {
@@ -298,6 +298,12 @@ impl<T: Transport> Gateway<T> {
         if self.segment.header().pool.wanted() {
             self.segment.ring(self.segment.here().start);
         }
+    }
+
+    /// A frame about the job's work, as it is.
+    fn send_work(&mut self, to: u32, whole: Vec<u8>) -> Result<()> {
+        self.sent += 1;
+        self.transport.send(to, whole)
     }
 
     /// What ranks here have told.
@@ -378,6 +384,9 @@ impl<T: Transport> Gateway<T> {
 
     /// Asks the nodes that have them for parts.
     fn fetch(&mut self, asker: u32, comm: u32, number: u64, ranges: &[Range]) -> Result<()> {
+        if !is_permitted(ranges) {
+            return Err(TransportError(format!("rank {asker} asked for more of other nodes than it may")));
+        }
         let at = Comm::at(&self.segment, comm).map_err(damaged)?;
         let ranks: Vec<u32> = at.ranks(&self.segment).collect();
         let mut of: HashMap<u32, Vec<usize>> = HashMap::new();
@@ -418,37 +427,39 @@ impl<T: Transport> Gateway<T> {
     }
 
     /// What another gateway says.
-    fn take(&mut self, from: u32, frame: Frame, bytes: Vec<u8>) -> Result<()> {
+    fn take(&mut self, from: u32, frame: Frame, bytes: &[u8]) -> Result<()> {
         self.came += u64::from(frame.is_work());
         match frame {
-            Frame::Message { to, what, len, offset } => {
-                self.deliver(from, (to, what, len, offset), &bytes)?
-            }
+            Frame::Message { to, what, len, offset } => self.deliver(from, (to, what, len, offset), bytes)?,
             Frame::Credit(bytes) => self.peers[from as usize].credit += bytes,
             Frame::Opened(asker) => self.carry_out(Event::Opened(asker))?,
             Frame::Open { comm, .. }
             | Frame::Closed(comm)
             | Frame::Come { comm, .. }
             | Frame::Left { comm, .. } => {
-                let early = Early { from, comm, frame, bytes };
-                let waits = self.early.iter().any(|other| other.is_before(&early));
-                if waits || !self.attend(&early)? {
-                    self.early.push_back(early);
+                let waits = self.early.iter().any(|other| (other.from, other.comm) == (from, comm));
+                if waits || !self.attend(from, &frame, bytes)? {
+                    self.early.push_back(Early { from, comm, frame, bytes: bytes.to_vec() });
                 }
             }
             Frame::Fetch { asker, comm, number, ranges } => {
                 let at = Comm::at(&self.segment, comm).map_err(damaged)?;
-                let mut all = vec![0; ranges.iter().map(|range| range.len as usize).sum()];
-                let mut rest = &mut all[..];
-                for Range { member, offset, len } in ranges {
-                    let (part, more) = std::mem::take(&mut rest).split_at_mut(len as usize);
-                    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-                    at.part(&self.segment, &self.mail, number, member, offset, part).map_err(damaged)?;
-                    rest = more;
+                if !is_permitted(&ranges) {
+                    return Err(TransportError(format!("node {from} asked for more than it may")));
                 }
-                self.send(from, &Frame::Fetched(asker), &all)?;
+                let all = ranges.iter().map(|range| range.len as usize).sum();
+                let whole = Frame::Fetched(asker).encode_with(all, |mut rest| {
+                    for Range { member, offset, len } in ranges {
+                        let (part, more) = std::mem::take(&mut rest).split_at_mut(len as usize);
+                        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                        at.part(&self.segment, &self.mail, number, member, offset, part).map_err(damaged)?;
+                        rest = more;
+                    }
+                    Ok(())
+                })?;
+                self.send_work(from, whole)?;
             }
-            Frame::Fetched(asker) => self.fetched(from, asker, &bytes)?,
+            Frame::Fetched(asker) => self.fetched(from, asker, bytes)?,
             Frame::Probe(round) => {
                 let probed = self.probed(round);
                 self.send(from, &Frame::Probed(probed), &[])?;
@@ -461,7 +472,7 @@ impl<T: Transport> Gateway<T> {
                 self.failed.get_or_insert_with(Instant::now);
                 (self.tell)(Told::Ended(from, end));
             }
-            Frame::Account => self.accounts.push((from, bytes)),
+            Frame::Account => self.accounts.push((from, bytes.to_vec())),
             Frame::Bye => self.peers[from as usize].said_bye = true,
             Frame::Probed(_) | Frame::Hello(_) => {}
         }
@@ -473,7 +484,8 @@ impl<T: Transport> Gateway<T> {
         let mut any = false;
         let mut left: VecDeque<Early> = VecDeque::new();
         while let Some(early) = self.early.pop_front() {
-            if left.iter().any(|other| other.is_before(&early)) || !self.attend(&early)? {
+            let waits = left.iter().any(|other| other.is_before(&early));
+            if waits || !self.attend(early.from, &early.frame, &early.bytes)? {
                 left.push_back(early);
             } else {
                 any = true;
@@ -484,15 +496,15 @@ impl<T: Transport> Gateway<T> {
     }
 
     /// Whether it could be done.
-    fn attend(&mut self, Early { from, frame, bytes, .. }: &Early) -> Result<bool> {
+    fn attend(&mut self, from: u32, frame: &Frame, bytes: &[u8]) -> Result<bool> {
         match frame {
             Frame::Open { comm, context, members, asker } => {
-                let (node, members) = (*from, members.clone());
+                let (node, members) = (from, members.clone());
                 let event = Event::Open { node, comm: *comm, context: *context, members, asker: *asker };
                 self.carry_out(event)?;
             }
-            Frame::Closed(comm) => self.carry_out(Event::Closed { node: *from, comm: *comm })?,
-            _ => return self.attend_collective(*from, frame, bytes),
+            Frame::Closed(comm) => self.carry_out(Event::Closed { node: from, comm: *comm })?,
+            _ => return self.attend_collective(from, frame, bytes),
         }
         Ok(true)
     }
@@ -533,6 +545,12 @@ impl<T: Transport> Gateway<T> {
         }
         Ok(true)
     }
+}
+
+/// Do these ask for no more than [`far::MOST_WANTED`]?
+fn is_permitted(ranges: &[Range]) -> bool {
+    let sum = ranges.iter().try_fold(0u64, |sum, range| sum.checked_add(range.len));
+    sum.is_some_and(|sum| sum <= far::MOST_WANTED)
 }
 
 fn damaged(error: bdrun_ipc::Error) -> TransportError {
