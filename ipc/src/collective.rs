@@ -8,8 +8,8 @@
 //! A communicator may have members on other nodes ([`crate::far`]). They have their seats here, to which the
 //! gateway comes for them, and each node has its copy of the whole: a collective is complete here once all
 //! have come here, and its phase is free once all have left everywhere. Of a long part that lies elsewhere
-//! the copy has the beginning only ([`HEAD`]); who wants more asks the gateway. Who arrives last combines, and
-//! where that is the gateway, which cannot, it is left to whoever [claims](Comm::claim) it.
+//! the copy has the beginning only ([`HEAD`]); who wants more asks the gateway. Who arrives last combines,
+//! and where that is the gateway, which cannot, it is left to whoever [claims](Comm::claim) it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 

@@ -1,6 +1,6 @@
-//! Ranks of other nodes. They have their places in the segment of each node, and nobody is there: what is sent
-//! to them lies in their inboxes until the *gateway*, a thread of the master, takes it to their node, and what
-//! they do at collectives it does here for them ([`crate::collective`]).
+//! Ranks of other nodes. They have their places in the segment of each node, and nobody is there: what is
+//! sent to them lies in their inboxes until the *gateway*, a thread of the master, takes it to their node,
+//! and what they do at collectives it does here for them ([`crate::collective`]).
 //!
 //! What a rank tells the gateway is a *notice*. Some are questions (a communicator is to be opened at all
 //! nodes of its members; parts that lie elsewhere are wanted): their answers come to the rank's [`Answer`],

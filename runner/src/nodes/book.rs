@@ -4,8 +4,8 @@
 //! A communicator is *open* on a node from the moment on at which its master was told, until all its members
 //! everywhere have given it up; whoever makes one waits until it is open on all nodes, so nothing of it comes
 //! to a node that does not know it. Its number is used again by the node that made it, once all nodes have
-//! said that it is *closed* there; another node may hear of the new one before it has heard that from all, and
-//! answers when it has.
+//! said that it is *closed* there; another node may hear of the new one before it has heard that from all,
+//! and answers when it has.
 //!
 //! Who comes to a collective is told to a node once: at once where somebody there waits for it alone, else
 //! together with all others of this node ([`Event::AllCame`]).

@@ -1,7 +1,7 @@
 //! A job on several nodes: one master on each, started by the launcher that the site has (`mpiexec`, `srun`),
 //! which find each other through the MPI it belongs to. Ranks are numbered over all nodes
-//! ([`bdrun_ipc::spread`]); each node has its own segment, budget and scratch, and decides by itself who is in
-//! RAM.
+//! ([`bdrun_ipc::spread`]); each node has its own segment, budget and scratch, and decides by itself who is
+//! in RAM.
 //!
 //! | question | file |
 //! |---|---|

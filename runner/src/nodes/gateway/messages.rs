@@ -97,7 +97,8 @@ impl<T: Transport> Gateway<T> {
         };
         let pool = &self.segment.header().pool;
         if unpaid > 0 {
-            // Nobody else can find the memory: the budget is exceeded by a block of headers until some is free.
+            // Nobody else can find the memory: the budget is exceeded by a block of headers until some is
+            // free.
             pool.force(unpaid);
             pool.headers_paid(unpaid);
         }

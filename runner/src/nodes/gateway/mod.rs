@@ -222,7 +222,7 @@ impl<T: Transport> Gateway<T> {
         if self.peers.iter().zip(0..).all(|(peer, node)| peer.said_bye || node == self.spread.node) {
             self.transport.finish();
         }
-        // Else somebody is gone without a word, for whom MPI would wait: the launcher sees to those that are left.
+        // Else somebody is gone without a word, for whom MPI would wait: the launcher sees to the others.
         self.accounts
     }
 
