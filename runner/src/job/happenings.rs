@@ -24,9 +24,9 @@ impl Job<'_> {
 
     pub(super) fn take_happening(&mut self, happening: Happening) {
         match happening {
-            Happening::Spawned { rank, pid, group } => {
+            Happening::Spawned { rank, pid, group, at } => {
                 self.ranks[rank as usize].pid = Some(pid);
-                self.spawned(rank, group);
+                self.spawned(rank, group, at);
                 self.events.push(Event::Done { rank, outcome: Outcome::Started });
             }
             Happening::SpawnFailed { rank, error } => {

@@ -1,7 +1,7 @@
 //! What looks at memory tell the core, and what of the budget is taken for that.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bdrun_ipc::pool::bytes_in;
 use bdrun_ipc::state::State;
@@ -53,10 +53,10 @@ impl Job<'_> {
     }
 
     /// A rank's process runs.
-    pub(super) fn spawned(&mut self, rank: u32, group: Group) {
+    pub(super) fn spawned(&mut self, rank: u32, group: Group, at: Instant) {
         self.watch.accounts.spawned(rank);
         self.record_begin(rank);
-        self.ranks[rank as usize].begin(group.clone());
+        self.ranks[rank as usize].begin(group.clone(), at);
         self.watch.sampler.watch(rank, group);
     }
 

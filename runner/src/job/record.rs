@@ -160,11 +160,11 @@ impl Ordered {
 }
 
 impl Record {
-    /// A process of it runs, for the first time or anew.
-    pub(super) fn begin(&mut self, group: Group) {
+    /// A process of it runs since then, for the first time or anew.
+    pub(super) fn begin(&mut self, group: Group, at: Instant) {
         self.spent += self.last.cpu;
         self.still_before = self.still_for;
-        (self.group, self.nth, self.born) = (Some(group), self.nth + 1, Some(Instant::now()));
+        (self.group, self.nth, self.born) = (Some(group), self.nth + 1, Some(at));
         (self.last, self.scratch, self.still) = (Sample::default(), Scratch::default(), None);
         (self.holder, self.partial, self.order) = (None, None, None);
         (self.fixed, self.told_fixed, self.stopping) = (false, false, false);

@@ -171,6 +171,8 @@ pub enum Happening {
         pid: i32,
         /// All its processes.
         group: Group,
+        /// When it was made. What is told of several may be heard later.
+        at: Instant,
     },
     /// A rank could not be started.
     SpawnFailed {

@@ -203,6 +203,7 @@ impl Spawner {
         let entered = entrance.as_ref().or_else(|| self.shared.pen.entrance());
         plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
         let _birth = self.shared.births.begin();
+        let at = Instant::now();
         let spawned = self.clone(&mut plan);
         drop(entrance);
         let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
@@ -218,7 +219,7 @@ impl Spawner {
         self.shared
             .table
             .insert(serial, generation, process, watch, || {
-                (self.shared.report)(Happening::Spawned { rank, pid, group: group.clone() })
+                (self.shared.report)(Happening::Spawned { rank, pid, group: group.clone(), at })
             })
             .map_err(no_pipe)
             .inspect_err(|_| self.retire(group.cgroup()))
