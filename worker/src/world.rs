@@ -108,6 +108,14 @@ impl World {
     }
 
     /// What was counted by [`set_aside`](Self::set_aside), by any rank, is mapped by none any more.
+    ///
+    /// ```
+    /// # let world = bdrun_worker::init()?;
+    /// world.set_aside(1 << 16)?;
+    /// // … map it, use it, unmap it …
+    /// world.give_back(1 << 16);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
     pub fn give_back(&self, bytes: u64) {
         if let Some(runtime) = self.runtime {
             runtime.give_back(bytes);
