@@ -244,3 +244,13 @@ fn plainly(program: &str) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+/// What a rank used of the processors is known when it has ended, also if nobody looked at it before.
+#[test]
+fn the_processor_time_of_a_short_rank_is_told() {
+    let script = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done";
+    let outcome = bdrun_args(["-np", "20", "--", "sh", "-c", script]).succeed();
+    let used: Vec<f64> =
+        outcome.stats().ranks.iter().map(|rank| rank.measured.as_ref().unwrap().cpu_s).collect();
+    assert!(used.len() == 20 && used.iter().all(|&cpu_s| cpu_s > 0.0), "{used:?}");
+}

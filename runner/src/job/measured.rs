@@ -81,6 +81,8 @@ impl Job<'_> {
         watch.idle.ended(lived, (usage.user + usage.system).saturating_sub(record.last.cpu));
         record.hardly_seen = !adopted && lived < SEEN && record.last.is_seen_only(usage, floor);
         record.last.peak = peak;
+        // What it used after the last look, all of it if there was none.
+        record.last.cpu = record.last.cpu.max(usage.user + usage.system);
         (record.holder, record.group, record.order) = (None, None, None);
         (record.scratch, record.evicted_while) = (Scratch::default(), None);
         record.stand(false);
