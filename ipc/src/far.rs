@@ -227,6 +227,7 @@ mod tests {
         let (mut one, mut two) = ([0; 1], [0; 4]);
         answer.take(&segment, &mail, &mut [&mut one, &mut two]).unwrap();
         assert_eq!((answer.count(), &one, &two), (1, b"a", b"bcde"));
+        mail.give_spares_back(&segment);
         assert_eq!(segment.header().pool.mail(), 64 << 10, "what is left are headers");
     }
 
