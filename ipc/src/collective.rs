@@ -11,7 +11,7 @@
 //! the copy has the beginning only ([`HEAD`]); who wants more asks the gateway. Who arrives last combines,
 //! and where that is the gateway, which cannot, it is left to whoever [claims](Comm::claim) it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::far::{self, Notice};
 use crate::mail::{Mail, Place};
@@ -46,6 +46,8 @@ struct CommHeader {
     next_free: AtomicU32,
     /// What people call it.
     name: [AtomicU64; 6],
+    /// See [`Comm::word`].
+    word: AtomicI64,
     phases: [Phase; PHASES as usize],
 }
 
@@ -322,6 +324,7 @@ impl Comm {
         h.here.store(here, SeqCst);
         h.handles.store(here, SeqCst);
         self.set_name(segment, "");
+        h.word.store(0, SeqCst);
         self.open_phases(segment);
         for (slot, member) in self.members(segment).iter().zip(members) {
             slot.store(*member, SeqCst);
@@ -355,6 +358,18 @@ impl Comm {
     /// The node on which it was made.
     pub fn owner(self, segment: &Segment) -> u32 {
         self.index.saturating_sub(1) % segment.spread().nodes
+    }
+
+    /// A number that all members share, at first 0. It is that on the node of the first member
+    /// ([`Comm::holder`]) which counts.
+    pub fn word(self, segment: &Segment) -> &AtomicI64 {
+        &self.header(segment).word
+    }
+
+    /// The node that has the [word](Comm::word).
+    pub fn holder(self, segment: &Segment) -> u32 {
+        let first = self.members(segment).first().map_or(0, |member| member.load(SeqCst));
+        segment.spread().node_of(first.min(segment.np().saturating_sub(1)))
     }
 
     /// The communicator of this index, checked.

@@ -6,7 +6,7 @@
 //! nodes of its members; parts that lie elsewhere are wanted): their answers come to the rank's [`Answer`],
 //! one at a time, and the rank waits for them as for anything else.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use crate::inbox;
 use crate::mail::{Mail, Place};
@@ -60,6 +60,33 @@ pub enum Notice {
         /// Which.
         ranges: Vec<Range>,
     },
+    /// The word of a communicator that another node holds is changed. A question, answered by what it was
+    /// (8 bytes).
+    Word {
+        /// Index of the communicator.
+        comm: u32,
+        /// How.
+        change: Change,
+    },
+}
+
+/// What happens to the word of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Change {
+    /// So much is added, beyond the last number from the first one on again.
+    Add(i64),
+    /// It becomes this.
+    Set(i64),
+}
+
+impl Change {
+    /// Does it; what the word was.
+    pub fn apply(self, word: &AtomicI64) -> i64 {
+        match self {
+            Self::Add(more) => word.fetch_add(more, SeqCst),
+            Self::Set(new) => word.swap(new, SeqCst),
+        }
+    }
 }
 
 /// Bytes of a member's part of a collective.
@@ -93,6 +120,8 @@ impl Notice {
                 words.extend(ranges.iter().flat_map(|r| [u64::from(r.member), r.offset, r.len]));
                 words
             }
+            Self::Word { comm, change: Change::Add(more) } => vec![6, u64::from(*comm), more.cast_unsigned()],
+            Self::Word { comm, change: Change::Set(new) } => vec![7, u64::from(*comm), new.cast_unsigned()],
         }
     }
 
@@ -114,6 +143,8 @@ impl Notice {
                 let ranges = ranges.iter().map(range).collect::<Option<_>>()?;
                 Self::Wants { comm: small(comm)?, number, ranges }
             }
+            [6, comm, more] => Self::Word { comm: small(comm)?, change: Change::Add(more.cast_signed()) },
+            [7, comm, new] => Self::Word { comm: small(comm)?, change: Change::Set(new.cast_signed()) },
             _ => return None,
         })
     }
@@ -214,6 +245,8 @@ mod tests {
             Notice::AllCame { comm: 0, number: 9 },
             Notice::AllLeft { comm: 0, number: 9 },
             Notice::Wants { comm: 1, number: 2, ranges },
+            Notice::Word { comm: 3, change: Change::Add(-5) },
+            Notice::Word { comm: 3, change: Change::Set(i64::MAX) },
         ];
         for notice in &notices {
             tell(&segment, &mail, 3, notice).unwrap();

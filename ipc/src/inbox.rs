@@ -177,8 +177,24 @@ pub(crate) fn push_marked(
     let place = if len <= INLINE_BYTES { Place::default() } else { mail.put(segment, data)? };
     let what = [context, source, tag, note];
     let (index, unpaid) = fill_node(segment, mail, what, len as u64, data, place, mark)?;
+    if !segment.is_here(to) {
+        segment.header().outgoing.fetch_add(len as u64, SeqCst);
+    }
     put(segment, &segment.rank(to).inbox, index);
     Ok(unpaid)
+}
+
+/// By the gateway: a message that was for another node has left.
+pub fn free_sent(segment: &Segment, mail: &Mail, message: Arrived) {
+    segment.header().outgoing.fetch_sub(message.len, SeqCst);
+    free(segment, mail, message);
+}
+
+/// By a rank: do so many bytes wait to leave for other nodes that a message of so many more may as well come
+/// later? What lies there long is in no cache any more.
+pub fn is_ahead(segment: &Segment, bytes: u64) -> bool {
+    const AHEAD: u64 = 2 << 20;
+    segment.header().outgoing.load(SeqCst) > bytes.max(AHEAD)
 }
 
 /// By the gateway: puts a message whose payload lies in the mail already into the inbox of `to`, as [`push`]
@@ -352,6 +368,12 @@ pub fn read(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, into
             Ok(())
         }
     }
+}
+
+/// By the receiver: where in memory these bytes of the payload are, if they are; until it is freed.
+pub fn at(segment: &Segment, mail: &Mail, message: &Arrived, offset: u64, len: u64) -> Option<*const u8> {
+    let place = place_of(segment, message)?;
+    mail.at(segment, &place, offset, len).map(<*mut u8>::cast_const)
 }
 
 /// By the receiver: the message is not needed any more.

@@ -86,6 +86,8 @@ pub struct Mail {
     scratch: OwnedFd,
     /// The first bytes of the mail file, once they are used.
     window: OnceLock<Option<MmapRaw>>,
+    /// All of it may be mapped: nobody takes it for memory of a rank.
+    whole: bool,
 }
 
 impl Mail {
@@ -101,7 +103,19 @@ impl Mail {
 
     /// By a rank: the files that it was handed.
     pub fn open(ram: OwnedFd, scratch: OwnedFd) -> Self {
-        Self { ram, scratch, window: OnceLock::new() }
+        Self { ram, scratch, window: OnceLock::new(), whole: false }
+    }
+
+    /// By the gateway.
+    pub fn open_whole(ram: OwnedFd, scratch: OwnedFd) -> Self {
+        Self { whole: true, ..Self::open(ram, scratch) }
+    }
+
+    /// Where in memory these bytes of a payload are, if they are; as long as it is there and `self` is.
+    pub fn at(&self, segment: &Segment, place: &Place, offset: u64, len: u64) -> Option<*mut u8> {
+        let is_within = offset.checked_add(len).is_some_and(|end| end <= place.len);
+        let at = self.mapped(segment, place).filter(|_| is_within)?;
+        Some(at.wrapping_add(offset as usize))
     }
 
     /// Where a payload is mapped: one of pages that are used again, in the window. The file was made as long
@@ -117,7 +131,7 @@ impl Mail {
 
     fn map(&self, segment: &Segment) -> Option<MmapRaw> {
         let share = segment.header().pool.budget() / WINDOWS_SHARE / segment.here().len().max(1) as u64;
-        let bytes = WINDOW.min(share / PAGE * PAGE);
+        let bytes = if self.whole { WINDOW } else { WINDOW.min(share / PAGE * PAGE) };
         let is_long = fstat(&self.ram).is_ok_and(|file| file.st_size as u64 >= WINDOW);
         let is_sealed = fcntl_get_seals(&self.ram).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if bytes == 0 || !is_long || !is_sealed {

@@ -91,6 +91,8 @@ pub struct Header {
     pub(crate) notices: AtomicU64,
     /// The gateway's bell.
     pub gateway: Bell,
+    /// Bytes of messages for other nodes that were sent here and have not left.
+    pub outgoing: AtomicU64,
 }
 
 /// What a rank waits for, as its peers see it.

@@ -24,6 +24,18 @@ pub struct Available {
     pub source: String,
 }
 
+impl Available {
+    /// The part of one of so many masters on this machine.
+    #[must_use]
+    pub fn among(self, masters: u32) -> Self {
+        if masters < 2 {
+            return self;
+        }
+        let source = format!("{}, a part of {masters} masters,", self.source);
+        Self { bytes: self.bytes / u64::from(masters), source }
+    }
+}
+
 /// How much memory the job may hold, and why so much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
@@ -330,6 +342,14 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn masters_of_one_machine_share_it() {
+        let all = Available { bytes: 900, source: "MemAvailable".into() };
+        assert_eq!(all.clone().among(1), all);
+        let part = all.among(3);
+        assert_eq!((part.bytes, &part.source[..]), (300, "MemAvailable, a part of 3 masters,"));
     }
 
     #[test]

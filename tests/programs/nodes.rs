@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::beyond_mpi::compiled;
 use crate::common::{Bdrun, Directory, bdrun, bdrun_args, poll, proc, program, skipped};
 
 /// An MPI that starts masters.
@@ -133,10 +134,31 @@ fn who_sleeps_on_another_node_is_no_deadlock() {
 fn a_rank_that_fails_ends_all_nodes() {
     for (launcher, bad) in [(Mpich, 3), (OpenMpi, 0)] {
         let script = format!("if [ $BDRUN_RANK = {bad} ]; then exit 7; fi; exec sleep 1000");
-        let Some(job) = launcher.on(2, bdrun_args(["-np", "4", "--", "sh", "-c", &script])) else { continue };
+        let Some(job) = launcher.on(2, bdrun_args(["-np", "4", "-j", "2", "--", "sh", "-c", &script])) else {
+            continue;
+        };
         let outcome = job.run();
         outcome.failed_with(7, &[&format!("rank {bad} failed with exit code 7")]);
         assert!(outcome.wall < Duration::from_secs(60), "{outcome:?}");
+    }
+}
+
+/// Windows and shared file pointers, whose memory no two nodes share.
+#[test]
+fn windows_and_files_are_as_on_one_node() {
+    let dir = Directory::new("apart");
+    let Some(program) = compiled(&dir, "apart") else { return };
+    for (launcher, nodes, options, times) in
+        [(Mpich, 2, "", "50"), (Mpich, 4, "--resident 1", "2"), (OpenMpi, 3, "", "50")]
+    {
+        let file = dir.path().join(format!("file.{nodes}"));
+        let words = format!("-np 6 --timeout 100 {options}");
+        let line = [&program, &file].map(|path| path.to_str().expect("a path in UTF-8"));
+        let Some(job) = launcher.on(nodes, bdrun_args(words.split_whitespace().chain(line).chain([times])))
+        else {
+            continue;
+        };
+        assert_eq!(job.succeed().stdout, "as on one node\n");
     }
 }
 

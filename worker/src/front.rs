@@ -15,6 +15,7 @@ use std::time::Duration;
 use bdrun_ipc::control::{self, FailureKind};
 use bdrun_ipc::door;
 use bdrun_ipc::far::Notice;
+use bdrun_ipc::inbox;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{Segment, Waiting, monotonic_ns};
 
@@ -133,6 +134,7 @@ struct Patience {
 
 static FOR_MESSAGES: Patience = Patience::new();
 static FOR_ROOM: Patience = Patience::new();
+static FOR_GATEWAY: Patience = Patience::new();
 
 impl Patience {
     const fn new() -> Self {
@@ -145,17 +147,27 @@ impl Patience {
     /// short one.
     #[inline]
     fn spin(&self, most: u64, satisfied: &impl Fn() -> bool) -> bool {
+        self.look(most, 64, std::hint::spin_loop, satisfied)
+    }
+
+    /// The same while others may have the processor.
+    fn pause(&self, most: u64, satisfied: &impl Fn() -> bool) -> bool {
+        self.look(most, 1, std::thread::yield_now, satisfied)
+    }
+
+    #[inline]
+    fn look(&self, most: u64, times: u32, between: fn(), satisfied: &impl Fn() -> bool) -> bool {
         let halved = self.halved.load(Relaxed);
         let mut begun = 0;
         loop {
-            for _ in 0..64 {
+            for _ in 0..times {
                 if satisfied() {
                     if halved > 0 {
                         self.halved.store(halved - 1, Relaxed);
                     }
                     return true;
                 }
-                std::hint::spin_loop();
+                between();
             }
             let now = monotonic_ns();
             begun = if begun == 0 { now } else { begun };
@@ -326,11 +338,19 @@ impl Rank {
         }
     }
 
-    /// Whether to look for a moment before it sleeps: there is a processor for each rank, and nobody waits
-    /// for this one to leave RAM.
+    /// The same for the gateway to send what is to leave this node: the processor is its meanwhile.
+    pub fn lets_leave(self, bytes: u64) {
+        let is_ahead = || inbox::is_ahead(self.segment(), bytes);
+        if is_ahead() {
+            FOR_GATEWAY.pause((bytes * 8).max(SPIN), &|| !is_ahead());
+        }
+    }
+
+    /// Whether to look for a moment before it sleeps: there is a processor for each rank, and for the gateway
+    /// if there is one, and nobody waits for this one to leave RAM.
     fn spins(self) -> bool {
         let header = self.segment().header();
-        let here = self.segment().here().len() as u32;
+        let here = self.segment().here().len() as u32 + u32::from(self.segment().is_spread());
         self.size() > 1 && here <= header.tokens.count() && !header.pool.wanted()
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bdrun_ipc::far::Change;
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 
@@ -292,6 +293,14 @@ pub trait Link: Debug + Send + Sync {
     /// # Errors
     /// There is no room for the part.
     fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>>;
+
+    /// Changes the number that all of a place share, which is 0 at first; what it was.
+    ///
+    /// # Errors
+    /// It cannot be asked for.
+    fn word(&self, _: Place, _: Change) -> Answer<i64> {
+        Err(Class::Internal.into())
+    }
 
     /// The number of a process's node.
     fn node_of(&self, _: Process) -> u32 {

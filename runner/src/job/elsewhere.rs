@@ -69,12 +69,17 @@ pub(super) fn spread(elsewhere: Option<&Elsewhere>, np: u32) -> Spread {
     elsewhere.map_or(Spread::alone(np), |elsewhere| elsewhere.nodes.spread())
 }
 
+/// How many masters share the memory and the processors of this machine.
+pub(super) fn masters_here(elsewhere: Option<&Elsewhere>) -> u32 {
+    elsewhere.map_or(1, |elsewhere| elsewhere.nodes.on_this_machine())
+}
+
 impl Elsewhere {
     /// The job has its memory.
     pub fn begin(&mut self, setup: &Setup, sender: &Sender<Message>) -> Result<(), Ending> {
         let open = || -> std::io::Result<Mail> {
             let [mail, spill] = setup.mail.fds();
-            Ok(Mail::open(mail.try_clone_to_owned()?, spill.try_clone_to_owned()?))
+            Ok(Mail::open_whole(mail.try_clone_to_owned()?, spill.try_clone_to_owned()?))
         };
         let mail = open().map_err(|error| Ending::Setup(format!("another descriptor: {error}")))?;
         let sender = sender.clone();

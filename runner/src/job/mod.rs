@@ -256,7 +256,8 @@ impl<'a> Job<'a> {
     ) -> Result<Self, Ending> {
         let mut elsewhere = elsewhere::meet(options, &launch)?;
         let spread = elsewhere::spread(elsewhere.as_ref(), options.np);
-        let mut setup = Setup::new(options, launch, spread)?;
+        let masters = elsewhere::masters_here(elsewhere.as_ref());
+        let mut setup = Setup::new(options, launch, spread, masters)?;
         for note in &setup.notes {
             lock(&output).note(note);
         }
@@ -343,7 +344,7 @@ impl<'a> Job<'a> {
         if let Some(history) = &mut job.history {
             history.rules = Some((job.setup.limits, can));
         }
-        let computing = options.processor_count().min(options.resident_limit());
+        let computing = job.setup.limits.processors.min(options.resident_limit());
         job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
         job.known_left = job.setup.known.in_all();
         job.skip(&done);

@@ -62,7 +62,7 @@ struct Plan {
 /// Prints what would be run: lines for a shell on standard output, the plan on standard error. Whoever closes
 /// the pipe has seen enough.
 pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
-    let decided = Decided::new(options, &launch, Spread::alone(options.np))?;
+    let decided = Decided::new(options, &launch, Spread::alone(options.np), 1)?;
     let plan = Plan::new(options, &launch, &decided, &Journal::peek(options, &launch)?);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let ranks = plan.parts.iter().map(|part| (part.rank, part.expected()));

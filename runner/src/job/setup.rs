@@ -130,7 +130,8 @@ fn is_wide(options: &Options, launch: &Launch) -> bool {
 }
 
 impl Decided {
-    pub fn new(options: &Options, launch: &Launch, spread: Spread) -> Result<Self, Ending> {
+    /// `spread`: which of the ranks are here; `masters`: how many share this machine.
+    pub fn new(options: &Options, launch: &Launch, spread: Spread, masters: u32) -> Result<Self, Ending> {
         let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, launch)?;
         let wide = is_wide(options, launch);
         if wide && !independent {
@@ -157,9 +158,13 @@ impl Decided {
         resume::check(options, alone)?;
         let known = learned::known(options, launch)?;
         let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
-        let available = budget::available().map_err(no_budget)?;
+        let available = budget::available().map_err(no_budget)?.among(masters);
+        let processors = match options.jobs.or(options.processors) {
+            Some(named) => named,
+            None => (options.processor_count() / masters).max(1),
+        };
         // Independent ranks are begun as they fit; of others all live.
-        let computing = options.processor_count().min(options.resident_limit());
+        let computing = processors.min(options.resident_limit());
         let here = spread.here().len() as u32;
         let alive = if independent { computing } else { here };
         let fixed = budget::fixed(alive, known.overhead);
@@ -180,7 +185,7 @@ impl Decided {
                     ))
                 })?;
         }
-        let (tokens, resident) = (options.processor_count(), options.resident_limit());
+        let (tokens, resident) = (processors, options.resident_limit());
         let first = options
             .rank_memory
             .unwrap_or_else(|| (managed / 4 / u64::from(resident)).clamp(64 << 10, 1 << 20))
@@ -218,9 +223,9 @@ impl Decided {
 }
 
 impl Setup {
-    /// `spread`: which of the ranks are here.
-    pub fn new(options: &Options, launch: Launch, spread: Spread) -> Result<Self, Ending> {
-        let decided = Decided::new(options, &launch, spread)?;
+    /// `spread`, `masters`: see [`Decided::new`].
+    pub fn new(options: &Options, launch: Launch, spread: Spread, masters: u32) -> Result<Self, Ending> {
+        let decided = Decided::new(options, &launch, spread, masters)?;
         let Limits { budget: managed, processors: tokens, .. } = decided.limits;
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;

@@ -1,6 +1,6 @@
 //! What masters say to one another.
 
-use bdrun_ipc::far::Range;
+use bdrun_ipc::far::{Change, Range};
 use bdrun_ipc::wire::{decode_value, encode_value};
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Frame {
     /// The first: who it is.
     Hello(Hello),
-    /// A message for a rank, or more of it; its bytes from `offset` on. Pieces of one come in order, with
-    /// nothing of another between them.
+    /// A message for a rank, or a piece of it; its bytes, or a body. Pieces of one come in order, with nothing
+    /// of another between them.
     Message {
         /// The rank that it is for.
         to: u32,
@@ -20,6 +20,8 @@ pub enum Frame {
         len: u64,
         /// Where these begin.
         offset: u64,
+        /// Bytes of the body; 0: there is none.
+        body: u64,
     },
     /// So many bytes of messages were delivered: as many more may come.
     Credit(u64),
@@ -65,8 +67,22 @@ pub enum Frame {
         /// Which.
         ranges: Vec<Range>,
     },
-    /// These are they.
-    Fetched(u32),
+    /// These are they: its bytes, or a body.
+    Fetched {
+        /// For this rank.
+        asker: u32,
+        /// Bytes of the body; 0: there is none.
+        body: u64,
+    },
+    /// The word of a communicator that is held there is changed; the answer is [`Frame::Fetched`].
+    Word {
+        /// By this rank.
+        asker: u32,
+        /// Index of the communicator.
+        comm: u32,
+        /// How.
+        change: Change,
+    },
     /// By the first master: is there anything that goes on?
     Probe(u64),
     /// The answer.
@@ -92,6 +108,8 @@ pub struct Hello {
     pub ranks: u32,
     /// What stands for the command line: all masters have the same.
     pub command: u64,
+    /// What stands for the machine: masters on one have the same.
+    pub machine: u64,
 }
 
 /// A member at a collective.
@@ -198,7 +216,7 @@ mod tests {
     fn frames_survive() {
         let entries = vec![Entry { member: 3, names: [9, 0], len: 1 << 40, head: 2, awaited_by: vec![1] }];
         for frame in [
-            Frame::Message { to: 7, what: [1, 2, 3, 4], len: 5, offset: 0 },
+            Frame::Message { to: 7, what: [1, 2, 3, 4], len: 5, offset: 0, body: 0 },
             Frame::Come { comm: 1, number: 2, entries },
             Frame::End(End { code: 3, why: "it is over".into() }),
         ] {

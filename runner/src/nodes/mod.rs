@@ -35,7 +35,7 @@ use frame::{Frame, Hello};
 use gateway::Gateway;
 pub use gateway::{Order, Shared, Told};
 use mpi::{Launcher, Mpi};
-use transport::{Transport, TransportError};
+use transport::{Came, Transport, TransportError};
 
 /// How long masters wait for each other at the beginning.
 const MEETING: Duration = Duration::from_secs(60);
@@ -53,6 +53,7 @@ struct Work {
 /// This master among the others.
 pub struct Nodes {
     spread: Spread,
+    on_this_machine: u32,
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
@@ -70,41 +71,44 @@ impl Nodes {
         let (work, given) = channel::<Work>();
         let (met, meeting) = channel();
         let shared = Arc::new(Shared::default());
-        let mut hash = XxHash3_64::with_seed(0);
-        command.iter().for_each(|word| {
-            hash.write(word.as_bytes());
-            hash.write(&[0]);
-        });
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let hello = Hello { protocol: PROTOCOL, version, ranks, command: hash.finish() };
+        let (command, machine) = (hash_of(command), machine());
+        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine };
         let (launcher, seen) = (launcher.clone(), shared.clone());
         let gateway = move || {
             let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
             let joined = Mpi::join(&launcher, wanted.as_deref()).and_then(|mut mpi| {
-                greet(&mut mpi, &hello)?;
-                Ok(mpi)
+                let on_this_machine = greet(&mut mpi, &hello)?;
+                Ok((mpi, on_this_machine))
             });
-            let mpi = match joined {
-                Ok(mpi) => mpi,
+            let (mpi, on_this_machine) = match joined {
+                Ok(joined) => joined,
                 Err(TransportError(text)) => {
                     let _ = met.send(Err(text));
                     return vec![];
                 }
             };
-            let _ = met.send(Ok((mpi.node(), mpi.nodes())));
+            let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine)));
             serve(mpi, &given, &obeyed, seen)
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
         let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let (node, nodes) = meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
+        let (node, nodes, on_this_machine) =
+            meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
         let spread = Spread { ranks, nodes, node };
-        Ok(Self { spread, shared, orders, work: Some(work), thread })
+        Ok(Self { spread, on_this_machine, shared, orders, work: Some(work), thread })
     }
 
     /// Which ranks are where.
     #[must_use]
     pub fn spread(&self) -> Spread {
         self.spread
+    }
+
+    /// How many of the masters are on this machine, and share its memory and processors.
+    #[must_use]
+    pub fn on_this_machine(&self) -> u32 {
+        self.on_this_machine
     }
 
     /// The job begins: this is its memory, and `tell` is told what the master has to know.
@@ -160,8 +164,9 @@ fn say_that_it_cannot_begin(transport: &mut impl Transport) -> transport::Result
     }
     let (begun, mut gone) = (Instant::now(), 1);
     while gone < nodes || transport.unsent() > 0 {
-        transport.receive(&mut |_, frame| {
-            gone += u32::from(matches!(Frame::decode(&frame), Some((Frame::Bye, _))));
+        transport.receive(&mut |_, came| {
+            let is_bye = |frame: &[u8]| matches!(Frame::decode(frame), Some((Frame::Bye, _)));
+            gone += u32::from(matches!(came, Came::Frame(frame) if is_bye(&frame)));
         })?;
         if begun.elapsed() > gateway::FAREWELL {
             return Ok(());
@@ -172,8 +177,24 @@ fn say_that_it_cannot_begin(transport: &mut impl Transport) -> transport::Result
     Ok(())
 }
 
-/// All masters tell each other who they are.
-fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()> {
+/// What stands for these words.
+fn hash_of(words: &[String]) -> u64 {
+    let mut hash = XxHash3_64::with_seed(0);
+    words.iter().for_each(|word| {
+        hash.write(word.as_bytes());
+        hash.write(&[0]);
+    });
+    hash.finish()
+}
+
+/// What stands for this machine: also in a container, which has names of its own.
+fn machine() -> u64 {
+    let said = |file: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).ok();
+    hash_of(&[said("random/boot_id").or_else(|| said("hostname")).unwrap_or_default()])
+}
+
+/// All masters tell each other who they are; how many are on this machine.
+fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<u32> {
     let (own, nodes) = (transport.node(), transport.nodes());
     if nodes > hello.ranks {
         let text = format!("{nodes} masters for {} ranks: some would have none; raise -np", hello.ranks);
@@ -184,16 +205,26 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()>
         transport.send(node, Frame::Hello(hello.clone()).encode(&[]))?;
     }
     let (begun, mut met, mut wrong) = (Instant::now(), 1, None);
+    let mut on_this_machine = 1;
     while met < nodes || transport.unsent() > 0 {
-        let any = transport.receive(&mut |from, frame| match Frame::decode(&frame) {
-            Some((Frame::Hello(theirs), _)) => {
-                met += 1;
-                wrong = wrong.take().or_else(|| differs(hello, &theirs, from));
-            }
-            _ => {
-                met += 1;
-                wrong = Some(format!("node {from} is of another version of bdrun"));
-            }
+        let any = transport.receive(&mut |from, came| {
+            met += 1;
+            let hello_of = |frame: &[u8]| match Frame::decode(frame) {
+                Some((Frame::Hello(hello), _)) => Some(hello),
+                _ => None,
+            };
+            let theirs = match &came {
+                Came::Frame(frame) => hello_of(frame),
+                Came::Body => None,
+            };
+            let said = match theirs {
+                Some(theirs) => {
+                    on_this_machine += u32::from(theirs.machine == hello.machine);
+                    differs(hello, &theirs, from)
+                }
+                None => Some(format!("node {from} is of another version of bdrun")),
+            };
+            wrong = wrong.take().or(said);
         })?;
         if begun.elapsed() > MEETING {
             return Err(TransportError(format!("of {nodes} masters only {met} have come within a minute")));
@@ -208,7 +239,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<()>
             transport.finish();
             Err(TransportError(text))
         }
-        None => Ok(()),
+        None => Ok(on_this_machine),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Frames over the MPI that started the masters: its library is loaded when it is needed, and asked for what
-//! every MPI has (`MPI_Isend`, `MPI_Improbe`, `MPI_Mrecv`). One thread calls it (`MPI_THREAD_FUNNELED`).
+//! every MPI has (`MPI_Isend`, `MPI_Irecv`, `MPI_Improbe`, `MPI_Mrecv`). One thread calls it
+//! (`MPI_THREAD_FUNNELED`). Bodies have a tag of their own, so that they go from where they lie to where they
+//! are expected.
 //!
 //! Libraries differ in their binary interface. Of the three that there are it needs these:
 //!
@@ -14,12 +16,13 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
 
-use super::transport::{Result, Transport, TransportError};
+use super::transport::{Body, Came, Result, Transport, TransportError};
 
-/// All our messages have it.
-const TAG: c_int = 0x6264;
+/// Tags: of frames, of bodies.
+const FRAME: c_int = 0x6264;
+const BODY: c_int = FRAME + 1;
 const FUNNELED: c_int = 1;
-/// Frames that MPI is given at a time for one node; the rest waits here.
+/// Frames and bodies that MPI is given at a time for one node; the rest waits here.
 const UNDER_WAY: usize = 64;
 
 /// A handle of any of the interfaces: a pointer, of which those with numbers take the lower half.
@@ -31,6 +34,7 @@ type InitThread = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_in
 type Finalize = unsafe extern "C" fn() -> c_int;
 type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
 type Isend = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+type Irecv = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
 type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut Status) -> c_int;
 type Improbe = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status) -> c_int;
 type Mrecv = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int;
@@ -42,6 +46,7 @@ struct Functions {
     comm_rank: Ask,
     comm_size: Ask,
     isend: Isend,
+    irecv: Irecv,
     test: Test,
     improbe: Improbe,
     mrecv: Mrecv,
@@ -172,6 +177,7 @@ impl Library {
             comm_rank: function!(c"MPI_Comm_rank", Ask),
             comm_size: function!(c"MPI_Comm_size", Ask),
             isend: function!(c"MPI_Isend", Isend),
+            irecv: function!(c"MPI_Irecv", Irecv),
             test: function!(c"MPI_Test", Test),
             improbe: function!(c"MPI_Improbe", Improbe),
             mrecv: function!(c"MPI_Mrecv", Mrecv),
@@ -188,11 +194,24 @@ impl Library {
     }
 }
 
-/// A frame that MPI was given.
+/// A frame or a body that MPI was given.
 struct Sending {
     /// Where MPI reads until it is done.
-    frame: Vec<u8>,
+    bytes: Body,
+    tag: c_int,
     request: Handle,
+}
+
+/// What goes to a node and comes from it.
+#[derive(Default)]
+struct Peer {
+    under_way: VecDeque<Sending>,
+    waiting: VecDeque<(c_int, Body)>,
+    /// Bodies to be sent, and sent.
+    given: u64,
+    sent: u64,
+    /// Requests for bodies that have not come.
+    expected: VecDeque<Handle>,
 }
 
 /// See the module's text.
@@ -200,8 +219,7 @@ pub struct Mpi {
     library: Library,
     node: u32,
     nodes: u32,
-    /// For each node what is under way, and what waits for that.
-    sending: Vec<(VecDeque<Sending>, VecDeque<Vec<u8>>)>,
+    peers: Vec<Peer>,
     unsent: usize,
 }
 
@@ -233,8 +251,8 @@ impl Mpi {
                 launcher.name, launcher.nodes
             )));
         }
-        let sending = (0..nodes).map(|_| Default::default()).collect();
-        Ok(Self { node: node as u32, nodes: nodes as u32, library, sending, unsent: 0 })
+        let peers = (0..nodes).map(|_| Peer::default()).collect();
+        Ok(Self { node: node as u32, nodes: nodes as u32, library, peers, unsent: 0 })
     }
 
     fn check(&self, call: &str, code: c_int) -> Result<()> {
@@ -242,38 +260,49 @@ impl Mpi {
         if code == 0 { Ok(()) } else { Err(error(format!("{call} of {name} failed (code {code})"))) }
     }
 
+    /// Whether MPI is done with a request.
+    fn is_done(&self, request: &mut Handle) -> Result<bool> {
+        let (mut done, mut status) = (0, [0; 16]);
+        // SAFETY: a request that was not yet seen to be done.
+        let code = unsafe { (self.library.functions.test)(request, &raw mut done, &raw mut status) };
+        self.check("MPI_Test", code)?;
+        Ok(done != 0)
+    }
+
+    fn forget_what_is_sent(&mut self, to: usize) -> Result<()> {
+        while let Some(mut request) = self.peers[to].under_way.front().map(|sending| sending.request) {
+            let done = self.is_done(&mut request)?;
+            let peer = &mut self.peers[to];
+            let Some(first) = peer.under_way.front_mut() else { break };
+            first.request = request;
+            if !done {
+                break;
+            }
+            self.unsent -= first.bytes.bytes().1;
+            peer.sent += u64::from(first.tag == BODY);
+            peer.under_way.pop_front();
+        }
+        Ok(())
+    }
+
     /// Gives MPI what it may have, and forgets what is done.
     fn push(&mut self, to: usize) -> Result<()> {
-        let f = &self.library.functions;
-        loop {
-            let under_way = &mut self.sending[to].0;
-            if let Some(first) = under_way.front_mut() {
-                let (mut done, mut status) = (0, [0; 16]);
-                // SAFETY: a request that was not yet seen to be done.
-                let code = unsafe { (f.test)(&raw mut first.request, &raw mut done, &raw mut status) };
-                if done != 0 {
-                    self.unsent -= first.frame.len();
-                    under_way.pop_front();
-                    continue;
-                }
-                self.check("MPI_Test", code)?;
-            }
-            let (under_way, waiting) = &mut self.sending[to];
-            if under_way.len() >= UNDER_WAY {
-                return Ok(());
-            }
-            let Some(frame) = waiting.pop_front() else { return Ok(()) };
-            let mut request = null_mut();
-            let len = c_int::try_from(frame.len()).map_err(|_| error("a frame of 2 GiB".into()))?;
-            // SAFETY: the frame's bytes stay where they are, in its own allocation, until the request is
-            // done.
+        self.forget_what_is_sent(to)?;
+        while self.peers[to].under_way.len() < UNDER_WAY {
+            let Some((tag, bytes)) = self.peers[to].waiting.pop_front() else { return Ok(()) };
+            let (at, len) = bytes.bytes();
+            let len = c_int::try_from(len).map_err(|_| error("a frame of 2 GiB".into()))?;
+            let (world, byte, mut request) = (self.library.world, self.library.byte, null_mut());
+            // SAFETY: the bytes stay where they are, in an allocation of their own or by the promise of who
+            // lent them, until the request is done.
             let code = unsafe {
-                let (world, byte) = (self.library.world, self.library.byte);
-                (f.isend)(frame.as_ptr().cast(), len, byte, to as c_int, TAG, world, &raw mut request)
+                let isend = self.library.functions.isend;
+                isend(at.cast(), len, byte, to as c_int, tag, world, &raw mut request)
             };
-            under_way.push_back(Sending { frame, request });
+            self.peers[to].under_way.push_back(Sending { bytes, tag, request });
             self.check("MPI_Isend", code)?;
         }
+        Ok(())
     }
 }
 
@@ -288,15 +317,53 @@ impl Transport for Mpi {
 
     fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()> {
         self.unsent += frame.len();
-        self.sending[to as usize].1.push_back(frame);
+        self.peers[to as usize].waiting.push_back((FRAME, Body::Owned(frame)));
         self.push(to as usize)
     }
 
-    fn receive(&mut self, take: &mut dyn FnMut(u32, Vec<u8>)) -> Result<bool> {
+    unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64> {
+        self.unsent += frame.len() + body.bytes().1;
+        let peer = &mut self.peers[to as usize];
+        peer.waiting.extend([(FRAME, Body::Owned(frame)), (BODY, body)]);
+        peer.given += 1;
+        let number = peer.given;
+        self.push(to as usize)?;
+        Ok(number)
+    }
+
+    fn sent(&self, to: u32) -> u64 {
+        self.peers[to as usize].sent
+    }
+
+    unsafe fn expect(&mut self, from: u32, into: *mut u8, len: usize) -> Result<()> {
+        let (world, byte, mut request) = (self.library.world, self.library.byte, null_mut());
+        let len = c_int::try_from(len).map_err(|_| error("a frame of 2 GiB".into()))?;
+        // SAFETY: the memory is ours until the request is done.
+        let code = unsafe {
+            let irecv = self.library.functions.irecv;
+            irecv(into.cast(), len, byte, from as c_int, BODY, world, &raw mut request)
+        };
+        self.check("MPI_Irecv", code)?;
+        self.peers[from as usize].expected.push_back(request);
+        Ok(())
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(u32, Came)) -> Result<bool> {
         let mut any = false;
         if self.unsent > 0 {
-            for to in 0..self.sending.len() {
+            for to in 0..self.peers.len() {
                 self.push(to)?;
+            }
+        }
+        for from in 0..self.peers.len() {
+            while let Some(mut request) = self.peers[from].expected.front().copied() {
+                let done = self.is_done(&mut request)?;
+                if !done {
+                    break;
+                }
+                self.peers[from].expected.pop_front();
+                take(from as u32, Came::Body);
+                any = true;
             }
         }
         let f = &self.library.functions;
@@ -308,7 +375,7 @@ impl Transport for Mpi {
             let (mut found, mut message, mut status): (c_int, Handle, Status) = (0, null_mut(), [0; 16]);
             // SAFETY: all arguments are of the right types, and a status is never longer than ours.
             let code = unsafe {
-                (f.improbe)(any_source, TAG, world, &raw mut found, &raw mut message, &raw mut status)
+                (f.improbe)(any_source, FRAME, world, &raw mut found, &raw mut message, &raw mut status)
             };
             self.check("MPI_Improbe", code)?;
             if found == 0 {
@@ -328,7 +395,7 @@ impl Transport for Mpi {
             let code =
                 unsafe { (f.mrecv)(frame.as_mut_ptr().cast(), len, byte, &raw mut message, &raw mut status) };
             self.check("MPI_Mrecv", code)?;
-            take(source as u32, frame);
+            take(source as u32, Came::Frame(frame));
         }
         Ok(any)
     }

@@ -191,7 +191,7 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         let (orders, obeyed) = channel();
         let gateway = std::thread::spawn(move || {
             let tell = Box::new(|told| panic!("{told:?}"));
-            Gateway::new(transport, segment, Mail::open(ram, spill), Arc::new(Shared::default()), tell)
+            Gateway::new(transport, segment, Mail::open_whole(ram, spill), Arc::new(Shared::default()), tell)
                 .run(&obeyed)
         });
         all.push((node, orders, gateway));

@@ -8,6 +8,33 @@ pub struct TransportError(pub String);
 /// A result of a transport.
 pub type Result<T> = std::result::Result<T, TransportError>;
 
+/// Bytes that go beside a frame.
+#[derive(Debug)]
+pub enum Body {
+    /// The transport's from now on.
+    Owned(Vec<u8>),
+    /// Where they are in memory, and how many.
+    Lent(*const u8, usize),
+}
+
+impl Body {
+    pub(super) fn bytes(&self) -> (*const u8, usize) {
+        match self {
+            Self::Owned(bytes) => (bytes.as_ptr(), bytes.len()),
+            &Self::Lent(at, len) => (at, len),
+        }
+    }
+}
+
+/// What has come of a node.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Came {
+    /// A frame.
+    Frame(Vec<u8>),
+    /// Of the bodies that were expected of it and had not come, the first.
+    Body,
+}
+
 /// Carries frames between masters, those of a pair in order. Used by one thread.
 pub trait Transport {
     /// Which of them this is, from 0.
@@ -22,11 +49,33 @@ pub trait Transport {
     /// The connection is broken.
     fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()>;
 
+    /// Sends a frame and a body, which the receiver, told by the frame, [expects](Self::expect). Its number:
+    /// see [`Transport::sent`].
+    ///
+    /// # Safety
+    /// What is lent stays where and as it is until it is sent, or for good.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64>;
+
+    /// The number of the last body for this node that is sent, as all before it are; they count from 1.
+    fn sent(&self, to: u32) -> u64;
+
+    /// The next body of this node that is not expected yet is to lie here.
+    ///
+    /// # Safety
+    /// The memory is the transport's until the body has come, or for good.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    unsafe fn expect(&mut self, from: u32, into: *mut u8, len: usize) -> Result<()>;
+
     /// Takes in what has come; whether anything has. Never waits.
     ///
     /// # Errors
     /// The connection is broken.
-    fn receive(&mut self, take: &mut dyn FnMut(u32, Vec<u8>)) -> Result<bool>;
+    fn receive(&mut self, take: &mut dyn FnMut(u32, Came)) -> Result<bool>;
 
     /// Bytes that are on their way, or wait for it.
     fn unsent(&self) -> usize;
@@ -38,19 +87,43 @@ pub trait Transport {
 /// Masters that are threads of one process, for tests.
 #[cfg(test)]
 pub mod threads {
+    use std::collections::VecDeque;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use super::{Result, Transport};
+    use super::{Body, Came, Result, Transport};
+
+    enum Parcel {
+        Frame(Vec<u8>),
+        Body(Vec<u8>),
+    }
 
     pub struct Threads {
         node: u32,
-        to: Vec<Sender<(u32, Vec<u8>)>>,
-        from: Receiver<(u32, Vec<u8>)>,
+        to: Vec<Sender<(u32, Parcel)>>,
+        from: Receiver<(u32, Parcel)>,
+        /// Of each node: bodies, and where they are expected.
+        bodies: Vec<VecDeque<Vec<u8>>>,
+        expected: Vec<VecDeque<(*mut u8, usize)>>,
+        given: Vec<u64>,
+        sent: Vec<u64>,
     }
+
+    // SAFETY: it is used by one thread, and so is the memory that it was given.
+    unsafe impl Send for Threads {}
 
     pub fn connected(nodes: u32) -> Vec<Threads> {
         let (to, from): (Vec<_>, Vec<_>) = (0..nodes).map(|_| channel()).unzip();
-        from.into_iter().zip(0..).map(|(from, node)| Threads { node, to: to.clone(), from }).collect()
+        let all = from.into_iter().zip(0..);
+        let each = |(from, node)| Threads {
+            node,
+            to: to.clone(),
+            from,
+            bodies: (0..nodes).map(|_| VecDeque::new()).collect(),
+            expected: (0..nodes).map(|_| VecDeque::new()).collect(),
+            given: vec![0; nodes as usize],
+            sent: vec![0; nodes as usize],
+        };
+        all.map(each).collect()
     }
 
     impl Transport for Threads {
@@ -64,15 +137,50 @@ pub mod threads {
 
         fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()> {
             // Who has gone hears nothing.
-            let _ = self.to[to as usize].send((self.node, frame));
+            let _ = self.to[to as usize].send((self.node, Parcel::Frame(frame)));
             Ok(())
         }
 
-        fn receive(&mut self, take: &mut dyn FnMut(u32, Vec<u8>)) -> Result<bool> {
-            let mut any = false;
-            while let Ok((from, frame)) = self.from.try_recv() {
-                take(from, frame);
+        unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64> {
+            self.send(to, frame)?;
+            let (at, len) = body.bytes();
+            // SAFETY: the caller's.
+            let bytes = unsafe { std::slice::from_raw_parts(at, len) }.to_vec();
+            let _ = self.to[to as usize].send((self.node, Parcel::Body(bytes)));
+            self.given[to as usize] += 1;
+            Ok(self.given[to as usize])
+        }
+
+        fn sent(&self, to: u32) -> u64 {
+            self.sent[to as usize]
+        }
+
+        unsafe fn expect(&mut self, from: u32, into: *mut u8, len: usize) -> Result<()> {
+            self.expected[from as usize].push_back((into, len));
+            Ok(())
+        }
+
+        fn receive(&mut self, take: &mut dyn FnMut(u32, Came)) -> Result<bool> {
+            let mut any = self.sent != self.given;
+            // Later than it could be, for whoever does not ask.
+            self.sent.clone_from(&self.given);
+            while let Ok((from, parcel)) = self.from.try_recv() {
+                match parcel {
+                    Parcel::Frame(frame) => take(from, Came::Frame(frame)),
+                    Parcel::Body(body) => self.bodies[from as usize].push_back(body),
+                }
                 any = true;
+            }
+            for (from, (bodies, expected)) in (0..).zip(self.bodies.iter_mut().zip(&mut self.expected)) {
+                while let (false, Some(&(into, len))) = (bodies.is_empty(), expected.front()) {
+                    let body = bodies.pop_front().unwrap_or_default();
+                    expected.pop_front();
+                    assert_eq!(body.len(), len);
+                    // SAFETY: given for so many bytes.
+                    unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), into, len) };
+                    take(from, Came::Body);
+                    any = true;
+                }
             }
             Ok(any)
         }

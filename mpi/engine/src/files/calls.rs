@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError};
 
+use bdrun_ipc::far::Change;
 use bdrun_mpi_core::datatype::Type;
 use bdrun_mpi_core::error::Class;
 
@@ -96,7 +97,7 @@ impl Mpi {
         let view = open.view();
         let here = self.here(&view, here)?;
         let units = (here.stored as i64 + view.unit() - 1) / view.unit();
-        let from = open.shared()?.fetch_add(units, SeqCst);
+        let from = self.change_shared(&open, Change::Add(units))?;
         // SAFETY: the caller's.
         Ok(unsafe { open.transfer(&self.types, way, (&view, from), &here) }?.status)
     }
@@ -108,12 +109,12 @@ impl Mpi {
         let here = self.here(&view, here);
         let bytes = here.as_ref().map_or(0, |here| here.stored as i64);
         let units = (bytes + view.unit() - 1) / view.unit();
-        let said = self.said_of_file(&open, name, &[units, open.shared()?.load(SeqCst)])?;
+        let said = self.said_of_file(&open, name, &[units, self.shared(&open)?])?;
         let all: i64 = said.iter().map(|said| said[0]).sum();
         // The pointer is what the first one has read, as nobody has moved it before all were here.
         let begin = said[0][1];
         if open.comm.rank == 0 {
-            open.shared()?.store(begin + all, SeqCst);
+            self.set_shared(&open, begin + all)?;
         }
         self.all_are_here(&open, name)?;
         let from = begin + said[..open.comm.rank].iter().map(|said| said[0]).sum::<i64>();
@@ -321,7 +322,7 @@ impl Files for Mpi {
     }
 
     unsafe fn file_get_position_shared(&self, fh: File) -> Answer<i64> {
-        Ok(self.file(fh)?.shared()?.load(SeqCst))
+        self.shared(&*self.file(fh)?)
     }
 
     unsafe fn file_get_size(&self, fh: File) -> Answer<i64> {
@@ -382,11 +383,11 @@ impl Files for Mpi {
         if said.iter().any(|other| other[..] != [offset, whence]) {
             return Err(Class::NotSame.into());
         }
-        let place = open.sought(open.shared()?.load(SeqCst), offset, whence);
+        let place = open.sought(self.shared(&open)?, offset, whence);
         // All have seen where it was before it moves.
         self.all_are_here(&open, "MPI_File_seek_shared")?;
         if let (0, Ok(place)) = (open.comm.rank, &place) {
-            open.shared()?.store(*place, SeqCst);
+            self.set_shared(&open, *place)?;
         }
         self.all_are_here(&open, "MPI_File_seek_shared")?;
         place.map(drop)
@@ -440,7 +441,7 @@ impl Files for Mpi {
             let disp = match disp {
                 HERE if open.mode & SEQUENTIAL != 0 => {
                     let view = open.view();
-                    view.byte_at(open.shared()?.load(SeqCst) as u64 * view.unit() as u64)
+                    view.byte_at(self.shared(&open)? as u64 * view.unit() as u64)
                 }
                 0.. => disp,
                 _ => return Err(Class::Arg.into()),
@@ -467,8 +468,8 @@ impl Files for Mpi {
         if info != Info::NULL {
             open.comm.with(|state| state.info = hints);
         }
-        if let (0, Ok(shared)) = (open.comm.rank, open.shared()) {
-            shared.store(0, SeqCst);
+        if open.comm.rank == 0 {
+            self.set_shared(&open, 0)?;
         }
         self.all_are_here(&open, NAME)
     }

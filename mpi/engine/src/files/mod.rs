@@ -22,9 +22,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bdrun_ipc::far::Change;
 use bdrun_mpi_core::datatype::{Basic, Datatype as Tree, Type};
 use bdrun_mpi_core::error::Class;
 
@@ -37,7 +38,6 @@ use crate::comm::Communicator;
 use crate::failure::{Answer, Failure};
 use crate::handle::{Comm, File, Info};
 use crate::handlers::Handler;
-use crate::windows::mapping::Mapping;
 
 /// `MPI_MODE_APPEND` and its like.
 const APPEND: i64 = 1;
@@ -60,9 +60,9 @@ pub struct Open {
     /// What is done is seen at once, and whole.
     atomic: AtomicBool,
     seen: Mutex<Seen>,
-    /// The pointer that all share, in units of the view.
-    /// None if its processes are on several nodes, which share no memory.
-    shared: Option<Mapping>,
+    /// The pointer that all share, in units of the view, where there is nobody else: others have the word of
+    /// their communicator's place.
+    own: AtomicI64,
     /// What a split collective has done, until its end is called.
     split: Mutex<Option<Split>>,
 }
@@ -89,16 +89,6 @@ struct Split {
 impl Open {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The pointer that all share.
-    fn shared(&self) -> Answer<&AtomicI64> {
-        let Some(shared) = &self.shared else {
-            let text = "the file's processes are on several nodes, where they share no pointer";
-            return Err(Failure { text: Some(text.into()), ..Class::UnsupportedOperation.into() });
-        };
-        // SAFETY: the mapping has room for a word, is aligned to a page, and lives as long as `self`.
-        Ok(unsafe { &*shared.at().cast::<AtomicI64>() })
     }
 
     /// Who is told of failures.
@@ -184,6 +174,22 @@ impl Mpi {
         self.file_handler.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or(Handler::Return)
     }
 
+    /// Changes the pointer that all share; what it was.
+    fn change_shared(&self, open: &Open, change: Change) -> Answer<i64> {
+        if open.comm.group.size() == 1 {
+            return Ok(change.apply(&open.own));
+        }
+        self.link()?.word(open.comm.place()?, change)
+    }
+
+    fn shared(&self, open: &Open) -> Answer<i64> {
+        self.change_shared(open, Change::Add(0))
+    }
+
+    fn set_shared(&self, open: &Open, to: i64) -> Answer<()> {
+        self.change_shared(open, Change::Set(to)).map(drop)
+    }
+
     /// What all members of a file say, by rank.
     fn said_of_file(&self, open: &Open, name: &'static str, said: &[i64]) -> Answer<Vec<Vec<i64>>> {
         self.said_by_all(&open.comm, name, said)
@@ -224,9 +230,6 @@ impl Mpi {
             let error = io::Error::from_raw_os_error(*other.first().unwrap_or(&0) as i32);
             return Err(failed(path, &error));
         }
-        let is_on_one = self.is_on_one_node(&comm)?;
-        let shared =
-            is_on_one.then(|| self.mapped_by_all(&comm, NAME, size_of::<AtomicI64>())).transpose()?;
         comm.with(|state| (state.info, state.handler) = (hints, self.files_handler()));
         let byte = Tree::basic(Basic::Byte);
         let (etype, filetype) = (byte.clone(), byte.clone());
@@ -240,14 +243,14 @@ impl Mpi {
             mode,
             atomic: AtomicBool::new(false),
             seen: Mutex::new(seen),
-            shared,
+            own: AtomicI64::new(0),
             split: Mutex::default(),
         };
         if mode & APPEND != 0 {
             let end = open.size()?;
             open.seen().position = end;
-            if let Ok(shared) = open.shared() {
-                shared.store(end, SeqCst);
+            if open.comm.rank == 0 {
+                self.set_shared(&open, end)?;
             }
         }
         self.all_are_here(&open, NAME)?;

@@ -59,9 +59,12 @@ impl Node {
         Ok(())
     }
 
-    /// A receiver that is about to fetch large messages is given a moment for it.
+    /// A receiver that is about to fetch large messages is given a moment for it, or the gateway.
     fn let_fetch(&self, way: &Way, to: Process, bytes: u64) {
         let segment = self.segment();
+        if !segment.is_here(to) {
+            return self.rank.lets_leave(bytes);
+        }
         if way.is_ahead(segment, to, bytes) {
             let is_asleep = || segment.rank(to).word.load().state() != State::Running;
             self.rank.looks_for_room(bytes, &|| !way.is_ahead(segment, to, bytes) || is_asleep());

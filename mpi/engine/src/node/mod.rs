@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
 use bdrun_ipc::critical;
-use bdrun_ipc::far::Notice;
+use bdrun_ipc::far::{Change, Notice};
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::lane::{self, Came, Lying, Way};
 use bdrun_ipc::segment::{Segment, Waiting};
@@ -256,6 +256,18 @@ impl Link for Node {
         }
         let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
         Ok(Box::new(Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))?))
+    }
+
+    fn word(&self, place: Place, change: Change) -> Answer<i64> {
+        let segment = self.segment();
+        let comm = Comm::at(segment, place.number).map_err(|error| failed(self.rank, error))?;
+        if comm.holder(segment) == segment.spread().node {
+            return Ok(change.apply(comm.word(segment)));
+        }
+        let (notice, mut was) = (Notice::Word { comm: comm.index(), change }, [0; 8]);
+        let asked = self.rank.ask(&notice, &mut [&mut was]);
+        asked.map_err(|error| failed(self.rank, error))?;
+        Ok(i64::from_le_bytes(was))
     }
 
     fn node_of(&self, process: Process) -> u32 {

@@ -12,10 +12,11 @@ mod topologies;
 mod windows;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bdrun_ipc::far::Change;
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 
@@ -52,12 +53,15 @@ struct Shared {
     /// Who meets where.
     places: HashMap<u32, Vec<Process>>,
     tables: HashMap<(u32, u64), Table>,
+    /// What they share there.
+    words: HashMap<u32, AtomicI64>,
 }
 
 /// What carries bytes between threads.
 #[derive(Debug)]
 struct Job {
     processes: u32,
+    nodes: u32,
     shared: Mutex<Shared>,
     changed: Condvar,
     /// One of the processes has failed: the others need not wait for it.
@@ -192,6 +196,14 @@ impl Link for Thread {
 
     fn close(&self, _: Place) {}
 
+    fn node_of(&self, process: Process) -> u32 {
+        process % self.job.nodes
+    }
+
+    fn word(&self, place: Place, change: Change) -> Answer<i64> {
+        self.job.with(|shared| Ok(change.apply(shared.words.entry(place.number).or_default())))
+    }
+
     fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>> {
         // That of each by itself has one member.
         let own = place == crate::link::ONESELF;
@@ -215,8 +227,14 @@ impl Link for Thread {
 
 /// Runs the same in so many processes, which have initialised MPI.
 fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
+    run_on(1, processes, body);
+}
+
+/// The same where they are on so many nodes.
+fn run_on(nodes: u32, processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
     let job = Arc::new(Job {
         processes,
+        nodes,
         shared: Mutex::default(),
         changed: Condvar::new(),
         failed: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use super::run;
+use super::{run, run_on};
 use crate::Mpi;
 use crate::args::Buffer;
 use crate::calls::{Groups, Windows};
@@ -29,6 +29,16 @@ enum Flavor {
 }
 
 const FLAVORS: [Flavor; 4] = [Flavor::Create, Flavor::Allocate, Flavor::Shared, Flavor::Dynamic];
+
+/// Each flavor on one node and, where it can be, on several.
+fn everywhere() -> impl Iterator<Item = (Flavor, u32)> {
+    let on = |nodes: u32| move |flavor: Flavor| (flavor, nodes);
+    let may = |&(flavor, _): &(Flavor, u32)| flavor != Flavor::Shared;
+    FLAVORS
+        .into_iter()
+        .map(on(1))
+        .chain([2, 4].into_iter().flat_map(move |nodes| FLAVORS.map(on(nodes)).into_iter().filter(may)))
+}
 
 /// A window, and where each member's numbers are for the others.
 struct Made {
@@ -114,8 +124,8 @@ impl Made {
 
 #[test]
 fn who_puts_between_fences_is_seen_behind_them() {
-    for flavor in FLAVORS {
-        run(4, |mpi, process| {
+    for (flavor, nodes) in everywhere() {
+        run_on(nodes, 4, |mpi, process| {
             let made = Made::new(mpi, flavor);
             // SAFETY: nothing of the program is used here.
             let fence = || unsafe { mpi.win_fence(0, made.win) }.expect("fence");
@@ -138,8 +148,8 @@ fn who_puts_between_fences_is_seen_behind_them() {
 #[test]
 fn what_is_combined_is_combined_whole() {
     const TIMES: i64 = 200;
-    for flavor in FLAVORS {
-        run(4, |mpi, process| {
+    for (flavor, nodes) in everywhere() {
+        run_on(nodes, 4, |mpi, process| {
             let made = Made::new(mpi, flavor);
             // SAFETY: the numbers are there; all is done before they go.
             unsafe {
@@ -172,8 +182,8 @@ fn what_is_combined_is_combined_whole() {
 #[test]
 fn who_locks_alone_is_alone() {
     const TIMES: i64 = 100;
-    for flavor in FLAVORS {
-        run(4, |mpi, process| {
+    for (flavor, nodes) in everywhere() {
+        run_on(nodes, 4, |mpi, process| {
             let made = Made::new(mpi, flavor);
             for nth in 0..TIMES {
                 let target = ((nth / 10) % 2) as u32;
@@ -211,8 +221,8 @@ fn who_locks_alone_is_alone() {
 
 #[test]
 fn who_starts_waits_for_who_posts_and_the_other_way_round() {
-    for flavor in FLAVORS {
-        run(3, |mpi, process| {
+    for (flavor, nodes) in everywhere() {
+        run_on(nodes, 3, |mpi, process| {
             let made = Made::new(mpi, flavor);
             let group = |member: u32| mpi.new_group([member].into_iter().collect());
             let (to, from) = (group((process + 1) % 3), group((process + 2) % 3));
@@ -240,8 +250,8 @@ fn who_starts_waits_for_who_posts_and_the_other_way_round() {
 
 #[test]
 fn one_of_several_swaps() {
-    for flavor in FLAVORS {
-        run(4, |mpi, process| {
+    for (flavor, nodes) in everywhere() {
+        run_on(nodes, 4, |mpi, process| {
             let made = Made::new(mpi, flavor);
             // SAFETY: the numbers are there; all is done before they go.
             unsafe {
@@ -267,6 +277,18 @@ fn one_of_several_swaps() {
             made.free(mpi);
         });
     }
+}
+
+#[test]
+fn memory_that_is_to_be_shared_is_on_one_node() {
+    run_on(2, 2, |mpi, _| {
+        let mut base = null_mut::<i64>();
+        let at = (&raw mut base).cast::<c_void>();
+        // SAFETY: there is room for an address.
+        let made = unsafe { mpi.win_allocate_shared(64, 8, Info::NULL, Comm::WORLD, at) };
+        let failure = made.expect_err("they share no memory");
+        assert!(failure.text.is_some_and(|text| text.contains("several nodes")));
+    });
 }
 
 #[test]

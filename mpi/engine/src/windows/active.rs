@@ -1,7 +1,8 @@
 //! How the owner of memory is told what to do with it, and what it tells.
 //!
 //! Each message is done once it is its turn, in whatever call its owner is; those of one origin in the order
-//! in which they were sent. That it is done stands in the window's shared words.
+//! in which they were sent. That it is done stands in the window's shared words, or is told, where there are
+//! none.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
@@ -26,6 +27,14 @@ const CONTEXT: u32 = 2;
 const ASK: i32 = 0;
 /// It is answered.
 const REPLY: i32 = 1;
+/// It is done; of members on several nodes.
+pub(super) const DONE: i32 = 2;
+/// A lock is wanted, is given, is given back; of these too.
+pub(super) const LOCK: i32 = 3;
+/// See [`LOCK`].
+pub(super) const LOCKED: i32 = 4;
+/// See [`LOCK`].
+pub(super) const UNLOCK: i32 = 5;
 
 /// Where an answer goes.
 #[derive(Debug)]
@@ -132,7 +141,7 @@ impl Asked {
 }
 
 impl Window {
-    fn head(&self, tag: i32) -> Answer<Head> {
+    pub(super) fn head(&self, tag: i32) -> Answer<Head> {
         let (context, source) = (self.comm.place()?.context + CONTEXT, self.comm.rank as u32);
         Ok(Head { context, source, tag, mode: Mode::Active })
     }
@@ -175,9 +184,11 @@ impl Mpi {
                 drop(parcel);
                 // Members leave a window only when nothing is asked any more.
                 let window = self.active.window(head.context).ok_or(Class::Internal)?;
+                let from = head.source as usize;
                 match head.tag {
-                    ASK => self.do_ask(&window, head.source as usize, &bytes)?,
-                    _ => self.take_reply(&window, &bytes)?,
+                    ASK => self.do_ask(&window, from, &bytes)?,
+                    REPLY => self.take_reply(&window, from, &bytes)?,
+                    tag => self.hear_apart(&window, from, tag, &bytes)?,
                 }
             }
         }
@@ -203,15 +214,19 @@ impl Mpi {
         // SAFETY: the program has said that its memory is there (checked), and others' from now on.
         unsafe { pieces.apply(deed, base, window.control.busy(own), &bytes[len..], &mut told) }?;
         let (link, to) = (self.link()?, window.comm.group.members()[origin]);
-        if matches!(deed, Deed::Get | Deed::Swap | Deed::Combine { fetches: true, .. }) {
+        let is_answered = matches!(deed, Deed::Get | Deed::Swap | Deed::Combine { fetches: true, .. });
+        if is_answered {
             link.send(to, window.head(REPLY)?, &[&told])?;
+        }
+        if window.apart.is_some() {
+            return if is_answered { Ok(()) } else { self.say_apart(window, origin, DONE, &[]) };
         }
         window.control.done(own, origin).fetch_add(1, SeqCst);
         link.wake(to);
         Ok(())
     }
 
-    fn take_reply(&self, window: &Window, bytes: &[u8]) -> Answer<()> {
+    fn take_reply(&self, window: &Window, from: usize, bytes: &[u8]) -> Answer<()> {
         let (id, told) = bytes.split_first_chunk().ok_or(Class::Internal)?;
         let Some(Reply { into, operation, .. }) = window.replies().remove(&u64::from_le_bytes(*id)) else {
             return Err(Class::Internal.into());
@@ -222,6 +237,9 @@ impl Mpi {
             unsafe { into.unpack(0, told) };
         }
         operation.finish(Done { failure, ..Done::well() });
+        if window.apart.is_some() {
+            window.control.done(from, window.comm.rank).fetch_add(1, SeqCst);
+        }
         self.tell_threads();
         Ok(())
     }

@@ -33,9 +33,12 @@ pub enum Hold {
 /// The right to a lock, in its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    target: usize,
-    hold: Hold,
-    number: u64,
+    /// Whose memory it is for.
+    pub target: usize,
+    /// How it will be held.
+    pub hold: Hold,
+    /// Tickets for one member are numbered from 0.
+    pub number: u64,
 }
 
 impl Control {

@@ -165,10 +165,17 @@ impl Mpi {
             }
             epochs.begin()?;
         }
-        let link = self.link()?;
-        let ticket = window.control.queue(target, hold, link.process());
-        self.wait_until(|| window.control.is_due(ticket))?;
-        window.control.enter(ticket, &mut |process| link.wake(process));
+        let ticket = match &window.apart {
+            Some(apart) if target != window.comm.rank => self.lock_apart(window, apart, target, hold)?,
+            _ => {
+                let link = self.link()?;
+                let ticket = window.control.queue(target, hold, link.process());
+                self.wait_until(|| window.control.is_due(ticket))?;
+                window.control.enter(ticket, &mut |process| link.wake(process));
+                self.give_locks(window)?;
+                ticket
+            }
+        };
         fence(SeqCst);
         window.epochs().locks.insert(target, ticket);
         Ok(())
@@ -178,9 +185,12 @@ impl Mpi {
         window.epochs().is_passive(Some(target))?;
         self.flush(window, [target])?;
         let ticket = window.epochs().locks.remove(&target).ok_or(Class::RmaSync)?;
+        if window.apart.is_some() && target != window.comm.rank {
+            return self.unlock_apart(window, ticket);
+        }
         let link = self.link()?;
         window.control.leave(ticket, &mut |process| link.wake(process));
-        Ok(())
+        self.give_locks(window)
     }
 
     pub(super) fn lock_all(&self, window: &Window) -> Answer<()> {

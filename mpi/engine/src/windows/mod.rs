@@ -2,8 +2,8 @@
 //!
 //! Memory that MPI allocates is mapped by all members of its window: they do what they want to it themselves,
 //! at once, whether or not its owner runs or is in RAM. To memory of a program only its owner gets: it is
-//! told what to do by messages, and does it in any call that it makes. Either way a window is of the unified
-//! model: there is one copy of its memory.
+//! told what to do by messages, and does it in any call that it makes. So is it of any memory if members are on
+//! several nodes. Either way a window is of the unified model: there is one copy of its memory.
 //!
 //! | question | file |
 //! |---|---|
@@ -11,10 +11,12 @@
 //! | what may be done to it now? who waits for whom? | `epochs.rs`, `control.rs` |
 //! | what is done to memory? | `access.rs` |
 //! | how is the owner told? | `active.rs` |
+//! | what if members are on several nodes? | `apart.rs` |
 //! | what do the calls check? | `calls.rs` |
 
 mod access;
 mod active;
+mod apart;
 mod calls;
 mod control;
 mod epochs;
@@ -28,6 +30,7 @@ use bdrun_mpi_core::error::Class;
 
 pub use active::Active;
 use active::Reply;
+use apart::Apart;
 use control::Control;
 use epochs::Epochs;
 use mapping::Mapping;
@@ -69,6 +72,8 @@ pub struct Window {
     /// Of each member: bytes, and how far one is from the next that is counted.
     parts: Vec<Part>,
     control: Control,
+    /// Where members are on several nodes.
+    apart: Option<Apart>,
     /// What was asked of each member.
     asked: Vec<AtomicU64>,
     replies: Mutex<HashMap<u64, Reply>>,
@@ -99,6 +104,8 @@ enum Memory {
     Shared(Mapping, Vec<i64>),
     /// This process's part; the others know theirs.
     Own(usize),
+    /// The same, where MPI has allocated it.
+    Allocated(Mapping),
     /// What this process has attached: where, how many bytes.
     Dynamic(Mutex<Vec<(usize, usize)>>),
 }
@@ -109,6 +116,7 @@ impl Window {
         match &self.memory {
             Memory::Shared(map, places) => Some(map.at().wrapping_offset(places[target] as isize)),
             Memory::Own(at) => (target == self.comm.rank).then_some(*at as *mut u8),
+            Memory::Allocated(map) => (target == self.comm.rank).then_some(map.at()),
             Memory::Dynamic(_) => (target == self.comm.rank).then_some(std::ptr::null_mut()),
         }
     }
@@ -252,6 +260,17 @@ impl Mpi {
         Ok(mapping)
     }
 
+    /// Memory that each member has for itself.
+    fn mapped_by_each(&self, comm: &Communicator, name: &'static str, len: usize) -> Answer<Mapping> {
+        let mapping = Mapping::make(len).map(|(mapping, _)| mapping);
+        let well = self.said_by_all(comm, name, &[mapping.is_ok().into()])?;
+        let mapping = mapping.map_err(|error| no_memory(&error))?;
+        if well.iter().any(|well| well[..] != [1]) {
+            return Err(no_memory(&std::io::ErrorKind::OutOfMemory.into()));
+        }
+        Ok(mapping)
+    }
+
     /// A window of the members of a communicator, all of which call this.
     fn make_window(
         &self,
@@ -286,10 +305,18 @@ impl Mpi {
             }
         }
         let members = parts.len();
-        let control = self.mapped_by_all(&comm, name, Control::bytes(members))?;
+        let is_apart = flavor != Flavor::Shared && !self.is_on_one_node(&comm)?;
+        let control = if is_apart {
+            self.mapped_by_each(&comm, name, Control::bytes(members))?
+        } else {
+            self.mapped_by_all(&comm, name, Control::bytes(members))?
+        };
         let memory = match flavor {
             Flavor::Create => Memory::Own(base),
             Flavor::Dynamic => Memory::Dynamic(Mutex::default()),
+            Flavor::Allocate if is_apart => {
+                Memory::Allocated(self.mapped_by_each(&comm, name, parts[comm.rank].size as usize)?)
+            }
             Flavor::Allocate | Flavor::Shared => {
                 let apart = hints.get(b"alloc_shared_noncontig", self.limits())?;
                 let apart = flavor == Flavor::Allocate || apart.is_some_and(|value| value == b"true");
@@ -314,6 +341,7 @@ impl Mpi {
             flavor,
             memory,
             control: Control::new(control, members),
+            apart: is_apart.then(Apart::default),
             asked: (0..members).map(|_| AtomicU64::new(0)).collect(),
             replies: Mutex::default(),
             next: AtomicU64::new(0),
@@ -339,7 +367,9 @@ impl Mpi {
         window.epochs().may_end()?;
         // SAFETY: the caller's.
         unsafe { self.win_keys.delete_all(&window.attributes, self.whose(crate::face::Kind::Win, win)) }?;
-        // What others have asked is done by then: they have waited for it in their last epoch.
+        // What others have asked is done by then: they have waited for it in their last epoch, and here, for
+        // their locks to be given back.
+        self.flush(&window, 0..window.parts.len())?;
         self.said_by_all(&window.comm, "MPI_Win_free", &[])?;
         self.active.remove(window.comm.place()?.context);
         self.windows.take(win).ok_or(Class::Win)?;

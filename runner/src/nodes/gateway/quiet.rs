@@ -9,7 +9,8 @@ use crate::nodes::transport::{Result, Transport};
 
 impl<T: Transport> Gateway<T> {
     pub(super) fn probed(&self, round: u64) -> Probed {
-        let idle = |peer: &Peer| peer.leaving.is_empty() && peer.arriving.is_none();
+        let idle =
+            |peer: &Peer| peer.leaving.is_empty() && peer.assembling.is_none() && peer.coming.is_empty();
         let quiet = self.shared.quiet.load(SeqCst)
             && self.peers.iter().all(idle)
             && self.asked.is_empty()
