@@ -203,8 +203,8 @@ impl<T: Transport> Gateway<T> {
                 let (_, bytes) = copy.insert((offset, vec![0; now as usize]));
                 bytes.as_mut_ptr()
             });
-            // SAFETY: bytes of the mail that were reserved, or an allocation of their own; both are left alone
-            // until the body has come, and stay for good if it never does (`run`).
+            // SAFETY: bytes of the mail that were reserved, or an allocation of their own; both are left
+            // alone until the body has come, and stay for good if it never does (`run`).
             unsafe { self.transport.expect(from, at, now as usize) }?;
         }
         let what = What::Piece { len: now + if offset == 0 { HEADER } else { 0 }, place, copy, whole };
