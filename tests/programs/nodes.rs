@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::beyond_mpi::compiled;
+use crate::common::slurm::Slurm;
 use crate::common::{Bdrun, Directory, bdrun, bdrun_args, poll, proc, program, skipped};
 
 /// An MPI that starts masters.
@@ -160,6 +161,26 @@ fn windows_and_files_are_as_on_one_node() {
         };
         assert_eq!(job.succeed().stdout, "as on one node\n");
     }
+}
+
+/// A step of Slurm, one task on each of two nodes, which it connects by PMI-2 (Debian's MPICH).
+#[test]
+fn masters_are_a_step_of_slurm() {
+    if Mpich.path().is_none() {
+        return;
+    }
+    let Some(slurm) = Slurm::start(2) else { return };
+    let by = |job: Bdrun| {
+        let words = "--mpi=pmi2 -N 2 --ntasks-per-node=1 --kill-on-bad-exit=1 --mem=200";
+        let words = words.split(' ').map(str::to_owned);
+        job.with(|command| command.env("SLURM_CONF", slurm.conf())).by(Path::new("/usr/bin/srun"), words)
+    };
+    let outcome = by(bdrun("-np 6 --memory 64M conformance 1048576")).succeed();
+    assert_eq!(outcome.stdout, "6 ranks conform\n", "{outcome:?} {}", slurm.logs());
+    let script = "if [ $BDRUN_RANK = 3 ]; then exit 7; fi; exec sleep 1000";
+    let outcome = by(bdrun_args(["-np", "4", "-j", "2", "--", "sh", "-c", script])).run();
+    outcome.failed_with(7, &["rank 3 failed with exit code 7"]);
+    assert!(outcome.wall < Duration::from_secs(60), "{outcome:?} {}", slurm.logs());
 }
 
 /// Masters of several nodes, by the numbers of their processes: those whose parents are not bdrun too.

@@ -2,13 +2,13 @@
 //! is asked to end, when the others are done, and the same again. What was done is not run a second time.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::unistd::geteuid;
 
+use crate::common::slurm::{Daemon, Slurm};
 use crate::common::{Directory, LIMIT, limited, poll, program, skipped};
 
 /// The file of a recipe.
@@ -185,97 +185,20 @@ fn scripts_of_nextflow() {
     work.check(&text(&second));
 }
 
-/// A daemon, ended with the test.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        crate::common::proc::kill(i32::try_from(self.0.id()).expect("a pid"), libc::SIGTERM);
-        if poll(LIMIT, || self.0.try_wait().expect("wait for a daemon")).is_none() {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port()
-}
-
-/// Slurm on this machine alone: its controller, its daemon of a node, and commands that find them.
-struct Slurm {
-    _daemons: [Daemon; 2],
-    directory: Directory,
-}
-
-impl Slurm {
-    fn start(work: &Work) -> Self {
-        let directory = Directory::new("recipes-slurmd");
-        let here = directory.path().display();
-        let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("the machine's name");
-        let name = name.trim().split('.').next().unwrap_or("localhost");
-        let conf = format!(
-            "ClusterName=recipes\nSlurmctldHost={name}(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n\
-             SlurmUser=root\nSlurmdUser=root\nSlurmctldPort={}\nSlurmdPort={}\n\
-             StateSaveLocation={here}/state\nSlurmdSpoolDir={here}/spool\nSlurmctldPidFile={here}/c.pid\n\
-             SlurmdPidFile={here}/d.pid\nSlurmctldLogFile={here}/c.log\nSlurmdLogFile={here}/d.log\n\
-             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
-             SelectTypeParameters=CR_CPU_Memory\nJobAcctGatherType=jobacct_gather/none\nMpiDefault=none\n\
-             SwitchType=switch/none\nReturnToService=2\n\
-             NodeName={name} NodeAddr=127.0.0.1 CPUs=2 RealMemory=400 State=UNKNOWN\n\
-             PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
-            free_port(),
-            free_port(),
-        );
-        for folder in ["state", "spool"] {
-            fs::create_dir(directory.path().join(folder)).unwrap();
-        }
-        fs::write(directory.path().join("slurm.conf"), conf).unwrap();
-        let daemon = |name: &str| {
-            let mut command = work.command(name);
-            command.arg("-D").arg("-f").arg(directory.path().join("slurm.conf"));
-            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            Daemon(child.expect("start a daemon"))
-        };
-        let daemons = [daemon("slurmctld"), daemon("slurmd")];
-        let slurm = Self { _daemons: daemons, directory };
-        let idle = || slurm.ask(work, "sinfo", &["-h", "-o", "%T"]).contains("idle").then_some(());
-        assert!(poll(LIMIT, idle).is_some(), "{}", slurm.logs());
-        slurm
-    }
-
-    /// A command of Slurm: what it says.
-    fn ask(&self, work: &Work, command: &str, args: &[&str]) -> String {
-        let mut command = work.command(command);
-        command.env("SLURM_CONF", self.directory.path().join("slurm.conf")).args(args);
-        text(&limited(&mut command, LIMIT))
-    }
-
-    fn logs(&self) -> String {
-        let log = |name| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
-        log("c.log") + &log("d.log")
-    }
+/// A command of Slurm: what it says.
+fn ask(slurm: &Slurm, work: &Work, command: &str, args: &[&str]) -> String {
+    let mut command = work.command(command);
+    command.env("SLURM_CONF", slurm.conf()).args(args);
+    text(&limited(&mut command, LIMIT))
 }
 
 /// Its time is over in the middle: it queues itself again, and goes on.
 #[test]
 fn slurm() {
-    // (`sbatch -V` wants a cluster.)
-    if !["slurmctld", "slurmd"].iter().all(|program| runs(program, &["-V"]))
-        || !runs("sh", &["-c", "command -v sbatch"])
-    {
-        return skipped("slurm", "no slurmctld, slurmd and sbatch");
-    }
-    if !geteuid().is_root() {
-        return skipped("root", "slurmd is to be started");
-    }
-    if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
-        return skipped("processors", "a node of two processors");
-    }
     let work = Work::new("slurm", Work::SLEEPS);
-    let slurm = Slurm::start(&work);
+    let Some(slurm) = Slurm::start(1) else { return };
     let file = recipe("slurm.sh").display().to_string();
-    let said = slurm.ask(&work, "sbatch", &["--parsable", &file]);
+    let said = ask(&slurm, &work, "sbatch", &["--parsable", &file]);
     let job = said.lines().next().unwrap_or_default().to_owned();
     let output = || fs::read_to_string(work.path().join(format!("slurm-{job}.out"))).unwrap_or_default();
     let told = |what: &str| format!("{what}: {said} {} {}", output(), slurm.logs());
@@ -284,14 +207,14 @@ fn slurm() {
     assert!(asked.is_some(), "{}", told("the last part was not begun"));
     work.second();
     // As the controller does a minute before the time is over.
-    slurm.ask(&work, "scancel", &["--signal=TERM", "--batch", &job]);
-    let state = || slurm.ask(&work, "squeue", &["-h", "-j", &job, "-o", "%T"]);
+    ask(&slurm, &work, "scancel", &["--signal=TERM", "--batch", &job]);
+    let state = || ask(&slurm, &work, "squeue", &["-h", "-j", &job, "-o", "%T"]);
     let queued = poll(LIMIT, || state().contains("PENDING").then_some(()));
     assert!(queued.is_some(), "{}", told("it is not in the queue again"));
     // It would begin after two minutes.
-    slurm.ask(&work, "scontrol", &["update", &format!("JobId={job}"), "StartTime=now"]);
+    ask(&slurm, &work, "scontrol", &["update", &format!("JobId={job}"), "StartTime=now"]);
     let is_over = || {
-        let state = slurm.ask(&work, "scontrol", &["show", "job", &job]);
+        let state = ask(&slurm, &work, "scontrol", &["show", "job", &job]);
         ["COMPLETED", "FAILED", "CANCELLED"]
             .iter()
             .any(|end| state.contains(&format!("JobState={end}")))

@@ -10,6 +10,8 @@
 //! | what happens at a node of what ranks of others do? | `gateway/` |
 //! | who must be told of a communicator, and of who comes to a collective? | `book.rs` |
 
+#[cfg(test)]
+mod at_scale;
 mod book;
 mod frame;
 mod gateway;

@@ -4,6 +4,7 @@ pub mod cap;
 pub mod chaos;
 pub mod libraries;
 pub mod proc;
+pub mod slurm;
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -5,10 +5,10 @@
 //! nothing has happened, a millisecond at most.
 //!
 //! *Messages* for ranks elsewhere stay in the mail, where they are counted, until the other node has room:
-//! [`messages::WINDOW`] bytes may be on their way to a node and not delivered there. Delivered, they lie in that
-//! node's mail. *Parts of collectives* stay where they were deposited; who needs more than the beginning of
-//! one asks for it (at most [`far::MOST_WANTED`] bytes at a time). So what a node holds for others is
-//! bounded by what it asks for itself.
+//! [`messages::WINDOW`] bytes may be on their way to a node and not delivered there. Delivered, they lie in
+//! that node's mail. *Parts of collectives* stay where they were deposited; who needs more than the beginning
+//! of one asks for it (at most [`far::MOST_WANTED`](bdrun_ipc::far::MOST_WANTED) bytes at a time). So what a
+//! node holds for others is bounded by what it asks for itself.
 //!
 //! | question | file |
 //! |---|---|
@@ -204,8 +204,8 @@ impl<T: Transport> Gateway<T> {
     /// Takes what there is; whether there was anything.
     fn turn(&mut self, orders: &Receiver<Order>) -> Result<bool> {
         let mut any = self.obey(orders)?;
-        // A message that a rank sent before it came to a collective leaves before that is told, as far as there
-        // is room for it: whoever looks for it behind a barrier finds it.
+        // A message that a rank sent before it came to a collective leaves before that is told, as far as
+        // there is room for it: whoever looks for it behind a barrier finds it.
         let notices = self.heard()?;
         any |= !notices.is_empty() | self.collect()?;
         for node in 0..self.spread.nodes {

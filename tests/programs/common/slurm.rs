@@ -1,0 +1,110 @@
+//! Slurm on this machine alone: a controller, and a daemon for each of its nodes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nix::unistd::geteuid;
+
+use super::{Directory, LIMIT, limited, poll, proc, skipped};
+
+/// Until it is dropped.
+pub struct Slurm {
+    _daemons: Vec<Daemon>,
+    directory: Directory,
+}
+
+/// A daemon, ended with the test.
+pub struct Daemon(pub Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        proc::kill(i32::try_from(self.0.id()).expect("a pid"), libc::SIGTERM);
+        if poll(LIMIT, || self.0.try_wait().expect("wait for a daemon")).is_none() {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port()
+}
+
+impl Slurm {
+    /// Of so many nodes of two processors; `None`, said, where that cannot be.
+    pub fn start(nodes: u32) -> Option<Self> {
+        // (`sbatch -V` wants a cluster.)
+        let there = "command -v slurmctld && command -v slurmd && command -v sbatch";
+        let found = Command::new("sh").args(["-c", there]).stdout(Stdio::null()).status();
+        if !found.is_ok_and(|status| status.success()) {
+            skipped("slurm", "no slurmctld, slurmd and sbatch");
+            return None;
+        }
+        if !geteuid().is_root() {
+            skipped("root", "slurmd is to be started");
+            return None;
+        }
+        if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
+            skipped("processors", "a node of two processors");
+            return None;
+        }
+        let directory = Directory::new("slurmd");
+        let here = directory.path().display();
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("the machine's name");
+        let name = name.trim().split('.').next().unwrap_or("localhost");
+        let mut conf = format!(
+            "ClusterName=tests\nSlurmctldHost={name}(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n\
+             SlurmUser=root\nSlurmdUser=root\nSlurmctldPort={}\n\
+             StateSaveLocation={here}/state\nSlurmdSpoolDir={here}/spool.%n\nSlurmctldPidFile={here}/c.pid\n\
+             SlurmdPidFile={here}/%n.pid\nSlurmctldLogFile={here}/c.log\nSlurmdLogFile={here}/%n.log\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
+             SelectTypeParameters=CR_CPU_Memory\nJobAcctGatherType=jobacct_gather/none\nMpiDefault=none\n\
+             SwitchType=switch/none\nReturnToService=2\n\
+             PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
+            free_port(),
+        );
+        for node in 0..nodes {
+            conf += &format!(
+                "NodeName=node{node} NodeHostname={name} NodeAddr=127.0.0.1 Port={} CPUs=2 RealMemory=400 \
+                 State=UNKNOWN\n",
+                free_port()
+            );
+            fs::create_dir(directory.path().join(format!("spool.node{node}"))).expect("a folder");
+        }
+        fs::create_dir(directory.path().join("state")).expect("a folder");
+        fs::write(directory.path().join("slurm.conf"), conf).expect("a file");
+        let daemon = |name: &str, node: Option<u32>| {
+            let mut command = Command::new(name);
+            command.arg("-D").arg("-f").arg(directory.path().join("slurm.conf"));
+            command.args(node.iter().flat_map(|node| ["-N".to_owned(), format!("node{node}")]));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            Daemon(command.spawn().expect("start a daemon"))
+        };
+        let mut daemons = vec![daemon("slurmctld", None)];
+        daemons.extend((0..nodes).map(|node| daemon("slurmd", Some(node))));
+        let slurm = Self { _daemons: daemons, directory };
+        let idle = || {
+            let mut command = Command::new("sinfo");
+            command.env("SLURM_CONF", slurm.conf()).args(["-h", "-N", "-o", "%T"]);
+            let said = limited(&mut command, LIMIT).stdout;
+            let is_idle = |line: &&str| *line == "idle";
+            let count = String::from_utf8_lossy(&said).lines().filter(is_idle).count();
+            (count == nodes as usize).then_some(())
+        };
+        assert!(poll(LIMIT, idle).is_some(), "{}", slurm.logs());
+        Some(slurm)
+    }
+
+    /// By which its commands find it: `SLURM_CONF`.
+    pub fn conf(&self) -> PathBuf {
+        self.directory.path().join("slurm.conf")
+    }
+
+    /// What its daemons have written down.
+    pub fn logs(&self) -> String {
+        let log = |name: &str| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
+        ["c.log", "node0.log", "node1.log"].map(log).concat()
+    }
+}
