@@ -214,6 +214,26 @@ fn a_master_that_is_killed_ends_all_nodes() {
     }
 }
 
+/// One that stands still is as one that cannot be reached.
+#[test]
+fn a_master_that_says_nothing_ends_all_nodes() {
+    for (launcher, which) in [(Mpich, 0), (Mpich, 1), (OpenMpi, 0)] {
+        let Some(job) = launcher.on(3, bdrun("-np 6 deadlock 1 asleep")) else { continue };
+        let mut job = job.with(|command| command.env("BDRUN_SILENCE", "1")).start();
+        job.wait_for_ranks(6);
+        let found = poll(Duration::from_secs(60), || Some(masters(&job)).filter(|found| found.len() >= 3));
+        let victim = found.expect("three masters")[which];
+        proc::kill(victim, libc::SIGSTOP);
+        let begun = Instant::now();
+        let outcome = job.wait();
+        assert!(
+            outcome.code != Some(0) && outcome.stderr.contains("has said nothing for 1 s"),
+            "{outcome:?}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(60), "{outcome:?}");
+    }
+}
+
 #[test]
 fn masters_that_are_not_of_one_job_do_not_begin() {
     let Some(path) = Mpich.path() else { return };

@@ -143,9 +143,7 @@ impl Job<'_> {
                     self.events.push(Event::Settled);
                 }
             }
-            Told::Broken(text) => {
-                self.end(Ending::Internal(format!("the other nodes cannot be heard: {text}")))
-            }
+            Told::Broken(text) => self.end(Ending::Internal(text)),
         }
     }
 }

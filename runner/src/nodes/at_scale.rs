@@ -1,5 +1,5 @@
-//! What a collective of all ranks costs masters far beyond this machine (docs/hpc.md, *How far it goes*). Books
-//! and frames are the real ones; what a frame costs is measured elsewhere, and a parameter here.
+//! What a collective of all ranks costs masters far beyond this machine (docs/hpc.md, *How far it goes*).
+//! Books and frames are the real ones; what a frame costs is measured elsewhere, and a parameter here.
 //!
 //! `cargo test -p bdrun --lib at_scale -- --nocapture` prints the figures.
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Frame {
     /// The first: who it is.
     Hello(Hello),
-    /// A message for a rank, or a piece of it; its bytes, or a body. Pieces of one come in order, with nothing
-    /// of another between them.
+    /// A message for a rank, or a piece of it; its bytes, or a body. Pieces of one come in order, with
+    /// nothing of another between them.
     Message {
         /// The rank that it is for.
         to: u32,
@@ -83,6 +83,8 @@ pub enum Frame {
         /// How.
         change: Change,
     },
+    /// This master is there: to the next one.
+    Beat,
     /// By the first master: is there anything that goes on?
     Probe(u64),
     /// The answer.
@@ -156,6 +158,7 @@ impl Frame {
         !matches!(
             self,
             Self::Hello(_)
+                | Self::Beat
                 | Self::Probe(_)
                 | Self::Probed(_)
                 | Self::Settled

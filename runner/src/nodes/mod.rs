@@ -8,6 +8,7 @@
 //! | what do masters say to one another? | `frame.rs` |
 //! | what carries that? | `transport.rs`; `mpi.rs`: the MPI that is there |
 //! | what happens at a node of what ranks of others do? | `gateway/` |
+//! | is another master still there? | `watch.rs` |
 //! | who must be told of a communicator, and of who comes to a collective? | `book.rs` |
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub mod mpi;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod watch;
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -80,10 +82,10 @@ impl Nodes {
         let gateway = move || {
             let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
             let joined = Mpi::join(&launcher, wanted.as_deref()).and_then(|mut mpi| {
-                let on_this_machine = greet(&mut mpi, &hello)?;
-                Ok((mpi, on_this_machine))
+                let met = greet(&mut mpi, &hello)?;
+                Ok((mpi, met))
             });
-            let (mpi, on_this_machine) = match joined {
+            let (mpi, Met { on_this_machine, early }) = match joined {
                 Ok(joined) => joined,
                 Err(TransportError(text)) => {
                     let _ = met.send(Err(text));
@@ -91,7 +93,7 @@ impl Nodes {
                 }
             };
             let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine)));
-            serve(mpi, &given, &obeyed, seen)
+            serve(mpi, early, &given, &obeyed, seen)
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
         let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -142,34 +144,39 @@ impl Nodes {
 /// Carries on until the end; without a job only until that.
 fn serve<T: Transport>(
     mut transport: T,
+    early: Early,
     given: &Receiver<Work>,
     orders: &Receiver<Order>,
     shared: Arc<Shared>,
 ) -> Vec<(u32, Vec<u8>)> {
     match given.recv() {
-        Ok(Work { segment, mail, tell }) => Gateway::new(transport, segment, mail, shared, tell).run(orders),
+        Ok(Work { segment, mail, tell }) => {
+            Gateway::new(transport, segment, mail, shared, tell).run(early, orders)
+        }
         Err(_) => {
             // The launcher ends the others if they do not hear it.
-            let _ = say_that_it_cannot_begin(&mut transport);
+            let _ = say_that_it_cannot_begin(&mut transport, early);
             vec![]
         }
     }
 }
 
 /// This master could not begin; the others would wait for it for ever.
-fn say_that_it_cannot_begin(transport: &mut impl Transport) -> transport::Result<()> {
+fn say_that_it_cannot_begin(transport: &mut impl Transport, early: Early) -> transport::Result<()> {
     let (own, nodes) = (transport.node(), transport.nodes());
     let end = End { code: CANNOT_BEGIN, why: "its master could not begin".into() };
     for node in (0..nodes).filter(|&node| node != own) {
         transport.send(node, Frame::End(end.clone()).encode(&[]))?;
         transport.send(node, Frame::Bye.encode(&[]))?;
     }
-    let (begun, mut gone) = (Instant::now(), 1);
+    let is_bye = |came: &Came| {
+        let is_bye = |frame: &[u8]| matches!(Frame::decode(frame), Some((Frame::Bye, _)));
+        matches!(came, Came::Frame(frame) if is_bye(frame))
+    };
+    let begun = Instant::now();
+    let mut gone = 1 + early.iter().filter(|(_, came)| is_bye(came)).count() as u32;
     while gone < nodes || transport.unsent() > 0 {
-        transport.receive(&mut |_, came| {
-            let is_bye = |frame: &[u8]| matches!(Frame::decode(frame), Some((Frame::Bye, _)));
-            gone += u32::from(matches!(came, Came::Frame(frame) if is_bye(&frame)));
-        })?;
+        transport.receive(&mut |_, came| gone += u32::from(is_bye(&came)))?;
         if begun.elapsed() > gateway::FAREWELL {
             return Ok(());
         }
@@ -195,8 +202,17 @@ fn machine() -> u64 {
     hash_of(&[said("random/boot_id").or_else(|| said("hostname")).unwrap_or_default()])
 }
 
-/// All masters tell each other who they are; how many are on this machine.
-fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<u32> {
+/// What has come of masters that have met all others, before this one had.
+type Early = Vec<(u32, Came)>;
+
+/// What comes of the greeting.
+struct Met {
+    on_this_machine: u32,
+    early: Early,
+}
+
+/// All masters tell each other who they are.
+fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met> {
     let (own, nodes) = (transport.node(), transport.nodes());
     if nodes > hello.ranks {
         let text = format!("{nodes} masters for {} ranks: some would have none; raise -np", hello.ranks);
@@ -206,29 +222,31 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<u32
     for node in (0..nodes).filter(|&node| node != own) {
         transport.send(node, Frame::Hello(hello.clone()).encode(&[]))?;
     }
-    let (begun, mut met, mut wrong) = (Instant::now(), 1, None);
-    let mut on_this_machine = 1;
-    while met < nodes || transport.unsent() > 0 {
+    let (begun, mut wrong) = (Instant::now(), None);
+    let mut met: Vec<bool> = (0..nodes).map(|node| node == own).collect();
+    let (mut on_this_machine, mut early) = (1, vec![]);
+    while met.contains(&false) || transport.unsent() > 0 {
         let any = transport.receive(&mut |from, came| {
-            met += 1;
-            let hello_of = |frame: &[u8]| match Frame::decode(frame) {
-                Some((Frame::Hello(hello), _)) => Some(hello),
-                _ => None,
-            };
+            if met[from as usize] {
+                early.push((from, came));
+                return;
+            }
+            met[from as usize] = true;
             let theirs = match &came {
-                Came::Frame(frame) => hello_of(frame),
+                Came::Frame(frame) => Frame::decode(frame).map(|(frame, _)| frame),
                 Came::Body => None,
             };
             let said = match theirs {
-                Some(theirs) => {
+                Some(Frame::Hello(theirs)) => {
                     on_this_machine += u32::from(theirs.machine == hello.machine);
                     differs(hello, &theirs, from)
                 }
-                None => Some(format!("node {from} is of another version of bdrun")),
+                _ => Some(format!("node {from} is of another version of bdrun")),
             };
             wrong = wrong.take().or(said);
         })?;
         if begun.elapsed() > MEETING {
+            let met = met.iter().filter(|met| **met).count();
             return Err(TransportError(format!("of {nodes} masters only {met} have come within a minute")));
         }
         if !any {
@@ -241,7 +259,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<u32
             transport.finish();
             Err(TransportError(text))
         }
-        None => Ok(on_this_machine),
+        None => Ok(Met { on_this_machine, early }),
     }
 }
 

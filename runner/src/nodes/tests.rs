@@ -192,7 +192,7 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         let gateway = std::thread::spawn(move || {
             let tell = Box::new(|told| panic!("{told:?}"));
             Gateway::new(transport, segment, Mail::open_whole(ram, spill), Arc::new(Shared::default()), tell)
-                .run(&obeyed)
+                .run(vec![], &obeyed)
         });
         all.push((node, orders, gateway));
     }
@@ -316,4 +316,31 @@ fn parts_of_collectives_are_found_wherever_they_lie() {
         let last = 3 * PHASES - 1;
         until(|| comm.is_free(segment, last + PHASES).then_some(()));
     });
+}
+
+/// A master that has met all goes on at once: what it says then is no greeting to one that has not.
+#[test]
+fn what_comes_before_all_have_met_is_kept() {
+    use super::frame::{Frame, Hello};
+    use super::transport::{Came, Transport};
+    let hello = Hello { protocol: 1, version: "1".into(), ranks: 9, command: 7, machine: 5 };
+    let mut nodes = connected(3);
+    let mut late = nodes.pop().unwrap();
+    let mut slow = nodes.pop().unwrap();
+    let mut fast = nodes.pop().unwrap();
+    let greeting = std::thread::spawn({
+        let hello = hello.clone();
+        move || super::greet(&mut slow, &hello).map(|met| (met, slow))
+    });
+    for to in [1, 2] {
+        fast.send(to, Frame::Hello(hello.clone()).encode(&[])).unwrap();
+        fast.send(to, Frame::Beat.encode(&[])).unwrap();
+        fast.send(to, Frame::Left { comm: 0, number: 1 }.encode(&[])).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    late.send(1, Frame::Hello(Hello { machine: 6, ..hello }).encode(&[])).unwrap();
+    let (met, _) = greeting.join().unwrap().unwrap();
+    assert_eq!(met.on_this_machine, 2);
+    let frames = [Frame::Beat, Frame::Left { comm: 0, number: 1 }];
+    assert_eq!(met.early, frames.map(|frame| (0, Came::Frame(frame.encode(&[])))));
 }

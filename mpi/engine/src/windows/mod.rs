@@ -2,8 +2,8 @@
 //!
 //! Memory that MPI allocates is mapped by all members of its window: they do what they want to it themselves,
 //! at once, whether or not its owner runs or is in RAM. To memory of a program only its owner gets: it is
-//! told what to do by messages, and does it in any call that it makes. So is it of any memory if members are on
-//! several nodes. Either way a window is of the unified model: there is one copy of its memory.
+//! told what to do by messages, and does it in any call that it makes. So is it of any memory if members are
+//! on several nodes. Either way a window is of the unified model: there is one copy of its memory.
 //!
 //! | question | file |
 //! |---|---|

@@ -35,6 +35,7 @@ use bdrun_ipc::spread::Spread;
 use crate::nodes::book::{Book, Event};
 use crate::nodes::frame::{End, Frame, Probed};
 use crate::nodes::transport::{Came, Result, Transport, TransportError};
+use crate::nodes::watch::Watch;
 use collectives::{Asked, Early};
 use messages::{Assembling, Coming, Leaving, Piece, WINDOW};
 
@@ -48,6 +49,8 @@ const PART: u32 = 4;
 const SLEEP: [Duration; 2] = [Duration::from_micros(2), Duration::from_millis(1)];
 /// How often the first master asks whether anything goes on, once nothing does at its own node.
 const PROBE: Duration = Duration::from_millis(50);
+/// After how many seconds of silence a master is lost; in the environment.
+const SILENCE: &str = "BDRUN_SILENCE";
 /// How long the others get to say goodbye when the job ends by a failure.
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -117,6 +120,8 @@ pub struct Gateway<T> {
     /// By the first: what the others have said of themselves.
     accounts: Vec<(u32, Vec<u8>)>,
     failed: Option<Instant>,
+    watch: Watch,
+    limit: Option<Duration>,
 }
 
 impl<T: Transport> Gateway<T> {
@@ -128,7 +133,7 @@ impl<T: Transport> Gateway<T> {
         shared: Arc<Shared>,
         tell: Box<dyn Fn(Told) + Send>,
     ) -> Self {
-        let spread = segment.spread();
+        let (spread, limit) = (segment.spread(), silence());
         let peer = || Peer { credit: WINDOW, ..Peer::default() };
         Self {
             book: Book::new(spread),
@@ -144,6 +149,8 @@ impl<T: Transport> Gateway<T> {
             said_bye: false,
             accounts: vec![],
             failed: None,
+            watch: Watch::new(Instant::now(), limit),
+            limit,
             segment,
             mail,
             transport,
@@ -153,13 +160,14 @@ impl<T: Transport> Gateway<T> {
         }
     }
 
-    /// Until all have said goodbye; the first is given what the others say of themselves.
-    pub fn run(mut self, orders: &Receiver<Order>) -> Vec<(u32, Vec<u8>)> {
+    /// Until all have said goodbye; the first is given what the others say of themselves. `early`: what has
+    /// come already.
+    pub fn run(mut self, mut early: Vec<(u32, Came)>, orders: &Receiver<Order>) -> Vec<(u32, Vec<u8>)> {
         // What is slept is what was meant, and not the 50 µs more that others do not mind.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut idle_since = Instant::now();
         loop {
-            match self.turn(orders) {
+            match self.turn(std::mem::take(&mut early), orders) {
                 Ok(true) => idle_since = Instant::now(),
                 Ok(false) => {}
                 Err(TransportError(text)) => {
@@ -202,7 +210,7 @@ impl<T: Transport> Gateway<T> {
     }
 
     /// Takes what there is; whether there was anything.
-    fn turn(&mut self, orders: &Receiver<Order>) -> Result<bool> {
+    fn turn(&mut self, early: Vec<(u32, Came)>, orders: &Receiver<Order>) -> Result<bool> {
         let mut any = self.obey(orders)?;
         // A message that a rank sent before it came to a collective leaves before that is told, as far as
         // there is room for it: whoever looks for it behind a barrier finds it.
@@ -212,7 +220,7 @@ impl<T: Transport> Gateway<T> {
             any |= self.flush(node)?;
         }
         self.act_on(notices)?;
-        let mut come = vec![];
+        let mut come = early;
         any |= self.transport.receive(&mut |from, what| come.push((from, what)))?;
         for (from, what) in come {
             let Came::Frame(frame) = what else {
@@ -229,7 +237,31 @@ impl<T: Transport> Gateway<T> {
             any |= self.flush(node)?;
         }
         self.probe()?;
+        self.look_at_others()?;
         Ok(any)
+    }
+
+    /// Says to the next master that this one is there, and ends the job if the one before does not.
+    fn look_at_others(&mut self) -> Result<()> {
+        let nodes = self.spread.nodes;
+        let (before, next) = ((self.spread.node + nodes - 1) % nodes, (self.spread.node + 1) % nodes);
+        if self.peers[before as usize].said_bye || self.failed.is_some() {
+            self.watch.forget();
+        }
+        let seen = self.watch.look(Instant::now());
+        if seen.beats && !self.said_bye && next != self.spread.node {
+            self.send(next, &Frame::Beat, &[])?;
+        }
+        if seen.lost {
+            let silent = self.limit.unwrap_or_default().as_secs_f64();
+            // The main thread ends the job, and tells those that can be reached.
+            (self.tell)(Told::Broken(format!(
+                "the master of node {before} has said nothing for {silent} s: its machine, or the network to it, is down, or stands still \
+                 ({SILENCE}=SECONDS in the environment waits longer, 0 for ever)"
+            )));
+            self.watch.forget();
+        }
+        Ok(())
     }
 
     fn obey(&mut self, orders: &Receiver<Order>) -> Result<bool> {
@@ -281,6 +313,9 @@ impl<T: Transport> Gateway<T> {
     /// What another gateway says.
     fn take(&mut self, from: u32, frame: Frame, bytes: &[u8]) -> Result<()> {
         self.came += u64::from(frame.is_work());
+        if (from + 1) % self.spread.nodes == self.spread.node {
+            self.watch.heard();
+        }
         match frame {
             Frame::Message { to, what, len, offset, body } => {
                 self.deliver(from, Piece { to, what, len, offset, body }, bytes)?;
@@ -316,10 +351,17 @@ impl<T: Transport> Gateway<T> {
             }
             Frame::Account => self.accounts.push((from, bytes.to_vec())),
             Frame::Bye => self.peers[from as usize].said_bye = true,
-            Frame::Probed(_) | Frame::Hello(_) => {}
+            Frame::Probed(_) | Frame::Hello(_) | Frame::Beat => {}
         }
         Ok(())
     }
+}
+
+/// As it is wanted, else ten seconds: networks that find another way need two or three.
+fn silence() -> Option<Duration> {
+    let wanted = std::env::var(SILENCE).ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let seconds = wanted.filter(|seconds| seconds.is_finite() && *seconds >= 0.0).unwrap_or(10.0);
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.clamp(0.2, 1e6)))
 }
 
 fn damaged(error: bdrun_ipc::Error) -> TransportError {
