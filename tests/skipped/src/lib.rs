@@ -169,10 +169,10 @@ mod tests {
             assert!(!other, "to be said by skipped(): {text}");
         }
         assert!(calls > 20, "{calls}");
-        let script = std::fs::read_to_string(root.join(".ci/run")).unwrap();
+        let script = std::fs::read_to_string(root.join(".ci/prepare")).unwrap();
         let required = script.lines().find_map(|line| line.trim().strip_prefix("require=")).unwrap();
         for name in required.split(',') {
-            assert!(NEEDS.contains(&name), "'{name}' of .ci/run");
+            assert!(NEEDS.contains(&name), "'{name}' of .ci/prepare");
         }
     }
 }
