@@ -1,8 +1,8 @@
 //! A test that lacks something says so here and does nothing, instead of looking as if it had passed.
 //!
 //! In the environment:
-//! - `BDRUN_REQUIRE=root,gdb,…`: what must be there. A test that lacks one of these fails. `.ci/prepare` names
-//!   all that a Debian machine can have.
+//! - `BDRUN_REQUIRE=root,gdb,…`: what must be there. A test that lacks one of these fails. `.ci/prepare`
+//!   names all that a Debian machine can have.
 //! - `BDRUN_SKIPS=FILE`: a line for each skip is added to it: need, test program, test, reason, separated by
 //!   tabs.
 
