@@ -95,8 +95,10 @@ pub enum Frame {
     End(End),
     /// What a node's master says of it at the end; the bytes.
     Account,
-    /// This master says nothing more.
+    /// All is over at this node: it needs nothing more of others, though others may need something of it.
     Bye,
+    /// All is over at all nodes: this master says nothing more.
+    Last,
 }
 
 /// Who a master is.
@@ -165,6 +167,7 @@ impl Frame {
                 | Self::End(_)
                 | Self::Account
                 | Self::Bye
+                | Self::Last
         )
     }
 

@@ -165,24 +165,29 @@ fn serve<T: Transport>(
 fn say_that_it_cannot_begin(transport: &mut impl Transport, early: Early) -> transport::Result<()> {
     let (own, nodes) = (transport.node(), transport.nodes());
     let end = End { code: CANNOT_BEGIN, why: "its master could not begin".into() };
-    for node in (0..nodes).filter(|&node| node != own) {
+    let others = || (0..nodes).filter(move |&node| node != own);
+    for node in others() {
         transport.send(node, Frame::End(end.clone()).encode(&[]))?;
         transport.send(node, Frame::Bye.encode(&[]))?;
     }
-    let is_bye = |came: &Came| {
-        let is_bye = |frame: &[u8]| matches!(Frame::decode(frame), Some((Frame::Bye, _)));
-        matches!(came, Came::Frame(frame) if is_bye(frame))
-    };
+    let (mut all, mut said_last) = (early, false);
     let begun = Instant::now();
-    let mut gone = 1 + early.iter().filter(|(_, came)| is_bye(came)).count() as u32;
-    while gone < nodes || transport.unsent() > 0 {
-        transport.receive(&mut |_, came| gone += u32::from(is_bye(&came)))?;
-        if begun.elapsed() > gateway::FAREWELL {
-            return Ok(());
+    while begun.elapsed() < gateway::FAREWELL {
+        transport.receive(&mut |from, came| all.push((from, came)))?;
+        let have_said = |what: &Frame| {
+            let says = |came: &Came| matches!(came, Came::Frame(frame) if *frame == what.encode(&[]));
+            others().all(|node| all.iter().any(|(from, came)| *from == node && says(came)))
+        };
+        if have_said(&Frame::Bye) && !said_last {
+            said_last = true;
+            others().try_for_each(|node| transport.send(node, Frame::Last.encode(&[])))?;
+        }
+        if said_last && have_said(&Frame::Last) && transport.unsent() == 0 {
+            transport.finish();
+            break;
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-    transport.finish();
     Ok(())
 }
 

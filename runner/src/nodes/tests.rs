@@ -15,8 +15,10 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
 use super::book::{Book, Effect, Event};
+use super::frame::{Frame, Probed};
 use super::gateway::{Gateway, Order, Shared};
-use super::transport::threads::connected;
+use super::transport::threads::{Threads, connected};
+use super::transport::{Came, Transport};
 
 /// Nodes whose books tell each other. What is on its way arrives in any order, but for each pair of nodes in
 /// that in which it was sent.
@@ -216,6 +218,51 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         assert_eq!(left, 0, "payloads are left");
     }
     done
+}
+
+/// A master that leaves has received all that was sent to it, and sends nothing to another that has left:
+/// also what it answers when all is over at its own node.
+#[test]
+fn nothing_is_on_its_way_when_masters_leave() {
+    let mut both = connected(2).into_iter();
+    let (mut first, second) = (both.next().unwrap(), both.next().unwrap());
+    let (orders, obeyed) = channel();
+    let gateway = std::thread::spawn(move || {
+        let spread = Spread { ranks: 2, nodes: 2, node: 1 };
+        let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
+        let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
+        let tell = Box::new(|told| panic!("{told:?}"));
+        Gateway::new(second, segment, mail, Arc::default(), tell).run(vec![], &obeyed);
+    });
+    let heard = |first: &mut Threads| {
+        until(|| {
+            let mut frames = VecDeque::new();
+            let mut take = |_, came| {
+                let Came::Frame(frame) = came else { panic!("a body") };
+                frames.push_back(Frame::decode(&frame).unwrap().0);
+            };
+            first.receive(&mut take).unwrap();
+            frames.retain(|frame| *frame != Frame::Beat);
+            (!frames.is_empty()).then_some(frames)
+        })
+    };
+    orders.send(Order::Bye(vec![])).unwrap();
+    let mut all = VecDeque::new();
+    while all.back() != Some(&Frame::Bye) {
+        all.extend(heard(&mut first));
+    }
+    // It was asked before the first master heard that.
+    first.send(1, Frame::Probe(3).encode(&[])).unwrap();
+    first.send(1, Frame::Bye.encode(&[])).unwrap();
+    while all.back() != Some(&Frame::Last) {
+        all.extend(heard(&mut first));
+    }
+    let probed = Frame::Probed(Probed { round: 3, quiet: false, sent: 0, came: 0 });
+    assert_eq!(all, [Frame::Account, Frame::Bye, probed, Frame::Last]);
+    assert!(!gateway.is_finished(), "the first has not said that nothing more comes");
+    first.send(1, Frame::Last.encode(&[])).unwrap();
+    gateway.join().unwrap();
+    first.finish();
 }
 
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {

@@ -111,6 +111,12 @@ pub mod threads {
     // SAFETY: it is used by one thread, and so is the memory that it was given.
     unsafe impl Send for Threads {}
 
+    impl Threads {
+        fn parcel(&self, to: u32, parcel: Parcel) {
+            self.to[to as usize].send((self.node, parcel)).expect("nothing is sent to who has left");
+        }
+    }
+
     pub fn connected(nodes: u32) -> Vec<Threads> {
         let (to, from): (Vec<_>, Vec<_>) = (0..nodes).map(|_| channel()).unzip();
         let all = from.into_iter().zip(0..);
@@ -136,8 +142,7 @@ pub mod threads {
         }
 
         fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()> {
-            // Who has gone hears nothing.
-            let _ = self.to[to as usize].send((self.node, Parcel::Frame(frame)));
+            self.parcel(to, Parcel::Frame(frame));
             Ok(())
         }
 
@@ -146,7 +151,7 @@ pub mod threads {
             let (at, len) = body.bytes();
             // SAFETY: the caller's.
             let bytes = unsafe { std::slice::from_raw_parts(at, len) }.to_vec();
-            let _ = self.to[to as usize].send((self.node, Parcel::Body(bytes)));
+            self.parcel(to, Parcel::Body(bytes));
             self.given[to as usize] += 1;
             Ok(self.given[to as usize])
         }
@@ -189,6 +194,11 @@ pub mod threads {
             0
         }
 
-        fn finish(&mut self) {}
+        /// Complains of what nobody has taken, as MPI does.
+        fn finish(&mut self) {
+            assert!(self.from.try_recv().is_err(), "something came that was not received");
+            assert!(self.expected.iter().all(VecDeque::is_empty));
+            self.from = channel().1;
+        }
     }
 }

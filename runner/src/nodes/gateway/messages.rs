@@ -84,7 +84,8 @@ impl<T: Transport> Gateway<T> {
     /// Sends a node what it has room for.
     pub(super) fn flush(&mut self, node: u32) -> Result<bool> {
         let mut any = self.free_what_is_sent(node);
-        loop {
+        // What has not gone by then was for ranks that are over.
+        while self.said_last.is_none() {
             let peer = &mut self.peers[node as usize];
             let Some(leaving) = peer.leaving.front_mut() else { break };
             let (len, offset) = (leaving.message.len, leaving.sent);

@@ -94,6 +94,7 @@ struct Peer {
     /// Bytes delivered here, of which it was not told yet.
     owed: u64,
     said_bye: bool,
+    said_last: bool,
 }
 
 /// See the module's text.
@@ -117,6 +118,8 @@ pub struct Gateway<T> {
     before: Option<(u64, u64)>,
     next_probe: Instant,
     said_bye: bool,
+    /// Since when nothing more goes to the others.
+    said_last: Option<Instant>,
     /// By the first: what the others have said of themselves.
     accounts: Vec<(u32, Vec<u8>)>,
     failed: Option<Instant>,
@@ -147,6 +150,7 @@ impl<T: Transport> Gateway<T> {
             before: None,
             next_probe: Instant::now(),
             said_bye: false,
+            said_last: None,
             accounts: vec![],
             failed: None,
             watch: Watch::new(Instant::now(), limit),
@@ -203,10 +207,27 @@ impl<T: Transport> Gateway<T> {
         accounts
     }
 
+    /// All is over everywhere, and all that was sent has come: MPI wants it so of those that leave it. Whoever
+    /// has said that it sends nothing more and is not heard by another is not waited for longer than
+    /// [`FAREWELL`].
     fn is_over(&self) -> bool {
-        let mut others = self.peers.iter().zip(0..).filter(|(_, node)| *node != self.spread.node);
-        let all = self.said_bye && self.transport.unsent() == 0 && others.all(|(peer, _)| peer.said_bye);
-        all || self.failed.is_some_and(|since| self.said_bye && since.elapsed() > FAREWELL)
+        let others = || self.others().map(|node| &self.peers[node as usize]);
+        let is_done = |peer: &Peer| peer.said_last && peer.coming.is_empty();
+        let since = match self.said_last {
+            Some(_) if self.transport.unsent() == 0 && others().all(is_done) => return true,
+            said => said.or(self.failed.filter(|_| self.said_bye)),
+        };
+        since.is_some_and(|since| since.elapsed() > FAREWELL)
+    }
+
+    /// Once all is over everywhere, of which nobody knows who has only said it: nothing more goes to anybody.
+    fn say_last(&mut self) -> Result<()> {
+        let all = self.others().all(|node| self.peers[node as usize].said_bye);
+        if self.said_bye && all && self.said_last.is_none() {
+            self.tell_all(&Frame::Last)?;
+            self.said_last = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// Takes what there is; whether there was anything.
@@ -238,6 +259,7 @@ impl<T: Transport> Gateway<T> {
         }
         self.probe()?;
         self.look_at_others()?;
+        self.say_last()?;
         Ok(any)
     }
 
@@ -299,6 +321,9 @@ impl<T: Transport> Gateway<T> {
     }
 
     fn send(&mut self, to: u32, frame: &Frame, bytes: &[u8]) -> Result<()> {
+        if self.said_last.is_some() {
+            return Ok(());
+        }
         self.sent += u64::from(frame.is_work());
         self.transport.send(to, frame.encode(bytes))
     }
@@ -351,6 +376,7 @@ impl<T: Transport> Gateway<T> {
             }
             Frame::Account => self.accounts.push((from, bytes.to_vec())),
             Frame::Bye => self.peers[from as usize].said_bye = true,
+            Frame::Last => self.peers[from as usize].said_last = true,
             Frame::Probed(_) | Frame::Hello(_) | Frame::Beat => {}
         }
         Ok(())
