@@ -677,6 +677,9 @@ impl Comm {
 
     /// By who has completed a collective: `wake` is called with each member that may have waited for that.
     pub fn wake_all(self, segment: &Segment, number: u64, wake: &mut dyn FnMut(u32)) {
+        if !segment.may_any_sleep() {
+            return;
+        }
         for rank in 0..self.size(segment) {
             if self.seat(segment, number, rank).awaits.load(SeqCst) == ALL {
                 self.wake_if_waiting(segment, number, rank, wake);

@@ -70,3 +70,8 @@ pub fn wake(word: &AtomicU32, count: u32) {
     // Fails only for a bad address, which a reference is not.
     let _ = futex::wake(word, futex::Flags::empty(), count);
 }
+
+/// Yields the processor: not by the C library's function, in place of which a program may have another.
+pub fn let_others_run() {
+    rustix::thread::sched_yield();
+}

@@ -93,6 +93,8 @@ pub struct Header {
     pub gateway: Bell,
     /// Bytes of messages for other nodes that were sent here and have not left.
     pub outgoing: AtomicU64,
+    /// Ranks that sleep in a wait, or are about to. Who is killed meanwhile is counted for good.
+    asleep: AtomicU32,
 }
 
 /// What a rank waits for, as its peers see it.
@@ -594,6 +596,24 @@ impl Segment {
         if self.rank(rank).word.wake(&SharedFutex) == Woken::NeedsMaster {
             self.ring(rank);
         }
+    }
+
+    /// By a rank that is about to wait for this: who makes it true looks whether it sleeps.
+    pub fn falls_asleep(&self, rank: u32, waiting: Waiting) {
+        self.header().asleep.fetch_add(1, SeqCst);
+        self.rank(rank).publish(waiting);
+    }
+
+    /// By a rank whose wait is over.
+    pub fn is_awake(&self, rank: u32) {
+        self.rank(rank).publish(Waiting::Nothing);
+        self.header().asleep.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether some rank may sleep. If not, whoever falls asleep later sees what was made true before this was
+    /// asked.
+    pub fn may_any_sleep(&self) -> bool {
+        self.header().asleep.load(SeqCst) > 0
     }
 
     /// By a rank: has the gateway look.

@@ -154,9 +154,9 @@ fn who_wants_the_parts_of_some_waits_for_them_alone() {
                 let mut wake = |other: u32| _ = segment.rank(other).word.wake(&SharedFutex);
                 let sleep = |number: u64, until: &dyn Fn() -> bool| {
                     while !until() {
-                        block.publish(Waiting::Collective { comm: 0, number });
+                        segment.falls_asleep(rank, Waiting::Collective { comm: 0, number });
                         block.word.wait(&SharedFutex, &mut InRam, until);
-                        block.publish(Waiting::Nothing);
+                        segment.is_awake(rank);
                     }
                 };
                 for number in 0..ROUNDS {

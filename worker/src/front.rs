@@ -15,6 +15,7 @@ use std::time::Duration;
 use bdrun_ipc::control::{self, FailureKind};
 use bdrun_ipc::door;
 use bdrun_ipc::far::Notice;
+use bdrun_ipc::futex;
 use bdrun_ipc::inbox;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{Segment, Waiting, monotonic_ns};
@@ -120,6 +121,9 @@ pub fn enter(place: u64) {
 /// The longest that a rank looks for messages before it sleeps, nanoseconds: what a wake-up costs, a few
 /// times.
 const SPIN: u64 = 20_000;
+/// The same where ranks outnumber processors, while others run: as long as some hundred of them take to come
+/// to a collective.
+const OTHERS: u64 = 500_000;
 /// Of so many looks in vain one is as long as any.
 const LONG_ONE: u32 = 16;
 
@@ -135,6 +139,7 @@ struct Patience {
 static FOR_MESSAGES: Patience = Patience::new();
 static FOR_ROOM: Patience = Patience::new();
 static FOR_GATEWAY: Patience = Patience::new();
+static FOR_OTHERS: Patience = Patience::new();
 
 impl Patience {
     const fn new() -> Self {
@@ -152,7 +157,7 @@ impl Patience {
 
     /// The same while others may have the processor.
     fn pause(&self, most: u64, satisfied: &impl Fn() -> bool) -> bool {
-        self.look(most, 1, std::thread::yield_now, satisfied)
+        self.look(most, 4, futex::let_others_run, satisfied)
     }
 
     #[inline]
@@ -300,12 +305,16 @@ impl Rank {
     /// other ranks compute, and this one's memory may be out. A thread that may not wait as the rank (another
     /// one does, or it is not the one that attached) only looks again and again.
     pub fn wait<F: Fn() -> bool>(self, at_most: Option<Duration>, waiting: Waiting, satisfied: F) {
+        if !self.looks(&satisfied) {
+            self.sleep(at_most, waiting, satisfied);
+        }
+    }
+
+    /// The same of who has [looked](Self::looks).
+    pub fn sleep<F: Fn() -> bool>(self, at_most: Option<Duration>, waiting: Waiting, satisfied: F) {
         extern "C" fn call<F: Fn() -> bool>(satisfied: *const c_void) -> bool {
             // SAFETY: of that type, and lent while `wait` lasts.
             unsafe { (*satisfied.cast::<F>())() }
-        }
-        if self.looks(&satisfied) {
-            return;
         }
         let until = at_most.map(|time| monotonic_ns() + time.as_nanos() as u64);
         let argument = (&raw const satisfied).cast();
@@ -322,7 +331,7 @@ impl Rank {
     #[inline]
     pub fn looks(self, satisfied: &impl Fn() -> bool) -> bool {
         if !self.spins() {
-            return false;
+            return self.lets_others_run() && FOR_OTHERS.pause(OTHERS, satisfied);
         }
         let found = FOR_MESSAGES.spin(SPIN, satisfied);
         if !found {
@@ -352,6 +361,12 @@ impl Rank {
         let header = self.segment().header();
         let here = self.segment().here().len() as u32 + u32::from(self.segment().is_spread());
         self.size() > 1 && here <= header.tokens.count() && !header.pool.wanted()
+    }
+
+    /// Whether to look for a moment while others have the processor, before it sleeps: memory is ample, so
+    /// that the kernel shares the processors out, and a rank that is runnable costs no wake-up.
+    fn lets_others_run(self) -> bool {
+        self.size() > 1 && !self.segment().header().pool.wanted()
     }
 
     /// Wakes a rank, if it waits.

@@ -309,7 +309,7 @@ impl Runtime {
         let recorded = self.is_recorded();
         let began = if recorded { monotonic_ns() } else { 0 };
         block.timed.store(u32::from(until.is_some()), SeqCst);
-        block.publish(waiting);
+        self.segment.falls_asleep(self.rank, waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
         self.give_token();
@@ -318,7 +318,7 @@ impl Runtime {
             RankPager { runtime: self, until: &futex, for_memory, site, paging_ns: 0, moved: false };
         block.word.wait(&futex, &mut executor, satisfied);
         let RankPager { paging_ns, moved, .. } = executor;
-        block.publish(Waiting::Nothing);
+        self.segment.is_awake(self.rank);
         let returned = if recorded { monotonic_ns() } else { 0 };
         self.take_token();
         if recorded {

@@ -17,7 +17,7 @@ mod neighbours;
 mod reduction;
 mod reductions;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bdrun_mpi_core::error::Class;
 use exchange::Exchange;
@@ -179,7 +179,8 @@ impl Mpi {
     }
 
     fn meeting_of_all(&self, name: &'static str, comm: Comm) -> Answer<Collective> {
-        Ok(Collective { comm: self.comm(comm)?, name, what: Arc::new(What::Barrier) })
+        static BARRIER: LazyLock<Arc<What>> = LazyLock::new(|| Arc::new(What::Barrier));
+        Ok(Collective { comm: self.comm(comm)?, name, what: BARRIER.clone() })
     }
 }
 

@@ -96,12 +96,15 @@ impl Node {
     /// Waits as the rank.
     fn wait_as(rank: Rank, early: &Early, waiting: Waiting, limits: Limits<'_>, enough: impl Fn() -> bool) {
         let (segment, number) = (rank.segment(), rank.number());
+        let satisfied =
+            || enough() || !lane::is_quiet(segment, number) || (limits.unless)() || early.is_due();
+        if rank.looks(&satisfied) {
+            return;
+        }
         if let Some(call) = current_call() {
             segment.rank(number).set_call(call);
         }
-        rank.wait(limits.at_most, waiting, || {
-            enough() || !lane::is_quiet(segment, number) || (limits.unless)() || early.is_due()
-        });
+        rank.sleep(limits.at_most, waiting, satisfied);
     }
 }
 
