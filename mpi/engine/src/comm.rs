@@ -216,21 +216,21 @@ impl Communicator {
         whom: &Whom,
         part: &[&[u8]],
     ) -> Answer<Box<dyn Meeting>> {
-        self.meet_to_combine(link, of, whom, part, None)
+        let (place, coming) = self.coming(of, whom, part, None)?;
+        link.meet(place, &coming)
     }
 
-    /// The same, where all parts may become one.
-    pub fn meet_to_combine(
+    /// With what it comes to its next collective of a form, and where to.
+    pub fn coming<'a>(
         &self,
-        link: &dyn Link,
         (name, form): (&'static str, Form),
-        whom: &Whom,
-        part: &[&[u8]],
-        combines: Option<&Arc<dyn Combines>>,
-    ) -> Answer<Box<dyn Meeting>> {
+        whom: &'a Whom,
+        part: &'a [&'a [u8]],
+        combines: Option<&'a Arc<dyn Combines>>,
+    ) -> Answer<(Place, Coming<'a>)> {
         let (place, seat) = (self.place()?, self.seat());
         let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;
-        link.meet(place, &Coming { number, name, seat, whom, part, combines })
+        Ok((place, Coming { number, name, seat, whom, part, combines }))
     }
 }
 

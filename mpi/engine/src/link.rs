@@ -294,6 +294,19 @@ pub trait Link: Debug + Send + Sync {
     /// There is no room for the part.
     fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>>;
 
+    /// The same, and `stays` as long as that lasts.
+    ///
+    /// # Errors
+    /// As of [`Link::meet`], and those of `stays`.
+    fn meet_while(
+        &self,
+        place: Place,
+        coming: &Coming<'_>,
+        stays: &mut dyn FnMut(&dyn Meeting) -> Answer<()>,
+    ) -> Answer<()> {
+        stays(&*self.meet(place, coming)?)
+    }
+
     /// Changes the number that all of a place share, which is 0 at first; what it was.
     ///
     /// # Errors

@@ -68,10 +68,7 @@ impl Exchange {
     }
 
     /// Deposits what is given.
-    pub fn deposit(
-        &self,
-        meet: impl FnOnce(&[&[u8]]) -> Answer<Box<dyn Meeting>>,
-    ) -> Answer<Box<dyn Meeting>> {
+    pub fn deposit<T>(&self, meet: impl FnOnce(&[&[u8]]) -> Answer<T>) -> Answer<T> {
         // SAFETY: the program's memory is as it said, and it leaves it alone until this is complete.
         let pieces: Vec<Cow<[u8]>> =
             self.gives.iter().map(|span| unsafe { messages::bytes_of(span) }).collect();

@@ -187,6 +187,6 @@ impl Exchange {
     }
 
     pub(super) fn called(self, name: &'static str, comm: Arc<Communicator>) -> Collective {
-        Collective { comm, name, what: Arc::new(What::Exchange(self)) }
+        Collective { comm, name, what: What::Exchange(Arc::new(self)) }
     }
 }

@@ -17,7 +17,7 @@ mod neighbours;
 mod reduction;
 mod reductions;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use bdrun_mpi_core::error::Class;
 use exchange::Exchange;
@@ -42,13 +42,13 @@ const ROOT: i64 = -4;
 struct Collective {
     comm: Arc<Communicator>,
     name: &'static str,
-    what: Arc<What>,
+    what: What,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum What {
     Barrier,
-    Exchange(Exchange),
+    Exchange(Arc<Exchange>),
     Reduction(Arc<Reduction>),
 }
 
@@ -70,7 +70,7 @@ impl What {
     }
 
     /// Comes to the meeting with this process's part.
-    fn deposit(&self, meet: impl FnOnce(&[&[u8]]) -> Answer<Box<dyn Meeting>>) -> Answer<Box<dyn Meeting>> {
+    fn deposit<T>(&self, meet: impl FnOnce(&[&[u8]]) -> Answer<T>) -> Answer<T> {
         match self {
             Self::Barrier => meet(&[]),
             Self::Exchange(exchange) => exchange.deposit(meet),
@@ -92,14 +92,23 @@ impl Collective {
     fn meet(&self, mpi: &Mpi, form: Form) -> Answer<Box<dyn Meeting>> {
         let link = mpi.link()?;
         let (name, whom, combines) = ((self.name, form), self.what.whom(), self.what.combines());
-        self.what.deposit(|part| self.comm.meet_to_combine(&**link, name, whom, part, combines.as_ref()))
+        self.what.deposit(|part| {
+            let (place, coming) = self.comm.coming(name, whom, part, combines.as_ref())?;
+            link.meet(place, &coming)
+        })
     }
 
     /// The blocking form.
     fn run(&self, mpi: &Mpi) -> Answer<()> {
-        let meeting = self.meet(mpi, Form::Blocking)?;
-        mpi.wait_meeting(&*meeting)?;
-        self.what.finish(&*meeting)
+        let link = mpi.link()?;
+        let (name, combines) = ((self.name, Form::Blocking), self.what.combines());
+        self.what.deposit(|part| {
+            let (place, coming) = self.comm.coming(name, self.what.whom(), part, combines.as_ref())?;
+            link.meet_while(place, &coming, &mut |meeting| {
+                mpi.wait_meeting(meeting)?;
+                self.what.finish(meeting)
+            })
+        })
     }
 
     fn begin(&self, mpi: &Mpi) -> Answer<Arc<Operation>> {
@@ -179,8 +188,7 @@ impl Mpi {
     }
 
     fn meeting_of_all(&self, name: &'static str, comm: Comm) -> Answer<Collective> {
-        static BARRIER: LazyLock<Arc<What>> = LazyLock::new(|| Arc::new(What::Barrier));
-        Ok(Collective { comm: self.comm(comm)?, name, what: BARRIER.clone() })
+        Ok(Collective { comm: self.comm(comm)?, name, what: What::Barrier })
     }
 }
 

@@ -34,10 +34,7 @@ pub struct Reduction {
 
 impl Reduction {
     /// Deposits what is given.
-    pub fn deposit(
-        &self,
-        meet: impl FnOnce(&[&[u8]]) -> Answer<Box<dyn Meeting>>,
-    ) -> Answer<Box<dyn Meeting>> {
+    pub fn deposit<T>(&self, meet: impl FnOnce(&[&[u8]]) -> Answer<T>) -> Answer<T> {
         let Some(gives) = &self.gives else { return meet(&[]) };
         // SAFETY: the program's memory is as it said, and it leaves it alone until this is complete.
         meet(&[&unsafe { messages::bytes_of(gives) }])

@@ -1,6 +1,5 @@
 //! Collectives in the segment: coming to one, now or when others have left the one before it there.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -14,7 +13,7 @@ use crate::failure::{Answer, Failure};
 use crate::link::{Combines, Coming, Limits, Meeting, Needed, Parcel};
 
 /// This process at a collective.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Seat {
     comm: Comm,
     number: u64,
@@ -24,6 +23,12 @@ struct Seat {
     awaits: Option<u32>,
     awaited_by: Vec<u32>,
     size: u32,
+}
+
+/// The same, if it was too early.
+#[derive(Debug)]
+struct Late {
+    seat: Seat,
     state: Mutex<State>,
 }
 
@@ -40,10 +45,6 @@ enum State {
 }
 
 impl Seat {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Comes with a part; `false`: it is too early. Who comes last makes one thing of all parts, if it can:
     /// else each does that by itself.
     fn come(&self, rank: Rank, part: &[&[u8]], combines: Option<&Arc<dyn Combines>>) -> Answer<bool> {
@@ -73,24 +74,13 @@ impl Seat {
     }
 
     fn combine(&self, rank: Rank, combines: &dyn Combines) -> Answer<Vec<u8>> {
-        let parts: Vec<_> = (0..self.size).map(|member| Deposited { rank, seat: self, member }).collect();
+        let parts = self.parts(rank);
         combines.combine(&|member| &parts[member])
     }
 
-    /// Comes, if it was too early and is not any more; whether it need not try again.
-    fn come_late(&self, rank: Rank) -> Answer<bool> {
-        let mut state = self.lock();
-        let (State::Early(later) | State::Abandoned(later)) = &*state else { return Ok(true) };
-        let (part, combines) = later;
-        let is_free = self.comm.is_free(rank.segment(), self.number);
-        if !is_free || !self.come(rank, &[part], combines.as_ref())? {
-            return Ok(false);
-        }
-        if matches!(*state, State::Abandoned(_)) {
-            self.leave(rank);
-        }
-        *state = State::Come;
-        Ok(true)
+    fn parts(&self, rank: Rank) -> Box<[Deposited]> {
+        let &Self { comm, number, size, .. } = self;
+        (0..size).map(|member| Deposited { rank, comm, number, member }).collect()
     }
 
     fn leave(&self, rank: Rank) {
@@ -101,6 +91,28 @@ impl Seat {
             // The gateway is not told, and the job would stand still: the master hears of it instead.
             Err(error) => _ = failed(rank, error),
         }
+    }
+}
+
+impl Late {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes, if it was too early and is not any more; whether it need not try again.
+    fn come(&self, rank: Rank) -> Answer<bool> {
+        let mut state = self.lock();
+        let (State::Early(later) | State::Abandoned(later)) = &*state else { return Ok(true) };
+        let (part, combines) = later;
+        let is_free = self.seat.comm.is_free(rank.segment(), self.seat.number);
+        if !is_free || !self.seat.come(rank, &[part], combines.as_ref())? {
+            return Ok(false);
+        }
+        if matches!(*state, State::Abandoned(_)) {
+            self.seat.leave(rank);
+        }
+        *state = State::Come;
+        Ok(true)
     }
 }
 
@@ -115,7 +127,7 @@ pub struct Early {
 
 #[derive(Debug, Default)]
 struct Seats {
-    all: Vec<Arc<Seat>>,
+    all: Vec<Arc<Late>>,
     /// Communicators that are given up when it has come to theirs.
     closed: Vec<Comm>,
 }
@@ -129,16 +141,18 @@ impl Early {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, seat: &Arc<Seat>) {
-        self.lock().all.push(seat.clone());
+    fn add(&self, seat: &Seat, later: Later) -> Arc<Late> {
+        let late = Arc::new(Late { seat: seat.clone(), state: Mutex::new(State::Early(later)) });
+        self.lock().all.push(late.clone());
         self.count.fetch_add(1, SeqCst);
+        late
     }
 
     /// Can it come to one of them now?
     pub fn is_due(&self) -> bool {
         let segment = self.rank.segment();
         self.count.load(SeqCst) > 0
-            && self.lock().all.iter().any(|seat| seat.comm.is_free(segment, seat.number))
+            && self.lock().all.iter().any(|late| late.seat.comm.is_free(segment, late.seat.number))
     }
 
     /// Comes to those to which it can.
@@ -149,7 +163,7 @@ impl Early {
         let mut seats = self.lock();
         let Seats { all, closed } = &mut *seats;
         let mut result = Ok(());
-        all.retain(|seat| match seat.come_late(self.rank) {
+        all.retain(|late| match late.come(self.rank) {
             Ok(done) => !done,
             Err(failure) => {
                 result = Err(failure);
@@ -158,7 +172,7 @@ impl Early {
         });
         self.count.store(all.len(), SeqCst);
         closed.retain(|comm| {
-            let waits = all.iter().any(|seat| seat.comm == *comm);
+            let waits = all.iter().any(|late| late.seat.comm == *comm);
             if !waits {
                 give_up(self.rank, *comm);
             }
@@ -170,7 +184,7 @@ impl Early {
     /// This process will not come there any more, but to where it was too early.
     pub fn close(&self, comm: Comm) {
         let mut seats = self.lock();
-        if seats.all.iter().any(|seat| seat.comm == comm) {
+        if seats.all.iter().any(|late| late.seat.comm == comm) {
             seats.closed.push(comm);
         } else {
             give_up(self.rank, comm);
@@ -190,11 +204,11 @@ fn give_up(rank: Rank, comm: Comm) {
 pub struct Here {
     rank: Rank,
     early: Arc<Early>,
-    seat: Arc<Seat>,
+    seat: Seat,
+    late: Option<Arc<Late>>,
     name: &'static str,
     combines: Option<Arc<dyn Combines>>,
-    parts: OnceLock<Box<[Part]>>,
-    combined: Combined,
+    parts: OnceLock<Box<[Deposited]>>,
 }
 
 impl Here {
@@ -202,13 +216,16 @@ impl Here {
         let size = comm.size(rank.segment());
         let others = |needed: &Needed| -> Vec<u32> {
             let others = needed.of(size as usize).filter(|&other| other != coming.seat);
-            others.map(|other| other as u32).collect::<BTreeSet<_>>().into_iter().collect()
+            let mut others: Vec<u32> = others.map(|other| other as u32).collect();
+            others.sort_unstable();
+            others.dedup();
+            others
         };
         let awaits = match &coming.whom.awaits {
             Needed::All => None,
             some => Some(others(some).len() as u32),
         };
-        let seat = Arc::new(Seat {
+        let seat = Seat {
             comm,
             number: coming.number,
             rank: coming.seat as u32,
@@ -216,27 +233,33 @@ impl Here {
             awaits,
             awaited_by: others(&coming.whom.awaited_by),
             size,
-            state: Mutex::new(State::Come),
-        });
+        };
         rank.vouch_for(coming.part);
-        if !seat.come(rank, coming.part, coming.combines)? {
-            *seat.lock() = State::Early((coming.part.concat(), coming.combines.cloned()));
-            early.add(&seat);
-        }
-        let combined = Combined { rank, seat: seat.clone() };
         let combines = coming.combines.cloned();
-        let parts = OnceLock::new();
-        Ok(Self { rank, early: early.clone(), seat, name: coming.name, combines, parts, combined })
+        let late = match seat.come(rank, coming.part, coming.combines)? {
+            true => None,
+            false => Some(early.add(&seat, (coming.part.concat(), combines.clone()))),
+        };
+        Ok(Self {
+            rank,
+            early: early.clone(),
+            seat,
+            late,
+            name: coming.name,
+            combines,
+            parts: OnceLock::new(),
+        })
     }
 
     fn has_come(&self) -> bool {
-        matches!(*self.seat.lock(), State::Come)
+        self.late.as_ref().is_none_or(|late| matches!(*late.lock(), State::Come))
     }
 }
 
 impl Drop for Here {
     fn drop(&mut self) {
-        let mut state = self.seat.lock();
+        let Some(late) = &self.late else { return self.seat.leave(self.rank) };
+        let mut state = late.lock();
         match &mut *state {
             State::Early(part) => *state = State::Abandoned(std::mem::take(part)),
             State::Come => self.seat.leave(self.rank),
@@ -247,7 +270,7 @@ impl Drop for Here {
 
 impl Meeting for Here {
     fn is_complete(&self) -> Answer<bool> {
-        let (segment, Seat { comm, number, rank, .. }) = (self.rank.segment(), &*self.seat);
+        let (segment, Seat { comm, number, rank, .. }) = (self.rank.segment(), &self.seat);
         if !self.has_come() {
             self.early.come()?;
             return Ok(false);
@@ -264,21 +287,17 @@ impl Meeting for Here {
     }
 
     fn part(&self, member: usize) -> &dyn Parcel {
-        let parts = self.parts.get_or_init(|| {
-            let part = |member| Part { rank: self.rank, seat: self.seat.clone(), member };
-            (0..self.seat.size).map(part).collect()
-        });
-        &parts[member]
+        &self.parts.get_or_init(|| self.seat.parts(self.rank))[member]
     }
 
     fn combined(&self) -> Option<&dyn Parcel> {
-        let (segment, Seat { comm, number, .. }) = (self.rank.segment(), &*self.seat);
+        let (segment, Seat { comm, number, .. }) = (self.rank.segment(), &self.seat);
         let well = comm.folded_len(segment, *number) > 0 && !comm.fold_failed(segment, *number);
-        well.then_some(&self.combined)
+        well.then_some(self)
     }
 
     fn wait(&self, limits: Limits<'_>) {
-        let &Seat { comm, number, rank, .. } = &*self.seat;
+        let &Seat { comm, number, rank, .. } = &self.seat;
         let (segment, has_come) = (self.rank.segment(), self.has_come());
         let waiting = Waiting::Collective { comm: comm.index(), number };
         Node::wait_as(self.rank, &self.early, waiting, limits, || {
@@ -289,69 +308,38 @@ impl Meeting for Here {
 
 /// What a member has deposited.
 #[derive(Debug)]
-struct Part {
+struct Deposited {
     rank: Rank,
-    seat: Arc<Seat>,
+    comm: Comm,
+    number: u64,
     member: u32,
 }
 
-impl Part {
-    fn deposited(&self) -> Deposited<'_> {
-        Deposited { rank: self.rank, seat: &self.seat, member: self.member }
-    }
-}
-
-impl Parcel for Part {
+impl Parcel for Deposited {
     fn len(&self) -> u64 {
-        self.deposited().len()
+        self.comm.part_len(self.rank.segment(), self.number, self.member) as u64
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
-        self.deposited().read(offset, into)
-    }
-}
-
-/// The same, lent.
-#[derive(Debug)]
-struct Deposited<'a> {
-    rank: Rank,
-    seat: &'a Seat,
-    member: u32,
-}
-
-impl Parcel for Deposited<'_> {
-    fn len(&self) -> u64 {
-        self.seat.comm.part_len(self.rank.segment(), self.seat.number, self.member) as u64
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
-        let Seat { comm, number, .. } = self.seat;
-        let (segment, mail) = (self.rank.segment(), self.rank.mail());
-        if !comm.is_near(segment, *number, self.member, offset, into.len() as u64) {
-            let wanted = vec![(self.member, offset, into)];
-            let read = self.rank.read_far((comm.index(), *number), wanted);
-            return read.map_err(|error| failed(self.rank, error));
+        let &Self { rank, comm, number, member } = self;
+        let (segment, mail) = (rank.segment(), rank.mail());
+        if !comm.is_near(segment, number, member, offset, into.len() as u64) {
+            let read = rank.read_far((comm.index(), number), vec![(member, offset, into)]);
+            return read.map_err(|error| failed(rank, error));
         }
         let offset = usize::try_from(offset).map_err(|_| Class::Internal)?;
-        comm.part(segment, mail, *number, self.member, offset, into).map_err(|error| failed(self.rank, error))
+        comm.part(segment, mail, number, member, offset, into).map_err(|error| failed(rank, error))
     }
 }
 
 /// What was made of all parts.
-#[derive(Debug)]
-struct Combined {
-    rank: Rank,
-    seat: Arc<Seat>,
-}
-
-impl Parcel for Combined {
+impl Parcel for Here {
     fn len(&self) -> u64 {
         self.seat.comm.folded_len(self.rank.segment(), self.seat.number) as u64
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Answer<()> {
-        let Seat { comm, number, .. } = &*self.seat;
-        let (segment, mail) = (self.rank.segment(), self.rank.mail());
+        let (segment, mail, Seat { comm, number, .. }) = (self.rank.segment(), self.rank.mail(), &self.seat);
         let offset = usize::try_from(offset).map_err(|_| Class::Internal)?;
         comm.folded(segment, mail, *number, offset, into).map_err(|error| failed(self.rank, error))
     }

@@ -93,6 +93,11 @@ impl Node {
         self.rank.segment()
     }
 
+    fn come(&self, place: Place, coming: &Coming<'_>) -> Answer<Here> {
+        let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
+        Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))
+    }
+
     /// Waits as the rank.
     fn wait_as(rank: Rank, early: &Early, waiting: Waiting, limits: Limits<'_>, enough: impl Fn() -> bool) {
         let (segment, number) = (rank.segment(), rank.number());
@@ -257,8 +262,19 @@ impl Link for Node {
         if place.number == ALONE {
             return Ok(Box::new(Met::new(coming.part)));
         }
-        let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
-        Ok(Box::new(Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))?))
+        Ok(Box::new(self.come(place, coming)?))
+    }
+
+    fn meet_while(
+        &self,
+        place: Place,
+        coming: &Coming<'_>,
+        stays: &mut dyn FnMut(&dyn Meeting) -> Answer<()>,
+    ) -> Answer<()> {
+        if place.number == ALONE {
+            return stays(&Met::new(coming.part));
+        }
+        stays(&self.come(place, coming)?)
     }
 
     fn word(&self, place: Place, change: Change) -> Answer<i64> {
