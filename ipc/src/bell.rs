@@ -42,6 +42,12 @@ impl Attention<'_> {
         }
     }
 
+    /// Is any bit set?
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.0.iter().any(|word| word.load(SeqCst) != 0)
+    }
+
     /// All ranks whose bit is set, which clears it.
     pub fn take(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().enumerate().flat_map(|(i, word)| {

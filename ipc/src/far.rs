@@ -179,6 +179,12 @@ pub fn heard(segment: &Segment, mail: &Mail, take: &mut dyn FnMut(u32, Notice)) 
     Ok(())
 }
 
+/// Have ranks told something that was not heard yet?
+#[must_use]
+pub fn is_any_told(segment: &Segment) -> bool {
+    inbox::has_notices(segment)
+}
+
 /// The answer to a rank's question.
 #[repr(C, align(64))]
 pub struct Answer {

@@ -214,6 +214,11 @@ pub(crate) fn push_notice(segment: &Segment, mail: &Mail, rank: u32, data: &[u8]
     Ok(unpaid)
 }
 
+/// By the gateway: are there any notices?
+pub(crate) fn has_notices(segment: &Segment) -> bool {
+    segment.header().notices.load(SeqCst) != 0
+}
+
 /// By the gateway: all notices, in the order of each rank.
 pub(crate) fn drain_notices(segment: &Segment, out: &mut Vec<Arrived>) -> Result<()> {
     let top = segment.header().notices.swap(0, SeqCst);

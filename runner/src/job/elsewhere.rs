@@ -88,14 +88,19 @@ impl Elsewhere {
         Ok(())
     }
 
-    /// Nothing has happened here for a while, or something has.
-    pub fn set_quiet(&self, quiet: bool) {
-        self.nodes.set_quiet(quiet);
+    /// See [`Nodes::acted`].
+    pub fn acted(&self) -> u64 {
+        self.nodes.acted()
+    }
+
+    /// See [`Nodes::set_quiet`].
+    pub fn set_quiet(&self, acted: Option<u64>) {
+        self.nodes.set_quiet(acted);
     }
 
     /// It is over here: waits until it is everywhere. The first node's statistics become those of all.
     pub fn leave(self, stats: &mut Stats) {
-        self.nodes.set_quiet(true);
+        self.nodes.set_over();
         // Numbers and texts: nothing that cannot be written.
         let account = serde_json::to_vec(stats).unwrap_or_default();
         for (_, account) in self.nodes.leave(account) {
@@ -141,6 +146,8 @@ impl Job<'_> {
             Told::Settled => {
                 if !self.observe_all() {
                     self.events.push(Event::Settled);
+                    // Before another node's end is heard, which names that node's ranks only.
+                    self.schedule();
                 }
             }
             Told::Broken(text) => self.end(Ending::Internal(text)),

@@ -359,6 +359,9 @@ impl<'a> Job<'a> {
         let mut next_tick = Instant::now();
         let mut quiet_since: Option<Instant> = None;
         loop {
+            if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| !self.events.is_empty()) {
+                elsewhere.set_quiet(None);
+            }
             let happened = self.schedule();
             self.tell_elsewhere();
             if self.ending.is_some() && self.alive == 0 {
@@ -379,16 +382,17 @@ impl<'a> Job<'a> {
             if happened || !self.core.is_quiet() {
                 quiet_since = None;
                 if let Some(elsewhere) = &self.elsewhere {
-                    elsewhere.set_quiet(false);
+                    elsewhere.set_quiet(None);
                 }
             } else {
                 let since = *quiet_since.get_or_insert(now);
                 if now.duration_since(since) >= SETTLE {
                     quiet_since = None;
+                    let acted = self.elsewhere.as_ref().map(Elsewhere::acted);
                     if !self.observe_all() {
                         match &self.elsewhere {
                             // The others may yet do something.
-                            Some(elsewhere) => elsewhere.set_quiet(true),
+                            Some(elsewhere) => elsewhere.set_quiet(acted),
                             None => {
                                 self.events.push(Event::Settled);
                                 self.schedule();

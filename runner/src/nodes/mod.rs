@@ -122,9 +122,20 @@ impl Nodes {
         }
     }
 
-    /// Whether nothing has happened here for a while.
-    pub fn set_quiet(&self, quiet: bool) {
-        self.shared.quiet.store(quiet, std::sync::atomic::Ordering::SeqCst);
+    /// Before all ranks are looked at: for [`set_quiet`](Self::set_quiet).
+    pub fn acted(&self) -> u64 {
+        self.shared.acted()
+    }
+
+    /// Nothing has happened here for a while, nor did when all ranks were looked at; or (`None`) something
+    /// does, or is about to.
+    pub fn set_quiet(&self, acted: Option<u64>) {
+        self.shared.set_quiet(acted);
+    }
+
+    /// All ranks here are over.
+    pub fn set_over(&self) {
+        self.shared.set_over();
     }
 
     /// The job ends on all nodes.

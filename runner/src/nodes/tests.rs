@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bdrun_ipc::collective::{Arrival, Coming, Comm, PHASES};
@@ -220,49 +221,104 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
     done
 }
 
+/// The second of two masters, as the first sees it.
+struct Second {
+    first: Threads,
+    orders: Sender<Order>,
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    gateway: JoinHandle<()>,
+}
+
+impl Second {
+    fn begin() -> Self {
+        let mut both = connected(2).into_iter();
+        let (first, second) = (both.next().unwrap(), both.next().unwrap());
+        let (orders, obeyed) = channel();
+        let spread = Spread { ranks: 2, nodes: 2, node: 1 };
+        let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
+        let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
+        let shared = Arc::<Shared>::default();
+        let tell = Box::new(|told| panic!("{told:?}"));
+        let gateway = Gateway::new(second, segment.clone(), mail, shared.clone(), tell);
+        let gateway = std::thread::spawn(move || _ = gateway.run(vec![], &obeyed));
+        Self { first, orders, shared, segment, gateway }
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.first.send(1, frame.encode(&[])).unwrap();
+    }
+
+    /// All that it says until one of these.
+    fn says(&mut self, last: &[Frame]) -> Vec<Frame> {
+        let mut all = vec![];
+        while !all.last().is_some_and(|said| last.contains(said)) {
+            until(|| {
+                let before = all.len();
+                let mut take = |_, came| {
+                    let Came::Frame(frame) = came else { panic!("a body") };
+                    all.push(Frame::decode(&frame).unwrap().0);
+                };
+                self.first.receive(&mut take).unwrap();
+                all.retain(|frame| *frame != Frame::Beat);
+                (all.len() > before).then_some(())
+            });
+        }
+        all
+    }
+
+    fn leave(mut self) {
+        self.send(&Frame::Last);
+        self.gateway.join().unwrap();
+        self.first.finish();
+    }
+}
+
 /// A master that leaves has received all that was sent to it, and sends nothing to another that has left:
 /// also what it answers when all is over at its own node.
 #[test]
 fn nothing_is_on_its_way_when_masters_leave() {
-    let mut both = connected(2).into_iter();
-    let (mut first, second) = (both.next().unwrap(), both.next().unwrap());
-    let (orders, obeyed) = channel();
-    let gateway = std::thread::spawn(move || {
-        let spread = Spread { ranks: 2, nodes: 2, node: 1 };
-        let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
-        let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
-        let tell = Box::new(|told| panic!("{told:?}"));
-        Gateway::new(second, segment, mail, Arc::default(), tell).run(vec![], &obeyed);
-    });
-    let heard = |first: &mut Threads| {
-        until(|| {
-            let mut frames = VecDeque::new();
-            let mut take = |_, came| {
-                let Came::Frame(frame) = came else { panic!("a body") };
-                frames.push_back(Frame::decode(&frame).unwrap().0);
-            };
-            first.receive(&mut take).unwrap();
-            frames.retain(|frame| *frame != Frame::Beat);
-            (!frames.is_empty()).then_some(frames)
-        })
-    };
-    orders.send(Order::Bye(vec![])).unwrap();
-    let mut all = VecDeque::new();
-    while all.back() != Some(&Frame::Bye) {
-        all.extend(heard(&mut first));
-    }
+    let mut second = Second::begin();
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    assert_eq!(second.says(&[Frame::Bye]), [Frame::Account, Frame::Bye]);
     // It was asked before the first master heard that.
-    first.send(1, Frame::Probe(3).encode(&[])).unwrap();
-    first.send(1, Frame::Bye.encode(&[])).unwrap();
-    while all.back() != Some(&Frame::Last) {
-        all.extend(heard(&mut first));
-    }
+    second.send(&Frame::Probe(3));
+    second.send(&Frame::Bye);
     let probed = Frame::Probed(Probed { round: 3, quiet: false, sent: 0, came: 0 });
-    assert_eq!(all, [Frame::Account, Frame::Bye, probed, Frame::Last]);
-    assert!(!gateway.is_finished(), "the first has not said that nothing more comes");
-    first.send(1, Frame::Last.encode(&[])).unwrap();
-    gateway.join().unwrap();
-    first.finish();
+    assert_eq!(second.says(&[Frame::Last]), [probed, Frame::Last]);
+    assert!(!second.gateway.is_finished(), "the first has not said that nothing more comes");
+    second.leave();
+}
+
+/// A rank that has been woken since the main thread looked at it is not taken for one that waits, however late
+/// that looks again.
+#[test]
+fn who_was_woken_is_not_quiet_until_it_is_looked_at() {
+    let mut second = Second::begin();
+    let is_quiet = |second: &mut Second, round, came| {
+        second.send(&Frame::Probe(round));
+        let [yes, no] = [true, false].map(|quiet| Frame::Probed(Probed { round, quiet, sent: 0, came }));
+        second.says(&[yes.clone(), no]).last() == Some(&yes)
+    };
+    second.segment.rank(1).publish(Waiting::Anything);
+    assert!(!is_quiet(&mut second, 1, 0), "nobody has looked");
+    let seen = second.shared.acted();
+    second.shared.set_quiet(Some(seen));
+    assert!(is_quiet(&mut second, 2, 0));
+    second.send(&Frame::Message { to: 1, what: [0, 0, 5, 0], len: 0, offset: 0, body: 0 });
+    assert!(!is_quiet(&mut second, 3, 1), "a message has come");
+    second.shared.set_quiet(Some(seen));
+    assert!(!is_quiet(&mut second, 4, 1), "it was looked at before that");
+    second.shared.set_quiet(Some(second.shared.acted()));
+    assert!(is_quiet(&mut second, 5, 1));
+    second.shared.set_quiet(None);
+    assert!(!is_quiet(&mut second, 6, 1));
+    second.shared.set_over();
+    assert!(is_quiet(&mut second, 7, 1));
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    second.send(&Frame::Bye);
+    second.says(&[Frame::Last]);
+    second.leave();
 }
 
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// So often within the time after which it is taken for lost a master says that it is there.
 const BEATS: u32 = 8;
+/// So much longer nothing need be heard of one that has met the others, but has not begun.
+const BEGINS: Duration = Duration::from_secs(60);
 
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,19 +23,21 @@ pub struct Watch {
     limit: Option<Duration>,
     looked: Instant,
     next_beat: Instant,
-    /// How long nothing was heard; counted once something was, as some begin later.
+    /// How long nothing was heard, while something is expected.
     silent: Option<Duration>,
+    has_begun: bool,
 }
 
 impl Watch {
     /// One that says nothing for so long is lost; `None`: nobody ever is.
     pub fn new(now: Instant, limit: Option<Duration>) -> Self {
-        Self { limit, looked: now, next_beat: now, silent: None }
+        Self { limit, looked: now, next_beat: now, silent: Some(Duration::ZERO), has_begun: false }
     }
 
     /// Something has come of the one before.
     pub fn heard(&mut self) {
         self.silent = Some(Duration::ZERO);
+        self.has_begun = true;
     }
 
     /// The one before has said goodbye, or is lost: nothing is expected of it.
@@ -55,6 +59,7 @@ impl Watch {
         if beats {
             self.next_beat = now + each;
         }
+        let limit = if self.has_begun { limit } else { limit + BEGINS };
         Seen { beats, lost: self.silent.is_some_and(|silent| silent >= limit) }
     }
 }
@@ -80,10 +85,18 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_lost_once_it_has_said_something() {
+    fn who_has_not_begun_has_a_minute_more() {
         let begin = Instant::now();
         let mut watch = Watch::new(begin, Some(LIMIT));
-        assert_eq!(after(&mut watch, begin, 0, 100_000), (100, None), "it has not begun");
+        assert_eq!(after(&mut watch, begin, 0, 100_000), (100, Some(68_000)));
+    }
+
+    #[test]
+    fn who_says_nothing_is_lost() {
+        let begin = Instant::now();
+        let mut watch = Watch::new(begin, Some(LIMIT));
+        assert_eq!(after(&mut watch, begin, 0, 60_000).1, None, "it has not begun");
+        watch.look(begin + Duration::from_millis(100_000));
         watch.heard();
         assert_eq!(after(&mut watch, begin, 100_000, 107_000).1, None);
         watch.heard();

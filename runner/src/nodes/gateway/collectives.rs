@@ -121,7 +121,7 @@ impl<T: Transport> Gateway<T> {
 
     fn answer(&self, rank: u32, pieces: &[&[u8]]) -> Result<()> {
         self.segment.answer(rank).give(&self.segment, &self.mail, pieces).map_err(damaged)?;
-        self.segment.wake(rank, rank);
+        self.wake(rank);
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl<T: Transport> Gateway<T> {
 
     fn attend_collective(&self, from: u32, frame: &Frame, bytes: &[u8]) -> Result<bool> {
         let segment = &self.segment;
-        let mut wake = |rank| segment.wake(rank, rank);
+        let mut wake = |rank| self.wake(rank);
         match frame {
             Frame::Come { comm, number, entries } => {
                 let comm = Comm::at(segment, *comm).map_err(damaged)?;

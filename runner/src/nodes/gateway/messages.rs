@@ -269,7 +269,7 @@ impl<T: Transport> Gateway<T> {
         let waiting = self.segment.rank(to).waiting();
         let is_urgent = note != 0 && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
         if is_urgent || inbox::concerns(waiting, context, source, tag) {
-            self.segment.wake(to, to);
+            self.wake(to);
         }
     }
 }

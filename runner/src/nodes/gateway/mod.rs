@@ -23,7 +23,7 @@ mod quiet;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -74,11 +74,42 @@ pub enum Told {
     Broken(String),
 }
 
-/// What both look at.
+/// What the gateway and the main thread know of each other. Ranks that all wait are woken by the gateway alone,
+/// or by something that the main thread does: that they wait is true as long as neither has done anything since
+/// they were last looked at.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// By the main thread: nothing has happened here for a while.
-    pub quiet: AtomicBool,
+    /// How often the gateway has done something for ranks here.
+    acted: AtomicU64,
+    /// By the main thread: at so many, plus one, it began to look at all ranks, and none went on; or 0.
+    quiet_at: AtomicU64,
+}
+
+impl Shared {
+    /// By the main thread, before it looks at all ranks.
+    pub fn acted(&self) -> u64 {
+        self.acted.load(SeqCst)
+    }
+
+    /// By the main thread, after that: `None`, also before it does anything for a rank, something goes on.
+    pub fn set_quiet(&self, acted: Option<u64>) {
+        self.quiet_at.store(acted.map_or(0, |acted| acted + 1), SeqCst);
+    }
+
+    /// By the main thread: its ranks are over.
+    pub fn set_over(&self) {
+        self.quiet_at.store(u64::MAX, SeqCst);
+    }
+
+    /// By the gateway, after it has done something for a rank.
+    fn act(&self) {
+        self.acted.fetch_add(1, SeqCst);
+    }
+
+    fn is_quiet(&self) -> bool {
+        let quiet_at = self.quiet_at.load(SeqCst);
+        quiet_at == u64::MAX || quiet_at == self.acted.load(SeqCst) + 1
+    }
 }
 
 /// Another node.
@@ -332,7 +363,14 @@ impl<T: Transport> Gateway<T> {
     fn gave_memory(&self) {
         if self.segment.header().pool.wanted() {
             self.segment.ring(self.segment.here().start);
+            self.shared.act();
         }
+    }
+
+    /// What this rank may wait for is there.
+    fn wake(&self, rank: u32) {
+        self.segment.wake(rank, rank);
+        self.shared.act();
     }
 
     /// What another gateway says.

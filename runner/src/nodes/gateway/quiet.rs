@@ -1,7 +1,8 @@
 //! Whether anything goes on at any node, which the first master asks the others.
 
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
+
+use bdrun_ipc::far;
 
 use super::{Gateway, PROBE, Peer, Told};
 use crate::nodes::frame::{Frame, Probed};
@@ -11,7 +12,9 @@ impl<T: Transport> Gateway<T> {
     pub(super) fn probed(&self, round: u64) -> Probed {
         let idle =
             |peer: &Peer| peer.leaving.is_empty() && peer.assembling.is_none() && peer.coming.is_empty();
-        let quiet = self.shared.quiet.load(SeqCst)
+        let told = far::is_any_told(&self.segment) || self.segment.outward().is_any();
+        let quiet = self.shared.is_quiet()
+            && !told
             && self.peers.iter().all(idle)
             && self.asked.is_empty()
             && self.early.is_empty()
@@ -22,7 +25,7 @@ impl<T: Transport> Gateway<T> {
     /// By the first master: if twice in turn all are quiet, and nothing was on its way, nor was sent between
     /// the two, nothing goes on anywhere (Mattern's four counters).
     pub(super) fn probe(&mut self) -> Result<()> {
-        if self.spread.node != 0 || self.said_bye || !self.shared.quiet.load(SeqCst) {
+        if self.spread.node != 0 || self.said_bye || !self.shared.is_quiet() {
             self.before = None;
             return Ok(());
         }
