@@ -359,9 +359,6 @@ impl<'a> Job<'a> {
         let mut next_tick = Instant::now();
         let mut quiet_since: Option<Instant> = None;
         loop {
-            if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| !self.events.is_empty()) {
-                elsewhere.set_quiet(None);
-            }
             let happened = self.schedule();
             self.tell_elsewhere();
             if self.ending.is_some() && self.alive == 0 {
@@ -489,6 +486,9 @@ impl<'a> Job<'a> {
         // By an effect of the same batch.
         if self.ending.is_some() {
             return;
+        }
+        if let Some(elsewhere) = &self.elsewhere {
+            elsewhere.set_quiet(None);
         }
         match effect {
             Effect::Finish => {
