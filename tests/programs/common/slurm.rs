@@ -11,8 +11,17 @@ use super::{Directory, LIMIT, limited, poll, proc, skipped};
 
 /// Until it is dropped.
 pub struct Slurm {
+    nodes: u32,
     _daemons: Vec<Daemon>,
     directory: Directory,
+}
+
+impl Drop for Slurm {
+    /// What a step's own process has to tell the controller once the step is over it tries to tell for minutes,
+    /// and its daemon waits for it: so the controller stays until nodes are idle, and longer than daemons.
+    fn drop(&mut self) {
+        poll(LIMIT, || self.is_idle());
+    }
 }
 
 /// A daemon, ended with the test.
@@ -82,19 +91,20 @@ impl Slurm {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             Daemon(command.spawn().expect("start a daemon"))
         };
-        let mut daemons = vec![daemon("slurmctld", None)];
-        daemons.extend((0..nodes).map(|node| daemon("slurmd", Some(node))));
-        let slurm = Self { _daemons: daemons, directory };
-        let idle = || {
-            let mut command = Command::new("sinfo");
-            command.env("SLURM_CONF", slurm.conf()).args(["-h", "-N", "-o", "%T"]);
-            let said = limited(&mut command, LIMIT).stdout;
-            let is_idle = |line: &&str| *line == "idle";
-            let count = String::from_utf8_lossy(&said).lines().filter(is_idle).count();
-            (count == nodes as usize).then_some(())
-        };
-        assert!(poll(LIMIT, idle).is_some(), "{}", slurm.logs());
+        let mut daemons: Vec<_> = (0..nodes).map(|node| daemon("slurmd", Some(node))).collect();
+        daemons.push(daemon("slurmctld", None));
+        let slurm = Self { nodes, _daemons: daemons, directory };
+        assert!(poll(LIMIT, || slurm.is_idle()).is_some(), "{}", slurm.logs());
         Some(slurm)
+    }
+
+    fn is_idle(&self) -> Option<()> {
+        let mut command = Command::new("sinfo");
+        command.env("SLURM_CONF", self.conf()).args(["-h", "-N", "-o", "%T"]);
+        let said = limited(&mut command, LIMIT).stdout;
+        let is_idle = |line: &&str| *line == "idle";
+        let count = String::from_utf8_lossy(&said).lines().filter(is_idle).count();
+        (count == self.nodes as usize).then_some(())
     }
 
     /// By which its commands find it: `SLURM_CONF`.
