@@ -99,7 +99,7 @@ impl Elsewhere {
     }
 
     /// It is over here: waits until it is everywhere. The first node's statistics become those of all.
-    pub fn leave(self, stats: &mut Stats) {
+    pub fn leave(&mut self, stats: &mut Stats) {
         self.nodes.set_over();
         // Numbers and texts: nothing that cannot be written.
         let account = serde_json::to_vec(stats).unwrap_or_default();
@@ -108,6 +108,11 @@ impl Elsewhere {
                 stats.add_node(other);
             }
         }
+    }
+
+    /// After that, once this master has said how the job ended: waits until the others have.
+    pub fn go(self) {
+        self.nodes.go();
     }
 
     /// Who speaks for all of them.

@@ -209,14 +209,14 @@ pub fn run(mut options: Options) -> u8 {
         Err((option, error)) => Err(Ending::Setup(format!("{option}: {error}"))),
     });
     let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin));
-    let Finished { mut stats, mut ending, until, history, is_first } = match started {
+    let Finished { mut stats, mut ending, until, history, is_first, elsewhere } = match started {
         Ok(mut job) => {
             job.drive();
             job.finish()
         }
         Err(ending) => {
             let stats = report::without_ranks(options, &ending, begin);
-            Finished { stats, ending, until: None, history: None, is_first: true }
+            Finished { stats, ending, until: None, history: None, is_first: true, elsewhere: None }
         }
     };
     let started_well = started_well && is_first;
@@ -239,6 +239,9 @@ pub fn run(mut options: Options) -> u8 {
     let code = ending.code();
     if is_first || !matches!(ending, Ending::Success | Ending::Elsewhere { .. }) {
         screen.finish(stats, ending, until);
+    }
+    if let Some(elsewhere) = elsewhere {
+        elsewhere.go();
     }
     code
 }

@@ -95,6 +95,8 @@ pub(super) struct Finished {
     pub history: Option<History>,
     /// It is the only node, or the first: it tells what all have done.
     pub is_first: bool,
+    /// Those that are to be left once that was told.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 impl Job<'_> {
@@ -200,10 +202,11 @@ impl Job<'_> {
             _ => ending,
         };
         let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
-        if let Some(elsewhere) = self.elsewhere.take() {
+        let mut elsewhere = self.elsewhere.take();
+        if let Some(elsewhere) = &mut elsewhere {
             elsewhere.leave(&mut stats);
         }
-        Finished { stats, ending, until, history: self.history.take(), is_first }
+        Finished { stats, ending, until, history: self.history.take(), is_first, elsewhere }
     }
 }
 

@@ -36,7 +36,7 @@ use twox_hash::XxHash3_64;
 
 pub use frame::End;
 use frame::{Frame, Hello};
-use gateway::Gateway;
+use gateway::{Accounts, Gateway};
 pub use gateway::{Order, Shared, Told};
 use mpi::{Launcher, Mpi};
 use transport::{Came, Transport, TransportError};
@@ -61,7 +61,7 @@ pub struct Nodes {
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
-    thread: JoinHandle<Vec<(u32, Vec<u8>)>>,
+    thread: JoinHandle<()>,
 }
 
 impl Nodes {
@@ -89,7 +89,7 @@ impl Nodes {
                 Ok(joined) => joined,
                 Err(TransportError(text)) => {
                     let _ = met.send(Err(text));
-                    return vec![];
+                    return;
                 }
             };
             let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine)));
@@ -145,10 +145,17 @@ impl Nodes {
 
     /// It has ended here, of which the first master is told this: waits until it has everywhere. To the first
     /// what the others have told, with their numbers.
-    pub fn leave(self, account: Vec<u8>) -> Vec<(u32, Vec<u8>)> {
-        drop(self.work);
-        let _ = self.orders.send(Order::Bye(account));
-        self.thread.join().unwrap_or_default()
+    pub fn leave(&mut self, account: Vec<u8>) -> Accounts {
+        self.work = None;
+        let (wanted, accounts) = channel();
+        let _ = self.orders.send(Order::Bye(account, wanted));
+        accounts.recv().unwrap_or_default()
+    }
+
+    /// After that, when all has been told of the job's end: waits until others have told it too.
+    pub fn go(self) {
+        let _ = self.orders.send(Order::Last);
+        let _ = self.thread.join();
     }
 }
 
@@ -159,7 +166,7 @@ fn serve<T: Transport>(
     given: &Receiver<Work>,
     orders: &Receiver<Order>,
     shared: Arc<Shared>,
-) -> Vec<(u32, Vec<u8>)> {
+) {
     match given.recv() {
         Ok(Work { segment, mail, tell }) => {
             Gateway::new(transport, segment, mail, shared, tell).run(early, orders)
@@ -167,7 +174,6 @@ fn serve<T: Transport>(
         Err(_) => {
             // The launcher ends the others if they do not hear it.
             let _ = say_that_it_cannot_begin(&mut transport, early);
-            vec![]
         }
     }
 }

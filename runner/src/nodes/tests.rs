@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
 use super::book::{Book, Effect, Event};
+use super::frame::End;
 use super::frame::{Frame, Probed};
-use super::gateway::{Gateway, Order, Shared};
+use super::gateway::{Gateway, Order, Shared, Told};
 use super::transport::threads::{Threads, connected};
 use super::transport::{Came, Transport};
 
@@ -210,7 +211,8 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         started.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for (_, orders, _) in &all {
-        orders.send(Order::Bye(vec![])).unwrap();
+        orders.send(Order::Bye(vec![], channel().0)).unwrap();
+        orders.send(Order::Last).unwrap();
     }
     for (node, _, gateway) in all {
         gateway.join().unwrap();
@@ -225,6 +227,7 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
 struct Second {
     first: Threads,
     orders: Sender<Order>,
+    told: Receiver<Told>,
     shared: Arc<Shared>,
     segment: Arc<Segment>,
     gateway: JoinHandle<()>,
@@ -239,10 +242,11 @@ impl Second {
         let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
         let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
         let shared = Arc::<Shared>::default();
-        let tell = Box::new(|told| panic!("{told:?}"));
+        let (tell, told) = channel();
+        let tell = Box::new(move |what| tell.send(what).expect("somebody listens"));
         let gateway = Gateway::new(second, segment.clone(), mail, shared.clone(), tell);
-        let gateway = std::thread::spawn(move || _ = gateway.run(vec![], &obeyed));
-        Self { first, orders, shared, segment, gateway }
+        let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
+        Self { first, orders, told, shared, segment, gateway }
     }
 
     fn send(&mut self, frame: &Frame) {
@@ -279,14 +283,37 @@ impl Second {
 #[test]
 fn nothing_is_on_its_way_when_masters_leave() {
     let mut second = Second::begin();
-    second.orders.send(Order::Bye(vec![])).unwrap();
+    let (wanted, accounts) = channel();
+    second.orders.send(Order::Bye(vec![], wanted)).unwrap();
     assert_eq!(second.says(&[Frame::Bye]), [Frame::Account, Frame::Bye]);
     // It was asked before the first master heard that.
     second.send(&Frame::Probe(3));
+    assert!(accounts.try_recv().is_err(), "it is not over everywhere");
     second.send(&Frame::Bye);
+    assert_eq!(accounts.recv().unwrap(), []);
+    second.orders.send(Order::Last).unwrap();
     let probed = Frame::Probed(Probed { round: 3, quiet: false, sent: 0, came: 0 });
     assert_eq!(second.says(&[Frame::Last]), [probed, Frame::Last]);
     assert!(!second.gateway.is_finished(), "the first has not said that nothing more comes");
+    second.leave();
+}
+
+/// Of a job that ends by a failure the master that knows why leaves first: launchers kill all that are left.
+#[test]
+fn who_only_follows_stays_until_the_reason_is_told() {
+    let mut second = Second::begin();
+    second.send(&Frame::End(End { code: 7, why: "it failed".into() }));
+    assert!(matches!(second.told.recv(), Ok(Told::Ended(0, End { code: 7, .. }))));
+    let (wanted, accounts) = channel();
+    second.orders.send(Order::Bye(vec![], wanted)).unwrap();
+    second.says(&[Frame::Bye]);
+    // The first takes long for its ranks.
+    assert_eq!(accounts.recv().unwrap(), []);
+    second.orders.send(Order::Last).unwrap();
+    second.says(&[Frame::Last]);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!second.gateway.is_finished(), "the first tells it now");
+    second.send(&Frame::Bye);
     second.leave();
 }
 
@@ -315,7 +342,8 @@ fn who_was_woken_is_not_quiet_until_it_is_looked_at() {
     assert!(!is_quiet(&mut second, 6, 1));
     second.shared.set_over();
     assert!(is_quiet(&mut second, 7, 1));
-    second.orders.send(Order::Bye(vec![])).unwrap();
+    second.orders.send(Order::Bye(vec![], channel().0)).unwrap();
+    second.orders.send(Order::Last).unwrap();
     second.send(&Frame::Bye);
     second.says(&[Frame::Last]);
     second.leave();

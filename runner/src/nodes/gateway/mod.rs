@@ -24,7 +24,7 @@ mod quiet;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::inbox::Arrived;
@@ -53,14 +53,23 @@ const PROBE: Duration = Duration::from_millis(50);
 const SILENCE: &str = "BDRUN_SILENCE";
 /// How long the others get to say goodbye when the job ends by a failure.
 pub const FAREWELL: Duration = Duration::from_secs(2);
+/// How long others get to say their last word: whoever knows why the job ends tells it before, and must not be
+/// killed meanwhile by its launcher, as launchers do when somebody leaves by a failure.
+const LAST_WORD: Duration = Duration::from_secs(30);
+
+/// What stands in the account of each node, by its number.
+pub type Accounts = Vec<(u32, Vec<u8>)>;
 
 /// What the master's main thread tells its gateway.
 #[derive(Debug)]
 pub enum Order {
     /// The job ends everywhere, for this reason.
     End(End),
-    /// All is over here; what the first master is told of it.
-    Bye(Vec<u8>),
+    /// All is over here; what the first master is told of it. Once it is over everywhere, or others had time to
+    /// say so, the first is given what they tell.
+    Bye(Vec<u8>, Sender<Accounts>),
+    /// All that is to be told of it has been told: it may leave.
+    Last,
 }
 
 /// What a gateway tells its master.
@@ -151,9 +160,13 @@ pub struct Gateway<T> {
     said_bye: bool,
     /// Since when nothing more goes to the others.
     said_last: Option<Instant>,
-    /// By the first: what the others have said of themselves.
-    accounts: Vec<(u32, Vec<u8>)>,
+    may_leave: bool,
+    /// By the first: what the others have said of themselves, and who wants that.
+    accounts: Accounts,
+    wanted: Option<Sender<Accounts>>,
     failed: Option<Instant>,
+    /// The node that the job's end was heard of.
+    follows: Option<u32>,
     watch: Watch,
     limit: Option<Duration>,
 }
@@ -182,8 +195,11 @@ impl<T: Transport> Gateway<T> {
             next_probe: Instant::now(),
             said_bye: false,
             said_last: None,
+            may_leave: false,
             accounts: vec![],
+            wanted: None,
             failed: None,
+            follows: None,
             watch: Watch::new(Instant::now(), limit),
             limit,
             segment,
@@ -195,9 +211,8 @@ impl<T: Transport> Gateway<T> {
         }
     }
 
-    /// Until all have said goodbye; the first is given what the others say of themselves. `early`: what has
-    /// come already.
-    pub fn run(mut self, mut early: Vec<(u32, Came)>, orders: &Receiver<Order>) -> Vec<(u32, Vec<u8>)> {
+    /// Until all have said their last word. `early`: what has come already.
+    pub fn run(mut self, mut early: Vec<(u32, Came)>, orders: &Receiver<Order>) {
         // What is slept is what was meant, and not the 50 µs more that others do not mind.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut idle_since = Instant::now();
@@ -221,40 +236,47 @@ impl<T: Transport> Gateway<T> {
             let sleep = (idle_since.elapsed() / PART).clamp(SLEEP[0], SLEEP[1]);
             self.segment.header().gateway.wait(sleep);
         }
-        if self.peers.iter().zip(0..).all(|(peer, node)| peer.said_bye || node == self.spread.node) {
+        if self.others().all(|node| self.peers[node as usize].said_last) {
             self.transport.finish();
         }
         // Else somebody is gone without a word, for whom MPI would wait: the launcher sees to the others.
-        self.leave()
+        self.leave();
     }
 
-    fn leave(mut self) -> Vec<(u32, Vec<u8>)> {
-        let accounts = std::mem::take(&mut self.accounts);
+    fn leave(self) {
         let moves = |peer: &Peer| !peer.lent.is_empty() || !peer.coming.is_empty();
         if self.transport.unsent() > 0 || self.peers.iter().any(moves) {
             // MPI may still read and write where it was told to.
             std::mem::forget(self);
         }
-        accounts
     }
 
-    /// All is over everywhere, and all that was sent has come: MPI wants it so of those that leave it. Whoever
-    /// has said that it sends nothing more and is not heard by another is not waited for longer than
-    /// [`FAREWELL`].
+    /// All have said their last word, and all that was sent has come: MPI wants it so of those that leave it.
+    /// Where the job ends by a failure those are not waited for that have not even said goodbye in time, but for
+    /// the one that knows why.
     fn is_over(&self) -> bool {
-        let others = || self.others().map(|node| &self.peers[node as usize]);
-        let is_done = |peer: &Peer| peer.said_last && peer.coming.is_empty();
-        let since = match self.said_last {
-            Some(_) if self.transport.unsent() == 0 && others().all(is_done) => return true,
-            said => said.or(self.failed.filter(|_| self.said_bye)),
+        let Some(since) = self.said_last else { return false };
+        let is_done = |node: u32| {
+            let peer = &self.peers[node as usize];
+            let is_gone = self.failed.is_some() && !peer.said_bye && self.follows != Some(node);
+            is_gone || (peer.said_last && peer.coming.is_empty())
         };
-        since.is_some_and(|since| since.elapsed() > FAREWELL)
+        let all = self.others().all(is_done) && (self.transport.unsent() == 0 || self.failed.is_some());
+        all || since.elapsed() > LAST_WORD
     }
 
-    /// Once all is over everywhere, of which nobody knows who has only said it: nothing more goes to anybody.
+    /// Once all is over everywhere, of which nobody knows who has only said goodbye: the first is given what
+    /// others have told, and when that was told, nothing more goes to anybody.
     fn say_last(&mut self) -> Result<()> {
         let all = self.others().all(|node| self.peers[node as usize].said_bye);
-        if self.said_bye && all && self.said_last.is_none() {
+        let in_time = self.failed.is_none_or(|since| since.elapsed() < FAREWELL);
+        if !self.said_bye || (!all && in_time) {
+            return Ok(());
+        }
+        if let Some(wanted) = self.wanted.take() {
+            let _ = wanted.send(std::mem::take(&mut self.accounts));
+        }
+        if self.may_leave && self.said_last.is_none() {
             self.tell_all(&Frame::Last)?;
             self.said_last = Some(Instant::now());
         }
@@ -325,12 +347,20 @@ impl<T: Transport> Gateway<T> {
                     self.failed.get_or_insert_with(Instant::now);
                     self.tell_all(&Frame::End(end))?;
                 }
-                Ok(Order::Bye(account)) if self.spread.node != 0 => {
-                    self.send(0, &Frame::Account, &account)?;
+                Ok(Order::Bye(account, wanted)) => {
+                    if self.spread.node != 0 {
+                        self.send(0, &Frame::Account, &account)?;
+                    }
+                    self.wanted = Some(wanted);
                     self.say_bye()?;
                 }
-                Ok(Order::Bye(_)) => self.say_bye()?,
-                Err(TryRecvError::Disconnected) if !self.said_bye => self.say_bye()?,
+                Ok(Order::Last) => self.may_leave = true,
+                Err(TryRecvError::Disconnected) if !self.may_leave => {
+                    self.may_leave = true;
+                    if !self.said_bye {
+                        self.say_bye()?;
+                    }
+                }
                 Err(_) => return Ok(any),
             }
             any = true;
@@ -409,7 +439,10 @@ impl<T: Transport> Gateway<T> {
             }
             Frame::Settled => (self.tell)(Told::Settled),
             Frame::End(end) => {
-                self.failed.get_or_insert_with(Instant::now);
+                if self.failed.is_none() {
+                    self.failed = Some(Instant::now());
+                    self.follows = Some(from);
+                }
                 (self.tell)(Told::Ended(from, end));
             }
             Frame::Account => self.accounts.push((from, bytes.to_vec())),
