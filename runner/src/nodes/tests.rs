@@ -317,8 +317,8 @@ fn who_only_follows_stays_until_the_reason_is_told() {
     second.leave();
 }
 
-/// A rank that has been woken since the main thread looked at it is not taken for one that waits, however late
-/// that looks again.
+/// A rank that has been woken since the main thread looked at it is not taken for one that waits, however
+/// late that looks again.
 #[test]
 fn who_was_woken_is_not_quiet_until_it_is_looked_at() {
     let mut second = Second::begin();
