@@ -610,8 +610,8 @@ impl Segment {
         self.header().asleep.fetch_sub(1, SeqCst);
     }
 
-    /// Whether some rank may sleep. If not, whoever falls asleep later sees what was made true before this was
-    /// asked.
+    /// Whether some rank may sleep. If not, whoever falls asleep later sees what was made true before this
+    /// was asked.
     pub fn may_any_sleep(&self) -> bool {
         self.header().asleep.load(SeqCst) > 0
     }

@@ -183,11 +183,12 @@ fn comments_end_at_the_line_width() {
         let text = line.trim_start();
         text.starts_with("//") && line.chars().count() > 110 && !text.contains("| ") && !text.contains("http")
     };
+    let mut all = vec![];
     for path in files(root(), ".rs") {
         let text = fs::read_to_string(&path).expect("a file");
-        let found: Vec<&str> = text.lines().filter(long).collect();
-        assert!(found.is_empty(), "{}: {found:#?}", path.display());
+        all.extend(text.lines().filter(long).map(|line| format!("{}: {line}", path.display())));
     }
+    assert!(all.is_empty(), "{all:#?}");
 }
 
 /// The preloaded library makes some functions of the C library scheduling points. What moves memory calls

@@ -274,8 +274,8 @@ impl Mpi {
             self.threads.waiting.fetch_add(1, SeqCst);
             wait(&**link, Limits { at_most, unless: &unless });
             self.threads.waiting.fetch_sub(1, SeqCst);
-            // What else has come can be taken in by the next call. Among many ranks on few processors whatever
-            // is touched is in no cache.
+            // What else has come can be taken in by the next call. Among many ranks on few processors
+            // whatever is touched is in no cache.
             if let Some(found) = found()? {
                 return Ok(found);
             }

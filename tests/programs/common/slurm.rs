@@ -17,8 +17,9 @@ pub struct Slurm {
 }
 
 impl Drop for Slurm {
-    /// What a step's own process has to tell the controller once the step is over it tries to tell for minutes,
-    /// and its daemon waits for it: so the controller stays until nodes are idle, and longer than daemons.
+    /// What a step's own process has to tell the controller once the step is over it tries to tell for
+    /// minutes, and its daemon waits for it: so the controller stays until nodes are idle, and longer than
+    /// daemons.
     fn drop(&mut self) {
         poll(LIMIT, || self.is_idle());
     }

@@ -53,8 +53,8 @@ const PROBE: Duration = Duration::from_millis(50);
 const SILENCE: &str = "BDRUN_SILENCE";
 /// How long the others get to say goodbye when the job ends by a failure.
 pub const FAREWELL: Duration = Duration::from_secs(2);
-/// How long others get to say their last word: whoever knows why the job ends tells it before, and must not be
-/// killed meanwhile by its launcher, as launchers do when somebody leaves by a failure.
+/// How long others get to say their last word: whoever knows why the job ends tells it before, and must not
+/// be killed meanwhile by its launcher, as launchers do when somebody leaves by a failure.
 const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// What stands in the account of each node, by its number.
@@ -65,8 +65,8 @@ pub type Accounts = Vec<(u32, Vec<u8>)>;
 pub enum Order {
     /// The job ends everywhere, for this reason.
     End(End),
-    /// All is over here; what the first master is told of it. Once it is over everywhere, or others had time to
-    /// say so, the first is given what they tell.
+    /// All is over here; what the first master is told of it. Once it is over everywhere, or others had time
+    /// to say so, the first is given what they tell.
     Bye(Vec<u8>, Sender<Accounts>),
     /// All that is to be told of it has been told: it may leave.
     Last,
@@ -83,9 +83,9 @@ pub enum Told {
     Broken(String),
 }
 
-/// What the gateway and the main thread know of each other. Ranks that all wait are woken by the gateway alone,
-/// or by something that the main thread does: that they wait is true as long as neither has done anything since
-/// they were last looked at.
+/// What the gateway and the main thread know of each other. Ranks that all wait are woken by the gateway
+/// alone, or by something that the main thread does: that they wait is true as long as neither has done
+/// anything since they were last looked at.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// How often the gateway has done something for ranks here.
@@ -252,8 +252,8 @@ impl<T: Transport> Gateway<T> {
     }
 
     /// All have said their last word, and all that was sent has come: MPI wants it so of those that leave it.
-    /// Where the job ends by a failure those are not waited for that have not even said goodbye in time, but for
-    /// the one that knows why.
+    /// Where the job ends by a failure those are not waited for that have not even said goodbye in time, but
+    /// for the one that knows why.
     fn is_over(&self) -> bool {
         let Some(since) = self.said_last else { return false };
         let is_done = |node: u32| {
