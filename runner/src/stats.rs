@@ -242,6 +242,10 @@ pub struct RankMeasured {
     pub processes: u32,
     /// Seconds of processor time, user and kernel.
     pub cpu_s: f64,
+    /// Times it gave its processor up by itself, and times that was taken away: the context switches of its
+    /// processes, as far as they were waited for.
+    #[serde(default)]
+    pub switches: [u64; 2],
     /// Seconds it was held: stopped or out, with no say in it.
     pub held_s: f64,
     /// Seconds it ran in parts, larger than the budget all by itself.

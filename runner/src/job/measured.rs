@@ -83,6 +83,7 @@ impl Job<'_> {
         record.last.peak = peak;
         // What it used after the last look, all of it if there was none.
         record.last.cpu = record.last.cpu.max(usage.user + usage.system);
+        record.switches = [record.switches[0] + usage.switches.0, record.switches[1] + usage.switches.1];
         (record.holder, record.group, record.order) = (None, None, None);
         (record.scratch, record.evicted_while) = (Scratch::default(), None);
         record.stand(false);

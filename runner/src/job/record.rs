@@ -79,6 +79,8 @@ pub(super) struct Record {
     pub lived: Duration,
     /// Processor time of earlier tries.
     pub spent: Duration,
+    /// See [`RankMeasured::switches`](crate::stats::RankMeasured::switches).
+    pub switches: [u64; 2],
 }
 
 /// The records of those that have begun, and of which not all is over. Others have an empty one.

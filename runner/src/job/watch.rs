@@ -143,7 +143,7 @@ impl Watch {
 
     /// What was measured of a rank; none of one that joined the co-operative runtime, which measures itself.
     pub fn account(&self, rank: u32, record: &Record) -> Option<RankMeasured> {
-        let Record { last, still_for, spent, partial, .. } = record;
+        let Record { last, still_for, spent, switches, partial, .. } = record;
         let (parts_faults, parts_s) = partial.as_ref().map_or((0, 0.0), Partial::account);
         (!self.accounts.is_adopted(rank)).then(|| RankMeasured {
             private_bytes: last.peak_private,
@@ -152,6 +152,7 @@ impl Watch {
             out_bytes: self.accounts.out_of(rank).1,
             processes: last.peak_processes,
             cpu_s: (*spent + last.cpu).as_secs_f64(),
+            switches: *switches,
             held_s: still_for.as_secs_f64(),
             parts_s,
             parts_faults,

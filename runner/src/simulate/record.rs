@@ -66,6 +66,10 @@ pub struct RankRecord {
     /// See `ran_s`; none if that was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s: Option<f64>,
+    /// Times it gave its processor up by itself, and times that was taken away; none if that was not
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<[u64; 2]>,
     /// The most it held, bytes; what left RAM of it, and what was written of that.
     pub peak: u64,
     /// See `peak`.
@@ -202,6 +206,7 @@ impl RankRecord {
             ended: last.to,
             ran_s: if legs.is_empty() { ran_until(f64::INFINITY) } else { stats.running_s },
             cpu_s: stats.measured.as_ref().map(|measured| measured.cpu_s),
+            switches: stats.measured.as_ref().map(|measured| measured.switches),
             peak: stats.peak_bytes,
             evicted: stats.evicted_bytes,
             written: legs.last().map_or(0, |leg| leg.moved[2]),

@@ -76,7 +76,9 @@ fn stranger(rank: &RankRecord) -> Program {
     if points.len() == 1 {
         points.push((1.0, 1.0));
     }
-    let sleeps = rank.cpu_s.is_some_and(|cpu| cpu < work / 10.0);
+    // Whose processor was taken away again and again did not sleep: it waited for its turn.
+    let [gave, lost] = rank.switches.unwrap_or_default();
+    let sleeps = rank.cpu_s.map(|cpu| cpu / work).filter(|&part| part < 0.1 && lost <= gave);
     let curve = crate::residency::sim::Curve::Even;
     Program {
         can: Can {
@@ -278,5 +280,22 @@ fn spread(steps: &mut Vec<Step>, computes: Computes, meetings: &Of<'_>, leg: usi
     }
     if let Some(last) = steps.last_mut() {
         last.holds = holds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that had as little of a processor slept if it gave it up itself, and did not if others took it.
+    #[test]
+    fn who_waited_for_a_processor_did_not_sleep() {
+        let rank = |cpu_s, switches| {
+            stranger(&RankRecord { ran_s: 2.0, cpu_s, switches, ended: 2.0, ..RankRecord::default() }).sleeps
+        };
+        assert_eq!(rank(Some(0.1), Some([40, 3])), Some(0.05));
+        assert_eq!(rank(Some(0.1), Some([40, 41])), None, "it waited for its turn");
+        assert_eq!(rank(Some(1.9), Some([40, 3])), None, "it computed");
+        assert_eq!(rank(None, None), None, "that is not known");
     }
 }

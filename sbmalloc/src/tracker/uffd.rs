@@ -126,14 +126,26 @@ const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 const REGIONS: usize = 512;
 
 /// The two descriptors, of this process: a child of fork must not use its parent's, which act on the parent.
-pub(super) struct Kernel {
+struct Open {
     uffd: Fd,
     pagemap: Fd,
     owner: libc::pid_t,
+}
+
+/// Where they are, and where the kernel's answers go: neither is ever on a stack, of which each page that was
+/// once touched stays.
+struct Place {
+    open: Option<Open>,
     regions: [Region; REGIONS],
 }
 
-static KERNEL: Lock<Option<Kernel>> = Lock::new(None);
+static KERNEL: Lock<Place> = Lock::new(Place { open: None, regions: [[0; 3]; REGIONS] });
+
+/// The two descriptors, open, and room for the kernel's answers.
+pub(super) struct Kernel<'a> {
+    open: &'a Open,
+    regions: &'a mut [Region],
+}
 
 /// Takes or lets go of the lock of the descriptors, over a fork.
 ///
@@ -144,27 +156,8 @@ pub(super) unsafe fn hold(hold: bool) {
     unsafe { KERNEL.hold_or_let_go(hold) };
 }
 
-impl Kernel {
-    /// Calls `f` with the descriptors, opened if need be.
-    ///
-    /// # Errors
-    /// The kernel's, if it has no asynchronous write protection or does not permit it; and those of `f`.
-    pub fn with<T>(f: impl FnOnce(&mut Self) -> Result<T, Errno>) -> Result<T, Errno> {
-        // SAFETY: getpid has no preconditions.
-        let me = unsafe { libc::getpid() };
-        // The pager takes this lock too, when all others are parked.
-        let mut kernel = Unparked::lock(&KERNEL);
-        if kernel.as_ref().is_none_or(|k| k.owner != me) {
-            *kernel = None;
-            *kernel = Some(Self::open(me)?);
-        }
-        match kernel.as_mut() {
-            Some(kernel) => f(kernel),
-            None => Err(Errno(libc::ENOSYS)),
-        }
-    }
-
-    fn open(owner: libc::pid_t) -> Result<Self, Errno> {
+impl Open {
+    fn new(owner: libc::pid_t) -> Result<Self, Errno> {
         // Faults in system calls need no privilege here: the kernel resolves them itself.
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
         // SAFETY: makes a new descriptor.
@@ -177,17 +170,37 @@ impl Kernel {
         let mut api = [UFFD_API, wanted, 0];
         call(&uffd, UFFDIO_API, &mut api)?;
         let pagemap = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)?;
-        let mut kernel = Self { uffd, pagemap, owner, regions: [[0; 3]; REGIONS] };
-        kernel.written(PAGE, 2 * PAGE, |_, _| {})?; // older kernels know no scan
-        Ok(kernel)
+        Ok(Self { uffd, pagemap, owner })
+    }
+}
+
+impl Kernel<'_> {
+    /// Calls `f` with the descriptors, opened if need be.
+    ///
+    /// # Errors
+    /// The kernel's, if it has no asynchronous write protection or does not permit it; and those of `f`.
+    pub fn with<T>(f: impl FnOnce(&mut Kernel<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+        // SAFETY: getpid has no preconditions.
+        let me = unsafe { libc::getpid() };
+        // The pager takes this lock too, when all others are parked.
+        let mut kernel = Unparked::lock(&KERNEL);
+        let Place { open, regions } = &mut *kernel;
+        if open.as_ref().is_none_or(|open| open.owner != me) {
+            *open = None;
+            let new = Open::new(me)?;
+            Kernel { open: &new, regions }.written(PAGE, 2 * PAGE, |_, _| {})?; // older kernels know no scan
+            *open = Some(new);
+        }
+        let open = open.as_ref().ok_or(Errno(libc::ENOSYS))?;
+        f(&mut Kernel { open, regions })
     }
 
     /// Protects `[at, at+len)`: private anonymous memory of the caller's, or a mapping of a memfd.
     pub fn protect(&mut self, at: usize, len: usize) -> Result<(), Errno> {
         let mut register = [at as u64, len as u64, REGISTER_MODE_WP, 0];
-        call(&self.uffd, UFFDIO_REGISTER, &mut register)?;
+        call(&self.open.uffd, UFFDIO_REGISTER, &mut register)?;
         let mut protect = [at as u64, len as u64, WRITEPROTECT_MODE_WP];
-        call(&self.uffd, UFFDIO_WRITEPROTECT, &mut protect)
+        call(&self.open.uffd, UFFDIO_WRITEPROTECT, &mut protect)
     }
 
     /// Calls `f` with each stretch of addresses in `[start, end)` that may have been written.
@@ -198,7 +211,7 @@ impl Kernel {
         mut f: impl FnMut(usize, usize),
     ) -> Result<(), Errno> {
         let query = Query { all_of: scan::WRITTEN, report: scan::WRITTEN, ..Query::default() };
-        let scanned = scan::each(&self.pagemap, &mut self.regions, [start, end], query, |[from, to, _]| {
+        let scanned = scan::each(&self.open.pagemap, self.regions, [start, end], query, |[from, to, _]| {
             f(from as usize, to as usize);
             Ok::<(), Infallible>(())
         });

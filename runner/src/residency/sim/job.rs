@@ -129,8 +129,8 @@ pub struct Program {
     pub exchange: Exchange,
     /// See `exchange`.
     pub message: u64,
-    /// It sleeps: its work takes time, but no processor.
-    pub sleeps: bool,
+    /// It sleeps most of the time: its work takes time, but of a processor only this part.
+    pub sleeps: Option<f64>,
     /// It does not tell when it waits for others, although it tells when it needs memory.
     pub mute: bool,
     /// It fails so often at its end, and is begun again, if it does not tell.
@@ -184,7 +184,7 @@ impl Program {
             shrinks: false,
             exchange: Exchange::Nothing,
             message: 0,
-            sleeps: false,
+            sleeps: None,
             mute: false,
             fails: 0,
             unpageable: false,

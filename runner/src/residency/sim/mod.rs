@@ -87,7 +87,7 @@ struct World<'a> {
     /// How many compute, and how many move.
     computing: u32,
     moving: u32,
-    /// Processors used by those that ask again and again.
+    /// Processors used by those that ask again and again, and by those that sleep most of the time.
     polling: f64,
     /// Not told yet.
     news: VecDeque<Event>,

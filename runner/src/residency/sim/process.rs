@@ -248,7 +248,8 @@ impl World<'_> {
         let (program, now) = (&self.programs[rank as usize], (self.agenda.now[1], self.agenda.now[0]));
         let process = &mut self.processes[rank as usize];
         if let Some(until) = process.until {
-            let passed = if program.sleeps { now.1 - process.as_of.1 } else { now.0 - process.as_of.0 };
+            let passed =
+                if program.sleeps.is_some() { now.1 - process.as_of.1 } else { now.0 - process.as_of.0 };
             // What is out comes back when it is touched.
             let rate = if process.partial { 0.5 } else { 1.0 };
             process.done = (process.done + passed * rate / program.work).min(until);
@@ -282,8 +283,11 @@ impl World<'_> {
         let rate = if process.partial { 0.5 } else { 1.0 };
         let (needs, generation) = ((until - process.done).max(0.0) * program.work / rate, process.generation);
         let due_at = process.due_at;
-        let clock = if program.sleeps { Clock::Wall } else { Clock::Processor };
-        self.computing += u32::from(!program.sleeps);
+        let clock = if program.sleeps.is_some() { Clock::Wall } else { Clock::Processor };
+        match program.sleeps {
+            Some(part) => self.polling += part,
+            None => self.computing += 1,
+        }
         self.agenda.push(clock, needs, rank, generation);
         if due_at.is_finite() {
             self.agenda.push(Clock::Wall, due_at - self.now(), rank, generation);
@@ -296,7 +300,10 @@ impl World<'_> {
         let program = &self.programs[rank as usize];
         let process = &mut self.processes[rank as usize];
         if process.until.take().is_some() {
-            self.computing -= u32::from(!program.sleeps);
+            match program.sleeps {
+                Some(part) => self.polling -= part,
+                None => self.computing -= 1,
+            }
             process.generation += 1;
             if process.due_at.is_finite() {
                 let (after, generation) = (process.due_at - self.agenda.now[0], process.generation);

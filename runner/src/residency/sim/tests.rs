@@ -225,7 +225,7 @@ fn a_million_ranks() {
 
 #[test]
 fn ranks_that_sleep_leave_no_processor_idle() {
-    let sleeper = Program { sleeps: true, ..Program::new(MB, 5.0, Curve::Flat) };
+    let sleeper = Program { sleeps: Some(0.0), ..Program::new(MB, 5.0, Curve::Flat) };
     let report = run(&vec![sleeper; 200], Machine::new(4_000_000_000, 2));
     assert!(report.time < 60.0, "{} s, one after the other on two processors 500", report.time);
 }
@@ -425,7 +425,7 @@ fn weighted(part: f64) -> impl Strategy<Value = bool> {
 struct Fault {
     fixed: Option<f64>,
     silent: bool,
-    sleeps: bool,
+    sleeps: Option<f64>,
     unpageable: bool,
     waits_for: Option<Rank>,
     polls: f64,
@@ -444,7 +444,7 @@ prop_compose! {
     fn faults(np: usize)(
         fixed in proptest::option::weighted(0.2, 0.0..1.0),
         silent in weighted(0.5),
-        sleeps in weighted(0.2),
+        sleeps in proptest::option::weighted(0.2, 0.0..0.1),
         unpageable in weighted(0.2),
         waits_for in proptest::option::weighted(0.4, 0..np as Rank),
         polls in prop_oneof![Just(0.0), 0.0..0.08],
