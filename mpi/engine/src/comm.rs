@@ -226,7 +226,7 @@ impl Communicator {
         (name, form): (&'static str, Form),
         whom: &'a Whom,
         part: &'a [&'a [u8]],
-        combines: Option<&'a Arc<dyn Combines>>,
+        combines: Option<&'a dyn Combines>,
     ) -> Answer<(Place, Coming<'a>)> {
         let (place, seat) = (self.place()?, self.seat());
         let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;

@@ -174,7 +174,7 @@ pub struct Coming<'a> {
     /// What it deposits.
     pub part: &'a [&'a [u8]],
     /// What all parts become, if all want the same.
-    pub combines: Option<&'a Arc<dyn Combines>>,
+    pub combines: Option<&'a dyn Combines>,
 }
 
 /// Makes one thing of what all members have deposited.
@@ -184,6 +184,9 @@ pub trait Combines: Debug + Send + Sync {
     /// # Errors
     /// Something cannot be read.
     fn combine<'p>(&self, part: &dyn Fn(usize) -> &'p dyn Parcel) -> Answer<Vec<u8>>;
+
+    /// The same, for when the call has returned in which this is lent.
+    fn kept(&self) -> Arc<dyn Combines>;
 }
 
 /// A collective in which this process's part is deposited. Dropped, this process has read what it wants.

@@ -49,7 +49,7 @@ struct Collective {
 enum What {
     Barrier,
     Exchange(Arc<Exchange>),
-    Reduction(Arc<Reduction>),
+    Reduction(Reduction),
 }
 
 impl What {
@@ -62,9 +62,9 @@ impl What {
     }
 
     /// What all parts become, if all want the same of them.
-    fn combines(&self) -> Option<Arc<dyn Combines>> {
+    fn combines(&self) -> Option<&dyn Combines> {
         match self {
-            Self::Reduction(reduction) if reduction.is_for_all => Some(reduction.clone()),
+            Self::Reduction(reduction) if reduction.is_for_all => Some(reduction),
             _ => None,
         }
     }
@@ -93,7 +93,7 @@ impl Collective {
         let link = mpi.link()?;
         let (name, whom, combines) = ((self.name, form), self.what.whom(), self.what.combines());
         self.what.deposit(|part| {
-            let (place, coming) = self.comm.coming(name, whom, part, combines.as_ref())?;
+            let (place, coming) = self.comm.coming(name, whom, part, combines)?;
             link.meet(place, &coming)
         })
     }
@@ -103,7 +103,7 @@ impl Collective {
         let link = mpi.link()?;
         let (name, combines) = ((self.name, Form::Blocking), self.what.combines());
         self.what.deposit(|part| {
-            let (place, coming) = self.comm.coming(name, self.what.whom(), part, combines.as_ref())?;
+            let (place, coming) = self.comm.coming(name, self.what.whom(), part, combines)?;
             link.meet_while(place, &coming, &mut |meeting| {
                 mpi.wait_meeting(meeting)?;
                 self.what.finish(meeting)

@@ -4,6 +4,7 @@
 //! members get the same bits, however many they are on and in whatever order they came.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bdrun_mpi_core::error::Class;
 
@@ -18,7 +19,7 @@ use crate::operations::Fold;
 const PIECE: i64 = 16 << 10;
 
 /// What is given, and what is wanted of whom.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Reduction {
     /// This process's elements, if any are wanted of it.
     pub gives: Option<Span>,
@@ -96,6 +97,10 @@ impl Combines for Reduction {
         let then = |target: &Span| all.extend_from_slice(&unsafe { messages::bytes_of(target) });
         self.fold((*first, fold, like), part, |_, count| room.span(count), then)?;
         Ok(all)
+    }
+
+    fn kept(&self) -> Arc<dyn Combines> {
+        Arc::new(self.clone())
     }
 }
 

@@ -154,6 +154,6 @@ impl Mpi {
 
 impl Reduction {
     fn called(self, name: &'static str, comm: Arc<Communicator>) -> Collective {
-        Collective { comm, name, what: What::Reduction(Arc::new(self)) }
+        Collective { comm, name, what: What::Reduction(self) }
     }
 }

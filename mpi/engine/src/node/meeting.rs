@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bdrun_ipc::collective::{self, Arrival, Comm};
+use bdrun_ipc::collective::{self, Arrival, Comm, name_hash};
 use bdrun_ipc::segment::Waiting;
 use bdrun_mpi_core::error::Class;
 use bdrun_worker::front::Rank;
@@ -47,7 +47,7 @@ enum State {
 impl Seat {
     /// Comes with a part; `false`: it is too early. Who comes last makes one thing of all parts, if it can:
     /// else each does that by itself.
-    fn come(&self, rank: Rank, part: &[&[u8]], combines: Option<&Arc<dyn Combines>>) -> Answer<bool> {
+    fn come(&self, rank: Rank, part: &[&[u8]], combines: Option<&dyn Combines>) -> Answer<bool> {
         let (segment, mail) = (rank.segment(), rank.mail());
         let &Self { comm, number, rank: own, name, awaits, .. } = self;
         let awaited_by = &self.awaited_by[..];
@@ -64,9 +64,9 @@ impl Seat {
     }
 
     /// By who came last.
-    fn complete(&self, rank: Rank, combines: Option<&Arc<dyn Combines>>) -> Answer<()> {
+    fn complete(&self, rank: Rank, combines: Option<&dyn Combines>) -> Answer<()> {
         let (segment, mail, &Self { comm, number, .. }) = (rank.segment(), rank.mail(), self);
-        let all = combines.and_then(|combines| self.combine(rank, &**combines).ok());
+        let all = combines.and_then(|combines| self.combine(rank, combines).ok());
         let all = all.as_deref().map(Ok);
         comm.complete(segment, mail, number, all).map_err(|error| failed(rank, error))?;
         comm.wake_all(segment, number, &mut |member| rank.wake(member));
@@ -105,7 +105,7 @@ impl Late {
         let (State::Early(later) | State::Abandoned(later)) = &*state else { return Ok(true) };
         let (part, combines) = later;
         let is_free = self.seat.comm.is_free(rank.segment(), self.seat.number);
-        if !is_free || !self.seat.come(rank, &[part], combines.as_ref())? {
+        if !is_free || !self.seat.come(rank, &[part], combines.as_deref())? {
             return Ok(false);
         }
         if matches!(*state, State::Abandoned(_)) {
@@ -199,20 +199,44 @@ fn give_up(rank: Rank, comm: Comm) {
     }
 }
 
+/// What all parts become, by who comes last or claims it.
+#[derive(Debug)]
+pub enum Combiner<'a> {
+    /// The call goes on that lends it.
+    Lent(&'a dyn Combines),
+    Kept(Arc<dyn Combines>),
+}
+
+impl Combiner<'_> {
+    fn get(&self) -> &dyn Combines {
+        match self {
+            Self::Lent(combines) => *combines,
+            Self::Kept(combines) => &**combines,
+        }
+    }
+}
+
 /// A collective to which this process has come, or will.
 #[derive(Debug)]
-pub struct Here {
+pub struct Here<'a> {
     rank: Rank,
     early: Arc<Early>,
     seat: Seat,
     late: Option<Arc<Late>>,
     name: &'static str,
-    combines: Option<Arc<dyn Combines>>,
+    combines: Option<Combiner<'a>>,
     parts: OnceLock<Box<[Deposited]>>,
 }
 
-impl Here {
-    pub fn new(rank: Rank, early: &Arc<Early>, comm: Comm, coming: &Coming<'_>, name: u64) -> Answer<Self> {
+impl<'a> Here<'a> {
+    /// Comes there. `combines`: as `coming` has it.
+    pub fn new(
+        rank: Rank,
+        early: &Arc<Early>,
+        comm: Comm,
+        coming: &Coming<'_>,
+        combines: Option<Combiner<'a>>,
+    ) -> Answer<Self> {
         let size = comm.size(rank.segment());
         let others = |needed: &Needed| -> Vec<u32> {
             let others = needed.of(size as usize).filter(|&other| other != coming.seat);
@@ -229,16 +253,15 @@ impl Here {
             comm,
             number: coming.number,
             rank: coming.seat as u32,
-            name,
+            name: name_hash(coming.name),
             awaits,
             awaited_by: others(&coming.whom.awaited_by),
             size,
         };
         rank.vouch_for(coming.part);
-        let combines = coming.combines.cloned();
         let late = match seat.come(rank, coming.part, coming.combines)? {
             true => None,
-            false => Some(early.add(&seat, (coming.part.concat(), combines.clone()))),
+            false => Some(early.add(&seat, (coming.part.concat(), coming.combines.map(Combines::kept)))),
         };
         Ok(Self {
             rank,
@@ -256,7 +279,7 @@ impl Here {
     }
 }
 
-impl Drop for Here {
+impl Drop for Here<'_> {
     fn drop(&mut self) {
         let Some(late) = &self.late else { return self.seat.leave(self.rank) };
         let mut state = late.lock();
@@ -268,7 +291,7 @@ impl Drop for Here {
     }
 }
 
-impl Meeting for Here {
+impl Meeting for Here<'_> {
     fn is_complete(&self) -> Answer<bool> {
         let (segment, Seat { comm, number, rank, .. }) = (self.rank.segment(), &self.seat);
         if !self.has_come() {
@@ -281,7 +304,7 @@ impl Meeting for Here {
             return Err(Failure { text: Some(text), ..Class::Other.into() });
         }
         if comm.claim(segment, *number) {
-            self.seat.complete(self.rank, self.combines.as_ref())?;
+            self.seat.complete(self.rank, self.combines.as_ref().map(Combiner::get))?;
         }
         Ok(comm.is_enough(segment, *number, *rank))
     }
@@ -333,7 +356,7 @@ impl Parcel for Deposited {
 }
 
 /// What was made of all parts.
-impl Parcel for Here {
+impl Parcel for Here<'_> {
     fn len(&self) -> u64 {
         self.seat.comm.folded_len(self.rank.segment(), self.seat.number) as u64
     }

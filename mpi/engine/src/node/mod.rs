@@ -17,7 +17,7 @@ mod meeting;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bdrun_ipc::collective::{CONTEXTS, Comm, name_hash};
+use bdrun_ipc::collective::{CONTEXTS, Comm};
 use bdrun_ipc::critical;
 use bdrun_ipc::far::{Change, Notice};
 use bdrun_ipc::inbox::{self, Arrived};
@@ -33,7 +33,7 @@ use crate::link::{
     ALONE, Awaited, Come, Coming, Head, Limits, Link, Meeting, Met, Mode, ONESELF, Parcel, Place,
 };
 pub use direct::Direct;
-use meeting::{Early, Here};
+use meeting::{Combiner, Early, Here};
 
 const _: () = assert!(ONESELF.context == CONTEXTS);
 
@@ -93,9 +93,8 @@ impl Node {
         self.rank.segment()
     }
 
-    fn come(&self, place: Place, coming: &Coming<'_>) -> Answer<Here> {
-        let comm = Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))?;
-        Here::new(self.rank, &self.early, comm, coming, name_hash(coming.name))
+    fn comm_at(&self, place: Place) -> Answer<Comm> {
+        Comm::at(self.segment(), place.number).map_err(|error| failed(self.rank, error))
     }
 
     /// Waits as the rank.
@@ -262,7 +261,8 @@ impl Link for Node {
         if place.number == ALONE {
             return Ok(Box::new(Met::new(coming.part)));
         }
-        Ok(Box::new(self.come(place, coming)?))
+        let combines = coming.combines.map(|combines| Combiner::Kept(combines.kept()));
+        Ok(Box::new(Here::new(self.rank, &self.early, self.comm_at(place)?, coming, combines)?))
     }
 
     fn meet_while(
@@ -274,7 +274,8 @@ impl Link for Node {
         if place.number == ALONE {
             return stays(&Met::new(coming.part));
         }
-        stays(&self.come(place, coming)?)
+        let combines = coming.combines.map(Combiner::Lent);
+        stays(&Here::new(self.rank, &self.early, self.comm_at(place)?, coming, combines)?)
     }
 
     fn word(&self, place: Place, change: Change) -> Answer<i64> {

@@ -219,7 +219,7 @@ impl Link for Thread {
             members
         });
         let (parts, awaits) = (vec![OnceLock::new(); members.len()], coming.whom.awaits.clone());
-        let combines = coming.combines.filter(|_| (coming.number / 2).is_multiple_of(2)).cloned();
+        let combines = coming.combines.filter(|_| (coming.number / 2).is_multiple_of(2)).map(Combines::kept);
         let (job, combined) = (self.job.clone(), OnceLock::new());
         Ok(Box::new(Met { job, at, members, awaits, parts, combines, combined }))
     }
