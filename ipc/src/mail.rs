@@ -192,7 +192,7 @@ impl Mail {
             for piece in pieces {
                 // SAFETY: all pieces are within the payload (checked above), which lies in the window; the
                 // range was taken, so no other payload lies there.
-                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
+                unsafe { copy(piece.as_ptr(), at, piece.len()) };
                 at = at.wrapping_add(piece.len());
             }
             return Ok(());
@@ -217,7 +217,7 @@ impl Mail {
             // writes there meanwhile breaks the rules, and spoils no more than these bytes.
             unsafe {
                 let from = at.wrapping_add(offset as usize);
-                std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+                copy(from, into.as_mut_ptr(), into.len());
             }
             return Ok(());
         }
@@ -323,5 +323,21 @@ fn write_all(fd: &OwnedFd, pieces: &[&[u8]], mut at: u64) -> std::result::Result
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+/// So much is copied at a time.
+const PIECE: usize = 1024;
+
+/// Copies bytes, in pieces so short that the C library moves them through vector registers. From 2 KiB
+/// on it would take `rep movsb`, which writes what another processor has read last at 8 GB/s where registers
+/// do at 30 (64 KiB, Zen 4 in a virtual machine).
+///
+/// # Safety
+/// As of [`std::ptr::copy_nonoverlapping`].
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    for at in (0..len).step_by(PIECE) {
+        // SAFETY: a part of what the caller vouches for.
+        unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), PIECE.min(len - at)) };
     }
 }

@@ -121,6 +121,11 @@ pub fn enter(place: u64) {
 /// The longest that a rank looks for messages before it sleeps, nanoseconds: what a wake-up costs, a few
 /// times.
 const SPIN: u64 = 20_000;
+/// Who slept for less would better have looked: it had hardly gone to sleep when it was woken, by a call that
+/// held the other one up. Two ranks may go on so, each as slow as the other's calls make it.
+const HASTY: u64 = 100_000;
+/// So many looks in vain are that long once that was seen.
+const LONGER: u32 = 16;
 /// The same where ranks outnumber processors, while others run: as long as some hundred of them take to come
 /// to a collective.
 const OTHERS: u64 = 500_000;
@@ -134,6 +139,8 @@ struct Patience {
     halved: AtomicU32,
     /// How often it was in vain.
     vain: AtomicU32,
+    /// So many looks in vain may be longer.
+    longer: AtomicU32,
 }
 
 static FOR_MESSAGES: Patience = Patience::new();
@@ -143,7 +150,7 @@ static FOR_OTHERS: Patience = Patience::new();
 
 impl Patience {
     const fn new() -> Self {
-        Self { halved: AtomicU32::new(0), vain: AtomicU32::new(0) }
+        Self { halved: AtomicU32::new(0), vain: AtomicU32::new(0), longer: AtomicU32::new(0) }
     }
 
     /// Looks for a moment, so many nanoseconds at most. If what was waited for did not come the last times, a
@@ -177,11 +184,30 @@ impl Patience {
             let now = monotonic_ns();
             begun = if begun == 0 { now } else { begun };
             let is_long = self.vain.load(Relaxed) % LONG_ONE == LONG_ONE - 1;
-            if now - begun >= if is_long { most } else { most >> halved } {
+            let longer = self.longer.load(Relaxed);
+            let most = match longer {
+                0 if is_long => most,
+                0 => most >> halved,
+                _ => most.max(HASTY),
+            };
+            if now - begun >= most {
                 self.vain.fetch_add(1, Relaxed);
+                if longer > 0 {
+                    self.longer.store(longer - 1, Relaxed);
+                    return false;
+                }
                 self.halved.store((halved + 1).min(LONG_ONE.ilog2()), Relaxed);
                 return false;
             }
+        }
+    }
+}
+
+impl Patience {
+    /// The rank has slept after it had looked in vain, so many nanoseconds.
+    fn slept(&self, nanoseconds: u64) {
+        if nanoseconds < HASTY {
+            self.longer.store(LONGER, Relaxed);
         }
     }
 }
@@ -319,7 +345,9 @@ impl Rank {
         let until = at_most.map(|time| monotonic_ns() + time.as_nanos() as u64);
         let argument = (&raw const satisfied).cast();
         let place = [PLACE.load(Relaxed), CHANGES.load(Relaxed)];
+        let begun = monotonic_ns();
         if (self.0.table.wait)(&place, until.unwrap_or(0), &waiting.to_words(), call::<F>, argument) {
+            FOR_MESSAGES.slept(monotonic_ns() - begun);
             return;
         }
         while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {
