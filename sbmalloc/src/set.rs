@@ -109,6 +109,11 @@ impl ArenaSet {
         self.out.load(Ordering::Acquire) > 0
     }
 
+    /// What [`is_evicted`](Self::is_evicted) looks at: more than 0 while anything is out.
+    pub fn out(&self) -> &AtomicUsize {
+        &self.out
+    }
+
     /// From now on nobody touches memory of the set between an [`evict_to`](Self::evict_to) and the end of a
     /// restore after which [`is_packed`](Self::is_packed) is false: neither this thread, nor another, nor a
     /// signal's handler, nor the kernel. So what is likely to be used after the wait may be compressed on its

@@ -9,7 +9,10 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
 use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind};
@@ -50,6 +53,9 @@ pub struct Table {
     /// function given with its argument says so; false if the calling thread may not wait now.
     wait:
         extern "C" fn(&[u64; 2], u64, &[u64; 4], extern "C" fn(*const c_void) -> bool, *const c_void) -> bool,
+    /// More than 0 while anything of the process is out. Else there is nothing to vouch for, and a call into
+    /// another library costs a rank that has just got its processor three misses of the cache.
+    out: &'static AtomicUsize,
     vouch_for: extern "C" fn(*const u8, usize),
     pay_for_headers: extern "C" fn(u64),
     /// The kind of a failure, bytes, and text of so many bytes.
@@ -61,7 +67,8 @@ pub(crate) fn table(runtime: &'static Runtime) -> Table {
     let [mail, spill] = runtime.mail.fds();
     let descriptors = [runtime.segment.fd(), mail, spill].map(|fd| fd.as_raw_fd());
     let rank = runtime.rank;
-    Table { protocol: control::PROTOCOL, rank, descriptors, wait, vouch_for, pay_for_headers, report }
+    let out = sbmalloc::pager::out();
+    Table { protocol: control::PROTOCOL, rank, descriptors, wait, out, vouch_for, pay_for_headers, report }
 }
 
 extern "C" fn wait(
@@ -404,7 +411,9 @@ impl Rank {
 
     /// What left the rank's own memory was right: before `data` leaves this process.
     pub fn vouch_for(self, data: &[&[u8]]) {
-        data.iter().for_each(|data| (self.0.table.vouch_for)(data.as_ptr(), data.len()));
+        if self.0.table.out.load(Acquire) > 0 {
+            data.iter().for_each(|data| (self.0.table.vouch_for)(data.as_ptr(), data.len()));
+        }
     }
 
     /// Asks the gateway of the node, and takes what it answers: as many bytes as `into` has.

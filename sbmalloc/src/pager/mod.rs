@@ -42,7 +42,7 @@ use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
 use crate::threads::{Masked, ParkError};
 use std::ops::{AddAssign, Deref, DerefMut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What an evict or a restore did, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -252,6 +252,12 @@ pub fn ring() -> u64 {
 /// Whether anything of the process is out.
 pub fn is_evicted() -> bool {
     PROCESS.is_evicted()
+}
+
+/// What [`is_evicted`] looks at: more than 0 while anything is out. For who asks often, and from another
+/// library.
+pub fn out() -> &'static AtomicUsize {
+    PROCESS.out()
 }
 
 /// Brings the committed bytes in RAM down to at most `target` bytes; 0 is everything.
