@@ -199,19 +199,16 @@ impl Patience {
             };
             if now - begun >= most {
                 self.vain.fetch_add(1, Relaxed);
-                if longer > 0 {
-                    self.longer.store(longer - 1, Relaxed);
-                    return false;
+                match longer {
+                    0 => self.halved.store((halved + 1).min(LONG_ONE.ilog2()), Relaxed),
+                    some => self.longer.store(some - 1, Relaxed),
                 }
-                self.halved.store((halved + 1).min(LONG_ONE.ilog2()), Relaxed);
                 return false;
             }
         }
     }
-}
 
-impl Patience {
-    /// The rank has slept after it had looked in vain, so many nanoseconds.
+    /// After it had looked in vain the rank slept so many nanoseconds, and was woken by what it waited for.
     fn slept(&self, nanoseconds: u64) {
         if nanoseconds < HASTY {
             self.longer.store(LONGER, Relaxed);
@@ -354,7 +351,10 @@ impl Rank {
         let place = [PLACE.load(Relaxed), CHANGES.load(Relaxed)];
         let begun = monotonic_ns();
         if (self.0.table.wait)(&place, until.unwrap_or(0), &waiting.to_words(), call::<F>, argument) {
-            FOR_MESSAGES.slept(monotonic_ns() - begun);
+            // Not if only its time has passed: who asks again and again would look that long each time.
+            if satisfied() {
+                FOR_MESSAGES.slept(monotonic_ns() - begun);
+            }
             return;
         }
         while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {
@@ -471,5 +471,30 @@ impl Rank {
             _ => {}
         }
         failure_of(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_vain(patience: &Patience) -> u64 {
+        let begun = monotonic_ns();
+        assert!(!patience.spin(1, &|| false));
+        monotonic_ns() - begun
+    }
+
+    #[test]
+    fn who_slept_too_short_looks_longer_so_often() {
+        let patience = Patience::new();
+        patience.slept(HASTY);
+        assert_eq!(patience.longer.load(Relaxed), 0, "that was worth it");
+        patience.slept(HASTY - 1);
+        for left in (0..LONGER).rev() {
+            assert!(in_vain(&patience) >= HASTY);
+            assert_eq!((patience.longer.load(Relaxed), patience.halved.load(Relaxed)), (left, 0));
+        }
+        in_vain(&patience);
+        assert_eq!(patience.halved.load(Relaxed), 1, "it is as before");
     }
 }
