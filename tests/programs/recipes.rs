@@ -211,8 +211,9 @@ fn slurm() {
     let state = || ask(&slurm, &work, "squeue", &["-h", "-j", &job, "-o", "%T"]);
     let queued = poll(LIMIT, || state().contains("PENDING").then_some(()));
     assert!(queued.is_some(), "{}", told("it is not in the queue again"));
-    // It would begin after two minutes.
-    ask(&slurm, &work, "scontrol", &["update", &format!("JobId={job}"), "StartTime=now"]);
+    // It would begin after two minutes. Within the second in which it ended the node would refuse it
+    // ("already killed, do not launch batch job").
+    ask(&slurm, &work, "scontrol", &["update", &format!("JobId={job}"), "StartTime=now+2"]);
     let is_over = || {
         let state = ask(&slurm, &work, "scontrol", &["show", "job", &job]);
         ["COMPLETED", "FAILED", "CANCELLED"]

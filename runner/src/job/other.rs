@@ -11,7 +11,7 @@ use sbmalloc::other::{OwnPager, Refusal};
 use super::Job;
 use super::listen::Message;
 use super::orders::{Executor, Restore};
-use super::record::{Ordered, Record, What, While};
+use super::record::{Ordered, What, While};
 
 /// Carries out orders by a thread that holds the rank (`crate::holder`).
 pub(super) struct Other;
@@ -274,21 +274,6 @@ impl Job<'_> {
                 "rank {rank} cannot be paged out{now}, and is only held when memory is short: {why}"
             ));
         }
-    }
-
-    /// For `--chaos`: pages out the next rank that runs. Whether there are such ranks at all.
-    pub(super) fn chaos_stranger(&mut self, from: u32) -> bool {
-        let watch = &self.watch;
-        let can_go = |(rank, record): &(u32, &Record)| {
-            record.group.is_some()
-                && record.holder.is_none()
-                && !watch.accounts.is_adopted(*rank)
-                && !record.fixed
-        };
-        let can_go: Vec<u32> = self.ranks.iter().filter(can_go).map(|(rank, _)| rank).collect();
-        let Some(&rank) = can_go.iter().find(|&&rank| rank >= from).or(can_go.first()) else { return false };
-        self.events.push(Event::Chaos { rank });
-        true
     }
 
     /// The job is being ended: those that stand still cannot answer a signal, and are killed.

@@ -43,6 +43,7 @@ mod watched;
 pub use group::{Group, Tracking};
 pub use idle::Idle;
 pub use permits::{Freezer, Permits};
+pub(crate) use proc::processor_time;
 pub use sample::{Measured, Sample, Sent, own_max_rss};
 pub use sampler::Sampler;
 pub use usage::Usage;

@@ -180,6 +180,12 @@ pub(super) fn cpu(clock: libc::clockid_t) -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
 }
 
+/// The processor time of a process, without its children: user and kernel, all threads. None if it has
+/// ended.
+pub fn processor_time(pid: i32) -> Option<Duration> {
+    cpu(clock(pid)?)
+}
+
 /// What a cgroup of version 2 has used, its ended processes included.
 pub(super) fn cpu_of_group(stat: &File) -> Option<Duration> {
     let mut text = [0_u8; 128];
