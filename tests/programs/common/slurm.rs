@@ -4,6 +4,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nix::unistd::geteuid;
 
@@ -38,8 +40,13 @@ impl Drop for Daemon {
     }
 }
 
+/// Below those that the kernel gives to whoever connects: one of these would be gone before a daemon has it.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() * 64;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let ports = (0..20_000).map(|_| first.wrapping_add(NEXT.fetch_add(1, Relaxed)) % 20_000 + 10_000);
+    ports.map(|port| u16::try_from(port).expect("a port")).find(is_free).expect("a free port")
 }
 
 impl Slurm {
