@@ -404,6 +404,14 @@ impl Rank {
         self.size() > 1 && !self.segment().header().pool.wanted()
     }
 
+    /// About what it takes to move this rank's memory out of RAM and back, at 2 GB/s each way, if it may have
+    /// to leave when it waits.
+    pub fn leaving_takes(self) -> Option<Duration> {
+        let segment = self.segment();
+        let takes = || Duration::from_nanos(segment.rank(self.number()).granted.load(Relaxed));
+        segment.header().pool.wanted().then(takes)
+    }
+
     /// Wakes a rank, if it waits.
     pub fn wake(self, rank: u32) {
         self.segment().wake(self.number(), rank);

@@ -267,6 +267,11 @@ pub trait Link: Debug + Send + Sync {
     /// Waits until something may have come that is awaited.
     fn wait(&self, awaited: Awaited, limits: Limits<'_>);
 
+    /// What it takes to move this process's memory out of RAM and back, if that may happen when it waits.
+    fn leaving_takes(&self) -> Option<Duration> {
+        None
+    }
+
     /// By a thread: another one that waits shall look what limits it.
     fn nudge(&self);
 

@@ -8,8 +8,13 @@ use std::time::{Duration, Instant};
 
 /// After so long without a look it has worked, and begins anew.
 const CLOSE: Duration = Duration::from_micros(100);
-/// So much between looks it has before it is made to wait.
+/// After so many that were closer, a longer time without one is no work: somebody else had the processor.
+const MANY: u32 = 64;
+/// So much between looks it has before it is made to wait…
 const PATIENCE: Duration = Duration::from_micros(20);
+/// …and where it may have to leave RAM then, as much as that takes, at most so much. Who works between its
+/// looks does not leave for a wait that is over before it is out.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(200);
 /// So many times of what it has spent between looks it may be made to wait.
 const SHARE: u32 = 8;
 /// Less than this is not worth going to sleep for.
@@ -22,6 +27,8 @@ const LONGEST: Duration = Duration::from_millis(10);
 pub(crate) struct Looks {
     /// When the last one ended.
     last: Option<Instant>,
+    /// How many that were close to one another, since one was not.
+    close: u32,
     /// Between them.
     spent: Duration,
     /// Made to wait.
@@ -31,18 +38,22 @@ pub(crate) struct Looks {
 impl Looks {
     /// None.
     pub(crate) const fn none() -> Self {
-        Self { last: None, spent: Duration::ZERO, waited: Duration::ZERO }
+        Self { last: None, close: 0, spent: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// One more, which found nothing: how long is it to wait?
-    pub(crate) fn in_vain(&mut self, now: Instant) -> Option<Duration> {
+    /// One more, which found nothing: how long is it to wait, if it may have to leave RAM then, which takes
+    /// so long?
+    pub(crate) fn in_vain(&mut self, now: Instant, leaving: Option<Duration>) -> Option<Duration> {
         let between = self.last.map(|last| now.saturating_duration_since(last));
         match between.filter(|between| *between < CLOSE) {
-            Some(between) => self.spent += between,
+            Some(between) => (self.close, self.spent) = (self.close.saturating_add(1), self.spent + between),
+            // It would never lose its patience on a busy machine, where that is long.
+            None if leaving.is_some() && self.close >= MANY => self.close = 0,
             None => *self = Self::none(),
         }
         self.last = Some(now);
-        let may = (SHARE * self.spent.saturating_sub(PATIENCE)).saturating_sub(self.waited);
+        let patience = leaving.map_or(PATIENCE, |leaving| leaving.clamp(PATIENCE, LONGEST_PATIENCE));
+        let may = (SHARE * self.spent.saturating_sub(patience)).saturating_sub(self.waited);
         // Longer each time, so that who waits long is not woken all the time for nothing.
         let at_least = (self.waited / 8).clamp(SHORTEST, LONGEST);
         (may >= at_least).then(|| may.min(LONGEST))
@@ -66,7 +77,7 @@ mod tests {
         let (mut now, mut times) = (begin, 0);
         let (mut waited, mut worked) = (Duration::ZERO, Duration::ZERO);
         while now < begin + long {
-            if let Some(time) = looks.in_vain(now) {
+            if let Some(time) = looks.in_vain(now, None) {
                 assert!((SHORTEST..=LONGEST).contains(&time), "{time:?}");
                 now += time;
                 looks.waited(now);
@@ -96,6 +107,36 @@ mod tests {
                 assert!(waited <= SHARE * worked, "{every:?} {long:?}: {waited:?}");
             }
         }
+    }
+
+    /// So many times a look after `every`, and then none for `gap`: when it is first made to wait, leaving
+    /// RAM taking 100 ms, in a second.
+    fn first_wait(every: Duration, times: u32, gap: Duration) -> Option<Duration> {
+        let (begin, mut looks) = (Instant::now(), Looks::none());
+        let mut now = begin;
+        while now < begin + Duration::from_secs(1) {
+            for _ in 0..times {
+                if looks.in_vain(now, Some(Duration::from_millis(100))).is_some() {
+                    return Some(now - begin);
+                }
+                now += every;
+            }
+            now += gap;
+        }
+        None
+    }
+
+    #[test]
+    fn who_may_have_to_leave_is_given_as_much_time_as_that_takes() {
+        let (us, ms) = (Duration::from_micros, Duration::from_millis);
+        let first = first_wait(us(20), 1000, us(20)).expect("in a second");
+        assert!((ms(100)..ms(101)).contains(&first), "{first:?}");
+        // It is one of three on a processor.
+        let first = first_wait(us(1), 4000, ms(8)).expect("in a second");
+        assert!((ms(290)..ms(310)).contains(&first), "{first:?}");
+        // It works.
+        assert_eq!(first_wait(us(20), 20, us(200)), None);
+        assert_eq!(first_wait(us(150), 1, us(0)), None);
     }
 
     #[test]

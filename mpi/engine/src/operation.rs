@@ -240,13 +240,14 @@ impl Threads {
         !self.several.load(SeqCst)
     }
 
-    /// Who looks now does so once more for nothing: how long is it to wait?
-    fn looked_in_vain(&self) -> Option<Duration> {
+    /// Who looks now does so once more for nothing: how long is it to wait? It may have to leave RAM then,
+    /// which takes so long.
+    fn looked_in_vain(&self, leaving: Option<Duration>) -> Option<Duration> {
         let mut looks = self.looks();
         if self.acted.swap(false, Relaxed) {
             *looks = Looks::none();
         }
-        looks.in_vain(Instant::now())
+        looks.in_vain(Instant::now(), leaving)
     }
 }
 
@@ -301,9 +302,10 @@ impl Mpi {
             self.threads.act();
             return Ok(Some(found));
         }
-        let Some(at_most) = self.threads.looked_in_vain() else { return Ok(None) };
+        let link = self.link()?;
+        let Some(at_most) = self.threads.looked_in_vain(link.leaving_takes()) else { return Ok(None) };
         let unless = || self.threads.found.load(SeqCst) != seen;
-        self.link()?.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
+        link.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
         self.threads.looks().waited(Instant::now());
         self.progress()?;
         let found = found();

@@ -117,6 +117,36 @@ static void work(void) {
     printf("rank %d has worked\n", rank);
 }
 
+/* Receives a message, if there is one. */
+static int take(int tag) {
+    int there, got;
+    MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+    if (there) MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return there;
+}
+
+/* Works on MIB of its own, looks for messages after each piece of work, and sends one after every 64th: as assemblers
+   fill the hash table that their ranks share. */
+static void insert(long mib) {
+    unsigned long words = mib << 17, at = 12345 + rank;
+    unsigned long *table = malloc(words * sizeof *table);
+    int over = 0, received = 0;
+    memset(table, 1, words * sizeof *table);
+    for (int piece = 0; piece < 20000 || over < size - 1; piece++) {
+        for (int i = 0; piece < 20000 && i < 2000; i++) {
+            at = at * 6364136223846793005u + 1442695040888963407u;
+            table[(at >> 20) % words] += at;
+        }
+        for (int other = 0; other < size && piece % 64 == 0 && piece < 20000; other++)
+            if (other != rank) MPI_Send(&piece, 1, MPI_INT, other, 1, MPI_COMM_WORLD);
+        for (int other = 0; other < size && piece == 19999; other++)
+            if (other != rank) MPI_Send(&n, 1, MPI_INT, other, 2, MPI_COMM_WORLD);
+        over += take(2);
+        while (take(1)) received++;
+    }
+    printf("rank %d received %d\n", rank, received);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -126,6 +156,7 @@ int main(int argc, char **argv) {
     else if (is(argv[1], "stuck")) stuck(how);
     else if (is(argv[1], "poll")) poll();
     else if (is(argv[1], "work")) work();
+    else if (is(argv[1], "insert")) insert(atol(how));
     else if (is(argv[1], "leaks")) leave_behind();
     else fail(how);
     MPI_Finalize();

@@ -16,6 +16,7 @@ mod meeting;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
 use bdrun_ipc::critical;
@@ -206,6 +207,10 @@ impl Link for Node {
             }
         };
         Self::wait_as(self.rank, &self.early, waiting, limits, || false);
+    }
+
+    fn leaving_takes(&self) -> Option<Duration> {
+        self.rank.leaving_takes()
     }
 
     fn nudge(&self) {
