@@ -225,6 +225,31 @@ struct Front {
 
 static FRONT: OnceLock<Front> = OnceLock::new();
 
+/// What others have of it if a rank waits where it could go on, looking for messages again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// So many times of what it has spent on looking it may be made to wait. None where there is a processor
+    /// for each; up to [`MOST_TIMES`] the more of them have to share one, half of which those who only look
+    /// leave to others so; and where memory is short.
+    pub times: u32,
+    /// About what it takes to move its memory out of RAM and back, at 2 GB/s each way, if it may have to
+    /// leave when it waits.
+    pub leaving: Option<Duration>,
+}
+
+impl Need {
+    /// Nobody needs anything.
+    pub const NONE: Self = Self { times: 0, leaving: None };
+
+    /// Whether they need the processor only.
+    pub fn is_processor(self) -> bool {
+        self.times > 0 && self.leaving.is_none()
+    }
+}
+
+/// The most of [`Need::times`].
+pub const MOST_TIMES: u32 = 8;
+
 /// This process as a rank of a job.
 #[derive(Clone, Copy)]
 pub struct Rank(&'static Front);
@@ -404,12 +429,17 @@ impl Rank {
         self.size() > 1 && !self.segment().header().pool.wanted()
     }
 
-    /// About what it takes to move this rank's memory out of RAM and back, at 2 GB/s each way, if it may have
-    /// to leave when it waits.
-    pub fn leaving_takes(self) -> Option<Duration> {
+    /// What others have of it if this rank waits where it could go on.
+    pub fn others_need(self) -> Need {
         let segment = self.segment();
-        let takes = || Duration::from_nanos(segment.rank(self.number()).granted.load(Relaxed));
-        segment.header().pool.wanted().then(takes)
+        let header = segment.header();
+        if header.pool.wanted() {
+            let takes = Duration::from_nanos(segment.rank(self.number()).granted.load(Relaxed));
+            return Need { times: MOST_TIMES, leaving: Some(takes) };
+        }
+        let here = segment.here().len() as u32 + u32::from(segment.is_spread());
+        let processors = header.tokens.count().max(1);
+        Need { times: (2 * here).div_ceil(processors).saturating_sub(2).min(MOST_TIMES), leaving: None }
     }
 
     /// Wakes a rank, if it waits.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bdrun_ipc::far::Change;
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
+use bdrun_worker::front::Need;
 
 use crate::failure::Answer;
 
@@ -267,9 +268,9 @@ pub trait Link: Debug + Send + Sync {
     /// Waits until something may have come that is awaited.
     fn wait(&self, awaited: Awaited, limits: Limits<'_>);
 
-    /// What it takes to move this process's memory out of RAM and back, if that may happen when it waits.
-    fn leaving_takes(&self) -> Option<Duration> {
-        None
+    /// What others have of it if this process waits where it could go on.
+    fn others_need(&self) -> Need {
+        Need::NONE
     }
 
     /// By a thread: another one that waits shall look what limits it.

@@ -1,22 +1,24 @@
 //! A program that looks for messages again and again without waiting for them: is it only waiting, or does it
 //! work between its looks? Nobody can tell from one look. So it is made to wait, and others compute
-//! meanwhile, but never longer than some times of what it has spent between its looks: whoever only waits
-//! gives most of its processor away, and whoever works is held up by a factor that is known, and only while
-//! nothing comes and it sends nothing.
+//! meanwhile, but never longer than some times of what it has spent between its looks, which is what others
+//! need of it: whoever only waits gives most of its processor away, and whoever works is held up by a factor
+//! that is known, and only while nothing comes and it sends nothing. Where nobody needs it none is held up.
 
 use std::time::{Duration, Instant};
+
+use bdrun_worker::front::Need;
 
 /// After so long without a look it has worked, and begins anew.
 const CLOSE: Duration = Duration::from_micros(100);
 /// After so many that were closer, a longer time without one is no work: somebody else had the processor.
 const MANY: u32 = 64;
-/// So much between looks it has before it is made to wait…
-const PATIENCE: Duration = Duration::from_micros(20);
-/// …and where it may have to leave RAM then, as much as that takes, at most so much. Who works between its
-/// looks does not leave for a wait that is over before it is out.
+/// So much between looks it has before it is made to wait: until then it yields the processor at each. Ranks
+/// that answer one another all the time are slower by half if they sleep and are woken for each.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Where it may have to leave RAM then, it has as much as that takes: so much at least…
+const SHORTEST_PATIENCE: Duration = Duration::from_micros(20);
+/// …and at most. Who works between its looks does not leave for a wait that is over before it is out.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(200);
-/// So many times of what it has spent between looks it may be made to wait.
-const SHARE: u32 = 8;
 /// Less than this is not worth going to sleep for.
 const SHORTEST: Duration = Duration::from_micros(100);
 /// How long it waits at a time: it may look for something else, too.
@@ -41,19 +43,19 @@ impl Looks {
         Self { last: None, close: 0, spent: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// One more, which found nothing: how long is it to wait, if it may have to leave RAM then, which takes
-    /// so long?
-    pub(crate) fn in_vain(&mut self, now: Instant, leaving: Option<Duration>) -> Option<Duration> {
+    /// One more, which found nothing: how long is it to wait?
+    pub(crate) fn in_vain(&mut self, now: Instant, need: Need) -> Option<Duration> {
         let between = self.last.map(|last| now.saturating_duration_since(last));
         match between.filter(|between| *between < CLOSE) {
             Some(between) => (self.close, self.spent) = (self.close.saturating_add(1), self.spent + between),
             // It would never lose its patience on a busy machine, where that is long.
-            None if leaving.is_some() && self.close >= MANY => self.close = 0,
+            None if need.leaving.is_some() && self.close >= MANY => self.close = 0,
             None => *self = Self::none(),
         }
         self.last = Some(now);
-        let patience = leaving.map_or(PATIENCE, |leaving| leaving.clamp(PATIENCE, LONGEST_PATIENCE));
-        let may = (SHARE * self.spent.saturating_sub(patience)).saturating_sub(self.waited);
+        let patience =
+            need.leaving.map_or(PATIENCE, |leaving| leaving.clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE));
+        let may = (need.times * self.spent.saturating_sub(patience)).saturating_sub(self.waited);
         // Longer each time, so that who waits long is not woken all the time for nothing.
         let at_least = (self.waited / 8).clamp(SHORTEST, LONGEST);
         (may >= at_least).then(|| may.min(LONGEST))
@@ -71,13 +73,16 @@ impl Looks {
 mod tests {
     use super::*;
 
+    /// Processors.
+    const OTHERS: Need = Need { times: 8, leaving: None };
+
     /// Looks every so often, for so long: how often it waited, how long, and how long it worked.
-    fn looking(every: Duration, long: Duration) -> (u32, Duration, Duration) {
+    fn looking(every: Duration, long: Duration, need: Need) -> (u32, Duration, Duration) {
         let (begin, mut looks) = (Instant::now(), Looks::none());
         let (mut now, mut times) = (begin, 0);
         let (mut waited, mut worked) = (Duration::ZERO, Duration::ZERO);
         while now < begin + long {
-            if let Some(time) = looks.in_vain(now, None) {
+            if let Some(time) = looks.in_vain(now, need) {
                 assert!((SHORTEST..=LONGEST).contains(&time), "{time:?}");
                 now += time;
                 looks.waited(now);
@@ -92,7 +97,7 @@ mod tests {
     #[test]
     fn who_only_looks_waits_most_of_the_time() {
         for every in [50, 1_000, 20_000].map(Duration::from_nanos) {
-            let (times, waited, _) = looking(every, Duration::from_secs(1));
+            let (times, waited, _) = looking(every, Duration::from_secs(1), OTHERS);
             assert!(waited > Duration::from_millis(850), "{every:?}: {waited:?}");
             assert!(times < 300, "{every:?}: {times}");
         }
@@ -103,8 +108,10 @@ mod tests {
     fn who_works_is_held_up_by_a_known_factor() {
         for every in [100, 1_000, 10_000, 99_000, 1_000_000].map(Duration::from_nanos) {
             for long in [1, 10, 100, 1_000].map(Duration::from_millis) {
-                let (_, waited, worked) = looking(every, long);
-                assert!(waited <= SHARE * worked, "{every:?} {long:?}: {waited:?}");
+                for times in [0, 1, 2, 8] {
+                    let (_, waited, worked) = looking(every, long, Need { times, leaving: None });
+                    assert!(waited <= times * worked, "{times} {every:?} {long:?}: {waited:?}");
+                }
             }
         }
     }
@@ -116,7 +123,8 @@ mod tests {
         let mut now = begin;
         while now < begin + Duration::from_secs(1) {
             for _ in 0..times {
-                if looks.in_vain(now, Some(Duration::from_millis(100))).is_some() {
+                if looks.in_vain(now, Need { leaving: Some(Duration::from_millis(100)), ..OTHERS }).is_some()
+                {
                     return Some(now - begin);
                 }
                 now += every;
@@ -141,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_few_looks_cost_nothing() {
-        assert_eq!(looking(Duration::from_micros(1), PATIENCE).0, 0);
-        assert_eq!(looking(CLOSE, Duration::from_millis(100)).0, 0);
+        assert_eq!(looking(Duration::from_micros(1), PATIENCE, OTHERS).0, 0);
+        assert_eq!(looking(CLOSE, Duration::from_millis(100), OTHERS).0, 0);
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ord
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bdrun_ipc::futex;
 use bdrun_mpi_core::matching::{Ticket, Want};
+use bdrun_worker::front::Need;
 
 use crate::Mpi;
 use crate::args::Status;
@@ -240,14 +242,13 @@ impl Threads {
         !self.several.load(SeqCst)
     }
 
-    /// Who looks now does so once more for nothing: how long is it to wait? It may have to leave RAM then,
-    /// which takes so long.
-    fn looked_in_vain(&self, leaving: Option<Duration>) -> Option<Duration> {
+    /// Who looks now does so once more for nothing: how long is it to wait?
+    fn looked_in_vain(&self, need: Need) -> Option<Duration> {
         let mut looks = self.looks();
         if self.acted.swap(false, Relaxed) {
             *looks = Looks::none();
         }
-        looks.in_vain(Instant::now(), leaving)
+        looks.in_vain(Instant::now(), need)
     }
 }
 
@@ -303,7 +304,13 @@ impl Mpi {
             return Ok(Some(found));
         }
         let link = self.link()?;
-        let Some(at_most) = self.threads.looked_in_vain(link.leaving_takes()) else { return Ok(None) };
+        let need = link.others_need();
+        let Some(at_most) = self.threads.looked_in_vain(need) else {
+            if need.is_processor() {
+                futex::let_others_run();
+            }
+            return Ok(None);
+        };
         let unless = || self.threads.found.load(SeqCst) != seen;
         link.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
         self.threads.looks().waited(Instant::now());

@@ -16,7 +16,6 @@ mod meeting;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
 use bdrun_ipc::critical;
@@ -26,7 +25,7 @@ use bdrun_ipc::lane::{self, Came, Lying, Way};
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
-use bdrun_worker::front::Rank;
+use bdrun_worker::front::{Need, Rank};
 
 use crate::entry::current_call;
 use crate::failure::{Answer, Failure};
@@ -209,8 +208,8 @@ impl Link for Node {
         Self::wait_as(self.rank, &self.early, waiting, limits, || false);
     }
 
-    fn leaving_takes(&self) -> Option<Duration> {
-        self.rank.leaving_takes()
+    fn others_need(&self) -> Need {
+        self.rank.others_need()
     }
 
     fn nudge(&self) {
