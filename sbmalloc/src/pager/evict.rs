@@ -33,6 +33,9 @@ pub(super) struct Goal<'a> {
     pub progress: &'a mut dyn FnMut(usize),
     /// The phase that what is found out about granules belongs to.
     pub past: Past,
+    /// Of so many blocks that were brought in for it, so many have changed.
+    pub brought: usize,
+    pub changed: usize,
     /// Whether and how granules may be packed.
     pub pack: Option<Packing>,
     pub moved: Moved,
@@ -185,6 +188,7 @@ impl Writer<'_, '_> {
                 let packed = if out { Packed::No } else { self.pack(g, |p| page(pages + p))? };
                 let may_be_dirty = out || tracker.may_be_dirty(arena, g);
                 let mut changed = packed == Packed::Yes { changed: true };
+                let mut changed_blocks = 0;
                 let blocks = if packed == Packed::No { GRANULE_BLOCKS } else { 0 };
                 for i in g * GRANULE_BLOCKS..g * GRANULE_BLOCKS + blocks {
                     let first = (i * CHUNK - bytes.start) / PAGE;
@@ -220,6 +224,7 @@ impl Writer<'_, '_> {
                         continue;
                     }
                     changed = true;
+                    changed_blocks += 1;
                     if !self.batch.takes(i, fate, limit) {
                         self.carry_out()?;
                     }
@@ -241,6 +246,9 @@ impl Writer<'_, '_> {
                 }
                 let past = self.goal.past;
                 if !out && arena.held(g) > 0 && arena.is_of_phase(g, past.number()) {
+                    let held = (arena.held(g) as usize).div_ceil(BLOCK_PAGES);
+                    self.goal.brought += held;
+                    self.goal.changed += if packed == Packed::No { changed_blocks } else { held };
                     for (slot, byte) in past.resident(changed, |slot| arena.history(slot, g)) {
                         arena.set_history(slot, g, byte);
                     }

@@ -15,6 +15,12 @@
 //! the rest at the next visit. A granule that a probe found read is probed again only every 8, 16, … 128
 //! visits. An unused granule stays out until it is touched. If most of what was thus left out was touched,
 //! the site turns back to bringing everything in.
+//!
+//! *Much* of what is out has been touched, so that the rest is brought in at once, when it was a sixty-fourth:
+//! a process that goes through its memory has touched that in milliseconds. But so has one that looks things
+//! up here and there, for which all of it is then moved for nothing, at each of its waits. Nobody can see
+//! what is used of what was brought in, but what has changed. So each time that less than half has, it takes
+//! twice as much to be much, up to half; and when half of what it holds, or of most of that, was touched, a sixty-fourth again.
 
 use super::SAME_PHASE;
 
@@ -31,6 +37,13 @@ const PERIOD: u32 = 8;
 const DOUBLINGS: u8 = 4;
 /// Fewer unused granules than this say nothing about a site.
 const ENOUGH: u32 = 4;
+
+/// Bytes that are never much.
+const LITTLE: usize = 1 << 20;
+/// Of what is out this part is much, as a power of a half, of a process that goes through its memory…
+const PART: u32 = 6;
+/// …and at most so much.
+const LARGEST_PART: u32 = 1;
 
 /// Phases that can be told apart; what was resident for longer than so many may be taken for younger.
 const NUMBERS: u8 = 15;
@@ -227,12 +240,29 @@ pub struct Sites {
     /// Of the phase that goes on or comes next: from 1 to [`NUMBERS`] and around.
     number: u8,
     caught_up: bool,
+    /// Such a part of what is out is much, as a power of a half.
+    part: u32,
+    /// Everything was brought in for the phase that goes on, or of the one last looked at: nobody has seen
+    /// yet what for.
+    whole: bool,
+    /// Most of what it holds was out when somebody looked at what it touches.
+    most_out: bool,
 }
 
 impl Sites {
     pub const fn new() -> Self {
         let past = Past { slot: ANYWHERE, eager: [false; 2], number: NUMBERS };
-        Self { slots: [Slot::FREE; SLOTS], clock: 0, phase: None, past, number: 1, caught_up: false }
+        Self {
+            slots: [Slot::FREE; SLOTS],
+            clock: 0,
+            phase: None,
+            past,
+            number: 1,
+            caught_up: false,
+            part: PART,
+            whole: false,
+            most_out: false,
+        }
     }
 
     /// From now on a process that uses much of what was left out is noticed while it does, and the rest
@@ -250,6 +280,24 @@ impl Sites {
     pub fn turn_eager(&mut self) {
         let slot = self.phase.unwrap_or(ANYWHERE);
         self.slots[slot].all_used = true;
+        self.whole = true;
+        if self.part == LARGEST_PART && self.most_out {
+            self.part = PART;
+        }
+    }
+
+    /// Whether the process has touched so many of the bytes that are out, of those that it holds, that the
+    /// rest is worth bringing in.
+    pub fn is_much(&mut self, held: usize, out: usize, touched: usize) -> bool {
+        self.most_out = out >= held / 2;
+        touched >= (out >> self.part).max(LITTLE)
+    }
+
+    /// Of so many blocks that were brought in for the phase last looked at so many have changed.
+    pub fn changed(&mut self, changed: usize, of: usize) {
+        if of > 0 && std::mem::take(&mut self.whole) {
+            self.part = if 2 * changed >= of { PART } else { (self.part - 1).max(LARGEST_PART) };
+        }
     }
 
     fn find(&self, site: u64) -> Option<usize> {

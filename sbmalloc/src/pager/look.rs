@@ -4,7 +4,7 @@ use super::damage::Wrong;
 use super::history::Seen;
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
-use super::{PagerError, Touched, exclude, plan};
+use super::{PagerError, Touched, exclude};
 use crate::arena::{Inner, STORED};
 use crate::checksum;
 use crate::config;
@@ -87,7 +87,7 @@ pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, 
         }
     }
     let in_ram = set.committed().saturating_sub(out) + there;
-    Ok(Touched { in_ram, much: plan::is_much_touched(out, there) })
+    Ok(Touched { in_ram, much: set.sites(buffers).is_much(set.committed(), out, there) })
 }
 
 /// Verifies what the kernel brought in and nobody has verified. Other threads go on meanwhile.

@@ -77,7 +77,8 @@ impl Session {
         let past = set.sites(&mut self.buffers).past();
         let left = set.ram();
         let pack = self.packing(set, site);
-        let mut goal = Goal { target, left, progress, past, pack, moved: Moved::default() };
+        let mut goal =
+            Goal { target, left, progress, past, brought: 0, changed: 0, pack, moved: Moved::default() };
         if target > 0 && goal.is_reached() {
             (goal.progress)(goal.left);
             return Ok(goal.moved);
@@ -88,11 +89,13 @@ impl Session {
             done = self.evict_towards(set, &mut goal, outlook);
         }
         self.buffers.images.rest();
+        let (changed, brought, moved) = (goal.changed, goal.brought, goal.moved);
+        set.sites(&mut self.buffers).changed(changed, brought);
         done?;
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.store().inspect(|store| store.drop_cache());
         }
-        Ok(goal.moved)
+        Ok(moved)
     }
 
     fn evict_towards(

@@ -19,13 +19,6 @@ pub(super) const GAP_FROM: usize = 16 << 10;
 /// only take RAM.
 pub(super) const GROUP: usize = (64 << 20) / GRANULE;
 
-/// Whether so many of the bytes that are out have been touched, in the short time since the phase began, that
-/// the rest is worth bringing in: a sixty-fourth, which a process that goes through its memory has touched in
-/// milliseconds, and one that looks something up has not.
-pub(super) fn is_much_touched(out: usize, touched: usize) -> bool {
-    touched >= (out / 64).max(1 << 20)
-}
-
 /// What becomes of a block at an evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {

@@ -217,3 +217,37 @@ proptest! {
         }
     }
 }
+
+/// A sixty-fourth, until it turns out that bringing everything in was of little use.
+#[test]
+fn what_is_much_is_learnt() {
+    const HELD: usize = 128 << 20;
+    let mut sites = Sites::new();
+    let least = |sites: &mut Sites, out| (1..).find(|&mib| sites.is_much(HELD, out, mib << 20)).unwrap_or(0);
+    assert_eq!((least(&mut sites, HELD), least(&mut sites, HELD / 4)), (2, 1), "MiB");
+    // Nothing was brought in.
+    sites.changed(0, 100);
+    assert_eq!(least(&mut sites, HELD), 2);
+    for expected in [4, 8, 16, 32, 64] {
+        sites.turn_eager();
+        sites.changed(49, 100);
+        assert_eq!(least(&mut sites, HELD), expected);
+        // Once for each time.
+        sites.changed(0, 100);
+        assert_eq!(least(&mut sites, HELD), expected);
+    }
+    // Half of the little that is out was touched.
+    assert!(sites.is_much(HELD, HELD / 4, HELD / 8));
+    sites.turn_eager();
+    assert_eq!(least(&mut sites, HELD), 64);
+    // Half of all: it goes through it.
+    assert!(sites.is_much(HELD, HELD, HELD / 2));
+    sites.turn_eager();
+    assert_eq!(least(&mut sites, HELD), 2);
+    sites.changed(0, 100);
+    assert_eq!(least(&mut sites, HELD), 4);
+    // And so does one that writes it.
+    sites.turn_eager();
+    sites.changed(50, 100);
+    assert_eq!(least(&mut sites, HELD), 2);
+}
