@@ -16,11 +16,12 @@
 //! visits. An unused granule stays out until it is touched. If most of what was thus left out was touched,
 //! the site turns back to bringing everything in.
 //!
-//! *Much* of what is out has been touched, so that the rest is brought in at once, when it was a sixty-fourth:
-//! a process that goes through its memory has touched that in milliseconds. But so has one that looks things
-//! up here and there, for which all of it is then moved for nothing, at each of its waits. Nobody can see
-//! what is used of what was brought in, but what has changed. So each time that less than half has, it takes
-//! twice as much to be much, up to half; and when half of what it holds, or of most of that, was touched, a sixty-fourth again.
+//! *Much* of what is out has been touched, so that the rest is brought in at once, when it was a
+//! sixty-fourth: a process that goes through its memory has touched that in milliseconds. But so has one that
+//! looks things up here and there, for which all of it is then moved for nothing, at each of its waits.
+//! Nobody can see what is used of what was brought in, but what has changed. So each time that less than half
+//! has, it takes twice as much to be much, up to half; and when half was touched while most was out, a
+//! sixty-fourth again.
 
 use super::SAME_PHASE;
 
