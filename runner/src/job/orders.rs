@@ -237,11 +237,17 @@ impl Job<'_> {
             return;
         }
         let pool = &self.setup.segment.header().pool;
+        // What others held may have left by the time it is said, and what was missing have been messages.
+        let fits = bytes.saturating_add(beside) <= pool.budget();
         let (bytes, budget) = (Bytes(bytes), Bytes(pool.budget()));
         let text = if beside == 0 {
             let mail = Bytes(pool.mail());
             format!(
                 "rank {rank} alone needs {bytes}, which with {mail} of messages is more than the budget of {budget}: it runs alone"
+            )
+        } else if fits {
+            format!(
+                "rank {rank} needs {bytes}, and the others made no room for it: the budget of {budget} is exceeded"
             )
         } else {
             let beside = Bytes(beside);
