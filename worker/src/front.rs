@@ -228,9 +228,9 @@ static FRONT: OnceLock<Front> = OnceLock::new();
 /// What others have of it if a rank waits where it could go on, looking for messages again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// So many times of what it has spent on looking it may be made to wait. None where there is a processor
-    /// for each; up to [`MOST_TIMES`] the more of them have to share one, half of which those who only look
-    /// leave to others so; and where memory is short.
+    /// So many times of what it has spent on looking it may be made to wait: 0 where there is a processor for
+    /// each; where ranks share them twice the number of others for each, so that those who only look leave
+    /// about half of the processors; [`MOST_TIMES`] at most, and where memory is short.
     pub times: u32,
     /// About what it takes to move its memory out of RAM and back, at 2 GB/s each way, if it may have to
     /// leave when it waits.
@@ -419,8 +419,12 @@ impl Rank {
     /// if there is one, and nobody waits for this one to leave RAM.
     fn spins(self) -> bool {
         let header = self.segment().header();
-        let here = self.segment().here().len() as u32 + u32::from(self.segment().is_spread());
-        self.size() > 1 && here <= header.tokens.count() && !header.pool.wanted()
+        self.size() > 1 && self.sharers() <= header.tokens.count() && !header.pool.wanted()
+    }
+
+    /// Who shares the processors: the ranks of this node, and the gateway if there is one.
+    fn sharers(self) -> u32 {
+        self.segment().here().len() as u32 + u32::from(self.segment().is_spread())
     }
 
     /// Whether to look for a moment while others have the processor, before it sleeps: memory is ample, so
@@ -437,9 +441,8 @@ impl Rank {
             let takes = Duration::from_nanos(segment.rank(self.number()).granted.load(Relaxed));
             return Need { times: MOST_TIMES, leaving: Some(takes) };
         }
-        let here = segment.here().len() as u32 + u32::from(segment.is_spread());
-        let processors = header.tokens.count().max(1);
-        Need { times: (2 * here).div_ceil(processors).saturating_sub(2).min(MOST_TIMES), leaving: None }
+        let each = (2 * self.sharers()).div_ceil(header.tokens.count().max(1));
+        Need { times: each.saturating_sub(2).min(MOST_TIMES), leaving: None }
     }
 
     /// Wakes a rank, if it waits.
