@@ -53,6 +53,8 @@ impl Job<'_> {
             self.evict_besides(rank, While::Computes);
         } else {
             self.done(rank, Outcome::Refused { lasting: false });
+            self.forget(rank);
+            self.observe(rank);
         }
     }
 

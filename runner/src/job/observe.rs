@@ -13,13 +13,16 @@ use crate::exit::Ending;
 use crate::residency::{Event, Memory, Outcome, Wait};
 use crate::units::Bytes;
 
+/// The word, the number of waits, what was asked for and what was granted.
+type Told = (Word, u64, u64, u64);
+
 /// What the core was told of a rank, so that only news is told.
 #[derive(Default)]
 pub(super) struct Seen {
     /// What was ordered and not yet answered.
     pub pending: Option<Pending>,
-    /// The word, the number of waits, what was asked for and what was granted when last told.
-    told: Option<(Word, u64, u64, u64)>,
+    /// What was last told.
+    told: Option<Told>,
     granted: u64,
     /// How many restores were ordered.
     pub orders: u32,
@@ -30,6 +33,25 @@ pub(super) struct Seen {
     pub out: bool,
     /// Bytes that threads of it lacked.
     pub lacks: u64,
+}
+
+impl Seen {
+    /// Whether this is news, and then whether the rank is out by itself: the core knows of nothing that could
+    /// have moved it.
+    fn is_news(&mut self, now: Told) -> Option<bool> {
+        if self.told == Some(now) {
+            return None;
+        }
+        self.told = Some(now);
+        let is_out = now.0.state() == State::Evicted;
+        Some(is_out && !std::mem::replace(&mut self.out, is_out))
+    }
+
+    /// Nothing of it counts as told. That it is out neither: if that was told while the core waited for an
+    /// answer, it was not heard.
+    fn forget(&mut self) {
+        (self.told, self.out) = (None, false);
+    }
 }
 
 /// An order that its rank has not yet answered.
@@ -147,12 +169,7 @@ impl Job<'_> {
         let granted = bytes_in(&block.granted);
         let news = (word, block.waits.load(SeqCst), request, granted);
         let record = &mut self.ranks[rank as usize].seen;
-        if record.told == Some(news) {
-            return;
-        }
-        let self_evicted = word.state() == State::Evicted && !record.out;
-        record.out = word.state() == State::Evicted;
-        record.told = Some(news);
+        let Some(self_evicted) = record.is_news(news) else { return };
         // Also of one that is out: a fork by another thread brings everything in.
         let is_there = matches!(word.state(), State::Blocked | State::Running | State::Evicted);
         if is_there && !self_evicted && granted != record.granted {
@@ -209,7 +226,7 @@ impl Job<'_> {
 
     /// The next look at this rank tells everything anew.
     pub(super) fn forget(&mut self, rank: u32) {
-        self.ranks[rank as usize].seen.told = None;
+        self.ranks[rank as usize].seen.forget();
     }
 
     /// Ask the ranks to ring when they block, exactly while somebody waits for room.
@@ -236,5 +253,32 @@ fn wait(segment: &Segment, block: &RankBlock) -> Wait {
             Err(_) => Wait::Other,
         },
         Waiting::Nothing | Waiting::Memory { .. } => Wait::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It left by itself just before it was to be interrupted, or refused to be: the core hears of it only
+    /// when that order has ended, and took it for one that computes until then.
+    #[test]
+    fn what_was_not_heard_is_told_anew() {
+        let told = |state| (Word(state as u32), 7, 0, 1 << 20);
+        let mut seen = Seen::default();
+        assert_eq!(seen.is_news(told(State::Running)), Some(false));
+        assert_eq!(seen.is_news(told(State::Evicted)), Some(true));
+        assert_eq!(seen.is_news(told(State::Evicted)), None);
+        seen.forget();
+        assert_eq!(seen.is_news(told(State::Evicted)), Some(true));
+        seen.forget();
+        assert_eq!(seen.is_news(told(State::Running)), Some(false));
+    }
+
+    /// One that the core had moved out is not taken for one that left by itself.
+    #[test]
+    fn who_was_ordered_out_did_not_leave_by_itself() {
+        let mut seen = Seen { out: true, ..Seen::default() };
+        assert_eq!(seen.is_news((Word(State::Evicted as u32), 7, 0, 0)), Some(false));
     }
 }
