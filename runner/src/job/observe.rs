@@ -44,7 +44,8 @@ impl Seen {
         }
         self.told = Some(now);
         let is_out = now.0.state() == State::Evicted;
-        Some(is_out && !std::mem::replace(&mut self.out, is_out))
+        let was_out = std::mem::replace(&mut self.out, is_out);
+        Some(is_out && !was_out)
     }
 
     /// Nothing of it counts as told. That it is out neither: if that was told while the core waited for an
@@ -271,8 +272,8 @@ mod tests {
         assert_eq!(seen.is_news(told(State::Evicted)), None);
         seen.forget();
         assert_eq!(seen.is_news(told(State::Evicted)), Some(true));
-        seen.forget();
         assert_eq!(seen.is_news(told(State::Running)), Some(false));
+        assert_eq!(seen.is_news(told(State::Evicted)), Some(true));
     }
 
     /// One that the core had moved out is not taken for one that left by itself.
