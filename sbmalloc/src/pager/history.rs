@@ -5,7 +5,8 @@
 //! its site ([`ANYWHERE`]), which answers for granules a site knows nothing about. What can be seen at the
 //! end of a phase:
 //! - a granule that was out has pages there: it was used, and if they are private copies, written;
-//! - one that was out has none: not used;
+//! - one that was out has none, or a few here and there (`plan::is_worth_bringing`): not used, or not enough
+//!   to be brought in as a whole;
 //! - one that was brought in for it has changed: written;
 //! - one that was brought in for it has not changed: read, or not used, nobody can see which;
 //! - one that was resident before says nothing: it may have changed in an earlier phase.
@@ -20,8 +21,9 @@
 //! sixty-fourth: a process that goes through its memory has touched that in milliseconds. But so has one that
 //! looks things up here and there, for which all of it is then moved for nothing, at each of its waits.
 //! Nobody can see what is used of what was brought in, but what has changed. So each time that less than half
-//! has, it takes twice as much to be much, up to half; and when half was touched while most was out, a
-//! sixty-fourth again.
+//! has (or than a quarter of all), it takes twice as much to be much, up to half; and when half was touched
+//! while most was out, a sixty-fourth again. Only granules that were used from end to end count, or nearly: of
+//! others what is touched comes in, and is no more known to be used afterwards than before.
 
 use super::SAME_PHASE;
 
@@ -294,10 +296,12 @@ impl Sites {
         touched >= (out >> self.part).max(LITTLE)
     }
 
-    /// Of so many blocks that were brought in for the phase last looked at so many have changed.
-    pub fn changed(&mut self, changed: usize, of: usize) {
+    /// Of so many blocks that were brought in for the phase last looked at, of those that it holds, so many
+    /// have changed. Of a few that are out all may change, of a process that uses nothing else.
+    pub fn changed(&mut self, changed: usize, of: usize, held: usize) {
         if of > 0 && std::mem::take(&mut self.whole) {
-            self.part = if 2 * changed >= of { PART } else { (self.part - 1).max(LARGEST_PART) };
+            let most = 2 * changed >= of && 4 * changed >= held;
+            self.part = if most { PART } else { (self.part - 1).max(LARGEST_PART) };
         }
     }
 

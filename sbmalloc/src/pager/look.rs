@@ -4,7 +4,7 @@ use super::damage::Wrong;
 use super::history::Seen;
 use super::own::{Buffers, Session};
 use super::pagemap::{Pagemap, WINDOW};
-use super::{PagerError, Touched, exclude};
+use super::{PagerError, Touched, exclude, plan};
 use crate::arena::{Inner, STORED};
 use crate::checksum;
 use crate::config;
@@ -21,6 +21,29 @@ const LOOK: usize = 256;
 const GRANULE_BLOCKS: usize = GRANULE / CHUNK;
 pub(super) const BLOCK_PAGES: usize = CHUNK / PAGE;
 
+/// What is there of a granule that is out.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    there: u16,
+    stretches: u16,
+    written: bool,
+}
+
+impl Count {
+    /// So many adjacent pages more.
+    fn add(&mut self, pages: u16, private: bool) {
+        self.there += pages;
+        self.stretches += 1;
+        self.written |= private;
+    }
+
+    /// Whether so much was used of a granule that holds so many pages that to bring it in as a whole costs
+    /// less than to let come in what is touched.
+    fn is_worth_bringing(self, held: u16) -> bool {
+        plan::is_worth_bringing(held, self.there, self.stretches)
+    }
+}
+
 impl Session {
     /// Counts the pages that are there of granules that are out. If a phase went on, and `ends`, learns from
     /// them.
@@ -32,22 +55,19 @@ impl Session {
             let mut granules = 0..arena.granules();
             while let Some(out) = arena.stretch(granules.clone(), true, LOOK) {
                 granules.start = out.end;
-                let mut counts = [(0u16, 0u16); LOOK];
+                let mut counts = [Count::default(); LOOK];
                 let from = arena.base + out.start * GRANULE;
                 pagemap.each(&mut buffers.window, from, out.len() * GRANULE, &mut |pages, private| {
-                    by_unit(pages, from, GRANULE, |k, pages| {
-                        counts[k].0 += pages;
-                        counts[k].1 += if private { pages } else { 0 };
-                    });
+                    by_unit(pages, from, GRANULE, |k, pages| counts[k].add(pages, private));
                     Ok(())
                 })?;
-                for (g, (there, private)) in out.zip(counts) {
-                    arena.set_touched(g, there);
+                for (g, count) in out.zip(counts) {
+                    arena.set_touched(g, count.there);
                     if in_phase && arena.held(g) > 0 {
-                        let seen = match (there, private) {
-                            (0, _) => Seen::Untouched,
-                            (_, 0) => Seen::Read,
-                            _ => Seen::Written,
+                        let seen = match count.written {
+                            _ if !count.is_worth_bringing(arena.held(g)) => Seen::Untouched,
+                            false => Seen::Read,
+                            true => Seen::Written,
                         };
                         let sites = set.sites(buffers);
                         for (slot, byte) in sites.out(seen, |slot| arena.history(slot, g)) {
@@ -73,21 +93,33 @@ impl Session {
 /// What of the memory that is out has been touched. Learns nothing; other threads go on meanwhile.
 pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, PagerError> {
     let pagemap = Pagemap::open()?;
-    let (mut out, mut there) = (0, 0);
+    let (mut out, mut there, mut dense) = (0, 0, 0);
     for arena in set.arenas().filter(|a| a.is_evicted()) {
         let mut granules = 0..arena.granules();
         while let Some(left) = arena.stretch(granules.clone(), true, usize::MAX) {
             granules.start = left.end;
             let (from, len) = (arena.base + left.start * GRANULE, left.len() * GRANULE);
-            out += left.map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
-            pagemap.each(&mut buffers.window, from, len, &mut |pages, _| {
+            out += left.clone().map(|g| arena.held(g) as usize * PAGE).sum::<usize>();
+            let (mut granule, mut count) = (left.start, Count::default());
+            let mut next = |g: usize, pages: u16, private: bool| {
+                if g != granule {
+                    let count = std::mem::take(&mut count);
+                    let worth = count.is_worth_bringing(arena.held(granule));
+                    dense += if worth { usize::from(count.there) * PAGE } else { 0 };
+                    granule = g;
+                }
+                count.add(pages, private);
+            };
+            pagemap.each(&mut buffers.window, from, len, &mut |pages, private| {
                 there += pages.len();
+                by_unit(pages, from, GRANULE, |k, pages| next(left.start + k, pages, private));
                 Ok(())
             })?;
+            next(left.end, 0, false);
         }
     }
     let in_ram = set.committed().saturating_sub(out) + there;
-    Ok(Touched { in_ram, much: set.sites(buffers).is_much(set.committed(), out, there) })
+    Ok(Touched { in_ram, much: set.sites(buffers).is_much(set.committed(), out, dense) })
 }
 
 /// Verifies what the kernel brought in and nobody has verified. Other threads go on meanwhile.

@@ -466,8 +466,11 @@ pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {
     let mut buffers = PAGER.lock();
     let outlook = own::outlook(set, &mut buffers, Some(site));
     let of_arena = |arena: &crate::arena::Inner| {
-        let likely = (0..arena.granules()).filter(|&g| own::is_likely(outlook, arena, g));
-        likely.map(|g| arena.held(g) as usize * PAGE).sum::<usize>()
+        let of_granule = |g: usize| match own::is_likely(outlook, arena, g) {
+            true => arena.held(g) as usize * PAGE,
+            false => arena.ram(g),
+        };
+        (0..arena.granules()).map(of_granule).sum::<usize>()
     };
     set.arenas().map(of_arena).sum()
 }

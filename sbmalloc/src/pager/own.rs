@@ -90,7 +90,7 @@ impl Session {
         }
         self.buffers.images.rest();
         let (changed, brought, moved) = (goal.changed, goal.brought, goal.moved);
-        set.sites(&mut self.buffers).changed(changed, brought);
+        set.sites(&mut self.buffers).changed(changed, brought, set.committed() / CHUNK);
         done?;
         for arena in set.arenas().filter(|a| a.is_evicted()) {
             arena.store().inspect(|store| store.drop_cache());
@@ -104,11 +104,13 @@ impl Session {
         goal: &mut Goal,
         outlook: Option<Outlook>,
     ) -> Result<(), PagerError> {
-        // What the kernel brought in is free to give back, or nearly. What was read of it is verified first:
-        // afterwards nobody could tell whether what was computed from it is right.
+        // What was read of what the kernel brought in is verified first: afterwards nobody could tell whether
+        // what was computed from it is right.
         self.verify_touched(set)?;
-        for arena in set.arenas() {
-            self.sweep(arena, goal, |g| arena.is_touched(g) && arena.is_out(g))?;
+        if goal.target == 0 {
+            for arena in set.arenas() {
+                self.sweep(arena, goal, |g| arena.is_touched(g) && arena.is_out(g))?;
+            }
         }
         (goal.progress)(goal.left);
         if goal.target == 0 {
@@ -122,7 +124,8 @@ impl Session {
     }
 
     /// Evicts until the goal is reached: what is clean and not likely to be used, what is not likely to be
-    /// used, and then the rest from its end backwards, so that what stays is what is used first.
+    /// used, and then the rest from its end backwards, so that what stays is what is used first. What was
+    /// touched of granules that are out is of the rest: it was used last.
     fn evict_some(
         &mut self,
         set: &ArenaSet,
@@ -149,11 +152,12 @@ impl Session {
         for arena in set.arenas() {
             self.sweep(arena, goal, |g| is_unlikely(arena, g))?;
         }
+        let is_in_ram = |arena: &Inner, g: usize| is_here(arena, g) || arena.is_touched(g) && arena.is_out(g);
         // Where the rest that is too much begins.
         let mut cut = (set.arenas().count(), 0);
         let mut left = goal.left;
         for (a, arena) in (0..set.arenas().count()).rev().zip(set.arenas().rev()) {
-            for g in (0..arena.granules()).rev().filter(|&g| is_here(arena, g)) {
+            for g in (0..arena.granules()).rev().filter(|&g| is_in_ram(arena, g)) {
                 if left <= goal.target {
                     break;
                 }
@@ -162,7 +166,7 @@ impl Session {
             }
         }
         for (a, arena) in set.arenas().enumerate() {
-            self.sweep(arena, goal, |g| is_here(arena, g) && (a, g) >= cut)?;
+            self.sweep(arena, goal, |g| is_in_ram(arena, g) && (a, g) >= cut)?;
         }
         Ok(())
     }

@@ -19,6 +19,17 @@ pub(super) const GAP_FROM: usize = 16 << 10;
 /// only take RAM.
 pub(super) const GROUP: usize = (64 << 20) / GRANULE;
 
+/// A stretch of pages that came in by itself took as long as so many pages more, of those that are brought in
+/// with all of their granule.
+const STRETCH: u32 = 3;
+
+/// Whether a granule of `held` pages that is out, of which so many pages in so many stretches are there, was
+/// used so much that to bring it in as a whole costs less than to let come in what is touched. A process that
+/// touches a few pages in each of its granules is so not moved as a whole at each of its waits.
+pub(super) fn is_worth_bringing(held: u16, there: u16, stretches: u16) -> bool {
+    there > 0 && u32::from(there) + STRETCH * u32::from(stretches) >= u32::from(held)
+}
+
 /// What becomes of a block at an evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -203,6 +214,18 @@ mod tests {
         assert_eq!(without_gaps(0..2, |i| unused[i]), (0..2, GAP_FROM - 1));
         assert_eq!(without_gaps(4..6, |i| unused[i]), (4..6, 5));
         assert_eq!(without_gaps(0..1, |i| unused[i]), (0..1, 0));
+    }
+
+    #[test]
+    fn little_use_of_a_granule_is_not_worth_all_of_it() {
+        assert!(!is_worth_bringing(512, 0, 0) && !is_worth_bringing(1, 0, 0));
+        // Gone through from end to end, or nearly; a quarter of its pages, each for itself; a stretch in the
+        // middle.
+        assert!(is_worth_bringing(512, 512, 1) && is_worth_bringing(512, 509, 1));
+        assert!(is_worth_bringing(512, 128, 128) && !is_worth_bringing(512, 127, 127));
+        assert!(!is_worth_bringing(512, 256, 1));
+        // It holds little.
+        assert!(is_worth_bringing(4, 1, 1));
     }
 
     #[test]

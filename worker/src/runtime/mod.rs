@@ -371,17 +371,19 @@ impl Runtime {
     /// likely, it *probes*: nothing is brought in before it is seen to use much, which takes milliseconds; a
     /// rank that only looks at a message and waits again never is.
     fn needs(&self, site: u64) -> u64 {
-        const LARGE: u64 = 64 << 20;
-        const SLACK: u64 = 8 << 20;
+        const MIB: u64 = 1 << 20;
+        const LARGE: u64 = 8 * MIB;
         let held = self.block().held.load(SeqCst);
         if !self.meter.is_open() || held < LARGE || site == pager::EVERYTHING {
             self.probes.store(false, SeqCst);
             return held;
         }
+        // What it can touch until it is looked at, of a small rank a part.
+        let slack = (held / 8).clamp(MIB, LARGE);
         let likely = pager::likely(site) as u64;
         let probes = likely >= held - held / 8 && site != pager::SAME_PHASE;
         self.probes.store(probes, SeqCst);
-        if probes { SLACK } else { held.min(likely + SLACK) }
+        if probes { slack } else { held.min(likely + slack) }
     }
 
     /// The rank computes while some of its memory is out: see whether it uses that. In a signal handler,

@@ -226,14 +226,14 @@ fn what_is_much_is_learnt() {
     let least = |sites: &mut Sites, out| (1..).find(|&mib| sites.is_much(HELD, out, mib << 20)).unwrap_or(0);
     assert_eq!((least(&mut sites, HELD), least(&mut sites, HELD / 4)), (2, 1), "MiB");
     // Nothing was brought in.
-    sites.changed(0, 100);
+    sites.changed(0, 100, 100);
     assert_eq!(least(&mut sites, HELD), 2);
     for expected in [4, 8, 16, 32, 64] {
         sites.turn_eager();
-        sites.changed(49, 100);
+        sites.changed(49, 100, 100);
         assert_eq!(least(&mut sites, HELD), expected);
         // Once for each time.
-        sites.changed(0, 100);
+        sites.changed(0, 100, 100);
         assert_eq!(least(&mut sites, HELD), expected);
     }
     // Half of the little that is out was touched.
@@ -244,10 +244,14 @@ fn what_is_much_is_learnt() {
     assert!(sites.is_much(HELD, HELD, HELD / 2));
     sites.turn_eager();
     assert_eq!(least(&mut sites, HELD), 2);
-    sites.changed(0, 100);
+    sites.changed(0, 100, 100);
     assert_eq!(least(&mut sites, HELD), 4);
-    // And so does one that writes it.
+    // One that writes the little that was out does not: it may be all that it uses.
     sites.turn_eager();
-    sites.changed(50, 100);
+    sites.changed(20, 20, 100);
+    assert_eq!(least(&mut sites, HELD), 8);
+    // But who writes most of what it holds does.
+    sites.turn_eager();
+    sites.changed(50, 100, 100);
     assert_eq!(least(&mut sites, HELD), 2);
 }
