@@ -30,21 +30,22 @@ impl Launcher {
         found.then_some(Path::new(path))
     }
 
-    /// Options of `mpiexec`.
-    fn options(self) -> &'static [&'static str] {
-        match self {
+    /// Options of `mpiexec`. Open MPI's make and remove one directory in `/tmp` for all of a user, and two
+    /// that begin and end at the same time may fail at that ("File exists"): each has its own.
+    fn options(self, own: &Path) -> Vec<String> {
+        let own = own.display().to_string();
+        let words: &[&str] = match self {
             Mpich => &[],
-            OpenMpi => &["--allow-run-as-root", "--oversubscribe"],
-        }
+            OpenMpi => &["--allow-run-as-root", "--oversubscribe", "--mca", "orte_tmpdir_base", &own],
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
     }
 
     /// A job on so many nodes, if that can be.
     fn on(self, nodes: u32, job: Bdrun) -> Option<Bdrun> {
         let path = self.path()?;
-        Some(job.by(
-            path,
-            self.options().iter().map(|word| (*word).to_owned()).chain(["-n".into(), nodes.to_string()]),
-        ))
+        let options = self.options(job.directory());
+        Some(job.by(path, options.into_iter().chain(["-n".into(), nodes.to_string()])))
     }
 }
 

@@ -105,6 +105,9 @@ const FAILURE_GRACE: Duration = Duration::from_millis(200);
 const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long nothing must have happened before a job is given up.
 const SETTLE: Duration = Duration::from_millis(50);
+/// Nothing has happened for so long, though ranks may compute: it is looked whether all that they told was
+/// heard.
+const STILL: Duration = Duration::from_secs(1);
 /// How often the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
 /// How long the end of a job that was killed may take.
@@ -361,6 +364,7 @@ impl<'a> Job<'a> {
         self.begin_looks();
         let mut next_tick = Instant::now();
         let mut quiet_since: Option<Instant> = None;
+        let mut still_since = Instant::now();
         loop {
             let happened = self.schedule();
             self.tell_elsewhere();
@@ -371,6 +375,12 @@ impl<'a> Job<'a> {
             if self.silence.is_some_and(|silence| now >= silence) {
                 self.silence = None;
                 self.escalate(EscalationEvent::Fail);
+            }
+            if happened {
+                still_since = now;
+            } else if now.duration_since(still_since) >= STILL {
+                still_since = now;
+                self.tell_what_was_not_heard();
             }
             self.chaos();
             if now >= next_tick {

@@ -8,9 +8,9 @@ use bdrun_ipc::segment::{EvictFailure, RankBlock, Segment, Waiting};
 use bdrun_ipc::state::{State, Word};
 
 use super::Job;
-use super::record::While;
+use super::record::{Record, While};
 use crate::exit::Ending;
-use crate::residency::{Event, Memory, Outcome, Wait};
+use crate::residency::{Activity, Event, Memory, Outcome, Wait};
 use crate::units::Bytes;
 
 /// The word, the number of waits, what was asked for and what was granted.
@@ -222,6 +222,33 @@ impl Job<'_> {
                 "rank {rank} made a copy of itself (fork) while parts of it were out: they came in for that, {} more than was free",
                 Bytes(forked)
             ));
+        }
+    }
+
+    /// Nothing has happened for a while, and everything that was told was taken in. A rank that is out by
+    /// itself, and that the core takes for one in RAM, would wait for ever. There should be none; if there
+    /// is, it is better to say so and to go on.
+    pub(super) fn tell_what_was_not_heard(&mut self) {
+        // Ranks of a wide job tell nothing.
+        if self.setup.segment.is_wide() || self.observe_all() {
+            return;
+        }
+        let segment = self.setup.segment.clone();
+        let is_unheard = |&(rank, record): &(u32, &Record)| {
+            let block = segment.rank(rank);
+            let now = (block.word.load(), block.waits.load(SeqCst));
+            let is_told = record.seen.told.is_some_and(|told| (told.0, told.1) == now);
+            let answers = record.seen.pending.is_some() || record.order.is_some();
+            let inside = matches!(self.core.activity(rank), Some(Activity::Running | Activity::Waiting));
+            now.0.state() == State::Evicted && is_told && inside && !answers
+        };
+        let unheard: Vec<u32> = self.ranks.iter().filter(is_unheard).map(|(rank, _)| rank).collect();
+        for rank in unheard {
+            self.note(&format!(
+                "rank {rank} left RAM by itself, which was not heard: it is brought back now; a fault of bdrun, please report it"
+            ));
+            self.forget(rank);
+            self.observe(rank);
         }
     }
 

@@ -323,7 +323,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Ending> {
 }
 
 /// Bytes of the budget for each rank from which on ranks leave out what they are not known to use.
-const METERED: u64 = 16 << 20;
+const METERED: u64 = 32 << 20;
 
 /// The least that is moved of a rank that does not move as a whole: enough for the disk's full rate.
 const PART: u64 = 32 << 20;

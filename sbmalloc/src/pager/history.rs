@@ -22,8 +22,8 @@
 //! looks things up here and there, for which all of it is then moved for nothing, at each of its waits.
 //! Nobody can see what is used of what was brought in, but what has changed. So each time that less than half
 //! has (or than a quarter of all), it takes twice as much to be much, up to half; and when half was touched
-//! while most was out, a sixty-fourth again. Only granules that were used from end to end count, or nearly: of
-//! others what is touched comes in, and is no more known to be used afterwards than before.
+//! while most was out, a sixty-fourth again. Only granules that were used from end to end count, or nearly:
+//! of others what is touched comes in, and is no more known to be used afterwards than before.
 
 use super::SAME_PHASE;
 

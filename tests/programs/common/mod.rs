@@ -166,6 +166,11 @@ impl Bdrun {
         self
     }
 
+    /// A directory of its own, beside that of its scratch files.
+    pub fn directory(&self) -> &Path {
+        self.stats.path()
+    }
+
     /// By a launcher, with these words of its own before ours.
     pub fn by(mut self, launcher: &Path, words: impl IntoIterator<Item = String>) -> Self {
         let mut command = Command::new(launcher);
