@@ -263,8 +263,8 @@ pub fn out() -> &'static AtomicUsize {
 /// Brings the committed bytes in RAM down to at most `target` bytes; 0 is everything.
 ///
 /// `site` is the key of what the process waits for now, or [`SAME_PHASE`]: it tells what to keep. First goes
-/// what the kernel brought in of memory that was out, then what is not likely to be used after the wait
-/// (clean before dirty), then the rest from the end of the address space backwards. It goes in groups of up
+/// what is not likely to be used after the wait (clean before dirty), then the rest, with what the kernel
+/// brought in of memory that was out, from the end of the address space backwards. It goes in groups of up
 /// to 64 MiB. `progress` is told the committed bytes still in RAM, once before the first group and after
 /// each: what it fell by may be used by others at once. `progress` must not call the pager, which would wait
 /// for itself.
