@@ -37,13 +37,13 @@ fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Poll until there is something.
+/// Poll until there is something: for so long, and at least a few times.
 pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
-    loop {
+    for looks in 1.. {
         // A look may take long: what `/proc` tells of a process that is short of memory (not of ours) was
-        // seen to take 22 s.
-        let last = Instant::now() >= deadline;
+        // seen to take 27 s.
+        let last = looks >= 10 && Instant::now() >= deadline;
         if let Some(found) = look() {
             return Some(found);
         }
@@ -52,6 +52,7 @@ pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    None
 }
 
 /// A directory that is removed in the end.
