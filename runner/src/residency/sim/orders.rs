@@ -259,9 +259,10 @@ impl World<'_> {
     pub(super) fn leave_own(&mut self, rank: Rank, first: bool) {
         let in_parts = self.draw.chance(128);
         let process = &mut self.processes[rank as usize];
-        let in_parts = in_parts && !process.interrupted;
+        let preempt = process.interrupted;
+        let in_parts = in_parts && !preempt;
         let going = process.asked - process.keep;
-        let group = if process.interrupted { u64::MAX } else { self.machine.group };
+        let group = if preempt { u64::MAX } else { self.machine.group };
         process.step = if in_parts { going / 2 } else { going.min(group) };
         // What was set aside and not used goes first.
         let written = process.inside.saturating_sub(process.asked - process.step);
@@ -271,11 +272,18 @@ impl World<'_> {
             let now = (Memory { asked: process.asked, other }, Memory { asked: process.all_asked, other });
             process.place = if out { Place::Out } else { Place::Inside };
             process.interrupted &= out;
-            let runs = process.waits.is_none() && process.needs == 0;
+            let (waits, needs) = (process.waits, process.needs);
             let outcome = Outcome::Full { need: written, part: out.then_some(now) };
             self.news(Event::Done { rank, outcome });
-            if runs && !out {
-                self.act(rank);
+            // What it did since the order was not heard while an answer was awaited.
+            match waits {
+                _ if out => {}
+                Some(wait) if preempt && !self.programs[rank as usize].mute => {
+                    self.news(Event::Blocked { rank, wait });
+                }
+                None if needs == 0 => self.act(rank),
+                None if preempt => self.news(Event::NeedsMemory { rank, bytes: needs }),
+                _ => {}
             }
             return;
         }
