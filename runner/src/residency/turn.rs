@@ -75,6 +75,8 @@ impl Core {
             self.begin_turn(rank, Cause::Passed);
         }
         if let Some(turn) = self.turn {
+            // Who went meanwhile to be back at once comes after whose turn it is, like anybody.
+            self.give_up_places();
             self.take_turn(turn, looked, turn.cause == Cause::Idle, effects);
         }
     }
@@ -284,10 +286,14 @@ impl Core {
         }
     }
 
+    /// Whether no other rank holds any memory.
+    fn holds_alone(&self, rank: Rank) -> bool {
+        self.index.holders == u32::from(self.ranks[rank as usize].holds.total() > 0)
+    }
+
     /// Nobody else is in RAM: it comes in, whatever it needs.
     fn come_in_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        let (state, lacks) = (&self.ranks[rank as usize], self.lacking(rank));
-        let alone = self.index.holders == u32::from(state.holds.total() > 0);
+        let (state, lacks, alone) = (&self.ranks[rank as usize], self.lacking(rank), self.holds_alone(rank));
         if state.can.asks && alone && self.limits.enforce {
             let failure = self.too_large(rank, state.holds.total().saturating_add(lacks));
             return self.fail_job(failure, effects);
@@ -393,12 +399,16 @@ impl Core {
 
     /// Why a rank gets nothing although nobody moves.
     fn cannot_go_on(&self, rank: Rank) -> Failure {
-        let own = &self.ranks[rank as usize];
+        let (own, need) = (&self.ranks[rank as usize], self.lacking(rank));
         match self.disk_full {
             Some((rank, need)) => Failure::ScratchFull { rank, need },
+            // The others have a place and nothing in it: no rank is in its way, only messages are.
+            None if self.holds_alone(rank) && self.lack_for(rank, need) > 0 => {
+                self.too_large(rank, own.holds.total().saturating_add(need))
+            }
             None => Failure::Unpageable {
                 rank,
-                need: self.lacking(rank),
+                need,
                 held: self.used().saturating_sub(own.holds.total()),
                 holders: self.index.holders.max(self.index.places) - u32::from(own.has_place()),
             },

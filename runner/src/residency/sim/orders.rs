@@ -224,16 +224,12 @@ impl World<'_> {
             }
             Place::Inside | Place::Out if refused || program.unpageable => {
                 let (waits, asked, all) = (process.waits, process.asked, process.all_asked);
-                let needs = process.needs;
                 let is_out = process.place == Place::Out;
                 self.news(Event::Done { rank, outcome: Outcome::Refused { lasting: false } });
-                // What it did since the order was not heard while an answer was awaited.
                 if is_out {
                     self.news(Event::EvictedItself { rank, wait: waits, asked, all });
-                } else if let Some(wait) = waits.filter(|_| !program.mute) {
-                    self.news(Event::Blocked { rank, wait });
-                } else if needs > 0 && preempt {
-                    self.news(Event::NeedsMemory { rank, bytes: needs });
+                } else {
+                    self.tell_anew(rank, preempt);
                 }
             }
             Place::Inside | Place::Out => {
@@ -255,6 +251,17 @@ impl World<'_> {
         }
     }
 
+    /// What it did since an order was not heard while the answer was awaited. A need is told anew only by who
+    /// was interrupted: any other's is met, or still to be.
+    fn tell_anew(&mut self, rank: Rank, interrupted: bool) {
+        let Process { waits, needs, .. } = self.processes[rank as usize];
+        match waits.filter(|_| !self.programs[rank as usize].mute) {
+            Some(wait) => self.news(Event::Blocked { rank, wait }),
+            None if needs > 0 && interrupted => self.news(Event::NeedsMemory { rank, bytes: needs }),
+            _ => {}
+        }
+    }
+
     /// Moves a part of what is to go, or all of it, of one that moves itself.
     pub(super) fn leave_own(&mut self, rank: Rank, first: bool) {
         let in_parts = self.draw.chance(128);
@@ -272,18 +279,13 @@ impl World<'_> {
             let now = (Memory { asked: process.asked, other }, Memory { asked: process.all_asked, other });
             process.place = if out { Place::Out } else { Place::Inside };
             process.interrupted &= out;
-            let (waits, needs) = (process.waits, process.needs);
+            let runs = process.waits.is_none() && process.needs == 0;
             let outcome = Outcome::Full { need: written, part: out.then_some(now) };
             self.news(Event::Done { rank, outcome });
-            // What it did since the order was not heard while an answer was awaited.
-            match waits {
-                _ if out => {}
-                Some(wait) if preempt && !self.programs[rank as usize].mute => {
-                    self.news(Event::Blocked { rank, wait });
-                }
-                None if needs == 0 => self.act(rank),
-                None if preempt => self.news(Event::NeedsMemory { rank, bytes: needs }),
-                _ => {}
+            match out {
+                true => {}
+                false if runs => self.act(rank),
+                false => self.tell_anew(rank, preempt),
             }
             return;
         }

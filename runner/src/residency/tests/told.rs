@@ -23,18 +23,23 @@ fn limits(budget: u64, resident: u32) -> Limits {
 struct Bench {
     core: Core,
     free: i64,
+    /// Bytes.
+    messages: u64,
 }
 
 impl Bench {
     fn new(np: u32, limits: Limits) -> Self {
-        Self { core: Core::new(limits, &vec![(Can::NATIVE, None); np as usize]), free: signed(limits.budget) }
+        let core = Core::new(limits, &vec![(Can::NATIVE, None); np as usize]);
+        Self { core, free: signed(limits.budget), messages: 0 }
     }
 
     /// Feeds one batch and returns what was ordered, with the pool kept as if all was carried out.
     fn tell(&mut self, events: &[Event]) -> Vec<Effect> {
         let mut effects = Vec::new();
-        let asked = u64::try_from(signed(self.core.limits.budget) - self.free).unwrap_or(0);
-        self.core.handle(Event::Pool { asked, messages: 0, measured: 0, kept: 0 }, &mut effects);
+        let messages = self.messages;
+        let asked =
+            u64::try_from(signed(self.core.limits.budget) - self.free).unwrap_or(0).saturating_sub(messages);
+        self.core.handle(Event::Pool { asked, messages, measured: 0, kept: 0 }, &mut effects);
         self.core.sanity_check();
         for event in events {
             self.core.handle(*event, &mut effects);
@@ -238,6 +243,14 @@ fn limits_that_cannot_be_kept_fail() {
     let failure = Failure::RankTooLarge { rank: 0, need: 101 * MIB, budget: 100 * MIB, messages: 0 };
     assert_eq!(effects, [Effect::Fail(failure)]);
     assert_eq!(bench.tell(&[blocked(1, 1)]), [], "nothing follows");
+
+    // The other has a place and holds nothing: who finds no room beside messages is told of them.
+    let mut bench = Bench::new(2, Limits { enforce: true, ..limits(100 * MIB, 2) });
+    bench.start(2, 0);
+    (bench.messages, bench.free) = (MIB, bench.free - signed(MIB));
+    assert_eq!(bench.tell(&[blocked(1, 1), needs(0, 100 * MIB)]), []);
+    let failure = Failure::RankTooLarge { rank: 0, need: 100 * MIB, budget: 100 * MIB, messages: MIB };
+    assert_eq!(bench.tell(&[Event::Settled]), [Effect::Fail(failure)]);
 
     let mut bench = Bench::new(2, Limits { rank_limit: Some(30 * MIB), ..limits(100 * MIB, 2) });
     bench.start(2, 20 * MIB);
