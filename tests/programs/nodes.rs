@@ -196,6 +196,12 @@ fn masters(job: &crate::common::Job) -> Vec<i32> {
     all.iter().map(|(pid, _)| *pid).filter(is_master).collect()
 }
 
+/// The same, once there are so many.
+fn wait_for_masters(job: &crate::common::Job, count: usize) -> Vec<i32> {
+    let found = poll(Duration::from_secs(60), || Some(masters(job)).filter(|found| found.len() >= count));
+    found.unwrap_or_else(|| panic!("no {count} masters: {:?} {}", job.processes(), job.situation()))
+}
+
 #[test]
 fn a_master_that_is_killed_ends_all_nodes() {
     for launcher in [Mpich, OpenMpi] {
@@ -203,9 +209,7 @@ fn a_master_that_is_killed_ends_all_nodes() {
             let Some(job) = launcher.on(2, bdrun("-np 4 deadlock 1 asleep")) else { continue };
             let mut job = job.start();
             job.wait_for_ranks(4);
-            let found =
-                poll(Duration::from_secs(60), || Some(masters(&job)).filter(|found| found.len() >= 2));
-            let victim = found.expect("two masters")[which];
+            let victim = wait_for_masters(&job, 2)[which];
             let begun = Instant::now();
             proc::kill(victim, libc::SIGKILL);
             let outcome = job.wait();
@@ -222,8 +226,7 @@ fn a_master_that_says_nothing_ends_all_nodes() {
         let Some(job) = launcher.on(3, bdrun("-np 6 deadlock 1 asleep")) else { continue };
         let mut job = job.with(|command| command.env("BDRUN_SILENCE", "1")).start();
         job.wait_for_ranks(6);
-        let found = poll(Duration::from_secs(60), || Some(masters(&job)).filter(|found| found.len() >= 3));
-        let victim = found.expect("three masters")[which];
+        let victim = wait_for_masters(&job, 3)[which];
         proc::kill(victim, libc::SIGSTOP);
         let begun = Instant::now();
         let outcome = job.wait();

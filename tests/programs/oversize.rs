@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, late::Lateness, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,14 +73,17 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 
 #[test]
 fn a_rank_of_four_times_the_budget_runs_within_it() {
+    let late = Lateness::new();
     let outcome = python("128M", SWEEPS, &["512", "2"]).succeed();
+    let most = 140 * MIB + late.bytes();
     if !ran_in_parts(&outcome) {
         return;
     }
     assert_eq!(outcome.stdout, plainly(SWEEPS, &["512", "2"]));
     let stats = outcome.stats();
     let measured = stats.measured.as_ref().expect("measured from outside");
-    assert!(measured.measured_peak_bytes <= 140 * MIB, "{}", measured.measured_peak_bytes / MIB);
+    let peak = measured.measured_peak_bytes;
+    assert!(peak <= most, "{} of at most {}", peak / MIB, most / MIB);
     assert!(stats.evicted_bytes > 512 * MIB && stats.restored_bytes > 512 * MIB, "{stats:?}");
     assert!(outcome.stderr.contains("it runs within it, paged in parts"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("ran in parts for"), "{}", outcome.stderr);

@@ -2,6 +2,7 @@
 
 pub mod cap;
 pub mod chaos;
+pub mod late;
 pub mod libraries;
 pub mod proc;
 pub mod slurm;
@@ -277,12 +278,12 @@ impl Job {
 
     /// Processes of ranks, by rank, as far as there are any now.
     pub fn ranks(&self) -> Vec<(u32, i32)> {
-        proc::ranks(&self.mark)
+        proc::ranks(self.pid(), &self.mark)
     }
 
     /// Every process of it, whoever its parent is: number and name. Without the master once that has ended.
     pub fn processes(&self) -> Vec<(i32, String)> {
-        proc::marked(&self.mark)
+        proc::marked(self.pid(), &self.mark)
     }
 
     /// Wait until so many ranks have a process, or the job has ended.
@@ -295,9 +296,13 @@ impl Job {
             (ranks.len() >= count || matches!(self.child.try_wait(), Ok(Some(_)))).then_some(ranks)
         });
         found.unwrap_or_else(|| {
-            let (err, tree) = (self.err.text(), proc::tree(self.pid()));
-            panic!("no {count} ranks, {looks} looks of up to {longest:?}: {err}\n{tree}")
+            panic!("no {count} ranks, {looks} looks of up to {longest:?}: {}", self.situation())
         })
+    }
+
+    /// What it said, and what every thread of it does now.
+    pub fn situation(&self) -> String {
+        format!("{}\n{}", self.err.text(), proc::tree(self.pid()))
     }
 
     /// Wait until this was printed on standard output.
@@ -370,7 +375,7 @@ impl Job {
         let left = || {
             let files = files(&self.scratch);
             let open = proc::open_below(&self.scratch);
-            let processes = proc::marked(&self.mark);
+            let processes = proc::marked(self.pid(), &self.mark);
             (!files.is_empty() || !open.is_empty() || !processes.is_empty())
                 .then(|| format!("processes {processes:?}, files {files:?}, unlinked files {open:?}"))
         };

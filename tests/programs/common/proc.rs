@@ -1,6 +1,6 @@
 //! Looking at processes through `/proc`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,28 @@ fn environment(pid: i32) -> Vec<String> {
     bytes.split(|&byte| byte == 0).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
+/// Processes that may be of the job whose master is, or was, this child of ours: not those below another
+/// child of ours. Those are of other tests, and to read the memory of one in a cgroup without room takes
+/// half a minute.
+fn candidates(master: i32) -> impl Iterator<Item = i32> {
+    let stat = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: state is field 3, the parent is 4.
+    let parent = move |pid: i32| -> Option<i32> {
+        stat(pid).rsplit_once(") ")?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let parents: BTreeMap<i32, i32> = all().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let (own, pids) = (std::process::id() as i32, parents.keys().copied().collect::<Vec<_>>());
+    let of_others = move |pid: i32| {
+        let line = std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
+        line.take_while(|&pid| pid != master).any(|pid| parents.get(&pid) == Some(&own))
+    };
+    pids.into_iter().filter(move |&pid| pid != own && !of_others(pid))
+}
+
 /// Processes with this mark, and their names.
-pub fn marked(mark: &str) -> Vec<(i32, String)> {
+pub fn marked(master: i32, mark: &str) -> Vec<(i32, String)> {
     let line = format!("{MARK}={mark}");
-    let found = all().filter(|&pid| environment(pid).contains(&line));
+    let found = candidates(master).filter(|&pid| environment(pid).contains(&line));
     found
         .map(|pid| {
             (pid, std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned())
@@ -31,9 +49,9 @@ pub fn marked(mark: &str) -> Vec<(i32, String)> {
 }
 
 /// Ranks of the job with this mark, and their processes.
-pub fn ranks(mark: &str) -> Vec<(u32, i32)> {
+pub fn ranks(master: i32, mark: &str) -> Vec<(u32, i32)> {
     let line = format!("{MARK}={mark}");
-    let mut found: Vec<(u32, i32)> = all()
+    let mut found: Vec<(u32, i32)> = candidates(master)
         .filter_map(|pid| {
             let lines = environment(pid);
             let rank = lines.iter().find_map(|l| l.strip_prefix("BDRUN_RANK="))?.parse().ok()?;
