@@ -266,10 +266,18 @@ impl Core {
         self.oldest().filter(|_| alone)
     }
 
-    /// The only rank in RAM does not fit: parts of it leave, or it is said.
+    /// The only rank in RAM does not fit: parts of it leave, or it is said. If it has just refused it stands
+    /// still until it can be asked again.
     fn relieve_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
         let state = &self.ranks[rank as usize];
         let small = self.small_margin();
+        if state.life == Life::Held
+            && self.is_short(small)
+            && let Some(target) = self.fitting(rank)
+        {
+            self.shrink(rank, target, effects);
+            return;
+        }
         if state.life != Life::Resident {
             return;
         }
@@ -291,6 +299,10 @@ impl Core {
         let shrinks = self.is_worth_shrinking(state, target) && possible && state.refused_until == 0;
         let hopeful = possible && state.refused_until != 0 && state.refusals <= PATIENCE;
         let suffices = self.fitting(rank).is_some();
+        if hopeful && state.is_growing() && self.used().saturating_add(small / 2) > budget {
+            self.hold(rank, effects);
+            return;
+        }
         if self.used() > budget && !hopeful && !suffices {
             // It may be that it fits, but not beside what of the others cannot be paged.
             let remnant = self.index.remnants.last().map(|&(_, other)| other);
