@@ -164,6 +164,38 @@ fn windows_and_files_are_as_on_one_node() {
     }
 }
 
+/// The script for PBS, with what PBS gives it: variables, and a file that names each node once.
+#[test]
+fn a_script_of_pbs_starts_a_master_on_each_node() {
+    for launcher in [Mpich, OpenMpi] {
+        let Some(path) = launcher.path() else { continue };
+        let dir = Directory::new("pbs");
+        let nodes = dir.path().join("nodes");
+        std::fs::write(&nodes, "localhost\nlocalhost\n").expect("the file of nodes");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes/nodes.pbs");
+        let ours = Path::new(env!("CARGO_BIN_EXE_bdrun")).parent().expect("a folder").display().to_string();
+        let mut command = std::process::Command::new("bash");
+        command.arg(script).current_dir("/").envs([
+            ("PATH", format!("{ours}:{}", std::env::var("PATH").unwrap_or_default())),
+            ("PBS_JOBID", "7.server".into()),
+            ("PBS_ENVIRONMENT", "PBS_BATCH".into()),
+            ("PBS_O_WORKDIR", dir.path().display().to_string()),
+            ("PBS_NODEFILE", nodes.display().to_string()),
+            ("NCPUS", "2".into()),
+            ("TMPDIR", dir.path().display().to_string()),
+            ("MPIEXEC", path.display().to_string()),
+            ("MPIEXEC_OPTIONS", launcher.options(dir.path()).join(" ")),
+            ("PROGRAM", program("conformance").display().to_string()),
+            ("RANKS", "5".into()),
+        ]);
+        let output = crate::common::limited(&mut command, Duration::from_secs(120));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "5 ranks conform\n", "{launcher:?}: {said}");
+        // 512 MiB of each of two.
+        assert!(output.status.success() && said.contains("budget 1.00 GiB"), "{launcher:?}: {said}");
+    }
+}
+
 /// A step of Slurm, one task on each of two nodes, which it connects by PMI-2 (Debian's MPICH).
 #[test]
 fn masters_are_a_step_of_slurm() {

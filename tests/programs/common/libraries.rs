@@ -23,8 +23,8 @@ pub fn libraries() -> &'static Path {
     BUILT.get_or_init(|| {
         if let Some(cargo) = std::env::var_os("CARGO") {
             let mut command = Command::new(cargo);
-            // With the features that `cargo test --workspace` settles on (an example brings in those that only
-            // tests ask for): all but a few of them are built then, else all would be built once more.
+            // With the features that `cargo test --workspace` settles on (an example brings in those that
+            // only tests ask for): nearly all are built then, else all would be built once more.
             command.args(["build", "--quiet", "--workspace", "--lib", "--example", "manual"]);
             command.current_dir(env!("CARGO_MANIFEST_DIR"));
             command.args(folder.ends_with("release").then_some("--release"));
