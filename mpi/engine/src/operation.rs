@@ -13,7 +13,7 @@ use crate::Mpi;
 use crate::args::Status;
 use crate::failure::{Answer, Failure};
 use crate::link::{Awaited, Limits, Link, Meeting};
-use crate::looks::Looks;
+use crate::looks::{Looks, Next};
 
 /// What became of an operation.
 #[derive(Debug, Clone)]
@@ -242,8 +242,8 @@ impl Threads {
         !self.several.load(SeqCst)
     }
 
-    /// Who looks now does so once more for nothing: how long is it to wait?
-    fn looked_in_vain(&self, need: Need) -> Option<Duration> {
+    /// Who looks now does so once more for nothing: what is to come now?
+    fn looked_in_vain(&self, need: Need) -> Next {
         let mut looks = self.looks();
         if self.acted.swap(false, Relaxed) {
             *looks = Looks::none();
@@ -305,11 +305,14 @@ impl Mpi {
         }
         let link = self.link()?;
         let need = link.others_need();
-        let Some(at_most) = self.threads.looked_in_vain(need) else {
-            if need.is_processor() {
+        let at_most = match self.threads.looked_in_vain(need) {
+            Next::GoOn => return Ok(None),
+            Next::Yield => {
                 futex::let_others_run();
+                self.threads.looks().yielded(Instant::now());
+                return Ok(None);
             }
-            return Ok(None);
+            Next::Wait(at_most) => at_most,
         };
         let unless = || self.threads.found.load(SeqCst) != seen;
         link.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
