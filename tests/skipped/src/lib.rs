@@ -40,6 +40,7 @@ pub const NEEDS: &[&str] = &[
     "gfortran",
     "ghc",
     "go",
+    "h5py",
     "highs",
     "hyperqueue",
     "java",

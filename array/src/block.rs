@@ -1,0 +1,195 @@
+//! Blocks: what tasks compute.
+
+use std::io;
+use std::sync::Arc;
+
+use bdrun_graph::run::{Fill, Spill};
+use memmap2::MmapMut;
+
+use crate::dtype::{DType, Element, with_type};
+
+/// Bytes from which on memory comes from the kernel and goes back to it at once: the allocator would keep it,
+/// and the budget would be exceeded by what it keeps.
+const MAPPED: usize = 128 << 10;
+
+/// Memory of elements of any type: aligned to 8 bytes.
+#[derive(Debug)]
+enum Memory {
+    Words(Vec<u64>),
+    Mapped(MmapMut),
+}
+
+#[derive(Debug)]
+struct Buffer {
+    memory: Memory,
+    len: usize,
+}
+
+impl Buffer {
+    /// Zeros.
+    fn new(len: usize) -> io::Result<Self> {
+        let memory = if len < MAPPED {
+            Memory::Words(vec![0; len.div_ceil(8)])
+        } else {
+            Memory::Mapped(MmapMut::map_anon(len)?)
+        };
+        Ok(Self { memory, len })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let all = match &self.memory {
+            Memory::Words(words) => bytemuck::cast_slice(words),
+            Memory::Mapped(map) => &map[..],
+        };
+        &all[..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let all = match &mut self.memory {
+            Memory::Words(words) => bytemuck::cast_slice_mut(words),
+            Memory::Mapped(map) => &mut map[..],
+        };
+        &mut all[..self.len]
+    }
+}
+
+/// Part of an array: elements of one type, in C order. Clones share the elements.
+#[derive(Clone, Debug)]
+pub struct Block {
+    dtype: DType,
+    shape: Arc<[usize]>,
+    data: Arc<Buffer>,
+}
+
+impl Block {
+    /// Zeros (of `Bool`: false).
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> io::Result<Self> {
+        let data = Buffer::new(shape.iter().product::<usize>() * dtype.size())?;
+        Ok(Self { dtype, shape: shape.into(), data: Arc::new(data) })
+    }
+
+    /// Of elements in C order.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    ///
+    /// # Panics
+    /// If there are more or fewer elements than the shape has.
+    pub fn from_slice<T: Element>(shape: &[usize], elements: &[T]) -> io::Result<Self> {
+        let mut block = Self::zeros(T::DTYPE, shape)?;
+        block.elements_mut().copy_from_slice(elements);
+        Ok(block)
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// How many there are along each axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.data.len / self.dtype.size()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.data.len == 0
+    }
+
+    /// Its elements in C order.
+    ///
+    /// # Panics
+    /// If they are of another type.
+    pub fn elements<T: Element>(&self) -> &[T] {
+        assert_eq!(T::DTYPE, self.dtype, "elements of a block are of its type");
+        bytemuck::cast_slice(self.data.bytes())
+    }
+
+    /// Its elements in C order, to be written.
+    ///
+    /// # Panics
+    /// If they are of another type, or a clone of the block is about.
+    pub fn elements_mut<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(T::DTYPE, self.dtype, "elements of a block are of its type");
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+
+    /// Its bytes, as they lie in memory.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.data.bytes()
+    }
+
+    /// Its bytes, to be written.
+    ///
+    /// # Panics
+    /// If a clone of the block is about.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        Arc::get_mut(&mut self.data).expect("who writes a block is the only one to have it").bytes_mut()
+    }
+
+    /// Whether nobody else has its elements, so that they may be written.
+    pub(crate) fn is_own(&mut self) -> bool {
+        Arc::get_mut(&mut self.data).is_some()
+    }
+
+    /// The same elements in another shape.
+    ///
+    /// # Panics
+    /// If that has more or fewer.
+    #[must_use]
+    pub fn reshaped(self, shape: &[usize]) -> Self {
+        assert_eq!(self.len(), shape.iter().product::<usize>(), "a shape of as many elements");
+        Self { shape: shape.into(), ..self }
+    }
+
+    /// The element at a place in C order, as text.
+    pub fn text(&self, at: usize) -> String {
+        with_type!(self.dtype, T => format!("{:?}", self.elements::<T>()[at]))
+    }
+}
+
+impl bdrun_graph::run::Block for Block {
+    fn bytes(&self) -> u64 {
+        self.data.len as u64
+    }
+}
+
+impl Spill for Block {
+    type Head = (DType, Arc<[usize]>);
+
+    fn spill(&self) -> (Self::Head, &[u8]) {
+        ((self.dtype, self.shape.clone()), self.data.bytes())
+    }
+
+    fn restore((dtype, shape): &Self::Head, len: usize, fill: &mut Fill<'_>) -> io::Result<Self> {
+        let mut data = Buffer::new(len)?;
+        fill(data.bytes_mut())?;
+        Ok(Self { dtype: *dtype, shape: shape.clone(), data: Arc::new(data) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_and_large_blocks_hold_what_is_put_there() {
+        for count in [0, 5, 100_000] {
+            let values: Vec<f64> = (0..count).map(f64::from).collect();
+            let mut block = Block::from_slice(&[values.len(), 1], &values).unwrap();
+            assert_eq!(block.elements::<f64>(), values);
+            assert!(block.is_own());
+            let other = block.clone().reshaped(&[1, values.len()]);
+            assert!(!block.is_own());
+            assert_eq!((other.len(), other.shape()[1]), (values.len(), values.len()));
+        }
+    }
+}

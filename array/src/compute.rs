@@ -1,0 +1,164 @@
+//! Computing expressions within a budget.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bdrun_graph::order::{self, Effort};
+use bdrun_graph::passes;
+use bdrun_graph::plan::{Plan, plan};
+use bdrun_graph::run::{Call, Failure, FileStore, Progress, Threads};
+use bdrun_graph::{FunctionId, Graph, TaskId};
+
+use crate::array::Array;
+use crate::block::Block;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::kernel::{Kernel, failure};
+use crate::lower::lower;
+use crate::source::{Held, Sink, Source};
+
+/// How to compute.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes of blocks that may be in memory at a time. None: as many as the order that was found takes with
+    /// so many threads ([`Prepared::bound`]).
+    pub budget: Option<u64>,
+    /// On how many threads.
+    pub threads: Threads,
+    /// A directory for what does not fit.
+    pub scratch: PathBuf,
+    /// How much to look for an order that takes little.
+    pub effort: Effort,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (threads, effort) = (Threads::default(), Effort::default());
+        Self { budget: None, threads, scratch: std::env::temp_dir(), effort }
+    }
+}
+
+/// What is to be done, before anything is.
+pub struct Prepared<'a> {
+    /// The tasks, fused.
+    pub graph: Graph,
+    /// In which order, and what is written out and read again between them.
+    pub plan: Plan,
+    /// Bytes that are live at most if the tasks run one after the other with all the memory there is.
+    pub peak: u64,
+    /// Bytes within which the threads do not wait for memory.
+    pub bound: u64,
+    order: Vec<TaskId>,
+    kernels: Vec<Kernel>,
+    sources: Vec<Arc<dyn Source>>,
+    sinks: Vec<&'a dyn Sink>,
+    settings: Settings,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Bytes of blocks that were in memory at most.
+    pub peak: u64,
+    /// Bytes that were written to scratch.
+    pub written: u64,
+    /// Bytes that were read from there.
+    pub read: u64,
+    /// Bytes that were read from sources more than once.
+    pub again: u64,
+}
+
+impl Settings {
+    /// Prepares to compute arrays, each of which goes to a sink.
+    ///
+    /// # Errors
+    /// If a task takes more than the budget.
+    pub fn prepare<'a>(&self, outputs: &[(Array, &'a dyn Sink)]) -> Result<Prepared<'a>, Error> {
+        let lowered = lower(outputs)?;
+        let graph = passes::fuse(&lowered.graph).graph;
+        let order = order::order(&graph, self.effort);
+        let bound = order::bound(&graph, &order.tasks, self.threads.compute);
+        let plan = plan(&graph, &order.tasks, self.budget.unwrap_or(bound))?;
+        Ok(Prepared {
+            graph,
+            plan,
+            peak: order.peak.bytes,
+            bound,
+            order: order.tasks,
+            kernels: lowered.kernels,
+            sources: lowered.sources,
+            sinks: outputs.iter().map(|&(_, sink)| sink).collect(),
+            settings: self.clone(),
+        })
+    }
+
+    /// Computes arrays, and holds them in memory (which is not counted in the budget).
+    ///
+    /// # Errors
+    /// If a task takes more than the budget, or something goes wrong while it runs.
+    pub fn compute(&self, arrays: &[&Array]) -> Result<Vec<Block>, Error> {
+        let held = |array: &&Array| Held::new(array.dtype(), array.shape());
+        let no_memory = |error| Error::File { path: "memory for the result".into(), error };
+        let sinks: Vec<Held> = arrays.iter().map(held).collect::<Result<_, _>>().map_err(no_memory)?;
+        let outputs: Vec<(Array, &dyn Sink)> =
+            arrays.iter().zip(&sinks).map(|(&array, sink)| (array.clone(), sink as &dyn Sink)).collect();
+        self.prepare(&outputs)?.run(&Progress::default())?;
+        Ok(sinks.into_iter().map(Held::into_block).collect())
+    }
+}
+
+impl Prepared<'_> {
+    /// The same within another budget.
+    ///
+    /// # Errors
+    /// If a task takes more.
+    pub fn within(mut self, budget: u64) -> Result<Self, Error> {
+        self.plan = plan(&self.graph, &self.order, budget)?;
+        Ok(self)
+    }
+
+    /// In which order the tasks are planned.
+    pub fn order(&self) -> &[TaskId] {
+        &self.order
+    }
+
+    /// Does it, and puts what was written in its place.
+    ///
+    /// # Errors
+    /// If something goes wrong; nothing is put in its place then.
+    pub fn run(&self, progress: &Progress) -> Result<Report, Error> {
+        let store = FileStore::new(&self.settings.scratch)
+            .map_err(|error| Error::file(&self.settings.scratch, error))?;
+        let call = |call: Call, inputs: Vec<Block>| self.call(call.function, inputs);
+        let outcome = self.settings.threads.run(&self.graph, &self.plan, &store, progress, call)?;
+        for sink in &self.sinks {
+            sink.finish().map_err(|error| Error::File { path: sink.name(), error })?;
+        }
+        let (written, read, again) = (self.plan.written, self.plan.read, self.plan.again);
+        Ok(Report { peak: outcome.peak, written, read, again })
+    }
+
+    fn call(&self, function: FunctionId, mut inputs: Vec<Block>) -> Result<Block, Failure> {
+        match &self.kernels[function.0 as usize] {
+            Kernel::Read { source, region } => {
+                let source = &self.sources[*source];
+                let block =
+                    source.read(region).map_err(|error| failure(format!("{}: {error}", source.name())))?;
+                if block.shape() != region.shape || block.dtype() != source.dtype() {
+                    return Err(failure(format!(
+                        "{} gave another block than it was asked for",
+                        source.name()
+                    )));
+                }
+                Ok(block)
+            }
+            Kernel::Write { sink, region } => {
+                let sink = self.sinks[*sink];
+                let block = inputs.pop().ok_or_else(|| failure("nothing to write".into()))?;
+                sink.write(region, &block).map_err(|error| failure(format!("{}: {error}", sink.name())))?;
+                Ok(Block::zeros(DType::Bool, &[0])?)
+            }
+            kernel => kernel.run(inputs),
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! From expressions to tasks.
+
+use std::sync::Arc;
+
+use bdrun_graph::{BodyId, Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
+use hashbrown::HashMap;
+
+use crate::array::{Array, Node, Op};
+use crate::error::Error;
+use crate::kernel::{Indices, Kernel, Lie, Number, Piece, Reduction, Roles};
+use crate::shape::{Region, next, places, strides};
+use crate::source::{Sink, Source};
+
+/// Tasks, and what their functions are.
+pub(crate) struct Lowered {
+    pub(crate) graph: Graph,
+    /// The kernel of each function.
+    pub(crate) kernels: Vec<Kernel>,
+    /// What kernels read from.
+    pub(crate) sources: Vec<Arc<dyn Source>>,
+}
+
+/// Bytes that go through memory in a second, of a function of elements; for the order of tasks no more than
+/// their proportion matters.
+const BYTES_PER_SECOND: f64 = 2e9;
+/// The same from storage.
+const READ_PER_SECOND: f64 = 1e9;
+/// Multiplications and additions.
+const FLOPS_PER_SECOND: f64 = 2e10;
+/// So many partial results are merged at a time.
+const FAN: usize = 8;
+
+/// The tasks that compute arrays and write them to sinks.
+pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
+    let mut lowering = Lowering::default();
+    for (number, (array, _)) in outputs.iter().enumerate() {
+        for node in ordered(array) {
+            lowering.node(&node);
+        }
+        let blocks = lowering.blocks[&key(array)].clone();
+        for (region, &block) in array.chunks().regions().zip(blocks.iter()) {
+            if region.is_empty() {
+                continue;
+            }
+            let kernel = Kernel::Write { sink: number, region };
+            lowering.add(
+                array,
+                "write",
+                kernel,
+                &[block],
+                Size { seconds: 0.0, ..Size::default() },
+                Output::Stored,
+            );
+        }
+    }
+    // What is named and built here is right, or the crate is not.
+    let graph = lowering.builder.build().expect("tasks are added behind their inputs");
+    Ok(Lowered { graph, kernels: lowering.kernels, sources: lowering.sources })
+}
+
+fn key(array: &Array) -> *const Node {
+    Arc::as_ptr(&array.0)
+}
+
+/// The arrays that one is made of, each behind its operands, and itself.
+fn ordered(array: &Array) -> Vec<Array> {
+    let mut found = Vec::new();
+    let mut seen = hashbrown::HashSet::new();
+    // With whether its operands are there.
+    let mut next = vec![(array.clone(), false)];
+    while let Some((array, is_ready)) = next.pop() {
+        if is_ready {
+            found.push(array);
+        } else if seen.insert(key(&array)) {
+            let operands: Vec<Array> = array.0.op.operands().to_vec();
+            next.push((array, true));
+            next.extend(operands.into_iter().rev().map(|operand| (operand, false)));
+        }
+    }
+    found
+}
+
+#[derive(Default)]
+struct Lowering {
+    builder: Builder,
+    kernels: Vec<Kernel>,
+    functions: HashMap<Kernel, FunctionId>,
+    sources: Vec<Arc<dyn Source>>,
+    source_numbers: HashMap<*const (), usize>,
+    /// The tasks of each array's blocks, in C order.
+    blocks: HashMap<*const Node, Arc<[TaskId]>>,
+    /// Arrays are numbered in the order in which they come.
+    arrays: usize,
+    tasks: usize,
+}
+
+/// What a task takes.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    bytes: u64,
+    work: u64,
+    seconds: f64,
+    source: bool,
+}
+
+fn bytes(shape: &[usize], size: usize) -> u64 {
+    (shape.iter().product::<usize>() * size) as u64
+}
+
+impl Lowering {
+    fn function(&mut self, kernel: Kernel) -> BodyId {
+        let next = FunctionId(self.kernels.len() as u32);
+        let kernels = &mut self.kernels;
+        let id = *self.functions.entry(kernel).or_insert_with_key(|kernel| {
+            kernels.push(kernel.clone());
+            next
+        });
+        BodyId::function(id)
+    }
+
+    fn source(&mut self, source: &Arc<dyn Source>) -> usize {
+        let next = self.sources.len();
+        let number = *self.source_numbers.entry(Arc::as_ptr(source).cast()).or_insert(next);
+        if number == next {
+            self.sources.push(source.clone());
+        }
+        number
+    }
+
+    fn add(
+        &mut self,
+        array: &Array,
+        what: &str,
+        kernel: Kernel,
+        inputs: &[TaskId],
+        size: Size,
+        output: Output,
+    ) -> TaskId {
+        let body = self.function(kernel);
+        let key = format!("{what}-{}/{}", self.arrays, self.tasks);
+        self.tasks += 1;
+        let origin = format!("{}:{}", array.0.origin.file(), array.0.origin.line());
+        let task = Task {
+            key: &key,
+            body,
+            inputs: Inputs::Tasks(inputs),
+            bytes: size.bytes,
+            work: size.work,
+            seconds: size.seconds as f32,
+            output,
+            source: size.source,
+            origin: &origin,
+        };
+        // Keys are numbered, and there are fewer tasks than would fit in memory.
+        self.builder.add(task).expect("a task of a new key")
+    }
+
+    /// A task whose cost is that its bytes go through memory.
+    fn step(&mut self, array: &Array, kernel: Kernel, inputs: &[TaskId], bytes: u64) -> TaskId {
+        let size = Size { bytes, seconds: bytes as f64 / BYTES_PER_SECOND, ..Size::default() };
+        self.add(array, &array.0.op.name(), kernel, inputs, size, Output::No)
+    }
+
+    /// The tasks of an array whose operands' are there.
+    fn node(&mut self, array: &Array) {
+        if self.blocks.contains_key(&key(array)) {
+            return;
+        }
+        self.arrays += 1;
+        let of: Vec<Arc<[TaskId]>> =
+            array.0.op.operands().iter().map(|operand| self.blocks[&key(operand)].clone()).collect();
+        let blocks = match &array.0.op {
+            Op::Read { source, start } => self.read(array, source, start),
+            Op::Full(value) => self.each(array, &of, |shape, _| {
+                let (dtype, shape) = (array.dtype(), shape.to_vec());
+                Kernel::Full { value: Number(*value), dtype, shape }
+            }),
+            Op::Unary(function, _) => {
+                let kernel = Kernel::Unary { function: *function, dtype: array.dtype() };
+                self.each(array, &of, |_, _| kernel.clone())
+            }
+            Op::Binary { function, of: compute, .. } => {
+                let kernel = Kernel::Binary { function: *function, of: *compute, dtype: array.dtype() };
+                self.each(array, &of, |_, _| kernel.clone())
+            }
+            Op::Select(_) => self.each(array, &of, |_, _| Kernel::Select { dtype: array.dtype() }),
+            Op::Axes(_) => {
+                let shapes = places(&array.chunks().grid()).zip(of[0].to_vec());
+                let shapes: Vec<_> =
+                    shapes.map(|(place, block)| (array.chunks().block(&place), block)).collect();
+                let mut tasks = Vec::with_capacity(shapes.len());
+                for (shape, block) in shapes {
+                    let bytes = bytes(&shape, array.dtype().size());
+                    tasks.push(self.step(array, Kernel::Reshape { shape }, &[block], bytes));
+                }
+                tasks
+            }
+            Op::Transpose(order, operand) => self.transpose(array, order, operand, &of[0]),
+            Op::Slice(from, operand) => self.slice(array, from, operand, &of[0]),
+            Op::Concatenate(axis, operands) => concatenate(array, *axis, operands, &of),
+            Op::Reduce { reduction, axes, of: operand } => {
+                self.reduce(array, *reduction, axes, operand, &of[0])
+            }
+            Op::Contract { roles, operands } => self.contract(array, roles, operands, &of),
+            Op::Scan(..) => self.scan(array, &of[0]),
+        };
+        self.blocks.insert(key(array), blocks.into());
+    }
+
+    fn read(&mut self, array: &Array, source: &Arc<dyn Source>, start: &[usize]) -> Vec<TaskId> {
+        let number = self.source(source);
+        let mut tasks = Vec::new();
+        for region in array.chunks().regions() {
+            let bytes = bytes(&region.shape, array.dtype().size());
+            let seconds = bytes as f64 / READ_PER_SECOND;
+            let kernel = Kernel::Read { source: number, region: Array::read_region(start, &region) };
+            let size = Size { bytes, work: 0, seconds, source: true };
+            tasks.push(self.add(array, "read", kernel, &[], size, Output::No));
+        }
+        tasks
+    }
+
+    /// A task for each block, of those blocks of the operands that stretch to its place.
+    fn each(
+        &mut self,
+        array: &Array,
+        of: &[Arc<[TaskId]>],
+        kernel: impl Fn(&[usize], &[usize]) -> Kernel,
+    ) -> Vec<TaskId> {
+        let grids: Vec<Vec<usize>> =
+            array.0.op.operands().iter().map(|operand| operand.chunks().grid()).collect();
+        let mut tasks = Vec::new();
+        for place in places(&array.chunks().grid()) {
+            let shape = array.chunks().block(&place);
+            let inputs: Vec<TaskId> =
+                grids.iter().zip(of).map(|(grid, blocks)| blocks[at(&place, grid)]).collect();
+            let bytes = bytes(&shape, array.dtype().size());
+            let seconds = bytes as f64 / BYTES_PER_SECOND;
+            let source = inputs.is_empty();
+            let size = Size { bytes, work: 0, seconds, source };
+            tasks.push(self.add(
+                array,
+                &array.0.op.name(),
+                kernel(&shape, &place),
+                &inputs,
+                size,
+                Output::No,
+            ));
+        }
+        tasks
+    }
+
+    fn transpose(&mut self, array: &Array, order: &[usize], operand: &Array, of: &[TaskId]) -> Vec<TaskId> {
+        let grid = operand.chunks().grid();
+        let mut tasks = Vec::new();
+        for place in places(&array.chunks().grid()) {
+            let mut from = vec![0; place.len()];
+            order.iter().zip(&place).for_each(|(&axis, &at)| from[axis] = at);
+            let bytes = bytes(&array.chunks().block(&place), array.dtype().size());
+            let kernel = Kernel::Transpose { axes: order.to_vec() };
+            tasks.push(self.step(array, kernel, &[of[at(&from, &grid)]], bytes));
+        }
+        tasks
+    }
+
+    /// Puts together the pieces of blocks that each block of a slice consists of.
+    fn slice(
+        &mut self,
+        array: &Array,
+        from: &[(usize, isize)],
+        operand: &Array,
+        of: &[TaskId],
+    ) -> Vec<TaskId> {
+        let starts = operand.chunks().starts();
+        let grid = operand.chunks().grid();
+        let size = array.dtype().size();
+        let mut tasks = Vec::new();
+        for region in array.chunks().regions() {
+            // Along each axis: block, first element in it, where it goes, how many.
+            let mut along = Vec::with_capacity(from.len());
+            for (axis, &(first, step)) in from.iter().enumerate() {
+                along.push(cut(&starts[axis], first, step, region.start[axis], region.shape[axis]));
+            }
+            let counts: Vec<usize> = along.iter().map(Vec::len).collect();
+            let whole = bytes(&region.shape, size);
+            let (mut pieces, mut inputs, mut taken) = (Vec::new(), Vec::new(), 0);
+            let mut task = None;
+            let mut all = places(&counts).peekable();
+            while let Some(place) = all.next() {
+                let parts: Vec<Part> = along.iter().zip(&place).map(|(parts, &at)| parts[at]).collect();
+                let block: Vec<usize> = parts.iter().map(|part| part.block).collect();
+                let shape = operand.chunks().block(&block);
+                let input = of[at(&block, &grid)];
+                let piece = Piece {
+                    from: parts.iter().zip(from).map(|(part, &(_, step))| (part.first, step)).collect(),
+                    to: parts.iter().map(|part| part.to).collect(),
+                    shape: parts.iter().map(|part| part.count).collect(),
+                };
+                if piece.shape == shape && shape == region.shape && from.iter().all(|&(_, step)| step == 1) {
+                    task = Some(input);
+                    break;
+                }
+                taken += bytes(&shape, size);
+                pieces.push(piece);
+                inputs.push(input);
+                // Of many blocks a few at a time, so that not all of them have to be in memory.
+                if all.peek().is_none() || taken >= whole.max(MANY) {
+                    let first: Vec<TaskId> = task.into_iter().chain(inputs.drain(..)).collect();
+                    let pieces = std::mem::take(&mut pieces);
+                    let kernel =
+                        Kernel::Assemble { dtype: array.dtype(), shape: region.shape.clone(), pieces };
+                    task = Some(self.step(array, kernel, &first, whole));
+                    taken = 0;
+                }
+            }
+            tasks.push(task.unwrap_or_else(|| {
+                let (dtype, shape) = (array.dtype(), region.shape.clone());
+                let value = Number(crate::Scalar::Bool(false));
+                let size = Size { bytes: whole, source: true, ..Size::default() };
+                self.add(array, "empty", Kernel::Full { value, dtype, shape }, &[], size, Output::No)
+            }));
+        }
+        tasks
+    }
+
+    fn reduce(
+        &mut self,
+        array: &Array,
+        reduction: Reduction,
+        axes: &[usize],
+        operand: &Array,
+        of: &[TaskId],
+    ) -> Vec<TaskId> {
+        let (state, planes) = (reduction.state(operand.dtype()), reduction.planes(operand.dtype()));
+        let grid = operand.chunks().grid();
+        let is_index = matches!(reduction, Reduction::ArgMin | Reduction::ArgMax);
+        let steps = if axes.len() == operand.dimensions() {
+            strides(operand.shape())
+        } else {
+            (0..operand.dimensions()).map(|axis| usize::from(axes.contains(&axis))).collect()
+        };
+        let regions: Vec<Region> = operand.chunks().regions().collect();
+        let elements = |shape: &[usize]| axes.iter().map(|&axis| shape[axis]).product::<usize>() as u64;
+        let mut tasks = Vec::new();
+        for place in places(&array.chunks().grid()) {
+            let shape = array.chunks().block(&place);
+            let partial = bytes(&shape, state.size() * planes);
+            // The blocks along the axes that are reduced.
+            let along: Vec<usize> = axes.iter().map(|&axis| grid[axis]).collect();
+            let mut row: Vec<(TaskId, u64)> = Vec::new();
+            for inner in places(&along) {
+                let mut from = place.clone();
+                axes.iter().zip(&inner).for_each(|(&axis, &at)| from[axis] = at);
+                let block = at(&from, &grid);
+                let region = &regions[block];
+                let indices = is_index.then(|| Indices {
+                    first: region.start.iter().zip(&steps).map(|(start, step)| start * step).sum(),
+                    steps: steps.clone(),
+                });
+                let kernel = Kernel::Partial { reduction, axes: axes.to_vec(), indices };
+                let through = bytes(&region.shape, operand.dtype().size());
+                // The mean of complex numbers is put together before it is taken apart.
+                let work = if planes == 3 { bytes(&shape, 16) } else { 0 };
+                let size =
+                    Size { bytes: partial, work, seconds: through as f64 / BYTES_PER_SECOND, source: false };
+                let task = self.add(array, &array.0.op.name(), kernel, &[of[block]], size, Output::No);
+                row.push((task, elements(&region.shape)));
+            }
+            let count = elements(operand.shape());
+            while row.len() > 1 {
+                let mut merged = Vec::with_capacity(row.len().div_ceil(FAN));
+                for group in row.chunks(FAN) {
+                    if let [only] = group {
+                        merged.push(*only);
+                        continue;
+                    }
+                    let (inputs, counts): (Vec<TaskId>, Vec<u64>) = group.iter().copied().unzip();
+                    let sum = counts.iter().sum();
+                    let kernel = Kernel::Merge { reduction, of: operand.dtype(), counts };
+                    merged.push((self.step(array, kernel, &inputs, partial), sum));
+                }
+                row = merged;
+            }
+            let bytes = bytes(&shape, array.dtype().size());
+            let kernel = Kernel::Finish { reduction, count, dtype: array.dtype(), shape };
+            tasks.push(self.step(array, kernel, &[row[0].0], bytes));
+        }
+        tasks
+    }
+
+    fn contract(
+        &mut self,
+        array: &Array,
+        roles: &[Roles; 2],
+        operands: &[Array; 2],
+        of: &[Arc<[TaskId]>],
+    ) -> Vec<TaskId> {
+        let grids = [operands[0].chunks().grid(), operands[1].chunks().grid()];
+        let middle: Vec<usize> = roles[0].summed.iter().map(|&axis| grids[0][axis]).collect();
+        let counts = [roles[0].batch.len(), roles[0].own.len()];
+        let mut tasks = Vec::new();
+        for place in places(&array.chunks().grid()) {
+            let shape = array.chunks().block(&place);
+            let result = bytes(&shape, array.dtype().size());
+            let mut sum = None;
+            for inner in places(&middle) {
+                let block = |of: usize| {
+                    let mut from = vec![0; operands[of].dimensions()];
+                    let own = counts[0] + if of == 0 { 0 } else { counts[1] };
+                    roles[of]
+                        .batch
+                        .iter()
+                        .zip(&place)
+                        .for_each(|(&axis, &at)| from[axis] = at.min(grids[of][axis] - 1));
+                    roles[of].own.iter().zip(&place[own..]).for_each(|(&axis, &at)| from[axis] = at);
+                    roles[of].summed.iter().zip(&inner).for_each(|(&axis, &at)| from[axis] = at);
+                    from
+                };
+                let (mut inputs, mut work, mut length) = (Vec::from_iter(sum), 0, 1);
+                for operand in 0..2 {
+                    let from = block(operand);
+                    let shape = operands[operand].chunks().block(&from);
+                    inputs.push(of[operand][at(&from, &grids[operand])]);
+                    if roles[operand].lie() == Lie::No {
+                        work += bytes(&shape, array.dtype().size());
+                    }
+                    length = roles[operand].summed.iter().map(|&axis| shape[axis]).product();
+                }
+                let flops = 2.0 * shape.iter().product::<usize>() as f64 * length as f64;
+                let size = Size { bytes: result, work, seconds: flops / FLOPS_PER_SECOND, source: false };
+                let kernel = Kernel::Contract { dtype: array.dtype(), roles: roles.clone() };
+                sum = Some(self.add(array, "dot", kernel, &inputs, size, Output::No));
+            }
+            tasks.push(sum.expect("each axis has a block"));
+        }
+        tasks
+    }
+
+    /// Each block on top of the last elements of the one before it.
+    fn scan(&mut self, array: &Array, of: &[TaskId]) -> Vec<TaskId> {
+        let Op::Scan(scan, axis, _) = array.0.op else { unreachable!("it is a scan") };
+        let grid = array.chunks().grid();
+        let size = array.dtype().size();
+        let mut tasks: Vec<TaskId> = Vec::new();
+        let mut carried: HashMap<Vec<usize>, TaskId> = HashMap::new();
+        for place in places(&grid) {
+            let shape = array.chunks().block(&place);
+            let mut row = place.clone();
+            row[axis] = 0;
+            let inputs: Vec<TaskId> =
+                std::iter::once(of[at(&place, &grid)]).chain(carried.get(&row).copied()).collect();
+            let kernel = Kernel::Scan { scan, axis, dtype: array.dtype() };
+            let task = self.step(array, kernel, &inputs, bytes(&shape, size));
+            if place[axis] + 1 < grid[axis] {
+                let mut last = shape.clone();
+                last[axis] = 1;
+                let from =
+                    (0..shape.len()).map(|at| (if at == axis { shape[axis] - 1 } else { 0 }, 1)).collect();
+                let pieces = vec![Piece { from, to: vec![0; shape.len()], shape: last.clone() }];
+                let carry = bytes(&last, size);
+                let kernel = Kernel::Assemble { dtype: array.dtype(), shape: last, pieces };
+                carried.insert(row, self.step(array, kernel, &[task], carry));
+            }
+            tasks.push(task);
+        }
+        tasks
+    }
+}
+
+/// Bytes of blocks that a slice is put together from at a time, if it has fewer itself.
+const MANY: u64 = 1 << 20;
+
+/// Where a block of a result is in the grid of an operand that stretches to it.
+fn at(place: &[usize], grid: &[usize]) -> usize {
+    let skipped = place.len() - grid.len();
+    let mut at = 0;
+    for (place, &length) in place[skipped..].iter().zip(grid) {
+        at = at * length + (*place).min(length - 1);
+    }
+    at
+}
+
+/// The part of a slice along an axis that lies in one block.
+#[derive(Clone, Copy)]
+struct Part {
+    block: usize,
+    first: usize,
+    to: usize,
+    count: usize,
+}
+
+/// The parts of `count` elements from the `start`th of a slice.
+fn cut(starts: &[usize], first: usize, step: isize, start: usize, count: usize) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut done = 0;
+    while done < count {
+        let from = (first as isize + step * (start + done) as isize) as usize;
+        let block = starts.partition_point(|&start| start <= from) - 1;
+        let room = if step > 0 { starts[block + 1] - from } else { from + 1 - starts[block] };
+        let taken = room.div_ceil(step.unsigned_abs()).min(count - done);
+        parts.push(Part { block, first: from - starts[block], to: done, count: taken });
+        done += taken;
+    }
+    parts
+}
+
+/// Blocks of arrays behind each other are those of the whole.
+fn concatenate(array: &Array, axis: usize, operands: &[Array], of: &[Arc<[TaskId]>]) -> Vec<TaskId> {
+    let grid = array.chunks().grid();
+    let mut tasks = Vec::new();
+    let mut place = vec![0; grid.len()];
+    loop {
+        let mut own = place.clone();
+        for (operand, blocks) in operands.iter().zip(of) {
+            let grid = operand.chunks().grid();
+            if own[axis] < grid[axis] {
+                tasks.push(blocks[at(&own, &grid)]);
+                break;
+            }
+            own[axis] -= grid[axis];
+        }
+        if !next(&mut place, &grid) {
+            return tasks;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What the library gives ids for, each closed once.
+
+use std::ffi::{CString, c_int, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::library::{Id, Library, Locked};
+use super::wrong;
+use crate::dtype::DType;
+
+/// `H5D_CONTIGUOUS` and `H5D_CHUNKED`.
+pub(super) const CONTIGUOUS: c_int = 1;
+pub(super) const CHUNKED: c_int = 2;
+
+type Close = unsafe extern "C" fn(Id) -> c_int;
+
+/// Something that is closed when it is dropped, with the library's lock held.
+pub(super) struct Object {
+    pub(super) id: Id,
+    close: Close,
+}
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// How many are open.
+pub(super) fn ids() -> usize {
+    OPEN.load(Ordering::Relaxed)
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: the id is open, of the kind that this closes, and nobody else's.
+        unsafe { (self.close)(self.id) };
+    }
+}
+
+fn text(text: &[u8]) -> io::Result<CString> {
+    CString::new(text).map_err(|_| wrong("a name with a zero in it"))
+}
+
+impl Object {
+    fn new(id: Id, close: Close, what: impl FnOnce() -> String) -> io::Result<Self> {
+        if id < 0 {
+            return Err(wrong(what()));
+        }
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { id, close })
+    }
+
+    pub(super) fn open_file(Locked { library, .. }: &Locked, path: &Path) -> io::Result<Self> {
+        let name = text(path.as_os_str().as_bytes())?;
+        // SAFETY: the name ends in 0. Read only, default properties.
+        let id = unsafe { (library.H5Fopen)(name.as_ptr(), 0, 0) };
+        Self::new(id, library.H5Fclose, || "it is no HDF5 file, or somebody writes to it".into())
+    }
+
+    pub(super) fn create_file(Locked { library, .. }: &Locked, path: &Path) -> io::Result<Self> {
+        let name = text(path.as_os_str().as_bytes())?;
+        // SAFETY: the name ends in 0. `H5F_ACC_TRUNC`, default properties.
+        let id = unsafe { (library.H5Fcreate)(name.as_ptr(), 2, 0, 0) };
+        Self::new(id, library.H5Fclose, || "H5Fcreate failed".into())
+    }
+
+    pub(super) fn open_dataset(Locked { library, .. }: &Locked, file: &Self, name: &str) -> io::Result<Self> {
+        let c_name = text(name.as_bytes())?;
+        // SAFETY: the file is open, the name ends in 0.
+        let id = unsafe { (library.H5Dopen2)(file.id, c_name.as_ptr(), 0) };
+        Self::new(id, library.H5Dclose, || format!("it has no dataset {name}"))
+    }
+
+    pub(super) fn create_dataset(
+        Locked { library, .. }: &Locked,
+        file: &Self,
+        name: &str,
+        kind: &Kind,
+        space: &Self,
+        created: &Self,
+    ) -> io::Result<Self> {
+        let name = text(name.as_bytes())?;
+        // SAFETY: all ids are open, of the kinds that are asked for; the name ends in 0.
+        let id =
+            unsafe { (library.H5Dcreate2)(file.id, name.as_ptr(), kind.id(), space.id, 0, created.id, 0) };
+        Self::new(id, library.H5Dclose, || "H5Dcreate failed: no space, or too large a chunk".into())
+    }
+
+    pub(super) fn properties_of(Locked { library, .. }: &Locked, dataset: &Self) -> io::Result<Self> {
+        // SAFETY: the dataset is open.
+        let id = unsafe { (library.H5Dget_create_plist)(dataset.id) };
+        Self::new(id, library.H5Pclose, || "H5Dget_create_plist failed".into())
+    }
+
+    pub(super) fn space(Locked { library, .. }: &Locked, shape: &[usize]) -> io::Result<Self> {
+        let lengths: Vec<u64> = shape.iter().map(|&length| length as u64).collect();
+        let id = if shape.is_empty() {
+            // SAFETY: `H5S_SCALAR`.
+            unsafe { (library.H5Screate)(0) }
+        } else {
+            // SAFETY: there are as many lengths as it is told; the largest ones are the same.
+            unsafe { (library.H5Screate_simple)(lengths.len() as c_int, lengths.as_ptr(), std::ptr::null()) }
+        };
+        Self::new(id, library.H5Sclose, || "H5Screate failed".into())
+    }
+}
+
+/// How many elements a dataset has along each axis.
+pub(super) fn shape(Locked { library, .. }: &Locked, dataset: &Object) -> io::Result<Vec<usize>> {
+    // SAFETY: the dataset is open.
+    let id = unsafe { (library.H5Dget_space)(dataset.id) };
+    let space = Object::new(id, library.H5Sclose, || "H5Dget_space failed".into())?;
+    // SAFETY: the space is open.
+    let axes = unsafe { (library.H5Sget_simple_extent_ndims)(space.id) };
+    let mut lengths = vec![0_u64; usize::try_from(axes).map_err(|_| wrong("it has no shape"))?];
+    // SAFETY: there are as many numbers as axes.
+    let code =
+        unsafe { (library.H5Sget_simple_extent_dims)(space.id, lengths.as_mut_ptr(), std::ptr::null_mut()) };
+    if code < 0 {
+        return Err(wrong("it has no shape"));
+    }
+    Ok(lengths.into_iter().map(|length| length as usize).collect())
+}
+
+fn type_of(library: &Library, dataset: &Object) -> io::Result<Object> {
+    // SAFETY: the dataset is open.
+    let id = unsafe { (library.H5Dget_type)(dataset.id) };
+    Object::new(id, library.H5Tclose, || "H5Dget_type failed".into())
+}
+
+/// The type that holds a dataset's elements.
+pub(super) fn dtype(Locked { library, .. }: &Locked, dataset: &Object) -> io::Result<DType> {
+    let kind = type_of(library, dataset)?;
+    // SAFETY: the type is open; what is no compound has no members.
+    let (class, size, members) = unsafe {
+        let members = (library.H5Tget_nmembers)(kind.id);
+        ((library.H5Tget_class)(kind.id), (library.H5Tget_size)(kind.id), members)
+    };
+    match (class, size) {
+        (0, _) => {
+            // SAFETY: it is an integer.
+            let is_signed = unsafe { (library.H5Tget_sign)(kind.id) } == 1;
+            match size {
+                1 | 2 => Ok(DType::I32),
+                4 if is_signed => Ok(DType::I32),
+                4 => Ok(DType::I64),
+                8 if is_signed => Ok(DType::I64),
+                _ => Err(wrong("its elements are integers of more than 63 bits, which there are not here")),
+            }
+        }
+        (1, 2 | 4) => Ok(DType::F32),
+        (1, 8) => Ok(DType::F64),
+        (6, 16) if members == 2 => Ok(DType::C64),
+        (8, 1) if members == 2 => Ok(DType::Bool),
+        _ => Err(wrong(format!(
+            "its elements (class {class}, {size} bytes) are of a type that there is not here"
+        ))),
+    }
+}
+
+/// A type of the library's, or one that was made.
+pub(super) enum Kind {
+    Given(Id),
+    Made(Object),
+}
+
+impl Kind {
+    pub(super) fn id(&self) -> Id {
+        match self {
+            Self::Given(id) => *id,
+            Self::Made(object) => object.id,
+        }
+    }
+}
+
+/// The type of elements in memory, and of files that are written: complex numbers and truth values as h5py
+/// has them. Truth values are read as integers.
+pub(super) fn dataset_type(locked: &Locked, dtype: DType, is_memory: bool) -> io::Result<Kind> {
+    let library = &locked.library;
+    let made = |id: Id| Object::new(id, library.H5Tclose, || "a type cannot be made".into());
+    let check = |code: c_int| if code < 0 { Err(wrong("a type cannot be made")) } else { Ok(()) };
+    Ok(match dtype {
+        DType::I32 => Kind::Given(library.H5T_NATIVE_INT32_g),
+        DType::I64 => Kind::Given(library.H5T_NATIVE_INT64_g),
+        DType::F32 => Kind::Given(library.H5T_NATIVE_FLOAT_g),
+        DType::F64 => Kind::Given(library.H5T_NATIVE_DOUBLE_g),
+        DType::Bool if is_memory => Kind::Given(library.H5T_NATIVE_INT8_g),
+        DType::Bool => {
+            // SAFETY: of an integer type; each value is one byte, as that type has.
+            unsafe {
+                let kind = made((library.H5Tenum_create)(library.H5T_NATIVE_INT8_g))?;
+                for (name, value) in [(c"FALSE", 0_i8), (c"TRUE", 1)] {
+                    check((library.H5Tenum_insert)(
+                        kind.id,
+                        name.as_ptr(),
+                        (&raw const value).cast::<c_void>(),
+                    ))?;
+                }
+                Kind::Made(kind)
+            }
+        }
+        DType::C64 => {
+            // SAFETY: `H5T_COMPOUND` of two doubles behind each other.
+            unsafe {
+                let kind = made((library.H5Tcreate)(6, 16))?;
+                for (name, offset) in [(c"r", 0), (c"i", 8)] {
+                    check((library.H5Tinsert)(kind.id, name.as_ptr(), offset, library.H5T_NATIVE_DOUBLE_g))?;
+                }
+                Kind::Made(kind)
+            }
+        }
+    })
+}
+
+/// Whether a dataset's elements lie in the file as they do in memory.
+pub(super) fn is_native(locked: &Locked, dataset: &Object, dtype: DType) -> io::Result<bool> {
+    let library = &locked.library;
+    let (there, here) = (type_of(library, dataset)?, dataset_type(locked, dtype, false)?);
+    // SAFETY: both are open.
+    Ok(unsafe { (library.H5Tequal)(there.id, here.id()) } > 0)
+}
+
+/// The properties of a dataset that is to be written: its chunks have their places from the start, and are
+/// not written until they are.
+pub(super) fn properties(Locked { library, .. }: &Locked, chunk: &[usize]) -> io::Result<Object> {
+    // SAFETY: the class is the library's.
+    let id = unsafe { (library.H5Pcreate)(library.H5P_CLS_DATASET_CREATE_ID_g) };
+    let list = Object::new(id, library.H5Pclose, || "H5Pcreate failed".into())?;
+    let lengths: Vec<u64> = chunk.iter().map(|&length| length as u64).collect();
+    // SAFETY: the list is open; there are as many lengths as it is told. `H5D_ALLOC_TIME_EARLY`,
+    // `H5D_FILL_TIME_NEVER`.
+    let codes = unsafe {
+        let is_chunked = !chunk.is_empty();
+        let chunked = if is_chunked {
+            (library.H5Pset_chunk)(list.id, lengths.len() as c_int, lengths.as_ptr())
+        } else {
+            0
+        };
+        [chunked, (library.H5Pset_alloc_time)(list.id, 1), (library.H5Pset_fill_time)(list.id, 1)]
+    };
+    if codes.iter().any(|&code| code < 0) {
+        Err(wrong("a chunk is too large for HDF5 (4 GiB)"))
+    } else {
+        Ok(list)
+    }
+}

@@ -1,0 +1,91 @@
+//! Where arrays come from, and where they go.
+
+pub mod hdf5;
+mod memory;
+mod npy;
+
+use std::io;
+
+pub use hdf5::{Hdf5, Hdf5Writer};
+pub use memory::{Held, Memory};
+pub use npy::{Npy, NpyWriter};
+
+use crate::block::Block;
+use crate::dtype::DType;
+use crate::shape::Region;
+
+/// An array in storage. Regions are read by several threads at a time. While an expression is computed it
+/// does not change: what does not fit in memory is read again.
+pub trait Source: Send + Sync {
+    /// The type of its elements.
+    fn dtype(&self) -> DType;
+
+    /// How many there are along each axis.
+    fn shape(&self) -> &[usize];
+
+    /// In what pieces it lies in storage: 1 along each axis if any region is as good as another.
+    fn unit(&self) -> Vec<usize> {
+        vec![1; self.shape().len()]
+    }
+
+    /// What it is called in messages.
+    fn name(&self) -> String;
+
+    /// Reads a region.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&self, region: &Region) -> io::Result<Block>;
+}
+
+/// Takes an array. Regions are written by several threads at a time, each element once.
+pub trait Sink: Send + Sync {
+    /// What it is called in messages.
+    fn name(&self) -> String;
+
+    /// In what pieces it lies in storage: who writes whole pieces need not read what is beside.
+    fn unit(&self, shape: &[usize]) -> Vec<usize> {
+        vec![1; shape.len()]
+    }
+
+    /// Writes a region.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn write(&self, region: &Region, block: &Block) -> io::Result<()>;
+
+    /// All is written: it is put in its place.
+    ///
+    /// # Errors
+    /// If that cannot be done.
+    fn finish(&self) -> io::Result<()>;
+}
+
+/// Copies between a region of an array that lies in C order and a block, row by row: `each` is given where a
+/// row of the region begins in the array, and where in the block, in elements, and how long it is.
+fn rows(
+    shape: &[usize],
+    region: &Region,
+    mut each: impl FnMut(usize, usize, usize) -> io::Result<()>,
+) -> io::Result<()> {
+    if region.is_empty() {
+        return Ok(());
+    }
+    // Axes that are whole are one with the axis before them.
+    let mut inner = shape.len();
+    let mut row = 1;
+    while inner > 0 {
+        inner -= 1;
+        row *= region.shape[inner];
+        if region.shape[inner] != shape[inner] {
+            break;
+        }
+    }
+    let strides = crate::shape::strides(shape);
+    let first: usize = strides.iter().zip(&region.start).map(|(stride, start)| stride * start).sum();
+    for (number, place) in crate::shape::places(&region.shape[..inner]).enumerate() {
+        let at: usize = strides.iter().zip(&place).map(|(stride, at)| stride * at).sum();
+        each(first + at, number * row, row)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! NumPy's files (`.npy`, NEP 1: versions 1 to 3), in C order and little-endian.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Sink, Source, rows};
+use crate::block::Block;
+use crate::dtype::DType;
+use crate::error::{Error, shape_text};
+use crate::shape::Region;
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+
+/// A file that holds an array.
+#[derive(Debug)]
+pub struct Npy {
+    file: File,
+    path: PathBuf,
+    dtype: DType,
+    shape: Vec<usize>,
+    /// Where the elements begin.
+    data: u64,
+}
+
+fn wrong(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
+}
+
+impl Npy {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no such file, is shorter than it says, or has elements of another type or
+    /// order than is known here.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::read_header(path).map_err(|error| Error::file(path, error))
+    }
+
+    fn read_header(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let mut start = [0; 8];
+        file.read_exact(&mut start).map_err(|_| wrong("it is no .npy file: shorter than its header"))?;
+        if start[..6] != *MAGIC || !(1..=3).contains(&start[6]) {
+            return Err(wrong("it is no .npy file of version 1 to 3"));
+        }
+        let (length, before) = if start[6] == 1 {
+            let mut length = [0; 2];
+            file.read_exact(&mut length)?;
+            (u32::from(u16::from_le_bytes(length)), 10)
+        } else {
+            let mut length = [0; 4];
+            file.read_exact(&mut length)?;
+            (u32::from_le_bytes(length), 12)
+        };
+        if length > 1 << 20 {
+            return Err(wrong("its header has more than 1 MiB"));
+        }
+        let mut text = vec![0; length as usize];
+        file.read_exact(&mut text)?;
+        let text = String::from_utf8(text).map_err(|_| wrong("its header is no text"))?;
+        let (dtype, shape) = parse(&text)?;
+        let data = u64::from(length) + before;
+        let count = shape.iter().try_fold(dtype.size(), |bytes, &length| bytes.checked_mul(length));
+        let bytes = count.ok_or_else(|| wrong("its shape is larger than there can be"))? as u64;
+        let there = file.metadata()?.len().saturating_sub(data);
+        if there < bytes {
+            return Err(wrong(format!("it has {there} bytes of elements, and its header says {bytes}")));
+        }
+        Ok(Self { file, path: path.into(), dtype, shape, data })
+    }
+}
+
+/// Type and shape from the header, a Python dictionary.
+fn parse(text: &str) -> io::Result<(DType, Vec<usize>)> {
+    let after = |key: &str| {
+        let quoted = [format!("'{key}'"), format!("\"{key}\"")];
+        let at = quoted.iter().find_map(|quoted| Some(text.find(quoted.as_str())? + quoted.len()));
+        let rest = at.and_then(|at| text[at..].trim_start().strip_prefix(':'));
+        rest.map(str::trim_start).ok_or_else(|| wrong(format!("its header has no {key}")))
+    };
+    let descr = after("descr")?;
+    let quoted = descr.strip_prefix(['\'', '"']).and_then(|rest| rest.split(['\'', '"']).next());
+    let dtype = match quoted {
+        Some("|b1" | "?") => DType::Bool,
+        Some("<i4") => DType::I32,
+        Some("<i8") => DType::I64,
+        Some("<f4") => DType::F32,
+        Some("<f8") => DType::F64,
+        Some("<c16") => DType::C64,
+        other => {
+            let other = other.unwrap_or("a record");
+            let known = "|b1 <i4 <i8 <f4 <f8 <c16";
+            return Err(wrong(format!(
+                "its elements are {other}; known are {known}: `x.astype(…)` makes one of them"
+            )));
+        }
+    };
+    if after("fortran_order")?.starts_with("True") {
+        return Err(wrong("it is in Fortran's order: `np.save(path, np.ascontiguousarray(x))` makes it C's"));
+    }
+    let shape = after("shape")?;
+    let inner = shape.strip_prefix('(').and_then(|rest| rest.split(')').next());
+    let lengths = inner.ok_or_else(|| wrong("its header has no shape"))?.split(',').map(str::trim);
+    let lengths = lengths.filter(|length| !length.is_empty());
+    let shape = lengths.map(|length| length.parse().map_err(|_| wrong(format!("a shape with {length}"))));
+    Ok((dtype, shape.collect::<io::Result<_>>()?))
+}
+
+impl Source for Npy {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read(&self, region: &Region) -> io::Result<Block> {
+        let mut block = Block::zeros(self.dtype, &region.shape)?;
+        let (to, size) = (block.bytes_mut(), self.dtype.size());
+        rows(&self.shape, region, |at, put, row| {
+            self.file.read_exact_at(&mut to[put * size..][..row * size], self.data + (at * size) as u64)
+        })?;
+        Ok(block)
+    }
+}
+
+/// A file that an array is written to: beside its place, where it is put when all is written.
+#[derive(Debug)]
+pub struct NpyWriter {
+    file: File,
+    path: PathBuf,
+    aside: PathBuf,
+    shape: Vec<usize>,
+    data: u64,
+    is_finished: std::sync::atomic::AtomicBool,
+}
+
+impl NpyWriter {
+    /// Begins a file of this type and shape.
+    ///
+    /// # Errors
+    /// If none can be made there.
+    pub fn create(path: &Path, dtype: DType, shape: &[usize]) -> Result<Self, Error> {
+        Self::begin(path, dtype, shape).map_err(|error| Error::file(path, error))
+    }
+
+    fn begin(path: &Path, dtype: DType, shape: &[usize]) -> io::Result<Self> {
+        let name = path.file_name().ok_or_else(|| wrong("it names no file"))?.to_string_lossy();
+        let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&aside)?;
+        let descr = match dtype {
+            DType::Bool => "|b1",
+            DType::I32 => "<i4",
+            DType::I64 => "<i8",
+            DType::F32 => "<f4",
+            DType::F64 => "<f8",
+            DType::C64 => "<c16",
+        };
+        let shape_text = shape_text(shape);
+        let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape_text}, }}");
+        // Elements begin at a multiple of 64.
+        let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+        let spaces = length - header.len() - 1;
+        header.extend(std::iter::repeat_n(' ', spaces));
+        header.push('\n');
+        let short = u16::try_from(length).map_err(|_| wrong("a shape of too many axes"))?;
+        file.write_all(&[&MAGIC[..], &[1, 0], &short.to_le_bytes(), header.as_bytes()].concat())?;
+        let data = 10 + length as u64;
+        file.set_len(data + (shape.iter().product::<usize>() * dtype.size()) as u64)?;
+        let is_finished = false.into();
+        Ok(Self { file, path: path.into(), aside, shape: shape.to_vec(), data, is_finished })
+    }
+}
+
+impl Sink for NpyWriter {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn write(&self, region: &Region, block: &Block) -> io::Result<()> {
+        let (from, size) = (block.as_bytes(), block.dtype().size());
+        rows(&self.shape, region, |at, put, row| {
+            self.file.write_all_at(&from[put * size..][..row * size], self.data + (at * size) as u64)
+        })
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        std::fs::rename(&self.aside, &self.path)?;
+        self.is_finished.store(true, std::sync::atomic::Ordering::Relaxed);
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+impl Drop for NpyWriter {
+    fn drop(&mut self) {
+        if !self.is_finished.load(std::sync::atomic::Ordering::Relaxed) {
+            // What was not finished is no array. That it cannot be removed is no reason to fail once more.
+            _ = std::fs::remove_file(&self.aside);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-npy-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x.npy");
+        let values: Vec<i32> = (0..24).collect();
+        let block = Block::from_slice(&[2, 3, 4], &values).unwrap();
+        let writer = NpyWriter::create(&path, DType::I32, &[2, 3, 4]).unwrap();
+        for start in 0..3 {
+            let region = Region { start: vec![0, start, 0], shape: vec![2, 1, 4] };
+            let part = crate::source::Memory(block.clone()).read(&region).unwrap();
+            writer.write(&region, &part).unwrap();
+        }
+        assert!(!path.exists());
+        writer.finish().unwrap();
+        let npy = Npy::open(&path).unwrap();
+        assert_eq!((npy.dtype(), npy.shape(), npy.data % 64), (DType::I32, &[2, 3, 4][..], 0));
+        let region = Region { start: vec![1, 0, 1], shape: vec![1, 3, 2] };
+        assert_eq!(npy.read(&region).unwrap().elements::<i32>(), [13, 14, 17, 18, 21, 22]);
+        let unfinished = NpyWriter::create(&folder.join("y.npy"), DType::F64, &[2]).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+        drop(unfinished);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn headers_say_what_is_wrong() {
+        let ok = parse("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }").unwrap();
+        assert_eq!(ok, (DType::F64, vec![3]));
+        assert_eq!(
+            parse("{\"shape\": (), 'descr': '|b1', 'fortran_order': False}").unwrap(),
+            (DType::Bool, vec![])
+        );
+        for (text, word) in [
+            ("{'descr': '>f8', 'fortran_order': False, 'shape': (3,)}", ">f8"),
+            ("{'descr': [('x', '<f8')], 'fortran_order': False, 'shape': (3,)}", "a record"),
+            ("{'descr': '<f8', 'fortran_order': True, 'shape': (3,)}", "Fortran"),
+            ("{'descr': '<f8', 'fortran_order': False, 'shape': (-3,)}", "-3"),
+            ("{'descr': '<f8', 'fortran_order': False}", "no shape"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! HDF5 files as h5py writes and reads them.
+//!
+//! h5py is that of the Python that `BDRUN_SDDP_PYTHON` names, or else of `python3`; `BDRUN_HDF5` names the
+//! library.
+
+#[path = "numpy/random.rs"]
+#[expect(dead_code, reason = "another test uses it all")]
+mod random;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, Sink, Source, hdf5};
+use bdrun_array::{Array, Block, DType, Progress, Region, Settings};
+use random::Random;
+
+/// The datasets that are read: name, and how it is made of the array.
+const MAKE: &str = r#"
+import sys, numpy as np, h5py
+folder = sys.argv[1]
+f = h5py.File(f"{folder}/x.h5", "w")
+rng = np.random.default_rng(1)
+real = rng.standard_normal((23, 31))
+def put(name, values, expected=None, **how):
+    f.create_dataset(name, data=values, **how)
+    np.save(f"{folder}/{name}.npy", np.asarray(values if expected is None else expected))
+put("chunked", real, chunks=(5, 7))
+put("contiguous", real.astype("f4"))
+put("zipped", (real * 100).astype("i4"), chunks=(8, 8), compression="gzip")
+put("shuffled", real, chunks=(8, 8), shuffle=True, fletcher32=True)
+put("swapped", real.astype(">f8"), real, chunks=(6, 6))
+put("bytes", (real * 100).astype("u1"), (real * 100).astype("u1").astype("i4"))
+put("words", (real * 1e9).astype("u4"), (real * 1e9).astype("u4").astype("i8"), chunks=(4, 31))
+put("longs", (real * 1e12).astype("i8"), chunks=(23, 3))
+put("truths", real > 0, chunks=(5, 5))
+put("complex", real + 1j * real[::-1], chunks=(5, 5))
+put("scalar", np.float64(2.5))
+put("cube", rng.standard_normal((6, 7, 8)), chunks=(4, 3, 5))
+put("line", np.arange(1000), chunks=(64,))
+put("empty", np.zeros((0, 4)))
+d = f.create_dataset("filled", (23, 31), "f8", chunks=(5, 7), fillvalue=1.5)
+d[7:12, 3:20] = real[7:12, 3:20]
+np.save(f"{folder}/filled.npy", d[...])
+f.create_dataset("text", data="no numbers")
+f.create_dataset("large", data=np.array([1], "u8"))
+"#;
+
+const CHECK: &str = r#"
+import sys, numpy as np, h5py
+for file, dataset, expected in (line.split() for line in sys.stdin):
+    f = h5py.File(file)
+    x, y = f[dataset][()], np.load(expected)
+    assert x.dtype == y.dtype and x.shape == y.shape and np.array_equal(x, y), (file, x.dtype, y.dtype, x.shape)
+    assert list(f) == [dataset]
+print("all equal")
+"#;
+
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A directory with files of h5py, and the Python that made them.
+fn made(name: &str) -> Option<(Directory, String)> {
+    let python = std::env::var("BDRUN_SDDP_PYTHON").unwrap_or_else(|_| "python3".into());
+    let folder = std::env::temp_dir().join(format!("bdrun-array-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let directory = Directory(folder);
+    let is_there = Command::new(&python).args(["-c", "import h5py"]).output();
+    let has_library =
+        !matches!(Hdf5::open(Path::new("/"), "x"), Err(error) if error.to_string().contains("libhdf5"));
+    if !is_there.is_ok_and(|output| output.status.success()) || !has_library {
+        bdrun_skipped::skipped("h5py", "there is no h5py, or no libhdf5");
+        return None;
+    }
+    let output = Command::new(&python).args(["-c", MAKE]).arg(&directory.0).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some((directory, python))
+}
+
+const READ: &[&str] = &[
+    "chunked",
+    "contiguous",
+    "zipped",
+    "shuffled",
+    "swapped",
+    "bytes",
+    "words",
+    "longs",
+    "truths",
+    "complex",
+    "scalar",
+    "cube",
+    "line",
+    "empty",
+    "filled",
+];
+
+#[test]
+fn regions_are_what_h5py_wrote() {
+    let Some((Directory(folder), _)) = &made("read") else { return };
+    let mut random = Random::new(7);
+    let file = folder.join("x.h5");
+    for &name in READ {
+        let (ours, theirs) =
+            (Hdf5::open(&file, name).unwrap(), Npy::open(&folder.join(format!("{name}.npy"))).unwrap());
+        assert_eq!((ours.dtype(), ours.shape()), (theirs.dtype(), theirs.shape()), "{name}");
+        let whole = Region { start: vec![0; ours.shape().len()], shape: ours.shape().to_vec() };
+        let mut regions = vec![whole];
+        for _ in 0..60 {
+            let start: Vec<usize> = ours.shape().iter().map(|&length| random.below(length + 1)).collect();
+            let shape =
+                ours.shape().iter().zip(&start).map(|(length, start)| random.below(length - start + 1));
+            let shape = shape.collect();
+            regions.push(Region { start, shape });
+        }
+        for region in regions {
+            let (x, y) = (ours.read(&region).unwrap(), theirs.read(&region).unwrap());
+            assert_eq!(x.as_bytes(), y.as_bytes(), "{name} {region:?}");
+        }
+    }
+    for (name, word) in [("text", "type"), ("large", "63 bits"), ("nothing", "no dataset nothing")] {
+        let error = Hdf5::open(&file, name).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+    let error = Hdf5::open(&folder.join("line.npy"), "x").unwrap_err().to_string();
+    assert!(error.contains("no HDF5 file"), "{error}");
+    let error = Hdf5::open(&folder.join("none.h5"), "x").unwrap_err().to_string();
+    assert!(error.contains("No such file"), "{error}");
+    // Damage is said, by whoever reads it.
+    let cut = folder.join("cut.h5");
+    std::fs::copy(&file, &cut).unwrap();
+    let length = std::fs::metadata(&cut).unwrap().len();
+    std::fs::OpenOptions::new().write(true).open(&cut).unwrap().set_len(length / 2).unwrap();
+    let is_refused = Hdf5::open(&cut, "chunked").is_err();
+    assert!(is_refused, "half of a file was opened");
+}
+
+#[test]
+fn h5py_reads_what_is_written() {
+    let Some((Directory(folder), python)) = &made("write") else { return };
+    let mut lines = String::new();
+    for name in
+        ["chunked", "contiguous", "zipped", "longs", "truths", "complex", "scalar", "cube", "line", "empty"]
+    {
+        let theirs = folder.join(format!("{name}.npy"));
+        let array = Array::from_source(Arc::new(Npy::open(&theirs).unwrap()));
+        // Blocks that have nothing to do with the file's chunks.
+        let chunk: Vec<usize> = (0..array.dimensions()).map(|axis| 7 + axis).collect();
+        let array = array.rechunk_regular(&chunk).unwrap();
+        let file = folder.join(format!("{name}.h5"));
+        let unit: Vec<usize> = (0..array.dimensions()).map(|axis| 4 + axis).collect();
+        let sink = Hdf5Writer::create(&file, "/C", array.dtype(), array.shape(), &unit).unwrap();
+        assert!(!file.exists());
+        let prepared = Settings::default().prepare(&[(array, &sink as &dyn Sink)]).unwrap();
+        prepared.run(&Progress::default()).unwrap();
+        lines += &format!("{} C {}\n", file.display(), theirs.display());
+    }
+    let list = folder.join("list");
+    std::fs::write(&list, lines).unwrap();
+    let stdin = std::fs::File::open(list).unwrap();
+    let output = Command::new(python).args(["-c", CHECK]).stdin(stdin).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "all equal", "{}", String::from_utf8_lossy(&output.stderr));
+    // What is given up leaves nothing, and what was there stays.
+    let before = std::fs::read(folder.join("cube.h5")).unwrap();
+    let count = std::fs::read_dir(folder).unwrap().count();
+    let sink = Hdf5Writer::create(&folder.join("cube.h5"), "/C", DType::F64, &[4, 4], &[2, 2]).unwrap();
+    let block = Block::zeros(DType::F64, &[2, 2]).unwrap();
+    sink.write(&Region { start: vec![0, 0], shape: vec![2, 2] }, &block).unwrap();
+    drop(sink);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), count);
+    assert_eq!(std::fs::read(folder.join("cube.h5")).unwrap(), before);
+    assert_eq!(hdf5::split("a.h5::/x/y"), Some((Path::new("a.h5"), "/x/y")));
+}

@@ -1,0 +1,231 @@
+//! What the commands have in common: arrays in files, a budget, an account of what it took.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, hdf5};
+use bdrun_array::{Array, Error, Prepared, Progress, Report, Settings, Threads};
+use clap::Parser;
+
+/// What each command is told beside its files.
+#[derive(Parser)]
+pub struct Options {
+    /// Threads that compute [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Where what does not fit is kept meanwhile [default: bdrun's scratch, or the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Bytes of a block at most [default: a twelfth of the budget, 8 MiB at most]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8..))]
+    block: Option<u64>,
+    /// Replace the result if it is there
+    #[arg(long)]
+    force: bool,
+    /// Say what it would take, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Say nothing but what is wrong
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What is wrong, in a sentence.
+type Wrong = String;
+
+/// An array of a file: `FILE.npy`, or `FILE.h5::/DATASET`.
+fn open(name: &str) -> Result<Arc<dyn Source>, Wrong> {
+    let opened: Result<Arc<dyn Source>, Error> = match hdf5::split(name) {
+        Some((file, dataset)) => Hdf5::open(file, dataset).map(|source| Arc::new(source) as Arc<dyn Source>),
+        None => Npy::open(Path::new(name)).map(|source| Arc::new(source) as Arc<dyn Source>),
+    };
+    opened.map_err(|error| {
+        let hint = if hdf5::split(name).is_none() && !name.ends_with(".npy") {
+            "; a dataset of an HDF5 file is named FILE::/DATASET"
+        } else {
+            ""
+        };
+        format!("{error}{hint}")
+    })
+}
+
+/// Where a result goes, in pieces like those of what it is made of.
+fn create(name: &str, array: &Array, unit: &[usize], force: bool) -> Result<Box<dyn Sink>, Wrong> {
+    let file = hdf5::split(name).map_or(Path::new(name), |(file, _)| file);
+    if file.exists() && !force {
+        return Err(format!("{} is there; --force replaces it", file.display()));
+    }
+    let created: Result<Box<dyn Sink>, Error> = match hdf5::split(name) {
+        Some((file, dataset)) => Hdf5Writer::create(file, dataset, array.dtype(), array.shape(), unit)
+            .map(|sink| Box::new(sink) as Box<dyn Sink>),
+        None => {
+            NpyWriter::create(file, array.dtype(), array.shape()).map(|sink| Box::new(sink) as Box<dyn Sink>)
+        }
+    };
+    created.map_err(|error| error.to_string())
+}
+
+/// Blocks of so many bytes at most, whatever the budget.
+const BLOCK: u64 = 8 << 20;
+/// Beside blocks, each thread has a stack and what is packed for a product.
+const THREAD: u64 = 6 << 20;
+
+/// The budget of this rank, if it is one of bdrun's.
+fn budget() -> Result<Option<u64>, Wrong> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if number("BDRUN_SIZE").is_some_and(|ranks| ranks > 1) {
+        return Err("it is one rank that computes on threads: run it without -np, or with -np 1".into());
+    }
+    Ok(number("BDRUN_BUDGET_BYTES"))
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * 4096
+}
+
+/// Computes an expression over arrays in files. `expression` is given them in the order of their names.
+#[must_use]
+pub fn run(
+    inputs: &[&str],
+    output: &str,
+    options: &Options,
+    expression: impl Fn(&[Array]) -> Result<Array, Error>,
+) -> ExitCode {
+    match try_run(inputs, output, options, expression) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrong) => {
+            eprintln!("error: {wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(
+    inputs: &[&str],
+    output: &str,
+    options: &Options,
+    expression: impl Fn(&[Array]) -> Result<Array, Error>,
+) -> Result<(), Wrong> {
+    let begin = Instant::now();
+    let memory = budget()?;
+    let sources: Vec<Arc<dyn Source>> = inputs.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
+    let block = options.block.unwrap_or_else(|| memory.map_or(BLOCK, |memory| (memory / 12).min(BLOCK)));
+    let arrays: Vec<Array> =
+        sources.iter().map(|source| Array::from_source_in(source.clone(), block as usize)).collect();
+    let result = expression(&arrays).map_err(|error| error.to_string())?;
+    let mut settings = Settings::default();
+    if let Some(threads) = options.threads {
+        settings.threads = Threads { compute: threads.into(), transfer: 1 };
+    }
+    let scratch = options.scratch.clone().or_else(|| std::env::var_os("BDRUN_SCRATCH").map(PathBuf::from));
+    settings.scratch = scratch.unwrap_or(settings.scratch);
+    let unit = unit(&sources, &result);
+    let nowhere = Nowhere;
+    let sink = if options.dry_run { None } else { Some(create(output, &result, &unit, options.force)?) };
+    let sink: &dyn Sink = sink.as_deref().unwrap_or(&nowhere);
+    let outputs = [(result.clone(), sink)];
+    let mut prepared = settings.prepare(&outputs).map_err(|error| error.to_string())?;
+    if let Some(memory) = memory {
+        let beside = resident() + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
+        let left = memory.saturating_sub(beside);
+        let too_little = |error: Error| {
+            format!(
+                "{error}; {} of the budget of {} are left for blocks: --block makes them smaller",
+                mib(left),
+                mib(memory)
+            )
+        };
+        let within = left.min(prepared.bound);
+        prepared = prepared.within(within).map_err(too_little)?;
+    }
+    if !options.quiet {
+        foretell(&prepared);
+    }
+    if options.dry_run {
+        return Ok(());
+    }
+    let progress = Progress::default();
+    let report =
+        with_bar(&progress, options.quiet, || prepared.run(&progress)).map_err(|error| error.to_string())?;
+    if !options.quiet {
+        account(&report, begin.elapsed());
+    }
+    Ok(())
+}
+
+/// Writes nothing.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn name(&self) -> String {
+        "nowhere".into()
+    }
+
+    fn write(&self, _: &bdrun_array::Region, _: &bdrun_array::Block) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// In what pieces a result is stored: as the first array that is, as far as it has axes.
+fn unit(sources: &[Arc<dyn Source>], result: &Array) -> Vec<usize> {
+    let stored =
+        sources.iter().map(|source| source.unit()).find(|unit| unit.iter().any(|&length| length > 1));
+    let like = stored.filter(|unit| unit.len() == result.dimensions());
+    // Else as its blocks are.
+    like.unwrap_or_else(|| result.chunks().lengths().iter().map(|lengths| lengths[0]).collect())
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn foretell(prepared: &Prepared<'_>) {
+    let (plan, tasks) = (&prepared.plan, prepared.graph.len());
+    eprintln!(
+        "{tasks} tasks; blocks take at most {} one after the other, {} on its threads; within {}",
+        mib(prepared.peak),
+        mib(prepared.bound),
+        mib(plan.budget)
+    );
+    if plan.moved() > 0 {
+        let (written, read, again) = (mib(plan.written), mib(plan.read), mib(plan.again));
+        eprintln!("to scratch {written}, from there {read}; read from files once more {again}");
+    }
+}
+
+fn account(report: &Report, wall: Duration) {
+    eprintln!("done in {:.1} s; blocks took at most {}", wall.as_secs_f64(), mib(report.peak));
+}
+
+/// Does it, with a bar that shows how far it is, if standard error is a terminal.
+fn with_bar<T>(progress: &Progress, quiet: bool, work: impl FnOnce() -> T) -> T {
+    if quiet {
+        return work();
+    }
+    let bar = indicatif::ProgressBar::new(1000);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (bar, over) = (&bar, &is_over);
+        let shown = scope.spawn(move || {
+            while !over.load(std::sync::atomic::Ordering::Acquire) {
+                bar.set_position((progress.stage().part * 1000.0) as u64);
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+            bar.finish_and_clear();
+        });
+        // Whatever happens the bar's thread ends.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        is_over.store(true, std::sync::atomic::Ordering::Release);
+        shown.thread().unpark();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

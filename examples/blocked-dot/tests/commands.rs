@@ -1,0 +1,171 @@
+//! The four commands, beside NumPy, in little memory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const MAKE: &str = r#"
+import sys, numpy as np
+folder = sys.argv[1]
+rng = np.random.default_rng(1)
+a, b = rng.standard_normal((400, 900)), rng.standard_normal((400, 400))
+np.save(f"{folder}/a.npy", a)
+np.save(f"{folder}/b.npy", b)
+if len(sys.argv) > 2:
+    import h5py
+    with h5py.File(f"{folder}/ab.h5", "w") as f:
+        f.create_dataset("A", data=a, chunks=(50, 50))
+        f.create_dataset("B", data=b, chunks=(50, 50))
+"#;
+
+const CHECK: &str = r#"
+import sys, numpy as np
+folder, name, expression = sys.argv[1:]
+A, B = np.load(f"{folder}/a.npy"), np.load(f"{folder}/b.npy")
+if name.endswith(".npy"):
+    x = np.load(f"{folder}/{name}")
+else:
+    import h5py
+    f = h5py.File(f"{folder}/{name}")
+    assert f["C"].chunks == (50, 50), f["C"].chunks
+    x = f["C"][...]
+y = eval(expression)
+assert x.dtype == y.dtype and x.shape == y.shape
+np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9 * np.abs(y).max())
+print("equal")
+"#;
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bdrun-blocked-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn python() -> String {
+    std::env::var("BDRUN_SDDP_PYTHON").unwrap_or_else(|_| "python3".into())
+}
+
+fn script(text: &str, arguments: &[&str]) -> Output {
+    Command::new(python()).args(["-c", text]).args(arguments).output().unwrap()
+}
+
+fn has(module: &str) -> bool {
+    let output = Command::new(python()).args(["-c", &format!("import {module}")]).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Runs a command in a directory, as a rank of bdrun would be with this budget.
+fn run(program: &str, folder: &Path, arguments: &[&str], budget: Option<u64>) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env_remove("BDRUN_SCRATCH").args(["--scratch", "."]);
+    match budget {
+        Some(budget) => command.env("BDRUN_BUDGET_BYTES", budget.to_string()).env("BDRUN_SIZE", "1"),
+        None => command.env_remove("BDRUN_BUDGET_BYTES").env_remove("BDRUN_SIZE"),
+    };
+    command.output().unwrap()
+}
+
+const DOT: &str = env!("CARGO_BIN_EXE_blocked-dot");
+
+fn commands(names: &[&str; 3]) -> Vec<(&'static str, Vec<String>, &'static str)> {
+    let [a, b, c] = names.map(str::to_owned);
+    let two = |one: &str| vec![one.to_owned(), c.clone()];
+    let three = vec![a.clone(), b.clone(), c.clone()];
+    vec![
+        (DOT, three.clone(), "A.T.dot(B)"),
+        (env!("CARGO_BIN_EXE_blocked-cube"), two(&a), "((A + 1) * 2) ** 3"),
+        (env!("CARGO_BIN_EXE_blocked-centre"), two(&b), "(B - B.mean(axis=0)) + (B.T / B.std())"),
+        (env!("CARGO_BIN_EXE_blocked-departure"), three, "A.T.dot(B) - B.mean(axis=0)"),
+    ]
+}
+
+fn equal(directory: &Directory, names: &[&str; 3], budget: Option<u64>) {
+    let before = directory.names().len();
+    for (program, arguments, expression) in commands(names) {
+        let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        arguments.extend(["--block", "20000"]);
+        let output = run(program, &directory.0, &arguments, budget);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{program}: {said}");
+        assert!(said.contains("tasks; blocks take at most") && said.contains("done in"), "{said}");
+        let file = names[2].split("::").next().unwrap();
+        let output = script(CHECK, &[&directory.0.to_string_lossy(), file, expression]);
+        let equal = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(equal.trim(), "equal", "{expression}: {}", String::from_utf8_lossy(&output.stderr));
+        std::fs::remove_file(directory.0.join(file)).unwrap();
+        // No scratch, nothing half written.
+        assert_eq!(directory.names().len(), before);
+    }
+}
+
+#[test]
+fn numpys_files() {
+    if !has("numpy") {
+        return bdrun_skipped::skipped("numpy", "there is no NumPy");
+    }
+    let directory = Directory::new("npy");
+    let made = script(MAKE, &[&directory.0.to_string_lossy()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    equal(&directory, &["a.npy", "b.npy", "c.npy"], None);
+    // Less than B takes: what does not fit is read again, or is kept in scratch.
+    equal(&directory, &["a.npy", "b.npy", "c.npy"], Some(48 << 20));
+}
+
+#[test]
+fn datasets_of_hdf5_files() {
+    if !has("h5py") {
+        return bdrun_skipped::skipped("h5py", "there is no h5py");
+    }
+    let directory = Directory::new("hdf5");
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "hdf5"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    equal(&directory, &["ab.h5::/A", "ab.h5::/B", "c.h5::/C"], None);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    if !has("numpy") {
+        return bdrun_skipped::skipped("numpy", "there is no NumPy");
+    }
+    let directory = Directory::new("wrong");
+    let made = script(MAKE, &[&directory.0.to_string_lossy()]);
+    assert!(made.status.success());
+    std::fs::write(directory.0.join("there.npy"), "mine").unwrap();
+    std::fs::write(directory.0.join("text.txt"), "no array").unwrap();
+    let before = directory.names();
+    for (arguments, budget, words) in [
+        (&["a.npy", "b.npy", "there.npy"][..], None, "there.npy is there; --force replaces it"),
+        (&["a.npy", "none.npy", "c.npy"], None, "none.npy: No such file"),
+        (&["a.npy", "text.txt", "c.npy"], None, "named FILE::/DATASET"),
+        (&["b.npy", "a.npy", "none/c.npy"], None, "No such file"),
+        (&["a.npy", "b.npy", "c.npy"], Some(1 << 20), "--block makes them smaller"),
+    ] {
+        let output = run(DOT, &directory.0, arguments, budget);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("error: ") && said.contains(words), "{said}");
+        assert_eq!(directory.names(), before);
+    }
+    let output = run(DOT, &directory.0, &["a.npy", "b.npy", "c.npy", "--dry-run"], None);
+    assert!(output.status.success());
+    assert_eq!(directory.names(), before);
+    let many = Command::new(DOT).args(["a.npy", "b.npy", "c.npy"]).env("BDRUN_SIZE", "2").output().unwrap();
+    assert!(String::from_utf8_lossy(&many.stderr).contains("one rank"), "{many:?}");
+}
