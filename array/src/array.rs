@@ -8,7 +8,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Error;
 use crate::kernel::{Binary, Reduction, Roles, Scan, Unary};
 use crate::shape::{Chunks, Region};
-use crate::source::{Memory, Source};
+use crate::source::{Identity, Memory, Source};
 
 /// An array that is not computed yet: what it is made of, and into which blocks it is cut. Clones are the
 /// same array, which is computed once however often an expression uses it.
@@ -94,6 +94,23 @@ impl Op {
             Self::Scan(scan, ..) => format!("cum{}", format!("{scan:?}").to_lowercase()),
         }
     }
+
+    /// All of it but its operands, as text.
+    fn text(&self) -> String {
+        match self {
+            Self::Read { source, start } => format!("{} {} {start:?}", source.name(), source.stamp()),
+            Self::Full(value) => format!("{value:?}"),
+            Self::Unary(function, _) => format!("{function:?}"),
+            Self::Binary { function, of, .. } => format!("{function:?} {of}"),
+            Self::Select(_) | Self::Axes(_) => String::new(),
+            Self::Transpose(order, _) => format!("{order:?}"),
+            Self::Slice(from, _) => format!("{from:?}"),
+            Self::Concatenate(axis, _) => format!("{axis}"),
+            Self::Reduce { reduction, axes, .. } => format!("{reduction:?} {axes:?}"),
+            Self::Contract { roles, .. } => format!("{roles:?}"),
+            Self::Scan(scan, axis, _) => format!("{scan:?} {axis}"),
+        }
+    }
 }
 
 impl std::fmt::Debug for Node {
@@ -117,6 +134,24 @@ impl Drop for Node {
             }
         }
     }
+}
+
+/// The arrays that one is made of, each behind its operands, and itself.
+pub(crate) fn ordered(array: &Array) -> Vec<Array> {
+    let mut found = Vec::new();
+    let mut seen = hashbrown::HashSet::new();
+    // With whether its operands are there.
+    let mut next = vec![(array.clone(), false)];
+    while let Some((array, is_ready)) = next.pop() {
+        if is_ready {
+            found.push(array);
+        } else if seen.insert(Arc::as_ptr(&array.0)) {
+            let operands: Vec<Array> = array.0.op.operands().to_vec();
+            next.push((array, true));
+            next.extend(operands.into_iter().rev().map(|operand| (operand, false)));
+        }
+    }
+    found
 }
 
 /// Blocks of so many bytes if nothing else is asked for.
@@ -240,6 +275,22 @@ impl Array {
             }
             _ => Self::new(Op::Slice(from.to_vec(), self.clone()), self.dtype(), chunks),
         }
+    }
+
+    /// A number that is the same for the same expression in the same chunks of the same sources, as they are
+    /// now: what was computed of it before may be used.
+    pub fn identity(&self) -> Identity {
+        let mut numbers = hashbrown::HashMap::new();
+        let mut hasher = twox_hash::xxhash3_128::Hasher::new();
+        for (number, array) in ordered(self).iter().enumerate() {
+            numbers.insert(Arc::as_ptr(&array.0), number);
+            let operands: Vec<usize> =
+                array.0.op.operands().iter().map(|operand| numbers[&Arc::as_ptr(&operand.0)]).collect();
+            let (name, text) = (array.0.op.name(), array.0.op.text());
+            let line = format!("{name} {text} {operands:?} {} {:?}\n", array.dtype(), array.chunks());
+            hasher.write(line.as_bytes());
+        }
+        hasher.finish_128()
     }
 
     /// The region of a source that a block of it is read from.

@@ -75,7 +75,7 @@ impl Settings {
     /// If a task takes more than the budget.
     pub fn prepare<'a>(&self, outputs: &[(Array, &'a dyn Sink)]) -> Result<Prepared<'a>, Error> {
         let lowered = lower(outputs)?;
-        let graph = passes::fuse(&lowered.graph).graph;
+        let graph = passes::fuse(&passes::cull(&lowered.graph).graph).graph;
         let order = order::order(&graph, self.effort);
         let bound = order::bound(&graph, &order.tasks, self.threads.compute);
         let plan = plan(&graph, &order.tasks, self.budget.unwrap_or(bound))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bdrun_graph::{BodyId, Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 use hashbrown::HashMap;
 
-use crate::array::{Array, Node, Op};
+use crate::array::{Array, Node, Op, ordered};
 use crate::error::Error;
 use crate::kernel::{Indices, Kernel, Lie, Number, Piece, Reduction, Roles};
 use crate::shape::{Region, next, places, strides};
@@ -33,13 +33,14 @@ const FAN: usize = 8;
 /// The tasks that compute arrays and write them to sinks.
 pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
     let mut lowering = Lowering::default();
-    for (number, (array, _)) in outputs.iter().enumerate() {
+    for (number, (array, sink)) in outputs.iter().enumerate() {
         for node in ordered(array) {
             lowering.node(&node);
         }
         let blocks = lowering.blocks[&key(array)].clone();
         for (region, &block) in array.chunks().regions().zip(blocks.iter()) {
-            if region.is_empty() {
+            // What a run before has written is not computed: passes leave out what nobody needs.
+            if region.is_empty() || sink.has(&region) {
                 continue;
             }
             let kernel = Kernel::Write { sink: number, region };
@@ -60,24 +61,6 @@ pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
 
 fn key(array: &Array) -> *const Node {
     Arc::as_ptr(&array.0)
-}
-
-/// The arrays that one is made of, each behind its operands, and itself.
-fn ordered(array: &Array) -> Vec<Array> {
-    let mut found = Vec::new();
-    let mut seen = hashbrown::HashSet::new();
-    // With whether its operands are there.
-    let mut next = vec![(array.clone(), false)];
-    while let Some((array, is_ready)) = next.pop() {
-        if is_ready {
-            found.push(array);
-        } else if seen.insert(key(&array)) {
-            let operands: Vec<Array> = array.0.op.operands().to_vec();
-            next.push((array, true));
-            next.extend(operands.into_iter().rev().map(|operand| (operand, false)));
-        }
-    }
-    found
 }
 
 #[derive(Default)]

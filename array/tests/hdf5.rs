@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, Sink, Source, hdf5};
 use bdrun_array::{Array, Block, DType, Progress, Region, Settings};
 use random::Random;
@@ -154,7 +155,10 @@ fn h5py_reads_what_is_written() {
         let array = array.rechunk_regular(&chunk).unwrap();
         let file = folder.join(format!("{name}.h5"));
         let unit: Vec<usize> = (0..array.dimensions()).map(|axis| 4 + axis).collect();
-        let sink = Hdf5Writer::create(&file, "/C", array.dtype(), array.shape(), &unit).unwrap();
+        let sink = {
+            let (dtype, shape) = (array.dtype(), array.shape());
+            Hdf5Writer::create(&file, Dataset { name: "/C", dtype, shape, chunk: &unit }, None).unwrap()
+        };
         assert!(!file.exists());
         let prepared = Settings::default().prepare(&[(array, &sink as &dyn Sink)]).unwrap();
         prepared.run(&Progress::default()).unwrap();
@@ -169,7 +173,8 @@ fn h5py_reads_what_is_written() {
     // What is given up leaves nothing, and what was there stays.
     let before = std::fs::read(folder.join("cube.h5")).unwrap();
     let count = std::fs::read_dir(folder).unwrap().count();
-    let sink = Hdf5Writer::create(&folder.join("cube.h5"), "/C", DType::F64, &[4, 4], &[2, 2]).unwrap();
+    let dataset = Dataset { name: "/C", dtype: DType::F64, shape: &[4, 4], chunk: &[2, 2] };
+    let sink = Hdf5Writer::create(&folder.join("cube.h5"), dataset, None).unwrap();
     let block = Block::zeros(DType::F64, &[2, 2]).unwrap();
     sink.write(&Region { start: vec![0, 0], shape: vec![2, 2] }, &block).unwrap();
     drop(sink);

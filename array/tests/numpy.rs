@@ -54,7 +54,7 @@ impl Drop for Directory {
 }
 
 fn save(path: &Path, block: &Block) {
-    let writer = NpyWriter::create(path, block.dtype(), block.shape()).unwrap();
+    let writer = NpyWriter::create(path, block.dtype(), block.shape(), None).unwrap();
     let region = Region { start: vec![0; block.shape().len()], shape: block.shape().to_vec() };
     writer.write(&region, block).unwrap();
     writer.finish().unwrap();

@@ -1,11 +1,13 @@
 //! Where arrays come from, and where they go.
 
+mod aside;
 pub mod hdf5;
 mod memory;
 mod npy;
 
 use std::io;
 
+pub use aside::Identity;
 pub use hdf5::{Hdf5, Hdf5Writer};
 pub use memory::{Held, Memory};
 pub use npy::{Npy, NpyWriter};
@@ -31,6 +33,9 @@ pub trait Source: Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> String;
 
+    /// Something that changes if its elements do: when its file was written, say.
+    fn stamp(&self) -> String;
+
     /// Reads a region.
     ///
     /// # Errors
@@ -48,6 +53,12 @@ pub trait Sink: Send + Sync {
         vec![1; shape.len()]
     }
 
+    /// Whether a run before, which was interrupted, has written a region.
+    fn has(&self, region: &Region) -> bool {
+        _ = region;
+        false
+    }
+
     /// Writes a region.
     ///
     /// # Errors
@@ -59,6 +70,13 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// If that cannot be done.
     fn finish(&self) -> io::Result<()>;
+}
+
+/// When a file was written, and how long it is.
+fn stamp(file: &std::fs::File) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let told = |data: std::fs::Metadata| format!("{}:{}:{}", data.len(), data.mtime(), data.mtime_nsec());
+    file.metadata().map_or_else(|error| error.to_string(), told)
 }
 
 /// Copies between a region of an array that lies in C order and a block, row by row: `each` is given where a

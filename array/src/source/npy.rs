@@ -1,10 +1,11 @@
 //! NumPy's files (`.npy`, NEP 1: versions 1 to 3), in C order and little-endian.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::aside::{Aside, Identity};
 use super::{Sink, Source, rows};
 use crate::block::Block;
 use crate::dtype::DType;
@@ -121,6 +122,10 @@ impl Source for Npy {
         self.path.display().to_string()
     }
 
+    fn stamp(&self) -> String {
+        super::stamp(&self.file)
+    }
+
     fn read(&self, region: &Region) -> io::Result<Block> {
         let mut block = Block::zeros(self.dtype, &region.shape)?;
         let (to, size) = (block.bytes_mut(), self.dtype.size());
@@ -132,51 +137,66 @@ impl Source for Npy {
 }
 
 /// A file that an array is written to: beside its place, where it is put when all is written.
-#[derive(Debug)]
 pub struct NpyWriter {
-    file: File,
+    to: Aside,
     path: PathBuf,
-    aside: PathBuf,
     shape: Vec<usize>,
     data: u64,
-    is_finished: std::sync::atomic::AtomicBool,
 }
 
 impl NpyWriter {
-    /// Begins a file of this type and shape.
+    /// Begins a file of this type and shape; with an identity, one that can be gone on with if it is
+    /// interrupted, or goes on with it.
     ///
     /// # Errors
-    /// If none can be made there.
-    pub fn create(path: &Path, dtype: DType, shape: &[usize]) -> Result<Self, Error> {
-        Self::begin(path, dtype, shape).map_err(|error| Error::file(path, error))
+    /// If none can be made there, or what is there is of another identity.
+    pub fn create(
+        path: &Path,
+        dtype: DType,
+        shape: &[usize],
+        identity: Option<Identity>,
+    ) -> Result<Self, Error> {
+        Self::begin(path, dtype, shape, identity).map_err(|error| Error::file(path, error))
     }
 
-    fn begin(path: &Path, dtype: DType, shape: &[usize]) -> io::Result<Self> {
-        let name = path.file_name().ok_or_else(|| wrong("it names no file"))?.to_string_lossy();
-        let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&aside)?;
-        let descr = match dtype {
-            DType::Bool => "|b1",
-            DType::I32 => "<i4",
-            DType::I64 => "<i8",
-            DType::F32 => "<f4",
-            DType::F64 => "<f8",
-            DType::C64 => "<c16",
+    fn begin(path: &Path, dtype: DType, shape: &[usize], identity: Option<Identity>) -> io::Result<Self> {
+        let (to, is_there) = Aside::begin(path, identity)?;
+        let data = if is_there {
+            let before = Npy::read_header(&to.aside)?;
+            if (before.dtype, &before.shape[..]) != (dtype, shape) {
+                return Err(wrong("what was begun has another type or shape"));
+            }
+            before.data
+        } else {
+            let header = header(dtype, shape)?;
+            (&to.file).write_all(&header)?;
+            let data = header.len() as u64;
+            to.file.set_len(data + (shape.iter().product::<usize>() * dtype.size()) as u64)?;
+            to.ready()?;
+            data
         };
-        let shape_text = shape_text(shape);
-        let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape_text}, }}");
-        // Elements begin at a multiple of 64.
-        let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
-        let spaces = length - header.len() - 1;
-        header.extend(std::iter::repeat_n(' ', spaces));
-        header.push('\n');
-        let short = u16::try_from(length).map_err(|_| wrong("a shape of too many axes"))?;
-        file.write_all(&[&MAGIC[..], &[1, 0], &short.to_le_bytes(), header.as_bytes()].concat())?;
-        let data = 10 + length as u64;
-        file.set_len(data + (shape.iter().product::<usize>() * dtype.size()) as u64)?;
-        let is_finished = false.into();
-        Ok(Self { file, path: path.into(), aside, shape: shape.to_vec(), data, is_finished })
+        Ok(Self { to, path: path.into(), shape: shape.to_vec(), data })
     }
+}
+
+fn header(dtype: DType, shape: &[usize]) -> io::Result<Vec<u8>> {
+    let descr = match dtype {
+        DType::Bool => "|b1",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::C64 => "<c16",
+    };
+    let shape_text = shape_text(shape);
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape_text}, }}");
+    // Elements begin at a multiple of 64.
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    let spaces = length - header.len() - 1;
+    header.extend(std::iter::repeat_n(' ', spaces));
+    header.push('\n');
+    let short = u16::try_from(length).map_err(|_| wrong("a shape of too many axes"))?;
+    Ok([&MAGIC[..], &[1, 0], &short.to_le_bytes(), header.as_bytes()].concat())
 }
 
 impl Sink for NpyWriter {
@@ -184,28 +204,20 @@ impl Sink for NpyWriter {
         self.path.display().to_string()
     }
 
+    fn has(&self, region: &Region) -> bool {
+        self.to.has(region)
+    }
+
     fn write(&self, region: &Region, block: &Block) -> io::Result<()> {
         let (from, size) = (block.as_bytes(), block.dtype().size());
         rows(&self.shape, region, |at, put, row| {
-            self.file.write_all_at(&from[put * size..][..row * size], self.data + (at * size) as u64)
-        })
+            self.to.file.write_all_at(&from[put * size..][..row * size], self.data + (at * size) as u64)
+        })?;
+        self.to.wrote(region)
     }
 
     fn finish(&self) -> io::Result<()> {
-        self.file.sync_all()?;
-        std::fs::rename(&self.aside, &self.path)?;
-        self.is_finished.store(true, std::sync::atomic::Ordering::Relaxed);
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    }
-}
-
-impl Drop for NpyWriter {
-    fn drop(&mut self) {
-        if !self.is_finished.load(std::sync::atomic::Ordering::Relaxed) {
-            // What was not finished is no array. That it cannot be removed is no reason to fail once more.
-            _ = std::fs::remove_file(&self.aside);
-        }
+        self.to.finish()
     }
 }
 
@@ -220,7 +232,7 @@ mod tests {
         let path = folder.join("x.npy");
         let values: Vec<i32> = (0..24).collect();
         let block = Block::from_slice(&[2, 3, 4], &values).unwrap();
-        let writer = NpyWriter::create(&path, DType::I32, &[2, 3, 4]).unwrap();
+        let writer = NpyWriter::create(&path, DType::I32, &[2, 3, 4], None).unwrap();
         for start in 0..3 {
             let region = Region { start: vec![0, start, 0], shape: vec![2, 1, 4] };
             let part = crate::source::Memory(block.clone()).read(&region).unwrap();
@@ -232,7 +244,7 @@ mod tests {
         assert_eq!((npy.dtype(), npy.shape(), npy.data % 64), (DType::I32, &[2, 3, 4][..], 0));
         let region = Region { start: vec![1, 0, 1], shape: vec![1, 3, 2] };
         assert_eq!(npy.read(&region).unwrap().elements::<i32>(), [13, 14, 17, 18, 21, 22]);
-        let unfinished = NpyWriter::create(&folder.join("y.npy"), DType::F64, &[2]).unwrap();
+        let unfinished = NpyWriter::create(&folder.join("y.npy"), DType::F64, &[2], None).unwrap();
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
         drop(unfinished);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);

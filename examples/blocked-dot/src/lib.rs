@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, hdf5};
 use bdrun_array::{Array, Error, Prepared, Progress, Report, Settings, Threads};
 use clap::Parser;
@@ -24,6 +25,9 @@ pub struct Options {
     /// Replace the result if it is there
     #[arg(long)]
     force: bool,
+    /// Keep what is stored if it is interrupted, and go on with it the next time this is asked for
+    #[arg(long)]
+    resume: bool,
     /// Say what it would take, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -52,17 +56,17 @@ fn open(name: &str) -> Result<Arc<dyn Source>, Wrong> {
 }
 
 /// Where a result goes, in pieces like those of what it is made of.
-fn create(name: &str, array: &Array, unit: &[usize], force: bool) -> Result<Box<dyn Sink>, Wrong> {
+fn create(name: &str, array: &Array, unit: &[usize], options: &Options) -> Result<Box<dyn Sink>, Wrong> {
     let file = hdf5::split(name).map_or(Path::new(name), |(file, _)| file);
-    if file.exists() && !force {
+    if file.exists() && !options.force {
         return Err(format!("{} is there; --force replaces it", file.display()));
     }
+    let (dtype, shape) = (array.dtype(), array.shape());
+    let identity = options.resume.then(|| array.identity());
     let created: Result<Box<dyn Sink>, Error> = match hdf5::split(name) {
-        Some((file, dataset)) => Hdf5Writer::create(file, dataset, array.dtype(), array.shape(), unit)
+        Some((file, name)) => Hdf5Writer::create(file, Dataset { name, dtype, shape, chunk: unit }, identity)
             .map(|sink| Box::new(sink) as Box<dyn Sink>),
-        None => {
-            NpyWriter::create(file, array.dtype(), array.shape()).map(|sink| Box::new(sink) as Box<dyn Sink>)
-        }
+        None => NpyWriter::create(file, dtype, shape, identity).map(|sink| Box::new(sink) as Box<dyn Sink>),
     };
     created.map_err(|error| error.to_string())
 }
@@ -126,7 +130,7 @@ fn try_run(
     settings.scratch = scratch.unwrap_or(settings.scratch);
     let unit = unit(&sources, &result);
     let nowhere = Nowhere;
-    let sink = if options.dry_run { None } else { Some(create(output, &result, &unit, options.force)?) };
+    let sink = if options.dry_run { None } else { Some(create(output, &result, &unit, options)?) };
     let sink: &dyn Sink = sink.as_deref().unwrap_or(&nowhere);
     let outputs = [(result.clone(), sink)];
     let mut prepared = settings.prepare(&outputs).map_err(|error| error.to_string())?;

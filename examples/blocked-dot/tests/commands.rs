@@ -5,12 +5,12 @@ use std::process::{Command, Output};
 
 const MAKE: &str = r#"
 import sys, numpy as np
-folder = sys.argv[1]
+folder, columns = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(1)
-a, b = rng.standard_normal((400, 900)), rng.standard_normal((400, 400))
+a, b = rng.standard_normal((400, columns)), rng.standard_normal((400, 400))
 np.save(f"{folder}/a.npy", a)
 np.save(f"{folder}/b.npy", b)
-if len(sys.argv) > 2:
+if len(sys.argv) > 3:
     import h5py
     with h5py.File(f"{folder}/ab.h5", "w") as f:
         f.create_dataset("A", data=a, chunks=(50, 50))
@@ -121,7 +121,7 @@ fn numpys_files() {
         return bdrun_skipped::skipped("numpy", "there is no NumPy");
     }
     let directory = Directory::new("npy");
-    let made = script(MAKE, &[&directory.0.to_string_lossy()]);
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "900"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     equal(&directory, &["a.npy", "b.npy", "c.npy"], None);
     // Less than B takes: what does not fit is read again, or is kept in scratch.
@@ -134,7 +134,7 @@ fn datasets_of_hdf5_files() {
         return bdrun_skipped::skipped("h5py", "there is no h5py");
     }
     let directory = Directory::new("hdf5");
-    let made = script(MAKE, &[&directory.0.to_string_lossy(), "hdf5"]);
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "900", "hdf5"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     equal(&directory, &["ab.h5::/A", "ab.h5::/B", "c.h5::/C"], None);
 }
@@ -145,7 +145,7 @@ fn what_is_wrong_is_said() {
         return bdrun_skipped::skipped("numpy", "there is no NumPy");
     }
     let directory = Directory::new("wrong");
-    let made = script(MAKE, &[&directory.0.to_string_lossy()]);
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "900"]);
     assert!(made.status.success());
     std::fs::write(directory.0.join("there.npy"), "mine").unwrap();
     std::fs::write(directory.0.join("text.txt"), "no array").unwrap();
@@ -168,4 +168,60 @@ fn what_is_wrong_is_said() {
     assert_eq!(directory.names(), before);
     let many = Command::new(DOT).args(["a.npy", "b.npy", "c.npy"]).env("BDRUN_SIZE", "2").output().unwrap();
     assert!(String::from_utf8_lossy(&many.stderr).contains("one rank"), "{many:?}");
+}
+
+/// Killed at any moment, gone on with, killed again: what was stored is not computed again, and nothing is
+/// wrong.
+#[test]
+fn a_killed_run_is_gone_on_with() {
+    if !has("h5py") {
+        return bdrun_skipped::skipped("h5py", "there is no h5py");
+    }
+    let directory = Directory::new("resume");
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "9000", "hdf5"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let before = directory.names();
+    for (output, part) in [("c.npy", ".c.npy.part"), ("c.h5::/C", ".c.h5.part")] {
+        // Blocks of one chunk: many of them, so that there is time to be killed.
+        let command = |block: &str| {
+            let mut command = Command::new(DOT);
+            command.args(["ab.h5::/A", "ab.h5::/B", output, "--block", block, "--resume", "--scratch", "."]);
+            command.current_dir(&directory.0).env_remove("BDRUN_BUDGET_BYTES").env_remove("BDRUN_SIZE");
+            command
+        };
+        let stored = || {
+            let text =
+                std::fs::read_to_string(directory.0.join(format!("{part}.stored"))).unwrap_or_default();
+            text.lines().skip(1).count()
+        };
+        let (mut kills, mut most) = (0, 0);
+        for run in 0..20_u32 {
+            let mut child = command("20000").stderr(std::process::Stdio::null()).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(run * 37 % 20) * 15));
+            child.kill().unwrap();
+            kills += u32::from(!child.wait().unwrap().success());
+            // What was stored stays stored.
+            assert!(
+                stored() >= most || directory.0.join("c.npy").exists() || directory.0.join("c.h5").exists()
+            );
+            most = stored();
+        }
+        assert!(kills > 5, "{kills} of 20 were killed before they were done");
+        let file = output.split("::").next().unwrap();
+        if !directory.0.join(file).exists() {
+            // Something else does not go on with it, and changes nothing.
+            if most > 0 {
+                let refused = command("80000").output().unwrap();
+                let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+                assert!(!refused.status.success() && said.contains("something else"), "{said}");
+            }
+            let last = command("20000").output().unwrap();
+            assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
+        }
+        let equal = script(CHECK, &[&directory.0.to_string_lossy(), file, "A.T.dot(B)"]);
+        let said = String::from_utf8_lossy(&equal.stdout);
+        assert_eq!(said.trim(), "equal", "{}", String::from_utf8_lossy(&equal.stderr));
+        std::fs::remove_file(directory.0.join(file)).unwrap();
+        assert_eq!(directory.names(), before);
+    }
 }

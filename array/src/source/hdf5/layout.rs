@@ -208,7 +208,7 @@ pub(super) fn read(file: &File, layout: &Layout, size: usize, rows: &Rows, to: &
 }
 
 /// Writes rows of a block's bytes.
-pub(super) fn write(file: &File, _: &Layout, rows: &Rows, from: &[u8]) -> io::Result<()> {
+pub(super) fn write(file: &File, rows: &Rows, from: &[u8]) -> io::Result<()> {
     if rows.from == NOWHERE {
         return Err(wrong("a chunk has no place in the file"));
     }

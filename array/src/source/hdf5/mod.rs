@@ -10,11 +10,11 @@ mod library;
 mod object;
 
 use std::ffi::c_void;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::aside::{Aside, Identity};
 use super::{Sink, Source};
 use crate::block::Block;
 use crate::dtype::DType;
@@ -42,7 +42,8 @@ pub struct Hdf5 {
     shape: Vec<usize>,
     unit: Vec<usize>,
     /// Where elements are, if they lie in the file as they do in memory.
-    plain: Option<(File, Layout)>,
+    plain: Option<Layout>,
+    file: File,
     /// The dataset, and the file that it is in.
     open: Option<[Object; 2]>,
     locked: &'static Locked,
@@ -76,7 +77,7 @@ impl Hdf5 {
         let library = &locked.library;
         let _lock = locked.enter();
         // The kernel's reason is better than the library's.
-        let plain = File::open(path)?;
+        let plain_file = File::open(path)?;
         let file = Object::open_file(locked, path)?;
         let dataset = Object::open_dataset(locked, &file, name)?;
         let (shape, dtype) = (object::shape(locked, &dataset)?, object::dtype(locked, &dataset)?);
@@ -102,14 +103,14 @@ impl Hdf5 {
                 _ => None,
             };
         }
-        let plain = layout.map(|layout| (plain, layout));
         Ok(Self {
             path: path.into(),
             name: name.into(),
             dtype,
             shape,
             unit,
-            plain,
+            plain: layout,
+            file: plain_file,
             open: Some([dataset, file]),
             locked,
         })
@@ -172,12 +173,16 @@ impl Source for Hdf5 {
         format!("{}::{}", self.path.display(), self.name)
     }
 
+    fn stamp(&self) -> String {
+        super::stamp(&self.file)
+    }
+
     fn read(&self, region: &Region) -> io::Result<Block> {
-        let Some((file, layout)) = &self.plain else { return self.read_by_library(region) };
+        let Some(layout) = &self.plain else { return self.read_by_library(region) };
         let mut block = Block::zeros(self.dtype, &region.shape)?;
         let size = self.dtype.size();
         layout.rows(&self.shape, region, size, |rows| {
-            layout::read(file, layout, size, rows, block.bytes_mut())
+            layout::read(&self.file, layout, size, rows, block.bytes_mut())
         })?;
         Ok(block)
     }
@@ -185,14 +190,25 @@ impl Source for Hdf5 {
 
 /// A dataset of a new file that an array is written to.
 pub struct Hdf5Writer {
+    to: Aside,
     path: PathBuf,
     name: String,
-    aside: PathBuf,
     shape: Vec<usize>,
     unit: Vec<usize>,
     layout: Layout,
-    file: File,
-    is_finished: AtomicBool,
+}
+
+/// What a dataset is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Dataset<'a> {
+    /// Its name in the root of its file.
+    pub name: &'a str,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// How many there are along each axis.
+    pub shape: &'a [usize],
+    /// How many a chunk has along each.
+    pub chunk: &'a [usize],
 }
 
 impl std::fmt::Debug for Hdf5Writer {
@@ -202,52 +218,56 @@ impl std::fmt::Debug for Hdf5Writer {
 }
 
 impl Hdf5Writer {
-    /// Begins a file with one dataset of this type and shape, in such chunks. A file that is there is not
-    /// written to: to be killed meanwhile might damage it. It is replaced when all is written.
+    /// Begins a file with one dataset; with an identity, one that can be gone on with if it is interrupted,
+    /// or goes on with it. A file that is there is not written to: to be killed meanwhile might damage it. It
+    /// is replaced when all is written.
     ///
     /// # Errors
-    /// If there is no `libhdf5`, or the file cannot be made.
-    pub fn create(
-        path: &Path,
-        dataset: &str,
-        dtype: DType,
-        shape: &[usize],
-        chunk: &[usize],
-    ) -> Result<Self, Error> {
-        Self::begin(path, dataset, dtype, shape, chunk).map_err(|error| Error::file(path, error))
+    /// If there is no `libhdf5`, the file cannot be made, or what is there is of another identity.
+    pub fn create(path: &Path, dataset: Dataset<'_>, identity: Option<Identity>) -> Result<Self, Error> {
+        Self::begin(path, dataset, identity).map_err(|error| Error::file(path, error))
     }
 
-    fn begin(path: &Path, name: &str, dtype: DType, shape: &[usize], chunk: &[usize]) -> io::Result<Self> {
+    fn begin(path: &Path, dataset: Dataset<'_>, identity: Option<Identity>) -> io::Result<Self> {
         let locked = library::get().map_err(io::Error::other)?;
-        let dataset_name = name.trim_start_matches('/');
-        if dataset_name.is_empty() || dataset_name.contains('/') {
+        let Dataset { name, dtype, shape, chunk } = dataset;
+        let inner = name.trim_start_matches('/');
+        if inner.is_empty() || inner.contains('/') {
             return Err(wrong(format!("{name} is no name of a dataset in the root of a file, such as /C")));
         }
-        let file_name = path.file_name().ok_or_else(|| wrong("it names no file"))?.to_string_lossy();
-        let aside = path.with_file_name(format!(".{file_name}.{}", std::process::id()));
         let unit: Vec<usize> =
             chunk.iter().zip(shape).map(|(&chunk, &length)| chunk.clamp(1, length.max(1))).collect();
         // Made by the kernel first, for its reason if that cannot be.
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&aside)?;
-        let made = (|| {
+        let (to, is_there) = Aside::begin(path, identity)?;
+        let layout = {
             let _lock = locked.enter();
-            let there = Object::create_file(locked, &aside)?;
-            let space = Object::space(locked, shape)?;
-            let kind = dataset_type(locked, dtype, false)?;
-            let created = properties(locked, &unit)?;
-            let dataset = Object::create_dataset(locked, &there, dataset_name, &kind, &space, &created)?;
-            if shape.is_empty() {
-                layout::contiguous(locked, &dataset)
-                    .ok_or_else(|| wrong("a scalar without a place in the file"))
+            let (file, there, created);
+            if is_there {
+                file = Object::open_file(locked, &to.aside)?;
+                there = Object::open_dataset(locked, &file, inner)?;
+                created = Object::properties_of(locked, &there)?;
+                if object::shape(locked, &there)? != shape || object::dtype(locked, &there)? != dtype {
+                    return Err(wrong("what was begun has another type or shape"));
+                }
             } else {
-                layout::chunked(locked, &dataset, &created, dtype, shape, &unit)
+                file = Object::create_file(locked, &to.aside)?;
+                let space = Object::space(locked, shape)?;
+                let kind = dataset_type(locked, dtype, false)?;
+                created = properties(locked, &unit)?;
+                there = Object::create_dataset(locked, &file, inner, &kind, &space, &created)?;
             }
-        })();
-        // What was begun in vain is not left behind.
-        let layout = made.inspect_err(|_| _ = std::fs::remove_file(&aside))?;
-        let is_finished = AtomicBool::new(false);
-        let (path, name, shape) = (path.into(), name.into(), shape.to_vec());
-        Ok(Self { path, name, aside, shape, unit, layout, file, is_finished })
+            if shape.is_empty() {
+                layout::contiguous(locked, &there)
+                    .ok_or_else(|| wrong("a scalar without a place in the file"))?
+            } else {
+                layout::chunked(locked, &there, &created, dtype, shape, &unit)?
+            }
+        };
+        // The library has closed it.
+        if !is_there {
+            to.ready()?;
+        }
+        Ok(Self { to, path: path.into(), name: name.into(), shape: shape.to_vec(), unit, layout })
     }
 }
 
@@ -260,28 +280,19 @@ impl Sink for Hdf5Writer {
         self.unit.clone()
     }
 
+    fn has(&self, region: &Region) -> bool {
+        self.to.has(region)
+    }
+
     fn write(&self, region: &Region, block: &Block) -> io::Result<()> {
         let size = block.dtype().size();
-        self.layout.rows(&self.shape, region, size, |rows| {
-            layout::write(&self.file, &self.layout, rows, block.as_bytes())
-        })
+        self.layout
+            .rows(&self.shape, region, size, |rows| layout::write(&self.to.file, rows, block.as_bytes()))?;
+        self.to.wrote(region)
     }
 
     fn finish(&self) -> io::Result<()> {
-        self.file.sync_all()?;
-        std::fs::rename(&self.aside, &self.path)?;
-        self.is_finished.store(true, Ordering::Relaxed);
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    }
-}
-
-impl Drop for Hdf5Writer {
-    fn drop(&mut self) {
-        if !self.is_finished.load(Ordering::Relaxed) {
-            // What was not finished is no array. That it cannot be removed is no reason to fail once more.
-            _ = std::fs::remove_file(&self.aside);
-        }
+        self.to.finish()
     }
 }
 
