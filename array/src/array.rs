@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::block::Block;
 use crate::dtype::{DType, Scalar};
 use crate::error::Error;
-use crate::kernel::{Binary, Reduction, Roles, Scan, Unary};
+use crate::kernel::{Binary, Decomposition, Reduction, Roles, Scan, Unary};
 use crate::shape::{Chunks, Region};
 use crate::source::{Identity, Memory, Source};
 
@@ -56,6 +56,10 @@ pub(crate) enum Op {
         operands: [Array; 2],
     },
     Scan(Scan, usize, Array),
+    /// Of a matrix in one block.
+    Decompose(Decomposition, Array),
+    /// Of each block of the first one a row of counts, between the other two.
+    Histogram([Array; 3]),
 }
 
 impl Op {
@@ -68,9 +72,10 @@ impl Op {
             | Self::Axes(of)
             | Self::Slice(_, of)
             | Self::Reduce { of, .. }
+            | Self::Decompose(_, of)
             | Self::Scan(_, _, of) => std::slice::from_ref(of),
             Self::Binary { operands, .. } | Self::Contract { operands, .. } => operands,
-            Self::Select(operands) => operands,
+            Self::Select(operands) | Self::Histogram(operands) => operands,
             Self::Concatenate(_, operands) => operands,
         }
     }
@@ -91,6 +96,9 @@ impl Op {
             Self::Reduce { reduction: Reduction::Std(_), .. } => "std".into(),
             Self::Reduce { reduction, .. } => format!("{reduction:?}").to_lowercase(),
             Self::Contract { .. } => "dot".into(),
+            Self::Decompose(Decomposition::Svd, _) => "svd".into(),
+            Self::Decompose(..) => "qr".into(),
+            Self::Histogram(_) => "histogram".into(),
             Self::Scan(scan, ..) => format!("cum{}", format!("{scan:?}").to_lowercase()),
         }
     }
@@ -102,7 +110,8 @@ impl Op {
             Self::Full(value) => format!("{value:?}"),
             Self::Unary(function, _) => format!("{function:?}"),
             Self::Binary { function, of, .. } => format!("{function:?} {of}"),
-            Self::Select(_) | Self::Axes(_) => String::new(),
+            Self::Select(_) | Self::Axes(_) | Self::Histogram(_) => String::new(),
+            Self::Decompose(how, _) => format!("{how:?}"),
             Self::Transpose(order, _) => format!("{order:?}"),
             Self::Slice(from, _) => format!("{from:?}"),
             Self::Concatenate(axis, _) => format!("{axis}"),

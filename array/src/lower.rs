@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use crate::array::{Array, Node, Op, ordered};
 use crate::error::Error;
-use crate::kernel::{Indices, Kernel, Lie, Number, Piece, Reduction, Roles};
+use crate::kernel::{Decomposition, Indices, Kernel, Lie, Number, Piece, Reduction, Roles};
 use crate::shape::{Region, next, places, strides};
 use crate::source::{Sink, Source};
 
@@ -186,6 +186,8 @@ impl Lowering {
             }
             Op::Contract { roles, operands } => self.contract(array, roles, operands, &of),
             Op::Scan(..) => self.scan(array, &of[0]),
+            Op::Decompose(how, operand) => vec![self.decompose(array, *how, operand, of[0][0])],
+            Op::Histogram(operands) => self.histogram(array, &operands[0], &of),
         };
         self.blocks.insert(key(array), blocks.into());
     }
@@ -415,6 +417,30 @@ impl Lowering {
                 sum = Some(self.add(array, "dot", kernel, &inputs, size, Output::No));
             }
             tasks.push(sum.expect("each axis has a block"));
+        }
+        tasks
+    }
+
+    fn decompose(&mut self, array: &Array, how: Decomposition, operand: &Array, of: TaskId) -> TaskId {
+        let bytes = bytes(array.shape(), 8);
+        let (rows, columns) = (operand.shape()[0] as f64, operand.shape()[1] as f64);
+        // The factors before they are put into the result: reflections or rotations, and a copy of the
+        // matrix.
+        let work = bytes + 2 * self::bytes(operand.shape(), 8);
+        let seconds = 4.0 * rows * columns * rows.min(columns) / FLOPS_PER_SECOND;
+        let size = Size { bytes, work, seconds, source: false };
+        self.add(array, &array.0.op.name(), Kernel::Decompose(how), &[of], size, Output::No)
+    }
+
+    /// A row for each block.
+    fn histogram(&mut self, array: &Array, operand: &Array, of: &[Arc<[TaskId]>]) -> Vec<TaskId> {
+        let bins = array.shape()[1];
+        let mut tasks = Vec::with_capacity(of[0].len());
+        for (&block, region) in of[0].iter().zip(operand.chunks().regions()) {
+            let inputs = [block, of[1][0], of[2][0]];
+            let seconds = bytes(&region.shape, 8) as f64 / BYTES_PER_SECOND;
+            let size = Size { bytes: 8 * bins as u64, seconds, ..Size::default() };
+            tasks.push(self.add(array, "histogram", Kernel::Histogram { bins }, &inputs, size, Output::No));
         }
         tasks
     }

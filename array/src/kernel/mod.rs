@@ -5,6 +5,7 @@
 //! | `elementwise` | functions of single elements |
 //! | `reduce` | sums, means, extremes along axes |
 //! | `contract` | products |
+//! | `decompose` | factors of matrices, histograms |
 //! | `scan` | sums up to each element |
 //! | `assemble` | slices, other chunks, transposed blocks |
 //! | `number` | what can be done with elements of each type |
@@ -12,6 +13,7 @@
 
 mod assemble;
 mod contract;
+mod decompose;
 mod elementwise;
 pub(crate) mod number;
 mod reduce;
@@ -20,6 +22,7 @@ mod walk;
 
 pub(crate) use assemble::Piece;
 pub(crate) use contract::{Lie, Roles};
+pub(crate) use decompose::Decomposition;
 pub use elementwise::{Binary, Unary};
 pub(crate) use reduce::Indices;
 pub use reduce::Reduction;
@@ -65,6 +68,10 @@ pub(crate) enum Kernel {
     Finish { reduction: Reduction, count: u64, dtype: DType, shape: Vec<usize> },
     /// The product of the last two inputs, added to the one before.
     Contract { dtype: DType, roles: [Roles; 2] },
+    /// See [`Decomposition`].
+    Decompose(Decomposition),
+    /// How many elements are in each of so many bins.
+    Histogram { bins: usize },
     /// See [`Scan`].
     Scan { scan: Scan, axis: usize, dtype: DType },
 }
@@ -129,6 +136,8 @@ impl Kernel {
                 reduce::finish(*reduction, *count, *dtype, shape, &one(&mut inputs)?)
             }
             Self::Contract { dtype, roles } => contract::contract(*dtype, roles, inputs),
+            Self::Decompose(how) => decompose::decompose(*how, &one(&mut inputs)?),
+            Self::Histogram { bins } => decompose::histogram(*bins, &inputs),
             Self::Scan { scan, axis, dtype } => scan::scan(*scan, *axis, *dtype, &inputs),
         }
     }

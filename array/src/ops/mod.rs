@@ -4,6 +4,7 @@ mod arithmetic;
 mod axes;
 mod contract;
 mod index;
+mod linalg;
 mod reduce;
 
 pub use arithmetic::Operand;

@@ -1,0 +1,80 @@
+//! Singular values and histograms, beside what defines them.
+
+use bdrun_array::{Array, Block, DType, Settings};
+
+fn random(rows: usize, columns: usize) -> Block {
+    let mut state = 1_u64;
+    let values: Vec<f64> = (0..rows * columns)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+        })
+        .collect();
+    Block::from_slice(&[rows, columns], &values).unwrap()
+}
+
+fn compute(arrays: &[&Array]) -> Vec<Block> {
+    Settings::default().compute(arrays).unwrap()
+}
+
+/// The largest element, whatever its sign.
+fn largest(array: &Array) -> f64 {
+    compute(&[&array.abs().unwrap().max(None).unwrap()])[0].elements::<f64>()[0]
+}
+
+/// U S Vᵀ is the matrix, U and V are orthonormal, singular values descend: in whatever blocks.
+#[test]
+fn factors_are_what_they_should_be() {
+    for (rows, columns, chunk) in [
+        (97, 8, [13, 3]),
+        (40, 40, [7, 9]),
+        (8, 97, [3, 20]),
+        (5, 1, [2, 1]),
+        (300, 5, [11, 5]),
+        (6, 6, [6, 6]),
+    ] {
+        let a = Array::from_block(random(rows, columns)).rechunk_regular(&chunk).unwrap();
+        let [u, s, vt] = a.svd().unwrap();
+        let k = rows.min(columns);
+        assert_eq!((u.shape(), s.shape(), vt.shape()), (&[rows, k][..], &[k][..], &[k, columns][..]));
+        let again = (&u * &s).dot(&vt).unwrap();
+        assert!(largest(&(&again - &a)) < 1e-12, "{rows} x {columns}");
+        let unit = |q: &Array| {
+            let mut one = vec![0.0; k * k];
+            (0..k).for_each(|at| one[at * k + at] = 1.0);
+            largest(&(q - Array::from_block(Block::from_slice(&[k, k], &one).unwrap())))
+        };
+        assert!(unit(&u.t().dot(&u).unwrap()) < 1e-12 && unit(&vt.dot(&vt.t()).unwrap()) < 1e-12);
+        let s = compute(&[&s]);
+        assert!(s[0].elements::<f64>().is_sorted_by(|x, y| x >= y && *y >= 0.0));
+    }
+    // A rank of 2, in single precision.
+    let a = Array::from_block(random(50, 2));
+    let b = Array::from_block(random(2, 9));
+    let low = a.dot(&b).unwrap().astype(DType::F32).rechunk_regular(&[12, 4]).unwrap();
+    let [_, s, _] = low.svd().unwrap();
+    let s = compute(&[&s]);
+    let s = s[0].elements::<f32>();
+    assert!(s[1] > 0.1 && s[2] < 1e-5, "{s:?}");
+    assert!(a.expand_dims(0).unwrap().svd().is_err() && a.astype(DType::C64).svd().is_err());
+}
+
+#[test]
+fn elements_are_counted_once() {
+    let values: Vec<f64> = (0..1000).map(|at| f64::from(at) / 10.0).chain([f64::NAN, 1e9, -5.0]).collect();
+    let x = Array::from_block(Block::from_slice(&[values.len()], &values).unwrap())
+        .rechunk_regular(&[70])
+        .unwrap();
+    let [counts, bounds] = x.histogram(10, Some((0.0, 100.0))).unwrap();
+    let found = compute(&[&counts, &bounds]);
+    assert_eq!(found[0].elements::<i64>(), [100; 10]);
+    assert_eq!((found[1].elements::<f64>()[3], found[1].elements::<f64>()[10]), (30.0, 100.0));
+    // The last bin has its upper bound; a range of no width is one of width 1; integers are counted too.
+    let y = Array::from_block(Block::from_slice(&[5], &[1_i32, 2, 3, 3, 4]).unwrap());
+    let found = compute(&[&y.histogram(3, None).unwrap()[0], &y.histogram(2, Some((3.0, 3.0))).unwrap()[0]]);
+    assert_eq!((found[0].elements::<i64>(), found[1].elements::<i64>()), (&[1, 1, 3][..], &[0, 2][..]));
+    let [_, bounds] = y.histogram(2, Some((3.0, 3.0))).unwrap();
+    assert_eq!(compute(&[&bounds])[0].elements::<f64>(), [2.5, 3.0, 3.5]);
+    assert!(y.histogram(0, None).is_err() && y.histogram(2, Some((2.0, 1.0))).is_err());
+    assert!(Settings::default().compute(&[&x.histogram(3, None).unwrap()[0]]).is_err(), "a range with NaN");
+}
