@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use bdrun_graph::order::{self, Effort};
 use bdrun_graph::passes::{Keeping, cull, fuse, inline};
-use bdrun_graph::plan::{Action, plan};
-use bdrun_graph::run::{Block, Failure, FileStore, Fill, NoStore, Progress, RunError, Spill, Store, Threads};
+use bdrun_graph::plan::{Action, Plan, plan};
+use bdrun_graph::run::{
+    Block, Event, Failure, FileStore, Fill, NoStore, Progress, RunError, Spill, Step, Store, Threads, What,
+};
 use bdrun_graph::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 use proptest::prelude::*;
 
@@ -147,7 +149,7 @@ proptest! {
             highest.fetch_max(alive.load(Ordering::SeqCst), Ordering::SeqCst);
             Ok(value)
         };
-        let progress = Progress::default();
+        let progress = if passes { Progress::traced() } else { Progress::default() };
         let run = Threads { compute: threads, transfer: 1 };
         let mut outcome = run.run(graph, &plan, &store, &progress, call).unwrap();
         prop_assert!(outcome.peak <= budget);
@@ -166,6 +168,42 @@ proptest! {
         drop(outcome);
         prop_assert_eq!(alive.load(Ordering::SeqCst), 0);
         prop_assert_eq!(store.used(), 0);
+        let events = progress.take_events();
+        prop_assert_eq!(events.is_empty(), !passes || graph.is_empty());
+        told(graph, &plan, &events);
+    }
+}
+
+/// What is told of a run: in order, each step once from its beginning to its end, memory given back as often
+/// as it was taken (but for what is kept), and never more of it than the budget.
+fn told(graph: &Graph, plan: &Plan, events: &[Event]) {
+    let mut left: Vec<isize> = vec![0; graph.len()];
+    let mut running = HashMap::new();
+    let mut ran = vec![0; graph.len()];
+    assert!(events.is_sorted_by_key(|event| event.at));
+    for event in events {
+        assert!(event.live <= plan.budget);
+        match event.what {
+            What::Begin(step) => {
+                assert!(running.insert(format!("{step:?}"), ()).is_none());
+                left[step.task().index()] += isize::from(!matches!(step, Step::Write(_)));
+                ran[step.task().index()] += u32::from(matches!(step, Step::Run(_)));
+            }
+            What::End(step) => assert!(running.remove(&format!("{step:?}")).is_some()),
+            What::Release(task) => left[task.index()] -= 1,
+        }
+    }
+    assert!(running.is_empty());
+    if !events.is_empty() {
+        for task in graph.tasks() {
+            assert!(ran[task.index()] >= 1);
+            // A write's own stay has no memory, and ends with it.
+            let writes =
+                plan.actions.iter().filter(|&&action| action == Action::Write(task)).count() as isize;
+            let kept = isize::from(graph.output(task) == Output::Kept);
+            let rest = left[task.index()] + writes;
+            assert!(rest == 0 || rest == kept, "{rest} of {}", graph.key(task));
+        }
     }
 }
 

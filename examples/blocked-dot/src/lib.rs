@@ -1,5 +1,7 @@
 //! What the commands have in common: arrays in files, a budget, an account of what it took.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, hdf5};
 use bdrun_array::{Array, Error, Prepared, Progress, Report, Settings, Threads};
+use bdrun_graph::draw;
 use clap::Parser;
 
 /// What each command is told beside its files.
@@ -28,6 +31,9 @@ pub struct Options {
     /// Keep what is stored if it is interrupted, and go on with it the next time this is asked for
     #[arg(long)]
     resume: bool,
+    /// Write a page that shows what was in memory when
+    #[arg(long, value_name = "FILE.html")]
+    draw: Option<PathBuf>,
     /// Say what it would take, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -153,13 +159,38 @@ fn try_run(
     if options.dry_run {
         return Ok(());
     }
-    let progress = Progress::default();
+    let drawing = options.draw.as_deref().map(|path| Drawing::begin(path, &prepared)).transpose()?;
+    let progress = if drawing.is_some() { Progress::traced() } else { Progress::default() };
     let report =
         with_bar(&progress, options.quiet, || prepared.run(&progress)).map_err(|error| error.to_string())?;
+    if let Some(drawing) = drawing {
+        drawing.end(&prepared, &progress)?;
+    }
     if !options.quiet {
         account(&report, begin.elapsed());
     }
     Ok(())
+}
+
+/// A page that is written when all is done; that it can be is seen to before.
+struct Drawing<'a>(&'a Path, File);
+
+impl<'a> Drawing<'a> {
+    fn begin(path: &'a Path, prepared: &Prepared<'_>) -> Result<Self, Wrong> {
+        let tasks = prepared.graph.len();
+        if tasks > draw::MOST {
+            return Err(format!("--draw: {}; larger blocks make fewer tasks", draw::TooMany(tasks)));
+        }
+        let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path, file))
+    }
+
+    fn end(mut self, prepared: &Prepared<'_>, progress: &Progress) -> Result<(), Wrong> {
+        let (graph, events) = (&prepared.graph, progress.take_events());
+        let page = draw::page(graph, prepared.order(), &events, prepared.plan.budget);
+        let page = page.map_err(|error| error.to_string())?;
+        self.1.write_all(page.as_bytes()).map_err(|error| format!("{}: {error}", self.0.display()))
+    }
 }
 
 /// Writes nothing.

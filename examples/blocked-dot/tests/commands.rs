@@ -129,6 +129,30 @@ fn numpys_files() {
 }
 
 #[test]
+fn a_run_is_drawn() {
+    if !has("numpy") {
+        return bdrun_skipped::skipped("numpy", "there is no NumPy");
+    }
+    let directory = Directory::new("draw");
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "900"]);
+    assert!(made.status.success());
+    let arguments = ["a.npy", "b.npy", "c.npy", "--block", "200000", "--draw", "run.html"];
+    let output = run(DOT, &directory.0, &arguments, None);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(directory.0.join("run.html")).unwrap();
+    let tasks = page.matches("<circle cx").count();
+    assert!(tasks > 50 && tasks == page.matches("<rect x").count(), "{tasks}");
+    let events = page.split("const events = [").nth(1).unwrap().split("], profile").next().unwrap();
+    for kind in ["0", "1"] {
+        let of_kind = events.split("],[").filter(|event| event.split(',').nth(1) == Some(kind));
+        assert_eq!(of_kind.count(), tasks, "{kind}");
+    }
+    // Where it cannot be written nothing is done.
+    let output = run(DOT, &directory.0, &["a.npy", "b.npy", "d.npy", "--draw", "none/run.html"], None);
+    assert!(!output.status.success() && !directory.0.join("d.npy").exists());
+}
+
+#[test]
 fn datasets_of_hdf5_files() {
     if !has("h5py") {
         return bdrun_skipped::skipped("h5py", "there is no h5py");

@@ -9,6 +9,7 @@
 //! | `store` | where results are that are not in memory |
 //! | `failure` | what went wrong, where it came from |
 //! | `progress` | how far it is; cancelling |
+//! | `trace` | what happened when |
 
 mod dispatch;
 mod failure;
@@ -17,6 +18,7 @@ mod progress;
 mod simulate;
 mod store;
 mod threads;
+mod trace;
 
 pub use failure::{Failure, Named, RunError, SOURCES, TaskFailure};
 pub use program::Step;
@@ -24,3 +26,4 @@ pub use progress::{Progress, Stage};
 pub use simulate::{Simulated, simulate};
 pub use store::{Extent, FileStore, Fill, NoStore, Spill, Store};
 pub use threads::{Block, Call, Outcome, Threads};
+pub use trace::{Event, What};

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::trace::{Event, Trace};
+
 /// Shared with an execution: tells how far it is, and can cancel it.
 #[derive(Debug)]
 pub struct Progress {
@@ -13,6 +15,7 @@ pub struct Progress {
     cost_done: AtomicU64,
     cost_total: AtomicU64,
     began: Instant,
+    trace: Option<Trace>,
 }
 
 impl Default for Progress {
@@ -25,6 +28,7 @@ impl Default for Progress {
             cost_done: zero(),
             cost_total: zero(),
             began: Instant::now(),
+            trace: None,
         }
     }
 }
@@ -58,6 +62,21 @@ impl Stage {
 }
 
 impl Progress {
+    /// One that notes what happens.
+    pub fn traced() -> Self {
+        Self { trace: Some(Trace::new()), ..Self::default() }
+    }
+
+    /// What has happened until now and was not taken yet, in order; nothing if it is not traced.
+    pub fn take_events(&self) -> Vec<Event> {
+        self.trace.as_ref().map(Trace::take).unwrap_or_default()
+    }
+
+    /// Whether what happens is noted.
+    pub(super) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
     /// Makes the execution end: no step starts any more. Those that run are finished.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);

@@ -11,6 +11,7 @@ use super::failure::{Failure, Named, RunError};
 use super::program::{Program, Step};
 use super::progress::Progress;
 use super::store::Store;
+use super::trace::What;
 use crate::body::FunctionId;
 use crate::graph::{Graph, Output, TaskId};
 use crate::plan::Plan;
@@ -221,13 +222,15 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         let _alarm = Alarm(self);
         let mut released: Vec<V> = Vec::new();
         let mut gone: Vec<S::Place> = Vec::new();
+        let mut released_tasks: Vec<TaskId> = Vec::new();
         let mut finished: Option<(usize, Finished<V, S>)> = None;
         loop {
             let next = {
                 // Nothing panics while it is held but by a defect, which then shows.
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((step, result)) = finished.take() {
-                    let freed = self.finish(&mut shared, step, result, &mut released, &mut gone);
+                    let freed =
+                        self.finish(&mut shared, step, result, &mut released, &mut released_tasks, &mut gone);
                     // Bytes are given back when they are free. To free much may take long, so not with the
                     // lock.
                     if freed > SMALL || !gone.is_empty() {
@@ -239,6 +242,10 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
                         released.clear();
                     }
                     shared.dispatch.give_back(freed);
+                    if let Some(trace) = self.progress.trace() {
+                        let live = shared.dispatch.used();
+                        released_tasks.drain(..).for_each(|task| trace.note(What::Release(task), live));
+                    }
                     for kind in 0..2 {
                         if shared.waiting[kind] > 0 {
                             self.wake[kind].notify_all();
@@ -255,6 +262,9 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
                     let dispatch = &mut shared.dispatch;
                     let step = if only_transfer { None } else { dispatch.start(false) };
                     if let Some(step) = step.or_else(|| dispatch.start(true)) {
+                        if let Some(trace) = self.progress.trace() {
+                            trace.note(What::Begin(self.program.steps[step]), dispatch.used());
+                        }
                         break Some((step, self.job(&mut shared, step)));
                     }
                     if !only_transfer && dispatch.running() == 0 {
@@ -345,6 +355,7 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         step: usize,
         result: Finished<V, S>,
         released: &mut Vec<V>,
+        released_tasks: &mut Vec<TaskId>,
         gone: &mut Vec<S::Place>,
     ) -> u64 {
         let task = self.program.steps[step].task();
@@ -358,7 +369,16 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
             Ok(Done::Written(place)) => _ = shared.places.insert(task, Arc::new(place)),
         }
         let values = &mut shared.values;
-        let freed = shared.dispatch.finish(step, |stay| released.extend(values[stay].take()));
+        let trace = self.progress.trace();
+        let freed = shared.dispatch.finish(step, |stay| {
+            released.extend(values[stay].take());
+            if trace.is_some() {
+                released_tasks.push(self.program.steps[stay].task());
+            }
+        });
+        if let Some(trace) = trace {
+            trace.note(What::End(self.program.steps[step]), shared.dispatch.used());
+        }
         let mut cost = 0.0;
         match self.program.steps[step] {
             Step::Run(task) => cost = self.graph.seconds(task),

@@ -1,6 +1,10 @@
-//! Pictures of graphs.
+//! Pictures of graphs, and of what was done with them.
+
+mod page;
 
 use std::fmt::Write;
+
+pub use page::{MOST, TooMany, page};
 
 use crate::graph::{Graph, Output, TaskId};
 
