@@ -60,6 +60,8 @@ pub(crate) enum Op {
     Decompose(Decomposition, Array),
     /// Of each block of the first one a row of counts, between the other two.
     Histogram([Array; 3]),
+    /// By the bits of their probabilities.
+    Quantiles(Vec<u64>, Array),
 }
 
 impl Op {
@@ -73,6 +75,7 @@ impl Op {
             | Self::Slice(_, of)
             | Self::Reduce { of, .. }
             | Self::Decompose(_, of)
+            | Self::Quantiles(_, of)
             | Self::Scan(_, _, of) => std::slice::from_ref(of),
             Self::Binary { operands, .. } | Self::Contract { operands, .. } => operands,
             Self::Select(operands) | Self::Histogram(operands) => operands,
@@ -99,6 +102,7 @@ impl Op {
             Self::Decompose(Decomposition::Svd, _) => "svd".into(),
             Self::Decompose(..) => "qr".into(),
             Self::Histogram(_) => "histogram".into(),
+            Self::Quantiles(..) => "quantiles".into(),
             Self::Scan(scan, ..) => format!("cum{}", format!("{scan:?}").to_lowercase()),
         }
     }
@@ -112,6 +116,7 @@ impl Op {
             Self::Binary { function, of, .. } => format!("{function:?} {of}"),
             Self::Select(_) | Self::Axes(_) | Self::Histogram(_) => String::new(),
             Self::Decompose(how, _) => format!("{how:?}"),
+            Self::Quantiles(bits, _) => format!("{bits:?}"),
             Self::Transpose(order, _) => format!("{order:?}"),
             Self::Slice(from, _) => format!("{from:?}"),
             Self::Concatenate(axis, _) => format!("{axis}"),

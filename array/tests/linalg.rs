@@ -78,3 +78,27 @@ fn elements_are_counted_once() {
     assert!(y.histogram(0, None).is_err() && y.histogram(2, Some((2.0, 1.0))).is_err());
     assert!(Settings::default().compute(&[&x.histogram(3, None).unwrap()[0]]).is_err(), "a range with NaN");
 }
+
+#[test]
+fn quantiles_are_near_elements_of_their_rank() {
+    // Of both signs, over many sizes.
+    let values: Vec<f64> = (0..50_001).map(|at| f64::from(at - 20_000).powi(3) * 1e-3).collect();
+    let mut mixed = values.clone();
+    for at in 0..mixed.len() {
+        mixed.swap(at, at * 7919 % values.len());
+    }
+    let x = Array::from_block(Block::from_slice(&[mixed.len()], &mixed).unwrap())
+        .rechunk_regular(&[777])
+        .unwrap();
+    let probabilities = [0.0, 0.01, 0.25, 0.5, 0.9, 0.999, 1.0];
+    let found = compute(&[&x.quantiles(&probabilities).unwrap()]);
+    for (q, found) in probabilities.iter().zip(found[0].elements::<f64>()) {
+        let place = q * (values.len() - 1) as f64;
+        let (low, high) = (values[place.floor() as usize], values[place.ceil() as usize]);
+        let away = 0.0051 * low.abs().max(high.abs());
+        assert!((low - away..=high + away).contains(found), "{q}: {found}, not from {low} to {high}");
+    }
+    let none = Array::from_block(Block::from_slice(&[3], &[1.0, f64::NAN, 2.0]).unwrap());
+    assert!(compute(&[&none.quantiles(&[0.5]).unwrap()])[0].elements::<f64>()[0].is_nan());
+    assert!(x.quantiles(&[1.5]).is_err());
+}

@@ -6,6 +6,7 @@
 //! | `reduce` | sums, means, extremes along axes |
 //! | `contract` | products |
 //! | `decompose` | factors of matrices, histograms |
+//! | `sketch` | approximate quantiles |
 //! | `scan` | sums up to each element |
 //! | `assemble` | slices, other chunks, transposed blocks |
 //! | `number` | what can be done with elements of each type |
@@ -18,6 +19,7 @@ mod elementwise;
 pub(crate) mod number;
 mod reduce;
 mod scan;
+mod sketch;
 mod walk;
 
 pub(crate) use assemble::Piece;
@@ -27,6 +29,7 @@ pub use elementwise::{Binary, Unary};
 pub(crate) use reduce::Indices;
 pub use reduce::Reduction;
 pub use scan::Scan;
+pub(crate) use sketch::STATE;
 
 use crate::block::Block;
 use crate::dtype::{DType, Scalar};
@@ -72,6 +75,12 @@ pub(crate) enum Kernel {
     Decompose(Decomposition),
     /// How many elements are in each of so many bins.
     Histogram { bins: usize },
+    /// A sketch of its input.
+    Sketch,
+    /// Sketches as one.
+    MergeSketches,
+    /// Quantiles of a sketch, by the bits of their probabilities.
+    Quantiles(Vec<u64>),
     /// See [`Scan`].
     Scan { scan: Scan, axis: usize, dtype: DType },
 }
@@ -138,6 +147,11 @@ impl Kernel {
             Self::Contract { dtype, roles } => contract::contract(*dtype, roles, inputs),
             Self::Decompose(how) => decompose::decompose(*how, &one(&mut inputs)?),
             Self::Histogram { bins } => decompose::histogram(*bins, &inputs),
+            Self::Sketch => sketch::sketch(&one(&mut inputs)?),
+            Self::MergeSketches => sketch::merge(&inputs),
+            Self::Quantiles(bits) => {
+                sketch::quantiles(bits.iter().map(|&bits| f64::from_bits(bits)), &one(&mut inputs)?)
+            }
             Self::Scan { scan, axis, dtype } => scan::scan(*scan, *axis, *dtype, &inputs),
         }
     }

@@ -1,4 +1,4 @@
-//! Singular values of tall matrices, and histograms.
+//! Singular values of tall matrices, histograms, quantiles.
 
 use crate::array::{Array, Op};
 use crate::block::Block;
@@ -139,5 +139,23 @@ impl Array {
         let bounds = Self::from_block(steps).multiply(width)?.add(low)?;
         let bounds = Self::concatenate(&[bounds, high.expand_dims(0)?], 0)?;
         Ok([counts, bounds])
+    }
+
+    /// Quantiles of all elements, in the order of their probabilities: each within half a per cent of an
+    /// element of that rank. Not a number if an element is not finite.
+    ///
+    /// # Errors
+    /// If a probability is not between 0 and 1, or elements are complex.
+    #[track_caller]
+    pub fn quantiles(&self, probabilities: &[f64]) -> Result<Self, Error> {
+        if self.dtype() == DType::C64 {
+            return Err(Error::Type { what: "quantiles", dtype: self.dtype() });
+        }
+        if !probabilities.iter().all(|q| (0.0..=1.0).contains(q)) {
+            return Err(Error::Value("Quantiles must be in the range [0, 1]".into()));
+        }
+        let bits = probabilities.iter().map(|q| q.to_bits()).collect();
+        let chunks = Chunks::whole(&[probabilities.len()]);
+        Ok(Self::new(Op::Quantiles(bits, self.astype(DType::F64)), DType::F64, chunks))
     }
 }

@@ -1,5 +1,7 @@
 //! From expressions to tasks.
 
+mod folds;
+
 use std::sync::Arc;
 
 use bdrun_graph::{BodyId, Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
@@ -7,8 +9,8 @@ use hashbrown::HashMap;
 
 use crate::array::{Array, Node, Op, ordered};
 use crate::error::Error;
-use crate::kernel::{Decomposition, Indices, Kernel, Lie, Number, Piece, Reduction, Roles};
-use crate::shape::{Region, next, places, strides};
+use crate::kernel::{Kernel, Lie, Number, Piece, Roles};
+use crate::shape::{next, places};
 use crate::source::{Sink, Source};
 
 /// Tasks, and what their functions are.
@@ -27,8 +29,6 @@ const BYTES_PER_SECOND: f64 = 2e9;
 const READ_PER_SECOND: f64 = 1e9;
 /// Multiplications and additions.
 const FLOPS_PER_SECOND: f64 = 2e10;
-/// So many partial results are merged at a time.
-const FAN: usize = 8;
 
 /// The tasks that compute arrays and write them to sinks.
 pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
@@ -187,6 +187,7 @@ impl Lowering {
             Op::Contract { roles, operands } => self.contract(array, roles, operands, &of),
             Op::Scan(..) => self.scan(array, &of[0]),
             Op::Decompose(how, operand) => vec![self.decompose(array, *how, operand, of[0][0])],
+            Op::Quantiles(bits, operand) => vec![self.quantiles(array, bits, operand, &of[0])],
             Op::Histogram(operands) => self.histogram(array, &operands[0], &of),
         };
         self.blocks.insert(key(array), blocks.into());
@@ -308,71 +309,6 @@ impl Lowering {
         tasks
     }
 
-    fn reduce(
-        &mut self,
-        array: &Array,
-        reduction: Reduction,
-        axes: &[usize],
-        operand: &Array,
-        of: &[TaskId],
-    ) -> Vec<TaskId> {
-        let (state, planes) = (reduction.state(operand.dtype()), reduction.planes(operand.dtype()));
-        let grid = operand.chunks().grid();
-        let is_index = matches!(reduction, Reduction::ArgMin | Reduction::ArgMax);
-        let steps = if axes.len() == operand.dimensions() {
-            strides(operand.shape())
-        } else {
-            (0..operand.dimensions()).map(|axis| usize::from(axes.contains(&axis))).collect()
-        };
-        let regions: Vec<Region> = operand.chunks().regions().collect();
-        let elements = |shape: &[usize]| axes.iter().map(|&axis| shape[axis]).product::<usize>() as u64;
-        let mut tasks = Vec::new();
-        for place in places(&array.chunks().grid()) {
-            let shape = array.chunks().block(&place);
-            let partial = bytes(&shape, state.size() * planes);
-            // The blocks along the axes that are reduced.
-            let along: Vec<usize> = axes.iter().map(|&axis| grid[axis]).collect();
-            let mut row: Vec<(TaskId, u64)> = Vec::new();
-            for inner in places(&along) {
-                let mut from = place.clone();
-                axes.iter().zip(&inner).for_each(|(&axis, &at)| from[axis] = at);
-                let block = at(&from, &grid);
-                let region = &regions[block];
-                let indices = is_index.then(|| Indices {
-                    first: region.start.iter().zip(&steps).map(|(start, step)| start * step).sum(),
-                    steps: steps.clone(),
-                });
-                let kernel = Kernel::Partial { reduction, axes: axes.to_vec(), indices };
-                let through = bytes(&region.shape, operand.dtype().size());
-                // The mean of complex numbers is put together before it is taken apart.
-                let work = if planes == 3 { bytes(&shape, 16) } else { 0 };
-                let size =
-                    Size { bytes: partial, work, seconds: through as f64 / BYTES_PER_SECOND, source: false };
-                let task = self.add(array, &array.0.op.name(), kernel, &[of[block]], size, Output::No);
-                row.push((task, elements(&region.shape)));
-            }
-            let count = elements(operand.shape());
-            while row.len() > 1 {
-                let mut merged = Vec::with_capacity(row.len().div_ceil(FAN));
-                for group in row.chunks(FAN) {
-                    if let [only] = group {
-                        merged.push(*only);
-                        continue;
-                    }
-                    let (inputs, counts): (Vec<TaskId>, Vec<u64>) = group.iter().copied().unzip();
-                    let sum = counts.iter().sum();
-                    let kernel = Kernel::Merge { reduction, of: operand.dtype(), counts };
-                    merged.push((self.step(array, kernel, &inputs, partial), sum));
-                }
-                row = merged;
-            }
-            let bytes = bytes(&shape, array.dtype().size());
-            let kernel = Kernel::Finish { reduction, count, dtype: array.dtype(), shape };
-            tasks.push(self.step(array, kernel, &[row[0].0], bytes));
-        }
-        tasks
-    }
-
     fn contract(
         &mut self,
         array: &Array,
@@ -417,30 +353,6 @@ impl Lowering {
                 sum = Some(self.add(array, "dot", kernel, &inputs, size, Output::No));
             }
             tasks.push(sum.expect("each axis has a block"));
-        }
-        tasks
-    }
-
-    fn decompose(&mut self, array: &Array, how: Decomposition, operand: &Array, of: TaskId) -> TaskId {
-        let bytes = bytes(array.shape(), 8);
-        let (rows, columns) = (operand.shape()[0] as f64, operand.shape()[1] as f64);
-        // The factors before they are put into the result: reflections or rotations, and a copy of the
-        // matrix.
-        let work = bytes + 2 * self::bytes(operand.shape(), 8);
-        let seconds = 4.0 * rows * columns * rows.min(columns) / FLOPS_PER_SECOND;
-        let size = Size { bytes, work, seconds, source: false };
-        self.add(array, &array.0.op.name(), Kernel::Decompose(how), &[of], size, Output::No)
-    }
-
-    /// A row for each block.
-    fn histogram(&mut self, array: &Array, operand: &Array, of: &[Arc<[TaskId]>]) -> Vec<TaskId> {
-        let bins = array.shape()[1];
-        let mut tasks = Vec::with_capacity(of[0].len());
-        for (&block, region) in of[0].iter().zip(operand.chunks().regions()) {
-            let inputs = [block, of[1][0], of[2][0]];
-            let seconds = bytes(&region.shape, 8) as f64 / BYTES_PER_SECOND;
-            let size = Size { bytes: 8 * bins as u64, seconds, ..Size::default() };
-            tasks.push(self.add(array, "histogram", Kernel::Histogram { bins }, &inputs, size, Output::No));
         }
         tasks
     }
