@@ -11,8 +11,8 @@ use crate::dtype::DType;
 const ACCURACY: f64 = 0.005;
 /// What is further apart than this many steps of that accuracy (a factor of 10^17) is not told apart.
 const BINS: u32 = 4096;
-/// Bytes of a sketch at most, as text: of each sign so many bins, each a number of up to 20 digits, and what is
-/// said of them.
+/// Bytes of a sketch at most, as text: of each sign so many bins, each a number of up to 20 digits, and what
+/// is said of them.
 const BYTES: usize = 2 * 21 * BINS as usize + 4096;
 /// Words of a state: how many bytes a sketch has, how many values were none, and the sketch.
 pub(crate) const STATE: usize = 2 + BYTES.div_ceil(8);
