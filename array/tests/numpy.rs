@@ -162,6 +162,7 @@ fn random_expressions_are_numpys() {
     let answers = String::from_utf8(output.stdout).unwrap();
     assert_eq!(answers.lines().count() as u64, cases);
     let (mut unsupported, mut errors, mut values, mut wrong) = (BTreeMap::new(), 0, 0, Vec::new());
+    let mut lazy = 0;
     for (case, (expression, answer)) in expressions.iter().zip(answers.lines()).enumerate() {
         let mut random = Random::new(case as u64);
         let ours = match &expression.array {
@@ -189,14 +190,12 @@ fn random_expressions_are_numpys() {
             (Some(("error", theirs)), Err(_)) if theirs.split(' ').any(|theirs| theirs == class) => {
                 errors += 1
             }
-            // A power that cannot be is found when it is computed: by NumPy before it goes on, and here never
-            // if only its imaginary part is asked for.
+            // A power that cannot be is found when it is computed: by NumPy before it goes on, and here not if
+            // nothing is asked for that it is part of.
             (Some(("error", theirs)), _)
-                if theirs.starts_with("ValueError")
-                    && expression.text.contains("power")
-                    && (ours.is_err() || expression.text.contains("imag")) =>
+                if theirs.starts_with("ValueError") && expression.text.contains("power") =>
             {
-                errors += 1;
+                lazy += 1;
             }
             _ => {
                 let ours = ours.map_or_else(
@@ -213,5 +212,6 @@ fn random_expressions_are_numpys() {
     let refused: u64 = unsupported.values().sum();
     assert!(refused < cases / 10, "{refused} of {cases} are not supported");
     assert!(values > cases / 2, "{values} results of {cases} could be compared");
+    assert!(lazy < cases / 50, "{lazy} of {cases} are powers that cannot be");
     assert!(errors > 0 && errors < cases / 4, "{errors} of {cases} are errors");
 }

@@ -419,7 +419,9 @@ impl Inexact for Complex {
     }
 
     fn tan(self) -> Self {
-        Complex::tan(self)
+        // −i tanh(i z)
+        let value = Inexact::tanh(Self::new(-self.im, self.re));
+        Self::new(value.im, -value.re)
     }
 
     fn sinh(self) -> Self {
@@ -431,11 +433,18 @@ impl Inexact for Complex {
     }
 
     fn tanh(self) -> Self {
+        if self.re.abs() > 20.0 && self.re.is_finite() {
+            // Hyperbolic sine and cosine are the same there, and may be too large for a number.
+            let small = 4.0 * (-2.0 * self.re.abs()).exp();
+            return Self::new(1.0_f64.copysign(self.re), small * self.im.sin() * self.im.cos());
+        }
         Complex::tanh(self)
     }
 
     fn arctan(self) -> Self {
-        Complex::atan(self)
+        // On its cuts it is by the sign of what is zero (C99, annex G): odd, and never across.
+        let value = Complex::atan(self);
+        Self::new(value.re.abs().copysign(self.re), value.im)
     }
 
     fn rint(self) -> Self {
@@ -456,6 +465,7 @@ mod tests {
         assert_eq!(1.0_f64.floor_divide(0.0), f64::INFINITY);
         assert!((-1.0_f64).remainder(0.3) > 0.0 && 1.0_f64.remainder(0.0).is_nan());
         let large = Complex::new(1e300, 1e300);
+        assert_eq!((Inexact::tanh(large).re, Inexact::tan(large).im), (1.0, 1.0));
         assert!((large.divide(large) - 1.0).norm() < 1e-15);
         assert_eq!(3_i64.power(41), 3_i64.wrapping_pow(41));
     }

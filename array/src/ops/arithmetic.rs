@@ -130,8 +130,18 @@ impl Binary {
         }
     }
 
-    fn is_comparison(self) -> bool {
-        matches!(self, Self::Less | Self::LessEqual | Self::Equal | Self::NotEqual)
+    /// Whether it asks something of its operands, and so takes numbers of any size.
+    fn is_question(self) -> bool {
+        matches!(
+            self,
+            Self::Less
+                | Self::LessEqual
+                | Self::Equal
+                | Self::NotEqual
+                | Self::LogicalAnd
+                | Self::LogicalOr
+                | Self::LogicalXor
+        )
     }
 
     fn is_quotient(self) -> bool {
@@ -195,9 +205,7 @@ pub(crate) fn aligned<const N: usize>(
 fn typed(operands: [Operand; 2], function: Option<Binary>) -> Result<([Array; 2], DType), Error> {
     let beside = |value: Scalar, dtype: DType| match value {
         // Whether it is larger than any can be asked of all, and what is divided is real.
-        Scalar::Int(_) if dtype == DType::I32 && function.is_some_and(Binary::is_comparison) => {
-            Ok(DType::I64)
-        }
+        Scalar::Int(_) if dtype == DType::I32 && function.is_some_and(Binary::is_question) => Ok(DType::I64),
         Scalar::Int(_) if dtype < DType::F32 && function.is_some_and(Binary::is_quotient) => Ok(DType::F64),
         _ => value.beside(dtype),
     };

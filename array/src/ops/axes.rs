@@ -108,10 +108,10 @@ impl Array {
         self.with_axes(kept.map(|axis| self.chunks().lengths()[axis].clone()).collect())
     }
 
-    /// The same blocks with other axes of length 1.
+    /// The same blocks in other shapes, as many of them.
     #[track_caller]
     fn with_axes(&self, lengths: Vec<Vec<usize>>) -> Self {
-        if lengths.len() == self.dimensions() {
+        if lengths == self.chunks().lengths() {
             return self.clone();
         }
         let of = match &self.0.op {
@@ -119,6 +119,75 @@ impl Array {
             _ => self.clone(),
         };
         Self::new(Op::Axes(of), self.dtype(), Chunks::from_lengths(lengths))
+    }
+
+    /// The same elements, in C order, in another shape; one length may be negative: what is left. Where more than axes
+    /// of length 1 come and go, blocks are put together of whole rows (of all axes but the first) of one shape
+    /// and then of the other, each of which has to fit in memory.
+    ///
+    /// # Errors
+    /// If it has more or fewer elements.
+    #[track_caller]
+    pub fn reshape(&self, shape: &[isize]) -> Result<Self, Error> {
+        let wrong = || {
+            let (size, shape) = (self.len(), self.shape());
+            Error::Value(format!("cannot reshape array of size {size} from {shape:?}"))
+        };
+        let known: usize =
+            shape.iter().filter(|&&length| length >= 0).map(|&length| length as usize).product();
+        let unknown = shape.iter().filter(|&&length| length < 0).count();
+        if unknown > 1 {
+            return Err(wrong());
+        }
+        if unknown == 1 && (known == 0 || self.len() % known != 0) {
+            return Err(wrong());
+        }
+        let rest = if unknown == 1 { self.len() / known } else { 1 };
+        let shape: Vec<usize> =
+            shape.iter().map(|&length| if length < 0 { rest } else { length as usize }).collect();
+        if shape.iter().product::<usize>() != self.len() {
+            return Err(wrong());
+        }
+        if shape == self.shape() {
+            return Ok(self.clone());
+        }
+        if self.is_empty() {
+            let chunks = Chunks::whole(&shape);
+            return Ok(Self::new(Op::Full(false.into()), self.dtype(), chunks));
+        }
+        // Axes of length 1 come and go without anything being moved.
+        let long = |shape: &[usize]| shape.iter().copied().filter(|&length| length > 1).collect::<Vec<_>>();
+        if long(&shape) == long(self.shape()) {
+            let axes = (0..self.dimensions()).filter(|&axis| self.shape()[axis] > 1);
+            let mut lengths = axes.map(|axis| self.chunks().lengths()[axis].clone());
+            let one = || vec![1];
+            let lengths = shape.iter().map(|&length| if length > 1 { lengths.next() } else { Some(one()) });
+            return Ok(self.with_axes(lengths.flatten().collect()));
+        }
+        let most = self.chunks().largest();
+        // Rows in one block, of one shape or the other: so many at a time.
+        let height = |shape: &[usize]| {
+            let row: usize = shape[1..].iter().product();
+            (row, (most / row).clamp(1, shape[0]))
+        };
+        let whole = |shape: &[usize], height: usize| {
+            let mut chunk = vec![0; shape.len()];
+            chunk[0] = height;
+            Chunks::regular(shape, &chunk)
+        };
+        let (row, rows) = height(self.shape());
+        let tall = self.in_chunks(&whole(self.shape(), rows));
+        let flat = tall.with_axes(vec![tall.chunks().lengths()[0].iter().map(|rows| rows * row).collect()]);
+        let (row, rows) = height(&shape);
+        let flat = flat.in_chunks(&Chunks::regular(&[self.len()], &[rows * row]));
+        Ok(flat.with_axes(whole(&shape, rows).lengths().to_vec()))
+    }
+
+    /// In one axis.
+    #[must_use]
+    #[track_caller]
+    pub fn ravel(&self) -> Self {
+        self.reshape(&[-1]).unwrap_or_else(|_| self.clone())
     }
 
     /// One behind the other along an axis; of the type that holds all.

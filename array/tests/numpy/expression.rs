@@ -1,6 +1,8 @@
 //! Random expressions, as arrays and as Python.
 
-use bdrun_array::{Array, Binary, Block, Complex, DType, Error, Index, Reduction, Scalar, Truth, Unary};
+use bdrun_array::{
+    Array, Binary, Block, Complex, DType, Error, Index, Operand, Reduction, Scalar, Truth, Unary,
+};
 
 use super::random::Random;
 
@@ -124,6 +126,13 @@ fn scalar_text(value: Scalar) -> String {
         Scalar::Int(value) => value.to_string(),
         Scalar::Float(value) => format!("{value:?}"),
         Scalar::Complex(value) => format!("complex({:?}, {:?})", value.re, value.im),
+    }
+}
+
+fn is_complex(operand: &Operand) -> bool {
+    match operand {
+        Operand::Array(array) => array.dtype() == DType::C64,
+        Operand::Scalar(value) => value.dtype() == DType::C64,
     }
 }
 
@@ -275,8 +284,13 @@ impl Generator<'_> {
             (Minimum, "minimum"),
             (Maximum, "maximum"),
         ];
-        let inexact = [(Divide, "divide"), (Arctan2, "arctan2"), (Power, "power")];
+        let inexact = [(Power, "power")];
+        // Whether what is divided by is 0 or −0 is a step too.
         let steps = [
+            (Divide, "divide"),
+            (Divide, "divide"),
+            (Divide, "divide"),
+            (Arctan2, "arctan2"),
             (FloorDivide, "floor_divide"),
             (Remainder, "remainder"),
             (Less, "less"),
@@ -299,7 +313,7 @@ impl Generator<'_> {
         });
         let is_first = self.random.one_in(2);
         let (operand, other, rough) = match scalar {
-            Some(value) => (bdrun_array::Operand::Scalar(value), scalar_text(value), rough),
+            Some(value) => (Operand::Scalar(value), scalar_text(value), rough),
             None => {
                 let term = self.beside(&array, depth);
                 let Ok(other) = term.array else {
@@ -312,9 +326,10 @@ impl Generator<'_> {
         let (function, name, rough) = match self.random.below(3) {
             0 if !rough => {
                 let (function, name) = self.random.pick(&steps);
-                (function, name, false)
+                (function, name, matches!(function, Divide | Arctan2))
             }
-            1 => {
+            // What is near the negative numbers has powers on either side.
+            1 if !(rough && (array.dtype() == DType::C64 || is_complex(&operand))) => {
                 let (function, name) = self.random.pick(&inexact);
                 (function, name, true)
             }
@@ -399,10 +414,37 @@ impl Generator<'_> {
         (array.reduce(reduction, axes.as_deref(), keep), text, rough || is_rounded)
     }
 
+    /// A shape of so many elements, most of the time.
+    fn shape(&mut self, elements: usize) -> Vec<isize> {
+        let (mut shape, mut left) = (Vec::new(), elements);
+        while left > 1 && shape.len() < 4 {
+            let factors: Vec<usize> = (1..=left).filter(|factor| left % factor == 0).collect();
+            let factor = self.random.pick(&factors);
+            shape.push(factor as isize);
+            left /= factor;
+        }
+        if left != 1 || self.random.one_in(3) {
+            shape.push(left as isize);
+        }
+        if self.random.one_in(4) && !shape.is_empty() {
+            let at = self.random.below(shape.len());
+            shape[at] = -1;
+        }
+        if self.random.one_in(20) {
+            shape.push(self.random.pick(&[2, 0, -1, -2]));
+        }
+        shape
+    }
+
     fn axes(&mut self, array: Array, text: String, rough: bool) -> (Result<Array, Error>, String, bool) {
         let dimensions = array.dimensions();
         let (one, two) = (self.axis(dimensions), self.axis(dimensions));
-        let (array, text) = match self.random.below(6) {
+        let (array, text) = match self.random.below(8) {
+            5 | 6 => {
+                let shape = self.shape(array.len());
+                let text = format!("np.reshape({text}, {})", list(&shape));
+                (array.reshape(&shape), text)
+            }
             0 => {
                 let mut order: Vec<isize> = (0..dimensions as isize).collect();
                 for at in (1..order.len()).rev() {
