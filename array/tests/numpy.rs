@@ -190,8 +190,8 @@ fn random_expressions_are_numpys() {
             (Some(("error", theirs)), Err(_)) if theirs.split(' ').any(|theirs| theirs == class) => {
                 errors += 1
             }
-            // A power that cannot be is found when it is computed: by NumPy before it goes on, and here not if
-            // nothing is asked for that it is part of.
+            // A power that cannot be is found when it is computed: by NumPy before it goes on, and here not
+            // if nothing is asked for that it is part of.
             (Some(("error", theirs)), _)
                 if theirs.starts_with("ValueError") && expression.text.contains("power") =>
             {

@@ -121,9 +121,9 @@ impl Array {
         Self::new(Op::Axes(of), self.dtype(), Chunks::from_lengths(lengths))
     }
 
-    /// The same elements, in C order, in another shape; one length may be negative: what is left. Where more than axes
-    /// of length 1 come and go, blocks are put together of whole rows (of all axes but the first) of one shape
-    /// and then of the other, each of which has to fit in memory.
+    /// The same elements, in C order, in another shape; one length may be negative: what is left. Where more
+    /// than axes of length 1 come and go, blocks are put together of whole rows (of all axes but the first)
+    /// of one shape and then of the other, each of which has to fit in memory.
     ///
     /// # Errors
     /// If it has more or fewer elements.
@@ -139,7 +139,7 @@ impl Array {
         if unknown > 1 {
             return Err(wrong());
         }
-        if unknown == 1 && (known == 0 || self.len() % known != 0) {
+        if unknown == 1 && (known == 0 || !self.len().is_multiple_of(known)) {
             return Err(wrong());
         }
         let rest = if unknown == 1 { self.len() / known } else { 1 };
