@@ -43,7 +43,12 @@ put("empty", np.zeros((0, 4)))
 d = f.create_dataset("filled", (23, 31), "f8", chunks=(5, 7), fillvalue=1.5)
 d[7:12, 3:20] = real[7:12, 3:20]
 np.save(f"{folder}/filled.npy", d[...])
+with h5py.File(f"{folder}/shifted.h5", "w", userblock_size=512) as g:
+    g.create_dataset("chunked", data=real, chunks=(5, 7))
+    g.create_dataset("contiguous", data=real.astype("f4"))
 f.create_dataset("text", data="no numbers")
+f.create_dataset("pairs", data=np.zeros(3, [("x", "f8"), ("y", "f8")]))
+f.create_dataset("colours", data=np.zeros(3, "i1"), dtype=h5py.enum_dtype({"red": 5, "blue": 7}, basetype="i1"))
 f.create_dataset("large", data=np.array([1], "u8"))
 "#;
 
@@ -124,7 +129,20 @@ fn regions_are_what_h5py_wrote() {
             assert_eq!(x.as_bytes(), y.as_bytes(), "{name} {region:?}");
         }
     }
-    for (name, word) in [("text", "type"), ("large", "63 bits"), ("nothing", "no dataset nothing")] {
+    // Behind other bytes: MATLAB's files are so.
+    for name in ["chunked", "contiguous"] {
+        let ours = Hdf5::open(&folder.join("shifted.h5"), name).unwrap();
+        let whole = Region { start: vec![0, 0], shape: ours.shape().to_vec() };
+        let theirs = Npy::open(&folder.join(format!("{name}.npy"))).unwrap();
+        assert_eq!(ours.read(&whole).unwrap().as_bytes(), theirs.read(&whole).unwrap().as_bytes(), "{name}");
+    }
+    for (name, word) in [
+        ("text", "type"),
+        ("pairs", "type"),
+        ("colours", "type"),
+        ("large", "63 bits"),
+        ("nothing", "no dataset nothing"),
+    ] {
         let error = Hdf5::open(&file, name).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }

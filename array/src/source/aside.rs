@@ -5,7 +5,7 @@
 //! first, so that it is true after a power failure as well.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -117,7 +117,15 @@ impl Drop for Aside {
         }
         // It failed already; that this fails as well is no reason to fail once more.
         match &self.ledger {
-            Some(ledger) => _ = ledger.inner().flush(&self.file),
+            Some(ledger) => {
+                let mut inner = ledger.inner();
+                _ = inner.flush(&self.file);
+                // Nothing can be gone on with if it was not even ready.
+                if inner.file.metadata().is_ok_and(|data| data.len() == 0) {
+                    _ = std::fs::remove_file(&self.aside);
+                    _ = std::fs::remove_file(&ledger.path);
+                }
+            }
             None => _ = std::fs::remove_file(&self.aside),
         }
     }
@@ -138,8 +146,12 @@ impl Ledger {
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        let mut lines = text.split_inclusive('\n');
-        let head = lines.next().filter(|line| line.ends_with('\n'));
+        // A line that was not written to its end says nothing, and what is written next begins a new one.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        file.set_len(whole as u64)?;
+        file.seek(SeekFrom::Start(whole as u64))?;
+        let mut lines = text[..whole].split_inclusive('\n');
+        let head = lines.next();
         let is_begun = head.is_some();
         if head.is_some_and(|head| head.trim_end() != format!("{HEAD} {identity:032x}")) {
             return Err(other(format!(
@@ -147,7 +159,6 @@ impl Ledger {
                 path.display()
             )));
         }
-        // A line that was not written to its end says nothing.
         let stored: HashSet<Region> = lines.filter_map(region).collect();
         let next = Instant::now() + OFTEN;
         let inner = Inner { file, stored, pending: String::new(), next };
@@ -167,17 +178,18 @@ fn region(line: &str) -> Option<Region> {
     };
     let mut fields = line.strip_suffix(";\n")?.split(';');
     let (start, shape) = (numbers(fields.next()?)?, numbers(fields.next()?)?);
-    (start.len() == shape.len()).then_some(Region { start, shape })
+    (start.len() == shape.len() && fields.next().is_none()).then_some(Region { start, shape })
 }
 
 impl Inner {
     fn flush(&mut self, data: &File) -> io::Result<()> {
         let begin = Instant::now();
         if !self.pending.is_empty() {
+            // What could not be synchronised once may seem to be the next time: it is not noted ever.
+            let lines = std::mem::take(&mut self.pending);
             data.sync_data()?;
-            self.file.write_all(self.pending.as_bytes())?;
+            self.file.write_all(lines.as_bytes())?;
             self.file.sync_data()?;
-            self.pending.clear();
         }
         let end = Instant::now();
         self.next = end + OFTEN.max((end - begin) * 9);
@@ -187,7 +199,7 @@ impl Inner {
     fn clear(&mut self) -> io::Result<()> {
         self.stored.clear();
         self.file.set_len(0)?;
-        io::Seek::rewind(&mut self.file)
+        self.file.rewind()
     }
 }
 
@@ -212,10 +224,15 @@ mod tests {
         drop(aside);
         let ledger = folder.join(".x.part.stored");
         let mut text = std::fs::read_to_string(&ledger).unwrap();
-        text.push_str("2,0;1,4");
+        // Of a line for the region from 1 only its first letter: with what comes next it would be 12.
+        text.push('1');
         std::fs::write(&ledger, &text).unwrap();
         let (aside, is_there) = Aside::begin(&path, Some(7)).unwrap();
         assert!(is_there && aside.has(&region(0)) && aside.has(&region(1)) && !aside.has(&region(2)));
+        aside.wrote(&region(2)).unwrap();
+        drop(aside);
+        let (aside, _) = Aside::begin(&path, Some(7)).unwrap();
+        assert!(aside.has(&region(2)) && !aside.has(&region(12)));
         drop(aside);
         let error = Aside::begin(&path, Some(8)).err().unwrap();
         assert!(error.to_string().contains("something else"), "{error}");

@@ -48,11 +48,6 @@ pub trait Sink: Send + Sync {
     /// What it is called in messages.
     fn name(&self) -> String;
 
-    /// In what pieces it lies in storage: who writes whole pieces need not read what is beside.
-    fn unit(&self, shape: &[usize]) -> Vec<usize> {
-        vec![1; shape.len()]
-    }
-
     /// Whether a run before, which was interrupted, has written a region.
     fn has(&self, region: &Region) -> bool {
         _ = region;

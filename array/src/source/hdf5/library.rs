@@ -64,6 +64,8 @@ table! {
     H5Fopen: fn(*const c_char, c_uint, Id) -> Id;
     H5Fcreate: fn(*const c_char, c_uint, Id, Id) -> Id;
     H5Fclose: fn(Id) -> c_int;
+    H5Fget_create_plist: fn(Id) -> Id;
+    H5Pget_userblock: fn(Id, *mut u64) -> c_int;
     H5Dopen2: fn(Id, *const c_char, Id) -> Id;
     H5Dcreate2: fn(Id, *const c_char, Id, Id, Id, Id, Id) -> Id;
     H5Dclose: fn(Id) -> c_int;
@@ -82,7 +84,6 @@ table! {
     H5Tget_class: fn(Id) -> c_int;
     H5Tget_size: fn(Id) -> usize;
     H5Tget_sign: fn(Id) -> c_int;
-    H5Tget_nmembers: fn(Id) -> c_int;
     H5Tequal: fn(Id, Id) -> c_int;
     H5Tcreate: fn(c_int, usize) -> Id;
     H5Tinsert: fn(Id, *const c_char, usize, Id) -> c_int;

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::shape::Region;
 use layout::Layout;
 use library::Locked;
-use object::{Object, dataset_type, ids, properties};
+use object::{Object, dataset_type, properties};
 
 fn wrong(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
@@ -96,7 +96,8 @@ impl Hdf5 {
             }
             unit = chunk.iter().map(|&length| length as usize).collect();
         }
-        if filters == 0 && object::is_native(locked, &dataset, dtype)? {
+        if filters == 0 && !object::is_shifted(locked, &file)? && object::is_native(locked, &dataset, dtype)?
+        {
             layout = match kind {
                 object::CHUNKED => Some(layout::chunked(locked, &dataset, &created, dtype, &shape, &unit)?),
                 object::CONTIGUOUS => layout::contiguous(locked, &dataset),
@@ -194,7 +195,6 @@ pub struct Hdf5Writer {
     path: PathBuf,
     name: String,
     shape: Vec<usize>,
-    unit: Vec<usize>,
     layout: Layout,
 }
 
@@ -267,17 +267,13 @@ impl Hdf5Writer {
         if !is_there {
             to.ready()?;
         }
-        Ok(Self { to, path: path.into(), name: name.into(), shape: shape.to_vec(), unit, layout })
+        Ok(Self { to, path: path.into(), name: name.into(), shape: shape.to_vec(), layout })
     }
 }
 
 impl Sink for Hdf5Writer {
     fn name(&self) -> String {
         format!("{}::{}", self.path.display(), self.name)
-    }
-
-    fn unit(&self, _: &[usize]) -> Vec<usize> {
-        self.unit.clone()
     }
 
     fn has(&self, region: &Region) -> bool {
@@ -294,10 +290,4 @@ impl Sink for Hdf5Writer {
     fn finish(&self) -> io::Result<()> {
         self.to.finish()
     }
-}
-
-/// The number of ids that are open: for tests.
-#[doc(hidden)]
-pub fn open_ids() -> usize {
-    ids()
 }

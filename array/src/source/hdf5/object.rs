@@ -4,7 +4,6 @@ use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::library::{Id, Library, Locked};
 use super::wrong;
@@ -22,16 +21,8 @@ pub(super) struct Object {
     close: Close,
 }
 
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// How many are open.
-pub(super) fn ids() -> usize {
-    OPEN.load(Ordering::Relaxed)
-}
-
 impl Drop for Object {
     fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the id is open, of the kind that this closes, and nobody else's.
         unsafe { (self.close)(self.id) };
     }
@@ -46,7 +37,6 @@ impl Object {
         if id < 0 {
             return Err(wrong(what()));
         }
-        OPEN.fetch_add(1, Ordering::Relaxed);
         Ok(Self { id, close })
     }
 
@@ -105,6 +95,18 @@ impl Object {
     }
 }
 
+/// Whether the file begins with somebody else's bytes (MATLAB's do): versions of the library differ in
+/// whether they count those in places.
+pub(super) fn is_shifted(Locked { library, .. }: &Locked, file: &Object) -> io::Result<bool> {
+    // SAFETY: the file is open.
+    let id = unsafe { (library.H5Fget_create_plist)(file.id) };
+    let created = Object::new(id, library.H5Pclose, || "H5Fget_create_plist failed".into())?;
+    let mut bytes = 0;
+    // SAFETY: it writes a number.
+    let code = unsafe { (library.H5Pget_userblock)(created.id, &raw mut bytes) };
+    if code < 0 { Err(wrong("H5Pget_userblock failed")) } else { Ok(bytes > 0) }
+}
+
 /// How many elements a dataset has along each axis.
 pub(super) fn shape(Locked { library, .. }: &Locked, dataset: &Object) -> io::Result<Vec<usize>> {
     // SAFETY: the dataset is open.
@@ -129,13 +131,11 @@ fn type_of(library: &Library, dataset: &Object) -> io::Result<Object> {
 }
 
 /// The type that holds a dataset's elements.
-pub(super) fn dtype(Locked { library, .. }: &Locked, dataset: &Object) -> io::Result<DType> {
+pub(super) fn dtype(locked: &Locked, dataset: &Object) -> io::Result<DType> {
+    let library = &locked.library;
     let kind = type_of(library, dataset)?;
-    // SAFETY: the type is open; what is no compound has no members.
-    let (class, size, members) = unsafe {
-        let members = (library.H5Tget_nmembers)(kind.id);
-        ((library.H5Tget_class)(kind.id), (library.H5Tget_size)(kind.id), members)
-    };
+    // SAFETY: the type is open.
+    let (class, size) = unsafe { ((library.H5Tget_class)(kind.id), (library.H5Tget_size)(kind.id)) };
     match (class, size) {
         (0, _) => {
             // SAFETY: it is an integer.
@@ -150,8 +150,9 @@ pub(super) fn dtype(Locked { library, .. }: &Locked, dataset: &Object) -> io::Re
         }
         (1, 2 | 4) => Ok(DType::F32),
         (1, 8) => Ok(DType::F64),
-        (6, 16) if members == 2 => Ok(DType::C64),
-        (8, 1) if members == 2 => Ok(DType::Bool),
+        // Other pairs of numbers and other names for two values are not these.
+        (6, 16) if is_native(locked, dataset, DType::C64)? => Ok(DType::C64),
+        (8, 1) if is_native(locked, dataset, DType::Bool)? => Ok(DType::Bool),
         _ => Err(wrong(format!(
             "its elements (class {class}, {size} bytes) are of a type that there is not here"
         ))),
