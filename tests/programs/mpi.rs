@@ -204,7 +204,11 @@ fn who_works_between_its_looks_goes_on() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| while !is_over.load(Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let job = std::panic::catch_unwind(job);
         is_over.store(true, Relaxed);
