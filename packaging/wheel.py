@@ -49,7 +49,7 @@ def main(prefix, platform, folder):
     def add(name, content, mode=0o644):
         files.append((name, mode, content if isinstance(content, bytes) else content.encode()))
 
-    for path in sorted((HERE / "python").glob("*.py")):
+    for path in sorted((HERE.parent / "python/bdrun").glob("*.py")):
         add(f"bdrun/{path.name}", path.read_bytes())
     for path in sorted(prefix.rglob("*")):
         inside = path.relative_to(prefix)

@@ -50,6 +50,7 @@
 //! | [`order`] | in which order to run one, and what that takes |
 //! | [`plan`] | what is written out and read again within a budget |
 //! | [`run`] | running a plan |
+//! | [`online`] | running a graph whose sizes are found out while it runs |
 //! | [`draw`] | pictures |
 
 mod body;
@@ -58,6 +59,7 @@ mod csr;
 pub mod draw;
 mod error;
 mod graph;
+pub mod online;
 pub mod order;
 pub mod passes;
 pub mod plan;

@@ -68,10 +68,10 @@ fn inlining_reads_again_what_would_be_kept() {
     }
 }
 
-/// The same of a graph that is exported now, by the Dask that is there: `BDRUN_DASK_PYTHON`, or `python3`.
+/// The same of a graph that is exported now, by the Dask that is there: `BDRUN_SDDP_PYTHON`, or `python3`.
 #[test]
 fn a_graph_of_this_machines_dask() {
-    let python = std::env::var("BDRUN_DASK_PYTHON").unwrap_or_else(|_| "python3".into());
+    let python = std::env::var("BDRUN_SDDP_PYTHON").unwrap_or_else(|_| "python3".into());
     let import = "import dask.array, dask._task_spec, dask.order";
     let found = Command::new(&python).args(["-c", import]).output();
     if !found.is_ok_and(|output| output.status.success()) {

@@ -1,13 +1,23 @@
 """bdrun, installed by pip: programs and libraries lie in this package, and what is here starts them.
 
-Nothing of Python is left once bdrun runs: signals and exit codes are its own.
+Nothing of Python is left once bdrun runs: signals and exit codes are its own. For programs of Python there is `get`, a scheduler
+for Dask's graphs (`bdrun.graph`).
 """
 
 import os
 import signal
 import sys
 
-__all__ = ["path", "main"]
+__all__ = ["path", "main", "get", "dask_get"]
+
+
+def __getattr__(name):
+    # Loaded when it is used: programs begin sooner without it.
+    if name in ("get", "dask_get"):
+        from bdrun.graph import get
+
+        return get
+    raise AttributeError(f"module 'bdrun' has no attribute {name!r}")
 
 
 def path(name="bdrun"):

@@ -1,0 +1,192 @@
+//! What makes room, and where results go.
+
+use super::{Effect, NOWHERE, Online, Place, State};
+use crate::graph::TaskId;
+
+impl Online {
+    /// Decides where results go that are done.
+    pub(super) fn place_results(&mut self) {
+        let mut at = 0;
+        while at < self.unplaced.len() {
+            let task = self.unplaced[at];
+            let too_much = |online: &Self| online.used.saturating_sub(online.budget);
+            let place = if too_much(self) == 0 {
+                Some(Place::Memory)
+            } else {
+                // What is needed later leaves for it. If that is not enough it goes to scratch itself.
+                let is_enough = self.evict(Some(task), self.next_use(task), too_much(self));
+                match (too_much(self), is_enough) {
+                    (0, _) => Some(Place::Memory),
+                    // It waits for what leaves.
+                    (_, true) => None,
+                    (_, false) => Some(Place::Scratch),
+                }
+            };
+            let Some(place) = place else {
+                at += 1;
+                continue;
+            };
+            self.unplaced.remove(at);
+            self.states[task.index()] = State::Stores(place);
+            self.storing += 1;
+            if place == Place::Scratch {
+                // No second copy.
+                let bytes = self.graph.bytes(task);
+                self.hold(task, bytes);
+            }
+            self.effects.push(Effect::Store(task, place));
+        }
+    }
+
+    /// What takes more than is there lets others leave.
+    pub(super) fn shed(&mut self) {
+        if self.used > self.budget {
+            self.evict(None, 0, self.used - self.budget);
+        }
+    }
+
+    /// Whether a result in memory is used by nobody now.
+    fn can_leave(&self, task: TaskId) -> bool {
+        self.pins[task.index()] == 0 && matches!(self.states[task.index()], State::Here { .. })
+    }
+
+    /// The place of the first task that uses the result and is not done.
+    fn next_use(&self, task: TaskId) -> u32 {
+        let consumers = self.graph.consumers.row(task.index()).iter();
+        let left = consumers.filter(|&&consumer| {
+            matches!(
+                self.states[consumer as usize],
+                State::Waits | State::Staged { .. } | State::Queued | State::Runs
+            )
+        });
+        left.map(|&consumer| self.places[consumer as usize]).min().unwrap_or(u32::MAX)
+    }
+
+    /// Makes room for the head. Says whether there is.
+    pub(super) fn make_room(&mut self, task: TaskId, place: u32, takes: u64) -> bool {
+        if self.alone.contains(&task) {
+            // All that can leave does.
+            self.evict(Some(task), 0, u64::MAX);
+            return self.is_idle();
+        }
+        let needed = (self.used + takes).saturating_sub(self.budget);
+        self.evict(Some(task), place, needed);
+        if self.used + takes <= self.budget {
+            return true;
+        }
+        if !self.is_idle() {
+            return false;
+        }
+        self.counts.too_large += 1;
+        true
+    }
+
+    /// Lets results leave until so many bytes have gone or leave, those first that are needed furthest away,
+    /// and none that is needed up to `place`, or by `by`. What is on scratch goes at once. Says whether that
+    /// is enough.
+    fn evict(&mut self, by: Option<TaskId>, place: u32, bytes: u64) -> bool {
+        let mut gone = self.leaving;
+        if gone >= bytes {
+            return true;
+        }
+        let needs = by.map_or(&[][..], |by| self.graph.needs.row(by.index()));
+        let mut victims: Vec<(u32, TaskId)> = self
+            .here
+            .iter()
+            .copied()
+            .filter(|&task| self.can_leave(task))
+            .filter(|task| needs.binary_search(&task.0).is_err())
+            .map(|task| (self.next_use(task), task))
+            .filter(|&(next, _)| next > place || bytes == u64::MAX)
+            .collect();
+        victims.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, task) in victims {
+            let held = self.graph.bytes(task);
+            if self.states[task.index()] == (State::Here { written: true }) {
+                self.states[task.index()] = State::Away;
+                self.is_here(task, false);
+                self.hold(task, 0);
+                self.effects.push(Effect::Forget(task, Place::Memory));
+            } else {
+                self.states[task.index()] = State::Leaves;
+                self.is_here(task, false);
+                self.leaving += held;
+                self.moving += 1;
+                self.counts.written += held;
+                self.effects.push(Effect::Write(task));
+            }
+            gone += held;
+            if gone >= bytes {
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) fn written(&mut self, task: TaskId) {
+        assert_eq!(self.states[task.index()], State::Leaves, "{}", self.graph.key(task));
+        self.moving -= 1;
+        self.leaving -= self.graph.bytes(task);
+        if self.pins[task.index()] > 0 {
+            // Somebody was staged who uses it.
+            self.states[task.index()] = State::Here { written: true };
+            return self.is_here(task, true);
+        }
+        self.states[task.index()] = State::Away;
+        self.hold(task, 0);
+        self.effects.push(Effect::Forget(task, Place::Memory));
+        if self.uses[task.index()] == 0 && self.graph.output(task) != crate::Output::Kept {
+            self.forget(task);
+        }
+    }
+
+    pub(super) fn read(&mut self, task: TaskId) {
+        assert_eq!(self.states[task.index()], State::Comes, "{}", self.graph.key(task));
+        self.moving -= 1;
+        self.states[task.index()] = State::Here { written: true };
+        self.is_here(task, true);
+        for at in 0..self.graph.consumers.row(task.index()).len() {
+            let consumer = TaskId(self.graph.consumers.row(task.index())[at]);
+            if let State::Staged { missing } = &mut self.states[consumer.index()] {
+                *missing -= 1;
+                if *missing == 0 {
+                    self.queue(consumer);
+                }
+            }
+        }
+    }
+
+    /// Nobody needs the result any more.
+    pub(super) fn forget(&mut self, task: TaskId) {
+        match self.states[task.index()] {
+            State::Here { written } => {
+                self.is_here(task, false);
+                self.effects.push(Effect::Forget(task, Place::Memory));
+                if written {
+                    self.effects.push(Effect::Forget(task, Place::Scratch));
+                }
+            }
+            State::Away => self.effects.push(Effect::Forget(task, Place::Scratch)),
+            // Once it is written.
+            State::Leaves => return,
+            state => panic!("{} is {state:?} and not needed", self.graph.key(task)),
+        }
+        self.hold(task, 0);
+        self.states[task.index()] = State::Gone;
+    }
+
+    /// Notes that a result is in memory and could leave, or not any more.
+    pub(super) fn is_here(&mut self, task: TaskId, is: bool) {
+        let at = self.here_at[task.index()];
+        if is && at == NOWHERE {
+            self.here_at[task.index()] = self.here.len() as u32;
+            self.here.push(task);
+        } else if !is && at != NOWHERE {
+            self.here.swap_remove(at as usize);
+            self.here_at[task.index()] = NOWHERE;
+            if let Some(moved) = self.here.get(at as usize) {
+                self.here_at[moved.index()] = at;
+            }
+        }
+    }
+}

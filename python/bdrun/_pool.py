@@ -1,0 +1,245 @@
+"""Processes that run tasks. One, started anew (`python -m bdrun._pool`), loads what tasks will need, and then each worker is
+forked from it: they share what was loaded.
+
+A message is a pickle behind its length. To the server: make a worker (with it comes its socket). To a worker: a task, and
+where its result goes; from it: what came of it, and that it is stored.
+"""
+
+import array
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import traceback
+
+# A file of which workers lock bytes (`_values._Lock`).
+LOCKS = None
+# Results of up to so many bytes go with the messages.
+SMALL = 16 << 10
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def send(connection, message):
+    data = pickle.dumps(message, 5)
+    connection.sendall(struct.pack("<Q", len(data)) + data)
+
+
+def receive(connection):
+    """The next message, or None at the end."""
+    head = _exactly(connection, 8)
+    if head is None:
+        return None
+    data = _exactly(connection, struct.unpack("<Q", head)[0])
+    return None if data is None else pickle.loads(data)
+
+
+def _exactly(connection, length):
+    data = bytearray(length)
+    view, at = memoryview(data), 0
+    while at < length:
+        try:
+            count = connection.recv_into(view[at:])
+        except ConnectionResetError:
+            return None
+        if count == 0:
+            return None
+        at += count
+    return data
+
+
+def _die_with_parent():
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def serve(control):
+    """Forks workers until the other end closes."""
+    _die_with_parent()
+    setup = receive(control)
+    sys.path[:] = setup["path"]
+    for name in setup["modules"]:
+        try:
+            __import__(name)
+        except Exception:  # a task that needs it will say so
+            pass
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    # Workers that end are not waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        fds = array.array("i")
+        data, ancillary, _, _ = control.recvmsg(1, socket.CMSG_LEN(fds.itemsize))
+        if not data:
+            os._exit(0)
+        for _, _, content in ancillary:
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+        connection = socket.socket(fileno=fds[0])
+        child = os.fork()
+        if child == 0:
+            control.close()
+            try:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _die_with_parent()
+                Worker(connection, setup).run()
+            finally:
+                os._exit(1)
+        connection.close()
+        control.sendall(struct.pack("<i", child))
+
+
+class _Anonymous:
+    """How much memory this process has that is no file's."""
+
+    def __init__(self):
+        self._status = open("/proc/self/status", "rb", buffering=0)
+        self._most = open("/proc/self/clear_refs", "wb", buffering=0)
+
+    def begin(self):
+        """What there is at most is counted from now on."""
+        self._most.write(b"5")
+
+    def look(self):
+        """Bytes: of all at most, of files and shared, of neither."""
+        self._status.seek(0)
+        found = {}
+        for line in self._status.read(8192).split(b"\n"):
+            name, _, value = line.partition(b":")
+            if name in (b"VmHWM", b"RssFile", b"RssShmem", b"RssAnon"):
+                found[name] = int(value.split()[0]) << 10
+        return found[b"VmHWM"], found[b"RssFile"] + found[b"RssShmem"], found[b"RssAnon"]
+
+
+class Worker:
+    """Runs tasks."""
+
+    def __init__(self, connection, setup):
+        global LOCKS
+        import ctypes
+
+        import dask
+
+        from bdrun import _values
+
+        LOCKS = setup["locks"]
+        # What is computed within a task is computed here.
+        dask.config.set(scheduler="synchronous")
+        self._values = _values
+        self._connection = connection
+        self._arena, self._scratch = setup["arena"], setup["scratch"]
+        # Parts of the arena that something still uses, by task.
+        self._used = {}
+        libc = ctypes.CDLL(None)
+        try:
+            # Large arrays come from the kernel, and go back to it.
+            libc.mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD
+            libc.mallopt(-1, 1 << 20)  # M_TRIM_THRESHOLD
+            self._trim = libc.malloc_trim
+        except AttributeError:
+            self._trim = lambda _: None
+        self._memory = _Anonymous()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def run(self):
+        send(self._connection, ("idle", self._memory.look()[2]))
+        while True:
+            message = receive(self._connection)
+            if message is None:
+                os._exit(0)
+            self._task(*message)
+
+    def _task(self, task, inputs):
+        import mmap
+
+        maps = []
+        self._memory.begin()
+        _, shared, before = self._memory.look()
+        try:
+            values = {}
+            for name, number, where, pieces in inputs:
+                if isinstance(where, int):
+                    length = self._length(pieces)
+                    # A task may change what it was given, and nobody else sees it.
+                    part = mmap.mmap(
+                        self._arena, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=where
+                    )
+                    maps.append((number, part))
+                    values[name] = self._values.unpack(memoryview(part), pieces)
+                else:
+                    values[name] = self._values.unpack(memoryview(bytearray(where)), pieces)
+            task = pickle.loads(task)
+            packed = self._values.Packed(task(values))
+        except BaseException as error:
+            text = traceback.format_exc()
+            try:
+                error = self._values.dumps(error)
+            except Exception:
+                error = None
+            return send(self._connection, ("failed", error, text))
+        finally:
+            values = task = None
+        most, files, now = self._memory.look()
+        # What it took at most, without what was mapped before, and what it mapped of its inputs.
+        took = max(most - before - shared - max(files - shared, 0), now - before, 0)
+        if packed.size <= SMALL:
+            small = bytes(packed.joined())
+            send(self._connection, ("done", packed.size, took, packed.pieces, small))
+            packed = small = None
+        else:
+            send(self._connection, ("done", packed.size, took, packed.pieces, None))
+            message = receive(self._connection)
+            if message is None:
+                os._exit(0)
+            place, at = message
+            try:
+                packed.write(self._arena if place == "memory" else self._scratch, at)
+            except OSError as error:
+                return send(self._connection, ("full", error.errno, error.strerror))
+            packed = None
+        used = self._release(maps)
+        if took > 4 << 20:
+            self._trim(0)
+        send(self._connection, ("stored", self._memory.look()[2], used))
+
+    def _length(self, pieces):
+        at = 0
+        for length in pieces:
+            at = -(-at // self._values.ALIGNED) * self._values.ALIGNED + length
+        return max(at, 1)
+
+    def _release(self, maps):
+        """Gives inputs back. Those are returned that somebody still uses: a cache, a global variable."""
+        for number, part in maps:
+            self._used.setdefault(number, []).append(part)
+        import gc
+
+        for again in (False, True):
+            for number in list(self._used):
+                left = []
+                for part in self._used[number]:
+                    try:
+                        part.close()
+                    except BufferError:
+                        left.append(part)
+                if left:
+                    self._used[number] = left
+                else:
+                    del self._used[number]
+            if not self._used or again:
+                break
+            gc.collect()
+        return list(self._used)
+
+
+if __name__ == "__main__":
+    # As a module of its name, so that there is one LOCKS.
+    from bdrun import _pool
+
+    _pool.serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,678 @@
+"""A scheduler for Dask: its graphs, in processes, within a budget of memory.
+
+    import bdrun
+    x.sum().compute(scheduler=bdrun.get, memory="400M")
+
+Results that do not fit are written to scratch and read again, those first that are needed furthest away, in an order that keeps
+little alive. How large results are, and what tasks take, is learned from the first of each kind. README.md beside this package
+says what is counted.
+"""
+
+import os
+import pickle
+import selectors
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from bdrun import _library, _pool, _values
+from bdrun._library import Execution
+
+__all__ = ["get", "Statistics"]
+
+# How often it is looked how much tasks take, in seconds.
+LOOK = 0.05
+# Beside the budget: pages of files, and what was not measured.
+SPARE = 8 << 20
+
+
+class WorkerDied(RuntimeError):
+    """A worker ended while it ran a task, twice."""
+
+
+class Statistics(dict):
+    """What a run did: tasks, bytes written and read, bytes taken at most, and what was fixed."""
+
+
+def parse_bytes(value):
+    """Bytes, of a number or text as `400M`: K, M, G, T are powers of 1024."""
+    if isinstance(value, str):
+        text = value.strip().upper().removesuffix("IB").removesuffix("B")
+        power = "KMGT".find(text[-1:]) + 1 if text else 0
+        try:
+            value = float(text[:-1] if power else text) * 1024**power
+        except ValueError:
+            raise ValueError(f"memory {value!r} is no number of bytes; as 800M or 2G") from None
+    if not value > 0:
+        raise ValueError(f"memory of {value} bytes")
+    return int(value)
+
+
+def available_memory():
+    """Bytes: the budget of bdrun's job if this is part of one, else 80 % of what is available, in cgroups also."""
+    inside = os.environ.get("BDRUN_BUDGET_BYTES")
+    if inside and inside.isdigit():
+        return int(inside)
+    with open("/proc/meminfo", encoding="ascii") as file:
+        found = dict(line.split(":") for line in file)
+    available = int(found["MemAvailable"].split()[0]) << 10
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            group = next(line[3:].strip() for line in file if line.startswith("0::"))
+        while True:
+            folder = f"/sys/fs/cgroup{group.rstrip('/')}"
+            try:
+                with open(f"{folder}/memory.max", encoding="ascii") as file:
+                    limit = file.read().strip()
+                if limit != "max":
+                    with open(f"{folder}/memory.current", encoding="ascii") as file:
+                        taken = int(file.read())
+                    with open(f"{folder}/memory.stat", encoding="ascii") as file:
+                        inactive = next(int(line.split()[1]) for line in file if line.startswith("inactive_file "))
+                    available = min(available, int(limit) - taken + inactive)
+            except OSError:
+                pass
+            if group in ("", "/"):
+                break
+            group = group.rsplit("/", 1)[0]
+    except (OSError, StopIteration):
+        pass
+    return int(available * 0.8) + _private(os.getpid())
+
+
+def _private(pid):
+    """Bytes of a process that are no file's."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        return sum(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
+
+
+def _proportional(pid):
+    """Bytes of a process, those shared with others in part; without memory that is shared on purpose."""
+    found = {}
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in ("Pss", "Pss_Shmem"):
+                found[name] = int(value.split()[0]) << 10
+    return found["Pss"] - found.get("Pss_Shmem", 0)
+
+
+def _processors():
+    return len(os.sched_getaffinity(0))
+
+
+def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=None, statistics=None, **_):
+    """Computes keys of a graph of Dask within a budget; to be given as `scheduler` to `dask.compute`.
+
+    memory: bytes, or text as `400M`; of this process, workers, results and what tasks take together. Without it 80 % of what
+    is available. num_workers: processes (the processors). scratch: a directory on a disk (TMPDIR, or /var/tmp).
+    statistics: a `Statistics` to be filled.
+
+    Raises what a task raises, with its key and traceback as a note; `WorkerDied` if a worker ends twice at one task; `OSError`
+    if scratch is full; `MemoryError` if the budget is less than what Python and its modules take.
+    """
+    run = _Run(dsk, keys, memory, num_workers, scratch, callbacks, statistics)
+    return run.result()
+
+
+class _Tasks:
+    """A graph by numbers: what is needed by what, and of which kind it is."""
+
+    def __init__(self, dsk, keys):
+        from dask._task_spec import Alias, convert_legacy_graph, fuse_linear_task_spec
+        from dask.utils import ensure_dict, key_split
+
+        if hasattr(dsk, "__dask_graph__"):
+            dsk = dsk.__dask_graph__()
+        dsk = convert_legacy_graph(ensure_dict(dsk))
+        for key in keys:
+            if key not in dsk:
+                raise KeyError(f"{key!r} is no task of the graph")
+        needed, stack = {}, list(keys)
+        while stack:
+            key = stack.pop()
+            if key not in needed:
+                needed[key] = dsk[key]
+                stack.extend(needed[key].dependencies)
+        _no_circle(needed)
+        dsk = fuse_linear_task_spec(needed, keys)
+        # Other names are no tasks.
+        self.alias = {key: node.target for key, node in dsk.items() if isinstance(node, Alias)}
+        self.keys = [key for key in dsk if key not in self.alias]
+        self.nodes = [dsk[key] for key in self.keys]
+        self.number = {key: number for number, key in enumerate(self.keys)}
+        # Of each task the names by which it knows what it needs.
+        self.names = [list(node.dependencies) for node in self.nodes]
+        self.inputs = [[self.find(name) for name in names] for names in self.names]
+        kinds = {}
+        self.groups = [kinds.setdefault(key_split(key), len(kinds)) for key in self.keys]
+
+    def find(self, key):
+        """The number of the task that a key names."""
+        seen = set()
+        while key in self.alias:
+            if key in seen:
+                raise ValueError(f"{key!r} is another name of itself")
+            seen.add(key)
+            key = self.alias[key]
+        return self.number[key]
+
+
+def _no_circle(dsk):
+    missing = {key: len(node.dependencies) for key, node in dsk.items()}
+    users = {}
+    for key, node in dsk.items():
+        for name in node.dependencies:
+            users.setdefault(name, []).append(key)
+    ready = [key for key, count in missing.items() if count == 0]
+    while ready:
+        key = ready.pop()
+        del missing[key]
+        for user in users.get(key, ()):
+            missing[user] -= 1
+            if missing[user] == 0:
+                ready.append(user)
+    if missing:
+        # Each of these needs another of them: whoever follows them comes back to where they were.
+        path, key = [], next(iter(missing))
+        while key not in path:
+            path.append(key)
+            key = next(name for name in dsk[key].dependencies if name in missing)
+        circle = path[path.index(key) :] + [key]
+        raise ValueError("these tasks need each other in a circle: " + " needs ".join(map(repr, circle)))
+
+
+class _Value:
+    """Where a result is."""
+
+    __slots__ = ("pieces", "size", "small", "memory", "scratch")
+
+    def __init__(self, pieces, size, small):
+        self.pieces, self.size, self.small = pieces, size, small
+        self.memory = self.scratch = None
+
+    def room(self):
+        return -(-self.size // _pool.PAGE) * _pool.PAGE
+
+
+class _Extents:
+    """Which parts of a file are used."""
+
+    def __init__(self):
+        self.gaps, self.end = {}, 0
+
+    def take(self, length):
+        for at, gap in self.gaps.items():
+            if gap >= length:
+                del self.gaps[at]
+                if gap > length:
+                    self.gaps[at + length] = gap - length
+                return at
+        self.end += length
+        return self.end - length
+
+    def give(self, at, length):
+        self.gaps[at] = length
+        if len(self.gaps) > 64:  # joined now and then
+            joined, last = {}, None
+            for at, length in sorted(self.gaps.items()):
+                if last is not None and last + joined[last] == at:
+                    joined[last] += length
+                else:
+                    joined[at], last = length, at
+            if last is not None and last + joined[last] == self.end:
+                self.end = last
+                del joined[last]
+            self.gaps = joined
+
+
+class _Worker:
+    """A process that runs tasks."""
+
+    __slots__ = ("connection", "pid", "task", "before", "base")
+
+    def __init__(self, connection, pid):
+        self.connection, self.pid = connection, pid
+        self.task, self.before, self.base = None, 0, 0
+
+
+class _Run:
+    """One call of `get`."""
+
+    def __init__(self, dsk, keys, memory, num_workers, scratch, callbacks, statistics):
+        from dask.core import flatten
+
+        self._asked = keys
+        self._dsk = dsk
+        flat = list(flatten(keys)) if isinstance(keys, list) else [keys]
+        self._tasks = _Tasks(dsk, set(flat))
+        self._kept = {self._tasks.find(key) for key in flat}
+        self._memory = available_memory() if memory is None else parse_bytes(memory)
+        self._count = num_workers or _config("num_workers") or _processors()
+        self._scratch_folder = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or _disk()
+        self._callbacks = callbacks
+        self._statistics = Statistics() if statistics is None else statistics
+        self._values = {}
+        self._users = {}  # workers that use a part of the arena after their task, by task
+        self._late = {}  # parts of the arena that are given back when nobody uses them any more
+        self._died = {}
+        self._moved = []
+        self._state = {"ready": set(), "waiting": set(), "running": set(), "finished": set(), "released": set()}
+
+    def result(self):
+        from dask.callbacks import local_callbacks, unpack_callbacks
+        from dask.local import nested_get
+
+        with local_callbacks(self._callbacks) as callbacks:
+            start, start_state, self._pretask, self._posttask, finish = unpack_callbacks(callbacks)
+            for call in start:
+                call(self._dsk)
+            self._state["waiting"] = set(self._tasks.keys)
+            for call in start_state:
+                call(self._dsk, self._state)
+            failed = True
+            try:
+                values = self._run()
+                failed = False
+            finally:
+                for call in finish:
+                    call(self._dsk, self._state, failed)
+        keys = self._asked
+        found = {}
+
+        def collect(key):
+            for one in key if isinstance(key, list) else [key]:
+                if isinstance(one, list):
+                    collect(one)
+                else:
+                    found[one] = values[self._tasks.find(one)]
+
+        collect(keys)
+        return nested_get(keys, found)
+
+    def _run(self):
+        self._arena = os.memfd_create("bdrun-results", os.MFD_CLOEXEC)
+        self._server = self._execution = None
+        self._workers = []
+        self._io = ThreadPoolExecutor(2, thread_name_prefix="bdrun-scratch")
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._scratch, self._direct = _scratch_file(self._scratch_folder)
+        self._locks = os.memfd_create("bdrun-locks", os.MFD_CLOEXEC)
+        self._in_arena, self._in_scratch, self._scratch_size = 0, _Extents(), 0
+        try:
+            self._start()
+            return self._loop()
+        finally:
+            self._end()
+
+    def _start(self):
+        ours, theirs = socket.socketpair()
+        fds = [theirs.fileno(), self._arena, self._scratch, self._locks]
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(entry or "." for entry in sys.path))
+        # Each worker is one thread; a user's own choice stays.
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+            environment.setdefault(name, "1")
+        # Keys are hashed equally in all of them.
+        environment.setdefault("PYTHONHASHSEED", "6640")
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "bdrun._pool", str(theirs.fileno())],
+            pass_fds=fds, env=environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        theirs.close()
+        self._control = ours
+        # What is large and loaded here tasks will need: loaded once, before workers are forked.
+        modules = ["cloudpickle", "dask", "bdrun._values"]
+        modules += [name for name in ("numpy", "pandas", "scipy", "dask.array", "dask.dataframe", "xarray", "pyarrow") if name in sys.modules]
+        setup = {"path": sys.path, "modules": modules, "arena": self._arena, "scratch": self._scratch, "locks": self._locks}
+        _pool.send(ours, setup)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        for _ in range(self._count):
+            self._add_worker()
+        for worker in list(self._workers):
+            message = self._receive(worker)
+            if message is None:
+                raise WorkerDied("a worker ended before its first task; what it wrote is on standard error")
+            worker.base = worker.before = message[1]
+        self._fixed = sum(_proportional(pid) for pid in [self._server.pid, *(worker.pid for worker in self._workers)])
+        self._own = _private(os.getpid())
+        self._others = 0
+        budget = self._budget()
+        if budget <= 0:
+            raise MemoryError(
+                f"a budget of {_mib(self._memory)}, and Python with its modules takes "
+                f"{_mib(self._fixed + self._own + SPARE)} in this process and {self._count} workers"
+            )
+        self._told = budget
+        tasks = self._tasks
+        kept = [number in self._kept for number in range(len(tasks.keys))]
+        self._execution = Execution(tasks.inputs, tasks.groups, kept, budget, self._count)
+
+    def _budget(self):
+        """What is left for results and tasks."""
+        grown = sum(worker.before - worker.base for worker in self._workers)
+        return self._memory - self._fixed - self._own - grown - self._others - SPARE
+
+    def _add_worker(self):
+        ours, theirs = socket.socketpair()
+        socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+        theirs.close()
+        answer = self._control.recv(4)
+        if len(answer) < 4:
+            raise WorkerDied("the process that makes workers has ended; what it wrote is on standard error")
+        worker = _Worker(ours, struct.unpack("<i", answer)[0])
+        self._workers.append(worker)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+        return worker
+
+    def _receive(self, worker):
+        return _pool.receive(worker.connection)
+
+    def _loop(self):
+        execution, looked = self._execution, time.monotonic()
+        self._do()
+        while not execution.counts()["is_done"]:
+            for key, _ in self._selector.select(LOOK):
+                if key.data is None:
+                    self._hear_io()
+                else:
+                    self._hear(key.data)
+            if time.monotonic() - looked >= LOOK:
+                self._look()
+                looked = time.monotonic()
+            self._do()
+        self._statistics.update(execution.counts(), fixed=self._fixed + self._own, memory=self._memory)
+        self._statistics.pop("is_done")
+        return {number: self._load(number) for number in self._kept}
+
+    def _do(self):
+        """Does what is to be done, until nothing is."""
+        execution = self._execution
+        again = True
+        while again:
+            again = False
+            for what, task in execution.effects():
+                again = True
+                if what in (Execution.RUN, Execution.RUN_TOO_LARGE):
+                    self._start_task(task)
+                elif what in (Execution.STORE_MEMORY, Execution.STORE_SCRATCH):
+                    self._store(task, what == Execution.STORE_MEMORY)
+                elif what == Execution.WRITE:
+                    self._move(task, Execution.WRITTEN)
+                elif what == Execution.READ:
+                    self._move(task, Execution.WAS_READ)
+                elif what == Execution.FORGET_MEMORY:
+                    self._forget(task)
+                elif what == Execution.FORGET_SCRATCH:
+                    value = self._values[task]
+                    if value.scratch is not None:
+                        self._in_scratch.give(value.scratch, value.room())
+                        value.scratch = None
+
+    def _start_task(self, task):
+        worker = next(worker for worker in self._workers if worker.task is None)
+        tasks = self._tasks
+        inputs = []
+        for name, number in zip(tasks.names[task], tasks.inputs[task]):
+            value = self._values[number]
+            inputs.append((name, number, value.memory if value.small is None else value.small, value.pieces))
+        key = tasks.keys[task]
+        try:
+            packed = _values.dumps(tasks.nodes[task])
+        except Exception as error:
+            raise _noted(error, f"task {key!r} cannot be sent to another process")
+        self._state["waiting"].discard(key)
+        self._state["running"].add(key)
+        for call in self._pretask:
+            call(key, self._dsk, self._state)
+        worker.task = task
+        try:
+            _pool.send(worker.connection, (packed, inputs))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it is heard that it has ended
+
+    def _hear(self, worker):
+        message = self._receive(worker)
+        if message is None:
+            return self._lost(worker)
+        what, *rest = message
+        task = worker.task
+        if what == "done":
+            size, took, pieces, small = rest
+            self._values[task] = _Value(pieces, size, small)
+            self._execution.handle(Execution.DONE, task, 0 if small is not None else self._values[task].room(), took)
+        elif what == "stored":
+            worker.before, used = rest
+            worker.task = None
+            for number in [number for number, users in self._users.items() if worker.pid in users and number not in used]:
+                self._users[number].discard(worker.pid)
+                if not self._users[number]:
+                    del self._users[number]
+                    self._punch(self._late.pop(number, []))
+            for number in used:
+                self._users.setdefault(number, set()).add(worker.pid)
+            key = self._tasks.keys[task]
+            self._state["running"].discard(key)
+            self._state["finished"].add(key)
+            for call in self._posttask:
+                call(key, None, self._dsk, self._state, worker.pid)
+            self._execution.handle(Execution.STORED, task)
+        elif what == "full":
+            number, text = rest
+            raise OSError(number, f"{text}: the result of task {self._tasks.keys[task]!r}", self._scratch_folder)
+        else:
+            error, text = rest
+            try:
+                error = pickle.loads(error) if error else None
+            except Exception:
+                error = None
+            if not isinstance(error, BaseException):
+                error = RuntimeError(text.splitlines()[-1])
+            raise _noted(error, f"task {self._tasks.keys[task]!r} failed in a worker:\n{text}")
+
+    def _lost(self, worker):
+        """A worker has ended: another takes its place, and the task runs again, alone."""
+        self._selector.unregister(worker.connection)
+        worker.connection.close()
+        self._workers.remove(worker)
+        task = worker.task
+        for users in self._users.values():
+            users.discard(worker.pid)
+        for number in [number for number, users in self._users.items() if not users]:
+            del self._users[number]
+            self._punch(self._late.pop(number, []))
+        if task is not None:
+            self._died[task] = self._died.get(task, 0) + 1
+            if self._died[task] == 2:
+                raise WorkerDied(
+                    f"the worker that ran task {self._tasks.keys[task]!r} ended, twice, the second time with the memory for itself "
+                    "(killed for want of memory, or a crash of its code)"
+                )
+        new = self._add_worker()
+        message = self._receive(new)
+        if message is None:
+            raise WorkerDied("a worker ended before its first task; what it wrote is on standard error")
+        new.base = new.before = message[1]
+        if task is not None:
+            # Of its result nothing was kept.
+            value = self._values.pop(task, None)
+            if value is not None:
+                raise WorkerDied(f"a worker ended while it stored the result of task {self._tasks.keys[task]!r}")
+            self._execution.handle(Execution.DIED, task)
+
+    def _store(self, task, in_memory):
+        worker = next(worker for worker in self._workers if worker.task == task)
+        value = self._values[task]
+        if value.small is not None:
+            return
+        if in_memory:
+            self._place_in_memory(value)
+        else:
+            self._place_on_scratch(value)
+        try:
+            _pool.send(worker.connection, ("memory", value.memory) if in_memory else ("scratch", value.scratch))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def _place_in_memory(self, value):
+        # Never where something was: the file has as many addresses as there are.
+        value.memory = self._in_arena
+        self._in_arena += value.room()
+        os.ftruncate(self._arena, self._in_arena)
+
+    def _place_on_scratch(self, value):
+        value.scratch = self._in_scratch.take(value.room())
+        # Whole pages are read, also of what ends within one.
+        if value.scratch + value.room() > self._scratch_size:
+            self._scratch_size = value.scratch + value.room()
+            os.ftruncate(self._scratch, self._scratch_size)
+
+    def _move(self, task, event):
+        """Between memory and scratch, on another thread."""
+        value = self._values[task]
+        if value.small is not None:
+            if event == Execution.WRITTEN:
+                value.scratch = None
+            self._moved.append((event, task, None))
+            os.write(self._woken, b"x")
+            return
+        if event == Execution.WRITTEN:
+            self._place_on_scratch(value)
+            places = (self._arena, value.memory, self._direct, value.scratch)
+        else:
+            self._place_in_memory(value)
+            places = (self._direct, value.scratch, self._arena, value.memory)
+        room = value.room()
+
+        def move():
+            try:
+                _library.copy(*places, room)
+                error = None
+            except OSError as failed:
+                error = failed
+            self._moved.append((event, task, error))
+            os.write(self._woken, b"x")
+
+        self._io.submit(move)
+
+    def _hear_io(self):
+        try:
+            os.read(self._wake, 4096)
+        except BlockingIOError:
+            pass
+        while self._moved:
+            event, task, error = self._moved.pop(0)
+            if error is not None:
+                raise OSError(error.errno, f"{error.strerror}: scratch", self._scratch_folder)
+            self._execution.handle(event, task)
+
+    def _forget(self, task):
+        value = self._values[task]
+        if value.memory is None:
+            return
+        place = (value.memory, value.room())
+        value.memory = None
+        if self._users.get(task):
+            # A worker still uses it, in a cache perhaps: it is given back when it does not.
+            self._late.setdefault(task, []).append(place)
+            self._others += place[1]
+        else:
+            _library.punch(self._arena, *place)
+
+    def _punch(self, places):
+        for at, length in places:
+            _library.punch(self._arena, at, length)
+            self._others -= length
+
+    def _look(self):
+        """What tasks take while they run, and what has grown."""
+        for worker in self._workers:
+            if worker.task is not None:
+                try:
+                    took = _private(worker.pid) - worker.before
+                except (OSError, ValueError):
+                    continue
+                if took > 0:
+                    self._execution.handle(Execution.TOOK, worker.task, 0, took)
+        self._own = max(self._own, _private(os.getpid()))
+        budget = max(self._budget(), 1)
+        if abs(budget - self._told) > self._memory // 64:
+            self._told = budget
+            self._execution.handle(Execution.BUDGET, 0, budget)
+
+    def _load(self, task):
+        """A result, in memory of this process."""
+        value = self._values[task]
+        if value.small is not None:
+            return _values.unpack(memoryview(bytearray(value.small)), value.pieces)
+        file, at = (self._arena, value.memory) if value.memory is not None else (self._scratch, value.scratch)
+        memory = memoryview(bytearray(value.size))
+        done = 0
+        while done < value.size:
+            count = os.preadv(file, [memory[done : done + (64 << 20)]], at + done)
+            if count == 0:
+                raise OSError(f"the result of task {self._tasks.keys[task]!r} is not there: a defect of bdrun")
+            if value.memory is not None:
+                whole = (done + count) // _pool.PAGE * _pool.PAGE
+                _library.punch(self._arena, at, whole)
+            done += count
+        self._forget(task)
+        return _values.unpack(memory, value.pieces)
+
+    def _end(self):
+        """Nothing is left, however it ends."""
+        for worker in self._workers:
+            worker.connection.close()
+            try:
+                os.kill(worker.pid, 9)
+            except ProcessLookupError:
+                pass
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            self._control.close()
+        self._io.shutdown(cancel_futures=True)
+        if self._execution is not None:
+            self._execution.close()
+        self._selector.close()
+        for file in {self._arena, self._scratch, self._direct, self._locks, self._wake, self._woken}:
+            os.close(file)
+
+
+def _config(name):
+    import dask
+
+    return dask.config.get(name, None)
+
+
+def _disk():
+    """Where scratch is: not in memory."""
+    folder = os.environ.get("TMPDIR") or "/var/tmp"
+    return folder if os.path.isdir(folder) else tempfile.gettempdir()
+
+
+def _scratch_file(folder):
+    """A file without a name, twice: as it is, and past the kernel's cache where that is possible."""
+    try:
+        file = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError:
+        file, path = tempfile.mkstemp(prefix=".bdrun-graph-", dir=folder)
+        os.unlink(path)
+    try:
+        return file, os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return file, os.dup(file)
+
+
+def _mib(count):
+    return f"{count / (1 << 20):.0f} MiB"
+
+
+def _noted(error, note):
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    return error

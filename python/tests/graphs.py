@@ -1,0 +1,302 @@
+"""What `bdrun.get` does with Dask's graphs; `python.rs` runs each function whose name is given."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import dask
+import dask.array as da
+import dask.bag as db
+import numpy as np
+
+import bdrun
+from bdrun.graph import Statistics, WorkerDied, parse_bytes
+
+SCRATCH = tempfile.gettempdir() if len(sys.argv) < 3 else sys.argv[2]
+
+
+def get(value, memory, **others):
+    statistics = Statistics()
+    (result,) = dask.compute(
+        value, scheduler=bdrun.get, memory=memory, statistics=statistics, scratch=SCRATCH, num_workers=2, **others
+    )
+    return result, statistics
+
+
+def fixed():
+    """What Python and its modules take, without results."""
+    return get(dask.delayed(0), "4G")[1]["fixed"] + (8 << 20)
+
+
+def children():
+    """Processes that this one has."""
+    found = subprocess.run(["ps", "-o", "pid=,stat=,comm=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    return [line for line in found.stdout.splitlines() if line.split()[1:] not in ([], ["R", "ps"], ["R+", "ps"])]
+
+
+def arrays():
+    random = np.random.default_rng(1).random
+    one, other = da.from_array(random((1500, 1500)), chunks=250), da.from_array(random((1500, 1500)), chunks=300)
+    spilled = 0
+    for name, value in [
+        ("mean", one.mean(axis=0)),
+        ("product", one.T.dot(one) - one.mean(axis=0)),
+        ("chunks", other.rechunk((1500, 100)).map_blocks(lambda block: np.sort(block, axis=0)).rechunk(250).sum(axis=1)),
+        ("overlap", da.overlap.overlap(one, 2, "periodic").map_blocks(np.cumsum, axis=1, dtype="f8").sum()),
+        ("departure", (one - one.mean()).std() + other.T[:200, :50]),
+        ("strings", da.from_array(np.array(["ab", "c", "def"] * 100)).reshape((30, 10))),
+    ]:
+        want = value.compute(scheduler="synchronous")
+        for room in (12 << 20, 64 << 20):
+            got, statistics = get(value, fixed() + room)
+            if value.dtype.kind == "f":
+                np.testing.assert_allclose(got, want, rtol=1e-10, err_msg=name)
+            else:
+                np.testing.assert_array_equal(got, want, err_msg=name)
+            assert got.dtype == want.dtype and (got.ndim == 0 or got.flags.writeable), name
+            spilled += statistics["written"]
+            assert statistics["too_large"] or statistics["most"] <= room * 1.25, (name, room, statistics)
+    assert spilled > 10 << 20, spilled
+
+
+def collections():
+    bag = db.from_sequence(range(1000), npartitions=7)
+    words = bag.map(lambda number: f"word{number % 13}")
+    result, _ = get(words.frequencies(), "2G")
+    assert dict(result) == {f"word{at}": len(range(at, 1000, 13)) for at in range(13)}
+    grouped, _ = get(bag.groupby(lambda number: number % 3), "2G")
+    assert {key: sum(items) for key, items in grouped} == {at: sum(range(at, 1000, 3)) for at in range(3)}
+
+    @dask.delayed
+    def add(*numbers):
+        return sum(numbers)
+
+    # Lists, the same key several times, nested computing, a value that is nothing.
+    assert get([add(1, 2), add(1, 2), [add(3)], None], "2G")[0] == [3, 3, [3], None]
+    assert get(dask.delayed(lambda: da.ones(10, chunks=5).sum().compute())(), "2G")[0] == 10
+
+
+def graphs():
+    big = np.arange(1 << 20)
+    dsk = {
+        "a": 1,
+        "b": "a",  # another name
+        "c": (sum, ["a", "b", 3]),
+        ("x", 0): (np.add, "big", "c"),
+        "big": big,
+        "d": (lambda array, number: (array.sum(), number), ("x", 0), "b"),
+    }
+    found = bdrun.get(dsk, ["c", ["b", ("x", 0)], "d", "c"], memory="2G")
+    assert found[0] == found[3] == 5 and found[1][0] == 1
+    np.testing.assert_array_equal(found[1][1], big + 5)
+    assert found[2] == (big.sum() + 5 * len(big), 1)
+    assert bdrun.get(dsk, "a", memory="2G") == 1
+    for wrong, error in [({"a": (sum, "b"), "b": (sum, "a")}, "circle"), ({"a": 1}, "'z'")]:
+        try:
+            bdrun.get(wrong, "z" if "z" in error else "a", memory="2G")
+        except (KeyError, ValueError) as failed:
+            assert error in str(failed), failed
+        else:
+            raise AssertionError(error)
+
+
+class Odd(Exception):
+    """One that cannot be pickled."""
+
+    def __init__(self, one, two):
+        super().__init__(one)
+        self.what = lambda: two
+
+
+def failures():
+    def fail(block):
+        if block[0] == 50:
+            raise ValueError("fifty")
+        return block
+
+    def odd(_):
+        raise Odd(1, 2)
+
+    value = da.arange(100, chunks=10)
+    try:
+        get(value.map_blocks(fail, dtype=value.dtype).sum(), "2G")
+    except ValueError as error:
+        text = "".join(getattr(error, "__notes__", []))
+        assert str(error) == "fifty" and (sys.version_info < (3, 11) or "fail" in text and "task (" in text), text
+    else:
+        raise AssertionError("it did not fail")
+    try:
+        get(value.map_blocks(odd, dtype=value.dtype, meta=value._meta), "2G")
+    except Exception as error:
+        assert "Odd" in repr(error) or "Odd" in str(error), repr(error)
+    else:
+        raise AssertionError("it did not fail")
+    try:
+        get(value, "1M")
+    except MemoryError as error:
+        assert "1 MiB" in str(error) and "2 workers" in str(error), error
+    else:
+        raise AssertionError("one MiB is enough for Python")
+    for wrong in ("much", "-1", 0, "3X"):
+        try:
+            parse_bytes(wrong)
+        except ValueError:
+            continue
+        raise AssertionError(wrong)
+    assert [parse_bytes(text) for text in ("1K", "1.5M", "2GiB", "3 MB", 7)] == [1 << 10, 3 << 19, 2 << 30, 3 << 20, 7]
+    assert not children(), children()
+
+
+def deaths():
+    with tempfile.TemporaryDirectory() as folder:
+
+        def die(block, times):
+            if block[0] == 30:
+                count = len(os.listdir(folder))
+                if count < times:
+                    open(f"{folder}/{count}", "x").close()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return block + 1
+
+        value = da.arange(100, chunks=10)
+        result, _ = get(value.map_blocks(die, times=1, dtype=value.dtype), "2G")
+        np.testing.assert_array_equal(result, np.arange(100) + 1)
+        try:
+            get(value.map_blocks(die, times=9, dtype=value.dtype), "2G")
+        except WorkerDied as error:
+            assert "twice" in str(error), error
+        else:
+            raise AssertionError("it died, and that was not said")
+    assert not children(), children()
+
+
+def caches():
+    """A worker that remembers what it was given: that does not change, although it was released long ago."""
+
+    def remember(block):
+        import builtins
+
+        seen = builtins.__dict__.setdefault("_seen", [])
+        for array, total in seen:
+            assert array.sum() == total, "what was remembered has changed"
+        seen.append((block, block.sum()))
+        block[0, 0] = -1e9  # nobody else sees this
+        seen[-1] = (block, block.sum())
+        return np.array([[len(seen)]])
+
+    one = da.from_array(np.random.default_rng(2).random((1200, 1200)), chunks=300)
+    base = fixed()
+    total = (one + 1).map_blocks(remember, dtype="i8", chunks=(1, 1)).sum() + (one + 1).sum().astype("i8") * 0
+    got, _ = get(total, base + (24 << 20))
+    assert got >= 16, got
+    np.testing.assert_array_equal(get((one + 1).sum(axis=0), base + (24 << 20))[0], (one + 1).sum(axis=0).compute())
+
+
+def locks():
+    from dask.utils import SerializableLock
+
+    lock = SerializableLock("counter")
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("0")
+        file.flush()
+        name = file.name
+
+        def count(block):
+            for _ in range(50):
+                with lock:
+                    number = int(open(name).read())
+                    time.sleep(0)
+                    open(name, "w").write(str(number + 1))
+            return block
+
+        value = da.arange(20, chunks=1)
+        get(value.map_blocks(count, dtype=value.dtype, meta=value._meta), "2G")
+        assert open(name).read() == "1000", open(name).read()
+
+
+def progress():
+    from dask.callbacks import Callback
+
+    seen = []
+    with Callback(
+        start=lambda dsk: seen.append("start"),
+        pretask=lambda key, dsk, state: seen.append(("before", key)),
+        posttask=lambda key, value, dsk, state, worker: seen.append(("after", key, len(state["finished"]))),
+        finish=lambda dsk, state, failed: seen.append(("finish", failed)),
+    ):
+        get(da.arange(100, chunks=10).sum(), "2G")
+    assert seen[0] == "start" and seen[-1] == ("finish", False)
+    before = [item[1] for item in seen[1:-1] if item[0] == "before"]
+    after = [item for item in seen[1:-1] if item[0] == "after"]
+    assert len(before) == len(after) >= 10 and set(before) == {item[1] for item in after}
+    assert [item[2] for item in after] == list(range(1, len(after) + 1))
+
+
+SLEEPS = """
+import sys, time, dask, bdrun
+bdrun.get({"a": (lambda: (print("on", flush=True), time.sleep(1000)),)}, "a", memory="2G")
+"""
+
+
+def interrupted():
+    """Ctrl-C and kill -9 leave no process."""
+    for number, code in (signal.SIGINT, (1, -2)), (signal.SIGKILL, (-9,)):
+        started = subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert started.stdout.readline() == "on\n", started.stderr.read()
+        group = subprocess.run(["pgrep", "-P", str(started.pid)], capture_output=True, text=True).stdout.split()
+        below = [line for pid in group for line in subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True).stdout.split()]
+        assert group and below, (group, below)
+        os.kill(started.pid, number)
+        assert started.wait(60) in code, started.returncode
+        if number == signal.SIGINT:
+            assert "KeyboardInterrupt" in started.stderr.read()
+        end = time.monotonic() + 60
+        while any(os.path.exists(f"/proc/{pid}") for pid in group + below):
+            assert time.monotonic() < end, "processes are left"
+            time.sleep(0.01)
+
+
+def full():
+    """Scratch without room: `python.rs` gives a small one."""
+    one = da.from_array(np.random.default_rng(1).random((2000, 2000)), chunks=250)
+    base = fixed()
+    try:
+        get(one.T.dot(one) - one.mean(axis=0), base + (12 << 20))
+    except OSError as error:
+        assert error.errno == 28 and SCRATCH in str(error), error
+    else:
+        raise AssertionError("4 MiB of scratch are enough")
+    assert not children(), children()
+
+
+def values():
+    """Values as bytes and back."""
+    from bdrun._values import Packed, unpack
+
+    for value in [
+        None,
+        [1, "two"],
+        np.arange(0),
+        np.asfortranarray(np.arange(12).reshape(3, 4)),
+        np.arange(24).reshape(2, 3, 4)[:, ::2],
+        {"a": np.ones((100, 100)), "b": [np.zeros(5, "c16"), b"x" * 1000]},
+        np.array([{"an": "object"}, None], dtype=object),
+        np.rec.array([(1, 2.5)], dtype=[("x", "i4"), ("y", "f8")]),
+    ]:
+        packed = Packed(value)
+        with tempfile.TemporaryFile() as file:
+            packed.write(file.fileno(), 0)
+            file.seek(0)
+            # What ends with nothing is not filled up to where that begins.
+            assert file.read().ljust(packed.size, b"\0") == bytes(packed.joined())
+        back = unpack(memoryview(packed.joined()), packed.pieces)
+        assert pickle.dumps(back) == pickle.dumps(pickle.loads(pickle.dumps(value)))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+    print("right")

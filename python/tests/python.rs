@@ -1,0 +1,103 @@
+//! The package of Python, by the Python that has Dask: `BDRUN_SDDP_PYTHON`, or `python3`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn python() -> Option<PathBuf> {
+    let python = std::env::var_os("BDRUN_SDDP_PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
+    let found = Command::new(&python).args(["-c", "import dask.array, dask.bag, cloudpickle"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    bdrun_skipped::skipped("dask", format!("{} has no dask with arrays", python.display()));
+    None
+}
+
+fn command(program: &Path) -> Command {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = std::env::current_exe().unwrap();
+    let library = library.ancestors().nth(2).unwrap().join("libbdrun_python.so");
+    assert!(library.is_file(), "no {}: cargo build --workspace", library.display());
+    let mut command = Command::new(program);
+    command.env("BDRUN_PYTHON_LIBRARY", library).env("PYTHONPATH", here);
+    command.env_remove("BDRUN_BUDGET_BYTES").env_remove("BDRUN_SCRATCH");
+    command
+}
+
+fn is_right(mut command: Command) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.trim_end().ends_with("right"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn run(name: &str) {
+    if let Some(python) = python() {
+        let mut command = command(&python);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py")).arg(name);
+        is_right(command);
+    }
+}
+
+#[test]
+fn arrays_are_those_of_dask_in_little_memory() {
+    run("arrays");
+}
+
+#[test]
+fn bags_and_delayed_functions() {
+    run("collections");
+}
+
+#[test]
+fn graphs_by_hand() {
+    run("graphs");
+}
+
+#[test]
+fn what_fails_is_named() {
+    run("failures");
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced() {
+    run("deaths");
+}
+
+#[test]
+fn what_a_worker_remembers_does_not_change() {
+    run("caches");
+}
+
+#[test]
+fn locks_are_those_of_all_workers() {
+    run("locks");
+}
+
+#[test]
+fn callbacks_are_called() {
+    run("progress");
+}
+
+#[test]
+fn nothing_is_left_of_what_is_ended() {
+    run("interrupted");
+}
+
+#[test]
+fn values_are_the_same_again() {
+    run("values");
+}
+
+#[test]
+fn a_full_scratch_is_said() {
+    let Some(python) = python() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py");
+    let mut command = command(Path::new("unshare"));
+    let mount = r#"mount -t tmpfs -o size=4m none /mnt && exec "$0" "$1" full /mnt"#;
+    command.args(["--mount", "sh", "-c", mount]).arg(python).arg(script);
+    let can = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return bdrun_skipped::skipped("mount", "nothing may be mounted");
+    }
+    is_right(command);
+}
