@@ -11,7 +11,8 @@
 //! A task is *staged* when its inputs are, or are brought, in memory and what it is expected to take is
 //! *reserved*. It is staged if that is within the budget. The *head* is the first in the order that waits
 //! for nothing but this; for it, results make room that nobody uses now, those first that are needed
-//! furthest away (Belady 1966).
+//! furthest away (Belady 1966). While others run, what was made ahead of them in the order does not leave for
+//! what is even further ahead: one after the other, neither would be there yet.
 //!
 //! 1. If tasks take what is expected of them, the budget is kept: all that is in memory, or expected to
 //!    come, is counted, from the moment it is decided until it has really gone.
@@ -170,7 +171,9 @@ pub struct Online {
     here: Vec<TaskId>,
     /// Where each is in `here`.
     here_at: Vec<u32>,
-    /// Tasks that are staged, results that are read: what will go on by itself.
+    /// Tasks that are staged or run.
+    active: Vec<TaskId>,
+    /// How many are staged, run, are being stored; how many results are written or read.
     staged: usize,
     running: usize,
     storing: usize,
@@ -223,6 +226,7 @@ impl Online {
             unplaced: Vec::new(),
             here: Vec::new(),
             here_at: vec![NOWHERE; tasks],
+            active: Vec::new(),
             staged: 0,
             running: 0,
             storing: 0,
@@ -324,6 +328,7 @@ impl Online {
         };
         self.storing -= 1;
         self.running -= 1;
+        self.active.retain(|&other| other != task);
         self.counts.done += 1;
         self.ends_left -= 1;
         let bytes = self.graph.bytes(task);
@@ -367,6 +372,7 @@ impl Online {
         let state = self.states[task.index()];
         assert!(matches!(state, State::Runs), "{} died and did not run", self.graph.key(task));
         self.running -= 1;
+        self.active.retain(|&other| other != task);
         for input in self.graph.needs.row(task.index()) {
             self.pins[*input as usize] -= 1;
         }
@@ -492,6 +498,7 @@ impl Online {
     fn bring(&mut self, task: TaskId) {
         let takes = self.sizes.expected(&self.graph, task);
         self.hold(task, takes);
+        self.active.push(task);
         self.staged += 1;
         let mut missing = 0;
         for at in 0..self.graph.needs.row(task.index()).len() {

@@ -10,11 +10,12 @@ impl Online {
         while at < self.unplaced.len() {
             let task = self.unplaced[at];
             let too_much = |online: &Self| online.used.saturating_sub(online.budget);
-            let place = if too_much(self) == 0 {
+            // What takes nothing does not wait.
+            let place = if too_much(self) == 0 || self.graph.bytes(task) == 0 {
                 Some(Place::Memory)
             } else {
                 // What is needed later leaves for it. If that is not enough it goes to scratch itself.
-                let is_enough = self.evict(Some(task), self.next_use(task), too_much(self));
+                let is_enough = self.evict(Some(task), self.next_use(task), u32::MAX, too_much(self));
                 match (too_much(self), is_enough) {
                     (0, _) => Some(Place::Memory),
                     // It waits for what leaves.
@@ -41,7 +42,7 @@ impl Online {
     /// What takes more than is there lets others leave.
     pub(super) fn shed(&mut self) {
         if self.used > self.budget {
-            self.evict(None, 0, self.used - self.budget);
+            self.evict(None, 0, u32::MAX, self.used - self.budget);
         }
     }
 
@@ -66,11 +67,12 @@ impl Online {
     pub(super) fn make_room(&mut self, task: TaskId, place: u32, takes: u64) -> bool {
         if self.alone.contains(&task) {
             // All that can leave does.
-            self.evict(Some(task), 0, u64::MAX);
+            self.evict(Some(task), 0, u32::MAX, u64::MAX);
             return self.is_idle();
         }
         let needed = (self.used + takes).saturating_sub(self.budget);
-        self.evict(Some(task), place, needed);
+        let first = self.active.iter().map(|&task| self.places[task.index()]).min();
+        self.evict(Some(task), place, first.unwrap_or(u32::MAX), needed);
         if self.used + takes <= self.budget {
             return true;
         }
@@ -82,9 +84,9 @@ impl Online {
     }
 
     /// Lets results leave until so many bytes have gone or leave, those first that are needed furthest away,
-    /// and none that is needed up to `place`, or by `by`. What is on scratch goes at once. Says whether that
-    /// is enough.
-    fn evict(&mut self, by: Option<TaskId>, place: u32, bytes: u64) -> bool {
+    /// and none that is needed up to `place`, or by `by`, or was made at place `made` or later. What is on
+    /// scratch goes at once. Says whether that is enough.
+    fn evict(&mut self, by: Option<TaskId>, place: u32, made: u32, bytes: u64) -> bool {
         let mut gone = self.leaving;
         if gone >= bytes {
             return true;
@@ -96,6 +98,7 @@ impl Online {
             .copied()
             .filter(|&task| self.can_leave(task))
             .filter(|task| needs.binary_search(&task.0).is_err())
+            .filter(|task| self.places[task.index()] < made && self.graph.bytes(*task) > 0)
             .map(|task| (self.next_use(task), task))
             .filter(|&(next, _)| next > place || bytes == u64::MAX)
             .collect();

@@ -234,3 +234,26 @@ fn what_is_learned_makes_a_better_order() {
     assert_eq!(counts.written, 0);
     assert!(counts.most < 20_000, "{}", counts.most);
 }
+
+/// What takes no room is stored at once, also while more is taken than there is.
+#[test]
+fn nothing_waits_for_no_room() {
+    use crate::{Builder, FunctionId, Inputs, Task};
+    let mut builder = Builder::default();
+    let tasks = ["one", "other"].map(|key| {
+        let task = Task { output: Output::Kept, ..Task::new(key, FunctionId(0), Inputs::Tasks(&[])) };
+        builder.add(task).unwrap()
+    });
+    let effort = Effort { visits: 100, exact: 6, threads: 1 };
+    let mut online = Online::new(builder.build().unwrap(), vec![0, 1], 100, 2, effort);
+    online.begin();
+    assert_eq!(online.effects().count(), 2, "both run");
+    online.handle(Event::Took(tasks[0], 1000));
+    online.handle(Event::Done { task: tasks[1], bytes: 0, took: 10 });
+    assert!(online.effects().any(|effect| effect == Effect::Store(tasks[1], Place::Memory)));
+    online.handle(Event::Stored(tasks[1]));
+    online.handle(Event::Done { task: tasks[0], bytes: 1000, took: 1000 });
+    assert!(online.effects().any(|effect| effect == Effect::Store(tasks[0], Place::Scratch)));
+    online.handle(Event::Stored(tasks[0]));
+    assert!(online.is_done());
+}
