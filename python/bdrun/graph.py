@@ -53,35 +53,46 @@ def parse_bytes(value):
 
 
 def available_memory():
-    """Bytes: the budget of bdrun's job if this is part of one, else 80 % of what is available, in cgroups also."""
-    inside = os.environ.get("BDRUN_BUDGET_BYTES")
-    if inside and inside.isdigit():
-        return int(inside)
+    """Bytes: this one's part of the budget of bdrun's job if it is a rank, else 80 % of what is available, in cgroups also."""
+    budget, ranks = (os.environ.get(name, "") for name in ("BDRUN_BUDGET_BYTES", "BDRUN_SIZE"))
+    if budget.isdigit():
+        return int(budget) // max(int(ranks) if ranks.isdigit() else 1, 1)
     with open("/proc/meminfo", encoding="ascii") as file:
         found = dict(line.split(":") for line in file)
     available = int(found["MemAvailable"].split()[0]) << 10
-    try:
-        with open("/proc/self/cgroup", encoding="ascii") as file:
-            group = next(line[3:].strip() for line in file if line.startswith("0::"))
+    for root, group, limit, taken, inactive in _groups():
         while True:
-            folder = f"/sys/fs/cgroup{group.rstrip('/')}"
+            folder = root + group.rstrip("/")
             try:
-                with open(f"{folder}/memory.max", encoding="ascii") as file:
-                    limit = file.read().strip()
-                if limit != "max":
-                    with open(f"{folder}/memory.current", encoding="ascii") as file:
-                        taken = int(file.read())
-                    with open(f"{folder}/memory.stat", encoding="ascii") as file:
-                        inactive = next(int(line.split()[1]) for line in file if line.startswith("inactive_file "))
-                    available = min(available, int(limit) - taken + inactive)
-            except OSError:
-                pass
+                most, now = _number(f"{folder}/{limit}"), _number(f"{folder}/{taken}")
+                with open(f"{folder}/memory.stat", encoding="ascii") as file:
+                    now -= next(int(line.split()[1]) for line in file if line.startswith(inactive + " "))
+                available = min(available, max(most - now, 0))
+            except (OSError, ValueError, StopIteration):
+                pass  # none is set here
             if group in ("", "/"):
                 break
             group = group.rsplit("/", 1)[0]
-    except (OSError, StopIteration):
-        pass
     return int(available * 0.8) + _private(os.getpid())
+
+
+def _groups():
+    """Where limits of this process's cgroups are: where these are, which, and names of files, by version."""
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            lines = [line.strip().split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, group in lines:
+        if not controllers:
+            yield "/sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            yield "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+
+
+def _number(path):
+    with open(path, encoding="ascii") as file:
+        return int(file.read())
 
 
 def _private(pid):

@@ -51,8 +51,9 @@ def arrays():
         ("strings", da.from_array(np.array(["ab", "c", "def"] * 100)).reshape((30, 10))),
     ]:
         want = value.compute(scheduler="synchronous")
+        base = fixed()
         for room in (12 << 20, 64 << 20):
-            got, statistics = get(value, fixed() + room)
+            got, statistics = get(value, base + room)
             if value.dtype.kind == "f":
                 np.testing.assert_allclose(got, want, rtol=1e-10, err_msg=name)
             else:
@@ -271,6 +272,20 @@ def full():
     else:
         raise AssertionError("4 MiB of scratch are enough")
     assert not children(), children()
+
+
+def budget():
+    """Without a number it is what is available: in a cgroup what that has; to a rank of bdrun its part."""
+    from bdrun.graph import available_memory
+
+    alone = available_memory()
+    assert 64 << 20 < alone < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), alone
+    os.environ.update(BDRUN_BUDGET_BYTES="1000", BDRUN_SIZE="4")
+    assert available_memory() == 250
+    del os.environ["BDRUN_BUDGET_BYTES"]
+    if len(sys.argv) > 2:  # in a cgroup of so many bytes
+        limit = int(sys.argv[2])
+        assert limit // 4 < alone < limit, (alone, limit)
 
 
 def values():

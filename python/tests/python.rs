@@ -89,6 +89,43 @@ fn values_are_the_same_again() {
 }
 
 #[test]
+fn the_budget_is_what_there_is() {
+    run("budget");
+}
+
+/// The same in a cgroup that has less than the machine.
+#[test]
+fn the_budget_is_what_a_cgroup_has() {
+    let Some(python) = python() else { return };
+    let folder = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(Path::new).into_iter();
+    let limits = ["memory.limit_in_bytes", "memory.max"];
+    let made = folder.zip(limits).find_map(|(folder, limit)| {
+        let folder = folder.join(format!("bdrun-python-{}", std::process::id()));
+        std::fs::create_dir(&folder).ok()?;
+        let set = folder.join(limit).exists() && std::fs::write(folder.join(limit), "300000000").is_ok();
+        if !set {
+            _ = std::fs::remove_dir(&folder);
+        }
+        set.then_some(folder)
+    });
+    let Some(folder) = made else {
+        return bdrun_skipped::skipped("cgroup", "no cgroup with a limit of memory can be made");
+    };
+    let mut command = command(Path::new("sh"));
+    command.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(&folder).arg(python);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py")).args(["budget", "300000000"]);
+    let output = command.output().unwrap();
+    // What ran in it is gone, which the kernel may notice later.
+    let begun = std::time::Instant::now();
+    while std::fs::remove_dir(&folder).is_err() {
+        assert!(begun.elapsed().as_secs() < 10, "{} is in use", folder.display());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.trim_end().ends_with("right"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn a_full_scratch_is_said() {
     let Some(python) = python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py");
