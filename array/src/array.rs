@@ -7,6 +7,7 @@ use crate::block::Block;
 use crate::dtype::{DType, Scalar};
 use crate::error::Error;
 use crate::kernel::{Binary, Decomposition, Reduction, Roles, Scan, Unary};
+use crate::origin::Origin;
 use crate::shape::{Chunks, Region};
 use crate::source::{Identity, Memory, Source};
 
@@ -22,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) shape: Vec<usize>,
     pub(crate) chunks: Chunks,
     /// Where in the user's program it was written.
-    pub(crate) origin: &'static Location<'static>,
+    pub(crate) origin: Origin,
 }
 
 pub(crate) enum Op {
@@ -175,7 +176,7 @@ impl Array {
     #[track_caller]
     pub(crate) fn new(op: Op, dtype: DType, chunks: Chunks) -> Self {
         let shape = chunks.shape();
-        Self(Arc::new(Node { op, dtype, shape, chunks, origin: Location::caller() }))
+        Self(Arc::new(Node { op, dtype, shape, chunks, origin: Origin::of(Location::caller()) }))
     }
 
     /// All of a source, in blocks of about 8 MiB of whole pieces of its storage. [`Array::rechunk`] makes

@@ -29,6 +29,7 @@
 //! | [`source`] | where arrays come from and go to |
 //! | `dtype` | types of elements |
 //! | `block` | memory of elements |
+//! | `origin` | where in a program an expression is |
 
 mod array;
 mod block;
@@ -38,6 +39,7 @@ mod error;
 mod kernel;
 mod lower;
 mod ops;
+mod origin;
 mod shape;
 pub mod source;
 
@@ -49,4 +51,5 @@ pub use dtype::{Complex, DType, Element, Scalar, Truth};
 pub use error::Error;
 pub use kernel::{Binary, Reduction, Scan, Unary};
 pub use ops::{Index, Operand};
+pub use origin::from_origin;
 pub use shape::{Chunks, Region};

@@ -3,6 +3,7 @@
 //!
 //! Errors are told by what is returned (null, or a negative number), and [`bdrun_error`] has the text.
 
+mod arrays;
 mod copy;
 mod graph;
 

@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn python() -> Option<PathBuf> {
+    python_with("dask", "import dask.array, dask.bag, cloudpickle")
+}
+
+fn python_with(need: &str, import: &str) -> Option<PathBuf> {
     let python = std::env::var_os("BDRUN_SDDP_PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
-    let found = Command::new(&python).args(["-c", "import dask.array, dask.bag, cloudpickle"]).output();
+    let found = Command::new(&python).args(["-c", import]).output();
     if found.is_ok_and(|output| output.status.success()) {
         return Some(python);
     }
-    bdrun_skipped::skipped("dask", format!("{} has no dask with arrays", python.display()));
+    bdrun_skipped::skipped(need, format!("{} has no {need} as is needed", python.display()));
     None
 }
 
@@ -21,6 +25,8 @@ fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("BDRUN_PYTHON_LIBRARY", library).env("PYTHONPATH", here);
     command.env_remove("BDRUN_BUDGET_BYTES").env_remove("BDRUN_SCRATCH");
+    // Tests run beside one another; threads of BLAS would wait by turning in circles.
+    command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1");
     command
 }
 
@@ -36,6 +42,41 @@ fn run(name: &str) {
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py")).arg(name);
         is_right(command);
     }
+}
+
+fn run_numpy(script: &str, arguments: &[&str]) {
+    let import = "import numpy; assert numpy.__version__ > '2.1'";
+    if let Some(python) = python_with("numpy", import) {
+        let mut command = command(&python);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script)).args(arguments);
+        is_right(command);
+    }
+}
+
+/// More of them: `ARRAY_CASES=10000 ARRAY_SEED=2`.
+#[test]
+fn random_expressions_are_numpys() {
+    run_numpy("expressions.py", &[]);
+}
+
+#[test]
+fn arrays_from_and_to_files() {
+    run_numpy("arrays.py", &["files"]);
+}
+
+#[test]
+fn memory_of_results_is_numpys() {
+    run_numpy("arrays.py", &["memory"]);
+}
+
+#[test]
+fn what_arrays_cannot_is_said() {
+    run_numpy("arrays.py", &["errors"]);
+}
+
+#[test]
+fn a_computation_is_interrupted() {
+    run_numpy("arrays.py", &["interrupted"]);
 }
 
 #[test]

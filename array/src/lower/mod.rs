@@ -122,7 +122,7 @@ impl Lowering {
         let body = self.function(kernel);
         let key = format!("{what}-{}/{}", self.arrays, self.tasks);
         self.tasks += 1;
-        let origin = format!("{}:{}", array.0.origin.file(), array.0.origin.line());
+        let origin = array.0.origin.to_string();
         let task = Task {
             key: &key,
             body,

@@ -1,0 +1,533 @@
+"""Arrays that do not fit in memory: NumPy's expressions, computed block by block within a budget.
+
+    import numpy as np, bdrun.array as ba
+    a, b = ba.from_hdf5("ab.h5", "A"), ba.from_hdf5("ab.h5", "B")
+    c = a.T @ b - b.mean(axis=0)
+    c.to_hdf5("c.h5", "C", memory="100M", resume=True)
+    np.sqrt(abs(c)).max().compute(memory="100M")
+
+Nothing is computed until it is asked for. Functions are NumPy's (`np.sqrt(x)`, `np.where(...)`), shapes, types and errors too, as
+far as they are here: README.md beside this package says what is not.
+"""
+
+import ctypes
+import json
+import os
+import sys
+import threading
+import weakref
+
+import numpy as np
+
+from bdrun._library import library
+
+__all__ = ["Array", "asarray", "from_npy", "from_hdf5", "full", "zeros", "ones", "compute", "Statistics"]
+
+_UNARY = {
+    "negative", "absolute", "sign", "square", "sqrt", "exp", "expm1", "log", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
+    "tanh", "arctan", "floor", "ceil", "trunc", "rint", "isnan", "isfinite", "isinf", "logical_not", "invert", "conjugate",
+}  # fmt: skip
+_BINARY = {
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "minimum", "maximum", "arctan2", "less", "less_equal",
+    "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+}  # fmt: skip
+_FUNCTIONS = {}
+
+
+class Statistics(dict):
+    """What a computation did: bytes of blocks at most, written to scratch, read from there, read again; tasks."""
+
+
+def _raised():
+    kind, _, text = library().bdrun_error().decode(errors="replace").partition(":")
+    kinds = {
+        "AxisError": np.exceptions.AxisError, "ValueError": ValueError, "TypeError": TypeError, "IndexError": IndexError,
+        "OverflowError": OverflowError, "NotImplementedError": NotImplementedError, "MemoryError": MemoryError, "OSError": OSError,
+    }  # fmt: skip
+    if kind in kinds:
+        return kinds[kind](text)
+    return RuntimeError(text if kind == "RuntimeError" else f"{kind}:{text}")
+
+
+def _origin():
+    """File and line that called this package."""
+    frame = sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__") or "").split(".")[0] in ("bdrun", "numpy"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "Python"
+
+
+def _make(op, arrays=(), **what):
+    """Expressions of others, as `python/src/arrays/make.rs` names them."""
+    handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
+    made = (ctypes.c_void_p * 3)()
+    text = json.dumps({"op": op, "origin": _origin(), **what}).encode()
+    count = library().bdrun_array_make(text, handles, len(arrays), made)
+    if count < 0:
+        raise _raised()
+    return [Array(handle) for handle in made[:count]]
+
+
+def _scalar(value):
+    """A number as JSON; None if it is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return {"bool": bool(value)}
+    if isinstance(value, (int, np.integer)) and not isinstance(value, np.generic):
+        return {"int": value}
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return {"float": repr(value)}
+    if isinstance(value, complex) and not isinstance(value, np.generic):
+        return {"complex": [repr(value.real), repr(value.imag)]}
+    return None
+
+
+def _operands(values):
+    """Arrays, and a list that has null for each of them and numbers as they are."""
+    arrays, listed = [], []
+    for value in values:
+        scalar = None if isinstance(value, Array) else _scalar(value)
+        if scalar is None:
+            # A number with a type keeps it, as in NumPy.
+            arrays.append(asarray(value))
+        listed.append(scalar)
+    return arrays, listed
+
+
+def _axes(axis):
+    return None if axis is None else [int(at) for at in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+
+
+def _one(axis):
+    """One axis, which is not a truth value or a fraction."""
+    return axis.__index__()
+
+
+class Array(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array that is not computed yet."""
+
+    __slots__ = ("_handle", "_described", "__weakref__")
+
+    def __init__(self, handle):
+        self._handle, self._described = handle, None
+        weakref.finalize(self, library().bdrun_array_free, handle)
+
+    def _describe(self):
+        if self._described is None:
+            self._described = json.loads(library().bdrun_array_describe(self._handle))
+        return self._described
+
+    @property
+    def shape(self):
+        return tuple(self._describe()["shape"])
+
+    @property
+    def dtype(self):
+        return np.dtype(self._describe()["dtype"])
+
+    @property
+    def chunks(self):
+        """Lengths of its blocks along each axis."""
+        return tuple(tuple(lengths) for lengths in self._describe()["chunks"])
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    @property
+    def size(self):
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self):
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self):
+        return f"bdrun.array.Array(shape={self.shape}, dtype={self.dtype}, chunks={self.chunks})"
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[at] for at in range(len(self)))
+
+    def __bool__(self):
+        return bool(self.compute())
+
+    def __int__(self):
+        return int(self.compute())
+
+    def __float__(self):
+        return float(self.compute())
+
+    def __complex__(self):
+        return complex(self.compute())
+
+    def __array__(self, dtype=None, copy=None):
+        if copy is False:
+            raise ValueError("an array that is not computed yet has no memory to be shared")
+        result = np.asarray(self.compute())
+        return result if dtype is None else result.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
+        name = {"matvec": None, "vecdot": None}.get(ufunc.__name__, ufunc.__name__)
+        name = {"true_divide": "divide", "abs": "absolute", "mod": "remainder", "conj": "conjugate"}.get(name, name)
+        if method == "__call__" and out is None and not {key for key, value in others.items() if value is not None}:
+            if name in _UNARY:
+                return _make(name, [asarray(inputs[0])])[0]
+            if name in _BINARY:
+                arrays, operands = _operands(inputs)
+                return _make(name, arrays, operands=operands)[0]
+            if name == "matmul":
+                return matmul(*inputs)
+            if name == "positive":
+                if asarray(inputs[0]).dtype == bool:
+                    raise TypeError("positive is not defined for bool")
+                return asarray(inputs[0])
+            if name in ("bitwise_not", "bitwise_invert"):
+                return _make("invert", [asarray(inputs[0])])[0]
+        given = sorted(key for key, value in {"out": out, **others}.items() if value is not None)
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        raise NotImplementedError(f"numpy.{name} of a bdrun.array.Array" + (f" with {', '.join(given)}" if given else ""))
+
+    def __array_function__(self, function, types, args, kwargs):
+        ours = _FUNCTIONS.get(function.__name__)
+        if ours is None or function.__module__ not in ("numpy", "numpy.linalg"):
+            raise NotImplementedError(f"{function.__module__}.{function.__name__} of a bdrun.array.Array; np.asarray computes it")
+        try:
+            return ours(*args, **kwargs)
+        except TypeError as error:
+            if "unexpected keyword" in str(error) or "positional argument" in str(error):
+                raise NotImplementedError(f"{function.__module__}.{function.__name__} of a bdrun.array.Array: {error}") from None
+            raise
+
+    def __getitem__(self, key):
+        key = key if isinstance(key, tuple) else (key,)
+        listed = []
+        for one in key:
+            if one is None:
+                listed.append(None)
+            elif one is Ellipsis:
+                listed.append("...")
+            elif isinstance(one, slice):
+                start, stop, step = (None if part is None else part.__index__() for part in (one.start, one.stop, one.step))
+                listed.append([start, stop, 1 if step is None else step])
+            elif isinstance(one, (bool, np.bool_, list, np.ndarray, Array)):
+                raise NotImplementedError("arrays of truth values or indices as an index; slices, numbers, None and ... are there")
+            else:
+                try:
+                    listed.append(one.__index__())
+                except AttributeError:
+                    raise IndexError("only integers, slices, ellipsis and None are indices") from None
+        return _make("index", [self], index=listed)[0]
+
+    def astype(self, dtype):
+        return _make("astype", [self], dtype=np.dtype(dtype).name)[0]
+
+    @property
+    def T(self):
+        return transpose(self)
+
+    @property
+    def real(self):
+        return _make("real", [self])[0]
+
+    @property
+    def imag(self):
+        return _make("imag", [self])[0]
+
+    def conj(self):
+        return _make("conjugate", [self])[0]
+
+    conjugate = conj
+
+    def transpose(self, *axes):
+        axes = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes or None
+        return transpose(self, axes)
+
+    def reshape(self, *shape):
+        return reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def ravel(self):
+        return reshape(self, -1)
+
+    flatten = ravel
+
+    def squeeze(self, axis=None):
+        return squeeze(self, axis)
+
+    def swapaxes(self, axis1, axis2):
+        return swapaxes(self, axis1, axis2)
+
+    def dot(self, other):
+        return dot(self, other)
+
+    def rechunk(self, chunks):
+        """In other blocks: of one size along each axis (a number, or one for each; 0: the whole axis), or of lengths."""
+        if not isinstance(chunks, (tuple, list)):
+            chunks = (chunks,) * self.ndim
+        if any(isinstance(one, (tuple, list)) for one in chunks):
+            lengths = [list(one) if isinstance(one, (tuple, list)) else _regular(one, length) for one, length in zip(chunks, self.shape)]
+            return _make("rechunk", [self], chunks=lengths)[0]
+        return _make("rechunk_regular", [self], chunk=[int(one) for one in chunks])[0]
+
+    def compute(self, memory=None, threads=None, scratch=None, statistics=None):
+        """Its elements, as an array (a scalar, if it has no axis) of NumPy."""
+        return compute(self, memory=memory, threads=threads, scratch=scratch, statistics=statistics)[0]
+
+    def to_npy(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
+        """Into a file of NumPy: beside it, and put in its place when all is written. `resume`: can be gone on with."""
+        to = {"npy": os.fspath(path), "resume": resume}
+        _compute([self], [to], memory, threads, scratch, statistics)
+
+    def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
+        """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
+        to = {"hdf5": os.fspath(path), "dataset": dataset, "chunk": None if chunks is None else list(chunks), "resume": resume}
+        _compute([self], [to], memory, threads, scratch, statistics)
+
+
+def _regular(chunk, length):
+    chunk = chunk or max(length, 1)
+    return [min(chunk, length - at) for at in range(0, length, chunk)] or [0]
+
+
+def asarray(value):
+    """An array of what NumPy makes an array of; its elements are copied, and not counted in the budget."""
+    if isinstance(value, Array):
+        return value
+    value = np.asarray(value)
+    elements = np.ascontiguousarray(value).reshape(value.shape)
+    what = json.dumps({"dtype": value.dtype.name, "shape": value.shape, "origin": _origin()}).encode()
+    handle = library().bdrun_array_copy(what, elements.ctypes.data, elements.nbytes)
+    if not handle:
+        raise _raised()
+    return Array(handle)
+
+
+def from_npy(path, block=None):
+    """The array in a file of NumPy, in blocks of at most so many bytes (8 MiB)."""
+    return _make("npy", path=os.fspath(path), block=block)[0]
+
+
+def from_hdf5(path, dataset, block=None):
+    """A dataset of a file of HDF5, in blocks of whole chunks."""
+    return _make("hdf5", path=os.fspath(path), dataset=dataset, block=block)[0]
+
+
+def full(shape, value, dtype=None):
+    """The same number everywhere."""
+    dtype = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
+    value = value.item() if isinstance(value, np.generic) else value
+    shape = [int(length) for length in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    return _make("full", shape=shape, value=_scalar(value), dtype=dtype.name)[0]
+
+
+def zeros(shape, dtype="float64"):
+    return full(shape, 0, dtype)
+
+
+def ones(shape, dtype="float64"):
+    return full(shape, 1, dtype)
+
+
+def compute(*arrays, memory=None, threads=None, scratch=None, statistics=None):
+    """Their elements, computed together, as arrays of NumPy (scalars, if they have no axis)."""
+    arrays = [asarray(array) for array in arrays]
+    blocks = _compute(arrays, [None] * len(arrays), memory, threads, scratch, statistics)
+    results = []
+    for array, block in zip(arrays, blocks):
+        if array.size == 0:
+            library().bdrun_block_free(block)
+            results.append(np.empty(array.shape, array.dtype))
+            continue
+        memory_of = (ctypes.c_char * array.nbytes).from_address(library().bdrun_block_elements(block))
+        # Its memory is there as long as the array is.
+        weakref.finalize(memory_of, library().bdrun_block_free, block)
+        result = np.frombuffer(memory_of, array.dtype).reshape(array.shape)
+        results.append(result if array.ndim else result[()])
+    return results
+
+
+def _compute(arrays, to, memory, threads, scratch, statistics):
+    from bdrun.graph import available_memory, parse_bytes
+
+    memory = available_memory() if memory is None else parse_bytes(memory)
+    scratch = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or os.environ.get("TMPDIR") or "/var/tmp"
+    with open("/proc/self/statm", encoding="ascii") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    threads = threads or len(os.sched_getaffinity(0))
+    how = {"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "resident": resident, "to": to}
+    handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
+    blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
+    computation = library().bdrun_compute_new()
+    failed = []
+
+    def work():
+        if library().bdrun_compute(computation, json.dumps(how).encode(), handles, len(arrays), blocks, did) < 0:
+            failed.append(_raised())  # which is this thread's
+
+    # On another thread, so that Ctrl-C is heard.
+    worker = threading.Thread(target=work, name="bdrun-array")
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(0.1)
+    except BaseException:
+        library().bdrun_compute_cancel(computation)
+        worker.join()
+        for block in blocks:
+            if block:
+                library().bdrun_block_free(block)
+        raise
+    finally:
+        if not worker.is_alive():
+            library().bdrun_compute_free(computation)
+    if failed:
+        raise failed[0]
+    if statistics is not None:
+        statistics.update(zip(("most", "written", "read", "again", "tasks"), did))
+    return blocks[: len(arrays)]
+
+
+def _function(function):
+    _FUNCTIONS[function.__name__.rstrip("_")] = function
+    return function
+
+
+def _reduction(name):
+    def reduce(a, axis=None, *, keepdims=False, **others):
+        what = {"ddof": others.pop("ddof")} if name in ("var", "std") and "ddof" in others else {}
+        if {key for key, value in others.items() if value not in (None, np._NoValue)}:
+            raise NotImplementedError(f"numpy.{name} of a bdrun.array.Array with {others}")
+        axes = _axes(axis) if name not in ("argmin", "argmax") or axis is None else [_one(axis)]
+        return _make(name, [asarray(a)], axes=axes, keep=bool(keepdims) and keepdims is not np._NoValue, **what)[0]
+
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"numpy.{name}"
+    _function(reduce)
+    setattr(Array, name, reduce)
+    return reduce
+
+
+for _name in ("sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "argmin", "argmax"):
+    _reduction(_name)
+_FUNCTIONS["amin"], _FUNCTIONS["amax"] = _FUNCTIONS["min"], _FUNCTIONS["max"]
+
+
+def _scan(name):
+    def scan(a, axis=None):
+        a = asarray(a)
+        return _make(name, [reshape(a, -1) if axis is None else a], axis=0 if axis is None else _one(axis))[0]
+
+    scan.__name__ = scan.__qualname__ = name
+    scan.__doc__ = f"numpy.{name}"
+    _function(scan)
+    setattr(Array, name, scan)
+
+
+_scan("cumsum")
+_scan("cumprod")
+
+
+@_function
+def transpose(a, axes=None):
+    return _make("transpose", [asarray(a)], axes=_axes(axes))[0]
+
+
+@_function
+def swapaxes(a, axis1, axis2):
+    return _make("swapaxes", [asarray(a)], axis=_one(axis1), other=_one(axis2))[0]
+
+
+@_function
+def moveaxis(a, source, destination):
+    return _make("moveaxis", [asarray(a)], axis=_one(source), other=_one(destination))[0]
+
+
+@_function
+def expand_dims(a, axis):
+    return _make("expand_dims", [asarray(a)], axis=_one(axis))[0]
+
+
+@_function
+def squeeze(a, axis=None):
+    return _make("squeeze", [asarray(a)], axes=_axes(axis))[0]
+
+
+@_function
+def reshape(a, shape):
+    return _make("reshape", [asarray(a)], shape=_axes(shape))[0]
+
+
+@_function
+def ravel(a):
+    return reshape(a, -1)
+
+
+@_function
+def concatenate(arrays, axis=0):
+    return _make("concatenate", [asarray(array) for array in arrays], axis=_one(axis))[0]
+
+
+@_function
+def stack(arrays, axis=0):
+    return _make("stack", [asarray(array) for array in arrays], axis=_one(axis))[0]
+
+
+@_function
+def where(condition, x, y):
+    arrays, operands = _operands([x, y])
+    return _make("where", [asarray(condition), *arrays], operands=operands)[0]
+
+
+@_function
+def dot(a, b):
+    return _make("dot", [asarray(a), asarray(b)])[0]
+
+
+def matmul(a, b):
+    """numpy.matmul"""
+    return _make("matmul", [asarray(a), asarray(b)])[0]
+
+
+@_function
+def tensordot(a, b, axes=2):
+    a, b = asarray(a), asarray(b)
+    if isinstance(axes, (tuple, list)):
+        own, others = (_axes(one) for one in axes)
+    else:
+        own, others = list(range(-axes, 0)), list(range(axes))
+    return _make("tensordot", [a, b], axes=own, others=others)[0]
+
+
+@_function
+def svd(a, full_matrices=False):
+    """The thin one: U, singular values, Vᵀ."""
+    if full_matrices:
+        raise NotImplementedError("only the thin singular value decomposition: full_matrices=False")
+    return tuple(_make("svd", [asarray(a)]))
+
+
+@_function
+def histogram(a, bins=10, range=None):
+    if not isinstance(bins, (int, np.integer)):
+        raise NotImplementedError("bins of different widths")
+    between = None if range is None else [repr(float(bound)) for bound in range]
+    counts, bounds = _make("histogram", [asarray(a)], bins=[int(bins)], range=between)
+    return counts, bounds
+
+
+@_function
+def quantile(a, q):
+    """Of all elements; each within half a per cent of an element of that rank."""
+    many = np.atleast_1d(np.asarray(q, "f8"))
+    result = _make("quantiles", [asarray(a)], q=[repr(float(one)) for one in many.ravel()])[0]
+    return reshape(result, np.shape(q)) if np.ndim(q) != 1 else result
+
+
+@_function
+def round_(a, decimals=0):
+    if decimals:
+        raise NotImplementedError("numpy.round to decimals")
+    return np.rint(a)

@@ -1,0 +1,169 @@
+//! Computing expressions: into memory, or into files.
+
+use std::ffi::c_char;
+use std::path::{Path, PathBuf};
+
+use bdrun_array::source::hdf5::Dataset;
+use bdrun_array::source::{Hdf5Writer, Held, NpyWriter, Sink};
+use bdrun_array::{Array, Block, Error, Progress, Settings, Threads};
+use serde_json::Value;
+
+use super::{Raised, arrays, json, make, wrong};
+use crate::guarded;
+
+/// Beside blocks, each thread has a stack and what is packed for a product.
+const THREAD: u64 = 6 << 20;
+
+/// How far a computation is, and what it did.
+pub struct Computation {
+    progress: Progress,
+}
+
+/// Something to be asked how far it is, and to be cancelled. It is given back to [`bdrun_compute_free`].
+#[unsafe(no_mangle)]
+pub extern "C" fn bdrun_compute_new() -> *mut Computation {
+    Box::into_raw(Box::new(Computation { progress: Progress::default() }))
+}
+
+/// # Safety
+/// It was made here, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bdrun_compute_free(computation: *mut Computation) {
+    // SAFETY: as is asked for.
+    drop(unsafe { Box::from_raw(computation) });
+}
+
+/// It ends as soon as what runs has ended.
+///
+/// # Safety
+/// It was made here, and is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bdrun_compute_cancel(computation: *const Computation) {
+    // SAFETY: as is asked for.
+    unsafe { &*computation }.progress.cancel();
+}
+
+/// Which part of it is done, from 0 to 1.
+///
+/// # Safety
+/// It was made here, and is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bdrun_compute_part(computation: *const Computation) -> f64 {
+    // SAFETY: as is asked for.
+    unsafe { &*computation }.progress.stage().part
+}
+
+/// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; `resident`, what
+/// is taken already; and `to`, for each one where it goes: null (into `blocks`; each is given back to
+/// `bdrun_block_free`), `{"npy": path}` or `{"hdf5": path, "dataset": name, "chunk": lengths}`, both with
+/// `resume`. What it did is put into `did`: bytes that blocks took at most, written to scratch, read from
+/// there, and from sources again; tasks. 0, or -1 with an error.
+///
+/// # Safety
+/// `how` is a text with a zero behind it; there are `count` handles, room for as many blocks, and 5 numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bdrun_compute(
+    computation: *const Computation,
+    how: *const c_char,
+    handles: *const *const Array,
+    count: u32,
+    blocks: *mut *mut Block,
+    did: *mut u64,
+) -> i32 {
+    guarded(-1, || {
+        // SAFETY: as is asked for.
+        let (how, of, progress) = unsafe { (json(how)?, arrays(handles, count), &(*computation).progress) };
+        let (results, report) = compute(&how, &of, progress)?;
+        for (at, result) in results.into_iter().enumerate() {
+            let block = result.map_or(std::ptr::null_mut(), |block| Box::into_raw(Box::new(block)));
+            // SAFETY: there is room for as many blocks as arrays.
+            unsafe { blocks.add(at).write(block) };
+        }
+        // SAFETY: there are five.
+        unsafe { did.cast::<[u64; 5]>().write_unaligned(report) };
+        Ok(0)
+    })
+}
+
+enum To {
+    Memory(Held),
+    Npy(NpyWriter),
+    Hdf5(Hdf5Writer),
+}
+
+impl To {
+    fn new(to: &Value, array: &Array) -> Result<Self, Raised> {
+        let identity = to["resume"].as_bool().unwrap_or(false).then(|| array.identity());
+        let (dtype, shape) = (array.dtype(), array.shape());
+        if to.is_null() {
+            let no_room = |error| Error::File { path: "memory for the result".into(), error };
+            return Ok(Self::Memory(Held::new(dtype, shape).map_err(no_room)?));
+        }
+        if let Some(path) = to["npy"].as_str() {
+            return Ok(Self::Npy(NpyWriter::create(Path::new(path), dtype, shape, identity)?));
+        }
+        let path = to["hdf5"].as_str().ok_or_else(|| wrong("it goes nowhere"))?;
+        let chunk = if to["chunk"].is_null() { make::chunk(array) } else { make::sizes(&to["chunk"])? };
+        let dataset = Dataset { name: make::text(&to["dataset"])?, dtype, shape, chunk: &chunk };
+        Ok(Self::Hdf5(Hdf5Writer::create(Path::new(path), dataset, identity)?))
+    }
+
+    fn sink(&self) -> &dyn Sink {
+        match self {
+            Self::Memory(held) => held,
+            Self::Npy(writer) => writer,
+            Self::Hdf5(writer) => writer,
+        }
+    }
+}
+
+type Computed = (Vec<Option<Block>>, [u64; 5]);
+
+fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, Raised> {
+    let mut settings = Settings::default();
+    if let Some(threads) = how["threads"].as_u64().filter(|&threads| threads > 0) {
+        settings.threads = Threads { compute: threads as usize, transfer: 1 };
+    }
+    if let Some(scratch) = how["scratch"].as_str() {
+        settings.scratch = PathBuf::from(scratch);
+    }
+    let list = how["to"].as_array().ok_or_else(|| wrong("it goes nowhere"))?;
+    let memory = how["memory"].as_u64();
+    let into_memory = || list.iter().zip(of).filter(|(to, _)| to.is_null());
+    let kept: u64 = into_memory().map(|(_, array)| make::bytes(array)).sum();
+    let taken = how["resident"].as_u64().unwrap_or(0)
+        + kept
+        + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
+    let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+    let too_little = |error: &str, memory: u64| {
+        let left = mib(memory.saturating_sub(taken));
+        Raised(format!(
+            "MemoryError:{error}; {left} of the budget of {} are left for blocks (results in memory {})",
+            mib(memory),
+            mib(kept)
+        ))
+    };
+    // Before memory is taken for a result that has no room.
+    if let Some(memory) = memory.filter(|&memory| memory <= taken) {
+        return Err(too_little("the budget is too small", memory));
+    }
+    let to = list.iter().zip(of).map(|(to, array)| To::new(to, array)).collect::<Result<Vec<_>, _>>()?;
+    let outputs: Vec<(Array, &dyn Sink)> = of.iter().cloned().zip(to.iter().map(To::sink)).collect();
+    let mut prepared = settings.prepare(&outputs)?;
+    if let Some(memory) = memory {
+        let within = (memory - taken).min(prepared.bound);
+        prepared = prepared.within(within).map_err(|error| match error {
+            Error::TooLarge(_) => too_little(&error.to_string(), memory),
+            other => other.into(),
+        })?;
+    }
+    let report = prepared.run(progress)?;
+    let did = [report.peak, report.written, report.read, report.again, prepared.graph.len() as u64];
+    drop(prepared);
+    drop(outputs);
+    let block = |to: To| match to {
+        To::Memory(held) => Some(held.into_block()),
+        To::Npy(_) | To::Hdf5(_) => None,
+    };
+    Ok((to.into_iter().map(block).collect(), did))
+}

@@ -1,0 +1,126 @@
+"""`bdrun.array` beside NumPy: files, memory, errors; `python.rs` runs each function whose name is given."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import bdrun.array as ba
+
+
+def files():
+    rng = np.random.default_rng(1)
+    one, other = rng.random((700, 500)), rng.integers(-9, 9, (500, 300))
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/one.npy", one)
+        np.save(f"{folder}/other.npy", other)
+        a, b = ba.from_npy(f"{folder}/one.npy", block=100_000), ba.from_npy(f"{folder}/other.npy", block=50_000)
+        assert len(a.chunks[0]) > 1 and a.dtype == "f8" and b.shape == (500, 300)
+        done = ba.Statistics()
+        (a @ b - a.mean(axis=0)[:300]).to_npy(f"{folder}/c.npy", memory="200M", scratch=folder, resume=True, statistics=done)
+        np.testing.assert_allclose(np.load(f"{folder}/c.npy"), one @ other - one.mean(axis=0)[:300])
+        assert done["tasks"] > 20 and done["most"] > 0, done
+        assert sorted(os.listdir(folder)) == ["c.npy", "one.npy", "other.npy"]
+        for path in ("nowhere.npy", "c.h5"):
+            try:
+                (ba.from_hdf5(f"{folder}/{path}", "x") if "h5" in path else ba.from_npy(f"{folder}/{path}"))
+            except OSError as error:
+                assert path in str(error), error
+            else:
+                raise AssertionError(path)
+        try:
+            import h5py
+        except ImportError:
+            return
+        with h5py.File(f"{folder}/a.h5", "w") as file:
+            file.create_dataset("A", data=one, chunks=(64, 100))
+        a = ba.from_hdf5(f"{folder}/a.h5", "A")
+        np.testing.assert_array_equal(a[::-1, 3].compute(), one[::-1, 3])
+        a.T.to_hdf5(f"{folder}/t.h5", "T", chunks=(50, 70))
+        with h5py.File(f"{folder}/t.h5") as file:
+            assert file["T"].chunks == (50, 70)
+            np.testing.assert_array_equal(file["T"][...], one.T)
+
+
+def memory():
+    """Results are NumPy's own arrays, whose memory is given back with them; what has no room is said before."""
+    ones = ba.ones((3000, 1000)).rechunk(500)
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    kept = ones.compute()
+    assert kept.flags.writeable and kept.sum() == 3_000_000
+    before = resident()
+    for _ in range(20):
+        view = (ones + 1).compute()[10:20]
+        assert view.sum() == 20_000
+    del view
+    assert resident() - before < 60 << 20, (resident() - before) >> 20
+    assert np.asarray(ones[:2, :2]).tolist() == [[1, 1], [1, 1]] and float(ones.sum()) == 3e6
+    first, second = ba.compute(ones.sum(axis=1), ones[0])
+    assert first.shape == (3000,) and second.shape == (1000,)
+    for little, said in (("1M", "1 MiB"), (resident() + (40 << 20), "results in memory 23 MiB")):
+        try:
+            (ones @ ones.T @ ones if little == "1M" else ones.rechunk(0).T.rechunk(0)).compute(memory=little)
+        except MemoryError as error:
+            assert said in str(error) and "budget" in str(error), error
+        else:
+            raise AssertionError(f"{little} is enough")
+
+
+def errors():
+    a = ba.asarray(np.arange(6))
+    line = sys._getframe().f_lineno + 2
+    try:
+        (a ** -1).compute()
+    except ValueError as error:
+        assert f"arrays.py:{line}" in str(error), error
+    else:
+        raise AssertionError("integers have no negative powers")
+    for name, wrong, kind in [
+        ("fft", lambda: np.fft.fft(a), NotImplementedError),
+        ("add.reduce", lambda: np.add.reduce(a), NotImplementedError),
+        ("sum", lambda: np.sum(a, initial=3), NotImplementedError),
+        ("sort", lambda: np.sort(a), NotImplementedError),
+        ("truth", lambda: a[a > 3], NotImplementedError),
+        ("float16", lambda: a.astype("float16"), TypeError),
+        ("int8", lambda: ba.asarray(np.zeros(3, "int8")), TypeError),
+        ("-1", lambda: ba.zeros((-1, 3)), ValueError),
+        ("int32", lambda: a.astype("int32") + (1 << 40), OverflowError),
+        ("out", lambda: np.add(a, 1, out=np.zeros(6)), NotImplementedError),
+    ]:
+        try:
+            wrong()
+        except kind as error:
+            assert name in str(error) or name in ("truth", "-1"), (name, error)
+        else:
+            raise AssertionError(name)
+
+
+LONG = """
+import bdrun.array as ba, sys
+a = ba.ones((12000, 12000)).rechunk(100)
+print("on", flush=True)
+(a.T @ a).sum().compute()
+"""
+
+
+def interrupted():
+    """Ctrl-C ends a computation."""
+    started = subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert started.stdout.readline() == "on\n", started.stderr.read()
+    time.sleep(1)
+    os.kill(started.pid, signal.SIGINT)
+    assert started.wait(300) in (1, -2), started.returncode
+    assert "KeyboardInterrupt" in started.stderr.read()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+    print("right")
