@@ -21,7 +21,7 @@ import numpy as np
 
 from bdrun._library import library
 
-__all__ = ["Array", "asarray", "from_npy", "from_hdf5", "full", "zeros", "ones", "compute", "Statistics"]
+__all__ = ["Array", "asarray", "from_npy", "from_raw", "from_hdf5", "full", "zeros", "ones", "compute", "Statistics"]
 
 _UNARY = {
     "negative", "absolute", "sign", "square", "sqrt", "exp", "expm1", "log", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
@@ -281,6 +281,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         to = {"npy": os.fspath(path), "resume": resume}
         _compute([self], [to], memory, threads, scratch, statistics)
 
+    def to_raw(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
+        """Into a file of elements alone, in C's order and little-endian, likewise."""
+        _compute([self], [{"raw": os.fspath(path), "resume": resume}], memory, threads, scratch, statistics)
+
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
         to = {"hdf5": os.fspath(path), "dataset": dataset, "chunk": None if chunks is None else list(chunks), "resume": resume}
@@ -308,6 +312,12 @@ def asarray(value):
 def from_npy(path, block=None):
     """The array in a file of NumPy, in blocks of at most so many bytes (8 MiB)."""
     return _make("npy", path=os.fspath(path), block=block)[0]
+
+
+def from_raw(path, shape, dtype, offset=0, block=None):
+    """Elements in a file, in C's order and little-endian, from an offset on."""
+    shape = [int(length) for length in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    return _make("raw", path=os.fspath(path), shape=shape, dtype=np.dtype(dtype).name, offset=offset, block=block)[0]
 
 
 def from_hdf5(path, dataset, block=None):

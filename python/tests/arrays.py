@@ -25,6 +25,9 @@ def files():
         np.testing.assert_allclose(np.load(f"{folder}/c.npy"), one @ other - one.mean(axis=0)[:300])
         assert done["tasks"] > 20 and done["most"] > 0, done
         assert sorted(os.listdir(folder)) == ["c.npy", "one.npy", "other.npy"]
+        a.T.to_raw(f"{folder}/raw")
+        np.testing.assert_array_equal(np.fromfile(f"{folder}/raw").reshape(500, 700), one.T)
+        np.testing.assert_array_equal(ba.from_raw(f"{folder}/raw", (2, 700), "f8", offset=8 * 700).compute(), one.T[1:3])
         for path in ("nowhere.npy", "c.h5"):
             try:
                 (ba.from_hdf5(f"{folder}/{path}", "x") if "h5" in path else ba.from_npy(f"{folder}/{path}"))

@@ -1,4 +1,4 @@
-//! NumPy's files (`.npy`, NEP 1: versions 1 to 3), in C order and little-endian.
+//! NumPy's files (`.npy`, NEP 1: versions 1 to 3), and those of elements alone; in C order and little-endian.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -63,11 +63,25 @@ impl Npy {
         let text = String::from_utf8(text).map_err(|_| wrong("its header is no text"))?;
         let (dtype, shape) = parse(&text)?;
         let data = u64::from(length) + before;
+        Self::of_elements(file, path, dtype, shape, data)
+    }
+
+    /// Opens a file without a header: elements of a type, in C order and little-endian, from an offset on.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is shorter than the shape says.
+    pub fn open_raw(path: &Path, dtype: DType, shape: &[usize], offset: u64) -> Result<Self, Error> {
+        let opened = File::open(path);
+        let opened = opened.and_then(|file| Self::of_elements(file, path, dtype, shape.into(), offset));
+        opened.map_err(|error| Error::file(path, error))
+    }
+
+    fn of_elements(file: File, path: &Path, dtype: DType, shape: Vec<usize>, data: u64) -> io::Result<Self> {
         let count = shape.iter().try_fold(dtype.size(), |bytes, &length| bytes.checked_mul(length));
         let bytes = count.ok_or_else(|| wrong("its shape is larger than there can be"))? as u64;
         let there = file.metadata()?.len().saturating_sub(data);
         if there < bytes {
-            return Err(wrong(format!("it has {there} bytes of elements, and its header says {bytes}")));
+            return Err(wrong(format!("it has {there} bytes of elements, and its shape says {bytes}")));
         }
         Ok(Self { file, path: path.into(), dtype, shape, data })
     }
@@ -156,19 +170,40 @@ impl NpyWriter {
         shape: &[usize],
         identity: Option<Identity>,
     ) -> Result<Self, Error> {
-        Self::begin(path, dtype, shape, identity).map_err(|error| Error::file(path, error))
+        Self::begin(path, dtype, shape, identity, true).map_err(|error| Error::file(path, error))
     }
 
-    fn begin(path: &Path, dtype: DType, shape: &[usize], identity: Option<Identity>) -> io::Result<Self> {
+    /// The same without a header.
+    ///
+    /// # Errors
+    /// As [`NpyWriter::create`].
+    pub fn create_raw(
+        path: &Path,
+        dtype: DType,
+        shape: &[usize],
+        identity: Option<Identity>,
+    ) -> Result<Self, Error> {
+        Self::begin(path, dtype, shape, identity, false).map_err(|error| Error::file(path, error))
+    }
+
+    fn begin(
+        path: &Path,
+        dtype: DType,
+        shape: &[usize],
+        identity: Option<Identity>,
+        has_header: bool,
+    ) -> io::Result<Self> {
         let (to, is_there) = Aside::begin(path, identity)?;
-        let data = if is_there {
+        let data = if is_there && !has_header {
+            Npy::of_elements(to.file.try_clone()?, path, dtype, shape.into(), 0)?.data
+        } else if is_there {
             let before = Npy::read_header(&to.aside)?;
             if (before.dtype, &before.shape[..]) != (dtype, shape) {
                 return Err(wrong("what was begun has another type or shape"));
             }
             before.data
         } else {
-            let header = header(dtype, shape)?;
+            let header = if has_header { header(dtype, shape)? } else { Vec::new() };
             (&to.file).write_all(&header)?;
             let data = header.len() as u64;
             to.file.set_len(data + (shape.iter().product::<usize>() * dtype.size()) as u64)?;
@@ -248,6 +283,30 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
         drop(unfinished);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn elements_alone() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-raw-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x.f32");
+        let block = Block::from_slice(&[3, 2], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let all = Region { start: vec![0, 0], shape: vec![3, 2] };
+        let create = || NpyWriter::create_raw(&path, DType::F32, &[3, 2], Some(7)).unwrap();
+        let interrupted = create();
+        assert!(!interrupted.has(&all));
+        interrupted.write(&all, &block).unwrap();
+        drop(interrupted);
+        let again = create();
+        assert!(again.has(&all) && !path.exists());
+        again.finish().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 24);
+        let raw = Npy::open_raw(&path, DType::F32, &[2, 2], 8).unwrap();
+        let region = Region { start: vec![0, 1], shape: vec![2, 1] };
+        assert_eq!(raw.read(&region).unwrap().elements::<f32>(), [4.0, 6.0]);
+        let error = Npy::open_raw(&path, DType::F64, &[2, 2], 0).unwrap_err().to_string();
+        assert!(error.contains("24 bytes") && error.contains("32"), "{error}");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -80,13 +80,27 @@ fn query_all(index: &Path, k: usize, naive: &Naive, random: &mut Random) {
     }
 }
 
-#[test]
-fn random_genomes() {
-    for (k, m) in [(3, 1), (3, 2), (5, 2), (5, 4), (7, 3), (11, 5), (31, 11), (33, 11), (45, 9), (63, 31)] {
+fn random_genomes(lengths: &[(usize, usize)]) {
+    for &(k, m) in lengths {
         for seed in 0..12 {
             compare(k, m, seed, &[1, 2, 3, 7]);
         }
     }
+}
+
+#[test]
+fn random_genomes_of_the_shortest_kmers() {
+    random_genomes(&[(3, 1), (3, 2), (5, 2), (5, 4)]);
+}
+
+#[test]
+fn random_genomes_of_short_kmers() {
+    random_genomes(&[(7, 3), (11, 5), (31, 11)]);
+}
+
+#[test]
+fn random_genomes_of_long_kmers() {
+    random_genomes(&[(33, 11), (45, 9), (63, 31)]);
 }
 
 #[test]

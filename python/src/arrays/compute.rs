@@ -55,7 +55,7 @@ pub unsafe extern "C" fn bdrun_compute_part(computation: *const Computation) -> 
 
 /// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; `resident`, what
 /// is taken already; and `to`, for each one where it goes: null (into `blocks`; each is given back to
-/// `bdrun_block_free`), `{"npy": path}` or `{"hdf5": path, "dataset": name, "chunk": lengths}`, both with
+/// `bdrun_block_free`), `{"npy": path}`, `{"raw": path}` or `{"hdf5": path, "dataset": name, "chunk": lengths}`, all with
 /// `resume`. What it did is put into `did`: bytes that blocks took at most, written to scratch, read from
 /// there, and from sources again; tasks. 0, or -1 with an error.
 ///
@@ -101,6 +101,9 @@ impl To {
         }
         if let Some(path) = to["npy"].as_str() {
             return Ok(Self::Npy(NpyWriter::create(Path::new(path), dtype, shape, identity)?));
+        }
+        if let Some(path) = to["raw"].as_str() {
+            return Ok(Self::Npy(NpyWriter::create_raw(Path::new(path), dtype, shape, identity)?));
         }
         let path = to["hdf5"].as_str().ok_or_else(|| wrong("it goes nowhere"))?;
         let chunk = if to["chunk"].is_null() { make::chunk(array) } else { make::sizes(&to["chunk"])? };

@@ -192,6 +192,12 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
             let source = Arc::new(Npy::open(Path::new(text(&what["path"])?))?);
             read(source, &what["block"])?
         }
+        "raw" => {
+            let (path, shape) = (text(&what["path"])?, sizes(&what["shape"])?);
+            let offset = what["offset"].as_u64().ok_or_else(|| wrong("no offset"))?;
+            let source = Npy::open_raw(Path::new(path), dtype(text(&what["dtype"])?)?, &shape, offset)?;
+            read(Arc::new(source), &what["block"])?
+        }
         "hdf5" => {
             let source = Hdf5::open(Path::new(text(&what["path"])?), text(&what["dataset"])?)?;
             read(Arc::new(source), &what["block"])?
