@@ -104,7 +104,11 @@ def _private(pid):
 def _proportional(pid):
     """Bytes of a process, those shared with others in part; without memory that is shared on purpose."""
     found = {}
-    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
+    try:
+        file = open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace")
+    except OSError:  # kernels before 4.14
+        return _private(pid)
+    with file:
         for line in file:
             name, _, value = line.partition(":")
             if name in ("Pss", "Pss_Shmem"):
