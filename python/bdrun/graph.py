@@ -155,8 +155,8 @@ class _Tasks:
                 stack.extend(needed[key].dependencies)
         _no_circle(needed)
         dsk = fuse_linear_task_spec(needed, keys)
-        # Other names are no tasks.
-        self.alias = {key: node.target for key, node in dsk.items() if isinstance(node, Alias)}
+        # Other names are no tasks. (Until Dask 2025 their targets were references to keys.)
+        self.alias = {key: getattr(node.target, "key", node.target) for key, node in dsk.items() if isinstance(node, Alias)}
         self.keys = [key for key in dsk if key not in self.alias]
         self.nodes = [dsk[key] for key in self.keys]
         self.number = {key: number for number, key in enumerate(self.keys)}
