@@ -55,9 +55,9 @@ pub unsafe extern "C" fn bdrun_compute_part(computation: *const Computation) -> 
 
 /// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; `resident`, what
 /// is taken already; and `to`, for each one where it goes: null (into `blocks`; each is given back to
-/// `bdrun_block_free`), `{"npy": path}`, `{"raw": path}` or `{"hdf5": path, "dataset": name, "chunk": lengths}`, all with
-/// `resume`. What it did is put into `did`: bytes that blocks took at most, written to scratch, read from
-/// there, and from sources again; tasks. 0, or -1 with an error.
+/// `bdrun_block_free`), `{"npy": path}`, `{"raw": path}` or `{"hdf5": path, "dataset": name, "chunk":
+/// lengths}`, all with `resume`. What it did is put into `did`: bytes that blocks took at most, written to
+/// scratch, read from there, and from sources again; tasks. 0, or -1 with an error.
 ///
 /// # Safety
 /// `how` is a text with a zero behind it; there are `count` handles, room for as many blocks, and 5 numbers.
