@@ -26,6 +26,8 @@ def library():
             ("bdrun_graph_free", None, [pointer]),
             ("bdrun_graph_handle", i32, [pointer, u32, u32, u64, u64]),
             ("bdrun_graph_effects", i32, [pointer, several(u32), several(u32), u32]),
+            ("bdrun_graph_trace", None, [pointer]),
+            ("bdrun_graph_draw", i32, [pointer, ctypes.c_char_p, ctypes.c_char_p]),
             ("bdrun_graph_counts", None, [pointer, several(u64)]),
             ("bdrun_array_make", i32, [ctypes.c_char_p, several(pointer), u32, several(pointer)]),
             ("bdrun_array_copy", pointer, [ctypes.c_char_p, pointer, ctypes.c_size_t]),
@@ -107,6 +109,16 @@ class Execution:
             if count == 0:
                 return
             yield from zip(self._whats[:count], self._tasks[:count])
+
+    def trace(self):
+        """Notes what happens, to be drawn."""
+        library().bdrun_graph_trace(self._handle)
+
+    def draw(self, names, path):
+        """Writes a page with the graph, and what was in memory when."""
+        text = "\n".join(name.replace("\n", " ") for name in names)
+        if library().bdrun_graph_draw(self._handle, text.encode(), os.fsencode(path)) < 0:
+            raise failed()
 
     def counts(self):
         counts = (ctypes.c_uint64 * 8)()

@@ -26,6 +26,8 @@ __all__ = ["get", "Statistics"]
 
 # How often it is looked how much tasks take, in seconds.
 LOOK = 0.05
+# So many tasks a picture has at most: `graph::draw::MOST`.
+MOST_DRAWN = 20_000
 # Beside the budget: pages of files, and what was not measured.
 SPARE = 8 << 20
 
@@ -120,17 +122,17 @@ def _processors():
     return len(os.sched_getaffinity(0))
 
 
-def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=None, statistics=None, **_):
+def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=None, statistics=None, draw=None, **_):
     """Computes keys of a graph of Dask within a budget; to be given as `scheduler` to `dask.compute`.
 
     memory: bytes, or text as `400M`; of this process, workers, results and what tasks take together. Without it 80 % of what
     is available. num_workers: processes (the processors). scratch: a directory on a disk (TMPDIR, or /var/tmp).
-    statistics: a `Statistics` to be filled.
+    statistics: a `Statistics` to be filled. draw: a file for a page with the graph, and what was in memory when.
 
     Raises what a task raises, with its key and traceback as a note; `WorkerDied` if a worker ends twice at one task; `OSError`
     if scratch is full; `MemoryError` if the budget is less than what Python and its modules take.
     """
-    run = _Run(dsk, keys, memory, num_workers, scratch, callbacks, statistics)
+    run = _Run(dsk, keys, memory, num_workers, scratch, callbacks, statistics, draw)
     return run.result()
 
 
@@ -258,7 +260,7 @@ class _Worker:
 class _Run:
     """One call of `get`."""
 
-    def __init__(self, dsk, keys, memory, num_workers, scratch, callbacks, statistics):
+    def __init__(self, dsk, keys, memory, num_workers, scratch, callbacks, statistics, draw):
         from dask.core import flatten
 
         self._asked = keys
@@ -269,7 +271,7 @@ class _Run:
         self._memory = available_memory() if memory is None else parse_bytes(memory)
         self._count = num_workers or _config("num_workers") or _processors()
         self._scratch_folder = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or _disk()
-        self._callbacks = callbacks
+        self._callbacks, self._draw = callbacks, draw
         self._statistics = Statistics() if statistics is None else statistics
         self._values = {}
         self._users = {}  # workers that use a part of the arena after their task, by task
@@ -366,6 +368,11 @@ class _Run:
         tasks = self._tasks
         kept = [number in self._kept for number in range(len(tasks.keys))]
         self._execution = Execution(tasks.inputs, tasks.groups, kept, budget, self._count)
+        if self._draw is not None:
+            if len(tasks.keys) > MOST_DRAWN:
+                raise ValueError(f"draw: {len(tasks.keys)} tasks cannot be told apart in a picture, which has {MOST_DRAWN} at most")
+            open(self._draw, "w").close()  # that it can be written is seen to before
+            self._execution.trace()
 
     def _budget(self):
         """What is left for results and tasks."""
@@ -402,6 +409,8 @@ class _Run:
             self._do()
         self._statistics.update(execution.counts(), fixed=self._fixed + self._own, memory=self._memory)
         self._statistics.pop("is_done")
+        if self._draw is not None:
+            execution.draw([str(key) for key in self._tasks.keys], self._draw)
         return {number: self._load(number) for number in self._kept}
 
     def _do(self):

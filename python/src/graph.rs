@@ -1,15 +1,20 @@
 //! `bdrun_graph::online` for `bdrun/graph.py`.
 
+use std::ffi::{CStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+
 use bdrun_graph::online::{Effect, Event, Online, Place};
 use bdrun_graph::order::Effort;
 use bdrun_graph::{Builder, FunctionId, Inputs, Output, Task, TaskId};
 
 use crate::guarded;
+use crate::picture::Trace;
 
 /// An execution, and what it wants done that was not taken yet.
 pub struct Execution {
-    online: Online,
+    pub(crate) online: Online,
     effects: std::collections::VecDeque<Effect>,
+    trace: Option<Trace>,
 }
 
 /// A graph of `tasks` tasks, numbered from 0, to be run within `budget` bytes by so many workers. Task t
@@ -55,7 +60,7 @@ pub unsafe extern "C" fn bdrun_graph_new(
         let effort = Effort { visits: 10_000_000, ..Effort::default() };
         let mut online = Online::new(graph, groups, budget, workers as usize, effort);
         online.begin();
-        Ok(Box::into_raw(Box::new(Execution { online, effects: Default::default() })))
+        Ok(Box::into_raw(Box::new(Execution { online, effects: Default::default(), trace: None })))
     })
 }
 
@@ -94,7 +99,7 @@ pub unsafe extern "C" fn bdrun_graph_handle(
         // SAFETY: one thread at a time uses it, as is asked for.
         let execution = unsafe { &mut *execution };
         let task = TaskId(task);
-        execution.online.handle(match what {
+        let event = match what {
             0 => Event::Done { task, bytes, took },
             1 => Event::Stored(task),
             2 => Event::Written(task),
@@ -103,7 +108,11 @@ pub unsafe extern "C" fn bdrun_graph_handle(
             5 => Event::Took(task, took),
             6 => Event::Budget(bytes),
             other => return Err(format!("there is no event {other}")),
-        });
+        };
+        execution.online.handle(event);
+        if let Some(trace) = &mut execution.trace {
+            trace.heard(event, execution.online.used());
+        }
         Ok(0)
     })
 }
@@ -124,7 +133,13 @@ pub unsafe extern "C" fn bdrun_graph_effects(
     guarded(-1, || {
         // SAFETY: one thread at a time uses it, as is asked for.
         let execution = unsafe { &mut *execution };
-        execution.effects.extend(execution.online.effects());
+        let used = execution.online.used();
+        for effect in execution.online.effects() {
+            if let Some(trace) = &mut execution.trace {
+                trace.told(effect, used);
+            }
+            execution.effects.push_back(effect);
+        }
         let count = execution.effects.len().min(room as usize);
         for (at, effect) in execution.effects.drain(..count).enumerate() {
             let (what, task) = match effect {
@@ -143,6 +158,38 @@ pub unsafe extern "C" fn bdrun_graph_effects(
             }
         }
         Ok(count as i32)
+    })
+}
+
+/// What happens is noted from now on, for [`bdrun_graph_draw`].
+///
+/// # Safety
+/// As for [`bdrun_graph_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bdrun_graph_trace(execution: *mut Execution) {
+    // SAFETY: one thread at a time uses it, as is asked for.
+    unsafe { (*execution).trace = Some(Trace::default()) };
+}
+
+/// Writes a page to a file: the graph, and what was in memory when. `names` has the name of each task, one in
+/// each line. 0, or -1 with an error.
+///
+/// # Safety
+/// Both are texts with a zero behind them; and as for [`bdrun_graph_new`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bdrun_graph_draw(
+    execution: *const Execution,
+    names: *const c_char,
+    path: *const c_char,
+) -> i32 {
+    guarded(-1, || {
+        // SAFETY: one thread at a time uses it, and both are texts, as is asked for.
+        let (execution, names, path) = unsafe { (&*execution, CStr::from_ptr(names), CStr::from_ptr(path)) };
+        let trace = execution.trace.as_ref().ok_or("nothing was noted")?;
+        let page = trace.page(&execution.online, &names.to_string_lossy())?;
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(0)
     })
 }
 

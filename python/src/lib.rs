@@ -6,6 +6,7 @@
 mod arrays;
 mod copy;
 mod graph;
+mod picture;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};

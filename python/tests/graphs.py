@@ -237,6 +237,39 @@ def progress():
     assert [item[2] for item in after] == list(range(1, len(after) + 1))
 
 
+def drawn():
+    """A page of a run: each task begins and ends, what is released was there."""
+    import re
+
+    one = da.from_array(np.random.default_rng(1).random((900, 900)), chunks=150)
+    value = one.T.dot(one) - one.mean(axis=0)
+    base = fixed()
+    with tempfile.TemporaryDirectory() as folder:
+        get(value, base + (8 << 20), draw=f"{folder}/run.html")
+        page = open(f"{folder}/run.html").read()
+        try:
+            get(value, "2G", draw=f"{folder}/none/run.html")
+        except OSError as error:
+            assert "none/run.html" in str(error)
+        else:
+            raise AssertionError("there is no such folder")
+        try:
+            keys = [f"k{at}" for at in range(20_001)]
+            bdrun.get(dict.fromkeys(keys, (abs, -1)) | {"all": (sum, keys)}, "all", memory="2G", draw=f"{folder}/run.html")
+        except ValueError as error:
+            assert "20001" in str(error) or "20002" in str(error), error
+        else:
+            raise AssertionError("more than can be drawn")
+    events = [tuple(map(int, event)) for event in re.findall(r"\[(\d+),(\d),(\d+),(\d+)\],", page)]
+    tasks = page.count("<circle")
+    begun = [task for _, kind, task, _ in events if kind == 0]
+    assert sorted(begun) == list(range(tasks)) and tasks > 100, (len(begun), tasks)
+    assert sorted(task for _, kind, task, _ in events if kind == 1) == sorted(begun)
+    assert any(kind == 3 for _, kind, _, _ in events) and "array-" in page
+    times = [time for time, *_ in events]
+    assert times == sorted(times)
+
+
 SLEEPS = """
 import sys, time, dask, bdrun
 bdrun.get({"a": (lambda: (print("on", flush=True), time.sleep(1000)),)}, "a", memory="2G")

@@ -95,6 +95,11 @@ fn graphs_by_hand() {
 }
 
 #[test]
+fn a_run_is_drawn() {
+    run("drawn");
+}
+
+#[test]
 fn what_fails_is_named() {
     run("failures");
 }

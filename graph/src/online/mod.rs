@@ -265,6 +265,21 @@ impl Online {
         self.ends_left == 0 && self.moving == 0
     }
 
+    /// The graph, with what was measured of what is done, and what is expected of the rest.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// In which order its tasks are to run, as was decided last.
+    pub fn order(&self) -> &[TaskId] {
+        &self.order
+    }
+
+    /// Bytes that there are now.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
     /// What was done so far.
     pub fn counts(&self) -> Counts {
         self.counts
