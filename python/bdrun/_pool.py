@@ -1,4 +1,4 @@
-"""Processes that run tasks. One, started anew (`python -m bdrun._pool`), loads what tasks will need, and then each worker is
+"""Processes that run tasks. One, started anew, loads what tasks will need, and then each worker is
 forked from it: they share what was loaded.
 
 A message is a pickle behind its length. To the server: make a worker (with it comes its socket). To a worker: a task, and
@@ -8,6 +8,7 @@ where its result goes; from it: what came of it, and that it is stored.
 import array
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -26,21 +27,30 @@ def send(connection, message):
     connection.sendall(struct.pack("<Q", len(data)) + data)
 
 
-def receive(connection):
-    """The next message, or None at the end."""
-    head = _exactly(connection, 8)
+def receive(connection, ended=None):
+    """The next message, or None at the end. `ended`: a descriptor that is readable when the other side has ended, of which
+    others may have copies of the socket."""
+    head = _exactly(connection, 8, ended)
     if head is None:
         return None
-    data = _exactly(connection, struct.unpack("<Q", head)[0])
+    data = _exactly(connection, struct.unpack("<Q", head)[0], ended)
     return None if data is None else pickle.loads(data)
 
 
-def _exactly(connection, length):
+def _exactly(connection, length, ended):
     data = bytearray(length)
     view, at = memoryview(data), 0
     while at < length:
         try:
-            count = connection.recv_into(view[at:])
+            count = connection.recv_into(view[at:], 0, 0 if ended is None else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            ready = select.poll()
+            ready.register(connection, select.POLLIN)
+            ready.register(ended, select.POLLIN)
+            # What was sent before the end is read before.
+            if all(file != connection.fileno() for file, _ in ready.poll()):
+                return None
+            continue
         except ConnectionResetError:
             return None
         if count == 0:
@@ -61,8 +71,14 @@ def _die_with_parent():
 def serve(control):
     """Forks workers until the other end closes."""
     _die_with_parent()
+    # Ctrl-C is the caller's; what tasks start hears it as usual.
+    signal.signal(signal.SIGINT, lambda *_: None)
     setup = receive(control)
-    sys.path[:] = setup["path"]
+    if setup is None:
+        os._exit(0)
+    # No program that a task starts has them.
+    for file in (control.fileno(), setup["arena"], setup["scratch"], setup["locks"]):
+        os.set_inheritable(file, False)
     for name in setup["modules"]:
         try:
             __import__(name)
@@ -81,18 +97,35 @@ def serve(control):
             os._exit(0)
         for _, _, content in ancillary:
             fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+        os.set_inheritable(fds[0], False)
         connection = socket.socket(fileno=fds[0])
+        flush()
         child = os.fork()
         if child == 0:
             control.close()
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _die_with_parent()
+                if "numpy.random" in sys.modules:
+                    # Else all workers would have the same numbers.
+                    sys.modules["numpy"].random.seed()
                 Worker(connection, setup).run()
+            except BaseException:
+                traceback.print_exc()
             finally:
+                flush()
                 os._exit(1)
         connection.close()
         control.sendall(struct.pack("<i", child))
+
+
+def flush():
+    """What was printed is not lost with the process."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
 
 
 class _Anonymous:
@@ -138,8 +171,9 @@ class Worker:
         self._values = _values
         self._connection = connection
         self._arena, self._scratch = setup["arena"], setup["scratch"]
-        # Parts of the arena that something still uses, by task.
-        self._used = {}
+        # Parts of the arena that something still uses, by task; those that a forked child has are used for good.
+        self._used, self._forked, self._children = {}, [], False
+        os.register_at_fork(before=self._forks)
         libc = ctypes.CDLL(None)
         try:
             # Large arrays come from the kernel, and go back to it.
@@ -149,7 +183,9 @@ class Worker:
         except AttributeError:
             self._trim = lambda _: None
         self._memory = _Anonymous()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _forks(self):
+        self._children = True
 
     def run(self):
         send(self._connection, ("idle", self._memory.look()[2]))
@@ -157,15 +193,18 @@ class Worker:
             message = receive(self._connection)
             if message is None:
                 os._exit(0)
-            self._task(*message)
+            self._task(message)
 
-    def _task(self, task, inputs):
+    def _task(self, message):
         import mmap
 
         maps = []
         self._memory.begin()
         _, shared, before = self._memory.look()
+        values = task = inputs = None
         try:
+            # What cannot be read here is an error of the task, too.
+            task, inputs = pickle.loads(message)
             values = {}
             for name, number, where, pieces in inputs:
                 if isinstance(where, int):
@@ -178,17 +217,14 @@ class Worker:
                     values[name] = self._values.unpack(memoryview(part), pieces)
                 else:
                     values[name] = self._values.unpack(memoryview(bytearray(where)), pieces)
-            task = pickle.loads(task)
             packed = self._values.Packed(task(values))
         except BaseException as error:
             text = traceback.format_exc()
-            try:
-                error = self._values.dumps(error)
-            except Exception:
-                error = None
-            return send(self._connection, ("failed", error, text))
+            flush()
+            return send(self._connection, ("failed", self._error(error), text))
         finally:
-            values = task = None
+            values = task = inputs = message = None
+        flush()
         most, files, now = self._memory.look()
         # What it took at most, without what was mapped before, and what it mapped of its inputs.
         took = max(most - before - shared - max(files - shared, 0), now - before, 0)
@@ -212,6 +248,17 @@ class Worker:
             self._trim(0)
         send(self._connection, ("stored", self._memory.look()[2], used))
 
+    def _error(self, error):
+        """As bytes: the error, or how to make it where it cannot be made of its arguments; or nothing."""
+        for value in (error, (type(error), error.args, error.__dict__)):
+            try:
+                data = self._values.dumps(value)
+                pickle.loads(data)
+                return data
+            except Exception:
+                continue
+        return None
+
     def _length(self, pieces):
         at = 0
         for length in pieces:
@@ -220,6 +267,9 @@ class Worker:
 
     def _release(self, maps):
         """Gives inputs back. Those are returned that somebody still uses: a cache, a global variable."""
+        if self._children:
+            self._forked += maps
+            maps, self._children = [], False
         for number, part in maps:
             self._used.setdefault(number, []).append(part)
         import gc
@@ -239,11 +289,4 @@ class Worker:
             if not self._used or again:
                 break
             gc.collect()
-        return list(self._used)
-
-
-if __name__ == "__main__":
-    # As a module of its name, so that there is one LOCKS.
-    from bdrun import _pool
-
-    _pool.serve(socket.socket(fileno=int(sys.argv[1])))
+        return list(self._used) + [number for number, _ in self._forked]

@@ -6,6 +6,7 @@ A value is laid out as its pickle, then each buffer at a multiple of 64 bytes. W
 import io
 import os
 import pickle
+import threading
 
 ALIGNED = 64
 
@@ -15,30 +16,46 @@ def _aligned(at):
 
 
 class _Lock:
-    """What `dask.utils.SerializableLock` is among processes: one of a name at a time, in all of them."""
+    """What `dask.utils.SerializableLock` is among processes: one of a name at a time, in all threads of all of them."""
+
+    _threads, _guard = {}, threading.Lock()
 
     def __init__(self, token):
         self.token = token
+        with self._guard:
+            # The kernel's lock is the process's: threads of it exclude each other before.
+            self._thread = self._threads.setdefault(token, threading.Lock())
 
-    def _file(self):
+    def _lock(self, how):
+        import fcntl
+        import zlib
+
         from bdrun import _pool
 
-        if _pool.LOCKS is None:
-            raise RuntimeError("this lock is used outside of a task")
-        return _pool.LOCKS
+        fcntl.lockf(_pool.LOCKS, how, 1, zlib.crc32(str(self.token).encode()))
 
-    def acquire(self, *_, **__):
+    def acquire(self, blocking=True, timeout=-1):
         import fcntl
-        import zlib
 
-        fcntl.lockf(self._file(), fcntl.LOCK_EX, 1, zlib.crc32(str(self.token).encode()))
+        if not self._thread.acquire(blocking, timeout):
+            return False
+        try:
+            self._lock(fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+        except OSError:
+            self._thread.release()
+            if blocking:
+                raise
+            return False
         return True
 
-    def release(self, *_, **__):
+    def release(self):
         import fcntl
-        import zlib
 
-        fcntl.lockf(self._file(), fcntl.LOCK_UN, 1, zlib.crc32(str(self.token).encode()))
+        self._lock(fcntl.LOCK_UN)
+        self._thread.release()
+
+    def locked(self):
+        return self._thread.locked()
 
     def __enter__(self):
         self.acquire()
@@ -46,6 +63,20 @@ class _Lock:
 
     def __exit__(self, *_):
         self.release()
+
+    def __reduce__(self):
+        return lock, (self.token,)
+
+
+def lock(token):
+    """In a worker one that excludes all of them; elsewhere Dask's own, of the same name."""
+    from bdrun import _pool
+
+    if _pool.LOCKS is not None:
+        return _Lock(token)
+    from dask.utils import SerializableLock
+
+    return SerializableLock(token)
 
 
 _pickler = None
@@ -58,7 +89,7 @@ def _make_pickler():
     import cloudpickle
     from dask.utils import SerializableLock
 
-    locks = {SerializableLock: lambda lock: (_Lock, (lock.token,))}
+    locks = {SerializableLock: lambda one: (lock, (one.token,))}
 
     class Pickler(cloudpickle.Pickler):
         dispatch_table = ChainMap(locks, getattr(cloudpickle.Pickler, "dispatch_table", copyreg.dispatch_table))

@@ -12,6 +12,7 @@ far as they are here: README.md beside this package says what is not.
 
 import ctypes
 import json
+import operator
 import os
 import sys
 import threading
@@ -94,12 +95,24 @@ def _operands(values):
 
 
 def _axes(axis):
-    return None if axis is None else [int(at) for at in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    return None if axis is None else [operator.index(at) for at in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+
+
+def _dtype(dtype):
+    """A type's name: of this machine's order of bytes."""
+    dtype = np.dtype(dtype)
+    if not dtype.isnative:
+        raise TypeError(f"there are no arrays of {dtype.str}; cast first")
+    return dtype.name
+
+
+def _lengths(shape):
+    return [operator.index(length) for length in (shape if isinstance(shape, (tuple, list)) else (shape,))]
 
 
 def _one(axis):
     """One axis, which is not a truth value or a fraction."""
-    return axis.__index__()
+    return operator.index(axis)
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -109,7 +122,17 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __init__(self, handle):
         self._handle, self._described = handle, None
-        weakref.finalize(self, library().bdrun_array_free, handle)
+        # Not at the end of the program: something may still use it then.
+        weakref.finalize(self, library().bdrun_array_free, handle).atexit = False
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _):
+        return self
+
+    def __reduce_ex__(self, _):
+        raise TypeError("a bdrun.array.Array cannot be sent to another process: compute it, or open its file there")
 
     def _describe(self):
         if self._described is None:
@@ -211,19 +234,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             elif one is Ellipsis:
                 listed.append("...")
             elif isinstance(one, slice):
-                start, stop, step = (None if part is None else part.__index__() for part in (one.start, one.stop, one.step))
+                start, stop, step = (None if part is None else operator.index(part) for part in (one.start, one.stop, one.step))
                 listed.append([start, stop, 1 if step is None else step])
             elif isinstance(one, (bool, np.bool_, list, np.ndarray, Array)):
                 raise NotImplementedError("arrays of truth values or indices as an index; slices, numbers, None and ... are there")
             else:
                 try:
-                    listed.append(one.__index__())
-                except AttributeError:
+                    listed.append(operator.index(one))
+                except TypeError:
                     raise IndexError("only integers, slices, ellipsis and None are indices") from None
         return _make("index", [self], index=listed)[0]
 
     def astype(self, dtype):
-        return _make("astype", [self], dtype=np.dtype(dtype).name)[0]
+        return _make("astype", [self], dtype=_dtype(dtype))[0]
 
     @property
     def T(self):
@@ -278,16 +301,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_npy(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a file of NumPy: beside it, and put in its place when all is written. `resume`: can be gone on with."""
-        to = {"npy": os.fspath(path), "resume": resume}
+        to = {"npy": os.fsdecode(path), "resume": resume}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_raw(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a file of elements alone, in C's order and little-endian, likewise."""
-        _compute([self], [{"raw": os.fspath(path), "resume": resume}], memory, threads, scratch, statistics)
+        _compute([self], [{"raw": os.fsdecode(path), "resume": resume}], memory, threads, scratch, statistics)
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
-        to = {"hdf5": os.fspath(path), "dataset": dataset, "chunk": None if chunks is None else list(chunks), "resume": resume}
+        to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": None if chunks is None else list(chunks), "resume": resume}
         _compute([self], [to], memory, threads, scratch, statistics)
 
 
@@ -300,7 +323,10 @@ def asarray(value):
     """An array of what NumPy makes an array of; its elements are copied, and not counted in the budget."""
     if isinstance(value, Array):
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise NotImplementedError("masked arrays")
     value = np.asarray(value)
+    value = value.astype(value.dtype.newbyteorder("="), copy=False)
     elements = np.ascontiguousarray(value).reshape(value.shape)
     what = json.dumps({"dtype": value.dtype.name, "shape": value.shape, "origin": _origin()}).encode()
     handle = library().bdrun_array_copy(what, elements.ctypes.data, elements.nbytes)
@@ -311,26 +337,25 @@ def asarray(value):
 
 def from_npy(path, block=None):
     """The array in a file of NumPy, in blocks of at most so many bytes (8 MiB)."""
-    return _make("npy", path=os.fspath(path), block=block)[0]
+    return _make("npy", path=os.fsdecode(path), block=block)[0]
 
 
 def from_raw(path, shape, dtype, offset=0, block=None):
     """Elements in a file, in C's order and little-endian, from an offset on."""
-    shape = [int(length) for length in (shape if isinstance(shape, (tuple, list)) else (shape,))]
-    return _make("raw", path=os.fspath(path), shape=shape, dtype=np.dtype(dtype).name, offset=offset, block=block)[0]
+    what = {"path": os.fsdecode(path), "shape": _lengths(shape), "dtype": _dtype(dtype), "offset": operator.index(offset)}
+    return _make("raw", **what, block=block)[0]
 
 
 def from_hdf5(path, dataset, block=None):
     """A dataset of a file of HDF5, in blocks of whole chunks."""
-    return _make("hdf5", path=os.fspath(path), dataset=dataset, block=block)[0]
+    return _make("hdf5", path=os.fsdecode(path), dataset=dataset, block=block)[0]
 
 
 def full(shape, value, dtype=None):
     """The same number everywhere."""
-    dtype = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
-    value = value.item() if isinstance(value, np.generic) else value
-    shape = [int(length) for length in (shape if isinstance(shape, (tuple, list)) else (shape,))]
-    return _make("full", shape=shape, value=_scalar(value), dtype=dtype.name)[0]
+    # NumPy says what does not fit.
+    value = np.full((), value, dtype)
+    return _make("full", shape=_lengths(shape), value=_scalar(value.item()), dtype=_dtype(value.dtype))[0]
 
 
 def zeros(shape, dtype="float64"):
@@ -353,7 +378,7 @@ def compute(*arrays, memory=None, threads=None, scratch=None, statistics=None):
             continue
         memory_of = (ctypes.c_char * array.nbytes).from_address(library().bdrun_block_elements(block))
         # Its memory is there as long as the array is.
-        weakref.finalize(memory_of, library().bdrun_block_free, block)
+        weakref.finalize(memory_of, library().bdrun_block_free, block).atexit = False
         result = np.frombuffer(memory_of, array.dtype).reshape(array.shape)
         results.append(result if array.ndim else result[()])
     return results
@@ -407,7 +432,12 @@ def _function(function):
 
 def _reduction(name):
     def reduce(a, axis=None, *, keepdims=False, **others):
-        what = {"ddof": others.pop("ddof")} if name in ("var", "std") and "ddof" in others else {}
+        what = {}
+        if name in ("var", "std") and "ddof" in others:
+            ddof = others.pop("ddof")
+            if ddof != int(ddof) or ddof < 0:
+                raise NotImplementedError(f"ddof={ddof}")
+            what["ddof"] = int(ddof)
         if {key for key, value in others.items() if value not in (None, np._NoValue)}:
             raise NotImplementedError(f"numpy.{name} of a bdrun.array.Array with {others}")
         axes = _axes(axis) if name not in ("argmin", "argmax") or axis is None else [_one(axis)]
@@ -512,8 +542,8 @@ def tensordot(a, b, axes=2):
 
 
 @_function
-def svd(a, full_matrices=False):
-    """The thin one: U, singular values, Vᵀ."""
+def svd(a, full_matrices=True):
+    """The thin one, which has to be asked for: U, singular values, Vᵀ."""
     if full_matrices:
         raise NotImplementedError("only the thin singular value decomposition: full_matrices=False")
     return tuple(_make("svd", [asarray(a)]))
@@ -540,4 +570,4 @@ def quantile(a, q):
 def round_(a, decimals=0):
     if decimals:
         raise NotImplementedError("numpy.round to decimals")
-    return np.rint(a)
+    return asarray(a) if asarray(a).dtype.kind in "iu" else np.rint(a)

@@ -11,6 +11,7 @@ says what is counted.
 import os
 import pickle
 import selectors
+import signal
 import socket
 import struct
 import subprocess
@@ -32,6 +33,9 @@ MOST_DRAWN = 20_000
 SPARE = 8 << 20
 
 
+NO_SERVER = "the process that makes workers has ended; what it wrote is on standard error"
+
+
 class WorkerDied(RuntimeError):
     """A worker ended while it ran a task, twice."""
 
@@ -49,7 +53,7 @@ def parse_bytes(value):
             value = float(text[:-1] if power else text) * 1024**power
         except ValueError:
             raise ValueError(f"memory {value!r} is no number of bytes; as 800M or 2G") from None
-    if not value > 0:
+    if not 0 < value < 1 << 62:
         raise ValueError(f"memory of {value} bytes")
     return int(value)
 
@@ -140,7 +144,7 @@ class _Tasks:
     """A graph by numbers: what is needed by what, and of which kind it is."""
 
     def __init__(self, dsk, keys):
-        from dask._task_spec import Alias, convert_legacy_graph, fuse_linear_task_spec
+        from dask._task_spec import Alias, DataNode, convert_legacy_graph, fuse_linear_task_spec
         from dask.utils import ensure_dict, key_split
 
         if hasattr(dsk, "__dask_graph__"):
@@ -161,6 +165,7 @@ class _Tasks:
         self.alias = {key: getattr(node.target, "key", node.target) for key, node in dsk.items() if isinstance(node, Alias)}
         self.keys = [key for key in dsk if key not in self.alias]
         self.nodes = [dsk[key] for key in self.keys]
+        self.data = [isinstance(node, DataNode) for node in self.nodes]
         self.number = {key: number for number, key in enumerate(self.keys)}
         # Of each task the names by which it knows what it needs.
         self.names = [list(node.dependencies) for node in self.nodes]
@@ -250,10 +255,15 @@ class _Extents:
 class _Worker:
     """A process that runs tasks."""
 
-    __slots__ = ("connection", "pid", "task", "before", "base")
+    __slots__ = ("connection", "pid", "ended", "task", "before", "base")
 
     def __init__(self, connection, pid):
         self.connection, self.pid = connection, pid
+        try:
+            # Of its socket a child that a task has started may have a copy.
+            self.ended = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            self.ended = None
         self.task, self.before, self.base = None, 0, 0
 
 
@@ -269,6 +279,8 @@ class _Run:
         self._tasks = _Tasks(dsk, set(flat))
         self._kept = {self._tasks.find(key) for key in flat}
         self._memory = available_memory() if memory is None else parse_bytes(memory)
+        if num_workers is not None and num_workers < 1:
+            raise ValueError(f"num_workers={num_workers}")
         self._count = num_workers or _config("num_workers") or _processors()
         self._scratch_folder = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or _disk()
         self._callbacks, self._draw = callbacks, draw
@@ -312,14 +324,14 @@ class _Run:
         return nested_get(keys, found)
 
     def _run(self):
+        self._server = self._execution = self._control = None
+        self._workers, self._packed = [], {}
+        self._scratch, self._direct = _scratch_file(self._scratch_folder)
         self._arena = os.memfd_create("bdrun-results", os.MFD_CLOEXEC)
-        self._server = self._execution = None
-        self._workers = []
+        self._locks = _locks_file()
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._io = ThreadPoolExecutor(2, thread_name_prefix="bdrun-scratch")
         self._selector = selectors.DefaultSelector()
-        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._scratch, self._direct = _scratch_file(self._scratch_folder)
-        self._locks = os.memfd_create("bdrun-locks", os.MFD_CLOEXEC)
         self._in_arena, self._in_scratch, self._scratch_size = 0, _Extents(), 0
         try:
             self._start()
@@ -330,23 +342,26 @@ class _Run:
     def _start(self):
         ours, theirs = socket.socketpair()
         fds = [theirs.fileno(), self._arena, self._scratch, self._locks]
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(entry or "." for entry in sys.path))
+        environment = dict(os.environ)
         # Each worker is one thread; a user's own choice stays.
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
             environment.setdefault(name, "1")
         # Keys are hashed equally in all of them.
         environment.setdefault("PYTHONHASHSEED", "6640")
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "bdrun._pool", str(theirs.fileno())],
-            pass_fds=fds, env=environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        path = [entry for entry in sys.path if isinstance(entry, str)]
+        # Its path is this one's from the beginning: what lies in the current directory is not taken for Python's own.
+        begin = f"import sys; sys.path[:] = {path!r}; import socket; from bdrun import _pool; _pool.serve(socket.socket(fileno={theirs.fileno()}))"
+        self._server = subprocess.Popen([sys.executable, "-c", begin], pass_fds=fds, env=environment, stdin=subprocess.DEVNULL)
         theirs.close()
         self._control = ours
         # What is large and loaded here tasks will need: loaded once, before workers are forked.
         modules = ["cloudpickle", "dask", "bdrun._values"]
         modules += [name for name in ("numpy", "pandas", "scipy", "dask.array", "dask.dataframe", "xarray", "pyarrow") if name in sys.modules]
-        setup = {"path": sys.path, "modules": modules, "arena": self._arena, "scratch": self._scratch, "locks": self._locks}
-        _pool.send(ours, setup)
+        setup = {"modules": modules, "arena": self._arena, "scratch": self._scratch, "locks": self._locks}
+        try:
+            _pool.send(ours, setup)
+        except (BrokenPipeError, ConnectionResetError):
+            raise WorkerDied(NO_SERVER) from None
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         for _ in range(self._count):
             self._add_worker()
@@ -381,18 +396,24 @@ class _Run:
 
     def _add_worker(self):
         ours, theirs = socket.socketpair()
-        socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+        try:
+            socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+            answer = self._control.recv(4)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
         theirs.close()
-        answer = self._control.recv(4)
         if len(answer) < 4:
-            raise WorkerDied("the process that makes workers has ended; what it wrote is on standard error")
+            ours.close()
+            raise WorkerDied(NO_SERVER)
         worker = _Worker(ours, struct.unpack("<i", answer)[0])
         self._workers.append(worker)
         self._selector.register(ours, selectors.EVENT_READ, worker)
+        if worker.ended is not None:
+            self._selector.register(worker.ended, selectors.EVENT_READ, worker)
         return worker
 
     def _receive(self, worker):
-        return _pool.receive(worker.connection)
+        return _pool.receive(worker.connection, worker.ended)
 
     def _loop(self):
         execution, looked = self._execution, time.monotonic()
@@ -401,7 +422,7 @@ class _Run:
             for key, _ in self._selector.select(LOOK):
                 if key.data is None:
                     self._hear_io()
-                else:
+                elif key.data in self._workers:
                     self._hear(key.data)
             if time.monotonic() - looked >= LOOK:
                 self._look()
@@ -438,15 +459,17 @@ class _Run:
                         value.scratch = None
 
     def _start_task(self, task):
-        worker = next(worker for worker in self._workers if worker.task is None)
         tasks = self._tasks
+        if tasks.data[task]:
+            return self._take_data(task)
+        worker = next(worker for worker in self._workers if worker.task is None)
         inputs = []
         for name, number in zip(tasks.names[task], tasks.inputs[task]):
             value = self._values[number]
             inputs.append((name, number, value.memory if value.small is None else value.small, value.pieces))
         key = tasks.keys[task]
         try:
-            packed = _values.dumps(tasks.nodes[task])
+            packed = _values.dumps((tasks.nodes[task], inputs))
         except Exception as error:
             raise _noted(error, f"task {key!r} cannot be sent to another process")
         self._state["waiting"].discard(key)
@@ -455,9 +478,36 @@ class _Run:
             call(key, self._dsk, self._state)
         worker.task = task
         try:
-            _pool.send(worker.connection, (packed, inputs))
+            _pool.send(worker.connection, packed)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it is heard that it has ended
+
+    def _take_data(self, task):
+        """What the graph holds itself is put where results are by this process."""
+        key = self._tasks.keys[task]
+        for call in self._pretask:
+            call(key, self._dsk, self._state)
+        try:
+            packed = _values.Packed(self._tasks.nodes[task].value)
+        except Exception as error:
+            raise _noted(error, f"{key!r} cannot be sent to another process")
+        small = bytes(packed.joined()) if packed.size <= _pool.SMALL else None
+        self._values[task] = _Value(packed.pieces, packed.size, small)
+        if small is None:
+            self._packed[task] = packed
+        bytes_ = 0 if small is not None else self._values[task].room()
+        self._execution.handle(Execution.DONE, task, bytes_, packed.size)
+        if small is not None:
+            self._stored(task)
+
+    def _stored(self, task):
+        key = self._tasks.keys[task]
+        self._state["waiting"].discard(key)
+        self._state["running"].discard(key)
+        self._state["finished"].add(key)
+        for call in self._posttask:
+            call(key, None, self._dsk, self._state, os.getpid())
+        self._execution.handle(Execution.STORED, task)
 
     def _hear(self, worker):
         message = self._receive(worker)
@@ -479,12 +529,7 @@ class _Run:
                     self._punch(self._late.pop(number, []))
             for number in used:
                 self._users.setdefault(number, set()).add(worker.pid)
-            key = self._tasks.keys[task]
-            self._state["running"].discard(key)
-            self._state["finished"].add(key)
-            for call in self._posttask:
-                call(key, None, self._dsk, self._state, worker.pid)
-            self._execution.handle(Execution.STORED, task)
+            self._stored(task)
         elif what == "full":
             number, text = rest
             raise OSError(number, f"{text}: the result of task {self._tasks.keys[task]!r}", self._scratch_folder)
@@ -492,6 +537,11 @@ class _Run:
             error, text = rest
             try:
                 error = pickle.loads(error) if error else None
+                if isinstance(error, tuple):
+                    kind, arguments, attributes = error
+                    error = kind.__new__(kind, *arguments)
+                    error.args = arguments
+                    error.__dict__.update(attributes)
             except Exception:
                 error = None
             if not isinstance(error, BaseException):
@@ -502,6 +552,9 @@ class _Run:
         """A worker has ended: another takes its place, and the task runs again, alone."""
         self._selector.unregister(worker.connection)
         worker.connection.close()
+        if worker.ended is not None:
+            self._selector.unregister(worker.ended)
+            os.close(worker.ended)
         self._workers.remove(worker)
         task = worker.task
         for users in self._users.values():
@@ -522,14 +575,15 @@ class _Run:
             raise WorkerDied("a worker ended before its first task; what it wrote is on standard error")
         new.base = new.before = message[1]
         if task is not None:
-            # Of its result nothing was kept.
+            # Of its result nothing is kept.
             value = self._values.pop(task, None)
-            if value is not None:
-                raise WorkerDied(f"a worker ended while it stored the result of task {self._tasks.keys[task]!r}")
+            if value is not None and value.memory is not None:
+                _library.punch(self._arena, value.memory, value.room())
+            if value is not None and value.scratch is not None:
+                self._in_scratch.give(value.scratch, value.room())
             self._execution.handle(Execution.DIED, task)
 
     def _store(self, task, in_memory):
-        worker = next(worker for worker in self._workers if worker.task == task)
         value = self._values[task]
         if value.small is not None:
             return
@@ -537,6 +591,13 @@ class _Run:
             self._place_in_memory(value)
         else:
             self._place_on_scratch(value)
+        if task in self._packed:
+            try:
+                self._packed.pop(task).write(self._arena if in_memory else self._scratch, value.memory if in_memory else value.scratch)
+            except OSError as error:
+                raise OSError(error.errno, f"{error.strerror}: {self._tasks.keys[task]!r}", self._scratch_folder) from None
+            return self._stored(task)
+        worker = next(worker for worker in self._workers if worker.task == task)
         try:
             _pool.send(worker.connection, ("memory", value.memory) if in_memory else ("scratch", value.scratch))
         except (BrokenPipeError, ConnectionResetError):
@@ -597,6 +658,8 @@ class _Run:
     def _forget(self, task):
         value = self._values[task]
         if value.memory is None:
+            if value.small is not None and task not in self._kept:
+                del self._values[task]  # for good: it is never written
             return
         place = (value.memory, value.room())
         value.memory = None
@@ -652,18 +715,24 @@ class _Run:
         for worker in self._workers:
             worker.connection.close()
             try:
-                os.kill(worker.pid, 9)
+                if worker.ended is None:
+                    os.kill(worker.pid, signal.SIGKILL)
+                else:
+                    signal.pidfd_send_signal(worker.ended, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+            if worker.ended is not None:
+                os.close(worker.ended)
         if self._server is not None:
             self._server.kill()
             self._server.wait()
+        if self._control is not None:
             self._control.close()
         self._io.shutdown(cancel_futures=True)
         if self._execution is not None:
             self._execution.close()
         self._selector.close()
-        for file in {self._arena, self._scratch, self._direct, self._locks, self._wake, self._woken}:
+        for file in {self._arena, self._scratch, self._direct, self._wake, self._woken}:
             os.close(file)
 
 
@@ -671,6 +740,19 @@ def _config(name):
     import dask
 
     return dask.config.get(name, None)
+
+
+_locks = None
+
+
+def _locks_file():
+    """A file of which workers lock bytes: one for all computations of a process, and of what its tasks compute."""
+    global _locks
+    if _pool.LOCKS is not None:
+        return _pool.LOCKS
+    if _locks is None:
+        _locks = os.memfd_create("bdrun-locks", os.MFD_CLOEXEC)
+    return _locks
 
 
 def _disk():

@@ -106,6 +106,65 @@ def errors():
             raise AssertionError(name)
 
 
+def differences():
+    """Where what looks right would be wrong."""
+    import copy
+    import pickle
+
+    a = ba.asarray(np.arange(1000))
+    one, other = copy.copy(a), copy.deepcopy({"x": a})["x"]
+    del a
+    kept = [ba.zeros(1000) for _ in range(20)]
+    assert int(one.sum()) == int(other.sum()) == 499500 and len(kept) == 20
+    try:
+        pickle.dumps(one)
+    except TypeError as error:
+        assert "another process" in str(error)
+    else:
+        raise AssertionError("a pointer was pickled")
+    big = np.array([1.0, 2.0], ">f8")
+    assert ba.asarray(big).compute().tolist() == [1, 2] and (ba.ones(2) + big).compute().tolist() == [2, 3]
+    x = np.arange(12.0).reshape(4, 3)
+    b = ba.asarray(x)
+    assert np.isclose(float(b.var(ddof=1.0)), x.var(ddof=1)) and np.isclose(float(b.std(ddof=np.int64(2))), x.std(ddof=2))
+    assert np.round(ba.asarray(np.arange(3))).dtype == np.arange(3).dtype
+    assert np.linalg.svd(b, full_matrices=False)[0].shape == (4, 3)
+    with tempfile.NamedTemporaryFile() as file:
+        x.astype(">f8").tofile(file.name)
+        for wrong, kind in [
+            (lambda: b.astype(">f8"), TypeError),
+            (lambda: ba.from_raw(file.name, (4, 3), ">f8"), TypeError),
+            (lambda: b.var(ddof=-1), NotImplementedError),
+            (lambda: b.var(ddof=0.5), NotImplementedError),
+            (lambda: np.linalg.svd(b), NotImplementedError),
+            (lambda: b.sum(axis=1.5), TypeError),
+            (lambda: ba.zeros((2.7, 3)), TypeError),
+            (lambda: b[1.5:2], TypeError),
+            (lambda: ba.full(3, 1 << 40, "int32"), OverflowError),
+            (lambda: b + np.ma.masked_array(x, x > 3), NotImplementedError),
+        ]:
+            try:
+                wrong()
+            except kind:
+                continue
+            raise AssertionError(kind)
+
+
+AT_EXIT = """
+import atexit
+kept = []
+atexit.register(lambda: print(kept[0].sum(), kept[1].sum().compute()))
+import numpy as np, bdrun.array as ba
+kept += [ba.ones((1000, 1000)).compute(), ba.ones(10)]
+"""
+
+
+def at_exit():
+    """Results are there as long as they are used, at the end of the program too."""
+    ran = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout.startswith("1000000.0"), (ran.returncode, ran.stdout, ran.stderr)
+
+
 LONG = """
 import bdrun.array as ba, sys
 a = ba.ones((12000, 12000)).rechunk(100)

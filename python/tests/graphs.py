@@ -219,6 +219,176 @@ def locks():
         assert open(name).read() == "1000", open(name).read()
 
 
+def locks_of_threads():
+    """Threads of one task, computations at the same time and within tasks; and the lock comes back as Dask's own."""
+    import threading
+
+    from dask.utils import SerializableLock
+
+    lock = SerializableLock("threads")
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("0")
+        file.flush()
+        name = file.name
+
+        def count(times):
+            for _ in range(times):
+                with lock:
+                    number = int(open(name).read())
+                    time.sleep(0)
+                    open(name, "w").write(str(number + 1))
+
+        def threads(inner):
+            all_of = [threading.Thread(target=count, args=(20,)) for _ in range(3)]
+            for one in all_of:
+                one.start()
+            if inner:
+                bdrun.get({"a": (count, 20)}, "a", memory="2G", num_workers=1)
+            for one in all_of:
+                one.join()
+            with lock:
+                assert lock.locked() and not lock.acquire(blocking=False)
+            return lock
+
+        found = []
+        runs = [threading.Thread(target=lambda inner: found.append(bdrun.get({"a": (threads, inner)}, "a", memory="2G", num_workers=1)), args=(at,)) for at in (0, 1)]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        assert open(name).read() == str(2 * 60 + 20), open(name).read()
+        assert len(found) == 2 and all(type(one) is SerializableLock and one.token == "threads" for one in found), found
+        with found[0]:
+            pass
+
+
+def workers():
+    """What workers have of their own, and what they leave."""
+    import threading
+
+    # Random numbers: not the same in all of them.
+    @dask.delayed
+    def number(_):
+        time.sleep(0.05)
+        return os.getpid(), np.random.randint(1 << 30)
+
+    found, _ = get([number(at) for at in range(12)], "2G")
+    assert len({pid for pid, _ in found}) > 1 and len({value for _, value in found}) == 12, found
+
+    # A child that a task leaves sees what it was given, whatever comes later.
+    with tempfile.TemporaryDirectory() as folder:
+
+        def leave(block):
+            if os.fork() == 0:
+                time.sleep(0.5)
+                with open(f"{folder}/child", "w") as file:
+                    file.write(str(block.sum()))
+                os.rename(f"{folder}/child", f"{folder}/said")
+                os._exit(0)
+            return block.sum()
+
+        one = da.ones(1 << 18, chunks=1 << 18) + da.arange(1 << 18, chunks=1 << 18)
+        total, _ = get(dask.delayed(leave)(one.persist(scheduler="synchronous") + 1), "2G")
+        end = time.monotonic() + 300
+        while not os.path.exists(f"{folder}/said"):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert float(open(f"{folder}/said").read()) == total
+
+    # One that dies is missed, although a program that it started goes on.
+    def die(_):
+        subprocess.Popen(["sleep", "600"])
+        os._exit(1)
+
+    sleeping = set(subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True).stdout.split())
+    begun = time.monotonic()
+    try:
+        get(dask.delayed(die)(1), "2G")
+    except WorkerDied:
+        assert time.monotonic() - begun < 300
+    else:
+        raise AssertionError("it died")
+    for pid in set(subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True).stdout.split()) - sleeping:
+        # Ours: what its parent was, it is no more.
+        if "600" in open(f"/proc/{pid}/cmdline").read():
+            os.kill(int(pid), signal.SIGKILL)
+
+    # Small results do not pile up, nor do descriptors and threads.
+    def resident():
+        return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+    dsk = {("a", at): (bytes, 15_000) for at in range(3000)} | {("b", at): (len, ("a", at)) for at in range(3000)}
+    dsk["all"] = (sum, [("b", at) for at in range(3000)])
+    before = resident()
+    assert bdrun.get(dsk, "all", memory="2G", num_workers=2) == 45_000_000
+    assert resident() - before < 30 << 20, (resident() - before) >> 20
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for scratch in (SCRATCH, "/nowhere/at/all"):
+        try:
+            bdrun.get({"a": (abs, -1)}, "a", memory="2G", scratch=scratch)
+        except OSError as error:
+            assert "/nowhere" in str(error)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+class Colour(__import__("enum").Enum):
+    """A key of a class of the program itself."""
+
+    RED = 1
+
+
+class Two(Exception):
+    def __init__(self, one, two):
+        super().__init__(one)
+        self.two = two
+
+
+SHADOWED = """
+import sys; sys.path[0:0] = [{here!r}]
+import bdrun
+def said(x):
+    print("from a task")
+    return x
+print(bdrun.get({{"a": (said, 7)}}, "a", memory="2G"))
+"""
+
+
+def surroundings():
+    """Keys of the program's own classes, errors that cannot be made of their arguments, files that are named as Python's."""
+    found = bdrun.get({(Colour.RED, 0): (abs, -1), "b": (abs, (Colour.RED, 0))}, ["b", (Colour.RED, 0)], memory="2G")
+    assert tuple(found) == (1, 1), found
+
+    def fail(_):
+        raise Two(1, "two")
+
+    try:
+        bdrun.get({"a": (fail, 1)}, "a", memory="2G")
+    except Two as error:
+        assert error.args == (1,) and error.two == "two"
+    else:
+        raise AssertionError("it did not fail")
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("struct", "array", "socket"):
+            with open(f"{folder}/{name}.py", "w") as file:
+                file.write("raise SystemExit('this is not Python\'s')")
+        script = os.path.join(tempfile.mkdtemp(), "script.py")
+        with open(script, "w") as file:
+            file.write(SHADOWED.format(here=here))
+        ran = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
+        os.remove(script)
+        os.rmdir(os.path.dirname(script))
+    assert sorted(ran.stdout.split("\n")) == ["", "7", "from a task"], (ran.stdout, ran.stderr)
+    for wrong in ({"num_workers": 0}, {"memory": "inf"}, {"memory": 1e30}):
+        try:
+            bdrun.get({"a": (abs, -1)}, "a", **{"memory": "2G", **wrong})
+        except ValueError as error:
+            assert next(iter(wrong)) in str(error), error
+        else:
+            raise AssertionError(wrong)
+
+
 def progress():
     from dask.callbacks import Callback
 

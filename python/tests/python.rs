@@ -75,6 +75,16 @@ fn what_arrays_cannot_is_said() {
 }
 
 #[test]
+fn what_would_look_right_is_right() {
+    run_numpy("arrays.py", &["differences"]);
+}
+
+#[test]
+fn results_are_there_at_the_end_of_the_program() {
+    run_numpy("arrays.py", &["at_exit"]);
+}
+
+#[test]
 fn a_computation_is_interrupted() {
     run_numpy("arrays.py", &["interrupted"]);
 }
@@ -117,6 +127,21 @@ fn what_a_worker_remembers_does_not_change() {
 #[test]
 fn locks_are_those_of_all_workers() {
     run("locks");
+}
+
+#[test]
+fn locks_are_those_of_all_threads() {
+    run("locks_of_threads");
+}
+
+#[test]
+fn workers_have_their_own_and_leave_nothing() {
+    run("workers");
+}
+
+#[test]
+fn whatever_surrounds_it() {
+    run("surroundings");
 }
 
 #[test]

@@ -84,8 +84,8 @@ pub enum Event {
     Written(TaskId),
     /// A result was read.
     Read(TaskId),
-    /// The worker that ran the task ended before the task was done, and there is another one. The task runs
-    /// again, alone.
+    /// The worker that ran the task ended before its result was stored, and there is another one. The task
+    /// runs again, alone.
     Died(TaskId),
     /// While it runs, a task has been seen to take so many bytes beyond its inputs.
     Took(TaskId, u64),
@@ -384,8 +384,12 @@ impl Online {
     }
 
     fn died(&mut self, task: TaskId) {
-        let state = self.states[task.index()];
-        assert!(matches!(state, State::Runs), "{} died and did not run", self.graph.key(task));
+        match self.states[task.index()] {
+            State::Runs => {}
+            State::Done => self.unplaced.retain(|&other| other != task),
+            State::Stores(_) => self.storing -= 1,
+            state => panic!("{} died and is {state:?}", self.graph.key(task)),
+        }
         self.running -= 1;
         self.active.retain(|&other| other != task);
         for input in self.graph.needs.row(task.index()) {
@@ -486,7 +490,7 @@ impl Online {
                 continue;
             }
             let takes = self.takes(task);
-            let fits = self.used + takes <= self.budget && (!is_head_alone || self.is_idle());
+            let fits = !is_head_alone && self.used + takes <= self.budget;
             let is_staged = fits || is_head && self.make_room(task, place, takes);
             if is_staged {
                 self.ready.remove(&(place, task));

@@ -132,6 +132,17 @@ fn run(graph: &Graph, groups: Vec<u32>, way: Way, random: &mut Random) -> (Model
                     Event::Done { task, bytes: graph.bytes(task), took: took(graph, task) }
                 }
             }
+            Effect::Store(task, place)
+                if way.die > 0 && model.ran[task.index()] == 1 && random.below(way.die) == 0 =>
+            {
+                model.runs.retain(|&other| other != task);
+                model.done[task.index()] = false;
+                if place == Place::Memory {
+                    model.memory[task.index()] = false;
+                }
+                model.died += 1;
+                Event::Died(task)
+            }
             Effect::Store(task, place) => {
                 model.runs.retain(|&other| other != task);
                 if place == Place::Scratch {

@@ -181,7 +181,8 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
         let (x, y) = if swapped { (y, x) } else { (x, y) };
         return Ok(vec![Array::binary(function, x, y)?]);
     }
-    if let Some(reduction) = reduction(name, what["ddof"].as_u64().unwrap_or(0)) {
+    let ddof = maybe(&what["ddof"], |ddof| ddof.as_u64().ok_or_else(|| wrong("no count")))?;
+    if let Some(reduction) = reduction(name, ddof.unwrap_or(0)) {
         let axes = maybe(&what["axes"], numbers)?;
         let keep = what["keep"].as_bool().unwrap_or(false);
         return Ok(vec![first()?.reduce(reduction, axes.as_deref(), keep)?]);
