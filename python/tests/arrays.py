@@ -166,7 +166,8 @@ def at_exit():
 
 
 LONG = """
-import bdrun.array as ba, sys
+import bdrun.array as ba, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored by what a shell has put into the background
 a = ba.ones((12000, 12000)).rechunk(100)
 print("on", flush=True)
 (a.T @ a).sum().compute()

@@ -441,7 +441,8 @@ def drawn():
 
 
 SLEEPS = """
-import sys, time, dask, bdrun
+import signal, sys, time, dask, bdrun
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored by what a shell has put into the background
 bdrun.get({"a": (lambda: (print("on", flush=True), time.sleep(1000)),)}, "a", memory="2G")
 """
 
