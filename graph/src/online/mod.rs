@@ -208,7 +208,7 @@ impl Online {
         let waits: Vec<u32> = graph.tasks().map(|task| graph.needs(task).len() as u32).collect();
         let uses = graph.tasks().map(|task| graph.consumers(task).len() as u32).collect();
         Self {
-            sizes: Sizes::new(groups, budget / (4 * workers as u64)),
+            sizes: Sizes::new(groups, budget / (4 * workers as u64), budget / 2),
             budget,
             workers,
             effort,
@@ -487,6 +487,10 @@ impl Online {
         for (at, &(place, task)) in next.iter().enumerate() {
             let is_head = at == 0;
             if !is_head && (is_head_alone || self.alone.contains(&task)) {
+                continue;
+            }
+            // Of a group of which nothing is known one is tried at a time.
+            if self.active.iter().any(|&other| self.sizes.are_alike_and_unknown(task, other)) {
                 continue;
             }
             let takes = self.takes(task);

@@ -20,21 +20,27 @@ struct Group {
 pub(super) struct Sizes {
     groups: Vec<u32>,
     of: Vec<Group>,
-    /// What the first one of a group takes if nothing is known.
+    /// What the first one of a group takes if nothing is known, and at most, whatever its inputs are.
     unknown: u64,
+    most_unknown: u64,
 }
 
 /// By so many times the size of a group must differ from what the order was made with.
 const DIFFERS: f64 = 1.25;
 
 impl Sizes {
-    pub(super) fn new(groups: Vec<u32>, unknown: u64) -> Self {
+    pub(super) fn new(groups: Vec<u32>, unknown: u64, most_unknown: u64) -> Self {
         let count = groups.iter().map(|&group| group as usize + 1).max().unwrap_or(0);
-        Self { groups, of: vec![Group::default(); count], unknown }
+        Self { groups, of: vec![Group::default(); count], unknown, most_unknown }
     }
 
     fn group(&self, task: TaskId) -> &Group {
         &self.of[self.groups[task.index()] as usize]
+    }
+
+    /// Whether two tasks are of one group, of which none was done.
+    pub(super) fn are_alike_and_unknown(&self, task: TaskId, other: TaskId) -> bool {
+        self.groups[task.index()] == self.groups[other.index()] && self.group(task).done == 0
     }
 
     pub(super) fn learn(&mut self, task: TaskId, bytes: u64, took: u64) {
@@ -54,7 +60,7 @@ impl Sizes {
             return group.most_took.max(group.most_bytes) + group.most_bytes;
         }
         let inputs: u64 = graph.needs(task).map(|input| graph.bytes(input)).sum();
-        if inputs > 0 { (2 * inputs).min(2 * self.unknown) } else { self.unknown }
+        if inputs > 0 { (2 * inputs).min(self.most_unknown) } else { self.unknown }
     }
 
     /// Sets the sizes of results that are not made: the mean of the group, or the largest input. Says
