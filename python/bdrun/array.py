@@ -385,7 +385,7 @@ def compute(*arrays, memory=None, threads=None, scratch=None, statistics=None):
 
 
 def _compute(arrays, to, memory, threads, scratch, statistics):
-    from bdrun.graph import available_memory, parse_bytes
+    from bdrun._memory import available_memory, parse_bytes
 
     memory = available_memory() if memory is None else parse_bytes(memory)
     scratch = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or os.environ.get("TMPDIR") or "/var/tmp"

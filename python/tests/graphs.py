@@ -14,7 +14,8 @@ import dask.bag as db
 import numpy as np
 
 import bdrun
-from bdrun.graph import Statistics, WorkerDied, parse_bytes
+from bdrun._memory import parse_bytes
+from bdrun.graph import Statistics, WorkerDied
 
 SCRATCH = tempfile.gettempdir() if len(sys.argv) < 3 else sys.argv[2]
 
@@ -32,10 +33,23 @@ def fixed():
     return get(dask.delayed(0), "4G")[1]["fixed"] + (8 << 20)
 
 
-def children():
-    """Processes that this one has."""
-    found = subprocess.run(["ps", "-o", "pid=,stat=,comm=", "--ppid", str(os.getpid())], capture_output=True, text=True)
-    return [line for line in found.stdout.splitlines() if line.split()[1:] not in ([], ["R", "ps"], ["R+", "ps"])]
+def processes():
+    """Those that run: number, its parent's, name."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                head, _, rest = file.read().rpartition(")")
+        except OSError:
+            continue
+        state, parent = rest.split()[:2]
+        if state not in "ZX":
+            yield pid, parent, head.partition("(")[2]
+
+
+def children(of=None):
+    """Processes that this one, or another, has."""
+    parent = str(of or os.getpid())
+    return [pid for pid, above, _ in processes() if above == parent]
 
 
 def arrays():
@@ -297,10 +311,13 @@ def workers():
 
     # One that dies is missed, although a program that it started goes on.
     def die(_):
-        subprocess.Popen(["sleep", "600"])
+        subprocess.Popen(["sleep", "6007"])
         os._exit(1)
 
-    sleeping = set(subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True).stdout.split())
+    def sleeping():
+        return {pid for pid, _, name in processes() if name == "sleep"}
+
+    before = sleeping()
     begun = time.monotonic()
     try:
         get(dask.delayed(die)(1), "2G")
@@ -308,10 +325,11 @@ def workers():
         assert time.monotonic() - begun < 300
     else:
         raise AssertionError("it died")
-    for pid in set(subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True).stdout.split()) - sleeping:
-        # Ours: what its parent was, it is no more.
-        if "600" in open(f"/proc/{pid}/cmdline").read():
-            os.kill(int(pid), signal.SIGKILL)
+    # Ours, which nobody else tells apart.
+    left = [pid for pid in sleeping() - before if "6007" in open(f"/proc/{pid}/cmdline").read()]
+    assert left
+    for pid in left:
+        os.kill(int(pid), signal.SIGKILL)
 
     # Small results do not pile up, nor do descriptors and threads.
     def resident():
@@ -452,8 +470,8 @@ def interrupted():
     for number, code in (signal.SIGINT, (1, -2)), (signal.SIGKILL, (-9,)):
         started = subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert started.stdout.readline() == "on\n", started.stderr.read()
-        group = subprocess.run(["pgrep", "-P", str(started.pid)], capture_output=True, text=True).stdout.split()
-        below = [line for pid in group for line in subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True).stdout.split()]
+        group = children(started.pid)
+        below = [pid for one in group for pid in children(one)]
         assert group and below, (group, below)
         os.kill(started.pid, number)
         assert started.wait(300) in code, started.returncode
@@ -480,7 +498,7 @@ def full():
 
 def budget():
     """Without a number it is what is available: in a cgroup what that has; to a rank of bdrun its part."""
-    from bdrun.graph import available_memory
+    from bdrun._memory import available_memory
 
     alone = available_memory()
     assert 64 << 20 < alone < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), alone

@@ -173,10 +173,8 @@ pub struct Online {
     here_at: Vec<u32>,
     /// Tasks that are staged or run.
     active: Vec<TaskId>,
-    /// How many are staged, run, are being stored; how many results are written or read.
-    staged: usize,
+    /// How many of these run; how many results are written or read.
     running: usize,
-    storing: usize,
     moving: usize,
     used: u64,
     /// Of it, what leaves.
@@ -227,9 +225,7 @@ impl Online {
             here: Vec::new(),
             here_at: vec![NOWHERE; tasks],
             active: Vec::new(),
-            staged: 0,
             running: 0,
-            storing: 0,
             moving: 0,
             used: 0,
             leaving: 0,
@@ -341,7 +337,6 @@ impl Online {
         let State::Stores(place) = self.states[task.index()] else {
             panic!("{} is stored and was not to be", self.graph.key(task))
         };
-        self.storing -= 1;
         self.running -= 1;
         self.active.retain(|&other| other != task);
         self.counts.done += 1;
@@ -385,9 +380,8 @@ impl Online {
 
     fn died(&mut self, task: TaskId) {
         match self.states[task.index()] {
-            State::Runs => {}
+            State::Runs | State::Stores(_) => {}
             State::Done => self.unplaced.retain(|&other| other != task),
-            State::Stores(_) => self.storing -= 1,
             state => panic!("{} died and is {state:?}", self.graph.key(task)),
         }
         self.running -= 1;
@@ -454,7 +448,6 @@ impl Online {
         while self.running < self.workers && (self.used <= self.budget || self.running == 0) {
             let Some((_, task)) = self.queued.pop_first() else { break };
             self.states[task.index()] = State::Runs;
-            self.staged -= 1;
             self.running += 1;
             let too_large = self.used > self.budget;
             self.effects.push(Effect::Run { task, too_large });
@@ -467,7 +460,7 @@ impl Online {
             self.cursor += 1;
         }
         // One more than there are workers, so that inputs come while others run.
-        if self.staged >= self.workers || self.running + self.staged >= 2 * self.workers {
+        if self.active.len() - self.running >= self.workers || self.active.len() >= 2 * self.workers {
             return false;
         }
         // What runs alone does.
@@ -507,7 +500,7 @@ impl Online {
 
     /// Whether nothing is on its way.
     fn is_idle(&self) -> bool {
-        self.running + self.staged + self.moving == 0
+        self.active.is_empty() && self.moving == 0
     }
 
     /// What staging takes beyond what is in memory.
@@ -522,7 +515,6 @@ impl Online {
         let takes = self.sizes.expected(&self.graph, task);
         self.hold(task, takes);
         self.active.push(task);
-        self.staged += 1;
         let mut missing = 0;
         for at in 0..self.graph.needs.row(task.index()).len() {
             let input = TaskId(self.graph.needs.row(task.index())[at]);

@@ -29,7 +29,6 @@ impl Online {
             };
             self.unplaced.remove(at);
             self.states[task.index()] = State::Stores(place);
-            self.storing += 1;
             if place == Place::Scratch {
                 // No second copy.
                 let bytes = self.graph.bytes(task);
