@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bdrun_graph::order::{self, Effort};
 use bdrun_graph::passes;
-use bdrun_graph::plan::{Plan, plan};
+use bdrun_graph::plan::{Plan, least_moved};
 use bdrun_graph::run::{Call, Failure, FileStore, Progress, Threads};
 use bdrun_graph::{FunctionId, Graph, TaskId};
 
@@ -48,6 +48,7 @@ pub struct Prepared<'a> {
     pub peak: u64,
     /// Bytes within which the threads do not wait for memory.
     pub bound: u64,
+    /// The order that takes least; that of the plan may be another one, which moves less.
     order: Vec<TaskId>,
     kernels: Vec<Kernel>,
     sources: Vec<Arc<dyn Source>>,
@@ -78,7 +79,7 @@ impl Settings {
         let graph = passes::fuse(&passes::cull(&lowered.graph).graph).graph;
         let order = order::order(&graph, self.effort);
         let bound = order::bound(&graph, &order.tasks, self.threads.compute);
-        let plan = plan(&graph, &order.tasks, self.budget.unwrap_or(bound))?;
+        let plan = least_moved(&graph, &order.tasks, self.budget.unwrap_or(bound))?;
         Ok(Prepared {
             graph,
             plan,
@@ -113,13 +114,8 @@ impl Prepared<'_> {
     /// # Errors
     /// If a task takes more.
     pub fn within(mut self, budget: u64) -> Result<Self, Error> {
-        self.plan = plan(&self.graph, &self.order, budget)?;
+        self.plan = least_moved(&self.graph, &self.order, budget)?;
         Ok(self)
-    }
-
-    /// In which order the tasks are planned.
-    pub fn order(&self) -> &[TaskId] {
-        &self.order
     }
 
     /// Does it, and puts what was written in its place.

@@ -1,17 +1,22 @@
 //! Figures of bdrun-graph: `cargo bench -p bdrun-graph -- WHAT…`; the script `benches/graph` says more.
 //!
 //!     orders FILE…      peaks of orders beside Dask's, of graphs that tests/data/export.py wrote
+//!     spills FILE…      bytes that are moved in little memory, of such graphs
+//!     online FILE…      the same if sizes are found out while they run
 //!     large [TASKS]     how long it takes to order graphs of so many tasks
 //!     overhead [TASKS [THREADS]]   what a task costs that does nothing
 
 #[path = "../tests/common/bdg.rs"]
 mod bdg;
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::path::Path;
 use std::time::Instant;
 
+use bdrun_graph::online::{Counts, Effect, Event, Online, Place};
 use bdrun_graph::order::{self, Effort};
-use bdrun_graph::plan::plan;
+use bdrun_graph::plan::{least_moved, plan};
 use bdrun_graph::run::{Block, Call, NoStore, Progress, Threads};
 use bdrun_graph::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 
@@ -21,9 +26,13 @@ fn main() {
         |at: usize, default: usize| words.get(at).map_or(default, |word| word.parse().expect("a number"));
     match words.first().map(String::as_str) {
         Some("orders") => orders(&words[1..]),
+        Some("spills") => spills(&words[1..]),
+        Some("online") => learning(&words[1..]),
         Some("large") => large(number(1, 1_000_000)),
         Some("overhead") => overhead(number(1, 1_000_000), number(2, 2)),
-        _ => println!("usage: orders FILE… | large [TASKS] | overhead [TASKS [THREADS]]"),
+        _ => println!(
+            "usage: orders FILE… | spills FILE… | online FILE… | large [TASKS] | overhead [TASKS [THREADS]]"
+        ),
     }
 }
 
@@ -63,6 +72,102 @@ fn orders(files: &[String]) {
     if !ratios.is_empty() {
         println!("median {:.3}, most {:.3}", ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
     }
+}
+
+/// Bytes that are moved in a part of the way from the largest need to the order's peak.
+fn spills(files: &[String]) {
+    println!(
+        "| graph | tasks | part of the way | moved, bytes | users gathered | ratio | seconds |\n|---|---|---|---|---|---|---|"
+    );
+    for file in files {
+        let (graph, _) = bdg::read(Path::new(file));
+        let found = order::order(&graph, Effort::default());
+        let largest = graph.tasks().map(|task| graph.need(task)).max().unwrap_or(0);
+        let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
+        for part in [0.05, 0.2, 0.5] {
+            let budget = largest + (found.peak.bytes.saturating_sub(largest) as f64 * part) as u64;
+            let alone = plan(&graph, &found.tasks, budget).expect("all fits").moved();
+            let begin = Instant::now();
+            let less = least_moved(&graph, &found.tasks, budget).expect("all fits");
+            let seconds = begin.elapsed().as_secs_f64();
+            less.verify(&graph).expect("a plan");
+            println!(
+                "| {name} | {} | {part} | {alone} | {} | {:.3} | {seconds:.2} |",
+                graph.len(),
+                less.moved(),
+                less.moved() as f64 / alone.max(1) as f64
+            );
+        }
+    }
+}
+
+/// What running a graph moves whose sizes are found out while it runs, on two workers, beside what a plan
+/// moves that knows them. A task takes a unit of time, and so does a sixteenth of the budget on its way.
+fn learning(files: &[String]) {
+    println!(
+        "| graph | part of the way | planned, bytes | found out, written | read | ratio | orders |\n|---|---|---|---|---|---|---|"
+    );
+    for file in files {
+        let (graph, _) = bdg::read(Path::new(file));
+        let found = order::order(&graph, Effort::default());
+        let largest = graph.tasks().map(|task| graph.need(task) + graph.bytes(task)).max().unwrap_or(0);
+        let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
+        for part in [0.05, 0.2, 0.5] {
+            let budget = largest + (found.peak.bytes.saturating_sub(largest) as f64 * part) as u64;
+            let least = least_moved(&graph, &found.tasks, budget).expect("all fits");
+            let counts = learn(&graph, budget);
+            println!(
+                "| {name} | {part} | {} | {} | {} | {:.2} | {} |",
+                least.moved(),
+                counts.written,
+                counts.read,
+                (counts.written + counts.read) as f64 / least.moved().max(1) as f64,
+                counts.orders
+            );
+        }
+    }
+}
+
+fn learn(graph: &Graph, budget: u64) -> Counts {
+    let mut numbers = HashMap::new();
+    let mut kind = |task| {
+        let next = numbers.len() as u32;
+        *numbers.entry(graph.body(task)).or_insert(next)
+    };
+    let kinds = graph.tasks().map(&mut kind).collect();
+    let effort = Effort { visits: 10_000_000, ..Effort::default() };
+    let mut online = Online::new(graph.clone(), kinds, budget, 2, effort);
+    online.begin();
+    let (mut heap, mut events) = (BinaryHeap::new(), Vec::new());
+    let (mut now, mut disk) = (0_u64, 0_u64);
+    // In units of bytes that are moved in the time.
+    let unit = budget / 16;
+    while !online.is_done() {
+        let effects: Vec<Effect> = online.effects().collect();
+        for effect in effects {
+            let mut moved = |task: TaskId| {
+                disk = disk.max(now) + graph.bytes(task);
+                disk
+            };
+            let (time, event) = match effect {
+                Effect::Run { task, .. } => {
+                    let bytes = graph.bytes(task);
+                    (now + unit, Event::Done { task, bytes, took: bytes + graph.work(task) })
+                }
+                Effect::Store(task, Place::Memory) => (now, Event::Stored(task)),
+                Effect::Store(task, Place::Scratch) => (moved(task), Event::Stored(task)),
+                Effect::Write(task) => (moved(task), Event::Written(task)),
+                Effect::Read(task) => (moved(task), Event::Read(task)),
+                Effect::Forget(..) => continue,
+            };
+            heap.push(Reverse((time, events.len())));
+            events.push(event);
+        }
+        let Reverse((time, number)) = heap.pop().expect("something is on its way");
+        now = time;
+        online.handle(events[number]);
+    }
+    online.counts()
 }
 
 /// C = Aᵀ B in blocks: rows × columns blocks of C, each the sum of `inner` products.

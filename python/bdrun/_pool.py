@@ -6,8 +6,10 @@ where its result goes; from it: what came of it, and that it is stored.
 """
 
 import array
+import errno
 import os
 import pickle
+import resource
 import select
 import signal
 import socket
@@ -19,7 +21,6 @@ import traceback
 LOCKS = None
 # Results of up to so many bytes go with the messages.
 SMALL = 16 << 10
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def send(connection, message):
@@ -183,6 +184,13 @@ class Worker:
         except AttributeError:
             self._trim = lambda _: None
         self._memory = _Anonymous()
+        # Until Python 3.13 each input that is mapped takes a descriptor of its own.
+        self._mapped = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        except (OSError, ValueError):
+            pass
 
     def _forks(self):
         self._children = True
@@ -195,9 +203,21 @@ class Worker:
                 os._exit(0)
             self._task(message)
 
-    def _task(self, message):
+    def _map(self, where, length):
+        """Of the file of results: a task may change what it was given, and nobody else sees it."""
         import mmap
 
+        access = mmap.PROT_READ | mmap.PROT_WRITE
+        try:
+            return mmap.mmap(self._arena, length, flags=mmap.MAP_PRIVATE, prot=access, offset=where, **self._mapped)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            why = "before Python 3.13 each input of a task takes a descriptor, and `ulimit -Hn` allows"
+            raise OSError(error.errno, f"{error.strerror}: {why} {most}") from None
+
+    def _task(self, message):
         maps = []
         self._memory.begin()
         _, shared, before = self._memory.look()
@@ -208,11 +228,7 @@ class Worker:
             values = {}
             for name, number, where, pieces in inputs:
                 if isinstance(where, int):
-                    length = self._length(pieces)
-                    # A task may change what it was given, and nobody else sees it.
-                    part = mmap.mmap(
-                        self._arena, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=where
-                    )
+                    part = self._map(where, self._length(pieces))
                     maps.append((number, part))
                     values[name] = self._values.unpack(memoryview(part), pieces)
                 else:

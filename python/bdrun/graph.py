@@ -16,13 +16,14 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from bdrun import _library, _pool, _values
+from bdrun import _pool, _values
 from bdrun._library import Execution
 from bdrun._memory import available_memory, parse_bytes, private, proportional
+from bdrun._places import Places, Value
+from bdrun._tasks import Tasks
 
 __all__ = ["get", "Statistics"]
 
@@ -63,118 +64,6 @@ def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=Non
     return run.result()
 
 
-class _Tasks:
-    """A graph by numbers: what is needed by what, and of which kind it is."""
-
-    def __init__(self, dsk, keys):
-        from dask._task_spec import Alias, DataNode, convert_legacy_graph, fuse_linear_task_spec
-        from dask.utils import ensure_dict, key_split
-
-        if hasattr(dsk, "__dask_graph__"):
-            dsk = dsk.__dask_graph__()
-        dsk = convert_legacy_graph(ensure_dict(dsk))
-        for key in keys:
-            if key not in dsk:
-                raise KeyError(f"{key!r} is no task of the graph")
-        needed, stack = {}, list(keys)
-        while stack:
-            key = stack.pop()
-            if key not in needed:
-                needed[key] = dsk[key]
-                stack.extend(needed[key].dependencies)
-        _no_circle(needed)
-        dsk = fuse_linear_task_spec(needed, keys)
-        # Other names are no tasks. (Until Dask 2025 their targets were references to keys.)
-        self.alias = {key: getattr(node.target, "key", node.target) for key, node in dsk.items() if isinstance(node, Alias)}
-        self.keys = [key for key in dsk if key not in self.alias]
-        self.nodes = [dsk[key] for key in self.keys]
-        self.data = [isinstance(node, DataNode) for node in self.nodes]
-        self.number = {key: number for number, key in enumerate(self.keys)}
-        # Of each task the names by which it knows what it needs.
-        self.names = [list(node.dependencies) for node in self.nodes]
-        self.inputs = [[self.find(name) for name in names] for names in self.names]
-        kinds = {}
-        self.groups = [kinds.setdefault(key_split(key), len(kinds)) for key in self.keys]
-
-    def find(self, key):
-        """The number of the task that a key names."""
-        seen = set()
-        while key in self.alias:
-            if key in seen:
-                raise ValueError(f"{key!r} is another name of itself")
-            seen.add(key)
-            key = self.alias[key]
-        return self.number[key]
-
-
-def _no_circle(dsk):
-    missing = {key: len(node.dependencies) for key, node in dsk.items()}
-    users = {}
-    for key, node in dsk.items():
-        for name in node.dependencies:
-            users.setdefault(name, []).append(key)
-    ready = [key for key, count in missing.items() if count == 0]
-    while ready:
-        key = ready.pop()
-        del missing[key]
-        for user in users.get(key, ()):
-            missing[user] -= 1
-            if missing[user] == 0:
-                ready.append(user)
-    if missing:
-        # Each of these needs another of them: whoever follows them comes back to where they were.
-        path, key = [], next(iter(missing))
-        while key not in path:
-            path.append(key)
-            key = next(name for name in dsk[key].dependencies if name in missing)
-        circle = path[path.index(key) :] + [key]
-        raise ValueError("these tasks need each other in a circle: " + " needs ".join(map(repr, circle)))
-
-
-class _Value:
-    """Where a result is."""
-
-    __slots__ = ("pieces", "size", "small", "memory", "scratch")
-
-    def __init__(self, pieces, size, small):
-        self.pieces, self.size, self.small = pieces, size, small
-        self.memory = self.scratch = None
-
-    def room(self):
-        return -(-self.size // _pool.PAGE) * _pool.PAGE
-
-
-class _Extents:
-    """Which parts of a file are used."""
-
-    def __init__(self):
-        self.gaps, self.end = {}, 0
-
-    def take(self, length):
-        for at, gap in self.gaps.items():
-            if gap >= length:
-                del self.gaps[at]
-                if gap > length:
-                    self.gaps[at + length] = gap - length
-                return at
-        self.end += length
-        return self.end - length
-
-    def give(self, at, length):
-        self.gaps[at] = length
-        if len(self.gaps) > 64:  # joined now and then
-            joined, last = {}, None
-            for at, length in sorted(self.gaps.items()):
-                if last is not None and last + joined[last] == at:
-                    joined[last] += length
-                else:
-                    joined[at], last = length, at
-            if last is not None and last + joined[last] == self.end:
-                self.end = last
-                del joined[last]
-            self.gaps = joined
-
-
 class _Worker:
     """A process that runs tasks."""
 
@@ -199,13 +88,13 @@ class _Run:
         self._asked = keys
         self._dsk = dsk
         flat = list(flatten(keys)) if isinstance(keys, list) else [keys]
-        self._tasks = _Tasks(dsk, set(flat))
+        self._tasks = Tasks(dsk, set(flat))
         self._kept = {self._tasks.find(key) for key in flat}
         self._memory = available_memory() if memory is None else parse_bytes(memory)
         if num_workers is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}")
         self._count = num_workers or _config("num_workers") or _processors()
-        self._scratch_folder = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or _disk()
+        self._scratch_folder = scratch
         self._callbacks, self._draw = callbacks, draw
         self._statistics = Statistics() if statistics is None else statistics
         self._values = {}
@@ -249,13 +138,11 @@ class _Run:
     def _run(self):
         self._server = self._execution = self._control = None
         self._workers, self._packed = [], {}
-        self._scratch, self._direct = _scratch_file(self._scratch_folder)
-        self._arena = os.memfd_create("bdrun-results", os.MFD_CLOEXEC)
+        self._places = Places(self._scratch_folder)
         self._locks = _locks_file()
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._io = ThreadPoolExecutor(2, thread_name_prefix="bdrun-scratch")
         self._selector = selectors.DefaultSelector()
-        self._in_arena, self._in_scratch, self._scratch_size = 0, _Extents(), 0
         try:
             self._start()
             return self._loop()
@@ -264,7 +151,7 @@ class _Run:
 
     def _start(self):
         ours, theirs = socket.socketpair()
-        fds = [theirs.fileno(), self._arena, self._scratch, self._locks]
+        fds = [theirs.fileno(), self._places.memory, self._places.scratch, self._locks]
         environment = dict(os.environ)
         # Each worker is one thread; a user's own choice stays.
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
@@ -280,7 +167,7 @@ class _Run:
         # What is large and loaded here tasks will need: loaded once, before workers are forked.
         modules = ["cloudpickle", "dask", "bdrun._values"]
         modules += [name for name in ("numpy", "pandas", "scipy", "dask.array", "dask.dataframe", "xarray", "pyarrow") if name in sys.modules]
-        setup = {"modules": modules, "arena": self._arena, "scratch": self._scratch, "locks": self._locks}
+        setup = {"modules": modules, "arena": self._places.memory, "scratch": self._places.scratch, "locks": self._locks}
         try:
             _pool.send(ours, setup)
         except (BrokenPipeError, ConnectionResetError):
@@ -376,10 +263,7 @@ class _Run:
                 elif what == Execution.FORGET_MEMORY:
                     self._forget(task)
                 elif what == Execution.FORGET_SCRATCH:
-                    value = self._values[task]
-                    if value.scratch is not None:
-                        self._in_scratch.give(value.scratch, value.room())
-                        value.scratch = None
+                    self._places.give_scratch(self._values[task])
 
     def _start_task(self, task):
         tasks = self._tasks
@@ -415,7 +299,7 @@ class _Run:
         except Exception as error:
             raise _noted(error, f"{key!r} cannot be sent to another process")
         small = bytes(packed.joined()) if packed.size <= _pool.SMALL else None
-        self._values[task] = _Value(packed.pieces, packed.size, small)
+        self._values[task] = Value(packed.pieces, packed.size, small)
         if small is None:
             self._packed[task] = packed
         bytes_ = 0 if small is not None else self._values[task].room()
@@ -440,7 +324,7 @@ class _Run:
         task = worker.task
         if what == "done":
             size, took, pieces, small = rest
-            self._values[task] = _Value(pieces, size, small)
+            self._values[task] = Value(pieces, size, small)
             self._execution.handle(Execution.DONE, task, 0 if small is not None else self._values[task].room(), took)
         elif what == "stored":
             worker.before, used = rest
@@ -455,7 +339,7 @@ class _Run:
             self._stored(task)
         elif what == "full":
             number, text = rest
-            raise OSError(number, f"{text}: the result of task {self._tasks.keys[task]!r}", self._scratch_folder)
+            raise OSError(number, f"{text}: the result of task {self._tasks.keys[task]!r}", self._places.folder)
         else:
             error, text = rest
             try:
@@ -501,9 +385,9 @@ class _Run:
             # Of its result nothing is kept.
             value = self._values.pop(task, None)
             if value is not None and value.memory is not None:
-                _library.punch(self._arena, value.memory, value.room())
-            if value is not None and value.scratch is not None:
-                self._in_scratch.give(value.scratch, value.room())
+                self._places.give_memory(value.memory, value.room())
+            if value is not None:
+                self._places.give_scratch(value)
             self._execution.handle(Execution.DIED, task)
 
     def _store(self, task, in_memory):
@@ -511,33 +395,22 @@ class _Run:
         if value.small is not None:
             return
         if in_memory:
-            self._place_in_memory(value)
+            self._places.take_memory(value)
+            file, at = self._places.memory, value.memory
         else:
-            self._place_on_scratch(value)
+            self._places.take_scratch(value)
+            file, at = self._places.scratch, value.scratch
         if task in self._packed:
             try:
-                self._packed.pop(task).write(self._arena if in_memory else self._scratch, value.memory if in_memory else value.scratch)
+                self._packed.pop(task).write(file, at)
             except OSError as error:
-                raise OSError(error.errno, f"{error.strerror}: {self._tasks.keys[task]!r}", self._scratch_folder) from None
+                raise OSError(error.errno, f"{error.strerror}: {self._tasks.keys[task]!r}", self._places.folder) from None
             return self._stored(task)
         worker = next(worker for worker in self._workers if worker.task == task)
         try:
-            _pool.send(worker.connection, ("memory", value.memory) if in_memory else ("scratch", value.scratch))
+            _pool.send(worker.connection, ("memory" if in_memory else "scratch", at))
         except (BrokenPipeError, ConnectionResetError):
             pass
-
-    def _place_in_memory(self, value):
-        # Never where something was: the file has as many addresses as there are.
-        value.memory = self._in_arena
-        self._in_arena += value.room()
-        os.ftruncate(self._arena, self._in_arena)
-
-    def _place_on_scratch(self, value):
-        value.scratch = self._in_scratch.take(value.room())
-        # Whole pages are read, also of what ends within one.
-        if value.scratch + value.room() > self._scratch_size:
-            self._scratch_size = value.scratch + value.room()
-            os.ftruncate(self._scratch, self._scratch_size)
 
     def _move(self, task, event):
         """Between memory and scratch, on another thread."""
@@ -548,17 +421,11 @@ class _Run:
             self._moved.append((event, task, None))
             os.write(self._woken, b"x")
             return
-        if event == Execution.WRITTEN:
-            self._place_on_scratch(value)
-            places = (self._arena, value.memory, self._direct, value.scratch)
-        else:
-            self._place_in_memory(value)
-            places = (self._direct, value.scratch, self._arena, value.memory)
-        room = value.room()
+        copy = self._places.written(value) if event == Execution.WRITTEN else self._places.read(value)
 
         def move():
             try:
-                _library.copy(*places, room)
+                copy()
                 error = None
             except OSError as failed:
                 error = failed
@@ -575,7 +442,7 @@ class _Run:
         while self._moved:
             event, task, error = self._moved.pop(0)
             if error is not None:
-                raise OSError(error.errno, f"{error.strerror}: scratch", self._scratch_folder)
+                raise OSError(error.errno, f"{error.strerror}: scratch", self._places.folder)
             self._execution.handle(event, task)
 
     def _forget(self, task):
@@ -591,11 +458,11 @@ class _Run:
             self._late.setdefault(task, []).append(place)
             self._others += place[1]
         else:
-            _library.punch(self._arena, *place)
+            self._places.give_memory(*place)
 
     def _punch(self, places):
         for at, length in places:
-            _library.punch(self._arena, at, length)
+            self._places.give_memory(at, length)
             self._others -= length
 
     def _look(self):
@@ -619,17 +486,9 @@ class _Run:
         value = self._values[task]
         if value.small is not None:
             return _values.unpack(memoryview(bytearray(value.small)), value.pieces)
-        file, at = (self._arena, value.memory) if value.memory is not None else (self._scratch, value.scratch)
-        memory = memoryview(bytearray(value.size))
-        done = 0
-        while done < value.size:
-            count = os.preadv(file, [memory[done : done + (64 << 20)]], at + done)
-            if count == 0:
-                raise OSError(f"the result of task {self._tasks.keys[task]!r} is not there: a defect of bdrun")
-            if value.memory is not None:
-                whole = (done + count) // _pool.PAGE * _pool.PAGE
-                _library.punch(self._arena, at, whole)
-            done += count
+        memory = self._places.load(value)
+        if memory is None:
+            raise OSError(f"the result of task {self._tasks.keys[task]!r} is not there: a defect of bdrun")
         self._forget(task)
         return _values.unpack(memory, value.pieces)
 
@@ -655,7 +514,8 @@ class _Run:
         if self._execution is not None:
             self._execution.close()
         self._selector.close()
-        for file in {self._arena, self._scratch, self._direct, self._wake, self._woken}:
+        self._places.close()
+        for file in (self._wake, self._woken):
             os.close(file)
 
 
@@ -676,25 +536,6 @@ def _locks_file():
     if _locks is None:
         _locks = os.memfd_create("bdrun-locks", os.MFD_CLOEXEC)
     return _locks
-
-
-def _disk():
-    """Where scratch is: not in memory."""
-    folder = os.environ.get("TMPDIR") or "/var/tmp"
-    return folder if os.path.isdir(folder) else tempfile.gettempdir()
-
-
-def _scratch_file(folder):
-    """A file without a name, twice: as it is, and past the kernel's cache where that is possible."""
-    try:
-        file = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-    except OSError:
-        file, path = tempfile.mkstemp(prefix=".bdrun-graph-", dir=folder)
-        os.unlink(path)
-    try:
-        return file, os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
-    except OSError:
-        return file, os.dup(file)
 
 
 def _mib(count):

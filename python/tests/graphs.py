@@ -510,6 +510,32 @@ def budget():
         assert limit // 4 < alone < limit, (alone, limit)
 
 
+def inputs():
+    """A task with more inputs than descriptors."""
+    import resource
+
+    def joined(blocks):
+        return sum(block[0] for block in blocks)
+
+    def blocks(count):
+        return dask.delayed(joined)([dask.delayed(np.full)(4096, number) for number in range(count)])
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    assert get(blocks(400), "4G")[0] == 400 * 399 // 2, "a soft limit is raised"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+    if sys.version_info >= (3, 13):
+        assert get(blocks(400), "4G")[0] == 400 * 399 // 2
+        return
+    try:
+        get(blocks(400), "4G")
+        raise AssertionError("there are 200 descriptors")
+    except OSError as error:
+        assert "ulimit -Hn" in str(error) and "200" in str(error), error
+        notes = getattr(error, "__notes__", ["joined"])  # from Python 3.11 on
+        assert any("joined" in note for note in notes), notes
+
+
 def values():
     """Values as bytes and back."""
     from bdrun._values import Packed, unpack

@@ -155,6 +155,11 @@ fn nothing_is_left_of_what_is_ended() {
 }
 
 #[test]
+fn a_task_may_have_more_inputs_than_descriptors() {
+    run("inputs");
+}
+
+#[test]
 fn values_are_the_same_again() {
     run("values");
 }

@@ -187,7 +187,8 @@ impl<'a> Drawing<'a> {
 
     fn end(mut self, prepared: &Prepared<'_>, progress: &Progress) -> Result<(), Wrong> {
         let (graph, events) = (&prepared.graph, progress.take_events());
-        let page = draw::page(graph, prepared.order(), &events, prepared.plan.budget);
+        let order: Vec<_> = prepared.plan.order().collect();
+        let page = draw::page(graph, &order, &events, prepared.plan.budget);
         let page = page.map_err(|error| error.to_string())?;
         self.1.write_all(page.as_bytes()).map_err(|error| format!("{}: {error}", self.0.display()))
     }

@@ -35,6 +35,7 @@ use std::collections::BTreeSet;
 
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::{self, Effort, order, peak};
+use crate::plan::{self, Plan};
 use sizes::Sizes;
 
 /// Where a result goes.
@@ -191,7 +192,7 @@ const WINDOW: usize = 2;
 /// After so many tasks the order is made anew for the first time, and then each time after so many times
 /// more.
 const FIRST_ORDER: u64 = 16;
-const NEXT_ORDER: u64 = 4;
+const NEXT_ORDER: u64 = 2;
 const NOWHERE: u32 = u32::MAX;
 
 impl Online {
@@ -246,8 +247,9 @@ impl Online {
     /// Begins.
     pub fn begin(&mut self) {
         self.sizes.guess(&mut self.graph, &self.states);
-        let found = order(&self.graph, self.effort);
-        self.take_order(found.tasks);
+        let order = order(&self.graph, self.effort);
+        let order = self.least_moved(&order.tasks).order().collect();
+        self.take_order(order);
         self.pump();
     }
 
@@ -409,11 +411,33 @@ impl Online {
         if !self.sizes.guess(&mut self.graph, &self.states) {
             return;
         }
-        let found = order(&self.graph, self.effort);
-        if found.peak.bytes < peak(&self.graph, &self.order).bytes / 10 * 9 {
+        let order = order(&self.graph, self.effort);
+        let (new, now) = (self.least_moved(&order.tasks), self.plan(&self.order));
+        let new_order: Vec<TaskId> = new.order().collect();
+        let peak = |order: &[TaskId]| peak(&self.graph, order).bytes;
+        let is_better = match now.moved() {
+            0 => new.moved() == 0 && peak(&new_order) < peak(&self.order) / 10 * 9,
+            moves => new.moved() < moves / 10 * 9,
+        };
+        if is_better {
             self.counts.orders += 1;
-            self.take_order(found.tasks);
+            self.take_order(new_order);
         }
+    }
+
+    /// What moves little within the budget, as far as is known.
+    fn least_moved(&self, order: &[TaskId]) -> Plan {
+        plan::least_moved(&self.graph, order, self.planned()).expect("every task fits")
+    }
+
+    fn plan(&self, order: &[TaskId]) -> Plan {
+        plan::plan(&self.graph, order, self.planned()).expect("every task fits")
+    }
+
+    /// The budget with which is planned: what takes more than there is runs all the same.
+    fn planned(&self) -> u64 {
+        let largest = self.graph.tasks().map(|task| self.graph.need(task)).max();
+        self.budget.max(largest.unwrap_or_default())
     }
 
     fn take_order(&mut self, order: Vec<TaskId>) {

@@ -1,7 +1,7 @@
 //! What makes room, and where results go.
 
 use super::{Effect, NOWHERE, Online, Place, State};
-use crate::graph::TaskId;
+use crate::graph::{Output, TaskId};
 
 impl Online {
     /// Decides where results go that are done.
@@ -69,7 +69,8 @@ impl Online {
             self.evict(Some(task), 0, u32::MAX, u64::MAX);
             return self.is_idle();
         }
-        let needed = (self.used + takes).saturating_sub(self.budget);
+        // Nobody leaves for what those that run give back in a moment.
+        let needed = (self.used + takes).saturating_sub(self.budget + self.comes_back());
         let first = self.active.iter().map(|&task| self.places[task.index()]).min();
         self.evict(Some(task), place, first.unwrap_or(u32::MAX), needed);
         if self.used + takes <= self.budget {
@@ -80,6 +81,25 @@ impl Online {
         }
         self.counts.too_large += 1;
         true
+    }
+
+    /// What those that are staged or run give back when they are done: what they take beyond their results,
+    /// and inputs that nobody else needs.
+    fn comes_back(&self) -> u64 {
+        let stays = |task: TaskId| self.uses[task.index()] > 0 || self.graph.output(task) == Output::Kept;
+        let mut back = 0;
+        for &task in &self.active {
+            let result = if stays(task) { self.graph.bytes(task) } else { 0 };
+            back += self.holds[task.index()].saturating_sub(result);
+            for input in self.graph.needs(task) {
+                let pins = self.pins[input.index()];
+                // Shared by so many of them.
+                if self.uses[input.index()] == pins && self.graph.output(input) != Output::Kept {
+                    back += self.holds[input.index()] / u64::from(pins.max(1));
+                }
+            }
+        }
+        back
     }
 
     /// Lets results leave until so many bytes have gone or leave, those first that are needed furthest away,
@@ -137,7 +157,7 @@ impl Online {
         self.states[task.index()] = State::Away;
         self.hold(task, 0);
         self.effects.push(Effect::Forget(task, Place::Memory));
-        if self.uses[task.index()] == 0 && self.graph.output(task) != crate::Output::Kept {
+        if self.uses[task.index()] == 0 && self.graph.output(task) != Output::Kept {
             self.forget(task);
         }
     }

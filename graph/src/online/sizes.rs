@@ -12,8 +12,6 @@ struct Group {
     /// The largest result, and what one took at most.
     most_bytes: u64,
     most_took: u64,
-    /// What the order was made with.
-    ordered: f64,
 }
 
 #[derive(Debug)]
@@ -25,8 +23,8 @@ pub(super) struct Sizes {
     most_unknown: u64,
 }
 
-/// By so many times the size of a group must differ from what the order was made with.
-const DIFFERS: f64 = 1.25;
+/// So much of what is left must have another size than the order was made with.
+const CHANGED: u64 = 8;
 
 impl Sizes {
     pub(super) fn new(groups: Vec<u32>, unknown: u64, most_unknown: u64) -> Self {
@@ -64,15 +62,9 @@ impl Sizes {
     }
 
     /// Sets the sizes of results that are not made: the mean of the group, or the largest input. Says
-    /// whether that changes what the order was made with.
+    /// whether that changes much of what is left.
     pub(super) fn guess(&mut self, graph: &mut Graph, states: &[State]) -> bool {
-        let mut differs = false;
-        for group in self.of.iter_mut().filter(|group| group.done > 0) {
-            let mean = group.bytes / group.done as f64;
-            let (less, more) = (mean.min(group.ordered).max(1.0), mean.max(group.ordered).max(1.0));
-            differs |= more > less * DIFFERS;
-            group.ordered = mean;
-        }
+        let (mut changed, mut all) = (0, 0);
         // Inputs first: as the tasks can run, which need not be as they were added.
         let mut missing: Vec<u32> = graph.tasks().map(|task| graph.needs(task).len() as u32).collect();
         let mut ready: Vec<TaskId> = graph.tasks().filter(|task| missing[task.index()] == 0).collect();
@@ -85,6 +77,8 @@ impl Sizes {
                 } else {
                     largest.unwrap_or(self.unknown)
                 };
+                changed += guess.abs_diff(graph.bytes(task));
+                all += guess;
                 graph.bytes[task.index()] = guess.max(1);
                 graph.work[task.index()] = group.most_took.max(group.most_bytes);
             }
@@ -96,6 +90,6 @@ impl Sizes {
                 }
             }
         }
-        differs
+        changed > all / CHANGED
     }
 }

@@ -117,6 +117,12 @@ pub fn order(graph: &Graph, effort: Effort) -> Order {
         .unwrap_or(Order { tasks: Vec::new(), peak: Peak::default() })
 }
 
+/// Tasks as they were added, but each behind its inputs.
+pub fn as_added(graph: &Graph) -> Vec<TaskId> {
+    let wish: Vec<TaskId> = graph.tasks().collect();
+    state::smooth(graph, &depth::Ground::new(graph), &wish, 0)
+}
+
 /// From so many tasks on fewer cuts are tried.
 const LARGE: usize = 100_000;
 /// From so many tasks on cuts, or ways, are tried at the same time.

@@ -7,10 +7,12 @@
 //! costs a read alone.
 
 mod belady;
+mod gather;
 #[cfg(test)]
 mod tests;
 
 pub use belady::plan;
+pub use gather::least_moved;
 
 use crate::graph::{Graph, Output, TaskId};
 
@@ -59,6 +61,14 @@ impl Plan {
     /// All bytes that are moved because the budget is less than the peak of the order.
     pub fn moved(&self) -> u64 {
         self.written + self.read + self.again
+    }
+
+    /// In which order the tasks run.
+    pub fn order(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.actions.iter().filter_map(|action| match action {
+            Action::Run(task) => Some(*task),
+            _ => None,
+        })
     }
 
     /// Does the plan in mind, to see that it can be done: each input is in memory when a task runs, each

@@ -90,3 +90,60 @@ fn the_task_that_is_too_large_is_named() {
     let text = "task sum (job.py:12) needs 117 bytes at once (inputs 60, result 50, work 7), more than the budget of 116";
     assert_eq!(error.to_string(), text);
 }
+
+#[test]
+fn what_moves_least_can_be_done_and_moves_no_more() {
+    let (mut less, mut moved) = (0, 0);
+    for seed in 0..1000 {
+        let mut random = Random::new(seed);
+        let count = 1 + random.below(60) as usize;
+        let graph = random_graph(&mut random, count);
+        let order = order::order(&graph, Effort { visits: 0, ..Effort::default() });
+        let most = graph.tasks().map(|task| graph.need(task)).max().unwrap();
+        let budget = most + random.below(order.peak.bytes - most + 10);
+        let alone = plan(&graph, &order.tasks, budget).unwrap();
+        let least = least_moved(&graph, &order.tasks, budget).unwrap();
+        let peak = least.verify(&graph).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!((peak, least.budget), (least.peak, budget), "seed {seed}");
+        order::check(&graph, &least.order().collect::<Vec<_>>()).unwrap();
+        assert!(least.moved() <= alone.moved(), "seed {seed}");
+        if alone.moved() == 0 {
+            assert!(least.order().eq(order.tasks.iter().copied()), "seed {seed}: nothing is to be gained");
+        }
+        moved += usize::from(alone.moved() > 0);
+        less += usize::from(least.moved() < alone.moved());
+        assert!(least_moved(&graph, &order.tasks, most - 1).is_err());
+    }
+    assert!(moved > 100 && less > moved / 4, "{less} of {moved}");
+}
+
+/// Blocks are cut into strips, and strips of all blocks are joined. Strip by strip each block is read as many
+/// times as it has strips; cut up while it is there, each strip is written and read once.
+#[test]
+fn blocks_are_cut_up_while_they_are_there() {
+    let mut builder = Builder::default();
+    let (blocks, strips) = (10_u32, 16_u32);
+    let mut add = |key: String, function: u32, inputs: &[TaskId], bytes: u64, output: crate::Output| {
+        let task = Task::new(&key, FunctionId(function), Inputs::Tasks(inputs));
+        builder.add(Task { bytes, output, ..task }).unwrap()
+    };
+    let mut order = Vec::new();
+    let made: Vec<TaskId> =
+        (0..blocks).map(|block| add(format!("b{block}"), 0, &[], 1600, crate::Output::No)).collect();
+    order.extend(&made);
+    for strip in 0..strips {
+        let cuts: Vec<TaskId> = made
+            .iter()
+            .map(|block| add(format!("c{strip}-{}", block.0), 1, &[*block], 100, crate::Output::No))
+            .collect();
+        order.extend(&cuts);
+        order.push(add(format!("j{strip}"), 2, &cuts, 100, crate::Output::Stored));
+    }
+    let graph = builder.build().unwrap();
+    let alone = plan(&graph, &order, 4000).unwrap();
+    let least = least_moved(&graph, &order, 4000).unwrap();
+    least.verify(&graph).unwrap();
+    let all = u64::from(blocks) * 1600;
+    assert!(alone.read >= all * u64::from(strips) / 2, "{}", alone.read);
+    assert!(least.moved() <= 2 * all, "{} of {all}", least.moved());
+}

@@ -5,12 +5,17 @@ use std::path::Path;
 
 use bdrun_graph::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 
-/// A graph, and the order that Dask runs it in.
+/// A graph, whose functions are kinds of tasks, and the order that Dask runs it in.
 pub fn read(path: &Path) -> (Graph, Vec<TaskId>) {
     let file = std::fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut data = Vec::new();
     flate2::read::GzDecoder::new(file).read_to_end(&mut data).expect("gzip");
-    assert_eq!(&data[..4], b"bdg1");
+    // The first version had no kinds of tasks.
+    let has_kinds = match &data[..4] {
+        b"bdg1" => false,
+        b"bdg2" => true,
+        _ => panic!("{}: not a graph", path.display()),
+    };
     let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"));
     let (tasks, edges) = (word(4) as usize, word(8) as usize);
     let sizes = 12;
@@ -19,7 +24,9 @@ pub fn read(path: &Path) -> (Graph, Vec<TaskId>) {
     let counts = outputs + tasks;
     let inputs = counts + 4 * tasks;
     let places = inputs + 4 * edges;
-    assert_eq!(data.len(), places + 4 * tasks);
+    let kinds = places + 4 * tasks;
+    assert_eq!(data.len(), kinds + if has_kinds { 4 * tasks } else { 0 });
+    let kind = |task: usize| FunctionId(if has_kinds { word(kinds + 4 * task) } else { 0 });
     // Inputs may have been added behind: by keys.
     let keys: Vec<String> = (0..tasks).map(|task| task.to_string()).collect();
     let mut builder = Builder::default();
@@ -37,7 +44,7 @@ pub fn read(path: &Path) -> (Graph, Vec<TaskId>) {
                 seconds: f32::from_bits(word(seconds + 4 * task)),
                 output: if data[outputs + task] == 1 { Output::Stored } else { Output::No },
                 source: count == 0,
-                ..Task::new(&keys[task], FunctionId(0), Inputs::Keys(&list))
+                ..Task::new(&keys[task], kind(task), Inputs::Keys(&list))
             })
             .expect("a task");
     }

@@ -28,6 +28,7 @@ from dask._task_spec import Alias, DataNode, DependenciesMapping
 from dask.callbacks import Callback
 from dask.order import order
 from dask.sizeof import sizeof
+from dask.utils import key_split
 
 
 def rechunk(s):
@@ -201,6 +202,7 @@ def export(path, name, scale):
     keys = [key for key in dsk if named(key) == key]
     number = {key: index for index, key in enumerate(keys)}
     inputs = [sorted({number[named(other)] for other in needs[key]}) for key in keys]
+    kinds = {}
     place = {key: index for index, key in enumerate(sorted(keys, key=ranks.__getitem__))}
     for key in keys:
         if isinstance(dsk[key], DataNode):
@@ -212,12 +214,14 @@ def export(path, name, scale):
         np.array([len(list_) for list_ in inputs], "<u4"),
         np.array([index - other for index, list_ in enumerate(inputs) for other in list_], "<i4"),
         np.array([place[key] for key in keys], "<u4"),
+        np.array([kinds.setdefault(key_split(key), len(kinds)) for key in keys], "<u4"),
     ]
     # What a clock says is noise beyond two digits, and does not compress.
     columns[1] = np.array([float(f"{value:.1g}") for value in columns[1]], "<f4")
     edges = len(columns[4])
     with gzip.GzipFile(f"{path}/{name}-{scale}.bdg", "wb", 9, mtime=0) as file:
-        file.write(b"bdg1" + struct.pack("<II", len(keys), edges))
+        # The first version had no kinds.
+        file.write(b"bdg2" + struct.pack("<II", len(keys), edges))
         for column in columns:
             file.write(column.tobytes())
     print(f"{name} x {scale}: {len(keys)} tasks, {edges} edges, ordered by Dask in {ordered:.2f} s", flush=True)

@@ -1,0 +1,132 @@
+"""Where results are: in a file in memory, which workers map, or in a file on scratch."""
+
+import os
+import tempfile
+
+from bdrun import _library
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Value:
+    """Where a result is."""
+
+    __slots__ = ("pieces", "size", "small", "memory", "scratch")
+
+    def __init__(self, pieces, size, small):
+        self.pieces, self.size, self.small = pieces, size, small
+        self.memory = self.scratch = None
+
+    def room(self):
+        return -(-self.size // PAGE) * PAGE
+
+
+class _Extents:
+    """Which parts of a file are used."""
+
+    def __init__(self):
+        self.gaps, self.end = {}, 0
+
+    def take(self, length):
+        for at, gap in self.gaps.items():
+            if gap >= length:
+                del self.gaps[at]
+                if gap > length:
+                    self.gaps[at + length] = gap - length
+                return at
+        self.end += length
+        return self.end - length
+
+    def give(self, at, length):
+        self.gaps[at] = length
+        if len(self.gaps) > 64:  # joined now and then
+            joined, last = {}, None
+            for at, length in sorted(self.gaps.items()):
+                if last is not None and last + joined[last] == at:
+                    joined[last] += length
+                else:
+                    joined[at], last = length, at
+            if last is not None and last + joined[last] == self.end:
+                self.end = last
+                del joined[last]
+            self.gaps = joined
+
+
+class Places:
+    """The files, and what is where in them."""
+
+    def __init__(self, folder):
+        self.folder = folder or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or _disk()
+        self.scratch, self._direct = _scratch_file(self.folder)
+        self.memory = os.memfd_create("bdrun-results", os.MFD_CLOEXEC)
+        self._end, self._extents, self._size = 0, _Extents(), 0
+
+    def take_memory(self, value):
+        # Never where something was: the file has as many addresses as there are.
+        value.memory = self._end
+        self._end += value.room()
+        os.ftruncate(self.memory, self._end)
+
+    def take_scratch(self, value):
+        value.scratch = self._extents.take(value.room())
+        # Whole pages are read, also of what ends within one.
+        if value.scratch + value.room() > self._size:
+            self._size = value.scratch + value.room()
+            os.ftruncate(self.scratch, self._size)
+
+    def give_scratch(self, value):
+        if value.scratch is not None:
+            self._extents.give(value.scratch, value.room())
+            value.scratch = None
+
+    def give_memory(self, at, length):
+        _library.punch(self.memory, at, length)
+
+    def written(self, value):
+        """Takes room on scratch; returns what copies the result there, past the kernel's cache."""
+        self.take_scratch(value)
+        places = (self.memory, value.memory, self._direct, value.scratch, value.room())
+        return lambda: _library.copy(*places)
+
+    def read(self, value):
+        """Takes room in memory; returns what copies the result there."""
+        self.take_memory(value)
+        places = (self._direct, value.scratch, self.memory, value.memory, value.room())
+        return lambda: _library.copy(*places)
+
+    def load(self, value):
+        """A result, in memory of this process; what was in the file in memory is given back meanwhile. None if it is not there."""
+        file, at = (self.memory, value.memory) if value.memory is not None else (self.scratch, value.scratch)
+        loaded = memoryview(bytearray(value.size))
+        done = 0
+        while done < value.size:
+            count = os.preadv(file, [loaded[done : done + (64 << 20)]], at + done)
+            if count == 0:
+                return None
+            if value.memory is not None:
+                self.give_memory(at, (done + count) // PAGE * PAGE)
+            done += count
+        return loaded
+
+    def close(self):
+        for file in {self.memory, self.scratch, self._direct}:
+            os.close(file)
+
+
+def _disk():
+    """Where scratch is: not in memory."""
+    folder = os.environ.get("TMPDIR") or "/var/tmp"
+    return folder if os.path.isdir(folder) else tempfile.gettempdir()
+
+
+def _scratch_file(folder):
+    """A file without a name, twice: as it is, and past the kernel's cache where that is possible."""
+    try:
+        file = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError:
+        file, path = tempfile.mkstemp(prefix=".bdrun-graph-", dir=folder)
+        os.unlink(path)
+    try:
+        return file, os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return file, os.dup(file)
