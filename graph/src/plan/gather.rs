@@ -31,7 +31,7 @@ const WAYS: &[Way] = &[
 
 /// From so many tasks on fewer are tried.
 const LARGE: usize = 100_000;
-/// Of those that use a result, so many that wait for others are passed over each time.
+/// So many of those that use a result, and are not run, are looked at each time.
 const LOOKS: usize = 64;
 
 /// A plan within a budget, as [`plan`] makes it, of the order or of one that moves less. If the order's peak
@@ -124,27 +124,24 @@ impl Gather<'_> {
     fn users_of(&mut self, result: TaskId) {
         let bytes = self.graph.bytes(result);
         let mut most = bytes / 8 * self.way.eighths;
-        let mut looks = LOOKS;
-        let mut at = self.first[result.index()] as usize;
-        let mut is_first = true;
-        while let Some(&user) = self.uses.row(result.index()).get(at) {
+        // Behind those at the front that have run.
+        let row = self.uses.row(result.index());
+        let first = &mut self.first[result.index()];
+        while row.get(*first as usize).is_some_and(|&user| self.ran[user as usize]) {
+            *first += 1;
+        }
+        let (mut at, mut looks) = (*first as usize, LOOKS);
+        while looks > 0
+            && let Some(&user) = self.uses.row(result.index()).get(at)
+        {
             let user = TaskId(user);
             at += 1;
-            if self.ran[user.index()] {
-                if is_first {
-                    self.first[result.index()] = at as u32;
-                }
-                continue;
-            }
-            is_first = false;
             let takes = self.graph.bytes(user);
             let is_last = self.left[result.index()] == 1 && takes <= bytes;
             let is_small = takes.saturating_mul(self.way.smaller) <= bytes && takes <= most;
-            if !(is_small || is_last) || !self.can_run(user, takes.max(bytes / 64)) {
+            let is_right = !self.ran[user.index()] && (is_small || is_last);
+            if !is_right || !self.can_run(user, takes.max(bytes / 64)) {
                 looks -= 1;
-                if looks == 0 {
-                    break;
-                }
                 continue;
             }
             most = most.saturating_sub(takes);
@@ -158,10 +155,11 @@ impl Gather<'_> {
         }
     }
 
-    /// Whether a task lacks nothing but sources that take no more than so much.
+    /// Whether a task lacks nothing but sources that take no more than so much. (What has many inputs is looked
+    /// at often.)
     fn can_run(&self, task: TaskId, most: u64) -> bool {
-        if self.missing[task.index()] == 0 {
-            return true;
+        if self.missing[task.index()] == 0 || self.graph.needs(task).len() > LOOKS {
+            return self.missing[task.index()] == 0;
         }
         let mut missing = self.graph.needs(task).filter(|input| !self.ran[input.index()]);
         let mut bytes = 0;
