@@ -105,7 +105,7 @@ fn spills(files: &[String]) {
 /// moves that knows them. A task takes a unit of time, and so does a sixteenth of the budget on its way.
 fn learning(files: &[String]) {
     println!(
-        "| graph | part of the way | planned, bytes | found out, written | read | ratio | orders |\n|---|---|---|---|---|---|---|"
+        "| graph | part of the way | planned, bytes | found out, written | read | ratio | orders | time |\n|---|---|---|---|---|---|---|---|"
     );
     for file in files {
         let (graph, _) = bdg::read(Path::new(file));
@@ -115,9 +115,9 @@ fn learning(files: &[String]) {
         for part in [0.05, 0.2, 0.5] {
             let budget = largest + (found.peak.bytes.saturating_sub(largest) as f64 * part) as u64;
             let least = least_moved(&graph, &found.tasks, budget).expect("all fits");
-            let counts = learn(&graph, budget);
+            let (counts, time) = learn(&graph, budget);
             println!(
-                "| {name} | {part} | {} | {} | {} | {:.2} | {} |",
+                "| {name} | {part} | {} | {} | {} | {:.2} | {} | {time:.2} |",
                 least.moved(),
                 counts.written,
                 counts.read,
@@ -128,7 +128,8 @@ fn learning(files: &[String]) {
     }
 }
 
-fn learn(graph: &Graph, budget: u64) -> Counts {
+/// What it did, and how long it took beside what two workers take for so many tasks.
+fn learn(graph: &Graph, budget: u64) -> (Counts, f64) {
     let mut numbers = HashMap::new();
     let mut kind = |task| {
         let next = numbers.len() as u32;
@@ -167,7 +168,7 @@ fn learn(graph: &Graph, budget: u64) -> Counts {
         now = time;
         online.handle(events[number]);
     }
-    online.counts()
+    (online.counts(), now as f64 / (unit as f64 * graph.len() as f64 / 2.0))
 }
 
 /// C = Aᵀ B in blocks: rows × columns blocks of C, each the sum of `inner` products.

@@ -11,7 +11,8 @@
 //! A task is *staged* when its inputs are, or are brought, in memory and what it is expected to take is
 //! *reserved*. It is staged if that is within the budget. The *head* is the first in the order that waits
 //! for nothing but this; for it, results make room that nobody uses now, those first that are needed
-//! furthest away (Belady 1966). While others run, what was made ahead of them in the order does not leave for
+//! furthest away (Belady 1966), if a worker is idle, or else for what is not given back anyway when those
+//! that run are done. While others run, what was made ahead of them in the order does not leave for
 //! what is even further ahead: one after the other, neither would be there yet.
 //!
 //! 1. If tasks take what is expected of them, the budget is kept: all that is in memory, or expected to
@@ -193,6 +194,8 @@ const WINDOW: usize = 2;
 /// more.
 const FIRST_ORDER: u64 = 16;
 const NEXT_ORDER: u64 = 2;
+/// No source is expected to make more, whatever budget there is.
+const MOST_UNKNOWN: u64 = 1 << 40;
 const NOWHERE: u32 = u32::MAX;
 
 impl Online {
@@ -206,8 +209,8 @@ impl Online {
         let tasks = graph.len();
         let waits: Vec<u32> = graph.tasks().map(|task| graph.needs(task).len() as u32).collect();
         let uses = graph.tasks().map(|task| graph.consumers(task).len() as u32).collect();
-        Self {
-            sizes: Sizes::new(groups, budget / (4 * workers as u64), budget / 2),
+        let mut online = Self {
+            sizes: Sizes::new(groups, (budget / (4 * workers as u64)).min(MOST_UNKNOWN), budget / 2),
             budget,
             workers,
             effort,
@@ -235,7 +238,10 @@ impl Online {
             counts: Counts::default(),
             effects: Vec::new(),
             graph,
-        }
+        };
+        // Here they are written, as all else.
+        online.graph.sources.fill(false);
+        online
     }
 
     /// What is known before: that a task of this one's group had a result of so many bytes, and took so many
@@ -248,7 +254,11 @@ impl Online {
     pub fn begin(&mut self) {
         self.sizes.guess(&mut self.graph, &self.states);
         let order = order(&self.graph, self.effort);
-        let order = self.least_moved(&order.tasks).order().collect();
+        // What moves least is not known where no size is.
+        let order = match self.sizes.are_known() {
+            true => self.least_moved(&order.tasks).order().collect(),
+            false => order.tasks,
+        };
         self.take_order(order);
         self.pump();
     }

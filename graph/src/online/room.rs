@@ -69,8 +69,9 @@ impl Online {
             self.evict(Some(task), 0, u32::MAX, u64::MAX);
             return self.is_idle();
         }
-        // Nobody leaves for what those that run give back in a moment.
-        let needed = (self.used + takes).saturating_sub(self.budget + self.comes_back());
+        // While all workers have something to do nobody leaves for what they give back in a moment.
+        let back = if self.active.len() < self.workers { 0 } else { self.comes_back() };
+        let needed = (self.used + takes).saturating_sub(self.budget + back);
         let first = self.active.iter().map(|&task| self.places[task.index()]).min();
         self.evict(Some(task), place, first.unwrap_or(u32::MAX), needed);
         if self.used + takes <= self.budget {

@@ -23,7 +23,7 @@ pub(super) struct Sizes {
     most_unknown: u64,
 }
 
-/// So much of what is left must have another size than the order was made with.
+/// So much of what is left must have another size than it was taken to have when that was last asked.
 const CHANGED: u64 = 8;
 
 impl Sizes {
@@ -34,6 +34,11 @@ impl Sizes {
 
     fn group(&self, task: TaskId) -> &Group {
         &self.of[self.groups[task.index()] as usize]
+    }
+
+    /// Whether anything is known.
+    pub(super) fn are_known(&self) -> bool {
+        self.of.iter().any(|group| group.done > 0)
     }
 
     /// Whether two tasks are of one group, of which none was done.
@@ -77,9 +82,10 @@ impl Sizes {
                 } else {
                     largest.unwrap_or(self.unknown)
                 };
+                let guess = guess.max(1);
                 changed += guess.abs_diff(graph.bytes(task));
                 all += guess;
-                graph.bytes[task.index()] = guess.max(1);
+                graph.bytes[task.index()] = guess;
                 graph.work[task.index()] = group.most_took.max(group.most_bytes);
             }
             for at in 0..graph.consumers.row(task.index()).len() {

@@ -5,6 +5,7 @@ use super::{Effect, Event, Online, Place};
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::{Effort, least};
 use crate::testing::{Random, chains, random_graph};
+use crate::{Builder, FunctionId, Inputs, Task};
 
 /// Where results are, and what runs.
 #[derive(Default)]
@@ -267,4 +268,46 @@ fn nothing_waits_for_no_room() {
     assert!(online.effects().any(|effect| effect == Effect::Store(tasks[0], Place::Scratch)));
     online.handle(Event::Stored(tasks[0]));
     assert!(online.is_done());
+}
+
+/// Results of which only a fifth fits are all needed at the end: each task waits for others to be written,
+/// which takes a fiftieth of its time, and not for those that run.
+#[test]
+fn full_memory_keeps_no_worker_idle() {
+    let (tasks, bytes) = (200_u64, 10);
+    let mut builder = Builder::default();
+    for task in 0..tasks {
+        let key = format!("t{task}");
+        let task = Task::new(&key, FunctionId(0), Inputs::Tasks(&[]));
+        builder.add(Task { bytes, output: Output::Kept, ..task }).unwrap();
+    }
+    let graph = builder.build().unwrap();
+    for workers in [1, 2, 4, 16] {
+        let budget = 40 * bytes;
+        let effort = Effort { visits: 0, exact: 0, threads: 1 };
+        let mut online = Online::new(graph.clone(), vec![0; tasks as usize], budget, workers, effort);
+        online.learn(TaskId(0), bytes, bytes);
+        online.begin();
+        let mut events = std::collections::BTreeMap::new();
+        let (mut now, mut number) = (0, 0);
+        while !online.is_done() {
+            let effects: Vec<Effect> = online.effects().collect();
+            for effect in effects {
+                let (takes, event) = match effect {
+                    Effect::Run { task, .. } => (50, Event::Done { task, bytes, took: bytes }),
+                    Effect::Store(task, _) => (0, Event::Stored(task)),
+                    Effect::Write(task) => (1, Event::Written(task)),
+                    Effect::Read(task) => (1, Event::Read(task)),
+                    Effect::Forget(..) => continue,
+                };
+                number += 1;
+                events.insert((now + takes, number), event);
+            }
+            let ((time, _), event) = events.pop_first().unwrap();
+            now = time;
+            online.handle(event);
+        }
+        let least = 50 * tasks / workers as u64;
+        assert!(now <= least * 5 / 4 + 50, "{now} with {workers} workers, {least} at least");
+    }
 }

@@ -6,13 +6,14 @@ usage: export.py DIRECTORY [NAME...] [--scale S]
 Each program is optimised by Dask as for `compute`, run once with small chunks by Dask's synchronous scheduler to
 measure each result's bytes and seconds, and ordered by `dask.order.order`. A file is gzip of little-endian columns:
 
-    magic b"bdg1", n u32, m u32
+    magic b"bdg2", n u32, m u32    (b"bdg1": without kinds)
     bytes      n x u64    size of each result
     seconds    n x f32    measured
     output     n x u8     1: a result that was asked for
     inputs     n x u32    how many
     input      m x i32    task's number minus the input's number
     dask       n x u32    the task's place in Dask's order
+    kind       n x u32    tasks whose keys begin alike
 
 Tasks are numbered as in the graph's dictionary. Aliases are replaced by what they name.
 """
