@@ -111,7 +111,9 @@ impl Op {
     /// All of it but its operands, as text.
     fn text(&self) -> String {
         match self {
-            Self::Read { source, start } => format!("{} {} {start:?}", source.name(), source.stamp()),
+            Self::Read { source, start } => {
+                format!("{} {} {:?} {start:?}", source.name(), source.stamp(), source.shape())
+            }
             Self::Full(value) => format!("{value:?}"),
             Self::Unary(function, _) => format!("{function:?}"),
             Self::Binary { function, of, .. } => format!("{function:?} {of}"),
@@ -172,6 +174,9 @@ pub(crate) fn ordered(array: &Array) -> Vec<Array> {
 /// Blocks of so many bytes if nothing else is asked for.
 const BLOCK: usize = 8 << 20;
 
+/// So many blocks an array has at most that is cut regularly: each takes a few hundred bytes.
+const MOST: usize = 1 << 28;
+
 impl Array {
     #[track_caller]
     pub(crate) fn new(op: Op, dtype: DType, chunks: Chunks) -> Self {
@@ -226,7 +231,7 @@ impl Array {
 
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        self.0.shape.iter().product()
+        crate::shape::count(&self.0.shape)
     }
 
     /// Whether it has none.
@@ -252,12 +257,18 @@ impl Array {
     /// The same array in blocks of one size (0: the whole axis), but for the last ones.
     ///
     /// # Errors
-    /// If that has another number of axes.
+    /// If that has another number of axes, or there are more blocks than can be listed.
     #[track_caller]
     pub fn rechunk_regular(&self, chunk: &[usize]) -> Result<Self, Error> {
         if chunk.len() != self.dimensions() {
             let (given, axes) = (chunk.len(), self.dimensions());
             return Err(Error::Value(format!("chunks along {given} axes, of an array of {axes}")));
+        }
+        let along = |(&length, &chunk): (&usize, &usize)| if chunk == 0 { 1 } else { length.div_ceil(chunk) };
+        let blocks: Vec<usize> = self.shape().iter().zip(chunk).map(along).collect();
+        if crate::shape::count(&blocks) > MOST {
+            let path = format!("memory for {blocks:?} blocks");
+            return Err(Error::File { path, error: std::io::ErrorKind::OutOfMemory.into() });
         }
         Ok(self.in_chunks(&Chunks::regular(self.shape(), chunk)))
     }
@@ -282,10 +293,14 @@ impl Array {
                 Self::new(Op::Read { source: source.clone(), start }, self.dtype(), chunks)
             }
             Op::Slice(before, of) => {
-                let both = |(&(first, step), &(from, next)): (&(usize, isize), &(usize, isize))| {
-                    ((first as isize + step * from as isize) as usize, step * next)
+                // Of one element no other is that far away.
+                let shape = chunks.shape();
+                let both = |(axis, &(first, step)): (usize, &(usize, isize))| {
+                    let (from, next) = from[axis];
+                    let step_of_both = if shape[axis] > 1 { step * next } else { 1 };
+                    ((first as isize + step * from as isize) as usize, step_of_both)
                 };
-                let from = before.iter().zip(from).map(both).collect();
+                let from = before.iter().enumerate().map(both).collect();
                 Self::new(Op::Slice(from, of.clone()), self.dtype(), chunks)
             }
             _ => Self::new(Op::Slice(from.to_vec(), self.clone()), self.dtype(), chunks),

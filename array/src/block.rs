@@ -7,6 +7,7 @@ use bdrun_graph::run::{Fill, Spill};
 use memmap2::MmapMut;
 
 use crate::dtype::{DType, Element, with_type};
+use crate::shape::count;
 
 /// Bytes from which on memory comes from the kernel and goes back to it at once: the allocator would keep it,
 /// and the budget would be exceeded by what it keeps.
@@ -67,7 +68,9 @@ impl Block {
     /// # Errors
     /// If there is no memory for it.
     pub fn zeros(dtype: DType, shape: &[usize]) -> io::Result<Self> {
-        let data = Buffer::new(shape.iter().product::<usize>() * dtype.size())?;
+        // What nobody can have is not asked for.
+        let bytes = count(shape).checked_mul(dtype.size()).filter(|&bytes| bytes <= isize::MAX as usize);
+        let data = Buffer::new(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?;
         Ok(Self { dtype, shape: shape.into(), data: Arc::new(data) })
     }
 
@@ -146,7 +149,7 @@ impl Block {
     /// If that has more or fewer.
     #[must_use]
     pub fn reshaped(self, shape: &[usize]) -> Self {
-        assert_eq!(self.len(), shape.iter().product::<usize>(), "a shape of as many elements");
+        assert_eq!(self.len(), count(shape), "a shape of as many elements");
         Self { shape: shape.into(), ..self }
     }
 

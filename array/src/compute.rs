@@ -121,7 +121,8 @@ impl Prepared<'_> {
     /// Does it, and puts what was written in its place.
     ///
     /// # Errors
-    /// If something goes wrong; nothing is put in its place then.
+    /// If something goes wrong; nothing is put in its place then, but what was before it if the sink of
+    /// another array fails at its end.
     pub fn run(&self, progress: &Progress) -> Result<Report, Error> {
         let store = FileStore::new(&self.settings.scratch)
             .map_err(|error| Error::file(&self.settings.scratch, error))?;
@@ -138,8 +139,7 @@ impl Prepared<'_> {
         match &self.kernels[function.0 as usize] {
             Kernel::Read { source, region } => {
                 let source = &self.sources[*source];
-                let block =
-                    source.read(region).map_err(|error| failure(format!("{}: {error}", source.name())))?;
+                let block = source.read(region).map_err(|error| named(&source.name(), &error))?;
                 if block.shape() != region.shape || block.dtype() != source.dtype() {
                     return Err(failure(format!(
                         "{} gave another block than it was asked for",
@@ -151,10 +151,15 @@ impl Prepared<'_> {
             Kernel::Write { sink, region } => {
                 let sink = self.sinks[*sink];
                 let block = inputs.pop().ok_or_else(|| failure("nothing to write".into()))?;
-                sink.write(region, &block).map_err(|error| failure(format!("{}: {error}", sink.name())))?;
+                sink.write(region, &block).map_err(|error| named(&sink.name(), &error))?;
                 Ok(Block::zeros(DType::Bool, &[0])?)
             }
             kernel => kernel.run(inputs),
         }
     }
+}
+
+/// The same error, with what it is of.
+fn named(name: &str, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{name}: {error}"))
 }

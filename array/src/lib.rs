@@ -49,7 +49,7 @@ pub use block::Block;
 pub use compute::{Prepared, Report, Settings};
 pub use dtype::{Complex, DType, Element, Scalar, Truth};
 pub use error::Error;
-pub use kernel::{Binary, Reduction, Scan, Unary};
+pub use kernel::{Binary, Reduction, Scan, Unary, Unsuitable};
 pub use ops::{Index, Operand};
 pub use origin::from_origin;
 pub use shape::{Chunks, Region};

@@ -94,10 +94,18 @@ pub struct Region {
     pub shape: Vec<usize>,
 }
 
+/// How many elements a shape has; as many as a number can say if there are more.
+pub(crate) fn count(shape: &[usize]) -> usize {
+    if shape.contains(&0) {
+        return 0;
+    }
+    shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length))
+}
+
 impl Region {
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        count(&self.shape)
     }
 
     /// Whether it has none.

@@ -199,4 +199,20 @@ fn h5py_reads_what_is_written() {
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), count);
     assert_eq!(std::fs::read(folder.join("cube.h5")).unwrap(), before);
     assert_eq!(hdf5::split("a.h5::/x/y"), Some((Path::new("a.h5"), "/x/y")));
+    // What was begun in other chunks, or another dataset, is not gone on with: regions would lie elsewhere.
+    let begin = |name, chunk: &[usize]| {
+        let dataset = Dataset { name, dtype: DType::F64, shape: &[4, 6], chunk };
+        Hdf5Writer::create(&folder.join("begun.h5"), dataset, Some(7))
+    };
+    let sink = begin("/C", &[2, 3]).unwrap();
+    let region = Region { start: vec![0, 0], shape: vec![2, 3] };
+    sink.write(&region, &Block::zeros(DType::F64, &[2, 3]).unwrap()).unwrap();
+    drop(sink);
+    for (name, chunk) in [("/C", [3, 2]), ("/D", [2, 3])] {
+        let error = begin(name, &chunk).unwrap_err().to_string();
+        assert!(error.contains("something else"), "{error}");
+    }
+    assert!(begin("/C", &[2, 3]).unwrap().has(&region));
+    let error = begin("/C", &[2]).unwrap_err().to_string();
+    assert!(error.contains("chunks along 1 axes, of an array of 2"), "{error}");
 }

@@ -101,4 +101,15 @@ fn quantiles_are_near_elements_of_their_rank() {
     let none = Array::from_block(Block::from_slice(&[3], &[1.0, f64::NAN, 2.0]).unwrap());
     assert!(compute(&[&none.quantiles(&[0.5]).unwrap()])[0].elements::<f64>()[0].is_nan());
     assert!(x.quantiles(&[1.5]).is_err());
+    // Blocks of nothing, or of no number; sums that are infinite.
+    for (values, chunk, want) in [
+        (&[][..], 1, f64::NAN),
+        (&[f64::NAN, f64::NAN, 1.0, 2.0], 2, f64::NAN),
+        (&[1e308, 1e308, 1.2e308, 1.2e308], 2, 1e308),
+    ] {
+        let array = Array::from_block(Block::from_slice(&[values.len()], values).unwrap());
+        let found = compute(&[&array.rechunk_regular(&[chunk]).unwrap().quantiles(&[0.0]).unwrap()]);
+        let found = found[0].elements::<f64>()[0];
+        assert!(found.is_nan() && want.is_nan() || (found / want - 1.0).abs() < 0.01, "{values:?}: {found}");
+    }
 }

@@ -414,3 +414,47 @@ fn a_slow_read_blocks_nobody_else() {
     run.run(&graph, &plan, &store, &Progress::default(), call).unwrap();
     assert_eq!(others.load(Ordering::SeqCst), 3);
 }
+
+/// To free much may take long: meanwhile another thread that finds nothing to do waits.
+#[test]
+fn who_gives_memory_back_is_waited_for() {
+    #[derive(Clone)]
+    struct Slow(#[expect(dead_code, reason = "it is dropped")] Arc<SlowInner>, u64);
+    struct SlowInner(Vec<u8>);
+    impl Drop for SlowInner {
+        fn drop(&mut self) {
+            if self.0.len() > 1 << 16 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+    impl Block for Slow {
+        fn bytes(&self) -> u64 {
+            self.1
+        }
+    }
+    let large = 1_u64 << 20;
+    let mut builder = Builder::default();
+    let mut actions = Vec::new();
+    for at in 0..10 {
+        for (name, bytes) in [("large", large), ("small", 8)] {
+            let key = format!("{name}{at}");
+            let task = Task::new(&key, FunctionId(u32::from(bytes == 8)), Inputs::Tasks(&[]));
+            actions.push(builder.add(Task { bytes, output: Output::Stored, ..task }).unwrap());
+        }
+    }
+    let graph = builder.build().unwrap();
+    let plan = plan(&graph, &actions, large + 100).unwrap();
+    let call = |call: bdrun_graph::run::Call, _: Vec<Slow>| {
+        let bytes = match call.function {
+            FunctionId(0) => large,
+            _ => {
+                std::thread::sleep(Duration::from_millis(10));
+                8
+            }
+        };
+        Ok(Slow(Arc::new(SlowInner(vec![0; bytes as usize])), bytes))
+    };
+    let threads = Threads { compute: 2, transfer: 1 };
+    threads.run(&graph, &plan, &NoStore, &Progress::default(), call).unwrap();
+}

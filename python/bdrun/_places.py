@@ -94,8 +94,9 @@ class Places:
         places = (self._direct, value.scratch, self.memory, value.memory, value.room())
         return lambda: _library.copy(*places)
 
-    def load(self, value):
-        """A result, in memory of this process; what was in the file in memory is given back meanwhile. None if it is not there."""
+    def load(self, value, keep):
+        """A result, in memory of this process; its room in the file in memory is given back meanwhile, unless it is kept. None
+        if it is not there."""
         file, at = (self.memory, value.memory) if value.memory is not None else (self.scratch, value.scratch)
         loaded = memoryview(bytearray(value.size))
         done = 0
@@ -103,7 +104,7 @@ class Places:
             count = os.preadv(file, [loaded[done : done + (64 << 20)]], at + done)
             if count == 0:
                 return None
-            if value.memory is not None:
+            if value.memory is not None and not keep:
                 self.give_memory(at, (done + count) // PAGE * PAGE)
             done += count
         return loaded

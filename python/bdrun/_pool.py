@@ -19,13 +19,29 @@ import traceback
 
 # A file of which workers lock bytes (`_values._Lock`).
 LOCKS = None
+# So many descriptors a worker may have, if its hard limit allows them.
+MOST_FILES = 1 << 16
 # Results of up to so many bytes go with the messages.
 SMALL = 16 << 10
 
 
-def send(connection, message):
+def send(connection, message, ended=None):
+    """`ended` as for `receive`: what nobody reads any more is not waited for, but a `BrokenPipeError`."""
     data = pickle.dumps(message, 5)
-    connection.sendall(struct.pack("<Q", len(data)) + data)
+    for part in (struct.pack("<Q", len(data)), data):
+        if ended is None:
+            connection.sendall(part)
+            continue
+        left = memoryview(part)
+        while left:
+            try:
+                left = left[connection.send(left, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                ready = select.poll()
+                ready.register(connection, select.POLLOUT)
+                ready.register(ended, select.POLLIN)
+                if any(file != connection.fileno() for file, _ in ready.poll()):
+                    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
 
 
 def receive(connection, ended=None):
@@ -107,6 +123,7 @@ def serve(control):
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _die_with_parent()
+                _forget_exits()
                 if "numpy.random" in sys.modules:
                     # Else all workers would have the same numbers.
                     sys.modules["numpy"].random.seed()
@@ -118,6 +135,40 @@ def serve(control):
                 os._exit(1)
         connection.close()
         control.sendall(struct.pack("<i", child))
+
+
+def _leave():
+    """Ends this worker as Python ends, with what its tasks have asked for (`atexit`) and with what they wrote to files that are open."""
+    import atexit
+    import gc
+    import io
+
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    flush()
+    # Text goes into buffers, which go into files.
+    open_files = [one for one in gc.get_objects() if issubclass(type(one), (io.TextIOBase, io.BufferedIOBase))]
+    for kind in (io.TextIOBase, io.BufferedIOBase):
+        for one in open_files:
+            if isinstance(one, kind):
+                try:
+                    one.flush()
+                except Exception:  # it is closed, or only read
+                    pass
+    os._exit(0)
+
+
+def _forget_exits():
+    """What is to be done when the process ends that loads modules is not done by workers that it forks."""
+    import atexit
+    import weakref
+
+    atexit._clear()
+    for info in list(weakref.finalize._registry.values()):
+        info.atexit = False
+    weakref.finalize._registered_with_atexit = False
 
 
 def flush():
@@ -186,11 +237,14 @@ class Worker:
         self._memory = _Anonymous()
         # Until Python 3.13 each input that is mapped takes a descriptor of its own.
         self._mapped = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        except (OSError, ValueError):
-            pass
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Programs that close all descriptors there may be take long where these are billions.
+        most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+        if not self._mapped and 0 <= soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if setup["config"] is not None:
+            dask.config.update(dask.config.config, pickle.loads(setup["config"]))
+            dask.config.set(scheduler="synchronous")
 
     def _forks(self):
         self._children = True
@@ -198,10 +252,8 @@ class Worker:
     def run(self):
         send(self._connection, ("idle", self._memory.look()[2]))
         while True:
-            message = receive(self._connection)
-            if message is None:
-                os._exit(0)
-            self._task(message)
+            # Which nobody else holds: it may be large.
+            self._task(receive(self._connection))
 
     def _map(self, where, length):
         """Of the file of results: a task may change what it was given, and nobody else sees it."""
@@ -218,6 +270,8 @@ class Worker:
             raise OSError(error.errno, f"{error.strerror}: {why} {most}") from None
 
     def _task(self, message):
+        if message is None:
+            _leave()
         maps = []
         self._memory.begin()
         _, shared, before = self._memory.look()
@@ -252,7 +306,7 @@ class Worker:
             send(self._connection, ("done", packed.size, took, packed.pieces, None))
             message = receive(self._connection)
             if message is None:
-                os._exit(0)
+                _leave()
             place, at = message
             try:
                 packed.write(self._arena if place == "memory" else self._scratch, at)
@@ -262,7 +316,7 @@ class Worker:
         used = self._release(maps)
         if took > 4 << 20:
             self._trim(0)
-        send(self._connection, ("stored", self._memory.look()[2], used))
+        send(self._connection, ("stored", self._memory.look()[2], used, bool(self._forked)))
 
     def _error(self, error):
         """As bytes: the error, or how to make it where it cannot be made of its arguments; or nothing."""
@@ -284,7 +338,9 @@ class Worker:
     def _release(self, maps):
         """Gives inputs back. Those are returned that somebody still uses: a cache, a global variable."""
         if self._children:
-            self._forked += maps
+            # A child has all that is mapped.
+            self._forked += maps + [(number, part) for number, parts in self._used.items() for part in parts]
+            self._used.clear()
             maps, self._children = [], False
         for number, part in maps:
             self._used.setdefault(number, []).append(part)
@@ -305,4 +361,4 @@ class Worker:
             if not self._used or again:
                 break
             gc.collect()
-        return list(self._used) + [number for number, _ in self._forked]
+        return list({*self._used, *(number for number, _ in self._forked)})

@@ -79,6 +79,32 @@ def lock(token):
     return SerializableLock(token)
 
 
+def _mapped(array):
+    """A mapped file is mapped again, and so is a part of one in one piece; others, and what is changed in memory only, are arrays."""
+    import mmap
+
+    import numpy as np
+
+    whole = array
+    while not isinstance(whole, mmap.mmap) and getattr(whole, "base", None) is not None:
+        whole = whole.base
+    order = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else None
+    is_file = isinstance(whole, mmap.mmap) and array.filename is not None and array.mode in ("r", "r+", "w+")
+    if not is_file or order is None or array.size == 0 or array.dtype.hasobject:
+        return np.asarray(array).__reduce_ex__(5)
+    # `offset` is that of the array of which this is a part, and the map begins at a page.
+    begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    at = array.__array_interface__["data"][0] - np.frombuffer(whole, "u1").__array_interface__["data"][0]
+    mode = "r" if array.mode == "r" else "r+"
+    return _map, (os.path.abspath(array.filename), array.dtype, mode, begin + at, array.shape, order)
+
+
+def _map(path, dtype, mode, offset, shape, order):
+    import numpy as np
+
+    return np.memmap(path, dtype, mode, offset, shape, order)
+
+
 _pickler = None
 
 
@@ -89,10 +115,16 @@ def _make_pickler():
     import cloudpickle
     from dask.utils import SerializableLock
 
-    locks = {SerializableLock: lambda one: (lock, (one.token,))}
+    kinds = {SerializableLock: lambda one: (lock, (one.token,))}
+    try:
+        import numpy as np
+    except ImportError:
+        pass
+    else:
+        kinds[np.memmap] = _mapped
 
     class Pickler(cloudpickle.Pickler):
-        dispatch_table = ChainMap(locks, getattr(cloudpickle.Pickler, "dispatch_table", copyreg.dispatch_table))
+        dispatch_table = ChainMap(kinds, getattr(cloudpickle.Pickler, "dispatch_table", copyreg.dispatch_table))
 
     return Pickler
 

@@ -10,6 +10,7 @@ Nothing is computed until it is asked for. Functions are NumPy's (`np.sqrt(x)`, 
 far as they are here: README.md beside this package says what is not.
 """
 
+import collections
 import ctypes
 import json
 import operator
@@ -32,6 +33,9 @@ _BINARY = {
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "minimum", "maximum", "arctan2", "less", "less_equal",
     "greater", "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
 }  # fmt: skip
+# Axes are shorter.
+MOST = 1 << 62
+_COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 _FUNCTIONS = {}
 
 
@@ -44,6 +48,7 @@ def _raised():
     kinds = {
         "AxisError": np.exceptions.AxisError, "ValueError": ValueError, "TypeError": TypeError, "IndexError": IndexError,
         "OverflowError": OverflowError, "NotImplementedError": NotImplementedError, "MemoryError": MemoryError, "OSError": OSError,
+        "LinAlgError": np.linalg.LinAlgError,
     }  # fmt: skip
     if kind in kinds:
         return kinds[kind](text)
@@ -82,11 +87,18 @@ def _scalar(value):
     return None
 
 
-def _operands(values):
+def _operands(values, compares=False):
     """Arrays, and a list that has null for each of them and numbers as they are."""
     arrays, listed = [], []
+    kinds = {np.asarray(value).dtype.kind if not isinstance(value, Array) else value.dtype.kind for value in values if _scalar(value) is None}
     for value in values:
         scalar = None if isinstance(value, Array) else _scalar(value)
+        if scalar is not None and "int" in scalar and not -(1 << 63) <= value < 1 << 63:
+            # Beside a fraction it is one. Compared with integers it is beyond all of them; else it does not fit.
+            if kinds & {"f", "c"}:
+                scalar = {"float": repr(float(value))}
+            elif compares:
+                scalar = {"float": "inf" if value > 0 else "-inf"}
         if scalar is None:
             # A number with a type keeps it, as in NumPy.
             arrays.append(asarray(value))
@@ -112,6 +124,8 @@ def _lengths(shape):
 
 def _one(axis):
     """One axis, which is not a truth value or a fraction."""
+    if axis is None or isinstance(axis, (tuple, list)):
+        raise NotImplementedError(f"axis={axis}: one axis")
     return operator.index(axis)
 
 
@@ -200,7 +214,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if name in _UNARY:
                 return _make(name, [asarray(inputs[0])])[0]
             if name in _BINARY:
-                arrays, operands = _operands(inputs)
+                arrays, operands = _operands(inputs, compares=name in _COMPARISONS)
                 return _make(name, arrays, operands=operands)[0]
             if name == "matmul":
                 return matmul(*inputs)
@@ -234,15 +248,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             elif one is Ellipsis:
                 listed.append("...")
             elif isinstance(one, slice):
-                start, stop, step = (None if part is None else operator.index(part) for part in (one.start, one.stop, one.step))
+                # No axis is longer than the bounds that are left.
+                parts = (None if part is None else operator.index(part) for part in (one.start, one.stop, one.step))
+                start, stop, step = (None if part is None else max(-MOST, min(part, MOST)) for part in parts)
                 listed.append([start, stop, 1 if step is None else step])
             elif isinstance(one, (bool, np.bool_, list, np.ndarray, Array)):
                 raise NotImplementedError("arrays of truth values or indices as an index; slices, numbers, None and ... are there")
             else:
                 try:
-                    listed.append(operator.index(one))
+                    at = operator.index(one)
                 except TypeError:
                     raise IndexError("only integers, slices, ellipsis and None are indices") from None
+                if abs(at) > MOST:
+                    raise IndexError(f"index {at} is out of bounds")
+                listed.append(at)
         return _make("index", [self], index=listed)[0]
 
     def astype(self, dtype):
@@ -389,10 +408,8 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
 
     memory = available_memory() if memory is None else parse_bytes(memory)
     scratch = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or os.environ.get("TMPDIR") or "/var/tmp"
-    with open("/proc/self/statm", encoding="ascii") as file:
-        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     threads = threads or len(os.sched_getaffinity(0))
-    how = {"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "resident": resident, "to": to}
+    how = {"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "to": to}
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
     computation = library().bdrun_compute_new()
@@ -487,7 +504,19 @@ def moveaxis(a, source, destination):
 
 @_function
 def expand_dims(a, axis):
-    return _make("expand_dims", [asarray(a)], axis=_one(axis))[0]
+    a = asarray(a)
+    if not isinstance(axis, (tuple, list)):
+        return _make("expand_dims", [a], axis=_one(axis))[0]
+    dimensions = a.ndim + len(axis)
+    for at in axis:
+        if not -dimensions <= _one(at) < dimensions:
+            raise np.exceptions.AxisError(at, dimensions)
+    places = sorted(_one(at) % dimensions for at in axis)
+    if len(set(places)) < len(places):
+        raise ValueError("repeated axis")
+    for at in places:
+        a = _make("expand_dims", [a], axis=at)[0]
+    return a
 
 
 @_function
@@ -507,7 +536,10 @@ def ravel(a):
 
 @_function
 def concatenate(arrays, axis=0):
-    return _make("concatenate", [asarray(array) for array in arrays], axis=_one(axis))[0]
+    arrays = [asarray(array) for array in arrays]
+    if axis is None:
+        arrays, axis = [reshape(array, -1) for array in arrays], 0
+    return _make("concatenate", arrays, axis=_one(axis))[0]
 
 
 @_function
@@ -541,12 +573,15 @@ def tensordot(a, b, axes=2):
     return _make("tensordot", [a, b], axes=own, others=others)[0]
 
 
+SVDResult = collections.namedtuple("SVDResult", "U S Vh")
+
+
 @_function
 def svd(a, full_matrices=True):
     """The thin one, which has to be asked for: U, singular values, Vᵀ."""
     if full_matrices:
         raise NotImplementedError("only the thin singular value decomposition: full_matrices=False")
-    return tuple(_make("svd", [asarray(a)]))
+    return SVDResult(*_make("svd", [asarray(a)]))
 
 
 @_function

@@ -8,8 +8,10 @@ little alive. How large results are, and what tasks take, is learned from the fi
 says what is counted.
 """
 
+import contextlib
 import os
 import pickle
+import select
 import selectors
 import signal
 import socket
@@ -27,6 +29,8 @@ from bdrun._tasks import Tasks
 
 __all__ = ["get", "Statistics"]
 
+# Workers have so many seconds to end.
+LEAVE = 2
 # How often it is looked how much tasks take, in seconds.
 LOOK = 0.05
 # So many tasks a picture has at most: `graph::draw::MOST`.
@@ -67,7 +71,7 @@ def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=Non
 class _Worker:
     """A process that runs tasks."""
 
-    __slots__ = ("connection", "pid", "ended", "task", "before", "base")
+    __slots__ = ("connection", "pid", "ended", "task", "before", "base", "forked")
 
     def __init__(self, connection, pid):
         self.connection, self.pid = connection, pid
@@ -76,7 +80,25 @@ class _Worker:
             self.ended = os.pidfd_open(pid)
         except (AttributeError, OSError):
             self.ended = None
-        self.task, self.before, self.base = None, 0, 0
+        # `forked`: a child of it may still use what was mapped.
+        self.task, self.before, self.base, self.forked = None, 0, 0, False
+
+    def has_ended(self, seconds):
+        """Waits so long for its end."""
+        if self.ended is None:
+            return False
+        ready = select.poll()
+        ready.register(self.ended, select.POLLIN)
+        return bool(ready.poll(seconds * 1000))
+
+    def kill(self):
+        try:
+            if self.ended is None:
+                os.kill(self.pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(self.ended, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 class _Run:
@@ -110,9 +132,21 @@ class _Run:
 
         with local_callbacks(self._callbacks) as callbacks:
             start, start_state, self._pretask, self._posttask, finish = unpack_callbacks(callbacks)
+            if any(type(getattr(call, "__self__", None)).__module__ == "dask.cache" for call in self._posttask):
+                raise NotImplementedError("dask.cache: results stay where workers are, and callbacks are given no values")
+            # Keys are those of tasks as they run: chains have the key of their last one.
+            tasks = self._tasks
+            self._dsk = dict(zip(tasks.keys, tasks.nodes))
             for call in start:
                 call(self._dsk)
-            self._state["waiting"] = set(self._tasks.keys)
+            self._state["waiting"] = set(tasks.keys)
+            needs = self._state["dependencies"] = {}
+            users = self._state["dependents"] = {key: set() for key in tasks.keys}
+            if start or start_state or self._pretask or self._posttask:
+                for key, inputs in zip(tasks.keys, tasks.inputs):
+                    needs[key] = {tasks.keys[number] for number in inputs}
+                    for name in needs[key]:
+                        users[name].add(key)
             for call in start_state:
                 call(self._dsk, self._state)
             failed = True
@@ -167,7 +201,13 @@ class _Run:
         # What is large and loaded here tasks will need: loaded once, before workers are forked.
         modules = ["cloudpickle", "dask", "bdrun._values"]
         modules += [name for name in ("numpy", "pandas", "scipy", "dask.array", "dask.dataframe", "xarray", "pyarrow") if name in sys.modules]
-        setup = {"modules": modules, "arena": self._places.memory, "scratch": self._places.scratch, "locks": self._locks}
+        setup = {
+            "modules": modules,
+            "arena": self._places.memory,
+            "scratch": self._places.scratch,
+            "locks": self._locks,
+            "config": _config_of_tasks(),
+        }
         try:
             _pool.send(ours, setup)
         except (BrokenPipeError, ConnectionResetError):
@@ -234,6 +274,8 @@ class _Run:
                     self._hear_io()
                 elif key.data in self._workers:
                     self._hear(key.data)
+                # Before the next: it may be that the worker has died that is to store a result.
+                self._do()
             if time.monotonic() - looked >= LOOK:
                 self._look()
                 looked = time.monotonic()
@@ -285,7 +327,7 @@ class _Run:
             call(key, self._dsk, self._state)
         worker.task = task
         try:
-            _pool.send(worker.connection, packed)
+            _pool.send(worker.connection, packed, worker.ended)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it is heard that it has ended
 
@@ -327,7 +369,7 @@ class _Run:
             self._values[task] = Value(pieces, size, small)
             self._execution.handle(Execution.DONE, task, 0 if small is not None else self._values[task].room(), took)
         elif what == "stored":
-            worker.before, used = rest
+            worker.before, used, worker.forked = rest
             worker.task = None
             for number in [number for number, users in self._users.items() if worker.pid in users and number not in used]:
                 self._users[number].discard(worker.pid)
@@ -357,6 +399,9 @@ class _Run:
 
     def _lost(self, worker):
         """A worker has ended: another takes its place, and the task runs again, alone."""
+        # It may only have closed what it did not open.
+        worker.kill()
+        worker.has_ended(LEAVE)
         self._selector.unregister(worker.connection)
         worker.connection.close()
         if worker.ended is not None:
@@ -364,8 +409,9 @@ class _Run:
             os.close(worker.ended)
         self._workers.remove(worker)
         task = worker.task
-        for users in self._users.values():
-            users.discard(worker.pid)
+        if not worker.forked:
+            for users in self._users.values():
+                users.discard(worker.pid)
         for number in [number for number, users in self._users.items() if not users]:
             del self._users[number]
             self._punch(self._late.pop(number, []))
@@ -408,7 +454,7 @@ class _Run:
             return self._stored(task)
         worker = next(worker for worker in self._workers if worker.task == task)
         try:
-            _pool.send(worker.connection, ("memory" if in_memory else "scratch", at))
+            _pool.send(worker.connection, ("memory" if in_memory else "scratch", at), worker.ended)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -486,37 +532,53 @@ class _Run:
         value = self._values[task]
         if value.small is not None:
             return _values.unpack(memoryview(bytearray(value.small)), value.pieces)
-        memory = self._places.load(value)
+        memory = self._places.load(value, keep=bool(self._users.get(task)))
         if memory is None:
             raise OSError(f"the result of task {self._tasks.keys[task]!r} is not there: a defect of bdrun")
         self._forget(task)
         return _values.unpack(memory, value.pieces)
 
     def _end(self):
-        """Nothing is left, however it ends."""
+        """Nothing is left, however it ends: the last that was pushed is done first, and each whatever the others do."""
+        with contextlib.ExitStack() as all_of_it:
+            for file in (self._wake, self._woken):
+                all_of_it.callback(os.close, file)
+            all_of_it.callback(self._places.close)
+            all_of_it.callback(self._selector.close)
+            if self._execution is not None:
+                all_of_it.callback(self._execution.close)
+            all_of_it.callback(self._io.shutdown, cancel_futures=True)
+            if self._control is not None:
+                all_of_it.callback(self._control.close)
+            if self._server is not None:
+                all_of_it.callback(self._server.wait)
+                all_of_it.callback(self._server.kill)
+            for worker in self._workers:
+                if worker.ended is not None:
+                    all_of_it.callback(os.close, worker.ended)
+            all_of_it.callback(self._end_workers)
+
+    def _end_workers(self):
+        """Those that do nothing end as Python does, if that does not take long; of the others nothing is wanted any more."""
+        until = time.monotonic() + LEAVE
         for worker in self._workers:
             worker.connection.close()
-            try:
-                if worker.ended is None:
-                    os.kill(worker.pid, signal.SIGKILL)
-                else:
-                    signal.pidfd_send_signal(worker.ended, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            if worker.ended is not None:
-                os.close(worker.ended)
-        if self._server is not None:
-            self._server.kill()
-            self._server.wait()
-        if self._control is not None:
-            self._control.close()
-        self._io.shutdown(cancel_futures=True)
-        if self._execution is not None:
-            self._execution.close()
-        self._selector.close()
-        self._places.close()
-        for file in (self._wake, self._woken):
-            os.close(file)
+            if worker.task is not None:
+                worker.kill()
+        for worker in self._workers:
+            if not worker.has_ended(max(until - time.monotonic(), 0)):
+                worker.kill()
+                worker.has_ended(LEAVE)
+
+
+def _config_of_tasks():
+    """Dask's configuration, but for what says how to compute; None if it cannot be sent to other processes."""
+    import dask
+
+    try:
+        return _values.dumps({key: value for key, value in dask.config.config.items() if key not in ("scheduler", "pool")})
+    except Exception:
+        return None
 
 
 def _config(name):
@@ -545,4 +607,6 @@ def _mib(count):
 def _noted(error, note):
     if hasattr(error, "add_note"):
         error.add_note(note)
+    else:  # before Python 3.11
+        error.__cause__ = RuntimeError(note)
     return error

@@ -150,6 +150,72 @@ def differences():
             raise AssertionError(kind)
 
 
+def edges():
+    """What is too large, too many, or none: as NumPy has it."""
+    values = np.arange(10.0)
+    x, numbers = ba.asarray(values), ba.asarray(np.arange(-3, 7))
+    whole = np.arange(-3, 7)
+    huge = 1 << 70
+    for ours, theirs in [
+        (x[:: 1 << 32][:: 1 << 32], values[:: 1 << 32][:: 1 << 32]),
+        (x[-huge:huge:3], values[-huge:huge:3]),
+        (x[:: huge], values[:1]),
+        (x * 10**20, values * 10**20),
+        (numbers < huge, whole < huge),
+        (numbers == huge, whole == huge),
+        (numbers > -huge, whole > -huge),
+        (np.expand_dims(x, (0, -1)), np.expand_dims(values, (0, -1))),
+        (np.concatenate([x[:4].reshape(2, 2), numbers], axis=None), np.concatenate([values[:4].reshape(2, 2), whole], axis=None)),
+        (np.sign(ba.asarray(np.array([-0.0, 0.0, -2.0]))), np.sign(np.array([-0.0, 0.0, -2.0]))),
+        (np.linalg.svd(x.reshape(5, 2), full_matrices=False).S, np.linalg.svd(values.reshape(5, 2), full_matrices=False).S),
+    ]:
+        got = ours.compute()
+        assert got.shape == theirs.shape and got.dtype == theirs.dtype, (got, theirs)
+        np.testing.assert_allclose(got, theirs)
+        if got.dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(theirs))
+    nothing = ba.asarray(np.array([np.nan, 1.0]))
+    for act, kind in [
+        (lambda: numbers * huge, OverflowError),
+        (lambda: x[huge], IndexError),
+        (lambda: np.moveaxis(x, [0], [0]), NotImplementedError),
+        (lambda: x[:4].reshape(4, 2**62 + 1), ValueError),
+        (lambda: x[:0].reshape(2**32, 2**32, 0), ValueError),
+        (lambda: np.histogram(nothing)[0].compute(), ValueError),
+        (lambda: np.linalg.svd(nothing.reshape(2, 1), full_matrices=False)[1].compute(), np.linalg.LinAlgError),
+        (lambda: np.histogram(x, bins=10**15), MemoryError),
+        (lambda: (ba.asarray(np.arange(3)) ** ba.asarray(np.array([1, -1, 2]))).compute(), ValueError),
+    ]:
+        try:
+            act()
+        except kind:
+            continue
+        raise AssertionError(kind)
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in ((2**61 + 1,), (2**40, 2**40)):
+            try:
+                ba.zeros(shape)
+                raise AssertionError(shape)
+            except MemoryError:
+                pass
+        try:
+            x.rechunk(1)[:: -1].reshape(1, 10).astype("f4") + ba.zeros((2**40, 10)).rechunk((1, 10))
+            raise AssertionError("so many blocks")
+        except MemoryError:
+            pass
+        os.mkdir(f"{folder}/taken")
+        try:
+            x.to_npy(f"{folder}/taken")
+            raise AssertionError("it is a directory")
+        except OSError as error:
+            assert "taken" in str(error), error
+        # One expression is another one if its source is read from elsewhere, or in another shape.
+        np.arange(200.0).tofile(f"{folder}/raw")
+        of = [ba.from_raw(f"{folder}/raw", *how)[:5, :5] for how in [((10, 10), "f8"), ((5, 20), "f8"), ((10, 10), "f8", 800)]]
+        for number, one in enumerate(of):
+            np.testing.assert_array_equal(one.compute(), [np.arange(100.0).reshape(10, 10)[:5, :5], np.arange(100.0).reshape(5, 20)[:5, :5], np.arange(100.0, 200.0).reshape(10, 10)[:5, :5]][number])
+
+
 AT_EXIT = """
 import atexit
 kept = []

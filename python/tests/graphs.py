@@ -119,6 +119,100 @@ def graphs():
             raise AssertionError(error)
 
 
+def names():
+    """Chains are fused whatever keys they have, and none is taken for another."""
+
+    def first(number):
+        return number
+
+    def second(number):
+        return number * 1000 + 1
+
+    chains = []
+    for number in range(200):
+        one = number
+        for at in range(5):
+            name = f"a_rather_long_name_of_a_function_{at}"
+            one = dask.delayed(second if at else first)(one, dask_key_name=f"{name}-{number:032x}")
+        chains.append(one)
+    want = list(dask.compute(*chains, scheduler="synchronous"))
+    assert get(chains, "2G")[0] == want
+    for dsk, keys in [
+        ({"load": (abs, -5), "x": (second, "load"), "load-x": (abs, -100)}, ["x", "load-x"]),
+        ({1: (abs, -5), 2: (second, 1), (3, 4): (second, 2), 5: (second, (3, 4))}, [5, 2]),
+        ({"a": np.arange(40000), "b": (np.sum, "a"), "c": (second, "b")}, ["c"]),
+    ]:
+        assert tuple(bdrun.get(dsk, keys, memory="2G")) == tuple(dask.get(dsk, keys)), dsk
+    try:
+        from dask._task_spec import Task, TaskRef
+
+        bdrun.get({"a": Task("a", abs, TaskRef("b"))}, "a", memory="2G")
+        raise AssertionError("there is no b")
+    except KeyError as error:
+        assert "'b'" in str(error) and "'a'" in str(error), error
+
+
+def mapped():
+    """Files that are mapped are not read into this process."""
+    path = os.path.join(SCRATCH, f"bdrun-mapped-{os.getpid()}")
+    whole = np.arange(5_000_000.0)
+    try:
+        np.concatenate([[7.0], whole]).tofile(path)
+        array = np.memmap(path, "f8", "r", 8, whole.shape)
+        for one in (array, array[1000:4_000_001], array[4000:].reshape(-1, 4)[5:], array[::3]):
+            value = da.from_array(one, chunks=500_000).sum()
+            assert get(value, "2G")[0] == np.asarray(one).sum(), one.shape
+        from bdrun import _values
+
+        assert len(_values.dumps(array)) < 2000 and len(_values.dumps(array[5:])) < 2000
+    finally:
+        os.unlink(path)
+
+
+def leaving():
+    """Workers end as Python does: what they wrote is there, and what they asked for is done."""
+    path = os.path.join(SCRATCH, f"bdrun-left-{os.getpid()}")
+
+    def write(number):
+        import atexit
+        import builtins
+
+        if not hasattr(builtins, "left"):
+            builtins.left = open(f"{path}-{os.getpid()}", "a")
+            atexit.register(lambda: builtins.left.write("end\n"))
+        builtins.left.write(f"{number}\n")
+        return os.getpid()
+
+    numbers = [dask.delayed(write)(number) for number in range(20)]
+    workers = set(get(numbers, "2G")[0])
+    assert not [worker for worker in workers if os.path.exists(f"/proc/{worker}")], "nobody is there any more"
+    lines = []
+    for worker in workers:
+        with open(f"{path}-{worker}") as file:
+            lines += file.read().split()
+        os.unlink(f"{path}-{worker}")
+    assert sorted(lines) == sorted([str(number) for number in range(20)] + ["end"] * len(workers)), lines
+
+
+def closed():
+    """A worker whose task closes descriptors that are not its own is ended before the task runs again."""
+    path = os.path.join(SCRATCH, f"bdrun-closed-{os.getpid()}")
+
+    def close():
+        if not os.path.exists(path):
+            with open(path, "w") as file:
+                file.write(str(os.getpid()))
+            os.closerange(3, 200)
+            time.sleep(600)
+        with open(path) as file:
+            return os.path.exists(f"/proc/{file.read()}")
+
+    try:
+        assert get(dask.delayed(close)(), "2G")[0] is False
+    finally:
+        os.unlink(path)
+
+
 class Odd(Exception):
     """One that cannot be pickled."""
 
@@ -423,6 +517,27 @@ def progress():
     after = [item for item in seen[1:-1] if item[0] == "after"]
     assert len(before) == len(after) >= 10 and set(before) == {item[1] for item in after}
     assert [item[2] for item in after] == list(range(1, len(after) + 1))
+
+
+def profiled():
+    from dask.diagnostics import Profiler
+
+    value = da.ones((100, 100), chunks=50).cumsum(axis=0).sum()
+    with Profiler() as profile:
+        assert get(value, "2G")[0] == 100 * 5050
+    assert len(profile.results) > 3, profile.results
+    try:
+        from dask.cache import Cache
+
+        cache = Cache(1e6)
+    except ImportError:  # which needs cachey
+        return
+    try:
+        with cache:
+            get(value, "2G")
+        raise AssertionError("it would remember that all results are None")
+    except NotImplementedError as error:
+        assert "dask.cache" in str(error), error
 
 
 def drawn():

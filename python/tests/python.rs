@@ -90,6 +90,11 @@ fn a_computation_is_interrupted() {
 }
 
 #[test]
+fn what_is_too_large_or_nothing() {
+    run_numpy("arrays.py", &["edges"]);
+}
+
+#[test]
 fn arrays_are_those_of_dask_in_little_memory() {
     run("arrays");
 }
@@ -157,6 +162,31 @@ fn nothing_is_left_of_what_is_ended() {
 #[test]
 fn a_task_may_have_more_inputs_than_descriptors() {
     run("inputs");
+}
+
+#[test]
+fn chains_have_names_of_their_own() {
+    run("names");
+}
+
+#[test]
+fn mapped_files_are_mapped_by_workers() {
+    run("mapped");
+}
+
+#[test]
+fn workers_end_as_python_does() {
+    run("leaving");
+}
+
+#[test]
+fn a_worker_taken_for_dead_is() {
+    run("closed");
+}
+
+#[test]
+fn profilers_are_given_what_they_need() {
+    run("profiled");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use faer::{Mat, MatRef};
 
-use super::{Failure, failure};
+use super::{Failure, Unsuitable, failure};
 use crate::block::Block;
 use crate::dtype::DType;
 
@@ -49,7 +49,8 @@ pub(super) fn decompose(how: Decomposition, input: &Block) -> Result<Block, Fail
         Decomposition::Svd => {
             let factors = matrix.thin_svd().map_err(|_| {
                 // As LAPACK: what is no number has none.
-                failure("the singular value decomposition did not converge: are all elements finite?".into())
+                let why = "the singular value decomposition did not converge: are all elements finite?";
+                Unsuitable::Linear(why.into())
             })?;
             let (u, rest) = to.split_at_mut(columns * columns);
             let (s, v) = rest.split_at_mut(columns);
@@ -73,7 +74,7 @@ fn put(to: &mut [f64], from: MatRef<'_, f64>) {
 pub(super) fn histogram(bins: usize, inputs: &[Block]) -> Result<Block, Failure> {
     let [low, high] = [inputs[1].elements::<f64>()[0], inputs[2].elements::<f64>()[0]];
     if !(low.is_finite() && high.is_finite()) {
-        return Err(failure(format!("the range from {low} to {high} is not finite")));
+        return Err(Unsuitable::Value(format!("the range from {low} to {high} is not finite")).into());
     }
     let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
     let mut out = Block::zeros(DType::I64, &[1, bins])?;

@@ -6,7 +6,7 @@ use bytemuck::Zeroable;
 
 use super::number::{Inexact, Number, Ordered, Real, Signed};
 use super::walk::{Walk, dense, stretched};
-use super::{Failure, failure};
+use super::{Failure, Unsuitable, failure};
 use crate::block::Block;
 use crate::dtype::{Complex, DType, Element, Truth, with_type};
 
@@ -280,7 +280,8 @@ pub(super) fn binary(
     if function == Binary::Power && of.is_integer() && !shape.contains(&0) {
         with_some!(inputs[1].dtype(), T in Bool I32 I64 => {
             if inputs[1].elements::<T>().iter().any(|&x| x.cast::<i64>() < 0) {
-                return Err(failure("integers to negative integer powers are not allowed".into()));
+                let why = "integers to negative integer powers are not allowed";
+                return Err(Unsuitable::Value(why.into()).into());
             }
         });
     }

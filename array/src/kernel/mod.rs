@@ -42,6 +42,18 @@ pub(crate) fn failure(text: String) -> Failure {
     text.into()
 }
 
+/// Elements of which a function cannot be computed, as it turns out when it is: the cause of a
+/// [`TaskFailure`](bdrun_graph::run::TaskFailure).
+#[derive(Debug, thiserror::Error)]
+pub enum Unsuitable {
+    /// `ValueError` in NumPy.
+    #[error("{0}")]
+    Value(String),
+    /// `LinAlgError` in NumPy.
+    #[error("{0}")]
+    Linear(String),
+}
+
 /// A function of blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kernel {

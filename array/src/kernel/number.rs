@@ -260,7 +260,8 @@ macro_rules! float {
             }
 
             fn sign(self) -> Self {
-                if self.is_nan() || self == 0.0 { self } else { self.signum() }
+                // Of -0 as well it is 0.
+                if self.is_nan() { self } else if self == 0.0 { 0.0 } else { self.signum() }
             }
 
             fn power(self, exponent: Self) -> Self {

@@ -87,7 +87,7 @@ struct Size {
 }
 
 fn bytes(shape: &[usize], size: usize) -> u64 {
-    (shape.iter().product::<usize>() * size) as u64
+    crate::shape::count(shape).saturating_mul(size) as u64
 }
 
 impl Lowering {

@@ -2,7 +2,7 @@
 
 use crate::array::{Array, Op};
 use crate::error::Error;
-use crate::shape::{Chunks, axes, axis};
+use crate::shape::{Chunks, axes, axis, count};
 
 impl Array {
     /// With axes in another order: axis `k` of the result is this one's `order[k]`; without an order,
@@ -133,8 +133,14 @@ impl Array {
             let (size, shape) = (self.len(), self.shape());
             Error::Value(format!("cannot reshape array of size {size} from {shape:?}"))
         };
-        let known: usize =
-            shape.iter().filter(|&&length| length >= 0).map(|&length| length as usize).product();
+        let given: Vec<usize> =
+            shape.iter().filter(|&&length| length >= 0).map(|&length| length as usize).collect();
+        // No array is empty that is as long as this along other axes (NumPy's limit).
+        let lengths = given.iter().filter(|&&length| length > 0);
+        if lengths.fold(1, |all: usize, &length| all.saturating_mul(length)) > isize::MAX as usize {
+            return Err(wrong());
+        }
+        let known = count(&given);
         let unknown = shape.iter().filter(|&&length| length < 0).count();
         if unknown > 1 {
             return Err(wrong());
@@ -145,7 +151,7 @@ impl Array {
         let rest = if unknown == 1 { self.len() / known } else { 1 };
         let shape: Vec<usize> =
             shape.iter().map(|&length| if length < 0 { rest } else { length as usize }).collect();
-        if shape.iter().product::<usize>() != self.len() {
+        if count(&shape) != self.len() {
             return Err(wrong());
         }
         if shape == self.shape() {

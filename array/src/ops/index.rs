@@ -69,7 +69,8 @@ fn lengths(blocks: &[usize], start: usize, step: isize, count: usize) -> Vec<usi
         let taken = room.div_ceil(step.unsigned_abs()).min(left);
         lengths.push(taken);
         left -= taken;
-        at += step * taken as isize;
+        // Behind the last one there may be no number.
+        at = at.saturating_add(step.saturating_mul(taken as isize));
     }
     if lengths.is_empty() { vec![0] } else { lengths }
 }

@@ -132,9 +132,9 @@ impl Array {
         // A range of no width is a half on either side.
         let half = Self::select(&low.equal(&high)?, 0.5, 0.0)?;
         let (low, high) = (low.subtract(&half)?, high.add(&half)?);
-        let steps: Vec<f64> = (0..bins).map(|at| at as f64).collect();
-        let steps = Block::from_slice(&[bins], &steps);
-        let steps = steps.map_err(|error| Error::File { path: "memory for bins".into(), error })?;
+        let no_room = |error| Error::File { path: "memory for bins".into(), error };
+        let mut steps = Block::zeros(DType::F64, &[bins]).map_err(no_room)?;
+        steps.elements_mut::<f64>().iter_mut().enumerate().for_each(|(at, step)| *step = at as f64);
         let width = high.subtract(&low)?.divide(bins as f64)?;
         let bounds = Self::from_block(steps).multiply(width)?.add(low)?;
         let bounds = Self::concatenate(&[bounds, high.expand_dims(0)?], 0)?;
@@ -142,7 +142,9 @@ impl Array {
     }
 
     /// Quantiles of all elements, in the order of their probabilities: each within half a per cent of an
-    /// element of that rank. Not a number if an element is not finite.
+    /// element of that rank, but that elements of one sign are taken for one where they are smaller than the
+    /// largest by more than a factor of 10^17, and for 0 below 2e-281. Not a number if an element is not
+    /// finite, or there is none.
     ///
     /// # Errors
     /// If a probability is not between 0 and 1, or elements are complex.

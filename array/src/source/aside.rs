@@ -4,12 +4,13 @@
 //! each region that is in it. Lines come behind the elements that they are about: those are synchronised
 //! first, so that it is true after a power failure as well.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashSet;
 
@@ -29,7 +30,7 @@ pub(super) struct Aside {
 
 struct Ledger {
     path: PathBuf,
-    identity: Identity,
+    head: String,
     inner: Mutex<Inner>,
 }
 
@@ -39,6 +40,8 @@ struct Inner {
     stored: HashSet<Region>,
     /// Lines that are not written yet.
     pending: String,
+    /// Something was not written, or not synchronised, and nobody knows what: nothing is noted any more.
+    failed: bool,
     next: Instant,
 }
 
@@ -51,25 +54,45 @@ fn other(text: String) -> io::Error {
 
 impl Aside {
     /// Begins one, or with an identity goes on with one of it if there is one: then true comes with it.
+    /// `format` says in a line how elements lie in the file: one that is begun otherwise is not gone on with.
     /// Whoever begins one makes what has to be in it, and says [`Aside::ready`].
-    pub(super) fn begin(path: &Path, identity: Option<Identity>) -> io::Result<(Self, bool)> {
-        let name = path.file_name().ok_or_else(|| other("it names no file".into()))?.to_string_lossy();
-        let Some(identity) = identity else {
-            let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
-            return Ok((Self::new(path, aside, None, true)?, false));
-        };
-        let aside = path.with_file_name(format!(".{name}.part"));
-        let ledger = path.with_file_name(format!(".{name}.part.stored"));
-        let (ledger, is_begun) = Ledger::open(ledger, identity)?;
-        let is_there = is_begun && aside.exists();
-        if is_begun && !is_there {
-            ledger.inner().clear()?;
+    pub(super) fn begin(path: &Path, identity: Option<Identity>, format: &str) -> io::Result<(Self, bool)> {
+        let name = path.file_name().ok_or_else(|| other("it names no file".into()))?;
+        if path.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
         }
-        Ok((Self::new(path, aside, Some(ledger), !is_there)?, is_there))
+        let beside = |suffix: &str| {
+            let mut aside = OsString::from(".");
+            aside.push(name);
+            aside.push(suffix);
+            path.with_file_name(aside)
+        };
+        let Some(identity) = identity else {
+            // Others may write the same file, here or on another machine: the last to finish wins.
+            loop {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let unique = format!(".{}.{:x}", std::process::id(), since.as_nanos());
+                match Self::new(path, beside(&unique), None, OpenOptions::new().create_new(true)) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    made => return Ok((made?, false)),
+                }
+            }
+        };
+        let aside = beside(".part");
+        let head = format!("{HEAD} {identity:032x} {format}");
+        let (ledger, is_there) = Ledger::open(beside(".part.stored"), head, &aside)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(!is_there);
+        Ok((Self::new(path, aside, Some(ledger), &mut options)?, is_there))
     }
 
-    fn new(path: &Path, aside: PathBuf, ledger: Option<Ledger>, is_new: bool) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(is_new).open(&aside)?;
+    fn new(
+        path: &Path,
+        aside: PathBuf,
+        ledger: Option<Ledger>,
+        options: &mut OpenOptions,
+    ) -> io::Result<Self> {
+        let file = options.read(true).write(true).open(&aside)?;
         Ok(Self { file, path: path.into(), aside, ledger, is_finished: AtomicBool::new(false) })
     }
 
@@ -78,7 +101,7 @@ impl Aside {
         let Some(ledger) = &self.ledger else { return Ok(()) };
         self.file.sync_all()?;
         let mut inner = ledger.inner();
-        inner.pending = format!("{HEAD} {:032x}\n", ledger.identity);
+        inner.pending = format!("{}\n", ledger.head);
         inner.flush(&self.file)
     }
 
@@ -131,11 +154,11 @@ impl Drop for Aside {
     }
 }
 
-const HEAD: &str = "bdrun-array 1";
+const HEAD: &str = "bdrun-array 2";
 
 impl Ledger {
-    /// With whether it is of a run of this identity that had begun.
-    fn open(path: PathBuf, identity: Identity) -> io::Result<(Self, bool)> {
+    /// With whether it is of a run with this head that had begun: then what it wrote is in the file `of`.
+    fn open(path: PathBuf, head: String, of: &Path) -> io::Result<(Self, bool)> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -146,23 +169,28 @@ impl Ledger {
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
+        if !of.exists() {
+            // Whatever it was about is gone, or in its place.
+            text.clear();
+        }
         // A line that was not written to its end says nothing, and what is written next begins a new one.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         file.set_len(whole as u64)?;
         file.seek(SeekFrom::Start(whole as u64))?;
         let mut lines = text[..whole].split_inclusive('\n');
-        let head = lines.next();
-        let is_begun = head.is_some();
-        if head.is_some_and(|head| head.trim_end() != format!("{HEAD} {identity:032x}")) {
+        let first = lines.next();
+        let is_begun = first.is_some();
+        if first.is_some_and(|first| first.trim_end_matches('\n') != head) {
             return Err(other(format!(
-                "{} is of an interrupted run of something else, or its sources have changed since: remove it to begin anew",
+                "{} is of an interrupted run of something else (another expression, format or chunks), or its sources have changed \
+                 since: remove it to begin anew",
                 path.display()
             )));
         }
         let stored: HashSet<Region> = lines.filter_map(region).collect();
         let next = Instant::now() + OFTEN;
-        let inner = Inner { file, stored, pending: String::new(), next };
-        Ok((Self { path, identity, inner: Mutex::new(inner) }, is_begun))
+        let inner = Inner { file, stored, pending: String::new(), failed: false, next };
+        Ok((Self { path, head, inner: Mutex::new(inner) }, is_begun))
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -183,23 +211,23 @@ fn region(line: &str) -> Option<Region> {
 
 impl Inner {
     fn flush(&mut self, data: &File) -> io::Result<()> {
+        if self.failed {
+            return Err(other("what was written before could not be synchronised".into()));
+        }
         let begin = Instant::now();
         if !self.pending.is_empty() {
-            // What could not be synchronised once may seem to be the next time: it is not noted ever.
             let lines = std::mem::take(&mut self.pending);
+            // The kernel tells once that something was not written, of whatever region it was, and then takes
+            // it for written: nothing is noted from then on.
+            self.failed = true;
             data.sync_data()?;
             self.file.write_all(lines.as_bytes())?;
             self.file.sync_data()?;
+            self.failed = false;
         }
         let end = Instant::now();
         self.next = end + OFTEN.max((end - begin) * 9);
         Ok(())
-    }
-
-    fn clear(&mut self) -> io::Result<()> {
-        self.stored.clear();
-        self.file.set_len(0)?;
-        self.file.rewind()
     }
 }
 
@@ -213,11 +241,11 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("x");
         let region = |at: usize| Region { start: vec![at, 0], shape: vec![1, 4] };
-        let (aside, is_there) = Aside::begin(&path, Some(7)).unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
         assert!(!is_there && !aside.has(&region(0)));
         aside.ready().unwrap();
         // Only one at a time.
-        let error = Aside::begin(&path, Some(7)).err().unwrap();
+        let error = Aside::begin(&path, Some(7), "npy").err().unwrap();
         assert!(error.to_string().contains("another run"), "{error}");
         aside.wrote(&region(0)).unwrap();
         aside.wrote(&region(1)).unwrap();
@@ -227,24 +255,43 @@ mod tests {
         // Of a line for the region from 1 only its first letter: with what comes next it would be 12.
         text.push('1');
         std::fs::write(&ledger, &text).unwrap();
-        let (aside, is_there) = Aside::begin(&path, Some(7)).unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
         assert!(is_there && aside.has(&region(0)) && aside.has(&region(1)) && !aside.has(&region(2)));
         aside.wrote(&region(2)).unwrap();
         drop(aside);
-        let (aside, _) = Aside::begin(&path, Some(7)).unwrap();
+        let (aside, _) = Aside::begin(&path, Some(7), "npy").unwrap();
         assert!(aside.has(&region(2)) && !aside.has(&region(12)));
         drop(aside);
-        let error = Aside::begin(&path, Some(8)).err().unwrap();
+        let error = Aside::begin(&path, Some(8), "npy").err().unwrap();
+        assert!(error.to_string().contains("something else"), "{error}");
+        let error = Aside::begin(&path, Some(7), "raw").err().unwrap();
         assert!(error.to_string().contains("something else"), "{error}");
         // The file itself is gone: nothing of it is stored.
         std::fs::remove_file(folder.join(".x.part")).unwrap();
-        let (aside, is_there) = Aside::begin(&path, Some(7)).unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
         assert!(!is_there && !aside.has(&region(0)));
         aside.ready().unwrap();
+        drop(aside);
+        // Of something else as well.
+        std::fs::remove_file(folder.join(".x.part")).unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(8), "npy").unwrap();
+        assert!(!is_there);
+        aside.ready().unwrap();
+        aside.wrote(&region(0)).unwrap();
+        // What is not known to be written is not noted, whatever is said later.
+        aside.ledger.as_ref().unwrap().inner().failed = true;
+        drop(aside);
+        let (aside, is_there) = Aside::begin(&path, Some(8), "npy").unwrap();
+        assert!(is_there && !aside.has(&region(0)));
         aside.finish().unwrap();
         let names: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["x"]);
+        let of_two = [(); 2].map(|()| Aside::begin(&path, None, "npy").unwrap().0);
+        assert_ne!(of_two[0].aside, of_two[1].aside);
+        drop(of_two);
+        let error = Aside::begin(&folder, None, "npy").err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -137,7 +137,7 @@ impl Source for Npy {
     }
 
     fn stamp(&self) -> String {
-        super::stamp(&self.file)
+        format!("{}:{}", super::stamp(&self.file), self.data)
     }
 
     fn read(&self, region: &Region) -> io::Result<Block> {
@@ -193,7 +193,11 @@ impl NpyWriter {
         identity: Option<Identity>,
         has_header: bool,
     ) -> io::Result<Self> {
-        let (to, is_there) = Aside::begin(path, identity)?;
+        let bytes = shape.iter().try_fold(dtype.size(), |bytes, &length| bytes.checked_mul(length));
+        let bytes = bytes.filter(|&bytes| bytes < isize::MAX as usize);
+        let bytes = bytes.ok_or_else(|| wrong("more elements than a file can have"))? as u64;
+        let format = if has_header { "npy".into() } else { format!("raw {} {shape:?}", dtype.name()) };
+        let (to, is_there) = Aside::begin(path, identity, &format)?;
         let data = if is_there && !has_header {
             Npy::of_elements(to.file.try_clone()?, path, dtype, shape.into(), 0)?.data
         } else if is_there {
@@ -206,7 +210,7 @@ impl NpyWriter {
             let header = if has_header { header(dtype, shape)? } else { Vec::new() };
             (&to.file).write_all(&header)?;
             let data = header.len() as u64;
-            to.file.set_len(data + (shape.iter().product::<usize>() * dtype.size()) as u64)?;
+            to.file.set_len(data + bytes)?;
             to.ready()?;
             data
         };

@@ -131,6 +131,7 @@ impl Threads {
             reads,
             waiting: [0, 0],
             error: None,
+            freeing: 0,
         };
         let execution = Execution {
             graph,
@@ -174,6 +175,8 @@ struct Shared<'a, V, P> {
     reads: HashMap<TaskId, u32>,
     /// Threads that wait: of those that compute, and of those that only transfer.
     waiting: [usize; 2],
+    /// Threads that give memory back, of steps that do not run any more.
+    freeing: usize,
     error: Option<RunError>,
 }
 
@@ -234,10 +237,12 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
                     // Bytes are given back when they are free. To free much may take long, so not with the
                     // lock.
                     if freed > SMALL || !gone.is_empty() {
+                        shared.freeing += 1;
                         drop(shared);
                         released.clear();
                         gone.drain(..).for_each(|place| self.store.release(place));
                         shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+                        shared.freeing -= 1;
                     } else {
                         released.clear();
                     }
@@ -267,7 +272,8 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
                         }
                         break Some((step, self.job(&mut shared, step)));
                     }
-                    if !only_transfer && dispatch.running() == 0 {
+                    // Bytes that are being given back the next step may wait for.
+                    if !only_transfer && dispatch.running() == 0 && shared.freeing == 0 {
                         shared.error = Some(RunError::Stuck);
                         continue;
                     }

@@ -53,11 +53,11 @@ pub unsafe extern "C" fn bdrun_compute_part(computation: *const Computation) -> 
     unsafe { &*computation }.progress.stage().part
 }
 
-/// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; `resident`, what
-/// is taken already; and `to`, for each one where it goes: null (into `blocks`; each is given back to
-/// `bdrun_block_free`), `{"npy": path}`, `{"raw": path}` or `{"hdf5": path, "dataset": name, "chunk":
-/// lengths}`, all with `resume`. What it did is put into `did`: bytes that blocks took at most, written to
-/// scratch, read from there, and from sources again; tasks. 0, or -1 with an error.
+/// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; and `to`, for
+/// each one where it goes: null (into `blocks`; each is given back to `bdrun_block_free`), `{"npy": path}`,
+/// `{"raw": path}` or `{"hdf5": path, "dataset": name, "chunk": lengths}`, all with `resume`. What it did is
+/// put into `did`: bytes that blocks took at most, written to scratch, read from there, and from sources
+/// again; tasks. 0, or -1 with an error.
 ///
 /// # Safety
 /// `how` is a text with a zero behind it; there are `count` handles, room for as many blocks, and 5 numbers.
@@ -120,6 +120,14 @@ impl To {
     }
 }
 
+/// What this process has in memory, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or(0) << 10
+}
+
 type Computed = (Vec<Option<Block>>, [u64; 5]);
 
 fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, Raised> {
@@ -134,11 +142,10 @@ fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, R
     let memory = how["memory"].as_u64();
     let into_memory = || list.iter().zip(of).filter(|(to, _)| to.is_null());
     let kept: u64 = into_memory().map(|(_, array)| make::bytes(array)).sum();
-    let taken = how["resident"].as_u64().unwrap_or(0)
-        + kept
-        + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
+    let besides = kept + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
+    let taken = resident() + besides;
     let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
-    let too_little = |error: &str, memory: u64| {
+    let too_little = |error: &str, memory: u64, taken: u64| {
         let left = mib(memory.saturating_sub(taken));
         Raised(format!(
             "MemoryError:{error}; {left} of the budget of {} are left for blocks (results in memory {})",
@@ -148,15 +155,17 @@ fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, R
     };
     // Before memory is taken for a result that has no room.
     if let Some(memory) = memory.filter(|&memory| memory <= taken) {
-        return Err(too_little("the budget is too small", memory));
+        return Err(too_little("the budget is too small", memory, taken));
     }
     let to = list.iter().zip(of).map(|(to, array)| To::new(to, array)).collect::<Result<Vec<_>, _>>()?;
     let outputs: Vec<(Array, &dyn Sink)> = of.iter().cloned().zip(to.iter().map(To::sink)).collect();
     let mut prepared = settings.prepare(&outputs)?;
     if let Some(memory) = memory {
-        let within = (memory - taken).min(prepared.bound);
+        // With the tasks and their plan, which of many small blocks are large.
+        let taken = resident() + besides;
+        let within = memory.saturating_sub(taken).min(prepared.bound);
         prepared = prepared.within(within).map_err(|error| match error {
-            Error::TooLarge(_) => too_little(&error.to_string(), memory),
+            Error::TooLarge(_) => too_little(&error.to_string(), memory, taken),
             other => other.into(),
         })?;
     }

@@ -204,8 +204,13 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
             read(Arc::new(source), &what["block"])?
         }
         "full" => {
-            let value = scalar(&what["value"])?;
-            Array::full(&sizes(&what["shape"])?, value, dtype(text(&what["dtype"])?)?)
+            let (value, shape) = (scalar(&what["value"])?, sizes(&what["shape"])?);
+            // Its blocks have a million elements, and there are to be no more of them than can be listed.
+            let elements = shape.iter().try_fold(1_usize, |all, &length| all.checked_mul(length));
+            if elements.is_none_or(|elements| elements > 1 << 48) {
+                return Err(Raised(format!("MemoryError:an array of shape {shape:?}")));
+            }
+            Array::full(&shape, value, dtype(text(&what["dtype"])?)?)
         }
         "astype" => first()?.astype(dtype(text(&what["dtype"])?)?),
         "where" => {

@@ -5,8 +5,9 @@ mod compute;
 mod make;
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::io;
 
-use bdrun_array::{Array, Block, DType, Error};
+use bdrun_array::{Array, Block, DType, Error, Unsuitable};
 use bdrun_graph::run::RunError;
 use serde_json::Value;
 
@@ -19,8 +20,7 @@ impl From<Error> for Raised {
     fn from(error: Error) -> Self {
         let class = match &error {
             Error::Shapes { .. } | Error::Value(_) => "ValueError",
-            // As NumPy, which finds it when it computes.
-            Error::Run(error) if error.to_string().contains("negative integer power") => "ValueError",
+            Error::Run(RunError::Task(failure)) => class_of(failure.cause.as_ref()),
             Error::Run(RunError::Store { .. }) => "OSError",
             Error::Run(_) => "RuntimeError",
             Error::Axis { .. } => "AxisError",
@@ -29,9 +29,24 @@ impl From<Error> for Raised {
             Error::Overflow { .. } => "OverflowError",
             Error::Unsupported(_) => "NotImplementedError",
             Error::TooLarge(_) => "MemoryError",
-            Error::File { .. } => "OSError",
+            Error::File { error, .. } => class_of(error),
         };
         Self(format!("{class}:{error}"))
+    }
+}
+
+/// The class of what a function says went wrong, as far as it has one.
+fn class_of(cause: &(dyn std::error::Error + 'static)) -> &'static str {
+    if let Some(unsuitable) = cause.downcast_ref::<Unsuitable>() {
+        return match unsuitable {
+            Unsuitable::Value(_) => "ValueError",
+            Unsuitable::Linear(_) => "LinAlgError",
+        };
+    }
+    match cause.downcast_ref::<io::Error>() {
+        Some(error) if error.kind() == io::ErrorKind::OutOfMemory => "MemoryError",
+        Some(_) => "OSError",
+        None => "RuntimeError",
     }
 }
 

@@ -8,7 +8,7 @@ use super::library::Locked;
 use super::object::{Object, dataset_type};
 use super::wrong;
 use crate::dtype::DType;
-use crate::shape::{Region, places, strides};
+use crate::shape::{Region, count, places, strides};
 
 /// Nowhere: `HADDR_UNDEF`.
 const NOWHERE: u64 = u64::MAX;
@@ -38,8 +38,8 @@ pub(super) fn chunked(
 ) -> io::Result<Layout> {
     let library = &locked.library;
     let grid: Vec<usize> = shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk)).collect();
-    let bytes = chunk.iter().product::<usize>() * dtype.size();
-    let mut addresses = Vec::with_capacity(grid.iter().product());
+    let bytes = count(chunk).saturating_mul(dtype.size());
+    let mut addresses = Vec::new();
     for place in places(&grid) {
         let first: Vec<u64> = place.iter().zip(chunk).map(|(&at, &chunk)| (at * chunk) as u64).collect();
         let (mut mask, mut address, mut size) = (0, NOWHERE, 0);

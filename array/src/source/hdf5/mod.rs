@@ -88,13 +88,7 @@ impl Hdf5 {
             unsafe { ((library.H5Pget_layout)(created.id), (library.H5Pget_nfilters)(created.id)) };
         let mut unit = vec![1; shape.len()];
         if kind == object::CHUNKED {
-            let mut chunk = vec![0_u64; shape.len()];
-            // SAFETY: it writes as many numbers as it is told.
-            let count = unsafe { (library.H5Pget_chunk)(created.id, chunk.len() as i32, chunk.as_mut_ptr()) };
-            if count != chunk.len() as i32 {
-                return Err(wrong("its chunks have another number of axes than it has"));
-            }
-            unit = chunk.iter().map(|&length| length as usize).collect();
+            unit = chunk_of(locked, &created, shape.len())?;
         }
         if filters == 0 && !object::is_shifted(locked, &file)? && object::is_native(locked, &dataset, dtype)?
         {
@@ -189,6 +183,17 @@ impl Source for Hdf5 {
     }
 }
 
+/// How many elements a chunk has along each axis.
+fn chunk_of(locked: &Locked, created: &Object, axes: usize) -> io::Result<Vec<usize>> {
+    let mut chunk = vec![0_u64; axes];
+    // SAFETY: it writes as many numbers as it is told.
+    let count = unsafe { (locked.library.H5Pget_chunk)(created.id, axes as i32, chunk.as_mut_ptr()) };
+    if count != axes as i32 {
+        return Err(wrong("its chunks have another number of axes than it has"));
+    }
+    Ok(chunk.iter().map(|&length| length as usize).collect())
+}
+
 /// A dataset of a new file that an array is written to.
 pub struct Hdf5Writer {
     to: Aside,
@@ -235,10 +240,15 @@ impl Hdf5Writer {
         if inner.is_empty() || inner.contains('/') {
             return Err(wrong(format!("{name} is no name of a dataset in the root of a file, such as /C")));
         }
+        if chunk.len() != shape.len() {
+            let (given, axes) = (chunk.len(), shape.len());
+            return Err(wrong(format!("chunks along {given} axes, of an array of {axes}")));
+        }
         let unit: Vec<usize> =
             chunk.iter().zip(shape).map(|(&chunk, &length)| chunk.clamp(1, length.max(1))).collect();
         // Made by the kernel first, for its reason if that cannot be.
-        let (to, is_there) = Aside::begin(path, identity)?;
+        let format = format!("hdf5 {inner} {} {shape:?} {unit:?}", dtype.name());
+        let (to, is_there) = Aside::begin(path, identity, &format)?;
         let layout = {
             let _lock = locked.enter();
             let (file, there, created);
@@ -246,8 +256,11 @@ impl Hdf5Writer {
                 file = Object::open_file(locked, &to.aside)?;
                 there = Object::open_dataset(locked, &file, inner)?;
                 created = Object::properties_of(locked, &there)?;
-                if object::shape(locked, &there)? != shape || object::dtype(locked, &there)? != dtype {
-                    return Err(wrong("what was begun has another type or shape"));
+                let begun = (object::shape(locked, &there)?, object::dtype(locked, &there)?);
+                let is_same = begun == (shape.to_vec(), dtype)
+                    && (shape.is_empty() || chunk_of(locked, &created, shape.len())? == unit);
+                if !is_same {
+                    return Err(wrong("what was begun has another type, shape or chunks"));
                 }
             } else {
                 file = Object::create_file(locked, &to.aside)?;
