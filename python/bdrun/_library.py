@@ -117,7 +117,7 @@ class Execution:
     def draw(self, names, path):
         """Writes a page with the graph, and what was in memory when."""
         text = "\n".join(name.replace("\n", " ") for name in names)
-        if library().bdrun_graph_draw(self._handle, text.encode(), os.fsencode(path)) < 0:
+        if library().bdrun_graph_draw(self._handle, text.encode(errors="replace"), os.fsencode(path)) < 0:
             raise failed()
 
     def counts(self):

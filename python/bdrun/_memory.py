@@ -79,3 +79,18 @@ def proportional(pid):
             if name in ("Pss", "Pss_Shmem"):
                 found[name] = int(value.split()[0]) << 10
     return found["Pss"] - found.get("Pss_Shmem", 0)
+
+
+def is_memory(folder):
+    """Whether files in a folder lie in memory."""
+    device = os.stat(folder).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                fields = line.split()
+                if fields[2] == number:
+                    return fields[fields.index("-") + 1] in ("tmpfs", "ramfs")
+    except (OSError, ValueError, IndexError):
+        pass
+    return False

@@ -4,6 +4,7 @@ import os
 import tempfile
 
 from bdrun import _library
+from bdrun._memory import is_memory
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -116,8 +117,9 @@ class Places:
 
 def _disk():
     """Where scratch is: not in memory."""
-    folder = os.environ.get("TMPDIR") or "/var/tmp"
-    return folder if os.path.isdir(folder) else tempfile.gettempdir()
+    folders = [os.environ.get("TMPDIR") or "/var/tmp", "/var/tmp"]
+    folders = [folder for folder in folders if os.path.isdir(folder)] or [tempfile.gettempdir()]
+    return next((folder for folder in folders if not is_memory(folder)), folders[0])
 
 
 def _scratch_file(folder):

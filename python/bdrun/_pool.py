@@ -21,7 +21,7 @@ import traceback
 LOCKS = None
 # So many descriptors a worker may have, if its hard limit allows them.
 MOST_FILES = 1 << 16
-# Results of up to so many bytes go with the messages.
+# Results of up to so many bytes go with the messages, or fewer where there are many.
 SMALL = 16 << 10
 
 
@@ -222,6 +222,7 @@ class Worker:
         dask.config.set(scheduler="synchronous")
         self._values = _values
         self._connection = connection
+        self._small = setup["small"]
         self._arena, self._scratch = setup["arena"], setup["scratch"]
         # Parts of the arena that something still uses, by task; those that a forked child has are used for good.
         self._used, self._forked, self._children = {}, [], False
@@ -298,7 +299,7 @@ class Worker:
         most, files, now = self._memory.look()
         # What it took at most, without what was mapped before, and what it mapped of its inputs.
         took = max(most - before - shared - max(files - shared, 0), now - before, 0)
-        if packed.size <= SMALL:
+        if packed.size <= self._small:
             small = bytes(packed.joined())
             send(self._connection, ("done", packed.size, took, packed.pieces, small))
             packed = small = None

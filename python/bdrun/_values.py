@@ -3,10 +3,12 @@
 A value is laid out as its pickle, then each buffer at a multiple of 64 bytes. Where each begins is told beside it.
 """
 
+import errno
 import io
 import os
 import pickle
 import threading
+import time
 
 ALIGNED = 64
 
@@ -37,16 +39,23 @@ class _Lock:
     def acquire(self, blocking=True, timeout=-1):
         import fcntl
 
+        until = None if timeout < 0 else time.monotonic() + timeout
         if not self._thread.acquire(blocking, timeout):
             return False
-        try:
-            self._lock(fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
-        except OSError:
-            self._thread.release()
-            if blocking:
+        while True:
+            try:
+                self._lock(fcntl.LOCK_EX | (0 if blocking and until is None else fcntl.LOCK_NB))
+                return True
+            except OSError as error:
+                # The kernel has no locks that wait for some time only.
+                is_held = error.errno in (errno.EAGAIN, errno.EACCES)
+                if is_held and until is not None and time.monotonic() < until:
+                    time.sleep(0.01)
+                    continue
+                self._thread.release()
+                if is_held:
+                    return False
                 raise
-            return False
-        return True
 
     def release(self):
         import fcntl

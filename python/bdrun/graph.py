@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from bdrun import _pool, _values
@@ -113,6 +114,8 @@ class _Run:
         self._tasks = Tasks(dsk, set(flat))
         self._kept = {self._tasks.find(key) for key in flat}
         self._memory = available_memory() if memory is None else parse_bytes(memory)
+        # What goes with messages stays in this process, and is not counted: all of it takes little.
+        self._small = min(_pool.SMALL, self._memory // (64 * max(len(self._tasks.keys), 1)))
         if num_workers is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}")
         self._count = num_workers or _config("num_workers") or _processors()
@@ -207,6 +210,7 @@ class _Run:
             "scratch": self._places.scratch,
             "locks": self._locks,
             "config": _config_of_tasks(),
+            "small": self._small,
         }
         try:
             _pool.send(ours, setup)
@@ -282,9 +286,13 @@ class _Run:
             self._do()
         self._statistics.update(execution.counts(), fixed=self._fixed + self._own, memory=self._memory)
         self._statistics.pop("is_done")
+        results = {number: self._load(number) for number in self._kept}
         if self._draw is not None:
-            execution.draw([str(key) for key in self._tasks.keys], self._draw)
-        return {number: self._load(number) for number in self._kept}
+            try:
+                execution.draw([str(key) for key in self._tasks.keys], self._draw)
+            except OSError as error:
+                warnings.warn(f"draw: {error}", stacklevel=2)  # which is no reason to lose the results
+        return results
 
     def _do(self):
         """Does what is to be done, until nothing is."""
@@ -340,7 +348,7 @@ class _Run:
             packed = _values.Packed(self._tasks.nodes[task].value)
         except Exception as error:
             raise _noted(error, f"{key!r} cannot be sent to another process")
-        small = bytes(packed.joined()) if packed.size <= _pool.SMALL else None
+        small = bytes(packed.joined()) if packed.size <= self._small else None
         self._values[task] = Value(packed.pieces, packed.size, small)
         if small is None:
             self._packed[task] = packed

@@ -194,6 +194,29 @@ def leaving():
     assert sorted(lines) == sorted([str(number) for number in range(20)] + ["end"] * len(workers)), lines
 
 
+def small():
+    """Of many small results few bytes stay in this process: the others leave as all else."""
+    parts = [dask.delayed(bytes)(15_000) for _ in range(3000)]
+    # Each in two sums: whatever comes first, most are there at once.
+    groups = [parts[at::30] for at in range(30)] + [parts[at : at + 100] for at in range(0, 3000, 100)]
+    value = dask.delayed(lambda *sums: sum(sums))(*[dask.delayed(lambda *some: sum(map(len, some)))(*group) for group in groups])
+    with open("/proc/self/statm") as file:
+        before = int(file.read().split()[1]) * 4096
+    found, statistics = get(value, fixed() + (24 << 20))
+    assert found == 90_000_000 and statistics["written"] > 10 << 20, statistics
+    with open("/proc/self/statm") as file:
+        assert int(file.read().split()[1]) * 4096 - before < 24 << 20
+
+
+def memory_of_scratch():
+    from bdrun._memory import is_memory
+    from bdrun._places import _disk
+
+    assert is_memory("/dev/shm") and not is_memory("/var/tmp")
+    os.environ["TMPDIR"] = "/dev/shm"
+    assert _disk() == "/var/tmp"
+
+
 def closed():
     """A worker whose task closes descriptors that are not its own is ended before the task runs again."""
     path = os.path.join(SCRATCH, f"bdrun-closed-{os.getpid()}")
@@ -325,6 +348,29 @@ def locks():
         value = da.arange(20, chunks=1)
         get(value.map_blocks(count, dtype=value.dtype, meta=value._meta), "2G")
         assert open(name).read() == "1000", open(name).read()
+
+
+def locks_in_time():
+    """Who waits for a lock for some time only gets it or does not."""
+    from dask.utils import SerializableLock
+
+    lock = SerializableLock("in-time")
+
+    def hold():
+        with lock:
+            time.sleep(3)
+
+    def ask():
+        time.sleep(1)
+        begun = time.monotonic()
+        first = lock.acquire(timeout=0.2)
+        took = time.monotonic() - begun
+        second = lock.acquire(timeout=60)
+        lock.release()
+        return first, took, second
+
+    _, (first, took, second) = get([dask.delayed(hold)(), dask.delayed(ask)()], "2G")[0]
+    assert not first and 0.15 < took < 1.9 and second, (first, took, second)
 
 
 def locks_of_threads():

@@ -180,6 +180,21 @@ fn workers_end_as_python_does() {
 }
 
 #[test]
+fn many_small_results_are_no_small_matter() {
+    run("small");
+}
+
+#[test]
+fn scratch_is_not_in_memory() {
+    run("memory_of_scratch");
+}
+
+#[test]
+fn locks_are_waited_for_as_long_as_is_said() {
+    run("locks_in_time");
+}
+
+#[test]
 fn a_worker_taken_for_dead_is() {
     run("closed");
 }
