@@ -3,6 +3,7 @@
 
 use super::text::{Text, Texts};
 use crate::graph::Record;
+use crate::lookup::prefetch;
 use crate::sets::{EMPTY, Sets};
 use crate::superkmer::cut::{LEFT_FOREIGN, LEFT_OWNED, RIGHT_FOREIGN, RIGHT_OWNED};
 
@@ -38,6 +39,19 @@ impl Meta {
     }
 }
 
+/// So many super-k-mers are on their way: half of them until what is at their place is read, half until it is
+/// compared with them, so that both have come near by then.
+const AHEAD: usize = 16;
+
+/// A super-k-mer on its way.
+struct Coming<W: Texts> {
+    text: W::Text,
+    hash: u64,
+    source: u32,
+    kmers: u8,
+    flags: u8,
+}
+
 /// All of one virtual partition.
 pub struct Distinct<W: Texts> {
     k: usize,
@@ -47,11 +61,15 @@ pub struct Distinct<W: Texts> {
     pub metas: Vec<Meta>,
     /// Numbers of the texts plus one, by hash; a power of two, at most half full.
     table: Vec<u32>,
+    /// The last that were added, going round.
+    coming: Vec<Coming<W>>,
+    added: usize,
 }
 
 impl<W: Texts> Distinct<W> {
     pub fn new(k: usize) -> Self {
-        Self { k, texts: Vec::new(), metas: Vec::new(), table: vec![0; 64] }
+        let coming = Vec::with_capacity(AHEAD);
+        Self { k, texts: Vec::new(), metas: Vec::new(), table: vec![0; 64], coming, added: 0 }
     }
 
     /// Forget all, keep the room.
@@ -59,9 +77,12 @@ impl<W: Texts> Distinct<W> {
         self.texts.clear();
         self.metas.clear();
         self.table.fill(0);
+        self.coming.clear();
+        self.added = 0;
     }
 
-    /// Add a super-k-mer of a source. Sources come in ascending order.
+    /// Add a super-k-mer of a source. Sources come in ascending order. It is there after
+    /// [`complete`](Self::complete).
     #[inline]
     pub fn add(&mut self, record: Record<'_>, source: u32, sets: &mut Sets) {
         let most = W::Text::CAPACITY + 1 - self.k;
@@ -87,8 +108,37 @@ impl<W: Texts> Distinct<W> {
         let (text, flags) =
             if turned < text { (turned, left << RIGHT | right) } else { (text, right << RIGHT | left) };
         let kmers = kmers as u8;
+        let hash = text.hash() ^ u64::from(kmers);
+        let coming = Coming { text, hash, source, kmers, flags };
+        prefetch::read(&self.table, hash as usize & (self.table.len() - 1));
+        let at = self.added % AHEAD;
+        self.added += 1;
+        if self.coming.len() < AHEAD {
+            self.coming.push(coming);
+            return;
+        }
+        let half = self.coming[(at + AHEAD / 2) % AHEAD].hash;
+        let there = self.table[half as usize & (self.table.len() - 1)] as usize;
+        prefetch::read(&self.texts, there.wrapping_sub(1));
+        prefetch::read(&self.metas, there.wrapping_sub(1));
+        let first = std::mem::replace(&mut self.coming[at], coming);
+        self.take(first, sets);
+    }
+
+    /// All have been added.
+    pub fn complete(&mut self, sets: &mut Sets) {
+        let begin = self.added % self.coming.len().max(1);
+        let mut coming = std::mem::take(&mut self.coming);
+        coming.rotate_left(begin);
+        coming.drain(..).for_each(|coming| self.take(coming, sets));
+        self.coming = coming;
+    }
+
+    #[inline]
+    fn take(&mut self, coming: Coming<W>, sets: &mut Sets) {
+        let Coming { text, hash, source, kmers, flags } = coming;
         let mask = self.table.len() - 1;
-        let mut at = (text.hash() ^ u64::from(kmers)) as usize & mask;
+        let mut at = hash as usize & mask;
         loop {
             let slot = self.table[at];
             if slot == 0 {

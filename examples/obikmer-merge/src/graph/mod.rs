@@ -58,6 +58,7 @@ impl<W: Texts> Graph<W> {
     fn pieces(&mut self, sub: usize, store: &Sorted, sets: &mut Sets, out: &mut Assembly<W>) -> Result<u64> {
         self.distinct.clear();
         store.drain(sub, &mut self.frequent, |source, record| self.distinct.add(record, source, sets));
+        self.distinct.complete(sets);
         self.table.fill(&self.distinct);
         self.runs.read(self.first + sub, &self.distinct, &self.table, sets, out)?;
         Ok(store.totals(sub).kmers)

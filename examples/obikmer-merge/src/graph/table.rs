@@ -23,11 +23,28 @@ static JOINS: [bool; 256] = {
     table
 };
 
+/// The bases on both sides read on the other strand: complement is 3 − base, four bits in the opposite order,
+/// so all eight bits in the opposite order swap the sides too. As a table, for it is asked of every junction.
+static OTHER_STRAND: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        table[i] = (i as u8).reverse_bits();
+        i += 1;
+    }
+    table
+};
+
+/// So many junctions are on their way into the table: until the first is looked at its place has come near.
+const AHEAD: usize = 16;
+
 /// A junction on its way into the table.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Junction<W> {
     key: W,
     home: usize,
+    /// Which of all junctions it is.
+    number: u32,
     sides: u8,
 }
 
@@ -60,85 +77,45 @@ impl<W: Texts> Table<W> {
         self.sides.clear();
         self.sides.resize(room + 1, 0);
         self.slots.clear();
-        self.slots.reserve(junctions);
+        self.slots.resize(junctions, room as u32);
         let len = self.len;
-        let mut line: Vec<Junction<W>> = Vec::new();
+        let (keys, sides, slots) = (&mut self.keys[..], &mut self.sides[..], &mut self.slots[..]);
+        let mut ahead = [Junction::default(); AHEAD];
+        let (mut first, mut came) = (0, 0);
         for (&text, meta) in distinct.texts.iter().zip(&distinct.metas) {
             let kmers = meta.kmers as usize;
+            let from = usize::from(meta.flags & FOREIGN != 0);
+            let to = kmers - usize::from(meta.flags >> RIGHT & FOREIGN != 0);
             let mut forward = text.word(0, len);
             let mut reverse = forward.revcomp(len);
-            let (from, to) = (
-                usize::from(meta.flags & FOREIGN != 0),
-                kmers - usize::from(meta.flags >> RIGHT & FOREIGN != 0),
-            );
-            if from == 1 {
-                self.slots.push(room as u32);
-                (forward, reverse) = self.next(forward, reverse, text.base(len));
+            let mut rest = text.behind(len);
+            let mut before = 0;
+            for at in 0..=to {
+                let next = rest.first();
+                if at >= from {
+                    let behind = if at < kmers { 16u8 << next } else { 0 };
+                    let number = (first + at) as u32;
+                    let junction = Junction::new(forward, reverse, before | behind, number, keys.len());
+                    prefetch::read(keys, junction.home);
+                    prefetch::read(sides, junction.home);
+                    let place = &mut ahead[came % AHEAD];
+                    if came >= AHEAD {
+                        slots[place.number as usize] = insert(keys, sides, *place) as u32;
+                    }
+                    *place = junction;
+                    came += 1;
+                }
+                before = 1 << (forward >> (2 * (len - 1))).last();
+                forward = forward.push(next) & W::mask(len);
+                reverse = reverse >> 2 | W::from(3 - next) << (2 * (len - 1));
+                rest = rest.behind(1);
             }
-            // First all junctions of the super-k-mer, so that their places are on the way when they are
-            // looked at.
-            line.clear();
-            for at in from..=to {
-                let before = if at > 0 { 1u8 << text.base(at - 1) } else { 0 };
-                let next = if at < kmers { text.base(at + len) } else { 0 };
-                let behind = if at < kmers { 16u8 << next } else { 0 };
-                let junction = self.junction(forward, reverse, before | behind);
-                prefetch::read(&self.keys, junction.home);
-                line.push(junction);
-                (forward, reverse) = self.next(forward, reverse, next);
-            }
-            for &junction in &line {
-                let slot = self.insert(junction);
-                self.slots.push(slot as u32);
-            }
-            if to < kmers {
-                self.slots.push(room as u32);
-            }
+            first += kmers + 1;
         }
-    }
-
-    #[inline]
-    fn next(&self, forward: W, reverse: W, base: u8) -> (W, W) {
-        let forward = forward.push(base) & W::mask(self.len);
-        (forward, reverse >> 2 | W::from(3 - base) << (2 * (self.len - 1)))
-    }
-
-    #[inline]
-    fn home(&self, key: W) -> usize {
-        ((u128::from(mix(key.fold())) * self.keys.len() as u128) >> 64) as usize
-    }
-
-    #[inline]
-    fn junction(&self, forward: W, reverse: W, sides: u8) -> Junction<W> {
-        let key = forward.min(reverse);
-        let sides = match forward.cmp(&reverse) {
-            std::cmp::Ordering::Less => sides,
-            std::cmp::Ordering::Greater => other_strand(sides),
-            std::cmp::Ordering::Equal => PALINDROME,
-        };
-        Junction { key, home: self.home(key), sides }
-    }
-
-    /// Add bases to a junction; its slot.
-    #[inline]
-    fn insert(&mut self, Junction { key, home, sides }: Junction<W>) -> usize {
-        let mut slot = home;
-        loop {
-            let there = self.keys[slot];
-            if there == key {
-                break;
-            }
-            if there == !W::default() {
-                self.keys[slot] = key;
-                break;
-            }
-            slot += 1;
-            if slot == self.keys.len() {
-                slot = 0;
-            }
+        for nth in came.saturating_sub(AHEAD)..came {
+            let junction = ahead[nth % AHEAD];
+            slots[junction.number as usize] = insert(keys, sides, junction) as u32;
         }
-        self.sides[slot] |= sides;
-        slot
     }
 
     /// Which junctions of a record join the k-mers before and behind them, as bits; the record's slots begin
@@ -156,20 +133,61 @@ impl<W: Texts> Table<W> {
     pub fn behind(&self, forward: W) -> Option<Behind> {
         let reverse = forward.revcomp(self.len);
         let key = forward.min(reverse);
-        let mut slot = self.home(key);
+        let mut slot = home(key, self.keys.len());
         while self.keys[slot] != key {
             if self.keys[slot] == !W::default() {
                 return None;
             }
             slot = (slot + 1) % self.keys.len();
         }
-        let sides = if forward < reverse { self.sides[slot] } else { other_strand(self.sides[slot]) };
+        let sides = self.sides[slot];
+        let sides = if forward < reverse { sides } else { OTHER_STRAND[usize::from(sides)] };
         Some(if JOINS[sides as usize] {
             Behind::Base((sides >> 4).trailing_zeros() as u8)
         } else {
             Behind::End
         })
     }
+}
+
+impl<W: Texts> Junction<W> {
+    /// That of a text and its reverse complement, in a table of so many places. Without a branch for the
+    /// strand: nobody can guess it.
+    #[inline]
+    fn new(forward: W, reverse: W, sides: u8, number: u32, places: usize) -> Self {
+        let turned = OTHER_STRAND[usize::from(sides)];
+        let (key, sides) = if reverse < forward { (reverse, turned) } else { (forward, sides) };
+        let sides = if forward == reverse { PALINDROME } else { sides };
+        Self { key, home: home(key, places), number, sides }
+    }
+}
+
+/// Where a junction is looked for first, of so many places.
+#[inline]
+fn home<W: Texts>(key: W, places: usize) -> usize {
+    ((u128::from(mix(key.fold())) * places as u128) >> 64) as usize
+}
+
+/// Add bases to a junction; its slot.
+#[inline]
+fn insert<W: Texts>(keys: &mut [W], sides: &mut [u8], junction: Junction<W>) -> usize {
+    let mut slot = junction.home;
+    loop {
+        let there = keys[slot];
+        if there == junction.key {
+            break;
+        }
+        if there == !W::default() {
+            keys[slot] = junction.key;
+            break;
+        }
+        slot += 1;
+        if slot == keys.len() {
+            slot = 0;
+        }
+    }
+    sides[slot] |= junction.sides;
+    slot
 }
 
 /// See [`Table::behind`].
@@ -181,14 +199,6 @@ pub enum Behind {
     Base(u8),
 }
 
-/// The bases on both sides, read on the other strand.
-#[inline]
-fn other_strand(sides: u8) -> u8 {
-    // Complement is 3 − base: four bits in the opposite order; so all eight bits in the opposite order swap
-    // the sides too.
-    sides.reverse_bits()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,8 +206,8 @@ mod tests {
     #[test]
     fn the_other_strand_has_complements_on_other_sides() {
         for base in 0..4 {
-            assert_eq!(other_strand(1 << base), 16 << (3 - base));
-            assert_eq!(other_strand(16 << base), 1 << (3 - base));
+            assert_eq!(OTHER_STRAND[1 << base], 16 << (3 - base));
+            assert_eq!(OTHER_STRAND[16 << base], 1 << (3 - base));
         }
     }
 }

@@ -25,6 +25,10 @@ pub trait Text<W: Word>: Copy + Ord + Debug + Send {
     fn part(self, at: usize, len: usize) -> Self;
     /// A word of `len` bases from `at` on, at least one.
     fn word(self, at: usize, len: usize) -> W;
+    /// What follows its first `bases`, of which it may have fewer.
+    fn behind(self, bases: usize) -> Self;
+    /// Its first base; 0 of nothing.
+    fn first(self) -> u8;
     /// For tables.
     fn hash(self) -> u64;
     /// Bytes, the first four bases in the first.
@@ -62,6 +66,16 @@ impl Text<u64> for u128 {
     #[inline]
     fn word(self, at: usize, len: usize) -> u64 {
         ((self << (2 * at)) >> (128 - 2 * len)) as u64
+    }
+
+    #[inline]
+    fn behind(self, bases: usize) -> Self {
+        if bases < 64 { self << (2 * bases) } else { 0 }
+    }
+
+    #[inline]
+    fn first(self) -> u8 {
+        (self >> 126) as u8
     }
 
     #[inline]
@@ -133,6 +147,15 @@ impl Text<u128> for Wide {
         self.shifted(2 * at).high >> (128 - 2 * len)
     }
 
+    fn behind(self, bases: usize) -> Self {
+        self.shifted(2 * bases)
+    }
+
+    #[inline]
+    fn first(self) -> u8 {
+        (self.high >> 126) as u8
+    }
+
     fn hash(self) -> u64 {
         super::mixer::mix(self.high.fold() ^ super::mixer::mix(self.low.fold()))
     }
@@ -170,6 +193,10 @@ mod tests {
                 assert_eq!(text.part(from, part).part(0, part), text.part(from, part));
                 let word = part.min(W::BITS / 2 - 1);
                 assert_eq!(text.word(from, word), W::from_codes(&expected[from..from + word]));
+                for at in [0, 1, part, len - 1] {
+                    assert_eq!(text.behind(at).first(), expected[at]);
+                }
+                assert_eq!(text.behind(len).first(), 0);
                 let mut out = Vec::new();
                 packed::pack(expected, &mut out);
                 text.bytes(|bytes| assert_eq!(bytes[..out.len()], out));

@@ -31,6 +31,7 @@ use bdrun_worker::Communicator;
 use crate::error::{Error, Result};
 use crate::exchange::{Counted, Incoming, exchange};
 use crate::join::border::{CLOSED, EMPTY, Link};
+use crate::lookup::prefetch;
 use crate::pieces::Pieces;
 use crate::sequence::minimizer::order;
 use crate::sequence::packed::{Packed, Text, words_for};
@@ -183,6 +184,15 @@ impl<'a> Message<'a> {
 /// For each chain and end, where in the incoming words its message begins; 0: there is none.
 type Heard = Vec<[u32; 2]>;
 
+/// The messages of a place some way on are brought near meanwhile: they came in another order.
+#[inline]
+fn look_ahead(incoming: &Incoming, messages: &Heard, place: usize) {
+    const AHEAD: usize = 8;
+    for &at in messages.get(place + AHEAD).into_iter().flatten() {
+        prefetch::read(incoming.words(), at as usize);
+    }
+}
+
 /// The message that begins there.
 #[inline]
 fn heard(incoming: &Incoming, at: u32) -> Option<Message<'_>> {
@@ -312,6 +322,7 @@ impl Chains {
         let left = Left::none_of(&self.left);
         let mut plan = Plan { left, bases: 0, counts: vec![HEAD; self.size], head: [0; HEAD] };
         for (place, piece) in self.left.iter().enumerate() {
+            look_ahead(incoming, messages, place);
             for (side, at) in messages[place].into_iter().enumerate() {
                 if let Some(message) = heard(incoming, at) {
                     self.links[2 * place + side] = message.link;
@@ -414,6 +425,7 @@ impl Chains {
         let mut whole = Packed::default();
         let (mut at, mut kept) = (0, 0);
         for (place, piece) in self.left.iter().enumerate() {
+            look_ahead(incoming, messages, place);
             let (links, kmers) = (self.links(place), self.kmers[place]);
             let came = messages[place].map(|at| heard(incoming, at).filter(|message| message.kmers > 0));
             let len = self.bases(kmers - came.iter().flatten().map(|m| m.kmers).sum::<u32>());

@@ -14,13 +14,16 @@ use std::ops::Range;
 use crate::sequence::kmer::Oriented;
 use crate::sequence::word::Word;
 
+/// No anchor is longer.
+pub const MOST: usize = 21;
+
 /// Length of the anchors: odd, so that none is its own reverse complement, and no longer than makes them rare
 /// in large genomes, since shorter ones are shared by more k-mers.
 pub const fn len(k: usize) -> usize {
     // About 3/5 of k.
     let len = (3 * k / 5) | 1;
-    if len > 21 {
-        21
+    if len > MOST {
+        MOST
     } else if len >= k {
         k - 2
     } else {
@@ -29,7 +32,7 @@ pub const fn len(k: usize) -> usize {
 }
 
 /// The hash of a word and its reverse complement.
-#[inline]
+#[inline(always)]
 pub fn hash(forward: u64, reverse: u64) -> u32 {
     let y = (forward.min(reverse) ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     ((y ^ (y >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32

@@ -22,6 +22,7 @@ use crate::pieces::Pieces;
 use crate::sequence::kmer::Oriented;
 use crate::sequence::minimizer::order;
 use crate::sequence::packed;
+use crate::sequence::simd::{self, Level};
 use crate::sequence::word::Word;
 use crate::threads::Threads;
 use anchor::Anchor;
@@ -82,35 +83,46 @@ pub fn build<W: Word>(pieces: &Pieces, k: usize, threads: Threads) -> Result<Tab
 
 /// Append the anchors of some pieces, as items.
 fn anchors(pieces: &Pieces, k: usize, range: Range<usize>, items: &mut Vec<u64>) {
+    /// Many have a few dozen bases: hashed together, what lies across two of them for nothing.
+    const AT_ONCE: usize = 64;
+    const { assert!(anchor::MOST <= packed::FOLLOWING) };
     let (m, bases) = (anchor::len(k), pieces.bases.bytes());
-    let mut hashes = Vec::new();
-    for piece in pieces.starts[range.start..=range.end].windows(2) {
-        hashes.clear();
-        let (start, rest) = (piece[0] as usize, piece[0] as usize + m - 1);
-        let first = if m > 1 { packed::word(bases, start, m - 1) } else { 0 };
-        hashes.reserve(piece[1] as usize - rest);
-        anchor::hashes(first, packed::bases(bases, rest..piece[1] as usize), m, &mut hashes);
-        let first = items.len();
-        let tied = anchor::for_each_run(&hashes, k + 1 - m, |at, _| {
-            items.push(table::item(hashes[at], piece[0] + at as u32));
-        });
-        if tied {
-            // The last ones too.
-            let last = hashes.len() - 1;
-            hashes.reverse();
-            anchor::for_each_run(&hashes, k + 1 - m, |at, _| {
-                items.push(table::item(hashes[at], piece[0] + (last - at) as u32));
-            });
-            items[first..].sort_unstable_by_key(|&item| item as u32);
-            let mut kept = first;
-            for i in first..items.len() {
-                if i == first || items[i] != items[kept - 1] {
-                    items[kept] = items[i];
-                    kept += 1;
-                }
-            }
-            items.truncate(kept);
+    let (mut words, mut all) = (Vec::new(), Vec::new());
+    for first in range.clone().step_by(AT_ONCE) {
+        let starts = &pieces.starts[first..=(first + AT_ONCE).min(range.end)];
+        let (begin, end) = (starts[0], starts[starts.len() - 1]);
+        packed::words_from(bases, begin as usize..end as usize, &mut words);
+        all.resize(words.len(), 0);
+        simd::anchors(Level::widest(), &words, m, &mut all);
+        for piece in starts.windows(2) {
+            let hashes = &all[(piece[0] - begin) as usize..(piece[1] - begin) as usize + 1 - m];
+            anchors_of(piece[0], hashes, k + 1 - m, items);
         }
+    }
+}
+
+/// Append the anchors of the windows of a piece that begins there, as items.
+fn anchors_of(start: u32, hashes: &[u32], width: usize, items: &mut Vec<u64>) {
+    let first = items.len();
+    let tied = anchor::for_each_run(hashes, width, |at, _| {
+        items.push(table::item(hashes[at], start + at as u32));
+    });
+    if tied {
+        // The last ones too.
+        let last = hashes.len() - 1;
+        let turned: Vec<u32> = hashes.iter().rev().copied().collect();
+        anchor::for_each_run(&turned, width, |at, _| {
+            items.push(table::item(turned[at], start + (last - at) as u32));
+        });
+        items[first..].sort_unstable_by_key(|&item| item as u32);
+        let mut kept = first;
+        for i in first..items.len() {
+            if i == first || items[i] != items[kept - 1] {
+                items[kept] = items[i];
+                kept += 1;
+            }
+        }
+        items.truncate(kept);
     }
 }
 

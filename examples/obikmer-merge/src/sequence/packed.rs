@@ -77,6 +77,21 @@ pub fn unpack(packed: &[u8], at: usize, len: usize, out: &mut Vec<u8>) {
     }
 }
 
+/// From each place of a range on the bases that follow, at least [`FOLLOWING`] and at most 32, left-aligned.
+/// Past the end of `packed` bases read as A.
+#[inline]
+pub fn words_from(packed: &[u8], range: Range<usize>, out: &mut Vec<u64>) {
+    out.clear();
+    out.extend(range.clone().step_by(4).flat_map(|at| {
+        let word = word::<u64>(packed, at, 32);
+        [word, word << 2, word << 4, word << 6]
+    }));
+    out.truncate(range.len());
+}
+
+/// See [`words_from`].
+pub const FOLLOWING: usize = 29;
+
 /// The bases of a range, one after another.
 #[inline]
 pub fn bases(packed: &[u8], range: Range<usize>) -> impl Iterator<Item = u8> {
@@ -239,33 +254,25 @@ impl Packed {
         self.bases %= 4;
     }
 
-    /// Append a text, 32 bases at a time.
+    /// Append a text: the last byte is filled up, then 32 bases go at a time.
     #[inline]
     pub fn append(&mut self, text: Text<'_>) {
-        // Bases not yet in `bytes`, right-aligned, fewer than 32; bits above them are left over and shifted
-        // out.
-        let (mut pending, mut have) = (0u64, self.bases % 4);
-        if have > 0 {
-            pending = u64::from(self.bytes.pop().unwrap_or(0)) >> (8 - 2 * have);
-        }
+        let have = self.bases % 4;
         let mut from = 0;
-        while from < text.len {
-            let n = (text.len - from).min(32);
-            let next = text.word(from, n);
-            if have + n < 32 {
-                pending = pending << (2 * n) | next;
-                have += n;
-            } else {
-                let (take, rest) = (32 - have, have + n - 32);
-                let full = (pending << take << take) | next >> (2 * rest);
-                self.bytes.extend_from_slice(&full.to_be_bytes());
-                (pending, have) = (next, rest);
-            }
-            from += n;
+        if let Some(last) = self.bytes.last_mut().filter(|_| have > 0 && !text.is_empty()) {
+            from = (4 - have).min(text.len);
+            *last |= (text.word(0, from) << (8 - 2 * (have + from))) as u8;
         }
-        if have > 0 {
-            let last = (pending << (64 - 2 * have)).to_be_bytes();
-            self.bytes.extend_from_slice(&last[..bytes_for(have)]);
+        let end = self.bytes.len() + bytes_for(text.len - from);
+        self.bytes.reserve(end + size_of::<u64>() - self.bytes.len());
+        while from + 32 <= text.len {
+            self.bytes.extend_from_slice(&text.word(from, 32).to_be_bytes());
+            from += 32;
+        }
+        if from < text.len {
+            let rest = text.len - from;
+            self.bytes.extend_from_slice(&(text.word(from, rest) << (64 - 2 * rest)).to_be_bytes());
+            self.bytes.truncate(end);
         }
         self.bases += text.len;
     }
@@ -309,6 +316,14 @@ mod tests {
                 unpack(packed.bytes(), at, len, &mut out);
                 assert_eq!(out, codes[at..at + len]);
                 assert_eq!(bases(packed.bytes(), at..at + len).collect::<Vec<u8>>(), out);
+                let mut words = Vec::new();
+                words_from(packed.bytes(), at..at + len, &mut words);
+                assert_eq!(words.len(), len);
+                for (place, from_there) in words.into_iter().enumerate() {
+                    let of = |base: usize| codes.get(at + place + base).copied().unwrap_or(0);
+                    let expected: Vec<u8> = (0..FOLLOWING).map(of).collect();
+                    assert_eq!(from_there >> (64 - 2 * FOLLOWING), u64::from_codes(&expected));
+                }
                 if len <= 32 {
                     assert_eq!(word::<u64>(packed.bytes(), at, len), u64::from_codes(&out));
                 }

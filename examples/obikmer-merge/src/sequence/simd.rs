@@ -153,6 +153,14 @@ for_each_level! {
         }
     }
 
+    /// Of each left-aligned word of bases the hash of the anchor that its first m bases are, m at most 32.
+    pub fn anchors(words: &[u64], m: usize, out: &mut [u32]) {
+        let bits = u64::mask(m);
+        for (hash, &word) in out.iter_mut().zip(words) {
+            *hash = crate::lookup::anchor::hash(word >> (64 - 2 * m), word.revcomp(32) & bits);
+        }
+    }
+
     /// The lower of each value and that `step` behind it; as many as `out` has.
     pub fn lower_of_two(values: &[u32], step: usize, out: &mut [u32]) {
         let n = out.len();
