@@ -273,7 +273,7 @@ impl<W: Texts> Job<'_, W> {
         let path = path(&self.plan.partial, layer, self.place.partition, Kind::Unitigs);
         let mut unitigs = unitigs::Writer::new(&path, self.place);
         let mut push = |text: packed::Text<'_>, cyclic| unitigs.push(text, cyclic);
-        let joined = join::join(comm, lengths.k, pieces, links, &mut push, &report)?;
+        let joined = join::join(comm, lengths.k, pieces, links, self.plan.few, &mut push, &report)?;
         clock.tick(|| format!("join, {} exchanges, {} bytes from here", joined.rounds, joined.bytes));
         let written = joined.state.and_then(|()| unitigs.finish());
         Ok(written.and_then(|written| {

@@ -10,6 +10,7 @@ use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::input::Inputs;
 use crate::input::spool::Spool;
+use crate::join::remainder::linked;
 use crate::layer::format::Kind;
 use crate::layer::path;
 use crate::merge::{DEFAULT, MergeOptions};
@@ -26,6 +27,8 @@ pub struct Plan {
     pub keep: Option<Index>,
     /// Inputs of each layer that is written. The last one is new; others are old ones, routed anew.
     pub stages: Vec<Inputs>,
+    /// How many linked ends are few: see [`linked`].
+    pub few: u64,
 }
 
 impl Plan {
@@ -78,7 +81,8 @@ pub fn plan(ranks: usize, options: &MergeOptions) -> Result<(Plan, Claim)> {
     let mut spool = Spool::new(spool(claim.partial()));
     let (lengths, keep, stages) =
         if options.add { plan_addition(ranks, options, &mut spool)? } else { plan_new(options, &mut spool)? };
-    let plan = Plan { lengths, partial: claim.partial().to_path_buf(), keep, stages };
+    let plan =
+        Plan { lengths, partial: claim.partial().to_path_buf(), keep, stages, few: linked(options.budget) };
     for layer in 0..plan.layers() {
         if let Some(dir) = path(&plan.partial, layer, 0, Kind::Kmers).parent() {
             std::fs::create_dir(dir).context(|| format!("cannot create {}", dir.display()))?;

@@ -4,7 +4,7 @@
 use bdrun_worker::local;
 use obikmer_merge::Error;
 use obikmer_merge::join::border::{CLOSED, EMPTY, Link};
-use obikmer_merge::join::join_until;
+use obikmer_merge::join::join;
 use obikmer_merge::pieces::Pieces;
 use obikmer_merge::sequence::cycle;
 use obikmer_merge::sequence::packed::reverse_complement;
@@ -159,7 +159,7 @@ impl World {
                     unitigs.push((canonical(&codes, cyclic, k), cyclic));
                 };
                 let links = links.clone();
-                let joined = join_until(&comm, k, pieces, links, few, &mut each, &|_, _| {}).expect("joined");
+                let joined = join(&comm, k, pieces, links, few, &mut each, &|_, _| {}).expect("joined");
                 joined.state.expect("joined to the end");
                 (unitigs, joined.rounds, joined.bytes)
             })
@@ -251,8 +251,7 @@ fn a_link_to_nowhere() {
                 Pieces { starts: pieces.starts.clone(), bases: pieces.bases.clone(), ..Pieces::default() };
             let links = links.iter().map(|&l| if l == CLOSED { l } else { l & !EMPTY }).collect();
             let few = [0, u64::MAX][(seed % 2) as usize];
-            join_until(&comm, k, pieces, links, few, &mut |_, _| {}, &|_, _| {})
-                .and_then(|joined| joined.state)
+            join(&comm, k, pieces, links, few, &mut |_, _| {}, &|_, _| {}).and_then(|joined| joined.state)
         });
         assert!(results.iter().any(|r| matches!(r, Err(Error::Internal(_)))), "seed {seed}");
     }

@@ -60,23 +60,11 @@ pub struct Joined {
 
 /// Join all chains. `each` gets every unitig that ends up here, in either direction and if it is cyclic in
 /// any rotation, with n + k − 1 bases for n k-mers; `report` is told how many chains are done with, of how
-/// many.
+/// many. From `few` linked ends on the rest is put in order by one rank.
 ///
 /// # Errors
 /// A unitig of 2^32 k-mers or more, or more than 2^20 ranks.
 pub fn join(
-    comm: &Communicator,
-    k: usize,
-    pieces: Pieces,
-    links: Vec<Link>,
-    each: &mut dyn FnMut(Text<'_>, bool),
-    report: &dyn Fn(u64, u64),
-) -> Result<Joined> {
-    join_until(comm, k, pieces, links, remainder::LINKED, each, report)
-}
-
-/// As [`join`], with the number of linked ends from which on the rest is put in order by one rank.
-pub fn join_until(
     comm: &Communicator,
     k: usize,
     pieces: Pieces,

@@ -1,14 +1,19 @@
 //! The end of joining: when few chains are left, all their links go to one rank, which puts them in order,
 //! and each text goes straight to the rank that writes its unitig. Three exchanges instead of the last ten or
-//! so, which would be nearly empty. What that rank holds is bounded by [`LINKED`], whatever the job's size.
+//! so, which would be nearly empty. What that rank holds is bounded by [`linked`], whatever the job's size.
 
 use crate::error::{Error, Result};
 use crate::join::border::{CLOSED, EMPTY, Link};
 use crate::sequence::packed::{Packed, Text, words_for};
 
-/// Linked ends of all ranks from which downwards this is done; the rank that orders them holds some 20 bytes
-/// for each.
-pub const LINKED: u64 = 1 << 18;
+/// Linked ends of all ranks from which downwards this is done, in a job with such a budget. The rank that orders
+/// them holds some 50 bytes for each: a tenth of the budget, if that is not tiny. More of them save an exchange
+/// at first, and then make the others wait for that rank.
+pub fn linked(budget: Option<u64>) -> u64 {
+    const LEAST: u64 = 1 << 18;
+    const MOST: u64 = 1 << 19;
+    budget.map_or(MOST, |bytes| (bytes / 512).clamp(LEAST, MOST))
+}
 
 /// Words by which a chain is told of.
 pub const TOLD: usize = 6;
