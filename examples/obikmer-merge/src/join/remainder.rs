@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::join::border::{CLOSED, EMPTY, Link};
 use crate::sequence::packed::{Packed, Text, words_for};
 
-/// Linked ends of all ranks from which downwards this is done, in a job with such a budget. The rank that orders
-/// them holds some 50 bytes for each: a tenth of the budget, if that is not tiny. More of them save an exchange
-/// at first, and then make the others wait for that rank.
+/// Linked ends of all ranks from which downwards this is done, in a job with such a budget. The rank that
+/// orders them holds some 50 bytes for each: a tenth of the budget, if that is not tiny. More of them save an
+/// exchange at first, and then make the others wait for that rank.
 pub fn linked(budget: Option<u64>) -> u64 {
     const LEAST: u64 = 1 << 18;
     const MOST: u64 = 1 << 19;
