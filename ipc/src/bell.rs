@@ -1,32 +1,37 @@
-//! How a rank gets the master's attention: its bit in a bitmap, then one futex wake, and none while the
-//! master has not answered the last.
+//! How a rank gets the master's attention: its bit in a bitmap, then one futex wake if the master sleeps.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::futex;
 
+const SILENT: u32 = 0;
+const RUNG: u32 = 1;
+/// The master sleeps: whoever rings wakes it.
+const SLEEPS: u32 = 2;
+
 /// The bell; lies in the segment's header.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Bell {
-    rung: AtomicU32,
+    state: AtomicU32,
 }
 
 impl Bell {
-    /// Ring, after having set a bit in the bitmap.
+    /// Ring, after having set a bit in the bitmap, or left a message.
     pub fn ring(&self) {
-        if self.rung.swap(1, SeqCst) == 0 {
-            futex::wake(&self.rung, 1);
+        if self.state.swap(RUNG, SeqCst) == SLEEPS {
+            futex::wake(&self.state, 1);
         }
     }
 
-    /// By the master: wait until somebody has rung, at most for `timeout`; was it rung?
+    /// By the master, and one thread of it: wait until somebody has rung, at most for `timeout`; was it rung?
+    /// May also return before.
     pub fn wait(&self, timeout: Duration) -> bool {
-        if self.rung.load(SeqCst) == 0 {
-            futex::wait(&self.rung, 0, Some(timeout));
+        if !timeout.is_zero() && self.state.compare_exchange(SILENT, SLEEPS, SeqCst, SeqCst).is_ok() {
+            futex::wait(&self.state, SLEEPS, Some(timeout));
         }
-        self.rung.swap(0, SeqCst) != 0
+        self.state.swap(SILENT, SeqCst) == RUNG
     }
 }
 

@@ -235,6 +235,8 @@ pub struct RankBlock {
     pub begun: AtomicU32,
     /// Non-zero if it waits until some time at most: it goes on by itself.
     pub timed: AtomicU32,
+    /// Non-zero once its program has ended, and its process is about to.
+    pub ends: AtomicU32,
     progress_label: [AtomicU64; 3],
     progress_done: AtomicU64,
     progress_total: AtomicU64,

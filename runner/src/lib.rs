@@ -40,6 +40,7 @@ pub mod launch;
 pub mod learn;
 pub mod measure;
 pub mod nodes;
+pub mod post;
 pub mod report;
 pub mod residency;
 pub mod simulate;

@@ -6,12 +6,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::{Answer, Question, VERSION};
+use crate::post::Post;
 
 /// So long a question may take to come, and its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,11 +43,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to listen. `sender` takes the questions.
+    /// Begins to listen. `post` takes the questions.
     ///
     /// # Errors
     /// If there can be no socket or thread.
-    pub fn start<M: From<Asked> + Send + 'static>(sender: Sender<M>) -> std::io::Result<Self> {
+    pub fn start<M: From<Asked> + Send + 'static>(post: Post<M>) -> std::io::Result<Self> {
         let address = address(nix::unistd::geteuid().as_raw(), std::process::id())?;
         let listener = UnixListener::bind_addr(&address)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -57,7 +58,7 @@ impl Server {
                     return;
                 }
                 // Whoever asks wrongly, or goes away, gets no answer.
-                let answered = stream.and_then(|stream| answer(&stream, &sender));
+                let answered = stream.and_then(|stream| answer(&stream, &post));
                 if let Ok(false) = answered {
                     return;
                 }
@@ -69,7 +70,7 @@ impl Server {
 }
 
 /// Answers one question; whether the job is still there.
-fn answer<M: From<Asked>>(stream: &UnixStream, sender: &Sender<M>) -> std::io::Result<bool> {
+fn answer<M: From<Asked>>(stream: &UnixStream, post: &Post<M>) -> std::io::Result<bool> {
     let peer = getsockopt(&stream.as_fd(), PeerCredentials)?.uid();
     if peer != 0 && peer != nix::unistd::geteuid().as_raw() {
         return Ok(true);
@@ -83,7 +84,7 @@ fn answer<M: From<Asked>>(stream: &UnixStream, sender: &Sender<M>) -> std::io::R
         return Ok(true);
     }
     let (reply, answers) = sync_channel(1);
-    if sender.send(Asked { question, reply }.into()).is_err() {
+    if !post.leave(Asked { question, reply }.into()) {
         return Ok(false);
     }
     if let Ok(answer) = answers.recv_timeout(THOUGHT) {

@@ -6,13 +6,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use super::listen::Message;
 use super::scratch::unlinked_file;
 use super::{Job, Window};
 use crate::exit::Ending;
 use crate::launch::{Came, Launch, PartsError};
+use crate::post::Post;
 use crate::residency::Event;
 
 /// Begins to read, if there is such a list, or something to be cut into blocks: how many may be read, and how
@@ -20,12 +20,12 @@ use crate::residency::Event;
 pub(super) fn start(
     launch: &mut Launch,
     scratch: &Path,
-    sender: &Sender<Message>,
+    post: &Post<Message>,
 ) -> Result<Option<(Arc<Window>, u32)>, Ending> {
-    let sender = sender.clone();
+    let post = post.clone();
     let tell = move |came| {
         // Nobody to hear it: the job has ended.
-        let _ = sender.send(Message::Came(came));
+        let _ = post.leave(Message::Came(came));
     };
     let cannot = |error: std::io::Error| Ending::Setup(format!("cannot start a thread: {error}"));
     if let Some(rest) = launch.take_rest() {

@@ -1,7 +1,6 @@
 //! The other nodes of a job, if there are any: the job's side of [`crate::nodes`].
 
 use std::ffi::OsString;
-use std::sync::mpsc::Sender;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::spread::Spread;
@@ -13,6 +12,7 @@ use crate::cli::{MAX_RANKS, Options};
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::nodes::{End, Nodes, Told, mpi};
+use crate::post::Post;
 use crate::residency::{Event, Next};
 use crate::stats::Stats;
 
@@ -76,14 +76,14 @@ pub(super) fn masters_here(elsewhere: Option<&Elsewhere>) -> u32 {
 
 impl Elsewhere {
     /// The job has its memory.
-    pub fn begin(&mut self, setup: &Setup, sender: &Sender<Message>) -> Result<(), Ending> {
+    pub fn begin(&mut self, setup: &Setup, post: &Post<Message>) -> Result<(), Ending> {
         let open = || -> std::io::Result<Mail> {
             let [mail, spill] = setup.mail.fds();
             Ok(Mail::open_whole(mail.try_clone_to_owned()?, spill.try_clone_to_owned()?))
         };
         let mail = open().map_err(|error| Ending::Setup(format!("another descriptor: {error}")))?;
-        let sender = sender.clone();
-        let tell = Box::new(move |told| _ = sender.send(Message::Nodes(told)));
+        let post = post.clone();
+        let tell = Box::new(move |told| _ = post.leave(Message::Nodes(told)));
         self.nodes.begin(setup.segment.shared(), mail, tell);
         Ok(())
     }

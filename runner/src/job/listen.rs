@@ -1,14 +1,9 @@
-//! The threads that listen while the job's thread sleeps: to the bell in the segment, and to the control
-//! sockets.
+//! What the job's thread is told, and the thread that listens to the control sockets while that sleeps.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use bdrun_ipc::segment::Segment;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -17,18 +12,14 @@ use crate::holder::Report;
 use crate::launch::Came;
 use crate::measure::Measured;
 use crate::nodes::Told;
+use crate::post::Post;
 use crate::supervisor::Happening;
 
-/// How often the bell's thread looks whether it is still needed, should a ring be missed.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// In the place of a rank: the threads are to end.
+/// In the place of a rank: the thread is to end.
 const STOP: u64 = u64::MAX;
 
-/// What comes into the job's channel.
+/// What comes by the job's post.
 pub(super) enum Message {
-    /// Some rank has rung; the bitmap says which.
-    Bell,
     /// A rank's control socket has something to read.
     Control(u32),
     /// Parts were read.
@@ -65,58 +56,33 @@ impl From<Measured> for Message {
     }
 }
 
-/// The two threads.
-pub(super) struct Listeners {
+/// The thread.
+pub(super) struct Listener {
     epoll: Arc<Epoll>,
     wake: EventFd,
-    stop: Arc<AtomicBool>,
-    segment: Arc<Segment>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Listeners {
-    pub fn start(segment: Arc<Segment>, sender: Sender<Message>) -> std::io::Result<Self> {
+impl Listener {
+    pub fn start(post: Post<Message>) -> std::io::Result<Self> {
         let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).stack_size(128 << 10).spawn(body)
-        };
-        let bell = {
-            let (segment, stop, sender) = (segment.clone(), stop.clone(), sender.clone());
-            thread(
-                "bell",
-                Box::new(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        if segment.header().bell.wait(PATIENCE) && sender.send(Message::Bell).is_err() {
+        let theirs = epoll.clone();
+        let thread =
+            std::thread::Builder::new().name("control".into()).stack_size(128 << 10).spawn(move || {
+                let mut ready = [EpollEvent::empty(); 64];
+                loop {
+                    // Interrupted: wait again.
+                    let count = theirs.wait(&mut ready, EpollTimeout::NONE).unwrap_or(0);
+                    for event in &ready[..count] {
+                        if event.data() == STOP || !post.leave(Message::Control(event.data() as u32)) {
                             return;
                         }
                     }
-                }),
-            )?
-        };
-        let control = {
-            let epoll = epoll.clone();
-            thread(
-                "control",
-                Box::new(move || {
-                    let mut ready = [EpollEvent::empty(); 64];
-                    loop {
-                        // Interrupted: wait again.
-                        let count = epoll.wait(&mut ready, EpollTimeout::NONE).unwrap_or(0);
-                        for event in &ready[..count] {
-                            if event.data() == STOP
-                                || sender.send(Message::Control(event.data() as u32)).is_err()
-                            {
-                                return;
-                            }
-                        }
-                    }
-                }),
-            )?
-        };
-        Ok(Self { epoll, wake, stop, segment, threads: vec![bell, control] })
+                }
+            })?;
+        Ok(Self { epoll, wake, thread: Some(thread) })
     }
 
     /// Listen to a rank's socket, which is reported once for each time something comes in.
@@ -126,13 +92,11 @@ impl Listeners {
     }
 }
 
-impl Drop for Listeners {
+impl Drop for Listener {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.segment.header().bell.ring();
         // The counter cannot overflow with one write.
         let _ = self.wake.write(1);
-        for thread in self.threads.drain(..) {
+        if let Some(thread) = self.thread.take() {
             // A panic there has been printed; there is nothing left to save.
             let _ = thread.join();
         }

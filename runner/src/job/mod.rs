@@ -1,8 +1,8 @@
 //! A job from beginning to end: the shell around the pure core [`Core`], which says who is in RAM.
 //!
-//! One thread (the caller's) owns everything. Others only put messages into its channel: the supervisor's,
-//! one that waits for the bell in the shared segment, one that listens to the control sockets. It takes what
-//! there is, tells the core, carries out its orders, and sleeps.
+//! One thread (the caller's) owns everything. Others only leave messages by its post: the supervisor's, one
+//! that listens to the control sockets. It takes what there is, tells the core, carries out its orders, and
+//! sleeps until the bell in the shared segment rings, which ranks ring themselves.
 //!
 //! | file | what |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `scratch.rs` | the scratch directories |
 //! | `happenings.rs` | what happens to processes |
 //! | `ends.rs` | what the end of a rank does to the job |
-//! | `listen.rs` | the two listening threads |
+//! | `listen.rs` | what it is told, and the thread that listens to the control sockets |
 //! | `observe.rs` | what state words tell the core |
 //! | `measured.rs`, `accounts.rs` | what looks at memory tell the core, and what of the budget is taken for that |
 //! | `orders.rs` | who carries out an order: a rank's own runtime (`own.rs`), or a thread that holds it (`other.rs`, `shrink.rs`), or both (`besides.rs`) |
@@ -71,7 +71,6 @@ mod watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use bdrun_ipc::segment::monotonic_ns;
@@ -83,13 +82,14 @@ use crate::exit::Ending;
 use crate::history::History;
 use crate::journal::Journal;
 use crate::launch::{Launch, Window};
+use crate::post::{Letters, post};
 use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
 use elastic::Follow;
 use elsewhere::Elsewhere;
 use ended::Ended;
-use listen::{Listeners, Message};
+use listen::{Listener, Message};
 use output::Unwritten;
 use record::Records;
 use report::Finished;
@@ -120,10 +120,10 @@ struct Job<'a> {
     core: Core,
     supervisor: Supervisor,
     escalation: Escalation,
-    listeners: Listeners,
+    listener: Listener,
     /// Whoever looks at the job asks there; none if there can be none.
     _server: Option<Server>,
-    messages: Receiver<Message>,
+    letters: Letters<Message>,
     output: SharedOutput,
     ranks: Records,
     ended: Ended,
@@ -267,11 +267,11 @@ impl<'a> Job<'a> {
         for note in &setup.notes {
             lock(&output).note(note);
         }
-        let (sender, messages) = channel();
+        let (post, letters) = post(setup.segment.shared());
         if let Some(elsewhere) = &mut elsewhere {
-            elsewhere.begin(&setup, &sender)?;
+            elsewhere.begin(&setup, &post)?;
         }
-        let (journal, done) = resume::open(options, &setup, &sender)?;
+        let (journal, done) = resume::open(options, &setup, &post)?;
         let around = output.clone();
         let config = supervisor::Config {
             tag_output: options.tag_output,
@@ -286,12 +286,12 @@ impl<'a> Job<'a> {
             around_write: Some(Arc::new(move |write: &mut dyn FnMut()| around.lines(write))),
         };
         let supervisor =
-            Supervisor::start(config, sender.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
-        let watch = Watch::start(options, &mut setup, &supervisor, &sender, &output)?;
+            Supervisor::start(config, post.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
+        let watch = Watch::start(options, &mut setup, &supervisor, &post, &output)?;
         // A job that nobody can look at is still a job.
-        let server = Server::start(sender.clone()).ok();
-        let coming = come::start(&mut setup.launch, &setup.scratch_dirs[0], &sender)?;
-        let listeners = Listeners::start(setup.segment.shared(), sender)
+        let server = Server::start(post.clone()).ok();
+        let coming = come::start(&mut setup.launch, &setup.scratch_dirs[0], &post)?;
+        let listener = Listener::start(post)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
         let core = match &coming {
             Some(_) => Core::open(setup.limits, watch.stranger(options)),
@@ -314,9 +314,9 @@ impl<'a> Job<'a> {
             setup,
             supervisor,
             escalation: Escalation::new(GRACE, FAILURE_GRACE),
-            listeners,
+            listener,
             _server: server,
-            messages,
+            letters,
             output,
             ranks: Records::default(),
             ended: Ended::new(all || options.wants_all_ranks()),
@@ -423,18 +423,15 @@ impl<'a> Job<'a> {
             } else {
                 Duration::ZERO
             };
-            match self.messages.recv_timeout(wait) {
-                Ok(message) => {
-                    self.take(message);
-                    while let Ok(message) = self.messages.try_recv() {
-                        self.take(message);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.end(Ending::Internal("the supervisor's threads have ended".into()));
-                    return;
-                }
+            let news = self.letters.wait(wait);
+            // First what ranks have said: of those whose end is told that was before.
+            if news.rung {
+                self.observe_rung();
+            }
+            news.messages.into_iter().for_each(|message| self.take(message));
+            if news.last {
+                self.end(Ending::Internal("the supervisor's threads have ended".into()));
+                return;
             }
         }
     }
@@ -571,7 +568,6 @@ impl<'a> Job<'a> {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Bell => self.observe_rung(),
             Message::Control(rank) => self.read_control(rank),
             Message::Came(came) => self.came(came),
             Message::Supervisor(happening) => self.take_happening(happening),

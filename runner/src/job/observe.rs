@@ -33,6 +33,8 @@ pub(super) struct Seen {
     pub out: bool,
     /// Bytes that threads of it lacked.
     pub lacks: u64,
+    /// It was told that it ends.
+    ends: bool,
 }
 
 impl Seen {
@@ -170,6 +172,9 @@ impl Job<'_> {
         let granted = bytes_in(&block.granted);
         let news = (word, block.waits.load(SeqCst), request, granted);
         let record = &mut self.ranks[rank as usize].seen;
+        if block.ends.load(SeqCst) != 0 && !std::mem::replace(&mut record.ends, true) {
+            self.events.push(Event::Ending { rank });
+        }
         let Some(self_evicted) = record.is_news(news) else { return };
         // Also of one that is out: a fork by another thread brings everything in.
         let is_there = matches!(word.state(), State::Blocked | State::Running | State::Evicted);

@@ -161,7 +161,7 @@ impl Job<'_> {
     pub(super) fn spawn_spec(&mut self, rank: u32) -> std::io::Result<SpawnSpec> {
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        self.listeners.add(rank, ours.as_fd())?;
+        self.listener.add(rank, ours.as_fd())?;
         self.ranks[rank as usize].control = Some(ours);
         let given = self.setup.launch.given(rank);
         for file in [&given.stdout, &given.stderr].into_iter().flatten() {
@@ -270,6 +270,7 @@ impl Job<'_> {
             let span = if computed { &block.running_ns } else { &block.waiting_ns };
             span.fetch_add(block.next_span(), SeqCst);
         }
+        block.ends.store(0, SeqCst);
         block.prepaid.store(0, SeqCst);
         block.lacks.store(0, SeqCst);
         self.observe_end(rank);

@@ -103,10 +103,10 @@ impl Job<'_> {
         let own = self.watch.accounts.is_adopted(rank).then_some(OwnPager { ring });
         let record = &mut self.ranks[rank as usize];
         let Some(group) = record.group.clone() else { return };
-        let (sender, nth) = (self.watch.sender.clone(), record.nth);
+        let (post, nth) = (self.watch.post.clone(), record.nth);
         let report = move |report| {
             // The job that does not listen any more has ended.
-            let _ = sender.send(Message::Holder(rank, nth, report));
+            let _ = post.leave(Message::Holder(rank, nth, report));
         };
         let leader = group.leader();
         let list = Box::new(move || group.processes());
@@ -121,8 +121,8 @@ impl Job<'_> {
         let record = &mut self.ranks[rank as usize];
         record.order = Some(Ordered::new(What::Freeze));
         let Some(group) = record.group.clone() else { return };
-        let (sender, nth) = (self.watch.sender.clone(), record.nth);
-        let report = move |report| _ = sender.send(Message::Holder(rank, nth, report));
+        let (post, nth) = (self.watch.post.clone(), record.nth);
+        let report = move |report| _ = post.leave(Message::Holder(rank, nth, report));
         match Holder::freeze(rank, group, report) {
             Ok(holder) => record.holder = Some(holder),
             Err(error) => self.end(Ending::Setup(format!("rank {rank} cannot be held: no thread: {error}"))),

@@ -47,7 +47,7 @@ impl Job<'_> {
         self.supervisor.forward_rest();
         loop {
             let left = overdue.map_or(LONGEST, |due| due.saturating_duration_since(Instant::now()));
-            match self.messages.recv_timeout(left) {
+            match self.letters.next(left) {
                 Ok(Message::Supervisor(Happening::Forwarded)) => {
                     return until.map(|until| until.max(Instant::now() + LEAST));
                 }

@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::ended::Tally;
@@ -13,6 +12,7 @@ use super::{Job, Message};
 use crate::cli::{Halt, Options};
 use crate::exit::Ending;
 use crate::journal::{self, Done, Ended, Journal};
+use crate::post::Post;
 use crate::residency::{Event, Next};
 use crate::stats::ProcessStats;
 use crate::supervisor;
@@ -59,12 +59,12 @@ pub(super) fn check(options: &Options, alone: bool) -> Result<(), Ending> {
 pub(super) fn open(
     options: &Options,
     setup: &Setup,
-    sender: &Sender<Message>,
+    post: &Post<Message>,
 ) -> Result<(Journal, Vec<Done>), Ending> {
-    let sender = sender.clone();
+    let post = post.clone();
     Journal::open(options, &setup.launch, move |error| {
         // Nobody to hear it: the job has ended.
-        let _ = sender.send(Message::JournalFailed(error));
+        let _ = post.leave(Message::JournalFailed(error));
     })
 }
 

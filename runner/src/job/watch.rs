@@ -1,7 +1,6 @@
 //! What the master keeps of all ranks together that it measures, and pages from outside.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::pool::bytes_in;
@@ -11,6 +10,7 @@ use crate::cli::Options;
 use crate::exit::Ending;
 use crate::launch::Launch;
 use crate::measure::{Idle, Permits, Sample, Sampler, Tells, Told};
+use crate::post::Post;
 use crate::residency::Can;
 use crate::stats::{JobMeasured, RankMeasured};
 use crate::supervisor::Supervisor;
@@ -46,7 +46,7 @@ pub(super) struct Watch {
     pub seen: JobMeasured,
     /// When a look was last told.
     looked: Option<Instant>,
-    pub sender: Sender<Message>,
+    pub post: Post<Message>,
 }
 
 /// Independent ranks, for the core: what can be done with each, and its size.
@@ -65,7 +65,7 @@ impl Watch {
         options: &Options,
         setup: &mut Setup,
         supervisor: &Supervisor,
-        sender: &Sender<Message>,
+        post: &Post<Message>,
         output: &SharedOutput,
     ) -> Result<Self, Ending> {
         let permits = supervisor.permits();
@@ -90,7 +90,7 @@ impl Watch {
             let waits = waits.then(|| block.waits.load(SeqCst));
             Told { asked: bytes_in(&block.granted), waits, moved }
         });
-        let sampler = Sampler::start(FIRST_LOOK, tells, setup.spare.clone(), sender.clone())
+        let sampler = Sampler::start(FIRST_LOOK, tells, setup.spare.clone(), post.clone())
             .map_err(|error| Ending::Setup(format!("memory cannot be measured: {error}")))?;
         Ok(Self {
             sampler,
@@ -101,7 +101,7 @@ impl Watch {
             told_turns: false,
             seen: JobMeasured { paging_refused, ..JobMeasured::default() },
             looked: None,
-            sender: sender.clone(),
+            post: post.clone(),
         })
     }
 

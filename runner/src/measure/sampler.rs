@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use super::shares::{Divider, Ticket};
 use super::tree::Table;
 use super::watched::{Tells, Watched};
 use crate::descriptors::Spare;
+use crate::post::Post;
 
 /// The interval's bounds.
 const SHORTEST: Duration = Duration::from_millis(2);
@@ -91,7 +91,12 @@ impl Sampler {
     ///
     /// # Errors
     /// A thread or `/proc/loadavg` was refused.
-    pub fn start<E>(interval: Duration, tells: Tells, spare: Spare, events: Sender<E>) -> io::Result<Self>
+    pub fn start<E>(
+        interval: Duration,
+        tells: Tells,
+        spare: Spare,
+        events: impl Into<Post<E>>,
+    ) -> io::Result<Self>
     where
         E: From<Measured> + Send + 'static,
     {
@@ -112,14 +117,14 @@ impl Sampler {
             crowd: Crowd::new(),
             tells,
         };
-        let theirs = Arc::clone(&shared);
+        let (theirs, events) = (Arc::clone(&shared), events.into());
         let thread = std::thread::Builder::new().name("bdrun-sampler".into()).stack_size(256 << 10).spawn(
             move || {
                 let _ = nix::sys::signal::SigSet::all().thread_block();
                 crate::urgent::schedule_first();
                 looker.run(&theirs, |measured| {
                     // A receiver that is gone no longer wants to know.
-                    let _ = events.send(E::from(measured));
+                    let _ = events.leave(E::from(measured));
                 });
             },
         )?;

@@ -75,6 +75,7 @@ impl Event {
             | Self::NeedsMemory { rank, .. }
             | Self::Lacks { rank, .. }
             | Self::Chaos { rank }
+            | Self::Ending { rank }
             | Self::Sample { rank, .. }
             | Self::Exited { rank, .. } => Some(rank),
             Self::Pool { .. }

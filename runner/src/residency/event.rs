@@ -273,6 +273,12 @@ pub enum Event {
         /// Bytes, of all ranks together.
         bytes: u64,
     },
+    /// It has done all that it does and its process is about to end, which takes the kernel tens of
+    /// milliseconds. It keeps its memory until then, but takes no place of another.
+    Ending {
+        /// The rank.
+        rank: Rank,
+    },
     /// All processes of the rank have ended, and everything they held is free. Legal at any moment; of one
     /// that was never begun: it need not be (it was done in an earlier job, or is given up).
     Exited {

@@ -85,6 +85,9 @@ pub(super) struct Index {
     pub places: u32,
     /// Of those being evicted, the ones that will take none.
     pub freeing_places: u32,
+    /// Of the places, those of ranks that are about to end: others may have them.
+    pub ending_places: u32,
+    pub about_to_end: u32,
     pub active: u32,
     /// Of these, the ones that tell: they will wait, or end, and say so.
     pub active_telling: u32,
@@ -182,7 +185,9 @@ impl Index {
         sum!(soon, |s| s.soon());
         count!(holders, |s| s.holds.total() > 0 && s.life != Life::Gone);
         count!(places, |s| s.has_place());
-        count!(freeing_places, |s| s.life == Life::Evicting && s.keep.asked == 0);
+        count!(freeing_places, |s| s.life == Life::Evicting && s.keep.asked == 0 && !s.ends);
+        count!(about_to_end, |s| s.ends && s.life == Life::Resident && s.doing == Doing::Runs);
+        count!(ending_places, |s| s.ends && s.has_place());
         count!(active, |s| s.is_active());
         count!(active_telling, |s| s.is_active() && s.can.tells);
         count!(active_for_long, |s| s.is_active() && s.can.tells && !s.can.preempt);

@@ -460,6 +460,13 @@ impl Core {
                 });
             }
             Event::Running { .. } if life == Life::Resident => self.arrived(rank),
+            Event::Ending { .. } if life != Life::Unborn => {
+                // That it was woken by another may not have been heard.
+                if life == Life::Resident {
+                    self.arrived(rank);
+                }
+                self.update(rank, |state| state.ends = true);
+            }
             Event::Blocked { wait, .. } => self.blocked(rank, Doing::Waits(wait)),
             Event::EvictedItself { wait, .. } if life == Life::Evicting && state.interrupted => {
                 // It was out before the order was carried out, and nobody interrupted it: it may come back in

@@ -125,6 +125,8 @@ pub(super) struct RankState {
     pub has_turn: bool,
     /// It was interrupted, and left as it was: it comes back as a whole or not at all.
     pub interrupted: bool,
+    /// Its process is about to end.
+    pub ends: bool,
 }
 
 impl RankState {
@@ -165,6 +167,7 @@ impl RankState {
         told: false,
         has_turn: false,
         interrupted: false,
+        ends: false,
     };
 
     /// In RAM to stay, as far as we know.
@@ -295,6 +298,7 @@ impl RankState {
             && self.doing == Doing::Runs
             && self.can.tells
             && self.can.preempt
+            && !self.ends
             && self.pending == 0
             && self.refused_until == 0
     }

@@ -22,7 +22,7 @@ impl Core {
         assert_eq!(index, self.index, "sets or sums are out of step with the ranks");
         assert_eq!(queued, self.queue.len(), "who is not started stands in line");
         assert!(
-            index.places <= self.limits.resident.saturating_add(self.crowd),
+            index.places - index.ending_places <= self.limits.resident.saturating_add(self.crowd),
             "{} ranks in RAM",
             index.places
         );

@@ -191,7 +191,10 @@ impl Core {
         {
             self.turned.get_or_insert((rank, self.pace.clock));
             self.interrupt(victim, Why::Turn, effects);
-        } else if self.relief_is_coming() || self.index.holding + self.index.restoring > u32::from(coming) {
+        } else if self.relief_is_coming()
+            || self.index.about_to_end > 0
+            || self.index.holding + self.index.restoring > u32::from(coming)
+        {
             // Then it is looked again.
         } else if turn.cause != Cause::Passed
             && turn.shrunk < SHRINKS

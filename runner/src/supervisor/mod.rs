@@ -69,6 +69,7 @@ pub use signals::Catch;
 use crate::cgroups::RankGroups;
 use crate::descriptors;
 use crate::measure::{Group, Permits};
+use crate::post::Post;
 use births::Births;
 use keeper::Keepers;
 use pen::Pen;
@@ -79,7 +80,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sweep::Room;
@@ -319,25 +319,25 @@ pub struct Supervisor {
 impl Supervisor {
     /// Starts the threads and helper processes. Happenings go to `events`, converted into its type; nobody
     /// waits for the receiver.
-    pub fn start<E>(config: Config, events: Sender<E>) -> Result<Self, SuperviseError>
+    pub fn start<E>(config: Config, events: impl Into<Post<E>>) -> Result<Self, SuperviseError>
     where
         E: From<Happening> + Send + 'static,
     {
         let cgroup = config.cgroup_limit.map(MemoryCgroup::create).transpose()?;
-        Self::start_in(config, cgroup, events)
+        Self::start_in(config, cgroup, events.into())
     }
 
     fn start_in<E>(
         config: Config,
         cgroup: Option<MemoryCgroup>,
-        events: Sender<E>,
+        events: Post<E>,
     ) -> Result<Self, SuperviseError>
     where
         E: From<Happening> + Send + 'static,
     {
         let report: Report = Arc::new(move |happening| {
             // A receiver that is gone no longer wants to know.
-            let _ = events.send(E::from(happening));
+            let _ = events.leave(E::from(happening));
         });
         let groups = if config.rank_groups {
             RankGroups::create(cgroup.as_ref())

@@ -576,17 +576,26 @@ fn leave_at_exit() {
 }
 
 /// The program has ended, and the process is about to. That takes the kernel some 50 ms: it winds up
-/// asynchronous I/O and frees the scratch file, which may lie in many pieces. Others compute meanwhile.
+/// asynchronous I/O and frees the scratch file, which may lie in many pieces. Others compute meanwhile, and
+/// one may come in.
 extern "C" fn leave() {
     let Some(runtime) = RUNTIME.get() else { return };
     // A child of fork is not the rank.
-    if runtime.alive.is_rank() && runtime.segment.header().tokens.has(runtime.rank) {
+    if !runtime.alive.is_rank() {
+        return;
+    }
+    if runtime.segment.header().tokens.has(runtime.rank) {
         runtime.block().running_ns.fetch_add(runtime.block().next_span(), SeqCst);
         if runtime.is_recorded() {
             let now = monotonic_ns();
             runtime.tell_step(Waiting::Nothing, now, now, 0);
         }
         runtime.give_token();
+    }
+    // Of other programs processes may go on that this one has started.
+    if runtime.native {
+        runtime.block().ends.store(1, SeqCst);
+        runtime.segment.ring(runtime.rank);
     }
 }
 

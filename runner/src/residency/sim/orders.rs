@@ -198,8 +198,10 @@ impl World<'_> {
             return;
         }
         if process.winding {
-            let outcome = if preempt { Outcome::Refused { lasting: false } } else { Outcome::Lost };
-            self.news(Event::Done { rank, outcome });
+            // Whoever was to interrupt it finds that it is gone, and leaves it to its end to tell that.
+            if !preempt {
+                self.news(Event::Done { rank, outcome: Outcome::Lost });
+            }
             return;
         }
         if process.place == Place::Inside && preempt && !refused && !program.unpageable {

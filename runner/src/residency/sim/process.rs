@@ -562,7 +562,7 @@ impl World<'_> {
             let (program, process) = (&self.programs[rank as usize], &self.processes[rank as usize]);
             let (phase, from) = (process.phase, program.joins.unwrap_or(0.0));
             if phase >= program.phases {
-                return self.end_by_itself(rank);
+                return self.wind_up(rank);
             }
             if phase == program.phases / 2 && self.awaited(rank).is_some() {
                 return self.wait(rank, Wait::Other);
@@ -735,6 +735,20 @@ impl World<'_> {
             self.report.longest_wait = self.report.longest_wait.max(self.brought_in - since);
         }
         self.brought_in += u64::from(!std::mem::take(&mut process.for_no_need));
+    }
+
+    /// It has done all, and is gone after a while.
+    pub(super) fn wind_up(&mut self, rank: Rank) {
+        let program = &self.programs[rank as usize];
+        if program.ending <= 0.0 {
+            return self.end_by_itself(rank);
+        }
+        let (ending, mute) = (program.ending, program.mute);
+        self.processes[rank as usize].winding = true;
+        if !mute {
+            self.news(Event::Ending { rank });
+        }
+        self.due(rank, Clock::Wall, ending);
     }
 
     /// It has done its work, or fails at the end of it, and begins again.

@@ -70,7 +70,7 @@ impl World<'_> {
             self.record_run(rank);
             let process = &self.processes[rank as usize];
             let Some(step) = program.script.get(process.phase as usize) else {
-                return self.wind_up(rank);
+                return self.has_done_all(rank);
             };
             if !process.has_memory {
                 let most = step.most.max(1).saturating_sub(process.away);
@@ -230,15 +230,10 @@ impl World<'_> {
         }
     }
 
-    /// It has done all, and is gone after a while.
-    fn wind_up(&mut self, rank: Rank) {
+    /// It has done the last step.
+    fn has_done_all(&mut self, rank: Rank) {
         self.record_done(rank);
         self.give_token(rank);
-        let ending = self.programs[rank as usize].ending;
-        if ending <= 0.0 {
-            return self.end_by_itself(rank);
-        }
-        self.processes[rank as usize].winding = true;
-        self.due(rank, Clock::Wall, ending);
+        self.wind_up(rank);
     }
 }

@@ -458,14 +458,14 @@ prop_compose! {
     fn natives()(
         asks in 0_u64..60, growth in 0_u64..12, chunk in 1_u64..24, shrinks: bool, phases in 1_u32..6, seconds in 0.001..0.1,
         other in prop_oneof![Just(0.0), 0.0..20.0], curve in curves(), preempt: bool, mute in weighted(0.3),
-        known in proptest::option::weighted(0.3, 1_u64..80),
+        known in proptest::option::weighted(0.3, 1_u64..80), ending in prop_oneof![Just(0.0), 0.0..0.2],
     ) -> Program {
         let scale = 1_000_000;
         let work = f64::max(seconds * f64::from(phases), curve.steepest() * other * MB / 1e9);
         Program {
             asks: asks * scale, growth: growth * scale, chunk: chunk * scale, shrinks, work,
             peak: other * MB, curve, can: Can { preempt, ..Can::NATIVE }, mute: mute && preempt,
-            known: known.map(|bytes| bytes * scale),
+            known: known.map(|bytes| bytes * scale), ending,
             ..Program::native(0, phases, Exchange::Nothing)
         }
     }

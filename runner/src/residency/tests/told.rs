@@ -202,6 +202,26 @@ fn ranks_that_cannot_leave_are_never_evicted() {
     assert_eq!(bench.tell(&[exited(1)]), [Effect::Finish]);
 }
 
+/// The kernel takes long to end a process, and nobody waits for that: but its memory is not free before.
+#[test]
+fn who_is_about_to_end_keeps_its_memory_and_no_place() {
+    let mut bench = Bench::new(3, limits(100 * MIB, 1));
+    bench.tell(&[started(0)]);
+    assert_eq!(bench.tell(&[Event::Ending { rank: 0 }]), [Effect::Start { rank: 1, reserve: MIB }]);
+    assert_eq!(bench.tell(&[started(1)]), [], "there is one place");
+    assert_eq!(bench.tell(&[exited(0)]), []);
+    assert_eq!(
+        bench.tell(&[Event::Ending { rank: 0 }, exited(1)]),
+        [Effect::Start { rank: 2, reserve: MIB }]
+    );
+
+    let mut bench = Bench::new(2, limits(100 * MIB, 1));
+    bench.start(1, 100 * MIB);
+    assert_eq!(bench.tell(&[Event::Ending { rank: 0 }]), []);
+    bench.free += signed(100 * MIB);
+    assert_eq!(bench.tell(&[exited(0)]), [Effect::Start { rank: 1, reserve: MIB }]);
+}
+
 #[test]
 fn memory_goes_to_the_one_that_waits_longest() {
     let mut bench = Bench::new(2, limits(100 * MIB, 2));

@@ -49,7 +49,7 @@ fn rig_in(config: Config, group: Option<MemoryCgroup>) -> Rig {
         })
     };
     let config = Config { outputs: Some((out_write, err_write)), ..config };
-    let supervisor = Supervisor::start_in(config, group, sender).unwrap();
+    let supervisor = Supervisor::start_in(config, group, sender.into()).unwrap();
     Rig { supervisor, events, texts: [collect(out), collect(err)] }
 }
 
