@@ -21,6 +21,8 @@ use crate::post::Post;
 /// The interval's bounds.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(100);
+/// How long who waits, and has one thread, is not looked at.
+const SELDOM: Duration = Duration::from_secs(1);
 /// Reading the table of all processes may take this part of a processor.
 const TABLE_SHARE: u32 = 80;
 /// The machine counts as crowded for so long after it was seen to be.
@@ -294,7 +296,9 @@ impl Looker {
             if waits && now < watched.due {
                 continue;
             }
-            (watched.due, watched.fresh) = (now + LONGEST, true);
+            // It has waited since the look before, and nobody else of it runs: it uses nothing, nor grows.
+            let pause = if waits { SELDOM } else { LONGEST };
+            (watched.due, watched.fresh) = (now + pause, true);
             let sample = watched.look_twice(&look, &self.tells, rank, before);
             looked.push((rank, sample));
         }

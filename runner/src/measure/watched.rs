@@ -26,7 +26,7 @@ pub(super) struct Watched {
     pub(super) told: Told,
     /// Looks in turn that did not count, and at which it seemed to hold more than before.
     pub(super) doubts: u32,
-    /// When it is looked at although it waits: it may have other threads.
+    /// When it is looked at although it waits: it may have got other threads.
     pub(super) due: Instant,
 }
 
