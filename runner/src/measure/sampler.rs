@@ -296,10 +296,11 @@ impl Looker {
             if waits && now < watched.due {
                 continue;
             }
-            // It has waited since the look before, and nobody else of it runs: it uses nothing, nor grows.
-            let pause = if waits { SELDOM } else { LONGEST };
-            (watched.due, watched.fresh) = (now + pause, true);
+            watched.fresh = true;
             let sample = watched.look_twice(&look, &self.tells, rank, before);
+            // It has waited since the look before, and nobody else of it runs: it uses nothing, nor grows.
+            let pause = if waits && watched.doubts == 0 { SELDOM } else { LONGEST };
+            watched.due = now + pause;
             looked.push((rank, sample));
         }
         if let Some(begin) = begin {
