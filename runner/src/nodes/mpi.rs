@@ -117,7 +117,7 @@ struct Library {
 }
 
 fn error(text: String) -> TransportError {
-    TransportError(text)
+    TransportError::Broken(text)
 }
 
 fn last_error() -> String {
