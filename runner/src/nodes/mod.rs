@@ -149,8 +149,8 @@ impl Nodes {
         let _ = self.orders.send(Order::End(end));
     }
 
-    /// It has ended here, of which the first master is told this. [`Told::Over`] comes when it has everywhere;
-    /// until then the job may still end otherwise.
+    /// It has ended here, of which the first master is told this. [`Told::Over`] comes when it has
+    /// everywhere; until then the job may still end otherwise.
     pub fn bye(&self, account: Vec<u8>) {
         let _ = self.orders.send(Order::Bye(account));
     }

@@ -38,7 +38,7 @@ impl<T: Transport> Gateway<T> {
         catch_unwind(turn).unwrap_or_else(panicked)
     }
 
-    /// Nothing more is done for ranks here. The main thread ends the job, and tells those that can be reached.
+    /// Nothing more is done for ranks here. The main thread ends the job, and tells whom it can reach.
     pub(super) fn break_off(&mut self, error: TransportError) {
         self.is_broken = true;
         self.failed.get_or_insert_with(Instant::now);

@@ -23,8 +23,8 @@ impl<T: Transport> Gateway<T> {
         Probed { round, quiet, sent: self.sent, came: self.came }
     }
 
-    /// Nobody elsewhere waits for anything any more. Until then the first master asks, also when its own ranks
-    /// are over: those of others may wait for each other.
+    /// Nobody elsewhere waits for anything any more. Until then the first master asks, also when its own
+    /// ranks are over: those of others may wait for each other.
     fn is_left_alone(&self) -> bool {
         let is_over = |node: u32| self.peers[node as usize].said_bye;
         self.said_last.is_some() || (self.said_bye && self.others().all(is_over))
