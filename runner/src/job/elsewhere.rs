@@ -53,6 +53,7 @@ pub(super) struct Elsewhere {
 /// Meets the masters of the other nodes, if a launcher has started several.
 pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewhere>, Ending> {
     let variable = |name: &str| std::env::var(name).ok();
+    mpi::keep_from_ranks(&variable);
     if variable(NODES).as_deref() == Some(ALONE) {
         return Ok(None);
     }
@@ -108,8 +109,8 @@ impl Elsewhere {
         self.told = true;
     }
 
-    /// It is over here, so far with this ending: waits until it is everywhere, and how it ends then. The first
-    /// node's statistics become those of all.
+    /// It is over here, so far with this ending: waits until it is everywhere, and how it ends then. The
+    /// first node's statistics become those of all.
     pub fn leave(&mut self, stats: &mut Stats, mut ending: Ending, messages: &Receiver<Message>) -> Ending {
         self.nodes.set_over();
         // Numbers and texts: nothing that cannot be written.
