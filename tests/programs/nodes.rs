@@ -145,6 +145,78 @@ fn a_rank_that_fails_ends_all_nodes() {
     }
 }
 
+/// A node whose ranks are over hears how the job ends elsewhere, and says so.
+#[test]
+fn a_rank_that_fails_late_is_told_by_all_nodes() {
+    // Rank 3 is on the second node; the first has nothing more to do when it fails.
+    let script = "if [ $BDRUN_RANK = 3 ]; then sleep 1; exit 7; fi";
+    let Some(job) = Mpich.on(2, bdrun_args(["-np", "4", "-j", "2", "--", "sh", "-c", script])) else {
+        return;
+    };
+    let outcome = job.run();
+    outcome.failed_with(7, &["rank 3 failed with exit code 7"]);
+    let stats = outcome.stats();
+    assert_eq!((&stats.status[..], stats.exit_code), ("elsewhere", 7), "{stats:?}");
+}
+
+/// With `--keep-going` a failure ends nobody, neither here nor elsewhere.
+#[test]
+fn others_keep_going_on_all_nodes() {
+    for bad in [0, 3] {
+        let script = format!("if [ $BDRUN_RANK = {bad} ]; then exit 7; fi; sleep 1; echo done");
+        let words = ["-np", "4", "-j", "4", "--keep-going", "--", "sh", "-c", &script];
+        let Some(job) = Mpich.on(2, bdrun_args(words)) else { return };
+        let outcome = job.run();
+        outcome.failed_with(7, &[&format!("rank {bad} failed with exit code 7")]);
+        assert_eq!(outcome.stdout, "done\n".repeat(3), "{outcome:?}");
+        let stats = outcome.stats();
+        assert_eq!(stats.exit_code, 7, "{stats:?}");
+        assert_eq!(stats.ranks.iter().filter(|rank| rank.status == "ok").count(), 3, "{stats:?}");
+    }
+}
+
+/// Ranks of all nodes have the time to end that those have whose master is told to.
+#[test]
+fn a_signal_to_one_master_gives_all_ranks_time() {
+    let dir = Directory::new("grace");
+    let at = dir.path().display();
+    let script = format!(
+        "trap 'sleep 1; touch {at}/$BDRUN_RANK.ended; exit 0' TERM; touch {at}/$BDRUN_RANK; while :; do sleep 0.1; done"
+    );
+    let Some(job) = Mpich.on(2, bdrun_args(["-np", "4", "-j", "2", "--", "sh", "-c", &script])) else {
+        return;
+    };
+    let mut job = job.start();
+    job.wait_for_ranks(4);
+    let all = |kind: &str| (0..4).all(|rank| dir.path().join(format!("{rank}{kind}")).exists());
+    assert!(poll(Duration::from_secs(60), || all("").then_some(())).is_some());
+    proc::kill(wait_for_masters(&job, 2)[0], libc::SIGTERM);
+    let outcome = job.wait();
+    assert_ne!(outcome.code, Some(0), "{outcome:?}");
+    assert!(all(".ended"), "{outcome:?}");
+}
+
+/// A master that cannot begin tells the others why, who have begun.
+#[test]
+fn who_cannot_begin_ends_all_nodes() {
+    let dir = Directory::new("cannot");
+    let Some(path) = Mpich.path() else { return };
+    // The same command line, but one is in a folder where there is no scratch.
+    let (good, bad) = (dir.path().join("good"), dir.path().join("bad"));
+    std::fs::create_dir_all(good.join("scratch")).expect("a folder");
+    std::fs::create_dir_all(&bad).expect("a folder");
+    std::fs::write(bad.join("scratch"), "no folder").expect("a file");
+    let bdrun = env!("CARGO_BIN_EXE_bdrun");
+    let job = [bdrun, "-np", "2", "--scratch", "scratch", "sleep", "1000"];
+    let mut command = std::process::Command::new(path);
+    let here = |folder: &Path| ["-n".into(), "1".into(), "-wdir".into(), folder.display().to_string()];
+    command.args(here(&good)).args(job).arg(":").args(here(&bad)).args(job);
+    let output = crate::common::limited(&mut command, Duration::from_secs(60));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("the job ended on node 1: "), "{said}");
+    assert!(!said.contains("could not begin"), "the reason itself is told: {said}");
+}
+
 /// Windows and shared file pointers, whose memory no two nodes share.
 #[test]
 fn windows_and_files_are_as_on_one_node() {
@@ -292,6 +364,8 @@ fn what_is_for_one_node_is_said() {
     let args = ["-np", "4", "--journal", journal.to_str().unwrap(), "--", "true"];
     let Some(job) = Mpich.on(2, bdrun_args(args)) else { return };
     job.run().failed_with(118, &["--journal is for one node only", "BDRUN_NODES=1"]);
+    let job = Mpich.on(2, bdrun_args(["-np", "4", "--halt", "now,fail=2", "--", "true"]));
+    job.unwrap().run().failed_with(118, &["--halt other than never and now,fail=1 is for one node only"]);
     // Each of two has four ranks, and none of them is taken for a master.
     let script = "echo $BDRUN_RANK of $BDRUN_SIZE";
     let job = Mpich.on(2, bdrun_args(["-np", "4", "--", "sh", "-c", script]));

@@ -1,20 +1,27 @@
 //! The other nodes of a job, if there are any: the job's side of [`crate::nodes`].
 
 use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::spread::Spread;
 
-use super::Job;
 use super::listen::Message;
 use super::setup::Setup;
-use crate::cli::{MAX_RANKS, Options};
+use super::{Job, scratch};
+use crate::cli::{Halt, MAX_RANKS, Options};
 use crate::exit::Ending;
 use crate::launch::Launch;
-use crate::nodes::{End, Nodes, Told, mpi};
-use crate::post::Post;
+use crate::nodes::{End, Nodes, Told, TransportError, mpi};
+use crate::post::{Letters, Post};
 use crate::residency::{Event, Next};
 use crate::stats::Stats;
+use crate::supervisor::EscalationEvent;
+
+/// A time to sleep; whatever comes ends it.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// In the environment: `1` if a job is on one node, whatever has started bdrun.
 const NODES: &str = "BDRUN_NODES";
@@ -22,6 +29,7 @@ const ALONE: &str = "1";
 
 /// What of all that was asked for there is not yet on several nodes.
 fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
+    let counts = options.launch.halt.is_some_and(|halt| ![Halt::FIRST, Halt::NEVER].contains(&halt));
     let asked = [
         ("a list that is read while the job runs, or --pipe,", launch.streams()),
         ("a job of more than 65,536 ranks", options.np > MAX_RANKS),
@@ -29,6 +37,8 @@ fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
         ("--resume", options.journal.resume.is_some()),
         ("--joblog", options.journal.joblog.is_some()),
         ("--learn", options.learn.learn.is_some()),
+        // Each master counts the ranks of its own node.
+        ("--halt other than never and now,fail=1", counts),
     ];
     asked.into_iter().find_map(|(what, asked)| asked.then_some(what))
 }
@@ -48,6 +58,7 @@ pub(super) struct Elsewhere {
 /// Meets the masters of the other nodes, if a launcher has started several.
 pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewhere>, Ending> {
     let variable = |name: &str| std::env::var(name).ok();
+    mpi::keep_from_ranks(&variable);
     if variable(NODES).as_deref() == Some(ALONE) {
         return Ok(None);
     }
@@ -98,21 +109,70 @@ impl Elsewhere {
         self.nodes.set_quiet(acted);
     }
 
-    /// It is over here: waits until it is everywhere. The first node's statistics become those of all.
-    pub fn leave(&mut self, stats: &mut Stats) {
+    /// All ranks here have ended by themselves, whatever they ended with: the others go on.
+    pub fn is_at_its_end(&mut self) {
+        self.told = true;
+    }
+
+    /// It is over here, so far with this ending: waits until it is everywhere, and how it ends then. The
+    /// first node's statistics become those of all.
+    pub fn leave(&mut self, stats: &mut Stats, mut ending: Ending, letters: &Letters<Message>) -> Ending {
         self.nodes.set_over();
         // Numbers and texts: nothing that cannot be written.
-        let account = serde_json::to_vec(stats).unwrap_or_default();
-        for (_, account) in self.nodes.leave(account) {
-            if let Ok(other) = serde_json::from_slice(&account) {
-                stats.add_node(other);
+        self.nodes.bye(serde_json::to_vec(stats).unwrap_or_default());
+        loop {
+            let message = match letters.next(LONG) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            match message {
+                Message::Nodes(Told::Over(accounts)) => {
+                    for (node, account) in accounts {
+                        let Ok(other) = serde_json::from_slice::<Stats>(&account) else { continue };
+                        if ending.is_success() && other.exit_code != 0 {
+                            let (code, why) = (other.exit_code, other.error.clone().unwrap_or_default());
+                            ending = Ending::Elsewhere { node, code, why };
+                            stats.ended_by(&ending);
+                        }
+                        stats.add_node(other);
+                    }
+                    break;
+                }
+                Message::Nodes(told) => {
+                    if let Some(later) = self.otherwise(told, &[]).filter(|_| ending.is_success()) {
+                        stats.ended_by(&later);
+                        ending = later;
+                    }
+                }
+                // Signals have their own effect by now.
+                _ => {}
             }
         }
+        ending
     }
 
     /// After that, once this master has said how the job ended: waits until the others have.
     pub fn go(self) {
         self.nodes.go();
+    }
+
+    /// The job cannot begin here: the others are told, and end. Then [`go`](Self::go).
+    pub fn give_up(&mut self, ending: &Ending) {
+        self.nodes.give_up(end_of(ending));
+    }
+
+    /// How the job ends after all, of which all is over here; the others are told of what they do not know.
+    fn otherwise(&self, told: Told, scratch_dirs: &[PathBuf]) -> Option<Ending> {
+        match told {
+            Told::Ended(node, End { code, why, .. }) => Some(Ending::Elsewhere { node, code, why }),
+            Told::Broken(error) => {
+                let broken = broken(error, scratch_dirs);
+                self.nodes.end(end_of(&broken));
+                Some(broken)
+            }
+            Told::Settled | Told::Over(_) => None,
+        }
     }
 
     /// Who speaks for all of them.
@@ -140,14 +200,18 @@ impl Job<'_> {
         let Some(elsewhere) = &mut self.elsewhere else { return };
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_success()) else { return };
         if !std::mem::replace(&mut elsewhere.told, true) && !matches!(ending, Ending::Elsewhere { .. }) {
-            elsewhere.nodes.end(End { code: ending.code(), why: ending.to_string() });
+            elsewhere.nodes.end(end_of(ending));
         }
     }
 
     /// What the others tell.
     pub(super) fn told(&mut self, told: Told) {
         match told {
-            Told::Ended(node, End { code, why }) => self.end(Ending::Elsewhere { node, code, why }),
+            Told::Ended(node, End { code, why, has_grace }) => {
+                self.ending.get_or_insert(Ending::Elsewhere { node, code, why });
+                let event = if has_grace { EscalationEvent::End } else { EscalationEvent::Fail };
+                self.escalate(event);
+            }
             Told::Settled => {
                 if !self.observe_all() {
                     self.events.push(Event::Settled);
@@ -155,7 +219,33 @@ impl Job<'_> {
                     self.schedule();
                 }
             }
-            Told::Broken(text) => self.end(Ending::Internal(text)),
+            Told::Broken(error) => self.end(broken(error, &self.setup.scratch_dirs)),
+            // Only who has said goodbye is told so, in `leave`.
+            Told::Over(_) => {}
         }
     }
+
+    /// The same once all is over here, but for what is to be written.
+    pub(super) fn told_at_the_end(&mut self, told: Told) {
+        let Some(elsewhere) = &self.elsewhere else { return };
+        if let Some(later) = elsewhere.otherwise(told, &self.setup.scratch_dirs) {
+            self.end_otherwise(later);
+        }
+    }
+}
+
+/// How the job ends if the gateway can do nothing more.
+fn broken(error: TransportError, scratch_dirs: &[PathBuf]) -> Ending {
+    match error {
+        TransportError::Broken(text) => Ending::Internal(text),
+        TransportError::Full { rank, need } => {
+            Ending::ScratchFull { rank, need, directory: scratch::fullest(scratch_dirs) }
+        }
+    }
+}
+
+/// What the others are told of it.
+fn end_of(ending: &Ending) -> End {
+    let has_grace = matches!(ending, Ending::Interrupted { .. } | Ending::Timeout(_));
+    End { code: ending.code(), why: ending.to_string(), has_grace }
 }

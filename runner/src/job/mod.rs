@@ -211,7 +211,8 @@ pub fn run(mut options: Options) -> u8 {
         Ok(()) => Ok(launch),
         Err((option, error)) => Err(Ending::Setup(format!("{option}: {error}"))),
     });
-    let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin));
+    let mut met = None;
+    let started = launch.and_then(|launch| Job::start(options, launch, screen.clone(), begin, &mut met));
     let Finished { mut stats, mut ending, until, history, is_first, elsewhere } = match started {
         Ok(mut job) => {
             job.drive();
@@ -219,7 +220,7 @@ pub fn run(mut options: Options) -> u8 {
         }
         Err(ending) => {
             let stats = report::without_ranks(options, &ending, begin);
-            Finished { stats, ending, until: None, history: None, is_first: true, elsewhere: None }
+            Finished { stats, ending, until: None, history: None, is_first: true, elsewhere: met }
         }
     };
     let started_well = started_well && is_first;
@@ -254,13 +255,38 @@ fn lock(screen: &SharedOutput) -> &Screen {
 }
 
 impl<'a> Job<'a> {
+    /// If it cannot begin here, `elsewhere` is those that it has met, who are to be left once that was said.
     fn start(
         options: &'a Options,
         launch: Launch,
         output: SharedOutput,
         begin: Instant,
+        elsewhere: &mut Option<Elsewhere>,
     ) -> Result<Self, Ending> {
-        let mut elsewhere = elsewhere::meet(options, &launch)?;
+        *elsewhere = elsewhere::meet(options, &launch)?;
+        let started = Self::start_here(options, launch, output, begin, elsewhere);
+        match started {
+            Ok(mut job) => {
+                job.elsewhere = elsewhere.take();
+                job.skip_those_elsewhere();
+                Ok(job)
+            }
+            Err(ending) => {
+                if let Some(elsewhere) = elsewhere {
+                    elsewhere.give_up(&ending);
+                }
+                Err(ending)
+            }
+        }
+    }
+
+    fn start_here(
+        options: &'a Options,
+        launch: Launch,
+        output: SharedOutput,
+        begin: Instant,
+        elsewhere: &mut Option<Elsewhere>,
+    ) -> Result<Self, Ending> {
         let spread = elsewhere::spread(elsewhere.as_ref(), options.np);
         let masters = elsewhere::masters_here(elsewhere.as_ref());
         let mut setup = Setup::new(options, launch, spread, masters)?;
@@ -268,7 +294,7 @@ impl<'a> Job<'a> {
             lock(&output).note(note);
         }
         let (post, letters) = post(setup.segment.shared());
-        if let Some(elsewhere) = &mut elsewhere {
+        if let Some(elsewhere) = elsewhere {
             elsewhere.begin(&setup, &post)?;
         }
         let (journal, done) = resume::open(options, &setup, &post)?;
@@ -341,7 +367,7 @@ impl<'a> Job<'a> {
             chaos: Chaos::new(options.chaos.map(Duration::from_millis), begin),
             meter: report::Meter::default(),
             work: report::Work::default(),
-            elsewhere,
+            elsewhere: None,
             follow: None,
             delayed: VecDeque::new(),
             next_start: None,
@@ -354,7 +380,6 @@ impl<'a> Job<'a> {
         job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
         job.known_left = job.setup.known.in_all();
         job.skip(&done);
-        job.skip_those_elsewhere();
         Ok(job)
     }
 
@@ -508,6 +533,9 @@ impl<'a> Job<'a> {
                     lock(&self.output).note(&text);
                 }
                 self.ending.get_or_insert(ending);
+                if let Some(elsewhere) = &mut self.elsewhere {
+                    elsewhere.is_at_its_end();
+                }
             }
             Effect::Fail(failure) => {
                 let mut ending = Ending::from(failure);

@@ -56,6 +56,7 @@ impl Job<'_> {
                         break;
                     }
                 }
+                Ok(Message::Nodes(told)) => self.told_at_the_end(told),
                 Err(RecvTimeoutError::Timeout) if overdue.is_some() => {
                     if self.escalation.ending()
                         && let Some(until) = until
@@ -101,7 +102,7 @@ impl Job<'_> {
     }
 
     /// It had ended well, but for its output.
-    fn end_otherwise(&mut self, ending: Ending) {
+    pub(super) fn end_otherwise(&mut self, ending: Ending) {
         if self.ending.as_ref().is_none_or(Ending::is_success) {
             self.ending = Some(ending);
         }

@@ -194,7 +194,7 @@ impl Job<'_> {
             budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
-        let ending = match self.learn(&stats) {
+        let mut ending = match self.learn(&stats) {
             Err(unwritten) if ending.is_success() => {
                 stats.ended_by(&unwritten);
                 unwritten
@@ -204,7 +204,7 @@ impl Job<'_> {
         let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
         let mut elsewhere = self.elsewhere.take();
         if let Some(elsewhere) = &mut elsewhere {
-            elsewhere.leave(&mut stats);
+            ending = elsewhere.leave(&mut stats, ending, &self.letters);
         }
         Finished { stats, ending, until, history: self.history.take(), is_first, elsewhere }
     }

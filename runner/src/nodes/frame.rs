@@ -83,7 +83,7 @@ pub enum Frame {
         /// How.
         change: Change,
     },
-    /// This master is there: to the next one.
+    /// This master is there.
     Beat,
     /// By the first master: is there anything that goes on?
     Probe(u64),
@@ -151,6 +151,8 @@ pub struct End {
     pub code: u8,
     /// In words.
     pub why: String,
+    /// Ranks have the time to end that they have after a signal or a time limit.
+    pub has_grace: bool,
 }
 
 impl Frame {
@@ -224,7 +226,7 @@ mod tests {
         for frame in [
             Frame::Message { to: 7, what: [1, 2, 3, 4], len: 5, offset: 0, body: 0 },
             Frame::Come { comm: 1, number: 2, entries },
-            Frame::End(End { code: 3, why: "it is over".into() }),
+            Frame::End(End { code: 3, why: "it is over".into(), has_grace: true }),
         ] {
             let whole = frame.encode(b"bytes");
             assert_eq!(Frame::decode(&whole), Some((frame.clone(), &b"bytes"[..])));

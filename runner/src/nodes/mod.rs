@@ -18,14 +18,15 @@ mod frame;
 mod gateway;
 pub mod mpi;
 #[cfg(test)]
+mod seen;
+#[cfg(test)]
 mod tests;
 mod transport;
 mod watch;
 
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::PROTOCOL;
@@ -36,16 +37,18 @@ use twox_hash::XxHash3_64;
 
 pub use frame::End;
 use frame::{Frame, Hello};
-use gateway::{Accounts, Gateway};
+use gateway::Gateway;
 pub use gateway::{Order, Shared, Told};
 use mpi::{Launcher, Mpi};
-use transport::{Came, Transport, TransportError};
+pub use transport::TransportError;
+use transport::{Came, Transport};
 
 /// How long masters wait for each other at the beginning.
 const MEETING: Duration = Duration::from_secs(60);
 
-/// The exit code of a job that cannot be set up.
-const CANNOT_BEGIN: u8 = 120;
+/// How long MPI gets to finish once all masters have said their last word: it waits for all of them, of which
+/// one may be gone meanwhile.
+const FINISHING: Duration = Duration::from_secs(30);
 
 /// What the gateway is given once there is a segment.
 struct Work {
@@ -61,7 +64,8 @@ pub struct Nodes {
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
-    thread: JoinHandle<()>,
+    /// Ends when the gateway does.
+    ended: Receiver<()>,
 }
 
 impl Nodes {
@@ -74,6 +78,7 @@ impl Nodes {
         let (orders, obeyed) = channel();
         let (work, given) = channel::<Work>();
         let (met, meeting) = channel();
+        let (finished, ended) = channel();
         let shared = Arc::new(Shared::default());
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (command, machine) = (hash_of(command), machine());
@@ -87,20 +92,21 @@ impl Nodes {
             });
             let (mpi, Met { on_this_machine, early }) = match joined {
                 Ok(joined) => joined,
-                Err(TransportError(text)) => {
-                    let _ = met.send(Err(text));
+                Err(error) => {
+                    let _ = met.send(Err(error.to_string()));
                     return;
                 }
             };
             let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine)));
-            serve(mpi, early, &given, &obeyed, seen)
+            serve(mpi, early, &given, &obeyed, seen);
+            drop(finished);
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
-        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         let (node, nodes, on_this_machine) =
             meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
         let spread = Spread { ranks, nodes, node };
-        Ok(Self { spread, on_this_machine, shared, orders, work: Some(work), thread })
+        Ok(Self { spread, on_this_machine, shared, orders, work: Some(work), ended })
     }
 
     /// Which ranks are where.
@@ -143,19 +149,30 @@ impl Nodes {
         let _ = self.orders.send(Order::End(end));
     }
 
-    /// It has ended here, of which the first master is told this: waits until it has everywhere. To the first
-    /// what the others have told, with their numbers.
-    pub fn leave(&mut self, account: Vec<u8>) -> Accounts {
-        self.work = None;
-        let (wanted, accounts) = channel();
-        let _ = self.orders.send(Order::Bye(account, wanted));
-        accounts.recv().unwrap_or_default()
+    /// It has ended here, of which the first master is told this. [`Told::Over`] comes when it has
+    /// everywhere; until then the job may still end otherwise.
+    pub fn bye(&self, account: Vec<u8>) {
+        let _ = self.orders.send(Order::Bye(account));
     }
 
     /// After that, when all has been told of the job's end: waits until others have told it too.
     pub fn go(self) {
         let _ = self.orders.send(Order::Last);
-        let _ = self.thread.join();
+        let mut since = None;
+        while self.ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            if self.shared.is_finishing() && since.get_or_insert_with(Instant::now).elapsed() > FINISHING {
+                return;
+            }
+        }
+    }
+
+    /// This master cannot begin: the others are told, who would wait for it for ever. To be followed by
+    /// [`go`](Self::go), once it has been said here.
+    pub fn give_up(&mut self, end: End) {
+        self.end(end);
+        if self.work.take().is_none() {
+            self.bye(vec![]);
+        }
     }
 }
 
@@ -172,22 +189,31 @@ fn serve<T: Transport>(
             Gateway::new(transport, segment, mail, shared, tell).run(early, orders)
         }
         Err(_) => {
-            // The launcher ends the others if they do not hear it.
-            let _ = say_that_it_cannot_begin(&mut transport, early);
+            if let Some(end) = orders.try_iter().find_map(|order| order.end()) {
+                // The launcher ends the others if they do not hear it.
+                let _ = say_that_it_cannot_begin(&mut transport, early, &end, (orders, &shared));
+            }
         }
     }
 }
 
 /// This master could not begin; the others would wait for it for ever.
-fn say_that_it_cannot_begin(transport: &mut impl Transport, early: Early) -> transport::Result<()> {
+fn say_that_it_cannot_begin(
+    transport: &mut impl Transport,
+    early: Early,
+    end: &End,
+    (orders, shared): (&Receiver<Order>, &Shared),
+) -> transport::Result<()> {
     let (own, nodes) = (transport.node(), transport.nodes());
-    let end = End { code: CANNOT_BEGIN, why: "its master could not begin".into() };
     let others = || (0..nodes).filter(move |&node| node != own);
+    let mut told = Ok(());
     for node in others() {
-        transport.send(node, Frame::End(end.clone()).encode(&[]))?;
-        transport.send(node, Frame::Bye.encode(&[]))?;
+        for frame in [Frame::End(end.clone()), Frame::Bye] {
+            told = told.and(transport.send(node, frame.encode(&[])));
+        }
     }
-    let (mut all, mut said_last) = (early, false);
+    told?;
+    let (mut all, mut may_leave, mut said_last) = (early, false, false);
     let begun = Instant::now();
     while begun.elapsed() < gateway::FAREWELL {
         transport.receive(&mut |from, came| all.push((from, came)))?;
@@ -195,11 +221,14 @@ fn say_that_it_cannot_begin(transport: &mut impl Transport, early: Early) -> tra
             let says = |came: &Came| matches!(came, Came::Frame(frame) if *frame == what.encode(&[]));
             others().all(|node| all.iter().any(|(from, came)| *from == node && says(came)))
         };
-        if have_said(&Frame::Bye) && !said_last {
+        // Not before this master has said why: launchers kill those that are left.
+        may_leave |= orders.try_iter().any(|order| matches!(order, Order::Last));
+        if have_said(&Frame::Bye) && may_leave && !said_last {
             said_last = true;
             others().try_for_each(|node| transport.send(node, Frame::Last.encode(&[])))?;
         }
         if said_last && have_said(&Frame::Last) && transport.unsent() == 0 {
+            shared.finish();
             transport.finish();
             break;
         }
@@ -239,7 +268,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
     if nodes > hello.ranks {
         let text = format!("{nodes} masters for {} ranks: some would have none; raise -np", hello.ranks);
         transport.finish();
-        return Err(TransportError(text));
+        return Err(TransportError::Broken(text));
     }
     for node in (0..nodes).filter(|&node| node != own) {
         transport.send(node, Frame::Hello(hello.clone()).encode(&[]))?;
@@ -269,7 +298,9 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
         })?;
         if begun.elapsed() > MEETING {
             let met = met.iter().filter(|met| **met).count();
-            return Err(TransportError(format!("of {nodes} masters only {met} have come within a minute")));
+            return Err(TransportError::Broken(format!(
+                "of {nodes} masters only {met} have come within a minute"
+            )));
         }
         if !any {
             std::thread::sleep(Duration::from_micros(200));
@@ -279,7 +310,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
         // The others see it, too: they end as this one does.
         Some(text) => {
             transport.finish();
-            Err(TransportError(text))
+            Err(TransportError::Broken(text))
         }
         None => Ok(Met { on_this_machine, early }),
     }

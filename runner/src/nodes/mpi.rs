@@ -1,22 +1,18 @@
 //! Frames over the MPI that started the masters: its library is loaded when it is needed, and asked for what
-//! every MPI has (`MPI_Isend`, `MPI_Irecv`, `MPI_Improbe`, `MPI_Mrecv`). One thread calls it
-//! (`MPI_THREAD_FUNNELED`). Bodies have a tag of their own, so that they go from where they lie to where they
-//! are expected.
+//! every MPI has (`MPI_Isend`, `MPI_Irecv`, `MPI_Improbe`, `MPI_Imrecv`). One thread calls it
+//! (`MPI_THREAD_FUNNELED`), and nothing that waits for another master, which may be gone. Bodies have a tag
+//! of their own, so that they go from where they lie to where they are expected.
 //!
-//! Libraries differ in their binary interface. Of the three that there are it needs these:
-//!
-//! | | MPICH's (`libmpi.so.12`, `libmpich.so.12`) | Open MPI's (`libmpi.so.40`) | the standard's (`libmpi_abi.so`) |
-//! |---|---|---|---|
-//! | handles | numbers | addresses of exported objects | small numbers in pointers |
-//! | `MPI_COMM_WORLD`, `MPI_BYTE` | 0x44000000, 0x4c00010d | `ompi_mpi_comm_world`, `ompi_mpi_byte` | 0x101, 0x247 |
-//! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | −2, −1 | −1, −1 | −1, −2 |
-//! | source in a status | word 2 | word 0 | word 0 |
+//! Errors are returned: one that cannot be reached must not end this process before the others are told.
+
+mod library;
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use super::transport::{Body, Came, Result, Transport, TransportError};
+use super::transport::{Body, Came, Result, Transport};
+use library::{Abi, Handle, Library, Status, error};
 
 /// Tags: of frames, of bodies.
 const FRAME: c_int = 0x6264;
@@ -24,51 +20,6 @@ const BODY: c_int = FRAME + 1;
 const FUNNELED: c_int = 1;
 /// Frames and bodies that MPI is given at a time for one node; the rest waits here.
 const UNDER_WAY: usize = 64;
-
-/// A handle of any of the interfaces: a pointer, of which those with numbers take the lower half.
-type Handle = *mut c_void;
-/// Long enough for a status of any of them.
-type Status = [c_int; 16];
-
-type InitThread = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
-type Finalize = unsafe extern "C" fn() -> c_int;
-type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
-type Isend = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
-type Irecv = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
-type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut Status) -> c_int;
-type Improbe = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut Handle, *mut Status) -> c_int;
-type Mrecv = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int;
-type GetCount = unsafe extern "C" fn(*const Status, Handle, *mut c_int) -> c_int;
-
-struct Functions {
-    init_thread: InitThread,
-    finalize: Finalize,
-    comm_rank: Ask,
-    comm_size: Ask,
-    isend: Isend,
-    irecv: Irecv,
-    test: Test,
-    improbe: Improbe,
-    mrecv: Mrecv,
-    get_count: GetCount,
-}
-
-/// An interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Abi {
-    Mpich,
-    OpenMpi,
-    Standard,
-}
-
-/// Where libraries are looked for, with their interface.
-const LIBRARIES: [(&str, Abi); 5] = [
-    ("libmpi.so.40", Abi::OpenMpi),
-    ("libmpi.so.12", Abi::Mpich),
-    ("libmpich.so.12", Abi::Mpich),
-    ("libmpi_abi.so.0", Abi::Standard),
-    ("libmpi_abi.so.1", Abi::Standard),
-];
 
 /// What a launcher says of itself in the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,89 +59,14 @@ pub fn is_launchers(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-struct Library {
-    functions: Functions,
-    abi: Abi,
-    world: Handle,
-    byte: Handle,
-    name: String,
-}
-
-fn error(text: String) -> TransportError {
-    TransportError(text)
-}
-
-fn last_error() -> String {
-    // SAFETY: a text that lasts until the next call, or none.
-    unsafe {
-        let text = libc::dlerror();
-        if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
-    }
-}
-
-impl Library {
-    /// The first of these that can be loaded.
-    fn load(wanted: Option<&str>, abis: &[Abi]) -> Result<Self> {
-        let mut tried = vec![];
-        let by_interface = |abi: &Abi| {
-            let is_of = |known: &&(&str, Abi)| known.1 == *abi;
-            LIBRARIES.iter().filter(is_of).map(|known| known.0.to_owned()).collect::<Vec<_>>()
-        };
-        let names: Vec<String> = match wanted {
-            Some(path) => vec![path.to_owned()],
-            None => abis.iter().flat_map(by_interface).collect(),
-        };
-        for name in names {
-            let path = CString::new(name.as_str()).map_err(|_| error(format!("{name:?} is no library")))?;
-            // SAFETY: an MPI's library, whose constructors are as safe as those of any; loaded for all, as
-            // its parts look for each other's symbols.
-            let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-            if library.is_null() {
-                tried.push(last_error());
-                continue;
-            }
-            match Self::of(library, &name) {
-                Some(found) => return Ok(found),
-                None => tried.push(format!("{name} lacks functions of MPI-3")),
-            }
+/// Descriptors by which launchers talk to those that they have started: ranks do not have them.
+pub fn keep_from_ranks(variable: &dyn Fn(&str) -> Option<String>) {
+    for name in ["PMI_FD", "HYDI_CONTROL_FD"] {
+        let number = variable(name).and_then(|text| text.trim().parse::<c_int>().ok());
+        if let Some(descriptor) = number.filter(|&number| number > libc::STDERR_FILENO) {
+            // SAFETY: sets a flag of a descriptor, if it is one; nobody owns what a launcher has left open.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
-        let tried = tried.join("; ");
-        Err(error(format!("no MPI library could be loaded ({tried}): name it with BDRUN_MPI_LIBRARY=PATH")))
-    }
-
-    fn of(library: *mut c_void, name: &str) -> Option<Self> {
-        let find = |symbol: &CStr| {
-            // SAFETY: of a library that stays loaded.
-            let found = unsafe { libc::dlsym(library, symbol.as_ptr()) };
-            (!found.is_null()).then_some(found)
-        };
-        macro_rules! function {
-            ($name:literal, $type:ty) => {
-                // SAFETY: MPI's functions of these names have these types, but for handles: numbers in lower
-                // halves of registers, which those that expect numbers do not look beyond.
-                unsafe { std::mem::transmute::<*mut c_void, $type>(find($name)?) }
-            };
-        }
-        let functions = Functions {
-            init_thread: function!(c"MPI_Init_thread", InitThread),
-            finalize: function!(c"MPI_Finalize", Finalize),
-            comm_rank: function!(c"MPI_Comm_rank", Ask),
-            comm_size: function!(c"MPI_Comm_size", Ask),
-            isend: function!(c"MPI_Isend", Isend),
-            irecv: function!(c"MPI_Irecv", Irecv),
-            test: function!(c"MPI_Test", Test),
-            improbe: function!(c"MPI_Improbe", Improbe),
-            mrecv: function!(c"MPI_Mrecv", Mrecv),
-            get_count: function!(c"MPI_Get_count", GetCount),
-        };
-        let (abi, world, byte) = match find(c"ompi_mpi_comm_world") {
-            Some(world) => (Abi::OpenMpi, world, find(c"ompi_mpi_byte")?),
-            None if find(c"MPI_Abi_get_version").is_some() && find(c"MPIR_Process").is_none() => {
-                (Abi::Standard, 0x101 as Handle, 0x247 as Handle)
-            }
-            None => (Abi::Mpich, 0x4400_0000 as Handle, 0x4c00_010d as Handle),
-        };
-        Some(Self { functions, abi, world, byte, name: name.to_owned() })
     }
 }
 
@@ -212,6 +88,10 @@ struct Peer {
     sent: u64,
     /// Requests for bodies that have not come.
     expected: VecDeque<Handle>,
+    /// Frames that have begun to come, with their requests.
+    coming: VecDeque<(Vec<u8>, Handle)>,
+    /// It cannot be reached, which was said.
+    is_gone: bool,
 }
 
 /// See the module's text.
@@ -221,6 +101,15 @@ pub struct Mpi {
     nodes: u32,
     peers: Vec<Peer>,
     unsent: usize,
+    /// Frames that have begun to come from any.
+    coming: usize,
+}
+
+impl Drop for Mpi {
+    /// MPI may still write where it was told to.
+    fn drop(&mut self) {
+        self.peers.iter_mut().for_each(|peer| std::mem::forget(std::mem::take(&mut peer.coming)));
+    }
 }
 
 impl Mpi {
@@ -236,12 +125,13 @@ impl Mpi {
         let codes = unsafe {
             [
                 (f.init_thread)(null_mut(), null_mut(), FUNNELED, &raw mut provided),
+                (f.set_errhandler)(library.world, library.errors_return),
                 (f.comm_rank)(library.world, &raw mut node),
                 (f.comm_size)(library.world, &raw mut nodes),
             ]
         };
         let name = &library.name;
-        if codes != [0; 3] || provided < FUNNELED {
+        if codes != [0; 4] || provided < FUNNELED {
             return Err(error(format!("{name} cannot be begun (codes {codes:?}, threads {provided})")));
         }
         if nodes as u32 != launcher.nodes {
@@ -252,7 +142,7 @@ impl Mpi {
             )));
         }
         let peers = (0..nodes).map(|_| Peer::default()).collect();
-        Ok(Self { node: node as u32, nodes: nodes as u32, library, peers, unsent: 0 })
+        Ok(Self { node: node as u32, nodes: nodes as u32, library, peers, unsent: 0, coming: 0 })
     }
 
     fn check(&self, call: &str, code: c_int) -> Result<()> {
@@ -285,8 +175,22 @@ impl Mpi {
         Ok(())
     }
 
-    /// Gives MPI what it may have, and forgets what is done.
+    /// Gives MPI what it may have, and forgets what is done. That one cannot be reached is an error once.
     fn push(&mut self, to: usize) -> Result<()> {
+        let pushed = self.push_to_who_is_there(to);
+        if pushed.is_err() {
+            let peer = &mut self.peers[to];
+            peer.is_gone = true;
+            let bytes = |body: &Body| body.bytes().1;
+            self.unsent -= peer.under_way.iter().map(|sending| bytes(&sending.bytes)).sum::<usize>();
+            self.unsent -= peer.waiting.drain(..).map(|(_, body)| bytes(&body)).sum::<usize>();
+            // MPI may still read there.
+            std::mem::forget(std::mem::take(&mut peer.under_way));
+        }
+        pushed
+    }
+
+    fn push_to_who_is_there(&mut self, to: usize) -> Result<()> {
         self.forget_what_is_sent(to)?;
         while self.peers[to].under_way.len() < UNDER_WAY {
             let Some((tag, bytes)) = self.peers[to].waiting.pop_front() else { return Ok(()) };
@@ -306,6 +210,87 @@ impl Mpi {
     }
 }
 
+impl Mpi {
+    /// Bodies and frames of this node that have come; whether there is any.
+    fn take_what_has_come(&mut self, from: usize, take: &mut dyn FnMut(u32, Came)) -> Result<bool> {
+        let mut any = false;
+        while let Some(mut request) = self.peers[from].expected.front().copied() {
+            let done = self.is_done(&mut request)?;
+            if !done {
+                break;
+            }
+            self.peers[from].expected.pop_front();
+            take(from as u32, Came::Body);
+            any = true;
+        }
+        if self.coming > 0 {
+            any |= self.take_frames(from, take)?;
+        }
+        Ok(any)
+    }
+
+    /// One that is gone says nothing more; MPI may still write where it was told to.
+    fn forget_what_comes(&mut self, from: usize) {
+        let peer = &mut self.peers[from];
+        peer.expected.clear();
+        self.coming -= peer.coming.len();
+        std::mem::forget(std::mem::take(&mut peer.coming));
+    }
+
+    /// Begins to receive a frame that is there; of whom.
+    fn begin_frame(&mut self) -> Result<Option<usize>> {
+        let f = &self.library.functions;
+        let (any_source, world, byte) = match self.library.abi {
+            Abi::Mpich => (-2, self.library.world, self.library.byte),
+            Abi::OpenMpi | Abi::Standard => (-1, self.library.world, self.library.byte),
+        };
+        let (mut found, mut message, mut status): (c_int, Handle, Status) = (0, null_mut(), [0; 16]);
+        // SAFETY: all arguments are of the right types, and a status is never longer than ours.
+        let code = unsafe {
+            (f.improbe)(any_source, FRAME, world, &raw mut found, &raw mut message, &raw mut status)
+        };
+        self.check("MPI_Improbe", code)?;
+        if found == 0 {
+            return Ok(None);
+        }
+        let source = match self.library.abi {
+            Abi::Mpich => status[2],
+            Abi::OpenMpi | Abi::Standard => status[0],
+        };
+        let mut len = 0;
+        // SAFETY: the status that was just filled.
+        let code = unsafe { (f.get_count)(&raw const status, byte, &raw mut len) };
+        self.check("MPI_Get_count", code)?;
+        let mut frame = vec![0u8; usize::try_from(len).unwrap_or_default()];
+        let mut request = null_mut();
+        // SAFETY: the message that was just found, into as many bytes as it has, which stay where they are
+        // until the request is done, or for good.
+        let code =
+            unsafe { (f.imrecv)(frame.as_mut_ptr().cast(), len, byte, &raw mut message, &raw mut request) };
+        self.check("MPI_Imrecv", code)?;
+        self.peers[source as usize].coming.push_back((frame, request));
+        self.coming += 1;
+        Ok(Some(source as usize))
+    }
+
+    /// Frames of this node that have come as a whole, in order; whether there is any.
+    fn take_frames(&mut self, from: usize, take: &mut dyn FnMut(u32, Came)) -> Result<bool> {
+        let mut any = false;
+        while let Some(mut request) = self.peers[from].coming.front().map(|coming| coming.1) {
+            let done = self.is_done(&mut request)?;
+            if !done {
+                break;
+            }
+            if let Some((frame, _)) = self.peers[from].coming.pop_front() {
+                self.coming -= 1;
+                take(from as u32, Came::Frame(frame));
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+}
+
 impl Transport for Mpi {
     fn node(&self) -> u32 {
         self.node
@@ -316,14 +301,21 @@ impl Transport for Mpi {
     }
 
     fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()> {
+        if self.peers[to as usize].is_gone {
+            return Ok(());
+        }
         self.unsent += frame.len();
         self.peers[to as usize].waiting.push_back((FRAME, Body::Owned(frame)));
         self.push(to as usize)
     }
 
     unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64> {
-        self.unsent += frame.len() + body.bytes().1;
         let peer = &mut self.peers[to as usize];
+        if peer.is_gone {
+            // Of a body that is never sent.
+            return Ok(peer.given + 1);
+        }
+        self.unsent += frame.len() + body.bytes().1;
         peer.waiting.extend([(FRAME, Body::Owned(frame)), (BODY, body)]);
         peer.given += 1;
         let number = peer.given;
@@ -355,49 +347,22 @@ impl Transport for Mpi {
                 self.push(to)?;
             }
         }
+        let mut failed = Ok(());
         for from in 0..self.peers.len() {
-            while let Some(mut request) = self.peers[from].expected.front().copied() {
-                let done = self.is_done(&mut request)?;
-                if !done {
-                    break;
+            match self.take_what_has_come(from, take) {
+                Ok(came) => any |= came,
+                Err(error) => {
+                    self.forget_what_comes(from);
+                    failed = failed.and(Err(error));
                 }
-                self.peers[from].expected.pop_front();
-                take(from as u32, Came::Body);
-                any = true;
             }
         }
-        let f = &self.library.functions;
-        let (any_source, world, byte) = match self.library.abi {
-            Abi::Mpich => (-2, self.library.world, self.library.byte),
-            Abi::OpenMpi | Abi::Standard => (-1, self.library.world, self.library.byte),
-        };
         for _ in 0..UNDER_WAY {
-            let (mut found, mut message, mut status): (c_int, Handle, Status) = (0, null_mut(), [0; 16]);
-            // SAFETY: all arguments are of the right types, and a status is never longer than ours.
-            let code = unsafe {
-                (f.improbe)(any_source, FRAME, world, &raw mut found, &raw mut message, &raw mut status)
-            };
-            self.check("MPI_Improbe", code)?;
-            if found == 0 {
-                break;
-            }
+            let Some(from) = self.begin_frame()? else { break };
+            self.take_frames(from, take)?;
             any = true;
-            let source = match self.library.abi {
-                Abi::Mpich => status[2],
-                Abi::OpenMpi | Abi::Standard => status[0],
-            };
-            let mut len = 0;
-            // SAFETY: the status that was just filled.
-            let code = unsafe { (f.get_count)(&raw const status, byte, &raw mut len) };
-            self.check("MPI_Get_count", code)?;
-            let mut frame = vec![0u8; usize::try_from(len).unwrap_or_default()];
-            // SAFETY: the message that was just found, into as many bytes as it has.
-            let code =
-                unsafe { (f.mrecv)(frame.as_mut_ptr().cast(), len, byte, &raw mut message, &raw mut status) };
-            self.check("MPI_Mrecv", code)?;
-            take(source as u32, Came::Frame(frame));
         }
-        Ok(any)
+        failed.map(|()| any)
     }
 
     fn unsent(&self) -> usize {
@@ -413,6 +378,23 @@ impl Transport for Mpi {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_of_launchers_do_not_reach_ranks() {
+        use std::os::fd::AsRawFd;
+        let (ours, theirs) = nix::unistd::pipe().unwrap();
+        // SAFETY: a flag of a descriptor that is open.
+        let flags = |number: c_int| unsafe { libc::fcntl(number, libc::F_GETFD) };
+        let standard = flags(2);
+        let variable = |name: &str| match name {
+            "PMI_FD" => Some(ours.as_raw_fd().to_string()),
+            "HYDI_CONTROL_FD" => Some("2".into()),
+            _ => None,
+        };
+        keep_from_ranks(&variable);
+        assert_eq!(flags(ours.as_raw_fd()), libc::FD_CLOEXEC);
+        assert_eq!((flags(theirs.as_raw_fd()), flags(2)), (0, standard));
+    }
 
     fn found(variables: &[(&str, &str)]) -> Option<(&'static str, u32)> {
         let variable = |name: &str| {

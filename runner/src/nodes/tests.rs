@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bdrun_ipc::collective::{Arrival, Coming, Comm, PHASES};
@@ -16,11 +15,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
 use super::book::{Book, Effect, Event};
-use super::frame::End;
-use super::frame::{Frame, Probed};
 use super::gateway::{Gateway, Order, Shared, Told};
-use super::transport::threads::{Threads, connected};
-use super::transport::{Came, Transport};
+use super::transport::threads::connected;
 
 /// Nodes whose books tell each other. What is on its way arrives in any order, but for each pair of nodes in
 /// that in which it was sent.
@@ -194,7 +190,7 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         let node = Node { segment: segment.clone(), mail: Arc::new(mail) };
         let (orders, obeyed) = channel();
         let gateway = std::thread::spawn(move || {
-            let tell = Box::new(|told| panic!("{told:?}"));
+            let tell = Box::new(|told| assert!(matches!(told, Told::Over(_)), "{told:?}"));
             Gateway::new(transport, segment, Mail::open_whole(ram, spill), Arc::new(Shared::default()), tell)
                 .run(vec![], &obeyed)
         });
@@ -211,7 +207,7 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         started.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for (_, orders, _) in &all {
-        orders.send(Order::Bye(vec![], channel().0)).unwrap();
+        orders.send(Order::Bye(vec![])).unwrap();
         orders.send(Order::Last).unwrap();
     }
     for (node, _, gateway) in all {
@@ -223,133 +219,7 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
     done
 }
 
-/// The second of two masters, as the first sees it.
-struct Second {
-    first: Threads,
-    orders: Sender<Order>,
-    told: Receiver<Told>,
-    shared: Arc<Shared>,
-    segment: Arc<Segment>,
-    gateway: JoinHandle<()>,
-}
-
-impl Second {
-    fn begin() -> Self {
-        let mut both = connected(2).into_iter();
-        let (first, second) = (both.next().unwrap(), both.next().unwrap());
-        let (orders, obeyed) = channel();
-        let spread = Spread { ranks: 2, nodes: 2, node: 1 };
-        let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
-        let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
-        let shared = Arc::<Shared>::default();
-        let (tell, told) = channel();
-        let tell = Box::new(move |what| tell.send(what).expect("somebody listens"));
-        let gateway = Gateway::new(second, segment.clone(), mail, shared.clone(), tell);
-        let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
-        Self { first, orders, told, shared, segment, gateway }
-    }
-
-    fn send(&mut self, frame: &Frame) {
-        self.first.send(1, frame.encode(&[])).unwrap();
-    }
-
-    /// All that it says until one of these.
-    fn says(&mut self, last: &[Frame]) -> Vec<Frame> {
-        let mut all = vec![];
-        while !all.last().is_some_and(|said| last.contains(said)) {
-            until(|| {
-                let before = all.len();
-                let mut take = |_, came| {
-                    let Came::Frame(frame) = came else { panic!("a body") };
-                    all.push(Frame::decode(&frame).unwrap().0);
-                };
-                self.first.receive(&mut take).unwrap();
-                all.retain(|frame| *frame != Frame::Beat);
-                (all.len() > before).then_some(())
-            });
-        }
-        all
-    }
-
-    fn leave(mut self) {
-        self.send(&Frame::Last);
-        self.gateway.join().unwrap();
-        self.first.finish();
-    }
-}
-
-/// A master that leaves has received all that was sent to it, and sends nothing to another that has left:
-/// also what it answers when all is over at its own node.
-#[test]
-fn nothing_is_on_its_way_when_masters_leave() {
-    let mut second = Second::begin();
-    let (wanted, accounts) = channel();
-    second.orders.send(Order::Bye(vec![], wanted)).unwrap();
-    assert_eq!(second.says(&[Frame::Bye]), [Frame::Account, Frame::Bye]);
-    // It was asked before the first master heard that.
-    second.send(&Frame::Probe(3));
-    assert!(accounts.try_recv().is_err(), "it is not over everywhere");
-    second.send(&Frame::Bye);
-    assert_eq!(accounts.recv().unwrap(), []);
-    second.orders.send(Order::Last).unwrap();
-    let probed = Frame::Probed(Probed { round: 3, quiet: false, sent: 0, came: 0 });
-    assert_eq!(second.says(&[Frame::Last]), [probed, Frame::Last]);
-    assert!(!second.gateway.is_finished(), "the first has not said that nothing more comes");
-    second.leave();
-}
-
-/// Of a job that ends by a failure the master that knows why leaves first: launchers kill all that are left.
-#[test]
-fn who_only_follows_stays_until_the_reason_is_told() {
-    let mut second = Second::begin();
-    second.send(&Frame::End(End { code: 7, why: "it failed".into() }));
-    assert!(matches!(second.told.recv(), Ok(Told::Ended(0, End { code: 7, .. }))));
-    let (wanted, accounts) = channel();
-    second.orders.send(Order::Bye(vec![], wanted)).unwrap();
-    second.says(&[Frame::Bye]);
-    // The first takes long for its ranks.
-    assert_eq!(accounts.recv().unwrap(), []);
-    second.orders.send(Order::Last).unwrap();
-    second.says(&[Frame::Last]);
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(!second.gateway.is_finished(), "the first tells it now");
-    second.send(&Frame::Bye);
-    second.leave();
-}
-
-/// A rank that has been woken since the main thread looked at it is not taken for one that waits, however
-/// late that looks again.
-#[test]
-fn who_was_woken_is_not_quiet_until_it_is_looked_at() {
-    let mut second = Second::begin();
-    let is_quiet = |second: &mut Second, round, came| {
-        second.send(&Frame::Probe(round));
-        let [yes, no] = [true, false].map(|quiet| Frame::Probed(Probed { round, quiet, sent: 0, came }));
-        second.says(&[yes.clone(), no]).last() == Some(&yes)
-    };
-    second.segment.rank(1).publish(Waiting::Anything);
-    assert!(!is_quiet(&mut second, 1, 0), "nobody has looked");
-    let seen = second.shared.acted();
-    second.shared.set_quiet(Some(seen));
-    assert!(is_quiet(&mut second, 2, 0));
-    second.send(&Frame::Message { to: 1, what: [0, 0, 5, 0], len: 0, offset: 0, body: 0 });
-    assert!(!is_quiet(&mut second, 3, 1), "a message has come");
-    second.shared.set_quiet(Some(seen));
-    assert!(!is_quiet(&mut second, 4, 1), "it was looked at before that");
-    second.shared.set_quiet(Some(second.shared.acted()));
-    assert!(is_quiet(&mut second, 5, 1));
-    second.shared.set_quiet(None);
-    assert!(!is_quiet(&mut second, 6, 1));
-    second.shared.set_over();
-    assert!(is_quiet(&mut second, 7, 1));
-    second.orders.send(Order::Bye(vec![], channel().0)).unwrap();
-    second.orders.send(Order::Last).unwrap();
-    second.send(&Frame::Bye);
-    second.says(&[Frame::Last]);
-    second.leave();
-}
-
-fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..600_000 {
         if let Some(found) = look() {
             return found;

@@ -1,9 +1,20 @@
 //! What carries frames between masters.
 
-/// What went wrong; in words, with what can be done about it.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct TransportError(pub String);
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// In words, with what can be done about it.
+    #[error("{0}")]
+    Broken(String),
+    /// Scratch has no room for what came of another node.
+    #[error("scratch is full: rank {rank} was sent {need} bytes")]
+    Full {
+        /// By a message for this rank, or what it asked for.
+        rank: u32,
+        /// Bytes.
+        need: u64,
+    },
+}
 
 /// A result of a transport.
 pub type Result<T> = std::result::Result<T, TransportError>;

@@ -7,7 +7,7 @@ use bdrun_ipc::collective::{Arrival, Comm, FarComing};
 use bdrun_ipc::far::{self, Change, Notice, Range};
 
 use super::messages::{BESIDE, Coming, What};
-use super::{Gateway, damaged};
+use super::{Gateway, damaged, no_room};
 use crate::nodes::book::{Effect, Event};
 use crate::nodes::frame::{Entry, Frame};
 use crate::nodes::transport::{Body, Result, Transport, TransportError};
@@ -120,7 +120,7 @@ impl<T: Transport> Gateway<T> {
     }
 
     fn answer(&self, rank: u32, pieces: &[&[u8]]) -> Result<()> {
-        self.segment.answer(rank).give(&self.segment, &self.mail, pieces).map_err(damaged)?;
+        self.segment.answer(rank).give(&self.segment, &self.mail, pieces).map_err(no_room(rank))?;
         self.wake(rank);
         Ok(())
     }
@@ -128,7 +128,9 @@ impl<T: Transport> Gateway<T> {
     /// Asks the nodes that have them for parts.
     fn fetch(&mut self, asker: u32, comm: u32, number: u64, ranges: &[Range]) -> Result<()> {
         if !is_permitted(ranges) {
-            return Err(TransportError(format!("rank {asker} asked for more of other nodes than it may")));
+            return Err(TransportError::Broken(format!(
+                "rank {asker} asked for more of other nodes than it may"
+            )));
         }
         let at = Comm::at(&self.segment, comm).map_err(damaged)?;
         let ranks: Vec<u32> = at.ranks(&self.segment).collect();
@@ -136,7 +138,7 @@ impl<T: Transport> Gateway<T> {
         let mut asked = Vec::with_capacity(ranges.len());
         for range in ranges {
             let Some(&rank) = ranks.get(range.member as usize) else {
-                return Err(TransportError(format!(
+                return Err(TransportError::Broken(format!(
                     "rank {asker} asked for what member {} has",
                     range.member
                 )));
@@ -166,7 +168,7 @@ impl<T: Transport> Gateway<T> {
         ranges: &[Range],
     ) -> Result<()> {
         if !is_permitted(ranges) {
-            return Err(TransportError(format!("node {from} asked for more than it may")));
+            return Err(TransportError::Broken(format!("node {from} asked for more than it may")));
         }
         let at = Comm::at(&self.segment, comm).map_err(damaged)?;
         let all: u64 = ranges.iter().map(|range| range.len).sum();
@@ -194,7 +196,7 @@ impl<T: Transport> Gateway<T> {
     /// The parts that a rank here wants are on their way beside a frame.
     pub(super) fn expect_parts(&mut self, from: u32, asker: u32, len: u64) -> Result<()> {
         if len > far::MOST_WANTED {
-            return Err(TransportError(format!("node {from} sent more than rank {asker} asked for")));
+            return Err(TransportError::Broken(format!("node {from} sent more than rank {asker} asked for")));
         }
         let mut bytes = vec![0u8; len as usize];
         // SAFETY: an allocation of its own, left alone until the body has come, or for good (`run`).
@@ -205,7 +207,8 @@ impl<T: Transport> Gateway<T> {
     }
 
     pub(super) fn fetched(&mut self, from: u32, asker: u32, bytes: Vec<u8>) -> Result<()> {
-        let wrong = || TransportError(format!("node {from} sent other parts than rank {asker} asked for"));
+        let wrong =
+            || TransportError::Broken(format!("node {from} sent other parts than rank {asker} asked for"));
         let asked = self.asked.get_mut(&asker).ok_or_else(wrong)?;
         let expected: u64 = asked.ranges.iter().filter(|(_, node)| *node == from).map(|(len, _)| len).sum();
         if expected != bytes.len() as u64 || asked.came.insert(from, bytes).is_some() {
@@ -269,13 +272,16 @@ impl<T: Transport> Gateway<T> {
                 let mut rest = bytes;
                 for entry in entries {
                     let Some((head, more)) = rest.split_at_checked(entry.head as usize) else {
-                        return Err(TransportError(format!("node {from} sent a part that is too short")));
+                        return Err(TransportError::Broken(format!(
+                            "node {from} sent a part that is too short"
+                        )));
                     };
                     rest = more;
                     let &Entry { member: rank, names, len, ref awaited_by, .. } = entry;
                     let coming = FarComing { number: *number, rank, names, awaited_by, len, head };
+                    let sender = comm.ranks(segment).nth(rank as usize).unwrap_or(rank);
                     let arrival =
-                        comm.arrive_far(segment, &self.mail, &coming, &mut wake).map_err(damaged)?;
+                        comm.arrive_far(segment, &self.mail, &coming, &mut wake).map_err(no_room(sender))?;
                     debug_assert_ne!(arrival, Arrival::TooEarly);
                 }
             }

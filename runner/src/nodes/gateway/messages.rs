@@ -9,7 +9,7 @@ use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::mail::Place;
 use bdrun_ipc::segment::Waiting;
 
-use super::{Gateway, damaged};
+use super::{Gateway, damaged, no_room};
 use crate::nodes::frame::Frame;
 use crate::nodes::transport::{Body, Result, Transport, TransportError};
 
@@ -49,9 +49,9 @@ pub(super) struct Coming {
 pub(super) enum What {
     /// A short message.
     Short { to: u32, what: [u32; 4], bytes: Vec<u8> },
-    /// Bytes of a piece that lie in the mail, or will once they are copied there; of a message that is now
-    /// whole: for whom.
-    Piece { len: u64, place: Place, copy: Option<(u64, Vec<u8>)>, whole: Option<(u32, [u32; 4])> },
+    /// Bytes of a piece for this rank that lie in the mail, or will once they are copied there; of a message
+    /// that is now whole: what it is.
+    Piece { to: u32, len: u64, place: Place, copy: Option<(u64, Vec<u8>)>, whole: Option<[u32; 4]> },
     /// Parts of collectives, for this rank.
     Parts(u32, Vec<u8>),
 }
@@ -165,7 +165,7 @@ impl<T: Transport> Gateway<T> {
     pub(super) fn deliver(&mut self, from: u32, piece: Piece, bytes: &[u8]) -> Result<()> {
         let Piece { to, what, len, offset, body } = piece;
         if !self.segment.here().contains(&to) {
-            return Err(TransportError(format!(
+            return Err(TransportError::Broken(format!(
                 "node {from} sent a message for rank {to}, which is not here"
             )));
         }
@@ -187,18 +187,20 @@ impl<T: Transport> Gateway<T> {
             message.at == offset && offset.checked_add(now).is_some_and(|end| end <= message.place.len())
         });
         let Some(message) = assembling else {
-            return Err(TransportError(format!("node {from} sent pieces of a message in another order")));
+            return Err(TransportError::Broken(format!(
+                "node {from} sent pieces of a message in another order"
+            )));
         };
         let place = message.place;
         message.at += now;
         let is_whole = message.at == place.len();
-        let whole = is_whole.then_some((message.to, message.what));
+        let (to, whole) = (message.to, is_whole.then_some(message.what));
         if is_whole {
             peer.assembling = None;
         }
         let mut copy = None;
         if body == 0 {
-            self.mail.write(&self.segment, &place, offset, &[bytes]).map_err(damaged)?;
+            self.mail.write(&self.segment, &place, offset, &[bytes]).map_err(no_room(to))?;
         } else {
             let at = self.mail.at(&self.segment, &place, offset, now).unwrap_or_else(|| {
                 let (_, bytes) = copy.insert((offset, vec![0; now as usize]));
@@ -208,7 +210,8 @@ impl<T: Transport> Gateway<T> {
             // alone until the body has come, and stay for good if it never does (`run`).
             unsafe { self.transport.expect(from, at, now as usize) }?;
         }
-        let what = What::Piece { len: now + if offset == 0 { HEADER } else { 0 }, place, copy, whole };
+        let len = now + if offset == 0 { HEADER } else { 0 };
+        let what = What::Piece { to, len, place, copy, whole };
         self.peers[from as usize].coming.push_back(Coming { what, awaits: body > 0 });
         self.go_on(from)
     }
@@ -242,14 +245,14 @@ impl<T: Transport> Gateway<T> {
                 self.peers[from as usize].owed += bytes.len() as u64 + HEADER;
                 let [context, source, tag, note] = what;
                 let pushed = inbox::push(segment, mail, to, context, source, (tag, note), &[&bytes]);
-                (to, what, pushed.map_err(damaged)?)
+                (to, what, pushed.map_err(no_room(to))?)
             }
-            What::Piece { len, place, copy, whole } => {
+            What::Piece { to, len, place, copy, whole } => {
                 if let Some((offset, bytes)) = copy {
-                    mail.write(segment, &place, offset, &[&bytes]).map_err(damaged)?;
+                    mail.write(segment, &place, offset, &[&bytes]).map_err(no_room(to))?;
                 }
                 self.peers[from as usize].owed += len;
-                let Some((to, what)) = whole else { return Ok(()) };
+                let Some(what) = whole else { return Ok(()) };
                 (to, what, inbox::push_placed(segment, mail, to, what, place).map_err(damaged)?)
             }
         };

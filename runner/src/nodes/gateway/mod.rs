@@ -16,15 +16,19 @@
 //! | what does it do of communicators and collectives? | `collectives.rs` |
 //! | how do messages go and come? | `messages.rs` |
 //! | does anything go on anywhere? | `quiet.rs` |
+//! | how does it end, and who is still there? | `end.rs` |
 
 mod collectives;
+mod end;
 mod messages;
 mod quiet;
 
+pub use end::FAREWELL;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::inbox::Arrived;
@@ -51,11 +55,6 @@ const SLEEP: [Duration; 2] = [Duration::from_micros(2), Duration::from_millis(1)
 const PROBE: Duration = Duration::from_millis(50);
 /// After how many seconds of silence a master is lost; in the environment.
 const SILENCE: &str = "BDRUN_SILENCE";
-/// How long the others get to say goodbye when the job ends by a failure.
-pub const FAREWELL: Duration = Duration::from_secs(2);
-/// How long others get to say their last word: whoever knows why the job ends tells it before, and must not
-/// be killed meanwhile by its launcher, as launchers do when somebody leaves by a failure.
-const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// What stands in the account of each node, by its number.
 pub type Accounts = Vec<(u32, Vec<u8>)>;
@@ -65,22 +64,34 @@ pub type Accounts = Vec<(u32, Vec<u8>)>;
 pub enum Order {
     /// The job ends everywhere, for this reason.
     End(End),
-    /// All is over here; what the first master is told of it. Once it is over everywhere, or others had time
-    /// to say so, the first is given what they tell.
-    Bye(Vec<u8>, Sender<Accounts>),
+    /// All is over here; what the first master is told of it. [`Told::Over`] is the answer.
+    Bye(Vec<u8>),
     /// All that is to be told of it has been told: it may leave.
     Last,
 }
 
+impl Order {
+    /// Why the job ends, if it is that.
+    pub fn end(self) -> Option<End> {
+        match self {
+            Self::End(end) => Some(end),
+            _ => None,
+        }
+    }
+}
+
 /// What a gateway tells its master.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Told {
     /// The job ends, because of what happened at that node.
     Ended(u32, End),
     /// Nothing goes on at any node.
     Settled,
-    /// Masters can hear each other no more.
-    Broken(String),
+    /// This gateway can do nothing more for ranks, or another master is lost.
+    Broken(TransportError),
+    /// After [`Order::Bye`]: all is over everywhere, or others had time to say so. To the first master what
+    /// they have told of themselves.
+    Over(Accounts),
 }
 
 /// What the gateway and the main thread know of each other. Ranks that all wait are woken by the gateway
@@ -92,6 +103,8 @@ pub struct Shared {
     acted: AtomicU64,
     /// By the main thread: at so many, plus one, it began to look at all ranks, and none went on; or 0.
     quiet_at: AtomicU64,
+    /// All have said their last word, and MPI is told to finish.
+    finishes: AtomicBool,
 }
 
 impl Shared {
@@ -108,6 +121,16 @@ impl Shared {
     /// By the main thread: its ranks are over.
     pub fn set_over(&self) {
         self.quiet_at.store(u64::MAX, SeqCst);
+    }
+
+    /// By the main thread: has all been said, so that only MPI may still wait?
+    pub fn is_finishing(&self) -> bool {
+        self.finishes.load(SeqCst)
+    }
+
+    /// By the gateway, before MPI is told to finish.
+    pub fn finish(&self) {
+        self.finishes.store(true, SeqCst);
     }
 
     /// By the gateway, after it has done something for a rank.
@@ -135,6 +158,8 @@ struct Peer {
     owed: u64,
     said_bye: bool,
     said_last: bool,
+    /// Nothing is heard of it any more.
+    is_lost: bool,
 }
 
 /// See the module's text.
@@ -161,14 +186,18 @@ pub struct Gateway<T> {
     /// Since when nothing more goes to the others.
     said_last: Option<Instant>,
     may_leave: bool,
-    /// By the first: what the others have said of themselves, and who wants that.
+    /// By the first: what the others have said of themselves.
     accounts: Accounts,
-    wanted: Option<Sender<Accounts>>,
+    /// The main thread waits for [`Told::Over`].
+    is_awaited: bool,
     failed: Option<Instant>,
+    /// Nothing more is done for ranks: masters tell each other how it ends.
+    is_broken: bool,
     /// The node that the job's end was heard of.
     follows: Option<u32>,
     watch: Watch,
     limit: Option<Duration>,
+    farewell: Duration,
 }
 
 impl<T: Transport> Gateway<T> {
@@ -197,11 +226,13 @@ impl<T: Transport> Gateway<T> {
             said_last: None,
             may_leave: false,
             accounts: vec![],
-            wanted: None,
+            is_awaited: false,
             failed: None,
+            is_broken: false,
             follows: None,
-            watch: Watch::new(Instant::now(), limit),
+            watch: Watch::new(Instant::now(), limit, (spread.node, spread.nodes)),
             limit,
+            farewell: FAREWELL,
             segment,
             mail,
             transport,
@@ -211,19 +242,26 @@ impl<T: Transport> Gateway<T> {
         }
     }
 
+    /// With another time after which a master is lost, and another that it gets to say goodbye.
+    #[cfg(test)]
+    pub fn with_times(mut self, limit: Option<Duration>, farewell: Duration) -> Self {
+        self.farewell = farewell;
+        self.watch = Watch::new(Instant::now(), limit, (self.spread.node, self.spread.nodes));
+        self.limit = limit;
+        self
+    }
+
     /// Until all have said their last word. `early`: what has come already.
     pub fn run(mut self, mut early: Vec<(u32, Came)>, orders: &Receiver<Order>) {
         // What is slept is what was meant, and not the 50 µs more that others do not mind.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut idle_since = Instant::now();
         loop {
-            match self.turn(std::mem::take(&mut early), orders) {
+            let early = std::mem::take(&mut early);
+            match self.turn_unless_broken(early, orders) {
                 Ok(true) => idle_since = Instant::now(),
                 Ok(false) => {}
-                Err(TransportError(text)) => {
-                    (self.tell)(Told::Broken(text));
-                    return self.leave();
-                }
+                Err(error) => self.break_off(error),
             }
             if self.is_over() {
                 break;
@@ -236,51 +274,7 @@ impl<T: Transport> Gateway<T> {
             let sleep = (idle_since.elapsed() / PART).clamp(SLEEP[0], SLEEP[1]);
             self.segment.header().gateway.wait(sleep);
         }
-        if self.others().all(|node| self.peers[node as usize].said_last) {
-            self.transport.finish();
-        }
-        // Else somebody is gone without a word, for whom MPI would wait: the launcher sees to the others.
         self.leave();
-    }
-
-    fn leave(self) {
-        let moves = |peer: &Peer| !peer.lent.is_empty() || !peer.coming.is_empty();
-        if self.transport.unsent() > 0 || self.peers.iter().any(moves) {
-            // MPI may still read and write where it was told to.
-            std::mem::forget(self);
-        }
-    }
-
-    /// All have said their last word, and all that was sent has come: MPI wants it so of those that leave it.
-    /// Where the job ends by a failure those are not waited for that have not even said goodbye in time, but
-    /// for the one that knows why.
-    fn is_over(&self) -> bool {
-        let Some(since) = self.said_last else { return false };
-        let is_done = |node: u32| {
-            let peer = &self.peers[node as usize];
-            let is_gone = self.failed.is_some() && !peer.said_bye && self.follows != Some(node);
-            is_gone || (peer.said_last && peer.coming.is_empty())
-        };
-        let all = self.others().all(is_done) && (self.transport.unsent() == 0 || self.failed.is_some());
-        all || since.elapsed() > LAST_WORD
-    }
-
-    /// Once all is over everywhere, of which nobody knows who has only said goodbye: the first is given what
-    /// others have told, and when that was told, nothing more goes to anybody.
-    fn say_last(&mut self) -> Result<()> {
-        let all = self.others().all(|node| self.peers[node as usize].said_bye);
-        let in_time = self.failed.is_none_or(|since| since.elapsed() < FAREWELL);
-        if !self.said_bye || (!all && in_time) {
-            return Ok(());
-        }
-        if let Some(wanted) = self.wanted.take() {
-            let _ = wanted.send(std::mem::take(&mut self.accounts));
-        }
-        if self.may_leave && self.said_last.is_none() {
-            self.tell_all(&Frame::Last)?;
-            self.said_last = Some(Instant::now());
-        }
-        Ok(())
     }
 
     /// Takes what there is; whether there was anything.
@@ -295,17 +289,9 @@ impl<T: Transport> Gateway<T> {
         }
         self.act_on(notices)?;
         let mut come = early;
-        any |= self.transport.receive(&mut |from, what| come.push((from, what)))?;
-        for (from, what) in come {
-            let Came::Frame(frame) = what else {
-                self.body_came(from)?;
-                continue;
-            };
-            let Some((frame, bytes)) = Frame::decode(&frame) else {
-                return Err(TransportError(format!("node {from} sent what is no frame of this version")));
-            };
-            self.take(from, frame, bytes)?;
-        }
+        let received = self.transport.receive(&mut |from, what| come.push((from, what)));
+        self.take_all(come)?;
+        any |= received?;
         any |= self.retry()?;
         for node in 0..self.spread.nodes {
             any |= self.flush(node)?;
@@ -314,71 +300,6 @@ impl<T: Transport> Gateway<T> {
         self.look_at_others()?;
         self.say_last()?;
         Ok(any)
-    }
-
-    /// Says to the next master that this one is there, and ends the job if the one before does not.
-    fn look_at_others(&mut self) -> Result<()> {
-        let nodes = self.spread.nodes;
-        let (before, next) = ((self.spread.node + nodes - 1) % nodes, (self.spread.node + 1) % nodes);
-        if self.peers[before as usize].said_bye || self.failed.is_some() {
-            self.watch.forget();
-        }
-        let seen = self.watch.look(Instant::now());
-        if seen.beats && !self.said_bye && next != self.spread.node {
-            self.send(next, &Frame::Beat, &[])?;
-        }
-        if seen.lost {
-            let silent = self.limit.unwrap_or_default().as_secs_f64();
-            // The main thread ends the job, and tells those that can be reached.
-            (self.tell)(Told::Broken(format!(
-                "the master of node {before} has said nothing for {silent} s: its machine, or the network to it, is down, or stands still \
-                 ({SILENCE}=SECONDS in the environment waits longer, 0 for ever)"
-            )));
-            self.watch.forget();
-        }
-        Ok(())
-    }
-
-    fn obey(&mut self, orders: &Receiver<Order>) -> Result<bool> {
-        let mut any = false;
-        loop {
-            match orders.try_recv() {
-                Ok(Order::End(end)) => {
-                    self.failed.get_or_insert_with(Instant::now);
-                    self.tell_all(&Frame::End(end))?;
-                }
-                Ok(Order::Bye(account, wanted)) => {
-                    if self.spread.node != 0 {
-                        self.send(0, &Frame::Account, &account)?;
-                    }
-                    self.wanted = Some(wanted);
-                    self.say_bye()?;
-                }
-                Ok(Order::Last) => self.may_leave = true,
-                Err(TryRecvError::Disconnected) if !self.may_leave => {
-                    self.may_leave = true;
-                    if !self.said_bye {
-                        self.say_bye()?;
-                    }
-                }
-                Err(_) => return Ok(any),
-            }
-            any = true;
-        }
-    }
-
-    fn say_bye(&mut self) -> Result<()> {
-        self.said_bye = true;
-        self.tell_all(&Frame::Bye)
-    }
-
-    fn others(&self) -> impl Iterator<Item = u32> + use<T> {
-        let own = self.spread.node;
-        (0..self.spread.nodes).filter(move |&node| node != own)
-    }
-
-    fn tell_all(&mut self, frame: &Frame) -> Result<()> {
-        self.others().try_for_each(|node| self.send(node, frame, &[]))
     }
 
     fn send(&mut self, to: u32, frame: &Frame, bytes: &[u8]) -> Result<()> {
@@ -403,11 +324,30 @@ impl<T: Transport> Gateway<T> {
         self.shared.act();
     }
 
+    /// All that has come; if something goes wrong, of the rest what ends the job.
+    fn take_all(&mut self, come: Vec<(u32, Came)>) -> Result<()> {
+        let mut come = come.into_iter();
+        let taken = come.by_ref().try_for_each(|(from, what)| {
+            let Came::Frame(frame) = what else { return self.body_came(from) };
+            let Some((frame, bytes)) = Frame::decode(&frame) else {
+                let text = format!("node {from} sent what is no frame of this version");
+                return Err(TransportError::Broken(text));
+            };
+            self.take(from, frame, bytes)
+        });
+        if taken.is_err() {
+            self.is_broken = true;
+            self.take_what_ends(come);
+        }
+        taken
+    }
+
     /// What another gateway says.
     fn take(&mut self, from: u32, frame: Frame, bytes: &[u8]) -> Result<()> {
         self.came += u64::from(frame.is_work());
-        if (from + 1) % self.spread.nodes == self.spread.node {
-            self.watch.heard();
+        self.watch.heard(from);
+        if self.is_broken && frame.is_work() {
+            return Ok(());
         }
         match frame {
             Frame::Message { to, what, len, offset, body } => {
@@ -447,7 +387,10 @@ impl<T: Transport> Gateway<T> {
             }
             Frame::Account => self.accounts.push((from, bytes.to_vec())),
             Frame::Bye => self.peers[from as usize].said_bye = true,
-            Frame::Last => self.peers[from as usize].said_last = true,
+            Frame::Last => {
+                self.peers[from as usize].said_last = true;
+                self.watch.forget(from);
+            }
             Frame::Probed(_) | Frame::Hello(_) | Frame::Beat => {}
         }
         Ok(())
@@ -462,5 +405,13 @@ fn silence() -> Option<Duration> {
 }
 
 fn damaged(error: bdrun_ipc::Error) -> TransportError {
-    TransportError(error.to_string())
+    TransportError::Broken(error.to_string())
+}
+
+/// The same where something of this rank is written, for which scratch may have no room.
+fn no_room(rank: u32) -> impl Fn(bdrun_ipc::Error) -> TransportError {
+    move |error| match error {
+        bdrun_ipc::Error::ScratchFull { bytes } => TransportError::Full { rank, need: bytes },
+        error => damaged(error),
+    }
 }

@@ -13,7 +13,8 @@ impl<T: Transport> Gateway<T> {
         let idle =
             |peer: &Peer| peer.leaving.is_empty() && peer.assembling.is_none() && peer.coming.is_empty();
         let told = far::is_any_told(&self.segment) || self.segment.outward().is_any();
-        let quiet = self.shared.is_quiet()
+        let quiet = !self.is_broken
+            && self.shared.is_quiet()
             && !told
             && self.peers.iter().all(idle)
             && self.asked.is_empty()
@@ -22,10 +23,17 @@ impl<T: Transport> Gateway<T> {
         Probed { round, quiet, sent: self.sent, came: self.came }
     }
 
+    /// Nobody elsewhere waits for anything any more. Until then the first master asks, also when its own
+    /// ranks are over: those of others may wait for each other.
+    fn is_left_alone(&self) -> bool {
+        let is_over = |node: u32| self.peers[node as usize].said_bye;
+        self.said_last.is_some() || (self.said_bye && self.others().all(is_over))
+    }
+
     /// By the first master: if twice in turn all are quiet, and nothing was on its way, nor was sent between
     /// the two, nothing goes on anywhere (Mattern's four counters).
     pub(super) fn probe(&mut self) -> Result<()> {
-        if self.spread.node != 0 || self.said_bye || !self.shared.is_quiet() {
+        if self.spread.node != 0 || self.is_left_alone() || !self.shared.is_quiet() {
             self.before = None;
             return Ok(());
         }

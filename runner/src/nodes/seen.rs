@@ -1,0 +1,235 @@
+//! A gateway as another master sees it: what it says, and what it tells its own.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bdrun_ipc::mail::Mail;
+use bdrun_ipc::segment::{Segment, Waiting};
+use bdrun_ipc::spread::Spread;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::frame::{End, Frame, Probed};
+use super::gateway::{FAREWELL, Gateway, Order, Shared, Told};
+use super::tests::until;
+use super::transport::threads::{Threads, connected};
+use super::transport::{Came, Transport, TransportError};
+
+/// The second of two masters, as the first sees it.
+struct Second {
+    first: Threads,
+    node: u32,
+    orders: Sender<Order>,
+    told: Receiver<Told>,
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    gateway: JoinHandle<()>,
+}
+
+impl Second {
+    fn begin() -> Self {
+        Self::of(1, |gateway| gateway, |told| told)
+    }
+
+    /// The other way round if it is node 0; with a gateway made such, and what it tells seen before.
+    fn of(
+        node: u32,
+        made: impl FnOnce(Gateway<Threads>) -> Gateway<Threads>,
+        seen: impl Fn(Told) -> Told + Send + 'static,
+    ) -> Self {
+        let mut both = connected(2);
+        let (own, first) = (both.remove(node as usize), both.remove(0));
+        let (orders, obeyed) = channel();
+        let spread = Spread { ranks: 2, nodes: 2, node };
+        let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
+        let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
+        // Scratch that is full.
+        let full = std::fs::File::options().read(true).write(true).open("/dev/full").unwrap();
+        let mail = Mail::open_whole(mail.fds()[0].try_clone_to_owned().unwrap(), full.into());
+        let shared = Arc::<Shared>::default();
+        let (tell, told) = channel();
+        let tell = Box::new(move |what| tell.send(seen(what)).expect("somebody listens"));
+        let gateway = made(Gateway::new(own, segment.clone(), mail, shared.clone(), tell));
+        let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
+        Self { first, node, orders, told, shared, segment, gateway }
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.first.send(self.node, frame.encode(&[])).unwrap();
+    }
+
+    /// All that it says until one of these.
+    fn says(&mut self, last: &[Frame]) -> Vec<Frame> {
+        let mut all = vec![];
+        while !all.last().is_some_and(|said| last.contains(said)) {
+            until(|| {
+                let before = all.len();
+                let mut take = |_, came| {
+                    let Came::Frame(frame) = came else { panic!("a body") };
+                    all.push(Frame::decode(&frame).unwrap().0);
+                };
+                self.first.receive(&mut take).unwrap();
+                if !last.contains(&Frame::Beat) {
+                    all.retain(|frame| *frame != Frame::Beat);
+                }
+                (all.len() > before).then_some(())
+            });
+        }
+        all
+    }
+
+    fn leave(mut self) {
+        self.send(&Frame::Last);
+        self.gateway.join().unwrap();
+        self.first.finish();
+    }
+}
+
+/// A master that leaves has received all that was sent to it, and sends nothing to another that has left:
+/// also what it answers when all is over at its own node.
+#[test]
+fn nothing_is_on_its_way_when_masters_leave() {
+    let mut second = Second::begin();
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    assert_eq!(second.says(&[Frame::Bye]), [Frame::Account, Frame::Bye]);
+    // It was asked before the first master heard that.
+    second.send(&Frame::Probe(3));
+    assert!(second.told.try_recv().is_err(), "it is not over everywhere");
+    second.send(&Frame::Bye);
+    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
+    second.orders.send(Order::Last).unwrap();
+    let probed = Frame::Probed(Probed { round: 3, quiet: false, sent: 0, came: 0 });
+    assert_eq!(second.says(&[Frame::Last]), [probed, Frame::Last]);
+    assert!(!second.gateway.is_finished(), "the first has not said that nothing more comes");
+    second.leave();
+}
+
+/// Of a job that ends by a failure the master that knows why leaves first: launchers kill all that are left.
+#[test]
+fn who_only_follows_stays_until_the_reason_is_told() {
+    let soon = Duration::from_millis(100);
+    let mut second = Second::of(1, |gateway| gateway.with_times(None, soon), |told| told);
+    second.send(&Frame::End(End { code: 7, why: "it failed".into(), has_grace: false }));
+    assert!(matches!(second.told.recv(), Ok(Told::Ended(0, End { code: 7, .. }))));
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    second.says(&[Frame::Bye]);
+    // The first takes long for its ranks.
+    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
+    second.orders.send(Order::Last).unwrap();
+    second.says(&[Frame::Last]);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!second.gateway.is_finished(), "the first tells it now");
+    second.send(&Frame::Bye);
+    second.leave();
+}
+
+/// A rank that has been woken since the main thread looked at it is not taken for one that waits, however
+/// late that looks again.
+#[test]
+fn who_was_woken_is_not_quiet_until_it_is_looked_at() {
+    let mut second = Second::begin();
+    let is_quiet = |second: &mut Second, round, came| {
+        second.send(&Frame::Probe(round));
+        let [yes, no] = [true, false].map(|quiet| Frame::Probed(Probed { round, quiet, sent: 0, came }));
+        second.says(&[yes.clone(), no]).last() == Some(&yes)
+    };
+    second.segment.rank(1).publish(Waiting::Anything);
+    assert!(!is_quiet(&mut second, 1, 0), "nobody has looked");
+    let seen = second.shared.acted();
+    second.shared.set_quiet(Some(seen));
+    assert!(is_quiet(&mut second, 2, 0));
+    second.send(&Frame::Message { to: 1, what: [0, 0, 5, 0], len: 0, offset: 0, body: 0 });
+    assert!(!is_quiet(&mut second, 3, 1), "a message has come");
+    second.shared.set_quiet(Some(seen));
+    assert!(!is_quiet(&mut second, 4, 1), "it was looked at before that");
+    second.shared.set_quiet(Some(second.shared.acted()));
+    assert!(is_quiet(&mut second, 5, 1));
+    second.shared.set_quiet(None);
+    assert!(!is_quiet(&mut second, 6, 1));
+    second.shared.set_over();
+    assert!(is_quiet(&mut second, 7, 1));
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    second.orders.send(Order::Last).unwrap();
+    second.send(&Frame::Bye);
+    second.says(&[Frame::Last]);
+    second.leave();
+}
+
+/// Ranks elsewhere may wait for each other when all is over at the first node, which asks whether they do.
+#[test]
+fn a_deadlock_elsewhere_is_told_when_the_first_node_is_over() {
+    let mut second = Second::of(0, |gateway| gateway, |told| told);
+    second.shared.set_over();
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    for round in 0..2 {
+        second.says(&[Frame::Probe(round)]);
+        second.send(&Frame::Probed(Probed { round, quiet: true, sent: 0, came: 0 }));
+    }
+    second.says(&[Frame::Settled]);
+    assert_eq!(second.told.recv().unwrap(), Told::Settled);
+    second.send(&Frame::End(End { code: 119, why: "deadlock".into(), has_grace: false }));
+    second.send(&Frame::Bye);
+    // It ends as it did there.
+    assert!(matches!(second.told.recv(), Ok(Told::Ended(1, End { code: 119, .. }))));
+    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
+    second.orders.send(Order::Last).unwrap();
+    second.says(&[Frame::Last]);
+    second.leave();
+}
+
+/// Others may need something of a master that has said goodbye, and it has to hear how they end: until the
+/// last word each looks whether the other is there.
+#[test]
+fn who_has_said_goodbye_is_still_heard_and_hears() {
+    let limit = Some(Duration::from_millis(200));
+    let mut second = Second::of(1, |gateway| gateway.with_times(limit, FAREWELL), |told| told);
+    second.send(&Frame::Beat);
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    second.says(&[Frame::Bye]);
+    second.says(&[Frame::Beat]);
+    second.says(&[Frame::Beat]);
+    assert!(matches!(second.told.recv(), Ok(Told::Broken(TransportError::Broken(_)))));
+    // Who is lost is not waited for.
+    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
+    second.orders.send(Order::Last).unwrap();
+    second.says(&[Frame::Last]);
+    second.gateway.join().unwrap();
+}
+
+/// What goes wrong in a gateway ends the job everywhere, for this reason: it still tells and hears that.
+#[test]
+fn where_scratch_is_full_the_others_are_told() {
+    let mut second = Second::begin();
+    let len = 64 << 20;
+    let piece = Frame::Message { to: 1, what: [0, 0, 5, 0], len, offset: 0, body: 0 };
+    second.first.send(1, piece.encode(&[7; 100])).unwrap();
+    let full = TransportError::Full { rank: 1, need: 100 };
+    assert_eq!(second.told.recv().unwrap(), Told::Broken(full));
+    it_ends(second);
+}
+
+#[test]
+fn a_gateway_that_panics_ends_the_job_everywhere() {
+    let panics = |told| if told == Told::Settled { panic!("meant to") } else { told };
+    let mut second = Second::of(1, |gateway| gateway, panics);
+    second.send(&Frame::Settled);
+    assert!(matches!(second.told.recv(), Ok(Told::Broken(TransportError::Broken(_)))));
+    it_ends(second);
+}
+
+/// By a failure of its gateway, which the first is told.
+fn it_ends(mut second: Second) {
+    let end = End { code: 121, why: "scratch is full".into(), has_grace: false };
+    second.orders.send(Order::End(end.clone())).unwrap();
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    assert!(second.says(&[Frame::Bye]).contains(&Frame::End(end)));
+    // What ranks still send does not matter.
+    second.send(&Frame::Message { to: 1, what: [0, 0, 5, 0], len: 0, offset: 0, body: 0 });
+    second.send(&Frame::Bye);
+    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
+    second.orders.send(Order::Last).unwrap();
+    second.says(&[Frame::Last]);
+    second.send(&Frame::Last);
+    second.gateway.join().unwrap();
+}
