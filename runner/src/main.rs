@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    bdrun::init::stand_in();
     let argv = match bdrun::cli::help::asked(std::env::args_os().collect(), bdrun::SUBCOMMANDS) {
         Ok(argv) => argv,
         Err(error) => return told(&error),

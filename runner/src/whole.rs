@@ -1,7 +1,9 @@
-//! Files that are whole, or not there: made aside, then renamed.
+//! Files that are whole, or not there: made aside, then renamed. What is no regular file is written as it is.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a file could not be written.
@@ -14,30 +16,123 @@ pub struct Unwritten {
     pub source: io::Error,
 }
 
-/// Where a file is made before it takes its place.
-fn aside(path: &Path) -> PathBuf {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}.tmp", std::process::id()));
-    PathBuf::from(aside)
+/// As many symbolic links in a row as the kernel follows.
+const LINKS: usize = 40;
+
+/// What a path is the name of.
+enum Target {
+    /// A regular file, or nothing yet: the name behind all links.
+    File(PathBuf),
+    /// Our own standard output or error, wherever that goes: what was printed there must not be replaced.
+    Ours(File),
+    /// A device, a pipe.
+    Special(PathBuf),
 }
 
-/// Makes a file of what `fill` writes: aside, in the same directory, durable, then renamed to `path`.
+impl Target {
+    fn of(path: &Path) -> io::Result<Self> {
+        let there = match path.metadata() {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return behind_links(path).map(Self::File);
+            }
+            Err(error) => return Err(error),
+        };
+        if there.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let (stdout, stderr) = (io::stdout(), io::stderr());
+        for stream in [stdout.as_fd(), stderr.as_fd()] {
+            let Ok(stream) = stream.try_clone_to_owned() else { continue };
+            let stream = File::from(stream);
+            let is_same = |own: &std::fs::Metadata| (own.dev(), own.ino()) == (there.dev(), there.ino());
+            if stream.metadata().is_ok_and(|own| is_same(&own)) {
+                return Ok(Self::Ours(stream));
+            }
+        }
+        Ok(if there.is_file() { Self::File(path.canonicalize()?) } else { Self::Special(path.to_owned()) })
+    }
+}
+
+/// Where a file is made that is named by links to nothing.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        match path.read_link() {
+            // What the link says counts from where the link is.
+            Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
+}
+
+/// Makes a file that was not there, under the first of `names` that is free: a process of the same number,
+/// killed before or in another container, may have left one.
+pub(crate) fn create_unused(
+    options: &OpenOptions,
+    names: impl Fn(u32) -> PathBuf,
+) -> io::Result<(PathBuf, File)> {
+    let mut options = options.clone();
+    options.write(true).create_new(true);
+    for attempt in 0..u32::MAX {
+        let path = names(attempt);
+        match options.open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A file that is made before it takes its place.
+fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
+    create_unused(&OpenOptions::new(), |attempt| {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(format!(".{}-{attempt}.tmp", std::process::id()));
+        aside.into()
+    })
+}
+
+/// Opens what is no regular file. A pipe that nobody reads is an error, and not waited for.
+fn open_special(path: &Path) -> io::Result<File> {
+    let is_pipe = path.metadata()?.file_type().is_fifo();
+    let flags = if is_pipe { libc::O_NONBLOCK } else { 0 } | libc::O_NOCTTY;
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    if is_pipe {
+        use nix::fcntl::{FcntlArg, OFlag, fcntl};
+        let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
+        fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+    }
+    Ok(file)
+}
+
+/// Makes a file of what `fill` writes: aside, in the same directory, durable, then renamed to `path`, or to
+/// where that links to. A device or a pipe is written to.
 ///
 /// # Errors
 /// With the path at fault; nothing is left behind then, and an older file stays as it was.
 pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Unwritten> {
-    let aside = aside(path);
-    let written = File::create(&aside).and_then(|file| {
+    let filled = |file: File| {
         let mut out = BufWriter::new(file);
         fill(&mut out)?;
-        // The rename must never expose an empty file.
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+        out.into_inner().map_err(io::IntoInnerError::into_error)
+    };
+    let written = Target::of(path).and_then(|target| match target {
+        Target::Ours(file) => filled(file).map(drop),
+        Target::Special(path) => open_special(&path).and_then(filled).map(drop),
+        Target::File(path) => {
+            let (aside, file) = create_aside(&path)?;
+            // The rename must never expose an empty file.
+            let durable = filled(file).and_then(|file| file.sync_data());
+            durable.and_then(|()| std::fs::rename(&aside, &path)).inspect_err(|_| {
+                // Best effort: the error to report is the first one.
+                let _ = std::fs::remove_file(&aside);
+            })
+        }
     });
-    written.and_then(|()| std::fs::rename(&aside, path)).map_err(|source| {
-        // Best effort: the error to report is the first one.
-        let _ = std::fs::remove_file(&aside);
-        Unwritten { path: path.to_owned(), source }
-    })
+    written.map_err(|source| Unwritten { path: path.to_owned(), source })
 }
 
 /// Whether [`write`] will be able to, as far as can be known before.
@@ -45,9 +140,93 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
 /// # Errors
 /// As there.
 pub fn check(path: &Path) -> Result<(), Unwritten> {
-    let aside = aside(path);
-    let is_directory = path.is_dir().then(|| io::Error::from(io::ErrorKind::IsADirectory));
-    let made = is_directory.map_or_else(|| File::create_new(&aside).map(drop), Err);
-    made.and_then(|()| std::fs::remove_file(&aside))
-        .map_err(|source| Unwritten { path: path.to_owned(), source })
+    let made = Target::of(path).and_then(|target| match target {
+        // Whoever is to read a pipe may come until then.
+        Target::Ours(_) | Target::Special(_) => Ok(()),
+        Target::File(path) => create_aside(&path).and_then(|(aside, _)| std::fs::remove_file(aside)),
+    });
+    made.map_err(|source| Unwritten { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("bdrun-whole-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(&self.0).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn put(path: &Path, text: &str) -> Result<(), Unwritten> {
+        check(path)?;
+        write(path, |out| out.write_all(text.as_bytes()))
+    }
+
+    #[test]
+    fn links_are_followed_and_stay() {
+        let dir = Directory::new("links");
+        let (file, link, nowhere) = (dir.0.join("file"), dir.0.join("link"), dir.0.join("nowhere"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        std::os::unix::fs::symlink("made", &nowhere).unwrap();
+        put(&link, "new").unwrap();
+        put(&nowhere, "made").unwrap();
+        assert!(link.is_symlink() && nowhere.is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(std::fs::read_to_string(dir.0.join("made")).unwrap(), "made");
+        assert_eq!(dir.names(), ["file", "link", "made", "nowhere"]);
+    }
+
+    #[test]
+    fn pipes_are_written_to() {
+        let dir = Directory::new("pipes");
+        let pipe = dir.0.join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(put(&pipe, "lost").is_err(), "nobody reads");
+        let mut reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+        put(&pipe, "heard").unwrap();
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "heard");
+        assert!(pipe.metadata().unwrap().file_type().is_fifo());
+        assert_eq!(dir.names(), ["pipe"]);
+    }
+
+    /// A process of our number may have been killed here before.
+    #[test]
+    fn what_was_left_is_in_nobodys_way() {
+        let dir = Directory::new("left");
+        let file = dir.0.join("file");
+        let left = format!("file.{}-0.tmp", std::process::id());
+        std::fs::write(dir.0.join(&left), "left").unwrap();
+        put(&file, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(dir.names(), ["file", left.as_str()]);
+    }
+
+    #[test]
+    fn devices_stay_devices() {
+        put(Path::new("/dev/null"), "text").unwrap();
+        assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+    }
 }

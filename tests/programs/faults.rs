@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::common::{Job, Outcome, SOON, bdrun, poll, proc};
+use crate::common::{Job, Outcome, SOON, bdrun, bdrun_args, poll, proc, skipped};
 
 /// Moments tried of each kind.
 const ROUNDS: u32 = 20;
@@ -181,4 +181,24 @@ fn grandchildren_end_with_the_job() {
     job.signal(libc::SIGTERM);
     job.wait().failed_with(143, &[]);
     crate::common::bdrun_args(["sh", "-c", "sleep 300 & exit 0"]).succeed();
+}
+
+/// What stands for a process that hangs in the system: one that is traced by somebody else is not reaped
+/// before its tracer has seen its end.
+#[test]
+fn a_rank_that_cannot_be_ended_does_not_keep_the_job() {
+    let script = "echo ready; exec sleep 1000";
+    let mut job = bdrun_args(["-np", "1", "--preload", "never", "--", "sh", "-c", script]).start();
+    let pid = job.wait_for_ranks(1)[0].1;
+    job.wait_for_output("ready");
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: no memory is involved.
+    if unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) } != 0 {
+        return skipped("parts", "no process may be traced here");
+    }
+    job.signal(libc::SIGTERM);
+    let outcome = job.wait();
+    outcome.failed_with(143, &["rank 0 was killed and has not ended", &pid.to_string()]);
+    // SAFETY: the status is not wanted; it is our tracee until this.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) };
 }

@@ -120,3 +120,20 @@ fn messages_that_fit_nowhere() {
     outcome.failed_with(121, &["scratch is full", &disk.path().display().to_string()]);
     assert_eq!(disk.used(), 0);
 }
+
+/// A block of standard input that fits nowhere.
+#[test]
+fn blocks_that_fit_nowhere() {
+    let disk = match SmallDisk::new(4) {
+        Ok(disk) => disk,
+        Err(why) => return skipped("mount", why),
+    };
+    let dir = Directory::new("blocks");
+    let input = dir.path().join("input");
+    std::fs::write(&input, vec![b'\n'; 16 << 20]).expect("an input");
+    let input = std::fs::File::open(input).expect("the input");
+    let args = ["--pipe", "--block", "8M", "--memory", "64M", "--", "wc", "-c"];
+    let outcome = bdrun_on(disk.path(), args).with(|command| command.stdin(input)).run();
+    outcome.failed_with(121, &["scratch is full", &disk.path().display().to_string()]);
+    assert_eq!(disk.used(), 0);
+}

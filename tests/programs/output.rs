@@ -395,6 +395,46 @@ fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
     assert_eq!(job.wait().code, Some(141), "a reader that has gone");
 }
 
+/// Who reads when the job is told to end gets all of it.
+#[test]
+fn what_is_read_is_not_lost_to_the_first_signal() {
+    let (job, mut reader) = unread("1h");
+    // Long enough for the ends to be heard: only then nothing but the output is waited for. And for the
+    // signal to be heard. Earlier or later, all of it must come.
+    std::thread::sleep(Duration::from_millis(700));
+    job.signal(libc::SIGTERM);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    let outcome = job.wait();
+    assert_eq!((outcome.code, text.len()), (Some(143), 180_000), "{outcome:?}");
+}
+
+/// A rank that asks at the terminal would be stopped for that, as any program in the background.
+#[test]
+fn a_rank_has_no_terminal_to_wait_for() {
+    use std::os::unix::process::CommandExt;
+    let Some((window, theirs)) = terminal() else { return };
+    let script = "read answer < /dev/tty; echo code $?";
+    let own = theirs.as_raw_fd();
+    let take_terminal = move || {
+        // SAFETY: system calls without memory.
+        unsafe {
+            libc::setsid();
+            match libc::ioctl(own, libc::TIOCSCTTY, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        }
+    };
+    let job = bdrun_args(["-np", "1", "--preload", "never", "sh", "-c", script]);
+    // SAFETY: the closure makes two system calls.
+    let job = job.with(|command| unsafe { command.pre_exec(take_terminal) });
+    let outcome = job.succeed();
+    assert!(outcome.stdout.starts_with("code ") && outcome.stdout != "code 0\n", "{outcome:?}");
+    drop((window, theirs));
+}
+
 /// The account at the end, where there is no room for it.
 #[test]
 fn an_account_that_nobody_reads_is_given_up() {

@@ -54,6 +54,18 @@ fn one_begins_so_long_after_the_other() {
     bdrun_args(["-np", "3", "--delay", "100ms", "--", &hello]).succeed();
 }
 
+/// Nobody else is begun, nor those whose time has not come.
+#[test]
+fn a_halt_is_also_for_those_that_were_to_begin_later() {
+    let options = ["-np", "3", "-j", "3", "--memory", "1G", "--delay", "20s", "--halt", "soon,fail=1"];
+    let script = ["--", "sh", "-c", "echo $0; exit 3", "{rank}"];
+    let outcome = bdrun_args(options.into_iter().chain(script)).run();
+    outcome.failed_with(3, &["no other rank is begun"]);
+    assert_eq!(outcome.stdout, "0\n", "{outcome:?}");
+    let unborn = outcome.stats().ranks.iter().filter(|rank| rank.status == "unborn").count();
+    assert_eq!(unborn, 2, "{outcome:?}");
+}
+
 #[test]
 fn a_job_that_is_not_paged_is_a_line_or_two_and_more_if_asked_for() {
     // So long that each is seen, beside others too: who lived from one look to the next has no peak.

@@ -2,9 +2,10 @@
 //! `bdrun`. And nothing of a job outlives it all the same, whoever is killed, daemons included.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Directory, Job, SOON, bdrun_args, poll, proc};
+use crate::common::{Directory, Job, SOON, bdrun_args, poll, proc, skipped};
 
 /// Both kinds of ranks: those that may join a communicator, and independent ones.
 const KINDS: [&str; 2] = ["auto", "never"];
@@ -217,4 +218,21 @@ fn a_job_within_a_job_goes_with_it() {
         job.signal(libc::SIGKILL);
         assert_eq!(job.wait().signal, Some(libc::SIGKILL), "{kind}");
     }
+}
+
+/// Of a container that runs nothing else `bdrun` is process 1, to whom those come who lose their parent.
+#[test]
+fn as_process_1_it_reaps_orphans() {
+    let words = || ["--pid", "--fork", "--kill-child", "--mount-proc"].map(String::from);
+    let may = Command::new("unshare").args(words()).arg("true").output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return skipped("namespace", "no namespaces of one's own here");
+    }
+    let script = "pid=$(sh -c 'sleep 0.1 > /dev/null & echo $!'); looks=0
+        while [ -e /proc/$pid ] && [ $looks -lt 600 ]; do sleep 0.05; looks=$((looks + 1)); done
+        [ -e /proc/$pid ] && echo left || echo reaped; exit $BDRUN_RANK";
+    let job = bdrun_args(["-np", "2", "--preload", "never", "--halt", "never", "--", "sh", "-c", script]);
+    let outcome = job.by(Path::new("unshare"), words()).run();
+    outcome.failed_with(1, &["rank 1 failed with exit code 1"]);
+    assert_eq!(outcome.stdout, "reaped\nreaped\n", "{outcome:?}");
 }

@@ -189,22 +189,31 @@ fn what_nobody_has_to_react_to_changes_nothing() {
 
 /// As `nohup` does.
 fn without_hangups(command: &mut Command) -> &mut Command {
-    disposed(command, libc::SIG_IGN)
+    disposed(command, libc::SIGHUP, libc::SIG_IGN)
 }
 
 /// Also where these tests were started by `nohup`.
 fn with_hangups(command: &mut Command) -> &mut Command {
-    disposed(command, libc::SIG_DFL)
+    disposed(command, libc::SIGHUP, libc::SIG_DFL)
 }
 
-fn disposed(command: &mut Command, disposition: libc::sighandler_t) -> &mut Command {
+fn disposed(command: &mut Command, signal: i32, disposition: libc::sighandler_t) -> &mut Command {
     let set = move || {
         // SAFETY: no handler is installed, and no memory involved.
-        unsafe { libc::signal(libc::SIGHUP, disposition) };
+        unsafe { libc::signal(signal, disposition) };
         Ok(())
     };
     // SAFETY: the closure makes one system call.
     unsafe { command.pre_exec(set) }
+}
+
+/// Who starts us may not want to hear of its children. We do.
+#[test]
+fn ends_are_heard_where_sigchld_was_ignored() {
+    let script = "exit $((BDRUN_RANK * 3))";
+    let job = bdrun_args(["-np", "2", "--preload", "never", "--halt", "never", "--", "sh", "-c", script])
+        .with(|command| disposed(command, libc::SIGCHLD, libc::SIG_IGN));
+    job.run().failed_with(3, &["rank 1", "exit code 3"]);
 }
 
 /// Who is told to end again and again says nevertheless how the job ended, and writes `--stats`.

@@ -30,6 +30,8 @@ pub enum InParts {
         /// It is of no use to ask again.
         lasting: bool,
     },
+    /// Nothing could leave just now; it runs on, and is served from now on: its mover must stay.
+    Busy,
     /// A scratch directory is full; it runs on with what it holds.
     Full {
         /// The directory.
@@ -141,7 +143,7 @@ fn shrink(parts: &mut Parts, target: u64, report: &dyn Fn(Report)) -> Result<InP
     let done = match parts.shrink(target, &mut |freed| report(Report::Freed(freed))) {
         Ok(Shrunk { out, left }) => InParts::Shrunk { out, left },
         Err(OtherError::NoSpace { dir }) => InParts::Full { dir },
-        Err(error @ OtherError::Busy) => InParts::Refused { why: error.to_string(), lasting: false },
+        Err(OtherError::Busy) => InParts::Busy,
         Err(error) => return Err(error),
     };
     parts.resume();

@@ -59,6 +59,11 @@ impl Piped {
     }
 }
 
+/// There is no room, or no more of it for this user.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 impl Job<'_> {
     /// Parts were read.
     pub(super) fn came(&mut self, came: Came) {
@@ -66,6 +71,11 @@ impl Job<'_> {
         let taken = match came {
             Came::Lines(lines) => self.setup.launch.add(lines).map(|()| self.np()),
             Came::Block(file) => self.came_block(file),
+            Came::End(Some(PartsError::Scratch { source })) if is_full(&source) => Err(Ending::ScratchFull {
+                rank: self.piped.count,
+                need: self.options.launch.block,
+                directory: self.setup.scratch_dirs.first().map(|dir| dir.display().to_string()),
+            }),
             Came::End(Some(error @ PartsError::Scratch { .. })) => {
                 Err(Ending::ScratchBroken(error.to_string()))
             }

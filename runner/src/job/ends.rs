@@ -84,6 +84,7 @@ impl Job<'_> {
             }
             // Before the end that is the reason: another would be begun in the place of who has ended.
             self.events.insert(0, Event::Halt);
+            self.begin_no_delayed();
         }
     }
 
@@ -99,8 +100,10 @@ impl Job<'_> {
                 None => {
                     let stands = record.still.map_or(Duration::ZERO, |since| since.elapsed());
                     let still = record.still_for.saturating_sub(record.still_before) + stands;
-                    if born.elapsed().saturating_sub(still) > limit {
-                        self.supervisor.signal(rank, libc::SIGTERM);
+                    // One that has ended did so in time, though it is not heard of yet.
+                    if born.elapsed().saturating_sub(still) > limit
+                        && self.supervisor.signal(rank, libc::SIGTERM)
+                    {
                         self.ranks[rank as usize].overdue = Some(Instant::now());
                     }
                 }

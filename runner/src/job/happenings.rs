@@ -34,6 +34,7 @@ impl Job<'_> {
                 self.ranks[rank as usize].status = Some("unborn".into());
                 if !matches!(error, supervisor::SpawnError::Cancelled) {
                     self.not_started(rank, &error);
+                    self.retire(rank);
                 }
             }
             Happening::Exited { rank, ending, oom, usage, .. } => {

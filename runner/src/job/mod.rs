@@ -141,6 +141,8 @@ struct Job<'a> {
     ending: Option<Ending>,
     /// When those that still live are asked to end.
     silence: Option<Instant>,
+    /// When all were killed.
+    killed: Option<Instant>,
     begin: Instant,
     /// The same by the clock that ranks share.
     began_ns: u64,
@@ -182,6 +184,7 @@ struct Job<'a> {
 /// Run a job; the exit code.
 pub fn run(mut options: Options) -> u8 {
     let (begin, began) = (Instant::now(), SystemTime::now());
+    supervisor::keep_ended_children();
     let screen = match Screen::start(display::new(options.output_kind(), options.verbose), || {
         display::is_read(std::io::stderr())
     }) {
@@ -353,6 +356,7 @@ impl<'a> Job<'a> {
             events: first.into_iter().collect(),
             ending: None,
             silence: None,
+            killed: None,
             begin,
             began_ns: monotonic_ns().saturating_sub(begin.elapsed().as_nanos() as u64),
             alive: 0,
@@ -393,10 +397,12 @@ impl<'a> Job<'a> {
         loop {
             let happened = self.schedule();
             self.tell_elsewhere();
-            if self.ending.is_some() && self.alive == 0 {
+            let now = Instant::now();
+            // Who is in an uninterruptible sleep (a disk that does not answer) does not die.
+            let in_vain = self.killed.is_some_and(|killed| now - killed >= KILLED_PATIENCE);
+            if self.ending.is_some() && (self.alive == 0 || in_vain) {
                 return;
             }
-            let now = Instant::now();
             if self.silence.is_some_and(|silence| now >= silence) {
                 self.silence = None;
                 self.escalate(EscalationEvent::Fail);
@@ -570,7 +576,10 @@ impl<'a> Job<'a> {
                     self.kill_those_held();
                 }
             }
-            Some(EscalationEffect::KillAll) => self.supervisor.kill_all(),
+            Some(EscalationEffect::KillAll) => {
+                self.killed.get_or_insert_with(Instant::now);
+                self.supervisor.kill_all();
+            }
             Some(EscalationEffect::Pause) => self.pause(),
             None => {}
         }

@@ -129,6 +129,14 @@ impl Job<'_> {
         TICK
     }
 
+    /// Nobody else is begun, nor are those whose time (`--delay`) has not come.
+    pub(super) fn begin_no_delayed(&mut self) {
+        for (rank, _) in std::mem::take(&mut self.delayed) {
+            self.supervisor.never_was(rank);
+            self.done(rank, Outcome::NotStarted);
+        }
+    }
+
     fn start_rank(&mut self, rank: u32, reserve: u64) {
         let segment = self.setup.segment.clone();
         segment.enter(rank);

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::{Job, KILLED_PATIENCE, Message};
+use super::{GRACE, Job, KILLED_PATIENCE, Message};
 use crate::display::{Patience, is_read};
 use crate::exit::Ending;
 use crate::stats::Stats;
-use crate::supervisor::Happening;
+use crate::supervisor::{EscalationEffect, EscalationEvent, Happening};
 use crate::whole;
 
 /// What output gets at least, also when the grace is over: long enough for a reader that reads.
@@ -42,7 +42,7 @@ impl Job<'_> {
     /// Waits until what ranks have printed is written, or no longer than it may take. Returns the same for
     /// what bdrun itself says after that.
     pub(super) fn await_output(&mut self) -> Option<Instant> {
-        let until = self.output_deadline();
+        let mut until = self.output_deadline();
         let mut overdue = until;
         self.supervisor.forward_rest();
         loop {
@@ -52,8 +52,13 @@ impl Job<'_> {
                     return until.map(|until| until.max(Instant::now() + LEAST));
                 }
                 Ok(Message::Supervisor(happening)) => {
+                    let was_ending = self.escalation.ending();
                     if self.gives_up(happening) {
                         break;
+                    }
+                    if self.escalation.ending() && !was_ending {
+                        until = self.output_deadline();
+                        overdue = until;
                     }
                 }
                 Ok(Message::Nodes(told)) => self.told_at_the_end(told),
@@ -91,7 +96,20 @@ impl Job<'_> {
             }
             Happening::Signal(signal) => {
                 self.end_otherwise(Ending::Interrupted { signal: u8::try_from(signal).unwrap_or(15) });
-                true
+                // The first signal gives whoever reads the grace that ranks would have.
+                let was_told = self.escalation.cause().is_some();
+                match self.escalation.handle(self.begin.elapsed(), EscalationEvent::Signal(signal)) {
+                    Some(EscalationEffect::KillAll) => was_told,
+                    Some(_) => {
+                        self.output.note(&format!(
+                            "what the ranks have printed is waited for: whoever reads it has {} s; once more gives it up",
+                            GRACE.as_secs()
+                        ));
+                        false
+                    }
+                    // An echo of the one before; or all were killed already.
+                    None => self.escalation.deadline().is_none(),
+                }
             }
             Happening::OutputFailed { error, .. } => {
                 self.end_otherwise(super::happenings::output_failed(&error));

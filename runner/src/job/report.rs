@@ -147,6 +147,11 @@ impl Job<'_> {
         self.say_what_is_left();
         let until = self.await_output();
         let farewell = self.supervisor.finish(KILLED_PATIENCE);
+        for (rank, pid) in &farewell.stuck {
+            self.note(&format!(
+                "rank {rank} was killed and has not ended: its process {pid} hangs in the system (an uninterruptible sleep), or somebody traces it"
+            ));
+        }
         let ending =
             self.ending.take().unwrap_or_else(|| Ending::Internal("the job ended for no reason".into()));
         let segment = &self.setup.segment;

@@ -97,7 +97,15 @@ impl Job<'_> {
     /// The file that a rank writes for `path`, the name of its output, until it has ended well.
     pub(super) fn written_to(&self, rank: u32, path: PathBuf) -> PathBuf {
         let is_output = || self.setup.launch.output(rank).is_some_and(|output| output == path);
-        if self.journal.writes_aside() && is_output() { journal::aside(&path) } else { path }
+        if !self.journal.writes_aside() || !is_output() {
+            return path;
+        }
+        let aside = journal::aside(&path);
+        // A file of its own: what is left of an earlier try, of this job or of one that was killed a moment
+        // ago, may still write to the one that is there. If there is none, or it cannot be removed, it is
+        // made or emptied.
+        let _ = std::fs::remove_file(&aside);
+        aside
     }
 
     /// A rank has ended that lived since then.

@@ -12,6 +12,7 @@ use nix::sys::statvfs::statvfs;
 
 use crate::cli::Options;
 use crate::exit::Ending;
+use crate::whole;
 
 /// As many as `sbmalloc` uses.
 const MOST: usize = 8;
@@ -110,8 +111,9 @@ pub(super) fn unlinked_file(dir: &Path) -> std::io::Result<OwnedFd> {
             if error.raw_os_error() == Some(libc::EOPNOTSUPP)
                 || error.raw_os_error() == Some(libc::EISDIR) =>
         {
-            let path = dir.join(format!(".bdrun-spill-{}", std::process::id()));
-            let file = open.create_new(true).open(&path)?;
+            let (path, file) = whole::create_unused(&open, |attempt| {
+                dir.join(format!(".bdrun-spill-{}-{attempt}", std::process::id()))
+            })?;
             std::fs::remove_file(&path)?;
             Ok(file.into())
         }

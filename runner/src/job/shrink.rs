@@ -15,6 +15,9 @@ use super::Job;
 /// After so long it is first said, while it runs, how slow a rank in parts is.
 const FIRST_NOTE: Duration = Duration::from_secs(5);
 
+/// How long it is waited until a rank stands still again that was held when the job was paused.
+const STOPS_AGAIN: Duration = Duration::from_secs(1);
+
 /// What is kept of a rank that runs in parts.
 pub(super) struct Partial {
     since: Instant,
@@ -114,6 +117,11 @@ impl Job<'_> {
                 }
                 self.done(rank, Outcome::Refused { lasting });
             }
+            InParts::Busy => {
+                // Without its mover it would be killed.
+                record.partial.get_or_insert_with(Partial::begin);
+                self.done(rank, Outcome::Refused { lasting: false });
+            }
             InParts::Full { .. } => {
                 // Parts may be out already, so it is traced from now on in any case.
                 record.partial.get_or_insert_with(Partial::begin);
@@ -157,6 +165,14 @@ impl Job<'_> {
         let served = self.ranks.iter().filter(|(_, record)| record.partial.is_some());
         let groups: Vec<_> = served.filter_map(|(_, record)| record.group.clone()).collect();
         self.supervisor.pause(|| groups.iter().all(Group::stands));
+        // That has continued also those that were held by a signal. One that does not stop again is held no
+        // longer, though it is taken for that: it is let go when its turn comes.
+        let held = self.ranks.iter().filter(|(_, record)| {
+            record.still.is_some() && record.holder.as_ref().is_some_and(|holder| !holder.moves())
+        });
+        for group in held.filter_map(|(_, record)| record.group.as_ref()) {
+            let _ = group.freeze(STOPS_AGAIN);
+        }
     }
 
     /// The rank has ended: says how fast it was, if it ran in parts.

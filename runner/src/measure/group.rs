@@ -85,7 +85,8 @@ impl Group {
     }
 
     /// Stops all processes without ptrace: by the cgroup's freezer, or else by SIGSTOP, which a parent that
-    /// waits for stopped children can see. Returns when all stand still.
+    /// waits for stopped children can see. Returns when all stand still. Of a group that is frozen already
+    /// those stop again that were continued since.
     ///
     /// # Errors
     /// `TimedOut` if that took longer than `patience`; then nobody is left stopped. Else that of the kernel.
@@ -148,8 +149,9 @@ impl Group {
                 // Who had stopped by itself is not in the list and is not continued.
                 if !stopped.contains(&(pid, entry.start)) {
                     stopped.push((pid, entry.start));
-                    signal(pid, libc::SIGSTOP);
                 }
+                // Also of one in the list: somebody may have continued it.
+                signal(pid, libc::SIGSTOP);
             }
             if running == 0 {
                 return Ok(());

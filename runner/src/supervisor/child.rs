@@ -111,6 +111,8 @@ pub(super) struct Plan {
     pub(super) nofile: libc::rlimit,
     /// Where to run, if not where the master does.
     pub(super) directory: Option<CString>,
+    /// The master's controlling terminal, or -1.
+    pub(super) terminal: RawFd,
 }
 
 impl Plan {
@@ -145,6 +147,7 @@ impl Plan {
             master: 0,
             nofile: libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY },
             directory: None,
+            terminal: -1,
         }
     }
 }
@@ -180,6 +183,13 @@ fn prepare(plan: &Plan) -> (Step, i32) {
         }
         if libc::setpgid(0, 0) != 0 {
             return (Step::Group, errno());
+        }
+        // No terminal of its own to ask: to read it from the background is to be stopped, unsaid, for ever.
+        // To open it is an error now, which a program says. Not `setsid`, which would give each rank the
+        // same share of the processors as all threads of the master together (autogroups). Where it fails
+        // nothing is lost.
+        if plan.terminal >= 0 {
+            libc::ioctl(plan.terminal, libc::TIOCNOTTY);
         }
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) != 0 {
             return (Step::Tie, errno());

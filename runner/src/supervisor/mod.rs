@@ -34,7 +34,7 @@
 //! # Terminal
 //! Each rank leads a process group of its own, so ^C reaches only the master. A background group that reads
 //! the terminal would be stopped, hence a rank that inherits stdin gets it only when it is no terminal, else
-//! `/dev/null`.
+//! `/dev/null`, and ranks have no controlling terminal: to open `/dev/tty` is an error.
 
 mod birth;
 mod births;
@@ -64,7 +64,7 @@ pub use crate::measure::Usage;
 pub use ending::{Ending, OomKill, signal_name};
 pub use error::{SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
-pub use signals::Catch;
+pub use signals::{Catch, keep_ended_children};
 
 use crate::cgroups::RankGroups;
 use crate::descriptors;
@@ -446,9 +446,10 @@ impl Supervisor {
         self.shared.table.signal_all(signal);
     }
 
-    /// Sends a signal to the process group of one rank. Nothing happens if it has no process (yet).
-    pub fn signal(&self, rank: u32, signal: i32) {
-        self.shared.table.signal(rank, signal);
+    /// Sends a signal to the process group of one rank. Nothing happens if it has no process (yet). Whether
+    /// it has one that has not ended; that one has ended may be heard later.
+    pub fn signal(&self, rank: u32, signal: i32) -> bool {
+        self.shared.table.signal(rank, signal)
     }
 
     /// Kills everything of the job at once: ranks, their groups, and what else of it there is. Ranks not yet

@@ -9,6 +9,7 @@ use super::keeper::KEEPERS;
 use super::sys::{BELL, Poller};
 use super::{Happening, Shared, SuperviseError, output, setup, thread};
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +74,8 @@ struct Reaper {
     drained: Receiver<u64>,
     pending: Vec<Pending>,
     oom: OomCounter,
+    /// When the counts were looked at.
+    looked: Instant,
 }
 
 /// Starts the thread.
@@ -88,6 +91,7 @@ pub(super) fn start(shared: Arc<Shared>, output: &output::Handle) -> Result<Hand
         output: output.feed(),
         drained,
         pending: Vec::new(),
+        looked: Instant::now(),
     };
     let stopped = Arc::clone(&stop);
     let thread = thread("bdrun-reaper", move || {
@@ -119,15 +123,16 @@ impl Drained {
 
 impl Reaper {
     fn turn(&mut self) {
-        let limit = match self.pending.iter().map(|pending| pending.deadline).min() {
-            None => -1,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                i32::try_from(left.as_millis()).unwrap_or(1_000) + 1
-            }
-        };
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let deadline = self.pending.iter().map(|pending| pending.deadline).min();
+        let limit = deadline.map_or(LOOK, left).min(LOOK);
         let mut ready = Vec::new();
-        self.poller.wait(limit, |key| ready.push(key));
+        self.poller.wait(limit.as_millis() as i32 + 1, |key| ready.push(key));
+        // Only so is it known that a kill was seen long before an end.
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            self.oom.look(&self.shared);
+        }
         for key in ready {
             match key {
                 BELL => {}
@@ -177,32 +182,71 @@ impl Reaper {
     }
 }
 
-/// Counts the kills of the out-of-memory killer that are not yet attributed to a rank.
+/// How old a kill may be that is taken for the cause of an end: who is killed and holds much takes seconds to
+/// end.
+const RECENT: Duration = Duration::from_secs(10);
+/// How often the kernel's counts are looked at while ranks live.
+const LOOK: Duration = Duration::from_secs(1);
+/// As many kills are remembered.
+const KILLS: usize = 1024;
+
+/// Kills of the out-of-memory killer that are not yet attributed to a rank: as many as a count of the
+/// kernel's has grown by, each with when that was seen.
+struct Kills {
+    count: u64,
+    seen: VecDeque<Instant>,
+}
+
+impl Kills {
+    const fn new(count: u64) -> Self {
+        Self { count, seen: VecDeque::new() }
+    }
+
+    /// The count is this now. What was seen long ago was somebody else's end.
+    fn look(&mut self, count: u64, now: Instant) {
+        let more = usize::try_from(count.saturating_sub(self.count)).unwrap_or(usize::MAX);
+        self.count = count;
+        self.seen.extend(std::iter::repeat_n(now, more.min(KILLS)));
+        while self.seen.len() > KILLS || self.seen.front().is_some_and(|&seen| now - seen > RECENT) {
+            self.seen.pop_front();
+        }
+    }
+
+    /// Attributes one, if there is any.
+    fn take(&mut self) -> bool {
+        self.seen.pop_front().is_some()
+    }
+}
+
+/// Counts the kills of the out-of-memory killer.
 struct OomCounter {
-    job: u64,
-    machine: u64,
+    job: Kills,
+    machine: Kills,
 }
 
 impl OomCounter {
     fn new(shared: &Shared) -> Self {
-        Self { job: job_kills(shared), machine: machine_kills() }
+        Self { job: Kills::new(job_kills(shared)), machine: Kills::new(machine_kills()) }
+    }
+
+    fn look(&mut self, shared: &Shared) {
+        let now = Instant::now();
+        self.job.look(job_kills(shared), now);
+        self.machine.look(machine_kills(), now);
     }
 
     fn blame(&mut self, shared: &Shared, ending: Ending, by_us: bool) -> OomKill {
         if by_us || !matches!(ending, Ending::Signal { signal: libc::SIGKILL, .. }) {
             return OomKill::No;
         }
-        // Several ranks killed at once take one count each.
-        if job_kills(shared) > self.job {
-            self.job += 1;
-            self.machine += 1;
-            return OomKill::JobLimit;
+        self.look(shared);
+        // Several ranks killed at once take one count each. The machine's count has those of the job too.
+        let of_job = self.job.take();
+        match (of_job, self.machine.take()) {
+            (true, _) => OomKill::JobLimit,
+            (false, true) => OomKill::Outside,
+            (false, false) => OomKill::No,
         }
-        if machine_kills() > self.machine {
-            self.machine += 1;
-            return OomKill::Outside;
-        }
-        OomKill::No
     }
 }
 
@@ -214,4 +258,26 @@ fn job_kills(shared: &Shared) -> u64 {
 pub(super) fn machine_kills() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_of_long_ago_is_nobodys() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut kills = Kills::new(7);
+        kills.look(7, at(1));
+        assert!(!kills.take(), "from before the job");
+        kills.look(9, at(2));
+        kills.look(9, at(5));
+        assert!(kills.take() && kills.take() && !kills.take(), "one for each");
+        kills.look(10, at(20));
+        kills.look(10, at(31));
+        assert!(!kills.take(), "somebody else's");
+        kills.look(11, at(32));
+        assert!(kills.take());
+    }
 }

@@ -29,6 +29,13 @@ pub enum Catch {
     UntilExit,
 }
 
+/// Ended children wait until they are reaped. Whoever has started us may ignore SIGCHLD, which is inherited:
+/// then the kernel would reap them, nobody would hear how they ended, and their numbers would be others'
+/// while we still send them signals. To be called before any child is made.
+pub fn keep_ended_children() {
+    sys::set_default(libc::SIGCHLD);
+}
+
 /// The listening thread.
 pub(super) struct Handle {
     closer: Closer,

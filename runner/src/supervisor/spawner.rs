@@ -87,6 +87,7 @@ struct Spawner {
     watch: reaper::Watch,
     birth: Birth,
     null: File,
+    terminal: Option<File>,
     entry: Entry,
 }
 
@@ -142,8 +143,10 @@ impl Spawner {
         let birth = Birth::new().map_err(setup("stack of a child, and a page shared with it"))?;
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.map_err(|source| SuperviseError::Setup { what: "/dev/null", source })?;
+        // None, if there is none.
+        let terminal = File::options().read(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok();
         let entry = shared.cgroup.as_ref().map_or(Ok(Entry::None), |group| group.entry())?;
-        Ok(Self { shared, output, watch, birth, null, entry })
+        Ok(Self { shared, output, watch, birth, null, terminal, entry })
     }
 
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
@@ -192,6 +195,7 @@ impl Spawner {
             }
             plan.descriptors.push((number, target));
         }
+        plan.terminal = self.terminal.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         plan.nofile = descriptors::original();
         plan.master = nix::unistd::getpid().as_raw();
         let group = match &self.shared.groups {

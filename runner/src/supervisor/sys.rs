@@ -60,6 +60,19 @@ pub(super) fn kill(pid: libc::pid_t, signal: i32) -> bool {
     unsafe { libc::kill(pid, signal) == 0 }
 }
 
+/// The end of a process that somebody else has reaped.
+const UNKNOWN: Ending = Ending::Code(255);
+
+/// Whether nobody else has reaped this child: as long as that is so its number is nobody else's.
+pub(super) fn is_child(pid: libc::pid_t) -> bool {
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: siginfo_t is plain old data, for which zeros are a value; the call writes into this local only.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, pid.cast_unsigned(), &mut info, options) == 0
+    }
+}
+
 /// Reaps the process if it has ended.
 pub(super) fn reap(pid: libc::pid_t) -> Option<(Ending, Usage)> {
     wait4(pid, libc::WNOHANG)
@@ -79,6 +92,9 @@ fn wait4(pid: libc::pid_t, options: i32) -> Option<(Ending, Usage)> {
         match unsafe { libc::wait4(pid, &mut status, options, &mut usage) } {
             0 => return None,
             -1 if Errno::last() == Errno::EINTR => {}
+            // No child of ours any more, so it has ended; how, nobody can tell. Not to say so would be to
+            // wait for it for ever.
+            -1 if Errno::last() == Errno::ECHILD => return Some((UNKNOWN, Usage::default())),
             -1 => return None,
             _ => return Some((Ending::from_wait_status(status), Usage::from(&usage))),
         }
@@ -113,6 +129,17 @@ pub(super) fn is_ignored(signal: i32) -> bool {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Gives a signal its default effect.
+pub(super) fn set_default(signal: i32) {
+    // SAFETY: sigaction is plain old data, zeros are no flags and an empty mask; the default action runs no
+    // code of ours.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &action, std::ptr::null_mut());
     }
 }
 

@@ -108,7 +108,9 @@ impl Table {
         let pid = inner.processes.get(&serial)?.pid;
         // While the leader is not reaped its number, and with it the group's, belongs to nobody else. The
         // signal is harmless to the leader: the pidfd has said that it has ended.
-        sys::kill(-pid, libc::SIGKILL);
+        if sys::is_child(pid) {
+            sys::kill(-pid, libc::SIGKILL);
+        }
         inner.processes.get(&serial)?.group.kill();
         let (ending, usage) = sys::reap(pid)?;
         let process = inner.processes.remove(&serial)?;
@@ -131,14 +133,14 @@ impl Table {
         self.lock().processes.values_mut().for_each(|process| process.signal(signal));
     }
 
-    /// To the group of one rank.
-    pub(super) fn signal(&self, rank: u32, signal: i32) {
+    /// To the group of one rank. Whether its process has not ended.
+    pub(super) fn signal(&self, rank: u32, signal: i32) -> bool {
         let mut inner = self.lock();
-        if let Some(serial) = inner.by_rank.get(&rank).copied()
-            && let Some(process) = inner.processes.get_mut(&serial)
-        {
-            process.signal(signal);
-        }
+        let Some(serial) = inner.by_rank.get(&rank).copied() else { return false };
+        let Some(process) = inner.processes.get_mut(&serial) else { return false };
+        let lives = !sys::wait_readable(&process.pidfd, 0);
+        process.signal(signal);
+        lives
     }
 
     /// Kills all and lets no new one live.

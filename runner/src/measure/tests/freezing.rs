@@ -67,6 +67,11 @@ fn by_signals() {
     let rig = rig(false);
     let group = rig.start(0, "counter");
     stands_still_and_goes_on(&rig, &group);
+    // Somebody has continued them (`fg`): they stop again, and are let go once.
+    group.freeze(Duration::from_secs(5)).unwrap();
+    rig.supervisor.signal_all(libc::SIGCONT);
+    assert!(advances(&rig, numbers(&rig)));
+    stands_still_and_goes_on(&rig, &group);
 }
 
 /// The other hierarchies, which a supervisor takes only where there is no better one.

@@ -18,7 +18,8 @@ fn endings_are_reported_as_they_were() {
         assert_eq!(ends[0].1, Ending::Code(0));
         assert_eq!(ends[1].1, Ending::Code(3));
         assert!(matches!(ends[2].1, Ending::Signal { signal: libc::SIGSEGV, .. }));
-        rig.supervisor.signal(3, libc::SIGTERM);
+        assert!(!rig.supervisor.signal(0, libc::SIGTERM), "it has ended");
+        assert!(rig.supervisor.signal(3, libc::SIGTERM), "it has not");
         assert_eq!(rig.ends(1)[0].1, Ending::Signal { signal: libc::SIGTERM, core: false });
         let (_, _, farewell) = rig.finish();
         assert!(farewell.stuck.is_empty() && farewell.output_complete);
