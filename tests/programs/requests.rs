@@ -9,7 +9,7 @@ fn any_number_of_collectives_is_under_way() {
     let dir = Directory::new("requests");
     let Some(program) = compiled(&dir, "requests") else { return };
     let program = program.to_str().expect("a path in UTF-8");
-    for options in ["-np 2 --memory 8G", "-np 5 --memory 8G", "-np 5 --memory 8G --resident 2"] {
+    for options in ["-np 2 --memory 8G", "-np 5 --memory 8G", "-np 5 --memory 8G --processors 1"] {
         let outcome = bdrun_args(options.split_whitespace().chain([program])).run();
         assert_eq!((outcome.code, &*outcome.stdout), (Some(0), "wrong 0\n"), "{options}: {outcome:?}");
     }
