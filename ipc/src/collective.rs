@@ -79,7 +79,7 @@ struct Phase {
 #[repr(C, align(64))]
 struct Seat {
     /// 2·(number + 1) of the last collective of this phase to which it has come; 1 less if it found the phase
-    /// taken.
+    /// taken. It only grows: who is early for several of this phase is so until it has come to the last.
     here: AtomicU64,
     /// So many others it waits for, or [`ALL`].
     awaits: AtomicU32,
@@ -517,7 +517,7 @@ impl Comm {
         let Coming { number, rank, name, .. } = *coming;
         let (phase, seat) = (self.phase(segment, number), self.seat(segment, number, rank));
         if phase.number.load(SeqCst) != number {
-            seat.here.store(has_come(number) - 1, SeqCst);
+            seat.here.fetch_max(has_come(number) - 1, SeqCst);
             // Either who leaves last sees that, or this one sees that it has left.
             if phase.number.load(SeqCst) != number {
                 return Ok(Arrival::TooEarly);
@@ -533,7 +533,7 @@ impl Comm {
         if coming.combines {
             phase.combines.store(1, SeqCst);
         }
-        seat.here.store(has_come(number), SeqCst);
+        seat.here.fetch_max(has_come(number), SeqCst);
         let elsewhere = self.count_for(segment, number, coming.awaited_by, wake);
         if self.is_spread(segment) {
             let comm = self.index;
@@ -846,7 +846,8 @@ impl Comm {
         let next = number + PHASES;
         phase.number.store(next, SeqCst);
         for (rank, member) in (0..).zip(self.ranks(segment)) {
-            let is_early = || self.seat(segment, next, rank).here.load(SeqCst) == has_come(next) - 1;
+            let here = self.seat(segment, next, rank).here.load(SeqCst);
+            let is_early = || here % 2 == 1 && here >= has_come(next) - 1;
             if segment.is_here(member) && is_early() {
                 wake(member);
             }

@@ -43,6 +43,7 @@ mod pictures;
 mod pids;
 mod preload;
 mod recipes;
+mod requests;
 mod scale;
 mod scratch;
 mod seams;

@@ -19,5 +19,6 @@ use bdrun_mpi::calls::{
 };
 use bdrun_mpi::entry::{answer, at, call, calls, fit, fit_or_undefined, read};
 use bdrun_mpi::face::Object;
+use bdrun_mpi::failure::Told;
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));

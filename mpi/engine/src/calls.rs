@@ -13,7 +13,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::args::{Buffer, Handles, Ints, IntsOut, Meant, Status, Statuses, Weights};
-use crate::failure::{Answer, unsupported};
+use crate::failure::{Answer, Told, unsupported};
 use crate::handle::{Comm, Datatype, Errhandler, File, Group, Info, Message, Op, Request, Session, Win};
 
 include!(concat!(env!("OUT_DIR"), "/calls.rs"));

@@ -10,6 +10,7 @@ use bdrun_mpi_core::info::Info;
 
 use crate::Mpi;
 use crate::attributes::Attached;
+use crate::face::Object;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 use crate::handlers::Handler;
@@ -275,6 +276,22 @@ impl Mpi {
             Comm::SELF => Ok(self.world()?.own.clone()),
             _ => self.comms.get(comm).ok_or_else(|| Class::Comm.into()),
         }
+    }
+
+    /// The object of a program whose communicator this is, if the program has not freed it.
+    pub(crate) fn object_of(&self, comm: &Communicator) -> Option<Object> {
+        let is_it = |other: &Communicator| std::ptr::eq(other, comm);
+        let world = self.world().ok()?;
+        if is_it(&world.all) {
+            return Some(Object::Comm(Comm::WORLD));
+        }
+        if is_it(&world.own) {
+            return Some(Object::Comm(Comm::SELF));
+        }
+        let own = self.comms.find(|other| is_it(other)).map(Object::Comm);
+        let win = || self.windows.find(|window| is_it(window.comm())).map(Object::Win);
+        let file = || self.files.find(|file| is_it(file.comm())).map(Object::File);
+        own.or_else(win).or_else(file)
     }
 
     /// The same, which must not be an inter-communicator.

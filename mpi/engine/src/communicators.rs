@@ -17,7 +17,6 @@ use crate::handle::{Comm, Errhandler, Group, Info, Request};
 use crate::handlers::{Handler, Kind};
 use crate::intercommunicators::{everybody, tag_of};
 use crate::link::{Link, Meeting, Needed, Parcel, Place, Whom};
-use crate::operation::{Operation, Waits};
 
 /// `MPI_COMM_TYPE_SHARED`, `MPI_COMM_TYPE_HW_UNGUIDED`, `MPI_COMM_TYPE_HW_GUIDED`,
 /// `MPI_COMM_TYPE_RESOURCE_GUIDED`.
@@ -176,7 +175,7 @@ impl Mpi {
             made.set_place(making.place(meeting)?.ok_or(Class::Internal)?);
             Ok(())
         };
-        let operation = Operation::begun(Waits::Meeting(meeting.into(), Box::new(finish)));
+        let operation = self.open.begin(meeting, Box::new(finish));
         Ok((handle, self.new_request(old, operation)))
     }
 

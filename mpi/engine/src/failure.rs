@@ -2,6 +2,8 @@
 
 use bdrun_mpi_core::error::{Class, Code};
 
+use crate::face::Object;
+
 /// Why a call has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -9,14 +11,33 @@ pub struct Failure {
     pub code: Code,
     /// What a user is told, if more is known than the class says.
     pub text: Option<String>,
+    /// Whose error handler is told, if that is not what the call was made on: a request belongs to a
+    /// communicator, a window or a file (MPI-5.0, section 9.3).
+    pub on: Option<Object>,
 }
 
 /// What a call gives.
 pub type Answer<T> = Result<T, Failure>;
 
+/// What a call gives that has completed something, and why that has failed, if it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told<T> {
+    /// What the program is told in either case.
+    pub given: T,
+    /// What has failed.
+    pub failure: Option<Failure>,
+}
+
+impl<T> Told<T> {
+    /// Nothing has failed.
+    pub const fn well(given: T) -> Self {
+        Self { given, failure: None }
+    }
+}
+
 impl From<Class> for Failure {
     fn from(class: Class) -> Self {
-        Self { code: Code::Class(class), text: None }
+        Self { code: Code::Class(class), text: None, on: None }
     }
 }
 
@@ -24,7 +45,7 @@ impl From<Class> for Failure {
 #[must_use]
 pub fn unsupported(call: &str) -> Failure {
     let text = Some(format!("{call} is not implemented by bdrun (docs/mpi-status.md)"));
-    Failure { code: Code::Class(Class::UnsupportedOperation), text }
+    Failure { text, ..Class::UnsupportedOperation.into() }
 }
 
 /// The first number of codes that a program adds: behind `MPI_ERR_LASTCODE`.

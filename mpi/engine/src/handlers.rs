@@ -10,7 +10,10 @@ use crate::Mpi;
 use crate::entry::current_call;
 use crate::face::Object;
 use crate::failure::{ADDED, Answer, Failure, code, number};
-use crate::handle::Errhandler;
+use crate::handle::{Comm, Errhandler, File};
+
+/// Whose handler is told of what has none.
+const OWN: Object = Object::Comm(Comm::SELF);
 
 /// For what kind of object a program has made a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,19 +103,21 @@ impl Mpi {
         Ok(Errhandler::NULL)
     }
 
-    /// Who is told of a failure in a call on this object.
-    fn handler_of(&self, on: Object) -> Handler {
-        match on {
+    /// Who is told of a failure in a call on this object, and of what: of what has no handler, or is none,
+    /// `MPI_COMM_SELF`. The program's function may use what it is told of.
+    fn handler_of(&self, on: Object) -> (Handler, Object) {
+        let own = match on {
             Object::Comm(comm) => self.comm(comm).map(|comm| comm.handler()),
             Object::Session(session) => self.session(session).map(|session| session.handler()),
             Object::Win(win) => self.win(win).map(|window| window.handler()),
-            Object::File(file) => {
-                Ok(self.file(file).map_or_else(|_| self.files_handler(), |open| open.handler()))
-            }
+            Object::File(file) => match self.file(file) {
+                Ok(open) => Ok(open.handler()),
+                Err(_) => return (self.files_handler(), Object::File(File::NULL)),
+            },
             Object::Nothing | Object::Tools => Err(Class::Other.into()),
-        }
-        // Of what has none, or is none, that of MPI_COMM_SELF.
-        .unwrap_or_else(|_| self.world().map_or(Handler::Fatal, |world| world.own.handler()))
+        };
+        let of_own = |_| (self.world().map_or(Handler::Fatal, |world| world.own.handler()), OWN);
+        own.map_or_else(of_own, |handler| (handler, on))
     }
 
     /// A call on this object has failed: the code that it returns, if it does.
@@ -123,7 +128,8 @@ impl Mpi {
             let is_of_tools = told >= number(Code::Class(Class::ToolCannotInit)) && told < ADDED;
             return if is_of_tools { told } else { number(Code::Class(Class::ToolInvalid)) };
         }
-        match self.handler_of(on) {
+        let (handler, on) = self.handler_of(failure.on.unwrap_or(on));
+        match handler {
             Handler::Fatal | Handler::Abort => self.end(failure),
             Handler::Return => {}
             Handler::Calls(function) => self.call_handler(&function, on, told),
@@ -144,7 +150,7 @@ impl Mpi {
     /// `MPI_Comm_call_errhandler` and its like.
     pub(crate) fn call_errhandler(&self, on: Object, value: i64) -> Answer<()> {
         let known = code(value).filter(|&code| self.with_codes(|codes| codes.class(code)).is_some());
-        let failure = Failure { code: known.ok_or(Class::Arg)?, text: None };
+        let failure = Failure { code: known.ok_or(Class::Arg)?, text: None, on: None };
         self.tell(on, &failure);
         Ok(())
     }
@@ -170,9 +176,28 @@ impl Mpi {
         // What ends it by its name says so already.
         let call = call.filter(|call| !why.starts_with(call));
         let why = call.map_or_else(|| why.to_owned(), |call| format!("{call}: {why}"));
+        flush_output();
         // If nobody reads it that changes nothing.
         let _ = writeln!(std::io::stderr(), "MPI, rank {process}: {why}");
         // SAFETY: ends the process; a handler at exit might use MPI.
         unsafe { libc::_exit(code) }
+    }
+}
+
+/// What the program has printed is written, as where `exit` ends it (MPICH's `MPI_Abort`). Other threads go on:
+/// one that has the stream locked may hold it for ever, and then the bytes are lost as before. Only this stream:
+/// a thread that reads holds its own.
+fn flush_output() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        fn ftrylockfile(stream: *mut libc::FILE) -> libc::c_int;
+        fn funlockfile(stream: *mut libc::FILE);
+    }
+    // SAFETY: the C library's stream, which is there from the beginning; unlocked only if locked here.
+    unsafe {
+        if ftrylockfile(stdout) == 0 {
+            libc::fflush(stdout);
+            funlockfile(stdout);
+        }
     }
 }

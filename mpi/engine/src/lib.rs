@@ -95,6 +95,8 @@ pub struct Mpi {
     infos: Slab<infos::Shared>,
     sessions: Slab<sessions::Session>,
     threads: operation::Threads,
+    /// Collectives that were begun.
+    open: operation::Open,
     ops: Slab<operations::Made>,
     types: datatypes::Types,
     unknown: partitioned::Unknown,
@@ -132,6 +134,7 @@ impl Mpi {
             infos: Slab::new(),
             sessions: Slab::new(),
             threads: operation::Threads::new(),
+            open: operation::Open::new(),
             ops: Slab::new(),
             types: datatypes::Types::new(),
             unknown: partitioned::Unknown::new(),

@@ -206,6 +206,11 @@ pub trait Meeting: Debug + Send + Sync {
         None
     }
 
+    /// Whether it may be complete. Changes nothing.
+    fn is_due(&self) -> bool {
+        true
+    }
+
     /// Waits until it may be complete.
     fn wait(&self, limits: Limits<'_>);
 }
@@ -234,6 +239,8 @@ pub struct Limits<'a> {
     /// Another thread has found something: looked at before this one sleeps, and when it is
     /// [nudged](Link::nudge).
     pub unless: &'a dyn Fn() -> bool,
+    /// Something else may come that changes `unless`: it is woken by whatever comes.
+    pub by_anything: bool,
 }
 
 /// Where the members of a communicator meet.
@@ -314,6 +321,12 @@ pub trait Link: Debug + Send + Sync {
         stays: &mut dyn FnMut(&dyn Meeting) -> Answer<()>,
     ) -> Answer<()> {
         stays(&*self.meet(place, coming)?)
+    }
+
+    /// Whether this process is too early for a meeting: members have not left an earlier one yet, this
+    /// process among them perhaps.
+    fn is_early(&self) -> bool {
+        false
     }
 
     /// Changes the number that all of a place share, which is 0 at first; what it was.

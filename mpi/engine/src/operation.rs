@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::futex;
@@ -122,6 +122,13 @@ impl Operation {
         }
     }
 
+    /// A collective that may be complete, at which no thread looks.
+    fn is_due(&self) -> bool {
+        // A thread that has it locked looks at it.
+        let Ok(state) = self.0.try_lock() else { return false };
+        matches!(&*state, State::Waits(Waits::Meeting(meeting, _)) if meeting.is_due())
+    }
+
     /// What became of it, if it is complete. Does what can be done for that without waiting.
     pub fn look(&self) -> Option<Done> {
         let mut state = self.lock();
@@ -160,6 +167,54 @@ impl Operation {
             State::Done(done) => Some(done.clone()),
             _ => None,
         }
+    }
+}
+
+/// Collectives that were begun and may not be complete.
+///
+/// A program may begin as many as it likes and wait for them in any order, or for none before it waits for
+/// something else. But a member that has not left one is in the way of a later one (`ipc`). So who is too
+/// early somewhere completes what can be completed of them, whatever it waits for.
+#[derive(Debug)]
+pub struct Open(Mutex<Vec<Weak<Operation>>>);
+
+impl Open {
+    /// None.
+    pub const fn new() -> Self {
+        Self(Mutex::new(vec![]))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Operation>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that was come to, or will be.
+    pub fn begin(&self, meeting: Box<dyn Meeting>, finish: Finish) -> Arc<Operation> {
+        let operation = Operation::begun(Waits::Meeting(meeting.into(), finish));
+        let mut all = self.lock();
+        // Those that are gone are left out where room would be made otherwise: rarely, as room doubles.
+        if all.len() == all.capacity() {
+            all.retain(|one| one.strong_count() > 0);
+            let more = all.len().max(8);
+            all.reserve(more);
+        }
+        all.push(Arc::downgrade(&operation));
+        operation
+    }
+
+    /// Whether one of them may be complete and nobody has looked at it.
+    fn is_due(&self) -> bool {
+        self.lock().iter().filter_map(Weak::upgrade).any(|one| one.is_due())
+    }
+
+    /// Completes those that can be, in the order in which they were begun; whether there were any.
+    fn look(&self) -> bool {
+        let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut any = false;
+        for one in all.iter().filter(|one| one.is_due()) {
+            any |= one.look().is_some();
+        }
+        any
     }
 }
 
@@ -272,9 +327,10 @@ impl Mpi {
                 self.threads.several.store(true, SeqCst);
             }
             let at_most = self.threads.several.load(SeqCst).then_some(A_WHILE);
-            let unless = || self.threads.found.load(SeqCst) != seen;
+            let by_anything = link.is_early();
+            let unless = || self.threads.found.load(SeqCst) != seen || (by_anything && self.open.is_due());
             self.threads.waiting.fetch_add(1, SeqCst);
-            wait(&**link, Limits { at_most, unless: &unless });
+            wait(&**link, Limits { at_most, unless: &unless, by_anything });
             self.threads.waiting.fetch_sub(1, SeqCst);
             // What else has come can be taken in by the next call. Among many ranks on few processors
             // whatever is touched is in no cache.
@@ -282,6 +338,14 @@ impl Mpi {
                 return Ok(found);
             }
         }
+    }
+
+    /// Where this process is too early for a collective, leaves what it can: others, too, wait for that.
+    pub(crate) fn look_at_open(&self) -> Answer<()> {
+        if self.link()?.is_early() && self.open.look() {
+            self.tell_threads();
+        }
+        Ok(())
     }
 
     /// Something was found for which another thread may wait.
@@ -315,7 +379,8 @@ impl Mpi {
             Next::Wait(at_most) => at_most,
         };
         let unless = || self.threads.found.load(SeqCst) != seen;
-        link.wait(Awaited::Anything, Limits { at_most: Some(at_most), unless: &unless });
+        let limits = Limits { at_most: Some(at_most), unless: &unless, by_anything: false };
+        link.wait(Awaited::Anything, limits);
         self.threads.looks().waited(Instant::now());
         self.progress()?;
         let found = found();

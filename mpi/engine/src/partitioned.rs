@@ -73,7 +73,17 @@ pub struct Receives {
 #[derive(Debug)]
 struct Announcement {
     operation: Arc<Operation>,
-    bytes: Box<Mutex<[u8; ANNOUNCEMENT]>>,
+    bytes: Arc<Mutex<[u8; ANNOUNCEMENT]>>,
+}
+
+impl Drop for Announcement {
+    /// A request that was never started may be freed before it is announced. The announcement still comes to
+    /// this receive, as those are matched in order: its bytes stay for good.
+    fn drop(&mut self) {
+        if self.operation.look().is_none() {
+            std::mem::forget(self.bytes.clone());
+        }
+    }
 }
 
 /// The sender's parts.
@@ -284,13 +294,13 @@ impl Partitioned for Mpi {
     ) -> Answer<Request> {
         let (comm, span, tag, from) =
             self.parts_given((buf, partitions, count, datatype), (source, tag, comm))?;
-        let bytes = Box::new(Mutex::new([0; ANNOUNCEMENT]));
+        let bytes = Arc::new(Mutex::new([0; ANNOUNCEMENT]));
         let from = from.map(|(_, rank)| rank);
         let operation = match from {
             None => Operation::complete(Done::well()),
             Some(rank) => {
                 let at = bytes.lock().unwrap_or_else(PoisonError::into_inner).as_mut_ptr();
-                // The bytes live as long as the request, which keeps the operation.
+                // The bytes live as long as the request, and longer if nothing has come by then.
                 let into = span.bytes_at(at, ANNOUNCEMENT as u64);
                 self.post_on(&comm, ANNOUNCED, Want { source: Some(rank), tag: Some(tag) }, into)?
             }
@@ -351,5 +361,25 @@ impl Mpi {
         let span = self.span(buf, all, datatype)?;
         let peer = Self::peer(&comm, peer)?;
         Ok((comm, span, tag as i32, peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes after the request was freed is written there.
+    #[test]
+    fn bytes_of_an_announcement_stay_until_it_has_come() {
+        for has_come in [false, true] {
+            let (operation, bytes) = (Operation::begun(Waits::Word), Arc::new(Mutex::new([0; ANNOUNCEMENT])));
+            let there = Arc::downgrade(&bytes);
+            let announcement = Announcement { operation: operation.clone(), bytes };
+            if has_come {
+                operation.finish(Done::well());
+            }
+            drop(announcement);
+            assert_eq!(there.upgrade().is_some(), !has_come);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::Mpi;
 use crate::args::{Handles, IntsOut, Status, Statuses};
 use crate::calls::Requests;
 use crate::comm::Communicator;
-use crate::failure::{Answer, Failure, number};
+use crate::failure::{Answer, Failure, Told, number};
 use crate::general::General;
 use crate::groups::UNDEFINED;
 use crate::handle::{Datatype, Request as Handle};
@@ -32,8 +32,8 @@ pub struct Request {
     general: Option<General>,
     /// Its parts, if each is sent or received by itself.
     parts: Option<Arc<Parts>>,
-    /// It lives as long as its requests.
-    _comm: Option<Arc<Communicator>>,
+    /// Of which it is: it lives as long as its requests, and is told what fails.
+    comm: Option<Arc<Communicator>>,
 }
 
 impl fmt::Debug for Request {
@@ -53,13 +53,13 @@ impl Mpi {
     pub(crate) fn new_request(&self, comm: Arc<Communicator>, operation: Arc<Operation>) -> Handle {
         let operation = Mutex::new(Some(operation));
         let (start, general, parts) = (None, None, None);
-        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+        self.requests.add(Arc::new(Request { operation, start, general, parts, comm: Some(comm) }))
     }
 
     /// A handle of what can be begun again and again.
     pub(crate) fn new_persistent(&self, comm: Arc<Communicator>, start: Start) -> Handle {
         let (operation, start, general, parts) = (Mutex::new(None), Some(start), None, None);
-        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+        self.requests.add(Arc::new(Request { operation, start, general, parts, comm: Some(comm) }))
     }
 
     /// The same, of what is begun in parts.
@@ -72,7 +72,7 @@ impl Mpi {
         let begun = parts.clone();
         let start: Option<Start> = Some(Box::new(move |mpi| start(mpi, &begun)));
         let (operation, general, parts) = (Mutex::new(None), None, Some(parts));
-        self.requests.add(Arc::new(Request { operation, start, general, parts, _comm: Some(comm) }))
+        self.requests.add(Arc::new(Request { operation, start, general, parts, comm: Some(comm) }))
     }
 
     /// The parts of a request, if it has any.
@@ -91,6 +91,12 @@ impl Mpi {
             return Ok(None);
         }
         self.requests.get(handle).map(Some).ok_or_else(|| Class::Request.into())
+    }
+
+    /// A failure of a request: whose error handler is told.
+    fn of_request(&self, request: &Request, failure: Failure) -> Failure {
+        let on = request.comm.as_deref().and_then(|comm| self.object_of(comm));
+        Failure { on: failure.on.or(on), ..failure }
     }
 
     /// What is told of a request that is complete.
@@ -165,7 +171,7 @@ impl Mpi {
             let Done { status, failure } = self.told_of(request, done);
             let (handle, freed) = self.finish_request(one.handle, request);
             handles.set(one.at, handle);
-            (status, failure.or(freed))
+            (status, failure.or(freed).map(|failure| self.of_request(request, failure)))
         }
     }
 
@@ -174,26 +180,26 @@ impl Mpi {
     /// # Safety
     /// Functions of the program are such.
     unsafe fn look_at(&self, one: &Waited, done: Done) -> (Status, Option<Failure>) {
-        let done = match &one.request {
-            // SAFETY: the caller's.
-            Some(request) => unsafe { self.told_of(request, done) },
-            None => done,
-        };
-        (done.status, done.failure)
+        let Some(request) = &one.request else { return (done.status, done.failure) };
+        // SAFETY: the caller's.
+        let Done { status, failure } = unsafe { self.told_of(request, done) };
+        (status, failure.map(|failure| self.of_request(request, failure)))
     }
 
-    /// What is told of several: their statuses with the codes of their errors, if there are any.
+    /// What is told of several: their statuses with the codes of their errors, if there are any. The handler
+    /// of the first that has failed is told.
     ///
     /// # Safety
     /// There is room for so many statuses.
-    unsafe fn tell_all(told: &[(Status, Option<Failure>)], statuses: &Statuses) -> Answer<()> {
-        let failed = told.iter().any(|(_, failure)| failure.is_some());
+    unsafe fn tell_all(told: &[(Status, Option<Failure>)], statuses: &Statuses) -> Option<Failure> {
+        let first = told.iter().find_map(|(_, failure)| failure.as_ref());
+        let failed = first.is_some();
         for (at, (status, failure)) in told.iter().enumerate() {
             let error = failed.then(|| failure.as_ref().map_or(0, |failure| number(failure.code)));
             // SAFETY: the caller's.
             unsafe { statuses.set(at, &Status { error: error.or(status.error), ..*status }) };
         }
-        if failed { Err(Class::InStatus.into()) } else { Ok(()) }
+        first.map(|first| Failure { on: first.on, ..Class::InStatus.into() })
     }
 
     /// Those that are complete now, if all are that are active.
@@ -221,7 +227,7 @@ impl Mpi {
         all: &[Waited],
         done: Vec<(usize, Done)>,
         (handles, indices, statuses): (&Handles<Handle>, IntsOut, &Statuses),
-    ) -> Answer<i64> {
+    ) -> Told<i64> {
         let mut told = vec![];
         for (nth, (at, done)) in done.into_iter().enumerate() {
             // SAFETY: the caller's.
@@ -231,8 +237,8 @@ impl Mpi {
             }
         }
         // SAFETY: the caller's.
-        unsafe { Self::tell_all(&told, statuses) }?;
-        Ok(told.len() as i64)
+        let failure = unsafe { Self::tell_all(&told, statuses) };
+        Told { given: told.len() as i64, failure }
     }
 }
 
@@ -307,7 +313,7 @@ impl Requests for Mpi {
             start: None,
             general: Some(general),
             parts: None,
-            _comm: None,
+            comm: None,
         })))
     }
 
@@ -360,16 +366,16 @@ impl Requests for Mpi {
         count: i64,
         requests: Handles<Handle>,
         statuses: Statuses,
-    ) -> Answer<bool> {
+    ) -> Answer<Told<bool>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
-        let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(false) };
+        let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(Told::well(false)) };
         // SAFETY: the caller's: functions of the program are such.
         let told =
             all.iter().zip(done).map(|(one, done)| unsafe { self.look_at(one, done) }).collect::<Vec<_>>();
         // SAFETY: the caller's.
-        unsafe { Self::tell_all(&told, &statuses) }?;
-        Ok(true)
+        let failure = unsafe { Self::tell_all(&told, &statuses) };
+        Ok(Told { given: true, failure })
     }
 
     unsafe fn request_get_status_any(
@@ -395,11 +401,11 @@ impl Requests for Mpi {
         requests: Handles<Handle>,
         indices: IntsOut,
         statuses: Statuses,
-    ) -> Answer<i64> {
+    ) -> Answer<Told<i64>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
-            return Ok(UNDEFINED);
+            return Ok(Told::well(UNDEFINED));
         }
         let (mut told, done) = (vec![], self.look_for(|| Self::some_done(&all))?.unwrap_or_default());
         for (nth, (at, done)) in done.into_iter().enumerate() {
@@ -410,8 +416,8 @@ impl Requests for Mpi {
             }
         }
         // SAFETY: the caller's.
-        unsafe { Self::tell_all(&told, &statuses) }?;
-        Ok(told.len() as i64)
+        let failure = unsafe { Self::tell_all(&told, &statuses) };
+        Ok(Told { given: told.len() as i64, failure })
     }
 
     unsafe fn start(&self, request: Handle) -> Answer<Handle> {
@@ -420,7 +426,7 @@ impl Requests for Mpi {
         if found.active().is_some() {
             return Err(Class::Request.into());
         }
-        let operation = start(self)?;
+        let operation = start(self).map_err(|failure| self.of_request(&found, failure))?;
         *found.operation.lock().unwrap_or_else(PoisonError::into_inner) = Some(operation);
         Ok(request)
     }
@@ -478,44 +484,51 @@ impl Requests for Mpi {
         Ok(Status { tag, ..status })
     }
 
-    unsafe fn test(&self, request: Handles<Handle>) -> Answer<(bool, Status)> {
+    unsafe fn test(&self, request: Handles<Handle>) -> Answer<Told<(bool, Status)>> {
         // SAFETY: the caller's: one.
         let one = unsafe { self.one_of(&request) }?;
-        let Some(operation) = &one.operation else { return Ok((true, Status::EMPTY)) };
-        let Some(done) = self.look_for(|| operation.look())? else { return Ok((false, Status::EMPTY)) };
+        let Some(operation) = &one.operation else { return Ok(Told::well((true, Status::EMPTY))) };
+        let Some(done) = self.look_for(|| operation.look())? else {
+            return Ok(Told::well((false, Status::EMPTY)));
+        };
         // SAFETY: as above.
         let (status, failure) = unsafe { self.tell_one(&one, done, &request) };
-        failure.map_or(Ok((true, status)), Err)
+        Ok(Told { given: (true, status), failure })
     }
 
     unsafe fn test_cancelled(&self, status: Status) -> Answer<bool> {
         Ok(status.cancelled)
     }
 
-    unsafe fn testall(&self, count: i64, requests: Handles<Handle>, statuses: Statuses) -> Answer<bool> {
+    unsafe fn testall(
+        &self,
+        count: i64,
+        requests: Handles<Handle>,
+        statuses: Statuses,
+    ) -> Answer<Told<bool>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
-        let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(false) };
+        let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(Told::well(false)) };
         // SAFETY: the caller's.
         let told: Vec<_> =
             all.iter().zip(done).map(|(one, done)| unsafe { self.tell_one(one, done, &requests) }).collect();
         // SAFETY: the caller's.
-        unsafe { Self::tell_all(&told, &statuses) }?;
-        Ok(true)
+        let failure = unsafe { Self::tell_all(&told, &statuses) };
+        Ok(Told { given: true, failure })
     }
 
-    unsafe fn testany(&self, count: i64, requests: Handles<Handle>) -> Answer<(i64, bool, Status)> {
+    unsafe fn testany(&self, count: i64, requests: Handles<Handle>) -> Answer<Told<(i64, bool, Status)>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
-            return Ok((UNDEFINED, true, Status::EMPTY));
+            return Ok(Told::well((UNDEFINED, true, Status::EMPTY)));
         }
         let Some((at, done)) = self.look_for(|| Self::any_done(&all))? else {
-            return Ok((UNDEFINED, false, Status::EMPTY));
+            return Ok(Told::well((UNDEFINED, false, Status::EMPTY)));
         };
         // SAFETY: the caller's.
         let (status, failure) = unsafe { self.tell_one(&all[at], done, &requests) };
-        failure.map_or(Ok((at as i64, true, status)), Err)
+        Ok(Told { given: (at as i64, true, status), failure })
     }
 
     unsafe fn testsome(
@@ -524,25 +537,25 @@ impl Requests for Mpi {
         requests: Handles<Handle>,
         indices: IntsOut,
         statuses: Statuses,
-    ) -> Answer<i64> {
+    ) -> Answer<Told<i64>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
-            return Ok(UNDEFINED);
+            return Ok(Told::well(UNDEFINED));
         }
         let done = self.look_for(|| Self::some_done(&all))?.unwrap_or_default();
         // SAFETY: the caller's.
-        unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) }
+        Ok(unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) })
     }
 
-    unsafe fn wait(&self, request: Handles<Handle>) -> Answer<Status> {
+    unsafe fn wait(&self, request: Handles<Handle>) -> Answer<Told<Status>> {
         // SAFETY: the caller's: one.
         let one = unsafe { self.one_of(&request) }?;
-        let Some(operation) = &one.operation else { return Ok(Status::EMPTY) };
+        let Some(operation) = &one.operation else { return Ok(Told::well(Status::EMPTY)) };
         let done = self.wait_operation(operation)?;
         // SAFETY: as above.
         let (status, failure) = unsafe { self.tell_one(&one, done, &request) };
-        failure.map_or(Ok(status), Err)
+        Ok(Told { given: status, failure })
     }
 
     unsafe fn waitall(&self, count: i64, requests: Handles<Handle>, statuses: Statuses) -> Answer<()> {
@@ -564,20 +577,20 @@ impl Requests for Mpi {
         let told: Vec<_> =
             all.iter().zip(done).map(|(one, done)| unsafe { self.tell_one(one, done, &requests) }).collect();
         // SAFETY: the caller's.
-        unsafe { Self::tell_all(&told, &statuses) }
+        unsafe { Self::tell_all(&told, &statuses) }.map_or(Ok(()), Err)
     }
 
-    unsafe fn waitany(&self, count: i64, requests: Handles<Handle>) -> Answer<(i64, Status)> {
+    unsafe fn waitany(&self, count: i64, requests: Handles<Handle>) -> Answer<Told<(i64, Status)>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
-            return Ok((UNDEFINED, Status::EMPTY));
+            return Ok(Told::well((UNDEFINED, Status::EMPTY)));
         }
         let (at, done) =
             self.wait_for(|| Ok(Self::any_done(&all)), |link, limits| wait_any(&all, link, limits))?;
         // SAFETY: the caller's.
         let (status, failure) = unsafe { self.tell_one(&all[at], done, &requests) };
-        failure.map_or(Ok((at as i64, status)), Err)
+        Ok(Told { given: (at as i64, status), failure })
     }
 
     unsafe fn waitsome(
@@ -586,15 +599,15 @@ impl Requests for Mpi {
         requests: Handles<Handle>,
         indices: IntsOut,
         statuses: Statuses,
-    ) -> Answer<i64> {
+    ) -> Answer<Told<i64>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
-            return Ok(UNDEFINED);
+            return Ok(Told::well(UNDEFINED));
         }
         let done =
             self.wait_for(|| Ok(Self::some_done(&all)), |link, limits| wait_any(&all, link, limits))?;
         // SAFETY: the caller's.
-        unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) }
+        Ok(unsafe { self.tell_some(&all, done, (&requests, indices, &statuses)) })
     }
 }

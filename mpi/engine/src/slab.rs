@@ -51,6 +51,13 @@ impl<T> Slab<T> {
         self.lock().objects.iter().flatten().cloned().collect()
     }
 
+    /// The handle of the first that is such.
+    pub fn find<H: Handle>(&self, is_it: impl Fn(&T) -> bool) -> Option<H> {
+        let is_it = |object: &Option<Arc<T>>| object.as_deref().is_some_and(&is_it);
+        let place = self.lock().objects.iter().position(is_it)?;
+        Some(H::new(MADE + place as u64))
+    }
+
     /// Takes an object away, if there is one.
     pub fn take<H: Handle>(&self, handle: H) -> Option<Arc<T>> {
         let place = handle.value().checked_sub(MADE)? as usize;

@@ -37,6 +37,7 @@ use bdrun_mpi::calls::{
 };
 use bdrun_mpi::entry::{answer, at, call, calls, fit, fit_or_undefined, read};
 use bdrun_mpi::face::{Face, Kind, Limits, Meaning, Object, Statuses};
+use bdrun_mpi::failure::Told;
 use bdrun_mpi::handle;
 
 /// What depends on this ABI.

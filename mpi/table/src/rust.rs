@@ -11,7 +11,8 @@
 //! | everything else | pointer | the pointer |
 //!
 //! What is written to one place (`out int *flag`) is what a call returns, in order, and is written by the
-//! face if the call succeeded.
+//! face if the call succeeded. Calls that complete something ([`COMPLETING`]) return it with a failure of
+//! what they have completed (`Told`): the program must know that it is complete, or it would ask once more.
 
 use crate::{Argument, Flow, Function, snake};
 use std::fmt::Write;
@@ -64,6 +65,24 @@ const MEANINGS: [&str; 21] = [
     "scope",
     "pvarclass",
 ];
+
+/// Calls that have completed something also if they fail.
+const COMPLETING: [&str; 10] = [
+    "Wait",
+    "Test",
+    "Waitany",
+    "Testany",
+    "Waitsome",
+    "Testsome",
+    "Testall",
+    "Request_get_status_all",
+    "Request_get_status_some",
+    "Mrecv",
+];
+
+fn completes(function: &Function) -> bool {
+    COMPLETING.contains(&function.name.as_str())
+}
 
 fn handle(kind: &str) -> Option<&'static str> {
     HANDLES.iter().find(|(name, _)| *name == kind).map(|(_, rust)| *rust)
@@ -217,6 +236,7 @@ fn method(function: &Function) -> String {
         ([one], None) => one.clone(),
         (several, None) => format!("({})", several.join(", ")),
     };
+    let result = if completes(function) { format!("Told<{result}>") } else { result };
     let ignored: String = function
         .arguments
         .iter()
@@ -326,8 +346,15 @@ pub fn wrapper(function: &Function, prefix: &str, large: bool) -> String {
             [one] => one.clone(),
             several => format!("({})", several.join(", ")),
         };
+        let (pattern, end) = match completes(function) {
+            true => (
+                format!("Told {{ given: {pattern}, failure }}"),
+                "match failure { None => Ok(()), Some(failure) => Err(failure) }",
+            ),
+            false => (pattern, "Ok(())"),
+        };
         return format!(
-            "{head} -> c_int {{\n{says}    unsafe {{ call(&\"MPI_{name}{form}\", {attached}, || {{ let {pattern} = {call}?;\n{written}Ok(()) }}) }}\n}}\n"
+            "{head} -> c_int {{\n{says}    unsafe {{ call(&\"MPI_{name}{form}\", {attached}, || {{ let {pattern} = {call}?;\n{written}{end} }}) }}\n}}\n"
         );
     };
     let (c, how) = match result {

@@ -32,7 +32,7 @@ use crate::failure::Answer;
 use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Info, Op, Request};
 use crate::link::{Combines, Meeting, Needed, Whom};
-use crate::operation::{Operation, Waits};
+use crate::operation::Operation;
 
 /// `MPI_ROOT`.
 const ROOT: i64 = -4;
@@ -114,7 +114,7 @@ impl Collective {
     fn begin(&self, mpi: &Mpi) -> Answer<Arc<Operation>> {
         let (meeting, what) = (self.meet(mpi, Form::Begun)?, self.what.clone());
         let finish = Box::new(move |meeting: &dyn Meeting| what.finish(meeting));
-        Ok(Operation::begun(Waits::Meeting(meeting.into(), finish)))
+        Ok(mpi.open.begin(meeting, finish))
     }
 
     /// The non-blocking form.

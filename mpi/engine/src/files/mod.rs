@@ -96,6 +96,14 @@ impl Open {
         self.comm.handler()
     }
 
+    /// What was written is on storage, if there is any behind it: a pipe or a device is none.
+    fn sync(&self) -> Answer<()> {
+        match self.file.sync_all() {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced.map_err(|error| failed(&self.path, &error)),
+        }
+    }
+
     /// Its communicator has its handler and its hints.
     pub fn comm(&self) -> &Communicator {
         &self.comm
@@ -263,11 +271,13 @@ impl Mpi {
             let text = Some("a split collective of the file was begun and not ended".into());
             return Err(Failure { text, ..Class::File.into() });
         }
-        if open.mode & (READ_WRITE | WRITE_ONLY) != 0 {
-            open.file.sync_all().map_err(|error| failed(&open.path, &error))?;
-        }
+        let is_written = open.mode & (READ_WRITE | WRITE_ONLY) != 0;
+        let synced = if is_written { open.sync() } else { Ok(()) };
+        // Others come there, and would wait for ever for one whose disk has failed. The file is closed either
+        // way.
         self.all_are_here(&open, "MPI_File_close")?;
         self.files.take(handle).ok_or(Class::File)?;
+        synced?;
         if open.mode & DELETE_ON_CLOSE != 0 && open.comm.rank == 0 {
             std::fs::remove_file(&open.path).map_err(|error| failed(&open.path, &error))?;
         }

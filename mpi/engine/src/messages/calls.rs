@@ -12,7 +12,7 @@ use crate::args::{Buffer, Status};
 use crate::calls::Messages;
 use crate::comm::Communicator;
 use crate::datatypes::memory::Span;
-use crate::failure::Answer;
+use crate::failure::{Answer, Failure, Told};
 use crate::handle::{Comm, Datatype, Message, Request, Session};
 use crate::operation::{Done, Operation, Waits};
 
@@ -413,9 +413,14 @@ impl Messages for Mpi {
         count: i64,
         datatype: Datatype,
         message: Message,
-    ) -> Answer<(Message, Status)> {
-        let operation = self.receive_claimed(self.span(buf, count, datatype)?, message)?;
-        Ok((Message::NULL, self.result(&operation)?))
+    ) -> Answer<Told<(Message, Status)>> {
+        let comm = self.comm_of_claimed(message)?;
+        let of_comm = |failure| Failure { on: self.object_of(&comm), ..failure };
+        let span = self.span(buf, count, datatype).map_err(of_comm)?;
+        let operation = self.receive_claimed(span, message)?;
+        // The message is received, also if it was longer than there is room.
+        let Done { status, failure } = self.wait_operation(&operation)?;
+        Ok(Told { given: (Message::NULL, status), failure: failure.map(of_comm) })
     }
 
     unsafe fn imrecv(
@@ -425,8 +430,9 @@ impl Messages for Mpi {
         datatype: Datatype,
         message: Message,
     ) -> Answer<(Message, Request)> {
-        let span = self.span(buf, count, datatype)?;
         let comm = self.comm_of_claimed(message)?;
+        let of_comm = |failure| Failure { on: self.object_of(&comm), ..failure };
+        let span = self.span(buf, count, datatype).map_err(of_comm)?;
         let operation = self.receive_claimed(span, message)?;
         Ok((Message::NULL, self.new_request(comm, operation)))
     }

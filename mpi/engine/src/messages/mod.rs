@@ -292,6 +292,7 @@ impl Mpi {
             self.tell_threads();
         }
         self.receive_announced()?;
+        self.look_at_open()?;
         self.do_asked()
     }
 

@@ -83,6 +83,13 @@ impl Seat {
         (0..size).map(|member| Deposited { rank, comm, number, member }).collect()
     }
 
+    /// Have those come that are awaited, or is it to this process to combine their parts? Reads shared memory
+    /// only.
+    fn is_due(&self, rank: Rank) -> bool {
+        let (segment, &Self { comm, number, rank: own, .. }) = (rank.segment(), self);
+        comm.is_enough(segment, number, own) || comm.is_to_be_claimed(segment, number)
+    }
+
     fn leave(&self, rank: Rank) {
         let (segment, mail, leaves) = (rank.segment(), rank.mail(), (self.number, self.rank));
         match self.comm.leave(segment, mail, leaves, &mut |member| rank.wake(member)) {
@@ -148,16 +155,20 @@ impl Early {
         late
     }
 
+    /// Are there any?
+    pub fn is_some(&self) -> bool {
+        self.count.load(SeqCst) > 0
+    }
+
     /// Can it come to one of them now?
     pub fn is_due(&self) -> bool {
         let segment = self.rank.segment();
-        self.count.load(SeqCst) > 0
-            && self.lock().all.iter().any(|late| late.seat.comm.is_free(segment, late.seat.number))
+        self.is_some() && self.lock().all.iter().any(|late| late.seat.comm.is_free(segment, late.seat.number))
     }
 
     /// Comes to those to which it can.
     pub fn come(&self) -> Answer<()> {
-        if self.count.load(SeqCst) == 0 {
+        if !self.is_some() {
             return Ok(());
         }
         let mut seats = self.lock();
@@ -319,13 +330,14 @@ impl Meeting for Here<'_> {
         well.then_some(self)
     }
 
+    fn is_due(&self) -> bool {
+        self.has_come() && self.seat.is_due(self.rank)
+    }
+
     fn wait(&self, limits: Limits<'_>) {
-        let &Seat { comm, number, rank, .. } = &self.seat;
-        let (segment, has_come) = (self.rank.segment(), self.has_come());
-        let waiting = Waiting::Collective { comm: comm.index(), number };
-        Node::wait_as(self.rank, &self.early, waiting, limits, || {
-            has_come && (comm.is_enough(segment, number, rank) || comm.is_to_be_claimed(segment, number))
-        });
+        let (seat, has_come) = (&self.seat, self.has_come());
+        let waiting = Waiting::Collective { comm: seat.comm.index(), number: seat.number };
+        Node::wait_as(self.rank, &self.early, waiting, limits, || has_come && seat.is_due(self.rank));
     }
 }
 

@@ -100,6 +100,7 @@ impl Node {
     /// Waits as the rank.
     fn wait_as(rank: Rank, early: &Early, waiting: Waiting, limits: Limits<'_>, enough: impl Fn() -> bool) {
         let (segment, number) = (rank.segment(), rank.number());
+        let waiting = if limits.by_anything { Waiting::Anything } else { waiting };
         let satisfied =
             || enough() || !lane::is_quiet(segment, number) || (limits.unless)() || early.is_due();
         if rank.looks(&satisfied) {
@@ -280,6 +281,10 @@ impl Link for Node {
         }
         let combines = coming.combines.map(Combiner::Lent);
         stays(&Here::new(self.rank, &self.early, self.comm_at(place)?, coming, combines)?)
+    }
+
+    fn is_early(&self) -> bool {
+        self.early.is_some()
     }
 
     fn word(&self, place: Place, change: Change) -> Answer<i64> {

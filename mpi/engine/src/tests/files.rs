@@ -34,6 +34,21 @@ unsafe fn open(mpi: &Mpi, name: &str) -> File {
     unsafe { mpi.file_open(Comm::WORLD, name.as_ptr(), MODE, Info::NULL) }.expect("it opens")
 }
 
+/// `fsync` refuses a device.
+#[test]
+fn what_cannot_be_synced_is_closed() {
+    run(2, |mpi, _| {
+        // SAFETY: the name ends, the buffer is of the size that is said.
+        unsafe {
+            // `MPI_MODE_RDWR`
+            let file = mpi.file_open(Comm::WORLD, c"/dev/null".as_ptr(), 32, Info::NULL).expect("it opens");
+            mpi.file_write_at(file, 0, at(&mut [1_i32]), 1, INT).expect("written");
+            assert_eq!(mpi.file_sync(file), Ok(()));
+            assert_eq!(mpi.file_close(file), Ok(File::NULL));
+        }
+    });
+}
+
 /// Where there is no file the default handler is told, which lets the call return until a program has
 /// another.
 #[test]

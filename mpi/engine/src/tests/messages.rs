@@ -10,7 +10,8 @@ use super::run;
 use crate::Mpi;
 use crate::args::{Buffer, Handles, IntsOut, Status, Statuses};
 use crate::calls::{Collectives, Communicators, Datatypes, Environment, Errors, Messages, Requests};
-use crate::failure::{Answer, Failure, number};
+use crate::face::Object;
+use crate::failure::{Answer, Failure, Told, number};
 use crate::groups::{PROC_NULL, UNDEFINED};
 use crate::handle::{Comm, Datatype, Errhandler, Info, Message, Request};
 use crate::messages::{ANY_SOURCE, ANY_TAG};
@@ -129,15 +130,18 @@ fn requests_are_waited_for_in_all_ways() {
                 .collect();
             requests.push(Request::NULL);
             let mut told_of = vec![Status::EMPTY; 5];
-            assert_eq!(mpi.testall(5, handles(&mut requests), statuses(&mut told_of)), Ok(false));
+            assert_eq!(mpi.testall(5, handles(&mut requests), statuses(&mut told_of)), Ok(Told::well(false)));
             // Each sends its second message once it has the other's first.
             mpi.send(at(&[1_i32, 2, 3]), 3, INT, other, 0, WORLD).unwrap();
-            assert_eq!(mpi.waitany(5, handles(&mut requests)), Ok((0, told(other, 0, 12))));
+            assert_eq!(mpi.waitany(5, handles(&mut requests)), Ok(Told::well((0, told(other, 0, 12)))));
             assert_eq!((requests[0], got[0]), (Request::NULL, [1, 2, 3]));
             mpi.send(at(&[4_i32]), 1, INT, other, 1, WORLD).unwrap();
             let mut indices = [0_i32; 5];
             let places = IntsOut::small(indices.as_mut_ptr());
-            assert_eq!(mpi.waitsome(5, handles(&mut requests), places, statuses(&mut told_of)), Ok(1));
+            assert_eq!(
+                mpi.waitsome(5, handles(&mut requests), places, statuses(&mut told_of)),
+                Ok(Told::well(1))
+            );
             assert_eq!((indices[0], told_of[0]), (1, told(other, 1, 4)));
             // Not before the other has looked, too.
             mpi.barrier(WORLD).unwrap();
@@ -149,8 +153,8 @@ fn requests_are_waited_for_in_all_ways() {
             assert_eq!(told_of[0], Status::EMPTY, "of one that is not there any more");
             assert!(requests.iter().all(|&request| request == Request::NULL));
             assert_eq!((got[2], got[3]), ([2; 3], [3; 3]));
-            assert_eq!(mpi.waitany(5, handles(&mut requests)), Ok((UNDEFINED, Status::EMPTY)));
-            assert_eq!(mpi.testany(0, handles(&mut [])), Ok((UNDEFINED, true, Status::EMPTY)));
+            assert_eq!(mpi.waitany(5, handles(&mut requests)), Ok(Told::well((UNDEFINED, Status::EMPTY))));
+            assert_eq!(mpi.testany(0, handles(&mut [])), Ok(Told::well((UNDEFINED, true, Status::EMPTY))));
             assert_eq!(class(super::wait(mpi, Request(0x1000 + 77))), Class::Request);
         }
     });
@@ -184,6 +188,48 @@ fn what_is_too_long_is_an_error_and_the_rest_arrives() {
     });
 }
 
+/// Who looks for a request again would be told that all is well, as it is gone.
+#[test]
+fn what_has_failed_is_complete_and_of_its_communicator() {
+    run(2, |mpi, process| {
+        // SAFETY: buffers and arrays of the size that is said.
+        unsafe {
+            let other = mpi.comm_dup(WORLD).unwrap();
+            if process == 1 {
+                (0..5).for_each(|tag| mpi.send(at(&[1_i32, 2]), 2, INT, 0, tag, other).unwrap());
+                return mpi.barrier(WORLD).unwrap();
+            }
+            let truncated = Failure { on: Some(Object::Comm(other)), ..Class::Truncate.into() };
+            let is_it = |failure: Option<Failure>| {
+                let failure = failure.expect("it is too long");
+                assert_eq!((failure.code, failure.on), (truncated.code, truncated.on));
+            };
+            mpi.barrier(WORLD).unwrap();
+            let mut short = [0_i32];
+            let mut begin = |tag| [mpi.irecv(into(&mut short), 1, INT, 1, tag, other).unwrap()];
+            let mut request = begin(0);
+            let told = mpi.test(handles(&mut request)).unwrap();
+            assert_eq!((told.given.0, told.given.1.tag, request), (true, 0, [Request::NULL]));
+            is_it(told.failure);
+            let told = mpi.wait(handles(&mut begin(1))).unwrap();
+            assert_eq!(told.given.tag, 1);
+            is_it(told.failure);
+            let told = mpi.waitany(1, handles(&mut begin(2))).unwrap();
+            assert_eq!((told.given.0, told.given.1.tag), (0, 2));
+            is_it(told.failure);
+            let mut told_of = [Status::EMPTY];
+            let told = mpi.testall(1, handles(&mut begin(3)), statuses(&mut told_of)).unwrap();
+            let failure = told.failure.expect("it is too long");
+            assert_eq!((told.given, failure.code), (true, Code::Class(Class::InStatus)));
+            assert_eq!(failure.on, Some(Object::Comm(other)));
+            let (message, _) = mpi.mprobe(1, 4, other).unwrap();
+            let told = mpi.mrecv(into(&mut [0_i32]), 1, INT, message).unwrap();
+            assert_eq!(told.given.0, Message::NULL);
+            is_it(told.failure);
+        }
+    });
+}
+
 #[test]
 fn a_message_that_was_claimed_is_nobody_elses() {
     run(2, |mpi, process| {
@@ -199,7 +245,10 @@ fn a_message_that_was_claimed_is_nobody_elses() {
             let mut got = [0_i32];
             // The synchronous one is complete only when it is received.
             assert_eq!(mpi.improbe(1, 0, WORLD), Ok((false, Message::NULL, Status::EMPTY)));
-            assert_eq!(mpi.mrecv(into(&mut got), 1, INT, first), Ok((Message::NULL, told(1, 0, 4))));
+            assert_eq!(
+                mpi.mrecv(into(&mut got), 1, INT, first),
+                Ok(Told::well((Message::NULL, told(1, 0, 4))))
+            );
             assert_eq!(got, [1]);
             assert_eq!(class(mpi.mrecv(into(&mut got), 1, INT, first)), Class::Request);
             let (second, _) = mpi.mprobe(1, ANY_TAG, WORLD).unwrap();
@@ -210,7 +259,7 @@ fn a_message_that_was_claimed_is_nobody_elses() {
             );
             let (nobody, status) = mpi.mprobe(PROC_NULL, 3, WORLD).unwrap();
             assert_eq!((nobody, status), (Message::NO_PROC, told(PROC_NULL, ANY_TAG, 0)));
-            assert_eq!(mpi.mrecv(into(&mut got), 1, INT, nobody).unwrap().1, status);
+            assert_eq!(mpi.mrecv(into(&mut got), 1, INT, nobody).unwrap().given.1, status);
         }
     });
 }

@@ -277,8 +277,8 @@ unsafe fn wait(
     mut request: crate::handle::Request,
 ) -> Answer<(crate::handle::Request, crate::args::Status)> {
     // SAFETY: the caller's.
-    let status = unsafe { crate::calls::Requests::wait(mpi, one(&mut request)) }?;
-    Ok((request, status))
+    let told = unsafe { crate::calls::Requests::wait(mpi, one(&mut request)) }?;
+    told.failure.map_or(Ok((request, told.given)), Err)
 }
 
 /// `MPI_Test`: the same.
@@ -287,6 +287,7 @@ unsafe fn test(
     mut request: crate::handle::Request,
 ) -> Answer<(crate::handle::Request, bool, crate::args::Status)> {
     // SAFETY: the caller's.
-    let (flag, status) = unsafe { crate::calls::Requests::test(mpi, one(&mut request)) }?;
-    Ok((request, flag, status))
+    let told = unsafe { crate::calls::Requests::test(mpi, one(&mut request)) }?;
+    let (flag, status) = told.given;
+    told.failure.map_or(Ok((request, flag, status)), Err)
 }

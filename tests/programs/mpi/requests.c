@@ -1,0 +1,123 @@
+/* More nonblocking collectives are under way than a communicator has places for, waited for in an order that differs
+   from rank to rank, while all wait for something else, or for nothing at all. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MANY = 40 };
+
+static int rank, size;
+static int given[MANY], sums[MANY];
+static MPI_Request requests[MANY];
+
+static void begin(void) {
+    for (int i = 0; i < MANY; i++) {
+        given[i] = i * (rank + 1);
+        sums[i] = -1;
+        MPI_Iallreduce(&given[i], &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
+    }
+}
+
+static int check(const char *what) {
+    int wrong = 0;
+    for (int i = 0; i < MANY; i++)
+        wrong += sums[i] != i * size * (size + 1) / 2;
+    if (wrong)
+        fprintf(stderr, "rank %d, %s: %d sums are wrong\n", rank, what, wrong);
+    return wrong;
+}
+
+static int calls, of_other, of_own;
+static MPI_Comm other;
+
+/* What it is told of can be used. */
+static void told(MPI_Comm *comm, int *code, ...) {
+    int result, class;
+    MPI_Error_class(*code, &class);
+    MPI_Comm_compare(*comm, other, &result);
+    of_other += result == MPI_IDENT;
+    MPI_Comm_compare(*comm, MPI_COMM_SELF, &result);
+    of_own += result == MPI_IDENT;
+    calls++;
+}
+
+/* Failures of requests are told to their communicator, and those of nothing to MPI_COMM_SELF. */
+static void fail(void) {
+    MPI_Errhandler handler;
+    MPI_Comm_create_errhandler(told, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, handler);
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    MPI_Comm_set_errhandler(other, handler);
+    int data[2] = {1, 2}, got = 0, flag = 0;
+    MPI_Request request;
+    MPI_Irecv(&got, 1, MPI_INT, rank, 0, other, &request);
+    MPI_Send(data, 2, MPI_INT, rank, 0, other);
+    int code = MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+    printf("test %d %d %d, told %d %d %d\n", code != MPI_SUCCESS, flag, request == MPI_REQUEST_NULL, calls, of_other,
+           of_own);
+    MPI_Comm none = MPI_COMM_NULL;
+    MPI_Comm_size(none, &flag);
+    printf("nothing, told %d %d %d\n", calls, of_other, of_own);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1)
+        fail();
+    int wrong = 0;
+
+    /* Some from the last to the first, others from the first to the last. */
+    begin();
+    for (int i = 0; i < MANY; i++)
+        MPI_Wait(&requests[rank % 2 ? i : MANY - 1 - i], MPI_STATUS_IGNORE);
+    wrong += check("either order");
+
+    /* Each begins with another one. */
+    begin();
+    for (int i = 0; i < MANY; i++)
+        MPI_Wait(&requests[(i * 7 + rank * 11) % MANY], MPI_STATUS_IGNORE);
+    wrong += check("any order");
+
+    /* The last is looked for. */
+    begin();
+    for (int i = MANY - 1; i >= 0; i--)
+        for (int flag = 0; !flag;)
+            MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE);
+    wrong += check("tests");
+
+    /* A blocking one, a message round a ring, and one more request before any of them is waited for. */
+    begin();
+    MPI_Request barrier;
+    MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
+    MPI_Barrier(MPI_COMM_WORLD);
+    int word = rank, got = -1;
+    MPI_Sendrecv(&word, 1, MPI_INT, (rank + 1) % size, 1, &got, 1, MPI_INT, (rank + size - 1) % size, 1,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    wrong += got != (rank + size - 1) % size;
+    MPI_Wait(&barrier, MPI_STATUS_IGNORE);
+    MPI_Waitall(MANY, requests, MPI_STATUSES_IGNORE);
+    wrong += check("beside others");
+
+    /* One rank waits for a message that another sends once the last is complete. */
+    begin();
+    if (rank == 0) {
+        MPI_Recv(&got, 1, MPI_INT, size - 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Waitall(MANY, requests, MPI_STATUSES_IGNORE);
+    } else {
+        MPI_Wait(&requests[MANY - 1], MPI_STATUS_IGNORE);
+        if (rank == size - 1)
+            MPI_Send(&word, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+        MPI_Waitall(MANY, requests, MPI_STATUSES_IGNORE);
+    }
+    wrong += check("a message after the last");
+
+    int all;
+    MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("wrong %d\n", all);
+    MPI_Finalize();
+    return 0;
+}
