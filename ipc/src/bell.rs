@@ -35,9 +35,9 @@ impl Bell {
     }
 }
 
-/// One bit per rank.
+/// One bit per rank, of so many.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention<'a>(pub &'a [AtomicU64]);
+pub struct Attention<'a>(pub &'a [AtomicU64], pub u32);
 
 impl Attention<'_> {
     /// This rank has something to tell.
@@ -53,9 +53,10 @@ impl Attention<'_> {
         self.0.iter().any(|word| word.load(SeqCst) != 0)
     }
 
-    /// All ranks whose bit is set, which clears it.
+    /// All ranks whose bit is set, which clears it. Bits of ranks that do not exist say nothing: any process
+    /// of the job may have written there.
     pub fn take(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, word)| {
+        let bits = self.0.iter().enumerate().flat_map(|(i, word)| {
             let mut bits = word.swap(0, SeqCst);
             std::iter::from_fn(move || {
                 let bit = bits.trailing_zeros();
@@ -64,6 +65,7 @@ impl Attention<'_> {
                     i as u32 * 64 + bit
                 })
             })
-        })
+        });
+        bits.filter(|&rank| rank < self.1)
     }
 }

@@ -103,6 +103,10 @@ pub struct Range {
 /// Most bytes that one question may ask for.
 pub const MOST_WANTED: u64 = 1 << 20;
 
+/// Most bytes of a notice: more than any question has ranges. What claims to be longer is of nobody's
+/// making, and would take the master's memory.
+const MOST_TOLD: u64 = 64 << 20;
+
 impl Notice {
     fn to_words(&self) -> Vec<u64> {
         match self {
@@ -168,6 +172,10 @@ pub fn heard(segment: &Segment, mail: &Mail, take: &mut dyn FnMut(u32, Notice)) 
     let mut all = vec![];
     inbox::drain_notices(segment, &mut all)?;
     for notice in all {
+        if !segment.here().contains(&notice.source) || notice.len > MOST_TOLD {
+            let (rank, len) = (notice.source, notice.len);
+            return Err(Error::Damaged(format!("a notice of rank {rank} and {len} bytes to the gateway")));
+        }
         let (rank, mut bytes) = (notice.source, vec![0; notice.len as usize]);
         inbox::take(segment, mail, notice, &mut bytes)?;
         let (words, _) = bytes.as_chunks();
@@ -268,6 +276,22 @@ mod tests {
         assert_eq!((answer.count(), &one, &two), (1, b"a", b"bcde"));
         mail.give_spares_back(&segment);
         assert_eq!(segment.header().pool.mail(), 64 << 10, "what is left are headers");
+    }
+
+    #[test]
+    fn a_notice_of_nobody_is_told() {
+        let spread = Spread { ranks: 4, nodes: 2, node: 1 };
+        let segment = Segment::create_spread(spread, 1 << 24, 1 << 20, 2).unwrap();
+        let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        for stray in [0, 4, u32::MAX] {
+            tell(&segment, &mail, stray, &Notice::Closed { comm: 3 }).unwrap();
+            let heard = heard(&segment, &mail, &mut |_, _| panic!("it came from nobody here"));
+            assert!(matches!(heard, Err(Error::Damaged(_))), "{stray}: {heard:?}");
+        }
+        tell(&segment, &mail, 3, &Notice::Closed { comm: 3 }).unwrap();
+        let mut count = 0;
+        heard(&segment, &mail, &mut |_, _| count += 1).unwrap();
+        assert_eq!(count, 1);
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! payload costs no page tables and no address space; the last reader punches it out.
 //!
 //! Offsets only grow (a sparse file does not care), but for pages of the mail file that are used again
-//! (`spares`). Those that lie in the *window*, the first bytes of the mail file, are copied in and out by
-//! whoever has mapped it: a system call and the kernel's copy take three times as long as that. Fresh pages
-//! are written by offset all the same, which does not fill them with zeros first.
+//! (`spares`), and for the spill file, which no file system lets grow for ever (ext4: 16 TiB): it begins
+//! anew whenever nothing lies there ([`Spill`]). Those that lie in the *window*, the first bytes of the mail
+//! file, are copied in and out by whoever has mapped it: a system call and the kernel's copy take three times
+//! as long as that. Fresh pages are written by offset all the same, which does not fill them with zeros first.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -77,6 +78,41 @@ impl Place {
 
     fn pages(&self) -> u64 {
         self.len.div_ceil(PAGE) * PAGE
+    }
+}
+
+/// Where the next payload of the spill file lies, and how many lie there: one word, so that no payload gets
+/// a place between the end of the last one and the new beginning. Lies in the segment's header.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Spill(AtomicU64);
+
+impl Spill {
+    /// Bits for the next page; those above count payloads, of which there are fewer than 2^24 messages and
+    /// what collectives hold.
+    const PAGE_BITS: u32 = 36;
+    /// Where there is nothing left, until the file is empty once more: no call takes such an offset.
+    const NOWHERE: u64 = 1 << 63;
+
+    /// Room for `bytes`, whole pages, more; where.
+    fn begin(&self, bytes: u64) -> u64 {
+        let mut offset = Self::NOWHERE;
+        let _ = self.0.fetch_update(SeqCst, SeqCst, |word| {
+            let first = word & ((1 << Self::PAGE_BITS) - 1);
+            let fits = (first + bytes / PAGE) >> Self::PAGE_BITS == 0;
+            offset = if fits { first * PAGE } else { Self::NOWHERE };
+            Some(word + (1 << Self::PAGE_BITS) + if fits { bytes / PAGE } else { 0 })
+        });
+        offset
+    }
+
+    /// A payload is gone. Where it was the last one the file begins anew.
+    fn end(&self) {
+        let _ = self.0.fetch_update(SeqCst, SeqCst, |word| match word >> Self::PAGE_BITS {
+            0 => None, // told twice, by a process that is broken
+            1 => Some(0),
+            _ => Some(word - (1 << Self::PAGE_BITS)),
+        });
     }
 }
 
@@ -168,13 +204,12 @@ impl Mail {
             (place.kind, place.offset) = (Kind::Again, offset);
         } else {
             let found = || header.pool.take_mail(place.pages());
-            let end = if found() || self.give_spares_back(segment) && found() {
-                &header.mail_end
+            if found() || self.give_spares_back(segment) && found() {
+                place.offset = header.mail_end.fetch_add(place.pages(), SeqCst);
             } else {
                 place.kind = Kind::Scratch;
-                &header.spill_end
-            };
-            place.offset = end.fetch_add(place.pages(), SeqCst);
+                place.offset = header.spill.begin(place.pages());
+            }
         }
         header.pool.demand_add(place.pages());
         header.pool.count_message(len, place.kind == Kind::Scratch);
@@ -245,7 +280,11 @@ impl Mail {
             Kind::Ram | Kind::Again => {
                 self.keep_or_free(segment, Range { first: place.offset / PAGE, pages: place.pages() / PAGE });
             }
-            Kind::Scratch => punch(&self.scratch, place.offset, place.pages()),
+            Kind::Scratch => {
+                punch(&self.scratch, place.offset, place.pages());
+                // Not before: what comes next may lie there.
+                segment.header().spill.end();
+            }
         }
         segment.header().pool.demand_sub(place.pages());
     }
@@ -339,5 +378,40 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     for at in (0..len).step_by(PIECE) {
         // SAFETY: a part of what the caller vouches for.
         unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), PIECE.min(len - at)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spill_file_begins_anew_once_nothing_lies_there() {
+        // No room in RAM: all go to scratch.
+        let segment = Segment::create(2, 1 << 30, 0, 2).unwrap();
+        let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        let put = |bytes: &[u8]| mail.put(&segment, &[bytes]).unwrap();
+        let (one, two) = (put(&[1; 5000]), put(&[2; 5000]));
+        assert_eq!((one.kind, one.offset, two.offset), (Kind::Scratch, 0, 2 * PAGE));
+        mail.release(&segment, &one);
+        let three = put(&[3; 1]);
+        assert_eq!(three.offset, 4 * PAGE, "not where one lies still");
+        mail.release(&segment, &three);
+        mail.release(&segment, &two);
+        let again = put(&[4; 5000]);
+        let mut read = [0; 5000];
+        mail.get(&segment, &again, 0, &mut read).unwrap();
+        assert_eq!((again.offset, read), (0, [4; 5000]));
+    }
+
+    #[test]
+    fn what_is_told_twice_or_too_long_takes_nobody_s_place() {
+        let spill = Spill(AtomicU64::new(0));
+        spill.end();
+        let most = 1 << (Spill::PAGE_BITS + 12);
+        assert_eq!((spill.begin(PAGE), spill.begin(most)), (0, Spill::NOWHERE));
+        assert_eq!(spill.begin(PAGE), PAGE);
+        (0..3).for_each(|_| spill.end());
+        assert_eq!(spill.begin(PAGE), 0);
     }
 }

@@ -26,6 +26,7 @@ use crate::critical::Critical;
 use crate::error::system;
 use crate::far::Answer;
 use crate::futex::SharedFutex;
+use crate::mail::Spill;
 use crate::pool::Pool;
 use crate::spares::Spares;
 use crate::spread::Spread;
@@ -70,7 +71,7 @@ pub struct Header {
     /// Where in the mail file the next payload goes.
     pub(crate) mail_end: AtomicU64,
     /// Where in the spill file the next payload goes.
-    pub(crate) spill_end: AtomicU64,
+    pub(crate) spill: Spill,
     /// Communicators ever made, and a stack of free ones as for nodes.
     pub(crate) fresh_comms: AtomicU32,
     pub(crate) free_comms: AtomicU64,
@@ -625,7 +626,7 @@ impl Segment {
 
     /// For which ranks of other nodes there is something.
     pub fn outward(&self) -> Attention<'_> {
-        Attention(self.atomic_slice(self.at.outward, (self.np as usize).div_ceil(64)))
+        Attention(self.atomic_slice(self.at.outward, (self.np as usize).div_ceil(64)), self.np)
     }
 
     /// What the gateway answers a rank.
@@ -643,7 +644,7 @@ impl Segment {
 
     /// Which ranks have something to tell the master.
     pub fn attention(&self) -> Attention<'_> {
-        Attention(self.atomic_slice(self.at.attention, (self.np as usize).div_ceil(64)))
+        Attention(self.atomic_slice(self.at.attention, (self.np as usize).div_ceil(64)), self.np)
     }
 
     /// By a rank: tell the master to look at it.
@@ -688,6 +689,8 @@ mod tests {
         opened.ring(3);
         assert!(made.header().bell.wait(std::time::Duration::ZERO));
         assert_eq!(made.attention().take().collect::<Vec<_>>(), [3, 65]);
+        made.attention().0.iter().for_each(|word| word.store(u64::MAX, SeqCst));
+        assert!(made.attention().take().eq(0..made.np()), "only ranks that there are");
         opened.rank(5).set_progress("größenordnungsmäßig", 3, 9);
         assert!("größenordnungsmäßig".starts_with(&made.rank(5).progress().unwrap().label));
         assert_eq!(made.rank(5).call(), None);

@@ -21,11 +21,18 @@ struct Slot {
     /// 0: the slot is free.
     end: AtomicUsize,
     rights: AtomicI32,
+    /// Threads that have it open for a moment ([`writable`]): the pager, which may park one, leaves it so.
+    open: AtomicUsize,
 }
 
-static TABLE: [Slot; SLOTS] =
-    [const { Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), rights: AtomicI32::new(0) } };
-        SLOTS];
+static TABLE: [Slot; SLOTS] = [const {
+    Slot {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        rights: AtomicI32::new(0),
+        open: AtomicUsize::new(0),
+    }
+}; SLOTS];
 /// Slots below are or were in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static CHANGING: Lock<()> = Lock::new(());
@@ -38,6 +45,10 @@ impl Slot {
     fn range(&self) -> Range<usize> {
         let end = self.end.load(Ordering::Acquire);
         self.start.load(Ordering::Relaxed)..end
+    }
+
+    fn give(&self, range: Range<usize>, rights: i32) {
+        let _ = sys::set_protection(range.start, range.len(), rights);
     }
 
     fn overlaps(&self, other: &Range<usize>) -> bool {
@@ -56,6 +67,7 @@ fn add(range: Range<usize>, rights: i32) -> bool {
     let Some(slot) = TABLE.get(at) else { return false };
     slot.start.store(range.start, Ordering::Relaxed);
     slot.rights.store(rights, Ordering::Relaxed);
+    slot.open.store(0, Ordering::Relaxed);
     slot.end.store(range.end, Ordering::Release);
     USED.store(used.max(at + 1), Ordering::Release);
     true
@@ -107,7 +119,7 @@ pub(crate) struct Lifted(());
 
 impl Lifted {
     pub fn new() -> Self {
-        each(|range, _| sys::set_protection(range.start, range.len(), RW));
+        each(|slot, range| slot.give(range, RW));
         Self(())
     }
 }
@@ -115,36 +127,52 @@ impl Lifted {
 impl Drop for Lifted {
     fn drop(&mut self) {
         // Code cannot be executed where the scratch directory is mounted `noexec`; it can be once restored.
-        each(|range, rights| sys::set_protection(range.start, range.len(), rights));
+        each(|slot, range| {
+            if slot.open.load(Ordering::Acquire) == 0 {
+                slot.give(range, slot.rights.load(Ordering::Relaxed));
+            }
+        });
     }
 }
 
-fn each(f: impl Fn(Range<usize>, i32) -> Result<(), Errno>) {
+fn each(f: impl Fn(&Slot, Range<usize>)) {
     for slot in slots() {
         let range = slot.range();
         if range.end != 0 {
-            let _ = f(range, slot.rights.load(Ordering::Relaxed));
+            f(slot, range);
         }
     }
 }
 
-/// Makes a range writable until dropped; other threads see it too.
+/// Makes a range writable until dropped; other threads see it too. The pager leaves it so if it comes
+/// meanwhile.
 pub(crate) fn writable(range: Range<usize>) -> impl Drop {
     struct Back(Range<usize>);
     impl Drop for Back {
         fn drop(&mut self) {
-            if USED.load(Ordering::Acquire) == 0 {
+            if is_unused() {
                 return;
             }
             let _changing = CHANGING.lock();
             for slot in slots().filter(|slot| slot.overlaps(&self.0)) {
-                let range = slot.range();
-                let _ = sys::set_protection(range.start, range.len(), slot.rights.load(Ordering::Relaxed));
+                // An entry that was made meanwhile does not count this.
+                let open = slot.open.load(Ordering::Relaxed).saturating_sub(1);
+                slot.open.store(open, Ordering::Release);
+                if open == 0 {
+                    slot.give(slot.range(), slot.rights.load(Ordering::Relaxed));
+                }
             }
         }
     }
-    if USED.load(Ordering::Acquire) != 0 && slots().any(|slot| slot.overlaps(&range)) {
-        let _ = sys::set_protection(range.start, range.len(), RW);
+    if !is_unused() {
+        let _changing = CHANGING.lock();
+        let overlapping = || slots().filter(|slot| slot.overlaps(&range));
+        overlapping().for_each(|slot| {
+            slot.open.fetch_add(1, Ordering::Release);
+        });
+        if overlapping().next().is_some() {
+            let _ = sys::set_protection(range.start, range.len(), RW);
+        }
     }
     Back(range)
 }
@@ -156,4 +184,28 @@ pub(crate) fn writable(range: Range<usize>) -> impl Drop {
 pub(crate) unsafe fn hold(hold: bool) {
     // SAFETY: the caller's.
     unsafe { CHANGING.hold_or_let_go(hold) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when the pager comes while a thread empties such memory.
+    #[test]
+    fn the_pager_leaves_open_what_is_being_written() {
+        let at = sys::map_anon_aligned(2 * sys::PAGE, sys::PAGE).expect("memory");
+        let range = at..at + sys::PAGE;
+        set(range.clone(), libc::PROT_NONE).expect("closed");
+        let is_writable = || sys::advise(at, sys::PAGE, libc::MADV_POPULATE_WRITE).is_ok();
+        let can_tell = sys::advise(at + sys::PAGE, sys::PAGE, libc::MADV_POPULATE_WRITE).is_ok();
+        assert!(!is_writable());
+        let open = writable(range.clone());
+        drop(Lifted::new());
+        assert!(is_writable() || !can_tell, "Linux before 5.14 cannot tell");
+        drop(open);
+        assert!(!is_writable());
+        drop(Lifted::new());
+        assert!(!is_writable());
+        set(range, RW).expect("as before");
+    }
 }

@@ -17,9 +17,10 @@
 //! outer ids; the one `tgkill` understands is the last on the `NSpid:` line of the thread's `status`.
 
 use crate::lock::{Guard, Lock, futex_wait, futex_wake};
+use crate::set::MAX_ARENAS;
 use crate::sys::{self, Errno, Fd, PathBuf};
 use std::cell::UnsafeCell;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// Most threads that can be parked.
@@ -49,6 +50,23 @@ static LISTED: [AtomicI32; MAX_THREADS] = [const { AtomicI32::new(0) }; MAX_THRE
 /// The turn in which the thread of the same index acknowledged; [`GONE`] if it has ended.
 static WHEN: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
 const GONE: u32 = u32::MAX;
+/// Instead: its stack lies in the memory that is to be moved. It goes on, since it cannot wait without one.
+/// (Turns are odd, and `GONE` is the one that is never reached.)
+const ON_IT: u32 = u32::MAX - 1;
+/// The memory that is to be moved. Kept here because a handler that comes late may not look at an arena,
+/// which may be gone by then.
+static TO_MOVE: [[AtomicUsize; 2]; MAX_ARENAS] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; MAX_ARENAS];
+/// Ranges in that.
+static RANGES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether an address lies in what is to be moved.
+fn is_to_move(at: usize) -> bool {
+    let ranges = &TO_MOVE[..RANGES.load(Ordering::Acquire)];
+    ranges
+        .iter()
+        .any(|[start, end]| (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&at))
+}
 /// The signal taken, 0 before the first use.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
@@ -63,11 +81,13 @@ extern "C" fn on_park(_: i32) {
     let count = COUNT.load(Ordering::Acquire);
     for (tid, when) in TIDS[..count].iter().zip(&WHEN) {
         if tid.load(Ordering::Relaxed) == me {
-            if when.swap(turn, Ordering::AcqRel) != turn {
+            let on_it = is_to_move(std::ptr::from_ref(&saved).addr());
+            let says = if on_it { ON_IT } else { turn };
+            if when.swap(says, Ordering::AcqRel) != says {
                 ACKED.fetch_add(1, Ordering::Release);
                 futex_wake(&ACKED, 1);
             }
-            while TURN.load(Ordering::Acquire) == turn {
+            while !on_it && TURN.load(Ordering::Acquire) == turn {
                 futex_wait(&TURN, turn, None);
             }
             break;
@@ -107,7 +127,9 @@ fn signal() -> Result<i32, Errno> {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = ours;
             new.sa_flags = libc::SA_RESTART;
-            libc::sigfillset(&mut new.sa_mask);
+            // Of all signals: `sigfillset` leaves out those of glibc itself, and a thread would be cancelled,
+            // and unwound, while it is parked.
+            (&raw mut new.sa_mask).write_bytes(0xff, 1);
             if libc::sigaction(number, &new, std::ptr::null_mut()) != 0 {
                 return Err(Errno::last());
             }
@@ -272,9 +294,10 @@ impl Drop for Parked {
     }
 }
 
-/// Stops every other thread of the process. The caller holds the pager's lock, and nothing another thread
+/// Stops every other thread of the process; it is `Busy` if the stack of one lies in what is `to_move`, as
+/// many ranges as a set has arenas at most. The caller holds the pager's lock, and nothing another thread
 /// needs to get out of a signal handler.
-pub(crate) fn park_others() -> Result<Parked, ParkError> {
+pub(crate) fn park_others(to_move: impl Iterator<Item = Range<usize>>) -> Result<Parked, ParkError> {
     if is_alone() {
         return Ok(Parked { alone: true }); // and nobody but us could start another
     }
@@ -288,6 +311,12 @@ pub(crate) fn park_others() -> Result<Parked, ParkError> {
     let (pid, me) = unsafe { (libc::getpid(), libc::gettid()) };
     COUNT.store(0, Ordering::Relaxed);
     ACKED.store(0, Ordering::Relaxed);
+    RANGES.store(0, Ordering::Relaxed);
+    for ([start, end], range) in TO_MOVE.iter().zip(to_move) {
+        start.store(range.start, Ordering::Relaxed);
+        end.store(range.end, Ordering::Relaxed);
+        RANGES.fetch_add(1, Ordering::Release);
+    }
     let turn = TURN.fetch_add(1, Ordering::AcqRel) + 1;
     let parked = Parked { alone: false };
     let deadline = now_ns() + PATIENCE_NS;
@@ -361,6 +390,9 @@ fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
     loop {
         let acked = ACKED.load(Ordering::Acquire);
         let count = COUNT.load(Ordering::Relaxed);
+        if let Some(i) = (0..count).find(|&i| WHEN[i].load(Ordering::Acquire) == ON_IT) {
+            return Err(ParkError::Busy(TIDS[i].load(Ordering::Relaxed)));
+        }
         let missing = |i: &usize| {
             let when = WHEN[*i].load(Ordering::Acquire);
             when != turn && when != GONE
@@ -403,28 +435,31 @@ pub(crate) fn handled_signals() -> u64 {
 
 /// All signals of this thread are held back until dropped, but those its own faults raise: a handler that ran
 /// in the middle of moving memory could write what is then lost.
-pub(crate) struct Masked(libc::sigset_t);
+pub(crate) struct Masked(u64);
 
 impl Masked {
     pub fn new() -> Self {
-        // SAFETY: the sets are initialised by sigfillset and pthread_sigmask.
-        unsafe {
-            let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&mut all);
-            for keep in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
-                libc::sigdelset(&mut all, keep);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            Self(old)
-        }
+        let kept = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+        Self(set_mask(!kept.iter().fold(0, |mask, number| mask | 1 << (number - 1))))
     }
 }
 
 impl Drop for Masked {
     fn drop(&mut self) {
-        // SAFETY: the set was filled in by the kernel.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        set_mask(self.0);
     }
+}
+
+/// Sets this thread's mask of signals, bit 0 for signal 1; what it was. `pthread_sigmask` would leave out the
+/// signals of glibc itself, by which a thread is cancelled wherever it is.
+fn set_mask(mask: u64) -> u64 {
+    let mut old = 0_u64;
+    // SAFETY: both are the kernel's masks, of the size that is named; it writes one of them.
+    unsafe {
+        let (new, old) = (&raw const mask, &raw mut old);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<u64>());
+    }
+    old
 }
 
 /// A lock, and this thread's signals held back for as long as it is held: it is not parked meanwhile, and no

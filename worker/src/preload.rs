@@ -87,6 +87,9 @@ fn end_of_last_image(handed: &Handed) {
     let pool = &handed.segment.header().pool;
     block.prepaid.store(0, SeqCst);
     block.request.store(0, SeqCst);
+    // Threads that waited for memory are gone, and nobody of the next program has taken the token.
+    block.lacks.store(0, SeqCst);
+    handed.segment.header().tokens.release(handed.rank);
     pool.give(block.granted.swap(0, SeqCst));
     pool.demand_sub(block.held.swap(0, SeqCst));
     block.publish(Waiting::Nothing);

@@ -382,6 +382,10 @@ impl Backend for Shm {
 
 impl Drop for Shm {
     fn drop(&mut self) {
+        // A child of fork has a copy of the handle, which the rank still has.
+        if !self.runtime.alive.is_rank() {
+            return;
+        }
         // A damaged segment is reported by whoever waits next.
         let _ = self.comm.release(&self.runtime.segment, &self.runtime.mail, self.runtime.rank);
     }

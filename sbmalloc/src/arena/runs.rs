@@ -2,7 +2,7 @@
 
 use super::{Inner, charged};
 use crate::account;
-use crate::sys::{CHUNK, PAGE};
+use crate::sys::{self, CHUNK, GRANULE, PAGE};
 use std::sync::atomic::Ordering;
 
 /// What allocation knows, under its lock. The bitmap itself lies in the side tables.
@@ -122,6 +122,7 @@ impl Inner {
                 self.discard((i + want) * CHUNK, (have - want) * CHUNK);
             }
             self.tables.run_pages(i).store((new / PAGE) as u32, Ordering::Relaxed);
+            self.drop_rest(i * CHUNK + new, (i * CHUNK + old).min((i + want) * CHUNK));
             if want < have {
                 self.release(i + want, have - want);
             }
@@ -149,6 +150,16 @@ impl Inner {
             self.commit(i * CHUNK + old, new - old);
         }
         true
+    }
+
+    /// Takes pages of a chunk out of RAM that are no longer paid for, whatever they read as afterwards. Where
+    /// the chunk is out they are few, and leave with the next evict.
+    fn drop_rest(&self, from: usize, to: usize) {
+        if from < to && !self.is_out(from / GRANULE) {
+            self.tracker.tracker().note(self, from, to - from);
+            // Locked pages refuse, and stay.
+            let _ = sys::advise(self.base + from, to - from, libc::MADV_DONTNEED);
+        }
     }
 
     fn free_after(&self, i: usize, n: usize) -> bool {

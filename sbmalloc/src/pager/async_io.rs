@@ -29,7 +29,7 @@ pub(super) unsafe fn check() -> Result<(), PagerError> {
     if !EXPECTED.load(Ordering::Acquire) {
         return Ok(());
     }
-    let failed = |op| move |errno| PagerError::Io { op, offset: 0, errno };
+    let failed = |op| move |errno| PagerError::Blind { op, errno };
     let mut found = None;
     each_mapping(&mut |line| {
         if ends_with(line, b"[io_uring]") {

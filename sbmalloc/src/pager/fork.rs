@@ -59,7 +59,7 @@ pub(crate) unsafe fn hold(hold: bool) {
         unsafe { PAGER.hold_or_let_go(false) };
         // SAFETY: whoever had it evicted has promised it for forks too.
         failed = unsafe { restore_set(&PROCESS) }.is_err();
-        account::forks(PROCESS.ram());
+        account::forks(PROCESS.in_ram());
     }
 }
 

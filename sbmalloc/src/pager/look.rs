@@ -8,9 +8,10 @@ use super::{PagerError, Touched, exclude, plan};
 use crate::arena::{Inner, STORED};
 use crate::checksum;
 use crate::config;
+use crate::protection;
 use crate::set::ArenaSet;
 use crate::store::read_all;
-use crate::sys::{CHUNK, Errno, GRANULE, PAGE};
+use crate::sys::{CHUNK, Errno, Fd, GRANULE, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -179,10 +180,15 @@ fn verify_block(
         return Ok(()); // freed; what is there of it, if anything, means nothing
     }
     let at = arena.base + i * CHUNK;
-    for (k, word) in copy.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        // SAFETY: inside the arena, which stays mapped and readable while the pager's lock is held. Volatile,
-        // as others may write it; torn values are found out below.
-        *word = unsafe { ((at + k * 8) as *const [u8; 8]).read_volatile() };
+    if protection::is_unused() {
+        for (k, word) in copy.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // SAFETY: inside the arena, which stays mapped while the pager's lock is held, and readable where
+            // no rights were ever taken away. Volatile, as others may write it; torn values are found out
+            // below.
+            *word = unsafe { ((at + k * 8) as *const [u8; 8]).read_volatile() };
+        }
+    } else {
+        read_closed(copy, at)?;
     }
     let mut entries = [0; BLOCK_PAGES];
     let page = pagemap.read(&mut entries, at, CHUNK)?;
@@ -201,6 +207,22 @@ fn verify_block(
         Err(e) if is_stored() => Err(e),
         _ => Ok(()), // right in the end, or freed meanwhile
     }
+}
+
+/// Reads a block that the program may have closed, or close meanwhile: the kernel reads it for whoever may
+/// trace the process, whatever the rights of its pages.
+fn read_closed(copy: &mut [u8; CHUNK], at: usize) -> Result<(), PagerError> {
+    let failed = |errno| PagerError::Blind { op: "read /proc/self/mem", errno };
+    let memory = Fd::open(c"/proc/self/mem", libc::O_RDONLY).map_err(failed)?;
+    let mut done = 0;
+    while done < copy.len() {
+        match memory.pread(&mut copy[done..], (at + done) as u64) {
+            Ok(0) => return Err(failed(Errno(libc::EIO))),
+            Ok(n) => done += n,
+            Err(e) => return Err(failed(e)),
+        }
+    }
+    Ok(())
 }
 
 /// Reads what the file holds at block `i`, unverified.

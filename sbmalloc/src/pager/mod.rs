@@ -90,6 +90,19 @@ pub enum PagerError {
         /// The system's error.
         errno: Errno,
     },
+    /// What the process is doing cannot be seen, or its threads cannot be signalled: `/proc` is closed to it,
+    /// or it has taken every real-time signal for itself. Nothing was changed, and the call may be repeated.
+    #[error("cannot {op}: {errno}")]
+    Blind {
+        /// What was attempted.
+        op: &'static str,
+        /// The system's error.
+        errno: Errno,
+    },
+    /// The stack of the calling thread lies in the memory that was to be moved, as that of a coroutine may.
+    /// Nothing was changed.
+    #[error("the stack of the calling thread lies in the memory that is to be moved")]
+    OwnStack,
     /// A block read back does not match its checksum, however often it is read: the scratch file was damaged.
     /// The block and those after it are still evicted; nothing computed from them can be trusted.
     #[error("a block of the scratch file at offset {offset} was damaged: its checksum does not match")]
@@ -104,10 +117,12 @@ pub enum PagerError {
         /// `io_uring` or `AIO`.
         what: &'static str,
     },
-    /// Another thread could not be stopped: it blocks signals (known after 100 ms), or has not come out of a
-    /// system call that cannot be interrupted, or has not got a processor, for 3 s. Nothing was changed, and
-    /// the call may be repeated.
-    #[error("thread {tid} could not be stopped; its signals may be blocked")]
+    /// Another thread could not be stopped: its stack lies in the memory that was to be moved, it blocks
+    /// signals (known after 100 ms), or has not come out of a system call that cannot be interrupted, or has
+    /// not got a processor, for 3 s. Nothing was changed, and the call may be repeated.
+    #[error(
+        "thread {tid} could not be stopped; its signals may be blocked, or its stack lies in memory to be moved"
+    )]
     ThreadsBusy {
         /// One of the threads.
         tid: i32,
@@ -115,11 +130,12 @@ pub enum PagerError {
 }
 
 impl PagerError {
-    /// It will pass, as a rule, and the call may be repeated: threads that do not stop, asynchronous I/O, a
-    /// process or a system without free descriptors or memory.
+    /// Nothing is broken, and the call may be repeated: threads that do not stop, asynchronous I/O, a stack in
+    /// the wrong place, a process or a system without free descriptors or memory, or in which nothing can be
+    /// seen.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::ThreadsBusy { .. } | Self::InUse { .. } => true,
+            Self::ThreadsBusy { .. } | Self::InUse { .. } | Self::Blind { .. } | Self::OwnStack => true,
             Self::Io { errno, .. } => errno.is_passing(),
             _ => false,
         }
@@ -134,7 +150,7 @@ impl From<ParkError> for PagerError {
     fn from(e: ParkError) -> Self {
         match e {
             ParkError::Busy(tid) => Self::ThreadsBusy { tid },
-            ParkError::System(op, errno) => Self::Io { op, offset: 0, errno },
+            ParkError::System(op, errno) => Self::Blind { op, errno },
         }
     }
 }
@@ -209,7 +225,6 @@ fn exclude_others() -> Exclusive {
 ///   see [`expect_async_io`]), RDMA; however safe the interface that began it;
 /// - no process runs that shares the address space (`CLONE_VM` without `CLONE_THREAD`), and none writes to it
 ///   from outside (`process_vm_writev`, `ptrace`);
-/// - the stack of the calling thread does not lie in it;
 /// - nobody sends the signals that faults raise (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`), if
 ///   their handlers write to it.
 ///
@@ -431,7 +446,7 @@ pub(crate) unsafe fn evict_set_to(
     site: Option<u64>,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Moved, PagerError> {
-    own::Session::begin()?.evict(set, target, site, progress)
+    own::Session::begin(set)?.evict(set, target, site, progress)
 }
 
 /// # Safety
@@ -452,14 +467,14 @@ pub(crate) unsafe fn restore_set_for(
     if !set.is_evicted() {
         return Ok((Moved::default(), true));
     }
-    own::Session::begin()?.restore(set, site, limit)
+    own::Session::begin(set)?.restore(set, site, limit)
 }
 
 pub(crate) fn unpack_set(set: &'static ArenaSet) -> Result<Moved, PagerError> {
     if !set.is_packed() {
         return Ok(Moved::default());
     }
-    own::Session::begin()?.unpack(set)
+    own::Session::begin(set)?.unpack(set)
 }
 
 pub(crate) fn likely_in_set(set: &'static ArenaSet, site: u64) -> usize {

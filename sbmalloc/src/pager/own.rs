@@ -53,10 +53,16 @@ pub(super) fn block_bytes(arena: &Inner, i: usize) -> &[u8] {
 }
 
 impl Session {
-    pub fn begin() -> Result<Self, PagerError> {
+    pub fn begin(set: &ArenaSet) -> Result<Self, PagerError> {
         // The lock first: whoever waits for it must still take the parking signal.
         let buffers = exclude();
-        let parked = threads::park_others()?;
+        // What is written to a stack while it is moved is lost, return addresses first.
+        let here = std::ptr::from_ref(&buffers).addr();
+        if set.arenas().any(|arena| arena.holds(here)) {
+            return Err(PagerError::OwnStack);
+        }
+        let to_move = set.arenas().map(|arena| arena.base..arena.base + arena.len());
+        let parked = threads::park_others(to_move)?;
         // Now nobody can begin any.
         // SAFETY: the lock is held.
         unsafe { async_io::check()? };

@@ -46,7 +46,7 @@ impl Pagemap {
     pub fn open() -> Result<Self, PagerError> {
         Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)
             .map(Self)
-            .map_err(|e| PagerError::io("open /proc/self/pagemap", 0, e))
+            .map_err(|errno| PagerError::Blind { op: "open /proc/self/pagemap", errno })
     }
 
     /// The pages of `[address, address+len)`, at most a window of them.

@@ -67,7 +67,10 @@ impl Fault {
                 _ => false,
             },
             PagerError::Corrupt { .. } => matches!(self, Self::CorruptRead | Self::CorruptWrite),
-            PagerError::ThreadsBusy { .. } | PagerError::InUse { .. } => false,
+            PagerError::ThreadsBusy { .. }
+            | PagerError::InUse { .. }
+            | PagerError::Blind { .. }
+            | PagerError::OwnStack => false,
         }
     }
 }

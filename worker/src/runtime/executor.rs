@@ -110,7 +110,8 @@ impl Pager for RankPager<'_> {
                     std::thread::sleep(Duration::from_millis(5));
                     continue;
                 }
-                Err(error) if error.is_passing() => break true,
+                // With less than it was granted it does not run: it would use what is others'.
+                Err(error) if error.is_passing() => break enough(),
                 Err(error) => runtime.lost(error),
             };
             block.restored.fetch_add(moved.freed_or_filled, SeqCst);

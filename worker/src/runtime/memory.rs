@@ -38,12 +38,32 @@ impl Runtime {
         false
     }
 
+    /// Takes so much off what the rank was granted, or as much as there is: another thread may have given
+    /// some back meanwhile, or an evict all of it. How much that was.
+    fn ungrant(&self, bytes: u64) -> u64 {
+        let mut taken = 0;
+        let _ = self.block().granted.fetch_update(SeqCst, SeqCst, |granted| {
+            taken = bytes.min(granted);
+            Some(granted - taken)
+        });
+        taken
+    }
+
+    /// Memory that was paid for is no longer this rank's, but another's. What was given back meanwhile is
+    /// taken from the pool once more.
+    fn hand_over(&self, bytes: u64) {
+        let short = bytes - self.ungrant(bytes);
+        if short > 0 {
+            self.segment.header().pool.force(short);
+        }
+    }
+
     /// Find memory of the budget for message headers, as if it were this rank's own, and hand it over.
     pub fn pay_for_headers(&self, bytes: u64) {
         if !self.pay(bytes) {
             self.beg(bytes);
         }
-        self.block().granted.fetch_sub(bytes, SeqCst);
+        self.hand_over(bytes);
         self.segment.header().pool.headers_paid(bytes);
     }
 
@@ -53,7 +73,7 @@ impl Runtime {
         if !self.pay(bytes) {
             self.beg(bytes);
         }
-        self.block().granted.fetch_sub(bytes, SeqCst);
+        self.hand_over(bytes);
         self.segment.header().pool.demand_add(bytes);
     }
 
@@ -111,8 +131,7 @@ impl Runtime {
         let block = self.block();
         let unused = block.prepaid.swap(0, SeqCst);
         if unused > 0 {
-            block.granted.fetch_sub(unused, SeqCst);
-            self.segment.header().pool.give(unused);
+            self.segment.header().pool.give(self.ungrant(unused));
         }
     }
 }
@@ -162,11 +181,7 @@ unsafe impl sbmalloc::Account for Runtime {
         let block = self.block();
         block.held.fetch_sub(bytes, SeqCst);
         // By another thread while the rank is out it may be nothing that is in RAM.
-        let mut given = 0;
-        let _ = block.granted.fetch_update(SeqCst, SeqCst, |granted| {
-            given = bytes.min(granted);
-            Some(granted - given)
-        });
+        let given = self.ungrant(bytes);
         let pool = &self.segment.header().pool;
         pool.demand_sub(bytes);
         pool.give(given);
