@@ -6,7 +6,8 @@
 //! (`spares`), and for the spill file, which no file system lets grow for ever (ext4: 16 TiB): it begins
 //! anew whenever nothing lies there ([`Spill`]). Those that lie in the *window*, the first bytes of the mail
 //! file, are copied in and out by whoever has mapped it: a system call and the kernel's copy take three times
-//! as long as that. Fresh pages are written by offset all the same, which does not fill them with zeros first.
+//! as long as that. Fresh pages are written by offset all the same, which does not fill them with zeros
+//! first.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -130,9 +130,9 @@ pub enum PagerError {
 }
 
 impl PagerError {
-    /// Nothing is broken, and the call may be repeated: threads that do not stop, asynchronous I/O, a stack in
-    /// the wrong place, a process or a system without free descriptors or memory, or in which nothing can be
-    /// seen.
+    /// Nothing is broken, and the call may be repeated: threads that do not stop, asynchronous I/O, a stack
+    /// in the wrong place, a process or a system without free descriptors or memory, or in which nothing can
+    /// be seen.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::ThreadsBusy { .. } | Self::InUse { .. } | Self::Blind { .. } | Self::OwnStack => true,
