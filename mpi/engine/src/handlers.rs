@@ -184,9 +184,9 @@ impl Mpi {
     }
 }
 
-/// What the program has printed is written, as where `exit` ends it (MPICH's `MPI_Abort`). Other threads go on:
-/// one that has the stream locked may hold it for ever, and then the bytes are lost as before. Only this stream:
-/// a thread that reads holds its own.
+/// What the program has printed is written, as where `exit` ends it. Other threads go on: one that has the
+/// stream locked may hold it for ever, and then the bytes are lost as before. Only this stream: a thread that
+/// reads holds its own.
 fn flush_output() {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;

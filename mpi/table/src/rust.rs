@@ -411,7 +411,7 @@ mod tests {
             "fn send(&self, buf: Buffer, count: i64, datatype: Datatype, dest: i64, tag: i64, comm: Comm) -> Answer<()> {"
         ));
         assert!(said(&text, "fn testany(").starts_with(
-            "fn testany(&self, count: i64, array_of_requests: Handles<Request>) -> Answer<(i64, bool, Status)> {"
+            "fn testany(&self, count: i64, array_of_requests: Handles<Request>) -> Answer<Told<(i64, bool, Status)>> {"
         ));
         assert!(
             said(&text, "fn comm_free(").starts_with("fn comm_free(&self, comm: Comm) -> Answer<Comm> {")

@@ -137,8 +137,8 @@ impl Core {
             return;
         }
         let mut room = coming;
-        let mut places = i64::from(self.limits.resident)
-            - i64::from(index.places - index.freeing_places - index.ending_places);
+        let mut places =
+            i64::from(self.limits.resident) - i64::from(index.residents() - index.freeing_places);
         let wanted: Vec<Claim> = self.claims().take(self.limits.moves as usize).collect();
         let idle = self.index.active == 0;
         let mut last = None;
@@ -266,7 +266,7 @@ impl Core {
 
     /// Whether another rank may take a place in RAM.
     pub(super) const fn has_place(&self) -> bool {
-        self.index.places - self.index.ending_places < self.limits.resident.saturating_add(self.crowd)
+        self.index.residents() < self.limits.resident.saturating_add(self.crowd)
     }
 
     /// Whether somebody may be asked to leave.

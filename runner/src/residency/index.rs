@@ -210,6 +210,11 @@ impl Index {
         count!(waiting_other, |s| s.waits() && s.doing == Doing::Waits(Wait::Other));
     }
 
+    /// How many ranks there are of those that `--resident` counts.
+    pub const fn residents(&self) -> u32 {
+        self.places - self.ending_places
+    }
+
     /// How many ranks are where.
     pub fn counts(&self, queued: usize) -> Counts {
         let len = |set: usize| u32::try_from(set).unwrap_or(u32::MAX);
@@ -224,7 +229,7 @@ impl Index {
             ready: len(self.ready_by_size.len()),
             restoring: self.restoring,
             stopping: self.stopping,
-            resident: self.places,
+            resident: self.residents(),
             exited: self.gone,
         }
     }

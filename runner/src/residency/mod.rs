@@ -275,7 +275,7 @@ impl Core {
         if let Err(failure) = self.take_in(event) {
             return self.fail_job(failure, effects);
         }
-        self.crowd = self.crowd.min(self.index.places.saturating_sub(self.limits.resident));
+        self.crowd = self.crowd.min(self.index.residents().saturating_sub(self.limits.resident));
         self.ask_refused_again();
         if self.index.gone as usize == self.ranks.len() && !self.more {
             self.ended = true;

@@ -22,9 +22,9 @@ impl Core {
         assert_eq!(index, self.index, "sets or sums are out of step with the ranks");
         assert_eq!(queued, self.queue.len(), "who is not started stands in line");
         assert!(
-            index.places - index.ending_places <= self.limits.resident.saturating_add(self.crowd),
+            index.residents() <= self.limits.resident.saturating_add(self.crowd),
             "{} ranks in RAM",
-            index.places
+            index.residents()
         );
         assert!(index.evicting <= self.limits.moves && index.restoring <= self.limits.moves);
         if self.pool.is_unknown() || self.pool.stale || self.ended || self.pace.looks == 0 {

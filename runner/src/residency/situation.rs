@@ -116,7 +116,7 @@ impl Core {
     }
 
     fn places(&self) -> Option<Hindrance> {
-        (!self.has_place()).then_some(Hindrance::Places { taken: self.index.places })
+        (!self.has_place()).then_some(Hindrance::Places { taken: self.index.residents() })
     }
 
     fn memory(needs: u64, free: u64) -> Hindrance {

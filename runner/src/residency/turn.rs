@@ -176,7 +176,8 @@ impl Core {
             return;
         }
         let leaving = self.index.evicting + self.index.stopping;
-        let will_have_place = has_place || self.index.places - leaving < self.limits.resident;
+        let will_have_place =
+            has_place || self.index.residents().saturating_sub(leaving) < self.limits.resident;
         if will_have_place && lack <= signed(self.index.freeing) && leaving + self.index.shrinking > 0 {
             // It fits, once those on their way out have left.
             return;
@@ -385,7 +386,7 @@ impl Core {
         } else {
             if !has_place {
                 self.crowd += 1;
-                effects.push(Effect::Crowded { rank, resident: self.index.places + 1 });
+                effects.push(Effect::Crowded { rank, resident: self.index.residents() + 1 });
             }
             // Without what else is kept free it may fit.
             let exceeds = if asks {
