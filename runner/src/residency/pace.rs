@@ -223,10 +223,15 @@ impl Pace {
 
     /// How soon to look again when `running` ranks run and `free` bytes are free: twice before these can be
     /// used up. `asking`: those run that ask for most of what they take. They are not expected to grow
-    /// besides, but may while they compute.
+    /// besides, but may while they compute: where much is free they are looked at seldom even so.
     pub fn next_look(&self, running: u32, asking: bool, free: u64, limits: &Limits) -> Duration {
         let compute = asking && (self.busy > NOTHING || self.stirred > 0);
-        let latest = if compute { 10 * SOONEST } else { LATEST };
+        let halves = |fills: f64| Duration::from_secs_f64((free as f64 / fills / 2.0).min(1.0));
+        let latest = if compute {
+            halves(f64::from(limits.processors) * FILLS).clamp(10 * SOONEST, LATEST)
+        } else {
+            LATEST
+        };
         if running == 0 && !self.is_growing() {
             return latest;
         }
@@ -235,6 +240,6 @@ impl Pace {
             return 10 * SOONEST;
         }
         let may_grow = self.growth.max(f64::from(running.min(limits.processors)) * FILLS);
-        Duration::from_secs_f64(free as f64 / may_grow / 2.0).clamp(SOONEST, latest)
+        halves(may_grow).clamp(SOONEST, latest)
     }
 }

@@ -500,3 +500,18 @@ fn who_left_before_it_could_be_interrupted_comes_back_in_parts() {
     };
     assert!(!back.is_empty() && back.iter().all(in_part), "{back:?}");
 }
+
+/// What it takes without asking is looked for: seldom where it would take long to fill what is free.
+#[test]
+fn those_that_compute_are_looked_at_the_sooner_the_less_is_free() {
+    let looked = |budget| {
+        let can = Can { preempt: true, ..Can::NATIVE };
+        let core = Core::new(limits(budget, 4), &[(can, None); 2]);
+        let mut bench = Bench { core, free: signed(budget), messages: 0 };
+        bench.start(2, 64 * MIB);
+        let (elapsed, reaction) = (Duration::from_millis(20), Duration::from_millis(20));
+        bench.tell(&[Event::Looked { elapsed, busy: 2.0, idle: 0.0, reaction }]);
+        bench.core.next_look().as_millis()
+    };
+    assert_eq!([256, 512, 1024, 65536].map(|mib| looked(mib * MIB)), [20, 46, 100, 100]);
+}
