@@ -280,7 +280,7 @@ struct Target {
 }
 
 impl Target {
-    /// A file, or that of `same`; else a pipe.
+    /// A file, whose directory is made if it is missing, or that of `same`; else a pipe.
     fn open(path: Option<&Path>, what: &'static str, same: Option<&Self>) -> Result<Self, SpawnError> {
         let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };
         if let Some(other) = same {
@@ -293,6 +293,14 @@ impl Target {
             sys::set_nonblocking(&ours).map_err(no_pipe)?;
             return Ok(Self { theirs, ours: Some(ours) });
         };
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if let Some(directory) = directory {
+            std::fs::create_dir_all(directory).map_err(|source| SpawnError::OutputDirectory {
+                what,
+                path: directory.to_owned(),
+                source,
+            })?;
+        }
         let file = open(File::options().write(true).create(true).truncate(true), path, what)?;
         Ok(Self { theirs: file, ours: None })
     }
