@@ -99,6 +99,16 @@ pub enum SpawnError {
         /// Why.
         source: io::Error,
     },
+    /// Another job writes the file of one of its streams.
+    #[error("cannot write {} as its {what}, it is in use: {source}", path.display())]
+    InUse {
+        /// Which stream.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        source: crate::in_use::InUse,
+    },
     /// No process could be made.
     #[error("cannot make a process: {source}{}", if source.raw_os_error() == Some(libc::EAGAIN) {
         " (the limit of processes, `ulimit -u`, or the pids cgroup is reached)"

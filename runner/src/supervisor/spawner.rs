@@ -23,6 +23,7 @@ use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, out
 use super::{sys, thread};
 use crate::cgroups::{Entry, RankCgroup};
 use crate::descriptors;
+use crate::in_use;
 use crate::measure::Group;
 use crate::nodes::mpi::is_launchers;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -301,8 +302,14 @@ impl Target {
                 source,
             })?;
         }
-        let file = open(File::options().write(true).create(true).truncate(true), path, what)?;
-        Ok(Self { theirs: file, ours: None })
+        let failed = |source: io::Error| SpawnError::File { what, path: path.to_owned(), source };
+        let file = File::from(open(File::options().write(true).create(true), path, what)?);
+        in_use::take(&file).map_err(|source| SpawnError::InUse { what, path: path.to_owned(), source })?;
+        // Not what is no file: to make a device or a pipe empty is an error.
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(0).map_err(failed)?;
+        }
+        Ok(Self { theirs: file.into(), ours: None })
     }
 }
 
