@@ -322,6 +322,16 @@ fn what_a_living_job_writes_is_not_written_by_another() {
     assert_eq!(bench.ran(), counts(&[("a", 1), ("b", 1), ("c", 1)]));
 }
 
+/// Some process of a job that was killed may not have ended yet, and have its output open.
+#[test]
+fn what_is_left_of_an_earlier_try_writes_to_a_file_of_its_own() {
+    let bench = Bench::new("earlier", &["a"]);
+    let mut left = fs::File::create(bench.at("out/a.unfinished")).unwrap();
+    assert_eq!(bench.run("--resume", &[]).code, Some(0));
+    left.write_all(b"too late\n").unwrap();
+    bench.has_all(&["a"]);
+}
+
 #[test]
 fn without_parts_ranks_are_known_by_their_numbers() {
     let dir = Directory::new("numbers");
