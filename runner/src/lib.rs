@@ -22,7 +22,7 @@
 //! | [`journal`] | what has ended, on disk: to go on from, and for others to read |
 //! | [`exit`] | every exit code |
 //! | [`init`] | process 1 of a container |
-//! | [`cgroups`], [`descriptors`], [`elf`], [`units`], [`urgent`], [`whole`] | leaves: control groups; open files of the master; what programs are linked to; bytes and times in words; threads scheduled first; files that are whole or not there |
+//! | [`cgroups`], [`descriptors`], [`elf`], [`in_use`], [`units`], [`urgent`], [`whole`] | leaves: control groups; open files of the master; what programs are linked to; files that one bdrun at a time writes; bytes and times in words; threads scheduled first; files that are whole or not there |
 
 pub mod attach;
 pub mod budget;
@@ -35,6 +35,7 @@ pub mod elf;
 pub mod exit;
 pub mod history;
 pub mod holder;
+pub mod in_use;
 pub mod init;
 pub mod job;
 pub mod journal;

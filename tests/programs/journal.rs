@@ -1,6 +1,7 @@
 //! Jobs that go on where they stopped, and what is written down of them.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -277,9 +278,57 @@ fn one_at_a_time_has_a_journal() {
     bench.write("do-a", ": > $there/runs; until [ -e $there/go ]; do sleep 0.01; done");
     let job = bdrun_args(bench.args("--journal", &[])).start();
     assert!(poll(LIMIT, || bench.at("runs").exists().then_some(())).is_some());
-    bench.run("--resume", &[]).failed_with(120, &["is in use: another bdrun runs that job now"]);
+    let first = format!("is in use: process {} (bdrun) has it", job.pid());
+    bench.run("--resume", &[]).failed_with(120, &["--resume: ", "journal", &first]);
     bench.write("go", "");
     assert_eq!(job.wait().code, Some(0));
+    bench.has_all(&["a"]);
+}
+
+/// Neither what is being written nor what has been, before anything starts where it is known then.
+#[test]
+fn what_a_living_job_writes_is_not_written_by_another() {
+    let bench = Bench::new("same-outputs", &["a", "b"]);
+    bench.write("do-b", "echo begun; : > $there/runs; until [ -e $there/go ]; do sleep 0.01; done");
+    let path = |name: &str| bench.at(name).display().to_string();
+    let (files, log, other) = (path("out/{}"), path("log"), path("other"));
+    let writing = |list: &str, more: &[&str]| {
+        let args = ["--parts", list, "-j", "1", "--output-files", &files];
+        bdrun_args(args.iter().chain(more).chain(&["--", &*bench.program, "{}"]))
+    };
+    let job = writing(&bench.list, &["--joblog", &log]).start();
+    assert!(poll(LIMIT, || bench.at("runs").exists().then_some(())).is_some());
+    let has_it = format!("is in use: process {} (bdrun) has it: wait until that has ended", job.pid());
+    for more in [&[][..], &["--resume", &other]] {
+        writing(&bench.list, more).run().failed_with(120, &["out/b, which a rank is to write, ", &has_it]);
+    }
+    bdrun_args(["--joblog", &*log, "true"]).run().failed_with(120, &["--joblog: ", &has_it]);
+    assert_eq!(bench.ran(), counts(&[("a", 1), ("b", 1)]));
+
+    // A list that goes on while the job runs.
+    let (list, mut more) = std::io::pipe().unwrap();
+    let second = writing("-", &[]).with(|command| command.stdin(list)).start();
+    writeln!(more, "c").unwrap();
+    assert!(poll(LIMIT, || (bench.read("out/c") == "result of c\n").then_some(())).is_some());
+    writeln!(more, "b").unwrap();
+    drop(more);
+    let said = "cannot be started: cannot write";
+    second.wait().failed_with(120, &[said, "out/b as its standard output", &has_it]);
+
+    bench.write("go", "");
+    assert_eq!(job.wait().code, Some(0));
+    assert_eq!(bench.read("out/b"), "begun\nresult of b\n");
+    assert_eq!(bench.read("log").lines().count(), 3, "{}", bench.read("log"));
+    assert_eq!(bench.ran(), counts(&[("a", 1), ("b", 1), ("c", 1)]));
+}
+
+/// Some process of a job that was killed may not have ended yet, and have its output open.
+#[test]
+fn what_is_left_of_an_earlier_try_writes_to_a_file_of_its_own() {
+    let bench = Bench::new("earlier", &["a"]);
+    let mut left = fs::File::create(bench.at("out/a.unfinished")).unwrap();
+    assert_eq!(bench.run("--resume", &[]).code, Some(0));
+    left.write_all(b"too late\n").unwrap();
     bench.has_all(&["a"]);
 }
 

@@ -226,6 +226,25 @@ fn a_file_that_cannot_be_opened_names_its_rank() {
     outcome.failed_with(120, &["rank 0", "standard output", &pipe]);
 }
 
+/// Its directory could be made when the job began.
+#[test]
+fn a_rank_whose_directory_cannot_be_made_fails_alone() {
+    let dir = Directory::new("no-directory");
+    let taken = at(&dir, "out-1");
+    let script = format!("[ $0 != 0 ] || : > {taken}; echo rank $0");
+    let files = at(&dir, "out-{rank}/text");
+    let args = ["-np", "3", "-j", "1", "--halt", "never", "--output-files", &files];
+    let outcome = bdrun_args(args.iter().chain(&["sh", "-c", &script, "{rank}"])).run();
+    let said =
+        format!("rank 1 cannot be started: cannot make the directory {taken} for its standard output: ");
+    outcome.failed_with(120, &[&said, "make it, or name another: --output-files"]);
+    let status: Vec<_> = outcome.stats().ranks.iter().map(|rank| rank.status.as_str()).collect();
+    assert_eq!(status, ["ok", "unborn", "ok"]);
+    for rank in [0, 2] {
+        assert_eq!(read(at(&dir, &format!("out-{rank}/text"))), format!("rank {rank}\n"));
+    }
+}
+
 #[test]
 fn order_is_kept_however_ranks_end() {
     // The first waits for the last, and each writes more than a pipe holds, half a line at the end.

@@ -399,11 +399,17 @@ fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
 #[test]
 fn what_is_read_is_not_lost_to_the_first_signal() {
     let (job, mut reader) = unread("1h");
-    // Long enough for the ends to be heard: only then nothing but the output is waited for. And for the
-    // signal to be heard. Earlier or later, all of it must come.
-    std::thread::sleep(Duration::from_millis(700));
+    // Those who make ranks end when the last end was heard: from then on nothing but the output is waited
+    // for.
+    let threads = format!("/proc/{}/task", job.pid());
+    let spawns = || {
+        let threads = fs::read_dir(&threads).unwrap().flatten();
+        let mut names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+        names.any(|name| name.trim_end() == "bdrun-spawner")
+    };
+    assert!(poll(LIMIT, || (!spawns()).then_some(())).is_some(), "the ends are not heard");
     job.signal(libc::SIGTERM);
-    std::thread::sleep(Duration::from_millis(300));
+    job.wait_for_error("what the ranks have printed is waited for");
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     let outcome = job.wait();

@@ -180,6 +180,31 @@ fn standard_input_in_blocks() {
     pipe(&["--resume", "j", "cat"], "").run().failed_with(118, &["--pipe", "--resume"]);
 }
 
+/// bdrun has the file of a block open until its rank is over, also if that never began.
+#[test]
+fn the_block_of_a_rank_that_cannot_be_started_is_given_up() {
+    let dir = Directory::new("given-up");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let script = format!(
+        "[ $0 != 0 ] || : > {}
+        for file in /proc/$PPID/fd/*; do
+            case $(readlink $file) in *deleted*) head -c 4 $file;; esac
+        done",
+        at("out-1")
+    );
+    let files = at("out-{rank}/text");
+    let args = ["--pipe", "--block", "1", "-j", "1", "--halt", "never", "--output-files", &files];
+    let job = bdrun_args(args.iter().chain(&["--", "sh", "-c", &script, "{rank}"]));
+    let input = with_input(b"one\ntwo\nend\n".to_vec());
+    job.with(|command| command.stdin(input)).run().failed_with(120, &["rank 1 cannot be started"]);
+    let seen = |rank: u32, text: &str| {
+        let bytes = fs::read(at(&format!("out-{rank}/text"))).unwrap();
+        String::from_utf8_lossy(&bytes).contains(text)
+    };
+    assert!(seen(0, "one") && seen(2, "end"), "each sees its own");
+    assert!(!seen(2, "two"));
+}
+
 /// It is read only as far as blocks may wait, and what is left is not waited for.
 #[test]
 fn an_endless_input_is_cut_as_far_as_it_is_needed() {

@@ -58,6 +58,15 @@ pub enum InParts {
     },
 }
 
+impl InParts {
+    /// Whether it answers an order. All else is told while any other order, or none, is under way, and says
+    /// nothing about that: not that a rank runs that was told to stand still.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        !matches!(self, Self::Unserved { .. } | Self::Moved { .. })
+    }
+}
+
 /// Lets parts of a rank leave, and serves it until it ends or nobody wants it any more; then it is killed.
 pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dyn Fn(Report)) {
     let mut parts = match begin(held) {
@@ -96,7 +105,8 @@ pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dy
         match parts.mind(PATIENCE) {
             Ok(true) => {}
             Ok(false) => return report(ended(OtherError::Gone)),
-            Err(OtherError::NoSpace { dir }) => report(Report::InParts(InParts::Full { dir })),
+            // It runs on with what it holds. That is no answer: the next order to leave finds it out itself.
+            Err(OtherError::NoSpace { .. }) => {}
             Err(error) => return report(ended(error)),
         }
         if let Some(why) = parts.unserved() {
@@ -140,12 +150,28 @@ fn begin(held: Held) -> Result<Parts, Report> {
 }
 
 fn shrink(parts: &mut Parts, target: u64, report: &dyn Fn(Report)) -> Result<InParts, OtherError> {
-    let done = match parts.shrink(target, &mut |freed| report(Report::Freed(freed))) {
-        Ok(Shrunk { out, left }) => InParts::Shrunk { out, left },
-        Err(OtherError::NoSpace { dir }) => InParts::Full { dir },
-        Err(OtherError::Busy) => InParts::Busy,
-        Err(error) => return Err(error),
-    };
+    let done = answer(parts.shrink(target, &mut |freed| report(Report::Freed(freed))))?;
     parts.resume();
     Ok(done)
+}
+
+/// What became of the order; an error if it cannot run on.
+fn answer(done: Result<Shrunk, OtherError>) -> Result<InParts, OtherError> {
+    match done {
+        Ok(Shrunk { out, left }) => Ok(InParts::Shrunk { out, left }),
+        Err(OtherError::NoSpace { dir }) => Ok(InParts::Full { dir }),
+        Err(OtherError::Busy) => Ok(InParts::Busy),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_busy_is_served_from_then_on() {
+        assert!(matches!(answer(Err(OtherError::Busy)), Ok(InParts::Busy)));
+        assert!(matches!(answer(Err(OtherError::Gone)), Err(OtherError::Gone)));
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bdrun_ipc::door;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
+use super::listen::Message;
 use super::observe::Seen;
 use super::other::Other;
 use super::own::Own;
@@ -16,7 +17,7 @@ use super::scratch;
 use super::{Job, TICK};
 use crate::exit::Ending;
 use crate::residency::{Effect, Event, Outcome};
-use crate::supervisor::{SpawnSpec, Stdin};
+use crate::supervisor::{Happening, SpawnError, SpawnSpec, Stdin};
 use crate::units::Bytes;
 
 /// The number under which a rank finds its control socket. What else belongs to the job it is given when it
@@ -152,32 +153,33 @@ impl Job<'_> {
             block.granted.store(reserve, SeqCst);
             block.prepaid.store(reserve, SeqCst);
         }
+        if !block.word.birth() {
+            // It was stopped, and begins anew.
+            block.word.resume();
+        }
+        self.alive += 1;
+        self.most_alive = self.most_alive.max(self.alive);
         match self.spawn_spec(rank) {
-            Ok(spec) => {
-                if !block.word.birth() {
-                    // It was stopped, and begins anew.
-                    block.word.resume();
-                }
-                self.alive += 1;
-                self.most_alive = self.most_alive.max(self.alive);
-                self.supervisor.spawn(spec);
+            Ok(spec) => self.supervisor.spawn(spec),
+            // As if the supervisor had told it, and as late: what else was ordered now finds the rank.
+            Err(error) => {
+                self.supervisor.never_was(rank);
+                let failed = Happening::SpawnFailed { rank, error };
+                // Whoever does not read it any more has ended.
+                let _ = self.watch.post.leave(Message::Supervisor(failed));
             }
-            Err(error) => self.end(Ending::Setup(format!("rank {rank} cannot be started: {error}"))),
         }
     }
 
-    pub(super) fn spawn_spec(&mut self, rank: u32) -> std::io::Result<SpawnSpec> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        self.listener.add(rank, ours.as_fd())?;
+    fn spawn_spec(&mut self, rank: u32) -> Result<SpawnSpec, SpawnError> {
+        let none_left = |errno: nix::Error| SpawnError::Descriptors { source: errno.into() };
+        let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = pair.map_err(none_left)?;
+        self.listener.add(rank, ours.as_fd()).map_err(none_left)?;
         self.ranks[rank as usize].control = Some(ours);
         let given = self.setup.launch.given(rank);
-        for file in [&given.stdout, &given.stderr].into_iter().flatten() {
-            if let Some(directory) = file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-                std::fs::create_dir_all(directory)?;
-            }
-        }
-        let program = self.setup.program_of(rank)?;
+        let program =
+            self.setup.program_of(rank).map_err(|ending| SpawnError::Program { why: ending.to_string() })?;
         let mut env = given.env;
         env.extend(given.part.map(|part| ("BDRUN_PART".into(), part)));
         for (name, value) in [

@@ -11,6 +11,7 @@ use super::setup::Setup;
 use super::{Job, Message};
 use crate::cli::{Halt, Options};
 use crate::exit::Ending;
+use crate::in_use;
 use crate::journal::{self, Done, Ended, Journal};
 use crate::post::Post;
 use crate::residency::{Event, Next};
@@ -62,7 +63,8 @@ pub(super) fn open(
     post: &Post<Message>,
 ) -> Result<(Journal, Vec<Done>), Ending> {
     let post = post.clone();
-    Journal::open(options, &setup.launch, move |error| {
+    let here = if setup.segment.is_spread() { setup.segment.here() } else { 0..setup.launch.np() };
+    Journal::open(options, &setup.launch, here, move |error| {
         // Nobody to hear it: the job has ended.
         let _ = post.leave(Message::JournalFailed(error));
     })
@@ -103,8 +105,10 @@ impl Job<'_> {
         let aside = journal::aside(&path);
         // A file of its own: what is left of an earlier try, of this job or of one that was killed a moment
         // ago, may still write to the one that is there. If there is none, or it cannot be removed, it is
-        // made or emptied.
-        let _ = std::fs::remove_file(&aside);
+        // made or emptied; if it is another job's, that is told when it is opened.
+        if aside.symlink_metadata().is_ok() && in_use::first(std::iter::once(aside.clone())).is_none() {
+            let _ = std::fs::remove_file(&aside);
+        }
         aside
     }
 

@@ -289,11 +289,11 @@ impl Setup {
     }
 
     /// The program of a rank, found anew where each may have its own.
-    pub fn program_of(&self, rank: u32) -> std::io::Result<PathBuf> {
+    pub fn program_of(&self, rank: u32) -> Result<PathBuf, Ending> {
         if !self.launch.programs_differ() {
             return Ok(self.program.clone());
         }
-        find_program_of(&self.launch, rank).map_err(|ending| std::io::Error::other(ending.to_string()))
+        find_program_of(&self.launch, rank)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::residency::Outcome;
 use crate::units::Bytes;
 
 use super::Job;
+use super::record::Record;
 
 /// After so long it is first said, while it runs, how slow a rank in parts is.
 const FIRST_NOTE: Duration = Duration::from_secs(5);
@@ -81,8 +82,25 @@ impl Partial {
     }
 }
 
+impl Record {
+    /// What its mover says tells whether it stands, and whether the mover must stay.
+    fn hear_in_parts(&mut self, report: &InParts) {
+        if report.is_answer() {
+            self.stand(false);
+        }
+        match report {
+            // Without its mover it would be killed: it is traced from now on, and parts may be out already.
+            InParts::Busy | InParts::Full { .. } => {
+                self.partial.get_or_insert_with(Partial::begin);
+            }
+            InParts::Refused { .. } if self.partial.is_none() => self.holder = None,
+            _ => {}
+        }
+    }
+}
+
 impl Job<'_> {
-    /// What has become of the order to let parts of it leave.
+    /// What has become of the order to let parts of it leave, or what is told of it since.
     pub(super) fn moved_in_parts(&mut self, rank: u32, report: InParts) {
         let budget = self.setup.segment.header().pool.budget();
         let record = &mut self.ranks[rank as usize];
@@ -90,7 +108,7 @@ impl Job<'_> {
             // It has ended.
             return;
         }
-        record.stand(false);
+        record.hear_in_parts(&report);
         match report {
             InParts::Shrunk { out, left } => {
                 let left = left + record.last.resident().saturating_sub(record.last.private);
@@ -109,22 +127,13 @@ impl Job<'_> {
                 self.done(rank, Outcome::Shrunk { left });
             }
             InParts::Refused { why, lasting } => {
-                if record.partial.is_none() {
-                    record.holder = None;
-                }
                 if lasting {
                     self.note(&format!("rank {rank} cannot be paged in parts: {why}"));
                 }
                 self.done(rank, Outcome::Refused { lasting });
             }
-            InParts::Busy => {
-                // Without its mover it would be killed.
-                record.partial.get_or_insert_with(Partial::begin);
-                self.done(rank, Outcome::Refused { lasting: false });
-            }
+            InParts::Busy => self.done(rank, Outcome::Refused { lasting: false }),
             InParts::Full { .. } => {
-                // Parts may be out already, so it is traced from now on in any case.
-                record.partial.get_or_insert_with(Partial::begin);
                 let need = record.last.private;
                 self.done(rank, Outcome::Full { need, part: None });
             }
@@ -216,6 +225,30 @@ fn describe(rank: u32, needs: u64, moved: &PartsMoved, ran: Duration) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn moved() -> InParts {
+        InParts::Moved { out: 0, stays: 0, recent: 0, target: 0, moved: PartsMoved::default() }
+    }
+
+    #[test]
+    fn one_that_stands_still_does_so_whatever_is_told_of_it() {
+        let mut record = Record::default();
+        record.stand(true);
+        record.hear_in_parts(&moved());
+        record.hear_in_parts(&InParts::Unserved { why: String::new() });
+        assert!(record.still.is_some());
+        record.hear_in_parts(&InParts::Shrunk { out: 0, left: 0 });
+        assert!(record.still.is_none(), "to shrink is to run");
+    }
+
+    #[test]
+    fn one_that_is_busy_when_first_paged_in_parts_keeps_its_mover() {
+        let mut record = Record::default();
+        record.hear_in_parts(&InParts::Refused { why: String::new(), lasting: false });
+        assert!(record.partial.is_none(), "it was let go");
+        record.hear_in_parts(&InParts::Busy);
+        assert!(record.partial.is_some());
+    }
 
     #[test]
     fn it_is_said_how_fast_it_was() {

@@ -28,13 +28,15 @@ mod joblog;
 mod record;
 mod writer;
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::cli::Options;
 use crate::exit::Ending;
+use crate::in_use;
 use crate::launch::Launch;
 use crate::residency::Rank;
 use identity::Identity;
@@ -107,22 +109,31 @@ impl Found {
 
 impl Journal {
     /// Opens what was asked for; also who is done already. What those that are done have written takes its
-    /// name, if it was not given that before. `failed` is told if something cannot be written.
+    /// name, if it was not given that before. `here`: the ranks of this master. `failed` is told if something
+    /// cannot be written.
     ///
     /// # Errors
-    /// [`Ending::Setup`]: a file cannot be had, or is none of ours; [`Ending::Usage`]: the journal is of
-    /// another job, with the difference.
+    /// [`Ending::Setup`]: a file cannot be had, is none of ours, or somebody else writes it now;
+    /// [`Ending::Usage`]: the journal is of another job, with the difference.
     pub fn open(
         options: &Options,
         launch: &Launch,
+        here: Range<Rank>,
         failed: impl Fn(String) + Send + 'static,
     ) -> Result<(Self, Vec<Done>), Ending> {
         let given = &options.journal;
         let mut done = Vec::new();
         let mut journal = None;
-        if let Some((path, option)) = given.path() {
+        let named_journal = given.path();
+        let found = named_journal.map(|(path, option)| find(path, given.journal.is_some(), option));
+        let found = found.transpose()?;
+        // Now that nobody else has the journal, and before anything takes a name.
+        if let Some((path, in_use)) = in_use::first(written(launch, here)) {
+            let path = path.display();
+            return Err(Ending::Setup(format!("{path}, which a rank is to write, is in use: {in_use}")));
+        }
+        if let (Some((path, option)), Some(mut found)) = (named_journal, found) {
             let identity = Identity::of(launch)?;
-            let mut found = find(path, given.journal.is_some(), option)?;
             let mut again = Vec::new();
             for part in identity.done(&found.contents, launch, option, path)? {
                 match launch.output(part.rank).map_or(Ok(true), |path| named(&path)) {
@@ -139,10 +150,7 @@ impl Journal {
             journal = Some((found.file, path.to_owned()));
         }
         let joblog = match &given.joblog {
-            Some(path) => Some((
-                open_log(path, given.resume.is_some()).map_err(|error| cannot("--joblog", path, &error))?,
-                path.clone(),
-            )),
+            Some(path) => Some((open_log(path, given.resume.is_some())?, path.clone())),
             None => None,
         };
         let keeps = journal.is_some();
@@ -211,6 +219,12 @@ fn cannot(option: &str, path: &Path, error: &io::Error) -> Ending {
     Ending::Setup(format!("{option}: {} cannot be used: {error}", path.display()))
 }
 
+/// The file is ours as long as it is open.
+fn take(option: &str, path: &Path, file: &File) -> Result<(), Ending> {
+    in_use::take(file)
+        .map_err(|in_use| Ending::Setup(format!("{option}: {} is in use: {in_use}", path.display())))
+}
+
 fn is_none(option: &str, path: &Path, what: &str) -> Ending {
     Ending::Setup(format!("{option}: {} is no journal of bdrun's: {what}", path.display()))
 }
@@ -219,16 +233,7 @@ fn is_none(option: &str, path: &Path, what: &str) -> Ending {
 fn find(path: &Path, is_new: bool, option: &str) -> Result<Found, Ending> {
     let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
     let mut file = opened.map_err(|error| cannot(option, path, &error))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(Ending::Setup(format!(
-                "{option}: {} is in use: another bdrun runs that job now",
-                path.display()
-            )));
-        }
-        Err(TryLockError::Error(error)) => return Err(cannot(option, path, &error)),
-    }
+    take(option, path, &file)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|error| cannot(option, path, &error))?;
     let contents = Contents::parse(&bytes).map_err(|what| is_none(option, path, &what))?;
@@ -257,11 +262,22 @@ fn named(path: &Path) -> Result<bool, String> {
     }
 }
 
-fn open_log(path: &Path, goes_on: bool) -> io::Result<File> {
-    let mut file =
-        OpenOptions::new().create(true).write(true).append(goes_on).truncate(!goes_on).open(path)?;
-    if file.metadata()?.len() == 0 {
-        file.write_all(joblog::HEADER.as_bytes())?;
+fn open_log(path: &Path, goes_on: bool) -> Result<File, Ending> {
+    let failed = |error: io::Error| cannot("--joblog", path, &error);
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+    take("--joblog", path, &file)?;
+    let there = file.metadata().map_err(failed)?;
+    if there.is_file() && !goes_on {
+        file.set_len(0).map_err(failed)?;
+    }
+    if there.len() == 0 || !goes_on {
+        file.write_all(joblog::HEADER.as_bytes()).map_err(failed)?;
     }
     Ok(file)
+}
+
+/// The files that these ranks write, by their own names and aside.
+fn written(launch: &Launch, ranks: Range<Rank>) -> impl Iterator<Item = PathBuf> {
+    let files = ranks.flat_map(|rank| launch.files(rank));
+    files.flat_map(|file| [aside(&file), file])
 }

@@ -381,6 +381,12 @@ impl Launch {
         self.path(self.stdout.as_ref(), rank).filter(|path| !check::is_device(path))
     }
 
+    /// The files that a rank writes its output to.
+    pub(crate) fn files(&self, rank: u32) -> impl Iterator<Item = PathBuf> {
+        let files = [self.stdout.as_ref(), self.stderr.as_ref()].into_iter();
+        files.filter_map(move |template| self.path(template, rank))
+    }
+
     /// The memory that a rank is expected to need, in bytes: its column of `--size-column`, or the size of
     /// its file of `--glob`.
     #[must_use]

@@ -70,6 +70,25 @@ pub enum SpawnError {
         /// Why.
         source: io::Error,
     },
+    /// Its program is not there any more.
+    #[error("{why}")]
+    Program {
+        /// Why, in words.
+        why: String,
+    },
+    /// The directory for the file of one of its streams could not be made.
+    #[error(
+        "cannot make the directory {} for its {what}: {source} (make it, or name another: --output-files, --error-files)",
+        path.display()
+    )]
+    OutputDirectory {
+        /// Which stream.
+        what: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The file of one of its streams could not be opened.
     #[error("cannot open {} as its {what}: {source}", path.display())]
     File {
@@ -79,6 +98,16 @@ pub enum SpawnError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// Another job writes the file of one of its streams.
+    #[error("cannot write {} as its {what}, it is in use: {source}", path.display())]
+    InUse {
+        /// Which stream.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        source: crate::in_use::InUse,
     },
     /// No process could be made.
     #[error("cannot make a process: {source}{}", if source.raw_os_error() == Some(libc::EAGAIN) {

@@ -142,8 +142,8 @@ pub struct SpawnSpec {
     pub fds: Vec<(FdSource, RawFd)>,
     /// Standard input.
     pub stdin: Stdin,
-    /// A file for standard output, which the rank writes itself; it is made, or emptied. Without, the master
-    /// forwards it.
+    /// A file for standard output, which the rank writes itself; it is made, with its directory, or emptied.
+    /// Without, the master forwards it.
     pub stdout: Option<PathBuf>,
     /// The same for standard error. If it is the same file, both streams share one place in it.
     pub stderr: Option<PathBuf>,

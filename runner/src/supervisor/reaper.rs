@@ -50,8 +50,11 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Watches a rank. To be called under the table's lock, so that its end waits for its entry.
+    ///
+    /// One that has ended and is traced by another process (a debugger) is that one's to reap first, however
+    /// long it takes. The kernel tells of its end then, and once more when it is ours.
     pub(super) fn rank(&self, pidfd: impl AsFd, serial: u64) -> nix::Result<()> {
-        self.poller.add(pidfd, serial)
+        self.poller.add_news(pidfd, serial)
     }
 
     /// Watches a keeper.
@@ -154,6 +157,7 @@ impl Reaper {
     }
 
     fn ended(&mut self, serial: u64) {
+        // None: it is traced, and its end will be told again.
         let Some((process, ending, usage)) = self.shared.table.reap(serial) else { return };
         self.poller.remove(&process.pidfd);
         self.shared.roster.leave(process.rank, process.pid);
@@ -262,7 +266,36 @@ pub(super) fn machine_kills() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sys;
+    use super::super::tests::traced::Tracer;
     use super::*;
+
+    #[test]
+    fn an_end_that_is_somebody_elses_first_is_told_twice_and_no_more() {
+        let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = sleeper.id().cast_signed();
+        let Some(tracer) = Tracer::start(pid) else {
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+            return;
+        };
+        let poller = Arc::new(Poller::new().unwrap());
+        let pidfd = sys::pidfd_open(pid).unwrap();
+        Watch { poller: Arc::clone(&poller) }.rank(&pidfd, 7).unwrap();
+        let told = |limit_ms| {
+            let mut keys = Vec::new();
+            poller.wait(limit_ms, |key| keys.push(key));
+            keys
+        };
+        sleeper.kill().unwrap();
+        assert_eq!(told(60_000), [7]);
+        assert!(sys::reap(pid).is_none(), "its tracer has it");
+        assert!(told(0).is_empty(), "nothing has happened since");
+        drop(tracer);
+        assert_eq!(told(60_000), [7]);
+        let ending = sys::reap(pid).map(|(ending, _)| ending);
+        assert_eq!(ending, Some(Ending::Signal { signal: libc::SIGKILL, core: false }));
+    }
 
     #[test]
     fn a_kill_of_long_ago_is_nobodys() {

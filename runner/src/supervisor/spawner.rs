@@ -23,6 +23,7 @@ use super::{Happening, Shared, SpawnError, SpawnSpec, Stdin, SuperviseError, out
 use super::{sys, thread};
 use crate::cgroups::{Entry, RankCgroup};
 use crate::descriptors;
+use crate::in_use;
 use crate::measure::Group;
 use crate::nodes::mpi::is_launchers;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -280,7 +281,7 @@ struct Target {
 }
 
 impl Target {
-    /// A file, or that of `same`; else a pipe.
+    /// A file, whose directory is made if it is missing, or that of `same`; else a pipe.
     fn open(path: Option<&Path>, what: &'static str, same: Option<&Self>) -> Result<Self, SpawnError> {
         let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };
         if let Some(other) = same {
@@ -293,8 +294,22 @@ impl Target {
             sys::set_nonblocking(&ours).map_err(no_pipe)?;
             return Ok(Self { theirs, ours: Some(ours) });
         };
-        let file = open(File::options().write(true).create(true).truncate(true), path, what)?;
-        Ok(Self { theirs: file, ours: None })
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        if let Some(directory) = directory {
+            std::fs::create_dir_all(directory).map_err(|source| SpawnError::OutputDirectory {
+                what,
+                path: directory.to_owned(),
+                source,
+            })?;
+        }
+        let failed = |source: io::Error| SpawnError::File { what, path: path.to_owned(), source };
+        let file = File::from(open(File::options().write(true).create(true), path, what)?);
+        in_use::take(&file).map_err(|source| SpawnError::InUse { what, path: path.to_owned(), source })?;
+        // Not what is no file: to make a device or a pipe empty is an error.
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(0).map_err(failed)?;
+        }
+        Ok(Self { theirs: file.into(), ours: None })
     }
 }
 

@@ -170,6 +170,12 @@ impl Poller {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT, key))
     }
 
+    /// Watches a descriptor for reading, and tells of each time that something happened there, not of how it
+    /// is: who cannot do anything about it yet is not told again and again.
+    pub(super) fn add_news(&self, fd: impl AsFd, key: u64) -> nix::Result<()> {
+        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, key))
+    }
+
     /// No longer watches it. Needed even before closing it: a child between `clone` and `exec` may still hold
     /// it.
     pub(super) fn remove(&self, fd: impl AsFd) {

@@ -1,6 +1,8 @@
 //! A program that sits in every kind of call that a bare stop would break off: a thread for each kind, and
 //! feeders that end what has no timeout. None may return `EINTR` but to a handler.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -339,18 +341,14 @@ fn descriptors() {
             libc::kill(libc::getpid(), libc::SIGRTMIN() + 3);
         });
         let watch = libc::inotify_init1(0);
-        let dir = std::env::temp_dir().join(format!("sbmalloc-outside-{}", libc::getpid()));
-        std::fs::create_dir_all(&dir).expect("directory");
-        let path = std::ffi::CString::new(dir.to_str().expect("text")).expect("path");
-        assert!(libc::inotify_add_watch(watch, path.as_ptr(), libc::IN_CREATE) >= 0);
+        // Without a name: who is killed leaves nothing behind.
+        let name = std::env::temp_dir().join(format!("sbmalloc-outside-{}", libc::getpid()));
+        let file = std::fs::File::create(&name).expect("file");
+        std::fs::remove_file(name).expect("file");
+        let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("path");
+        assert!(libc::inotify_add_watch(watch, path.as_ptr(), libc::IN_MODIFY) >= 0);
         kind("read of an inotify", move || read(watch));
-        feeder(move || {
-            std::fs::write(dir.join("x"), "").expect("file");
-            std::fs::remove_file(dir.join("x")).expect("file");
-            if STOP.load(Ordering::SeqCst) {
-                let _ = std::fs::remove_dir(&dir);
-            }
-        });
+        feeder(move || file.write_all_at(b"x", 0).expect("file"));
     }
 }
 
@@ -539,6 +537,10 @@ fn processes() {
 }
 
 pub fn calls() {
+    // Queues and semaphores outlive who made them, if that is killed; in a place of their own, which only
+    // root can have, they do not.
+    // SAFETY: a number.
+    unsafe { libc::unshare(libc::CLONE_NEWIPC) };
     waiting();
     signals();
     descriptors();

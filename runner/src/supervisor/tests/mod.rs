@@ -4,6 +4,7 @@ mod basics;
 mod enforce;
 mod order;
 mod orphans;
+pub(super) mod traced;
 mod volume;
 
 use super::*;

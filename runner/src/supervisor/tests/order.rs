@@ -56,8 +56,10 @@ fn files_and_directories_that_cannot_be_used_are_named() {
     let absent = || Some(PathBuf::from("/no/such/place"));
     let error = failure(SpawnSpec { directory: absent(), ..shell(0, "") });
     assert_eq!(error, "cannot run in /no/such/place: No such file or directory (os error 2) (--chdir)");
-    let error = failure(SpawnSpec { stderr: absent(), ..shell(0, "") });
-    assert!(error.contains("/no/such/place as its standard error"), "{error}");
+    let error = failure(SpawnSpec { stderr: Some("/proc".into()), ..shell(0, "") });
+    assert!(error.contains("cannot open /proc as its standard error"), "{error}");
+    let error = failure(SpawnSpec { stderr: Some("/dev/null/place".into()), ..shell(0, "") });
+    assert!(error.contains("cannot make the directory /dev/null for its standard error"), "{error}");
     let error = failure(SpawnSpec { stdin: Stdin::File("/no/such/place".into()), ..shell(0, "") });
     assert!(error.contains("/no/such/place as its standard input"), "{error}");
 }
