@@ -319,14 +319,13 @@ impl Requests for Mpi {
 
     unsafe fn cancel(&self, request: Handle) -> Answer<Handle> {
         let found = self.request(request)?.ok_or(Class::Request)?;
-        // A message that was sent has left; only a receive can be taken back.
         if let Some(operation) = found.active() {
             self.progress()?;
             if let Some(general) = &found.general {
                 // SAFETY: the caller's: functions of the program are such.
                 unsafe { general.cancel(self.face(), operation.look().is_some()) }?;
             }
-            self.take_back(&operation);
+            self.take_back(&operation)?;
         }
         Ok(request)
     }

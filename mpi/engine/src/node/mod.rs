@@ -53,17 +53,21 @@ const fn note_of(mode: Mode) -> u32 {
     match mode {
         Mode::Plain => 0,
         Mode::Active => 1,
-        Mode::Synchronous(number) => 2 * number + 2,
-        Mode::Received(number) => 2 * number + 3,
+        Mode::Synchronous(number) => 4 * number + 2,
+        Mode::Received(number) => 4 * number + 3,
+        Mode::TakesBack(number) => 4 * number + 4,
+        Mode::TakenBack(number) => 4 * number + 5,
     }
 }
 
 const fn mode_of(note: u32) -> Mode {
-    match (note, note % 2) {
+    match (note, note % 4) {
         (0, _) => Mode::Plain,
         (1, _) => Mode::Active,
-        (_, 0) => Mode::Synchronous((note - 2) / 2),
-        _ => Mode::Received((note - 3) / 2),
+        (_, 2) => Mode::Synchronous((note - 2) / 4),
+        (_, 3) => Mode::Received((note - 3) / 4),
+        (_, 0) => Mode::TakesBack((note - 4) / 4),
+        _ => Mode::TakenBack((note - 5) / 4),
     }
 }
 
@@ -333,7 +337,9 @@ mod tests {
     #[test]
     fn modes_survive() {
         for number in [0, 1, 7, MOST_RECEIPTS - 1] {
-            for mode in [Mode::Plain, Mode::Active, Mode::Synchronous(number), Mode::Received(number)] {
+            let asked = [Mode::Synchronous(number), Mode::Received(number)];
+            let back = [Mode::TakesBack(number), Mode::TakenBack(number)];
+            for mode in [Mode::Plain, Mode::Active].into_iter().chain(asked).chain(back) {
                 assert_eq!(mode_of(note_of(mode)), mode);
             }
         }
