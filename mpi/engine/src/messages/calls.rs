@@ -24,7 +24,7 @@ enum How {
     Buffered,
 }
 
-/// A message to be sent, all of it checked.
+/// A message to be sent, all of it checked but the buffer that is attached.
 #[derive(Debug, Clone)]
 struct Sending {
     comm: Arc<Communicator>,
@@ -66,20 +66,24 @@ impl Mpi {
             return Err(Class::Tag.into());
         }
         let to = (Self::peer(&comm, dest)?, tag as i32);
-        if how == How::Buffered && to.0.is_some() {
-            let automatic = self.face().automatic;
-            let own = comm.buffers.size(automatic).or_else(|| self.buffers.size(automatic));
-            let own = own.ok_or(Class::Buffer)?;
-            if own.saturating_sub(self.face().limits.bsend_overhead) < span.bytes() as i64 {
-                return Err(Class::Buffer.into());
-            }
-        }
         Ok(Sending { comm, to, span, how })
+    }
+
+    /// Whether a message fits the buffer that is attached for it now: a persistent one needs none before it
+    /// is started (MPI-5.0, section 3.9).
+    fn fits_buffer(&self, what: &Sending) -> Answer<()> {
+        let automatic = self.face().automatic;
+        let size = what.comm.buffers.size(automatic).or_else(|| self.buffers.size(automatic));
+        let room = size.ok_or(Class::Buffer)?.saturating_sub(self.face().limits.bsend_overhead);
+        if room < what.span.bytes() as i64 { Err(Class::Buffer.into()) } else { Ok(()) }
     }
 
     /// # Safety
     /// The memory is what the program said it is, and nobody writes it meanwhile.
     unsafe fn begin_send(&self, what: &Sending) -> Answer<Arc<Operation>> {
+        if what.how == How::Buffered && what.to.0.is_some() {
+            self.fits_buffer(what)?;
+        }
         // SAFETY: the caller's.
         unsafe { self.send_span(&what.comm, what.to, &what.span, what.how == How::Synchronous) }
     }

@@ -16,22 +16,22 @@ use crate::groups::{PROC_NULL, UNDEFINED};
 use crate::handle::{Comm, Datatype, Errhandler, Info, Message, Request};
 use crate::messages::{ANY_SOURCE, ANY_TAG};
 
-const INT: Datatype = Datatype(0x209);
-const BYTE: Datatype = Datatype(0x247);
-const WORLD: Comm = Comm::WORLD;
+pub(super) const INT: Datatype = Datatype(0x209);
+pub(super) const BYTE: Datatype = Datatype(0x247);
+pub(super) const WORLD: Comm = Comm::WORLD;
 
-fn class(result: Result<impl std::fmt::Debug, Failure>) -> Class {
+pub(super) fn class(result: Result<impl std::fmt::Debug, Failure>) -> Class {
     match result.expect_err("it fails").code {
         Code::Class(class) => class,
         other => panic!("{other:?}"),
     }
 }
 
-fn at<T>(of: &[T]) -> Buffer {
+pub(super) fn at<T>(of: &[T]) -> Buffer {
     Buffer::At(of.as_ptr().cast_mut().cast())
 }
 
-fn into<T>(of: &mut [T]) -> Buffer {
+pub(super) fn into<T>(of: &mut [T]) -> Buffer {
     Buffer::At(of.as_mut_ptr().cast())
 }
 
@@ -114,65 +114,6 @@ fn a_synchronous_send_waits_for_its_receiver() {
         }
     });
     assert_eq!(*ORDER.lock().unwrap(), ["receives", "sent"]);
-}
-
-/// The receiver waits for the sender and does not receive it: without an answer both would wait for ever.
-#[test]
-fn a_synchronous_send_that_was_cancelled_is_complete() {
-    run(2, |mpi, process| {
-        // SAFETY: buffers of the size that is said.
-        unsafe {
-            let mut data = [7_i32];
-            if process == 0 {
-                let other = mpi.comm_dup(WORLD).unwrap();
-                for comm in [WORLD, other] {
-                    let begun = mpi.issend(at(&data), 1, INT, 1, 0, comm).unwrap();
-                    mpi.cancel(begun).unwrap();
-                    mpi.cancel(begun).unwrap();
-                    let (_, status) = super::wait(mpi, begun).unwrap();
-                    assert!(status.cancelled);
-                }
-                // Of two only the one that is meant, also if it is the second.
-                let begun = [5, 6].map(|value| mpi.issend(at(&[value]), 1, INT, 1, 0, WORLD).unwrap());
-                mpi.cancel(begun[1]).unwrap();
-                assert!(super::wait(mpi, begun[1]).unwrap().1.cancelled);
-                mpi.send(at(&data), 1, INT, 1, 1, WORLD).unwrap();
-                assert!(!super::wait(mpi, begun[0]).unwrap().1.cancelled);
-            } else {
-                // It does not matter that the receiver cannot receive it any more.
-                mpi.comm_dup(WORLD).and_then(|other| mpi.comm_free(other)).unwrap();
-                mpi.recv(into(&mut data), 1, INT, 0, 1, WORLD).unwrap();
-                mpi.recv(into(&mut data), 1, INT, 0, 0, WORLD).unwrap();
-                assert_eq!(data, [5]);
-                assert_eq!(mpi.iprobe(ANY_SOURCE, ANY_TAG, WORLD), Ok((false, Status::EMPTY)));
-            }
-        }
-    });
-}
-
-/// Either it is cancelled or it is received, and the receiver has claimed it first.
-#[test]
-fn a_synchronous_send_that_was_claimed_is_not_cancelled() {
-    run(2, |mpi, process| {
-        // SAFETY: buffers of the size that is said.
-        unsafe {
-            let mut data = [7_i32];
-            if process == 0 {
-                let begun = mpi.issend(at(&data), 1, INT, 1, 0, WORLD).unwrap();
-                mpi.recv(into(&mut [0_i32]), 1, INT, 1, 1, WORLD).unwrap();
-                mpi.cancel(begun).unwrap();
-                mpi.send(at(&data), 1, INT, 1, 1, WORLD).unwrap();
-                assert!(!super::wait(mpi, begun).unwrap().1.cancelled);
-            } else {
-                let (message, _) = mpi.mprobe(0, 0, WORLD).unwrap();
-                mpi.send(at(&data), 1, INT, 0, 1, WORLD).unwrap();
-                // The sender has asked before it sent this.
-                mpi.recv(into(&mut data), 1, INT, 0, 1, WORLD).unwrap();
-                let told = mpi.mrecv(into(&mut data), 1, INT, message).unwrap();
-                assert_eq!((told.failure, data), (None, [7]));
-            }
-        }
-    });
 }
 
 #[test]

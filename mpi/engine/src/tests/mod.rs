@@ -7,6 +7,7 @@ mod files;
 mod inter;
 mod messages;
 mod partitioned;
+mod sends;
 mod tools;
 mod topologies;
 mod windows;
