@@ -87,6 +87,7 @@ impl Mpi {
         name: (&'static str, Form),
     ) -> Answer<(Making, Box<dyn Meeting>)> {
         let link = self.link()?;
+        let groups = Groups { local: groups.local.of_session(of.group.session()), ..groups };
         let members = groups.members();
         let joins = groups.local.rank_of(link.process()).is_some();
         let leader = members.first().copied().filter(|_| joins);

@@ -56,6 +56,14 @@ impl Mpi {
         self.requests.add(Arc::new(Request { operation, start, general, parts, comm: Some(comm) }))
     }
 
+    /// A handle of what is complete, and of no communicator.
+    pub(crate) fn new_complete(&self) -> Answer<Handle> {
+        self.link()?;
+        let operation = Mutex::new(Some(Operation::complete(Done::well())));
+        let (start, general, parts, comm) = (None, None, None, None);
+        Ok(self.requests.add(Arc::new(Request { operation, start, general, parts, comm })))
+    }
+
     /// A handle of what can be begun again and again.
     pub(crate) fn new_persistent(&self, comm: Arc<Communicator>, start: Start) -> Handle {
         let (operation, start, general, parts) = (Mutex::new(None), Some(start), None, None);

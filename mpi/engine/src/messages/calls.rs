@@ -73,7 +73,10 @@ impl Mpi {
     /// is started (MPI-5.0, section 3.9).
     fn fits_buffer(&self, what: &Sending) -> Answer<()> {
         let automatic = self.face().automatic;
-        let size = what.comm.buffers.size(automatic).or_else(|| self.buffers.size(automatic));
+        // Of the communicator, else of the session that it comes from, else of the process (section 3.6).
+        let of_session = || self.session_of(&what.comm.group)?.buffers.size(automatic);
+        let own = what.comm.buffers.size(automatic).or_else(of_session);
+        let size = own.or_else(|| self.buffers.size(automatic));
         let room = size.ok_or(Class::Buffer)?.saturating_sub(self.face().limits.bsend_overhead);
         if room < what.span.bytes() as i64 { Err(Class::Buffer.into()) } else { Ok(()) }
     }
@@ -534,7 +537,7 @@ impl Messages for Mpi {
     }
 
     unsafe fn buffer_iflush(&self) -> Answer<Request> {
-        Ok(self.new_request(self.world()?.own.clone(), Operation::complete(Done::well())))
+        self.new_complete()
     }
 
     unsafe fn comm_attach_buffer(&self, comm: Comm, buffer: *mut c_void, size: i64) -> Answer<()> {
@@ -573,6 +576,6 @@ impl Messages for Mpi {
 
     unsafe fn session_iflush_buffer(&self, session: Session) -> Answer<Request> {
         self.session(session)?;
-        Ok(self.new_request(self.world()?.own.clone(), Operation::complete(Done::well())))
+        self.new_complete()
     }
 }

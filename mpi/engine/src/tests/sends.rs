@@ -2,11 +2,13 @@
 
 use bdrun_mpi_core::error::{Class, Code};
 
-use super::messages::{INT, WORLD, at, class, into};
+use super::messages::{BYTE, INT, WORLD, at, class, into};
 use super::run;
+use crate::Mpi;
 use crate::args::Status;
-use crate::calls::{Communicators, Messages, Requests};
+use crate::calls::{Communicators, Environment, Groups, Messages, Requests};
 use crate::face::Object;
+use crate::handle::{Comm, Errhandler, Group, Info, Request};
 use crate::messages::{ANY_SOURCE, ANY_TAG};
 
 /// The receiver waits for the sender and does not receive it: without an answer both would wait for ever.
@@ -91,4 +93,50 @@ fn a_persistent_send_needs_its_buffer_when_it_is_started() {
             assert_eq!(mpi.iprobe(ANY_SOURCE, ANY_TAG, WORLD), Ok((false, Status::EMPTY)));
         }
     });
+}
+
+/// What has an own buffer uses that one, however large another one is.
+#[test]
+fn the_nearest_buffer_is_used() {
+    let mpi = Mpi::new();
+    let room = [0_u8; 2000];
+    let attached = room.as_ptr().cast_mut().cast();
+    // SAFETY: strings end, and there is room for what is said.
+    unsafe {
+        let session = mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let group = mpi.group_from_session_pset(session, c"mpi://SELF".as_ptr()).unwrap();
+        let made = |group| mpi.comm_create_from_group(group, c"a".as_ptr(), Info::NULL, Errhandler::RETURN);
+        let first = made(group).unwrap();
+        let of_group = mpi.group_union(Group::EMPTY, mpi.comm_group(first).unwrap()).unwrap();
+        let same = [
+            first,
+            made(of_group).unwrap(),
+            mpi.comm_dup(first).unwrap(),
+            mpi.comm_split(first, 0, 0).unwrap(),
+            mpi.comm_create_group(first, of_group, 0).unwrap(),
+        ];
+        let other = {
+            let session = mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+            made(mpi.group_from_session_pset(session, c"mpi://SELF".as_ptr()).unwrap()).unwrap()
+        };
+        let send = |comm: Comm| mpi.bsend(at(&[0_u8; 300]), 300, BYTE, 0, 0, comm);
+        let all = || same.into_iter().chain([other]);
+        all().for_each(|comm| assert_eq!(class(send(comm)), Class::Buffer, "there is none"));
+        mpi.session_attach_buffer(session, attached, 1000).unwrap();
+        same.into_iter().for_each(|comm| assert_eq!(send(comm), Ok(())));
+        assert_eq!(class(send(other)), Class::Buffer, "it is another session's");
+        mpi.buffer_attach(attached, 200).unwrap();
+        same.into_iter().for_each(|comm| assert_eq!(send(comm), Ok(())));
+        assert_eq!(class(send(other)), Class::Buffer, "the process's is too small");
+        mpi.comm_attach_buffer(first, attached, 200).unwrap();
+        assert_eq!(class(send(first)), Class::Buffer, "its own is too small");
+        assert_eq!(send(same[1]), Ok(()));
+        let mut back: *mut u8 = std::ptr::null_mut();
+        assert_eq!(mpi.session_detach_buffer(session, (&raw mut back).cast()), Ok(1000));
+        assert_eq!(class(send(same[1])), Class::Buffer, "the process's is too small");
+        // Nothing lies in any of them, and no world is needed to hear that.
+        for flushed in [mpi.session_iflush_buffer(session), mpi.buffer_iflush()] {
+            assert_eq!(super::wait(&mpi, flushed.unwrap()).unwrap().0, Request::NULL);
+        }
+    }
 }
