@@ -10,6 +10,7 @@ use bdrun_mpi_core::info::Info;
 
 use crate::Mpi;
 use crate::attributes::Attached;
+use crate::collectives::Together;
 use crate::face::Object;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
@@ -43,6 +44,8 @@ pub struct Communicator {
     link: Option<Arc<dyn Link>>,
     /// Collectives called so far, of each form.
     met: [AtomicU64; 2],
+    /// Where persistent ones meet.
+    pub persistent: Together,
     state: Mutex<State>,
 }
 
@@ -132,6 +135,7 @@ impl Communicator {
             attributes: Attached::default(),
             link,
             met: [AtomicU64::new(0), AtomicU64::new(0)],
+            persistent: Together::default(),
             state: Mutex::new(state),
         }
     }
@@ -213,24 +217,28 @@ impl Communicator {
     pub fn meet(
         &self,
         link: &dyn Link,
-        of: (&'static str, Form),
+        (name, form): (&'static str, Form),
         whom: &Whom,
         part: &[&[u8]],
     ) -> Answer<Box<dyn Meeting>> {
-        let (place, coming) = self.coming(of, whom, part, None)?;
+        let (place, coming) = self.coming((name, self.next(form)), whom, part, None)?;
         link.meet(place, &coming)
     }
 
-    /// With what it comes to its next collective of a form, and where to.
+    /// The number of its next collective of a form.
+    pub fn next(&self, form: Form) -> u64 {
+        2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64
+    }
+
+    /// With what it comes to a collective of this number, and where to.
     pub fn coming<'a>(
         &self,
-        (name, form): (&'static str, Form),
+        (name, number): (&'static str, u64),
         whom: &'a Whom,
         part: &'a [&'a [u8]],
         combines: Option<&'a dyn Combines>,
     ) -> Answer<(Place, Coming<'a>)> {
         let (place, seat) = (self.place()?, self.seat());
-        let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;
         Ok((place, Coming { number, name, seat, whom, part, combines }))
     }
 }

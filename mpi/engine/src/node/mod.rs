@@ -27,6 +27,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 use bdrun_worker::front::{Need, Rank};
 
+use crate::communicators::no_place;
 use crate::entry::current_call;
 use crate::failure::{Answer, Failure};
 use crate::link::{
@@ -230,7 +231,10 @@ impl Link for Node {
         if members == [self.rank.number()] {
             return Ok(Place { number: ALONE, context: Comm::new_context(segment) });
         }
-        let comm = Comm::create(segment, members).map_err(|error| failed(self.rank, error))?;
+        let comm = Comm::create(segment, members).map_err(|error| match error {
+            bdrun_ipc::Error::TooMany { most, .. } => no_place(&format!("there are {most} at most")),
+            error => failed(self.rank, error),
+        })?;
         if comm.is_spread(segment) {
             let opened = self.rank.ask(&Notice::Opened { comm: comm.index() }, &mut []);
             opened.map_err(|error| failed(self.rank, error))?;

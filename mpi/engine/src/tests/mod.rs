@@ -22,6 +22,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 
 use crate::Mpi;
+use crate::communicators::no_place;
 use crate::failure::Answer;
 use crate::link::{
     Awaited, Combines, Come, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom,
@@ -68,6 +69,9 @@ struct Job {
     /// One of the processes has failed: the others need not wait for it.
     failed: AtomicBool,
 }
+
+/// So many communicators there may be. They are not counted when they are freed.
+const MOST_PLACES: u32 = 500;
 
 /// Tells the others if its thread panics.
 struct Watched(Arc<Job>);
@@ -190,6 +194,9 @@ impl Link for Thread {
         self.job.with(|shared| {
             // The first ones are everybody's and each one's own.
             let number = shared.places.len() as u32 + 1;
+            if number > MOST_PLACES {
+                return Err(no_place("of a test"));
+            }
             shared.places.insert(number, members.to_vec());
             Ok(Place { number, context: 4 * number })
         })
