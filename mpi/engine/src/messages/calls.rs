@@ -116,9 +116,9 @@ impl Mpi {
     }
 
     /// What became of an operation, once it is complete.
-    fn result(&self, operation: &Operation) -> Answer<Status> {
+    fn result(&self, operation: &Operation) -> Answer<Told<Status>> {
         let Done { status, failure } = self.wait_operation(operation)?;
-        failure.map_or(Ok(status), Err)
+        Ok(Told { given: status, failure })
     }
 
     /// A receive of a message that was claimed.
@@ -336,7 +336,7 @@ impl Messages for Mpi {
         source: i64,
         tag: i64,
         comm: Comm,
-    ) -> Answer<Status> {
+    ) -> Answer<Told<Status>> {
         // SAFETY: the caller's.
         if let Some(received) = unsafe { self.receive_shortly((buf, count, datatype), (source, tag, comm)) } {
             return received;
@@ -457,7 +457,7 @@ impl Messages for Mpi {
         source: i64,
         recvtag: i64,
         comm: Comm,
-    ) -> Answer<Status> {
+    ) -> Answer<Told<Status>> {
         let send = self.sending((sendbuf, sendcount, sendtype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((recvbuf, recvcount, recvtype), (source, recvtag, comm))?;
         // SAFETY: the caller's.
@@ -496,7 +496,7 @@ impl Messages for Mpi {
         source: i64,
         recvtag: i64,
         comm: Comm,
-    ) -> Answer<Status> {
+    ) -> Answer<Told<Status>> {
         let send = self.sending((buf, count, datatype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((buf, count, datatype), (source, recvtag, comm))?;
         // SAFETY: the caller's.

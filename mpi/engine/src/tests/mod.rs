@@ -3,6 +3,7 @@
 mod arguments;
 mod collectives;
 mod communicators;
+mod failures;
 mod files;
 mod inter;
 mod messages;
@@ -264,6 +265,18 @@ fn run_on(nodes: u32, processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
             });
         }
     });
+}
+
+/// What a call has completed without a failure.
+trait Well<T> {
+    /// What it gives; a failure, also one of what it has completed.
+    fn well(self) -> Answer<T>;
+}
+
+impl<T> Well<T> for Answer<crate::failure::Told<T>> {
+    fn well(self) -> Answer<T> {
+        self.and_then(|told| told.failure.map_or(Ok(told.given), Err))
+    }
 }
 
 /// One request, as the calls take it.
