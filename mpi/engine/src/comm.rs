@@ -12,7 +12,7 @@ use crate::Mpi;
 use crate::attributes::Attached;
 use crate::collectives::Together;
 use crate::face::Object;
-use crate::failure::{Answer, Failure};
+use crate::failure::{Answer, Failure, Freed};
 use crate::handle::Comm;
 use crate::handlers::Handler;
 use crate::link::{Combines, Coming, EVERYBODY, Link, Meeting, Needed, ONESELF, Place, Whom};
@@ -287,14 +287,16 @@ impl Mpi {
     }
 
     /// The object of a program whose communicator this is, if the program has not freed it.
-    pub(crate) fn object_of(&self, comm: &Communicator) -> Option<Object> {
+    fn object_of(&self, comm: &Communicator) -> Option<Object> {
         let is_it = |other: &Communicator| std::ptr::eq(other, comm);
-        let world = self.world().ok()?;
-        if is_it(&world.all) {
-            return Some(Object::Comm(Comm::WORLD));
-        }
-        if is_it(&world.own) {
-            return Some(Object::Comm(Comm::SELF));
+        // Where only sessions are there is no world.
+        if let Ok(world) = self.world() {
+            if is_it(&world.all) {
+                return Some(Object::Comm(Comm::WORLD));
+            }
+            if is_it(&world.own) {
+                return Some(Object::Comm(Comm::SELF));
+            }
         }
         let own = self.comms.find(|other| is_it(other)).map(Object::Comm);
         let win = || self.windows.find(|window| is_it(window.comm())).map(Object::Win);
@@ -302,7 +304,17 @@ impl Mpi {
         own.or_else(win).or_else(file)
     }
 
-    /// The same, which must not be an inter-communicator.
+    /// A failure of something in a communicator: unless another object is named, that one's error handler is
+    /// told.
+    pub(crate) fn of_comm(&self, comm: &Arc<Communicator>, failure: Failure) -> Failure {
+        if failure.on.is_some() || failure.freed.is_some() {
+            return failure;
+        }
+        let on = self.object_of(comm);
+        Failure { on, freed: on.is_none().then(|| Freed(comm.clone())), ..failure }
+    }
+
+    /// A communicator that must not be an inter-communicator.
     pub(crate) fn intra(&self, comm: Comm) -> Answer<Arc<Communicator>> {
         self.comm(comm)
             .and_then(|comm| if comm.remote.is_some() { Err(Class::Comm.into()) } else { Ok(comm) })

@@ -103,8 +103,10 @@ impl Mpi {
 
     /// A failure of a request: whose error handler is told.
     fn of_request(&self, request: &Request, failure: Failure) -> Failure {
-        let on = request.comm.as_deref().and_then(|comm| self.object_of(comm));
-        Failure { on: failure.on.or(on), ..failure }
+        match &request.comm {
+            Some(comm) => self.of_comm(comm, failure),
+            None => failure,
+        }
     }
 
     /// What is told of a request that is complete.
@@ -216,7 +218,7 @@ impl Mpi {
             // SAFETY: the caller's.
             unsafe { statuses.set(at, &Status { error: error.or(status.error), ..*status }) };
         }
-        first.map(|first| Failure { on: first.on, ..Class::InStatus.into() })
+        first.map(|first| Failure { on: first.on, freed: first.freed.clone(), ..Class::InStatus.into() })
     }
 
     /// Those that are complete now, if all are that are active.

@@ -12,7 +12,7 @@ use crate::args::{Buffer, Status};
 use crate::calls::Messages;
 use crate::comm::Communicator;
 use crate::datatypes::memory::Span;
-use crate::failure::{Answer, Failure, Told};
+use crate::failure::{Answer, Told};
 use crate::handle::{Comm, Datatype, Message, Request, Session};
 use crate::operation::{Done, Operation, Waits};
 
@@ -422,7 +422,7 @@ impl Messages for Mpi {
         message: Message,
     ) -> Answer<Told<(Message, Status)>> {
         let comm = self.comm_of_claimed(message)?;
-        let of_comm = |failure| Failure { on: self.object_of(&comm), ..failure };
+        let of_comm = |failure| self.of_comm(&comm, failure);
         let span = self.span(buf, count, datatype).map_err(of_comm)?;
         let operation = self.receive_claimed(span, message)?;
         // The message is received, also if it was longer than there is room.
@@ -438,7 +438,7 @@ impl Messages for Mpi {
         message: Message,
     ) -> Answer<(Message, Request)> {
         let comm = self.comm_of_claimed(message)?;
-        let of_comm = |failure| Failure { on: self.object_of(&comm), ..failure };
+        let of_comm = |failure| self.of_comm(&comm, failure);
         let span = self.span(buf, count, datatype).map_err(of_comm)?;
         let operation = self.receive_claimed(span, message)?;
         Ok((Message::NULL, self.new_request(comm, operation)))
