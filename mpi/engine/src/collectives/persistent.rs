@@ -2,8 +2,8 @@
 //!
 //! They belong to each other by the order in which they were made, and each may be started in another order:
 //! so they cannot be numbered as they are begun. But of the phases of a place each is used by itself
-//! (`ipc/src/collective.rs`). So [`EACH`] of them have a place together, and each its own phases there: two, in
-//! turns, since in the second some may have begun while others have not left the first.
+//! (`ipc/src/collective.rs`). So [`EACH`] of them have a place together, and each its own phases there: two,
+//! in turns, since in the second some may have begun while others have not left the first.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,10 +1,10 @@
 //! Taking back what was begun (`MPI_Cancel`; MPI-5.0, section 3.8.4).
 //!
 //! A receive is taken back if it has no message. A message that was sent has left, and its send is complete,
-//! unless that is synchronous: then its sender asks the receiver for it, and waits for one of two words. Where
-//! nobody has claimed the message it goes, and the answer says so; else it is received, and the receipt says
-//! that. What one process sends another comes in order, so the message is there when the question comes. And
-//! whoever is asked answers in each call, whatever it waits for: so the send is complete soon either way.
+//! unless that is synchronous: then its sender asks the receiver for it, and waits for one of two words.
+//! Where nobody has claimed the message it goes, and the answer says so; else it is received, and the receipt
+//! says that. What one process sends another comes in order, so the message is there when the question comes.
+//! And whoever is asked answers in each call, whatever it waits for: so the send is complete soon either way.
 
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
