@@ -61,6 +61,57 @@ static void fail(void) {
     MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
+static int query(void *state, MPI_Status *status) {
+    (void)state;
+    return MPI_Status_set_cancelled(status, 0);
+}
+
+static int refuse(void *state) {
+    (void)state;
+    return MPI_ERR_OTHER;
+}
+
+static int never(void *state, int complete) {
+    (void)state;
+    return complete ? MPI_SUCCESS : MPI_ERR_OTHER;
+}
+
+/* What has completed and failed is told to the end, also in what was freed meanwhile. */
+static int told_of_all(void) {
+    int data[2] = {1, 2}, got = 0, flag = 0, wrong = 0, count;
+    MPI_Status status = {.MPI_TAG = -7};
+    MPI_Request request;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Send(data, 2, MPI_INT, 0, 5, MPI_COMM_SELF);
+    wrong += MPI_Recv(&got, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_SELF, &status) == MPI_SUCCESS;
+    MPI_Get_count(&status, MPI_INT, &count);
+    wrong += status.MPI_TAG != 5 || status.MPI_SOURCE != 0 || count != 1;
+    wrong += MPI_Sendrecv(data, 2, MPI_INT, 0, 6, &got, 1, MPI_INT, 0, 6, MPI_COMM_SELF, &status) == MPI_SUCCESS;
+    wrong += status.MPI_TAG != 6;
+
+    MPI_Irecv(&got, 1, MPI_INT, 0, 7, MPI_COMM_SELF, &request);
+    MPI_Send(data, 2, MPI_INT, 0, 7, MPI_COMM_SELF);
+    wrong += MPI_Request_get_status(request, &flag, &status) == MPI_SUCCESS;
+    wrong += !flag || status.MPI_TAG != 7;
+    wrong += MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+
+    MPI_Grequest_start(query, refuse, never, NULL, &request);
+    MPI_Grequest_complete(request);
+    wrong += MPI_Request_free(&request) == MPI_SUCCESS;
+    wrong += request != MPI_REQUEST_NULL;
+
+    /* Now that of MPI_COMM_SELF would end the program. */
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Comm freed;
+    MPI_Comm_dup(MPI_COMM_SELF, &freed);
+    MPI_Comm_set_errhandler(freed, MPI_ERRORS_RETURN);
+    MPI_Irecv(&got, 1, MPI_INT, 0, 8, freed, &request);
+    MPI_Send(data, 2, MPI_INT, 0, 8, freed);
+    MPI_Comm_free(&freed);
+    wrong += MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+    return wrong;
+}
+
 /* The receiver waits for the sender, which waits for nothing but that its send is cancelled. */
 static int cancel(void) {
     int word = 7, flag = 0, wrong = 0;
@@ -138,7 +189,7 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     int wrong = 0;
     if (argc > 1 && !strcmp(argv[1], "more")) {
-        wrong = cancel() + persist() + fill();
+        wrong = cancel() + persist() + fill() + told_of_all();
         printf("%s", wrong ? "wrong\n" : "");
         MPI_Finalize();
         return wrong != 0;
