@@ -15,6 +15,18 @@ fn any_number_of_collectives_is_under_way() {
     }
 }
 
+/// A synchronous send that nobody receives is cancelled; there are more persistent collectives than places.
+#[test]
+fn what_is_cancelled_and_what_is_started_again() {
+    let dir = Directory::new("requests");
+    let Some(program) = compiled(&dir, "requests") else { return };
+    let program = program.to_str().expect("a path in UTF-8");
+    for options in ["-np 2 --memory 8G", "-np 5 --memory 8G", "-np 5 --memory 8G --processors 1"] {
+        let outcome = bdrun_args(options.split_whitespace().chain([program, "more"])).run();
+        assert_eq!((outcome.code, &*outcome.stdout), (Some(0), ""), "{options}: {outcome:?}");
+    }
+}
+
 /// Each is told to whom it belongs; and what was printed before `MPI_Abort` is there.
 #[test]
 fn failures_are_told_to_whom_they_belong() {

@@ -34,6 +34,8 @@ pub struct Group {
     members: Arc<[Process]>,
     /// Where each is: made when it is asked for first, and where it is not simply the order of their numbers.
     places: Arc<OnceLock<HashMap<Process, usize>>>,
+    /// The session that it comes from, if it comes from one: so does what is made of it.
+    session: Option<u64>,
 }
 
 impl PartialEq for Group {
@@ -47,7 +49,7 @@ impl Eq for Group {}
 impl FromIterator<Process> for Group {
     /// Of processes that differ.
     fn from_iter<I: IntoIterator<Item = Process>>(members: I) -> Self {
-        Self { members: members.into_iter().collect(), places: Arc::default() }
+        Self { members: members.into_iter().collect(), places: Arc::default(), session: None }
     }
 }
 
@@ -56,6 +58,23 @@ impl Group {
     #[must_use]
     pub fn members(&self) -> &[Process] {
         &self.members
+    }
+
+    /// The same, which comes from a session.
+    #[must_use]
+    pub fn of_session(self, session: Option<u64>) -> Self {
+        Self { session, ..self }
+    }
+
+    /// The session that it comes from.
+    #[must_use]
+    pub const fn session(&self) -> Option<u64> {
+        self.session
+    }
+
+    /// Those of its processes, or others, of the same session.
+    fn with(&self, members: impl IntoIterator<Item = Process>) -> Self {
+        members.into_iter().collect::<Self>().of_session(self.session)
     }
 
     /// How many there are.
@@ -91,19 +110,20 @@ impl Group {
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let more = other.members.iter().filter(|&&process| self.rank_of(process).is_none());
-        self.members.iter().chain(more).copied().collect()
+        let session = self.session.or(other.session);
+        self.members.iter().chain(more).copied().collect::<Self>().of_session(session)
     }
 
     /// `MPI_Group_intersection`: those of this one that are in the other.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        self.members.iter().copied().filter(|&process| other.rank_of(process).is_some()).collect()
+        self.with(self.members.iter().copied().filter(|&process| other.rank_of(process).is_some()))
     }
 
     /// `MPI_Group_difference`: those of this one that are not in the other.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.members.iter().copied().filter(|&process| other.rank_of(process).is_none()).collect()
+        self.with(self.members.iter().copied().filter(|&process| other.rank_of(process).is_none()))
     }
 
     /// `MPI_Group_incl`: those with these ranks, in this order.
@@ -112,7 +132,7 @@ impl Group {
     /// A rank is not there, or named twice.
     pub fn including(&self, ranks: &[i64]) -> Result<Self, GroupError> {
         self.checked(ranks)?;
-        Ok(ranks.iter().map(|&rank| self.members[rank as usize]).collect())
+        Ok(self.with(ranks.iter().map(|&rank| self.members[rank as usize])))
     }
 
     /// `MPI_Group_excl`: all but those with these ranks.
@@ -122,7 +142,7 @@ impl Group {
     pub fn excluding(&self, ranks: &[i64]) -> Result<Self, GroupError> {
         let without = self.checked(ranks)?;
         let rest = (0..).zip(self.members.iter()).filter(|(rank, _)| !without.contains(rank));
-        Ok(rest.map(|(_, &process)| process).collect())
+        Ok(self.with(rest.map(|(_, &process)| process)))
     }
 
     /// `MPI_Group_range_incl`: ranges of a first rank, a last one and a stride.
@@ -223,6 +243,23 @@ mod tests {
                 prop_assert_eq!(kept, all.difference(&all.including(&ranks).expect("legal")));
             }
         }
+    }
+
+    #[test]
+    fn what_is_made_of_a_group_comes_from_its_session() {
+        let (one, other) = (group(&[3, 1, 2]).of_session(Some(7)), group(&[]));
+        let made = [
+            one.union(&other),
+            other.union(&one),
+            one.intersection(&one),
+            one.difference(&other),
+            one.including(&[1]).expect("legal"),
+            one.excluding(&[1]).expect("legal"),
+            one.including_ranges(&[(0, 2, 2)]).expect("legal"),
+            one.excluding_ranges(&[(0, 2, 2)]).expect("legal"),
+        ];
+        assert!(made.iter().all(|group| group.session() == Some(7)), "{made:?}");
+        assert_eq!((other.session(), one.compare(&group(&[3, 1, 2]))), (None, Alike::Identical));
     }
 
     #[test]

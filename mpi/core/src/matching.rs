@@ -236,6 +236,20 @@ impl<R, M> Matcher<R, M> {
         })
     }
 
+    /// Its sender takes a message back that nobody has claimed: the first of an envelope that is the one.
+    pub fn withdraw(&mut self, context: u32, envelope: Envelope, is_it: impl Fn(&M) -> bool) -> Option<M> {
+        self.within(context, |queues| {
+            let line = queues.messages.get_mut(&envelope)?;
+            let at = line.iter().position(|(_, message)| is_it(message))?;
+            let (number, message) = line.remove(at)?;
+            if line.is_empty() {
+                queues.messages.remove(&envelope);
+            }
+            queues.arrived.remove(&number);
+            Some(message)
+        })
+    }
+
     /// What nobody has received, by context: for those who look for what was forgotten.
     pub fn unclaimed(&self) -> impl Iterator<Item = (u32, Envelope)> {
         self.contexts
@@ -290,6 +304,7 @@ mod tests {
         Probe(u32, Want),
         Claim(u32, Want),
         Cancel(usize),
+        Withdraw(usize),
     }
 
     fn deeds() -> impl Strategy<Value = Deed> {
@@ -302,6 +317,7 @@ mod tests {
             1 => (0_u32..2, want.clone()).prop_map(|(context, want)| Deed::Probe(context, want)),
             1 => (0_u32..2, want).prop_map(|(context, want)| Deed::Claim(context, want)),
             1 => (0_usize..100).prop_map(Deed::Cancel),
+            1 => (0_usize..100).prop_map(Deed::Withdraw),
         ]
     }
 
@@ -338,6 +354,14 @@ mod tests {
                         let at = model.messages.iter().position(fits);
                         let expected = at.map(|at| model.messages.remove(at)).map(|(_, envelope, name)| (envelope, name));
                         prop_assert_eq!(matcher.claim(context, want), expected);
+                    }
+                    Deed::Withdraw(nth) if model.messages.is_empty() => prop_assert!(nth < 100),
+                    Deed::Withdraw(nth) => {
+                        let at = nth % model.messages.len();
+                        let (context, envelope, name) = model.messages.remove(at);
+                        let is_it = |&message: &usize| message == name;
+                        prop_assert_eq!(matcher.withdraw(context, envelope, is_it), Some(name));
+                        prop_assert_eq!(matcher.withdraw(context, envelope, is_it), None);
                     }
                     Deed::Cancel(nth) if waiting.is_empty() => prop_assert!(nth < 100),
                     Deed::Cancel(nth) => {

@@ -10,8 +10,9 @@ use bdrun_mpi_core::info::Info;
 
 use crate::Mpi;
 use crate::attributes::Attached;
+use crate::collectives::Together;
 use crate::face::Object;
-use crate::failure::{Answer, Failure};
+use crate::failure::{Answer, Failure, Freed};
 use crate::handle::Comm;
 use crate::handlers::Handler;
 use crate::link::{Combines, Coming, EVERYBODY, Link, Meeting, Needed, ONESELF, Place, Whom};
@@ -43,6 +44,8 @@ pub struct Communicator {
     link: Option<Arc<dyn Link>>,
     /// Collectives called so far, of each form.
     met: [AtomicU64; 2],
+    /// Where persistent ones meet.
+    pub persistent: Together,
     state: Mutex<State>,
 }
 
@@ -132,6 +135,7 @@ impl Communicator {
             attributes: Attached::default(),
             link,
             met: [AtomicU64::new(0), AtomicU64::new(0)],
+            persistent: Together::default(),
             state: Mutex::new(state),
         }
     }
@@ -213,24 +217,28 @@ impl Communicator {
     pub fn meet(
         &self,
         link: &dyn Link,
-        of: (&'static str, Form),
+        (name, form): (&'static str, Form),
         whom: &Whom,
         part: &[&[u8]],
     ) -> Answer<Box<dyn Meeting>> {
-        let (place, coming) = self.coming(of, whom, part, None)?;
+        let (place, coming) = self.coming((name, self.next(form)), whom, part, None)?;
         link.meet(place, &coming)
     }
 
-    /// With what it comes to its next collective of a form, and where to.
+    /// The number of its next collective of a form.
+    pub fn next(&self, form: Form) -> u64 {
+        2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64
+    }
+
+    /// With what it comes to a collective of this number, and where to.
     pub fn coming<'a>(
         &self,
-        (name, form): (&'static str, Form),
+        (name, number): (&'static str, u64),
         whom: &'a Whom,
         part: &'a [&'a [u8]],
         combines: Option<&'a dyn Combines>,
     ) -> Answer<(Place, Coming<'a>)> {
         let (place, seat) = (self.place()?, self.seat());
-        let number = 2 * self.met[form as usize].fetch_add(1, SeqCst) + form as u64;
         Ok((place, Coming { number, name, seat, whom, part, combines }))
     }
 }
@@ -279,14 +287,16 @@ impl Mpi {
     }
 
     /// The object of a program whose communicator this is, if the program has not freed it.
-    pub(crate) fn object_of(&self, comm: &Communicator) -> Option<Object> {
+    fn object_of(&self, comm: &Communicator) -> Option<Object> {
         let is_it = |other: &Communicator| std::ptr::eq(other, comm);
-        let world = self.world().ok()?;
-        if is_it(&world.all) {
-            return Some(Object::Comm(Comm::WORLD));
-        }
-        if is_it(&world.own) {
-            return Some(Object::Comm(Comm::SELF));
+        // Where only sessions are there is no world.
+        if let Ok(world) = self.world() {
+            if is_it(&world.all) {
+                return Some(Object::Comm(Comm::WORLD));
+            }
+            if is_it(&world.own) {
+                return Some(Object::Comm(Comm::SELF));
+            }
         }
         let own = self.comms.find(|other| is_it(other)).map(Object::Comm);
         let win = || self.windows.find(|window| is_it(window.comm())).map(Object::Win);
@@ -294,7 +304,17 @@ impl Mpi {
         own.or_else(win).or_else(file)
     }
 
-    /// The same, which must not be an inter-communicator.
+    /// A failure of something in a communicator: unless another object is named, that one's error handler is
+    /// told.
+    pub(crate) fn of_comm(&self, comm: &Arc<Communicator>, failure: Failure) -> Failure {
+        if failure.on.is_some() || failure.freed.is_some() {
+            return failure;
+        }
+        let on = self.object_of(comm);
+        Failure { on, freed: on.is_none().then(|| Freed(comm.clone())), ..failure }
+    }
+
+    /// A communicator that must not be an inter-communicator.
     pub(crate) fn intra(&self, comm: Comm) -> Answer<Arc<Communicator>> {
         self.comm(comm)
             .and_then(|comm| if comm.remote.is_some() { Err(Class::Comm.into()) } else { Ok(comm) })

@@ -47,9 +47,19 @@ pub fn place_said(place: Option<Place>) -> [i64; 2] {
     place.map_or([-1, -1], |place| [place.number.into(), place.context.into()])
 }
 
+/// There is no place for one more: of communicators, and of what has one of its own.
+pub fn no_place(why: &str) -> Failure {
+    let text = format!(
+        "no place for one more communicator ({why}): those of all ranks of a job count, with windows, files and \
+         each fourth persistent collective; free (MPI_Comm_free, MPI_Win_free, MPI_File_close, \
+         MPI_Request_free) what is not needed any more"
+    );
+    Failure { text: Some(text), ..Class::Other.into() }
+}
+
 /// The place that was said.
 pub fn place_heard(numbers: &[i64]) -> Answer<Place> {
-    let legal = |value: i64| u32::try_from(value).map_err(|_| Class::NoMemory);
+    let legal = |value: i64| u32::try_from(value).map_err(|_| no_place("another rank was refused it"));
     let [number, context] = *numbers else { return Err(Class::Internal.into()) };
     Ok(Place { number: legal(number)?, context: legal(context)? })
 }
@@ -87,6 +97,7 @@ impl Mpi {
         name: (&'static str, Form),
     ) -> Answer<(Making, Box<dyn Meeting>)> {
         let link = self.link()?;
+        let groups = Groups { local: groups.local.of_session(of.group.session()), ..groups };
         let members = groups.members();
         let joins = groups.local.rank_of(link.process()).is_some();
         let leader = members.first().copied().filter(|_| joins);

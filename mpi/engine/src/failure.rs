@@ -1,7 +1,10 @@
 //! What goes wrong in a call.
 
+use std::sync::Arc;
+
 use bdrun_mpi_core::error::{Class, Code};
 
+use crate::comm::Communicator;
 use crate::face::Object;
 
 /// Why a call has failed.
@@ -14,7 +17,21 @@ pub struct Failure {
     /// Whose error handler is told, if that is not what the call was made on: a request belongs to a
     /// communicator, a window or a file (MPI-5.0, section 9.3).
     pub on: Option<Object>,
+    /// The same, if the program has freed that communicator: it goes on as long as its requests.
+    pub freed: Option<Freed>,
 }
+
+/// A communicator of which the program has no handle any more.
+#[derive(Debug, Clone)]
+pub struct Freed(pub(crate) Arc<Communicator>);
+
+impl PartialEq for Freed {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Freed {}
 
 /// What a call gives.
 pub type Answer<T> = Result<T, Failure>;
@@ -37,7 +54,7 @@ impl<T> Told<T> {
 
 impl From<Class> for Failure {
     fn from(class: Class) -> Self {
-        Self { code: Code::Class(class), text: None, on: None }
+        Self { code: Code::Class(class), text: None, on: None, freed: None }
     }
 }
 

@@ -128,12 +128,15 @@ impl Mpi {
             let is_of_tools = told >= number(Code::Class(Class::ToolCannotInit)) && told < ADDED;
             return if is_of_tools { told } else { number(Code::Class(Class::ToolInvalid)) };
         }
-        let (handler, on) = self.handler_of(failure.on.unwrap_or(on));
+        // One that was freed has a handle again while its handler is called, which may use it.
+        let lent = failure.freed.as_ref().map(|freed| self.comms.add::<Comm>(freed.0.clone()));
+        let (handler, on) = self.handler_of(lent.map(Object::Comm).or(failure.on).unwrap_or(on));
         match handler {
             Handler::Fatal | Handler::Abort => self.end(failure),
             Handler::Return => {}
             Handler::Calls(function) => self.call_handler(&function, on, told),
         }
+        lent.map(|lent| self.comms.take(lent));
         told
     }
 
@@ -150,7 +153,7 @@ impl Mpi {
     /// `MPI_Comm_call_errhandler` and its like.
     pub(crate) fn call_errhandler(&self, on: Object, value: i64) -> Answer<()> {
         let known = code(value).filter(|&code| self.with_codes(|codes| codes.class(code)).is_some());
-        let failure = Failure { code: known.ok_or(Class::Arg)?, text: None, on: None };
+        let failure = Failure { code: known.ok_or(Class::Arg)?, text: None, on: None, freed: None };
         self.tell(on, &failure);
         Ok(())
     }

@@ -42,6 +42,10 @@ pub enum Mode {
     Active,
     /// This is no message but that word: the one with this number is received.
     Received(u32),
+    /// A word too: the sender takes the one with this number back, if nobody has claimed it.
+    TakesBack(u32),
+    /// The answer, if nobody had: nobody will get it.
+    TakenBack(u32),
 }
 
 /// A message's bytes, wherever they are.

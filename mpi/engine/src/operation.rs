@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::futex;
+use bdrun_mpi_core::group::Process;
 use bdrun_mpi_core::matching::{Ticket, Want};
 use bdrun_worker::front::Need;
 
@@ -34,6 +35,23 @@ impl Done {
 /// What is done once those have come to a collective whose parts are wanted.
 pub type Finish = Box<dyn FnOnce(&dyn Meeting) -> Answer<()> + Send>;
 
+/// What is known of a message of which it is awaited that it is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// Under which the word is awaited.
+    pub number: u32,
+    /// Who receives it.
+    pub process: Process,
+    /// Of which communicator.
+    pub context: u32,
+    /// The receiver's rank there, from which the word comes.
+    pub source: u32,
+    /// The sender's rank there.
+    pub own: u32,
+    /// The message's tag.
+    pub tag: i32,
+}
+
 /// What an operation waits for.
 pub enum Waits {
     /// A message: with what it may be taken back.
@@ -46,14 +64,7 @@ pub enum Waits {
         ticket: Ticket,
     },
     /// A word that a message was received.
-    Receipt {
-        /// Of which communicator.
-        context: u32,
-        /// The receiver's rank there.
-        source: u32,
-        /// The message's tag.
-        tag: i32,
-    },
+    Receipt(Receipt),
     /// Another thread says that it is complete.
     Word,
     /// Others must come to a collective.
@@ -66,7 +77,7 @@ impl fmt::Debug for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { context, want, .. } => write!(f, "a message of {context}: {want:?}"),
-            Self::Receipt { context, source, .. } => write!(f, "a receipt of {context}: {source}"),
+            Self::Receipt(Receipt { context, source, .. }) => write!(f, "a receipt of {context}: {source}"),
             Self::Word => write!(f, "a word"),
             Self::Meeting(meeting, _) => write!(f, "{meeting:?}"),
             Self::All(all) => write!(f, "{all:?}"),
@@ -122,6 +133,14 @@ impl Operation {
         }
     }
 
+    /// Of which message it is awaited that it is received.
+    pub fn receipt(&self) -> Option<Receipt> {
+        match &*self.lock() {
+            &State::Waits(Waits::Receipt(receipt)) => Some(receipt),
+            _ => None,
+        }
+    }
+
     /// A collective that may be complete, at which no thread looks.
     fn is_due(&self) -> bool {
         // A thread that has it locked looks at it.
@@ -134,7 +153,7 @@ impl Operation {
         let mut state = self.lock();
         match &mut *state {
             State::Done(done) => return Some(done.clone()),
-            State::Finishing | State::Waits(Waits::Message { .. } | Waits::Receipt { .. } | Waits::Word) => {
+            State::Finishing | State::Waits(Waits::Message { .. } | Waits::Receipt(_) | Waits::Word) => {
                 return None;
             }
             State::Waits(Waits::All(all)) => {
@@ -231,7 +250,7 @@ impl Operation {
                 drop(state);
                 link.wait(Awaited::Message { context, source, tag }, limits);
             }
-            &State::Waits(Waits::Receipt { context, source, tag }) => {
+            &State::Waits(Waits::Receipt(Receipt { context, source, tag, .. })) => {
                 drop(state);
                 link.wait(Awaited::Message { context, source: Some(source), tag: Some(tag) }, limits);
             }

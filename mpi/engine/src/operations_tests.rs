@@ -27,12 +27,11 @@ fn reduce(mpi: &Mpi, from: &mut [u8], to: &mut [u8], count: i64, datatype: Datat
 const C_INTEGER: &str = "INT LONG SHORT UNSIGNED_SHORT UNSIGNED UNSIGNED_LONG LONG_LONG UNSIGNED_LONG_LONG \
                          SIGNED_CHAR UNSIGNED_CHAR INT8_T INT16_T INT32_T INT64_T UINT8_T UINT16_T UINT32_T UINT64_T";
 const FORTRAN_INTEGER: &str = "INTEGER INTEGER1 INTEGER2 INTEGER4 INTEGER8 INTEGER16";
-/// But for `MPI_REAL16`: the compiler has no such number to compute with.
-const FLOATING: &str = "FLOAT DOUBLE REAL DOUBLE_PRECISION LONG_DOUBLE REAL2 REAL4 REAL8";
+const FLOATING: &str = "FLOAT DOUBLE REAL DOUBLE_PRECISION LONG_DOUBLE REAL2 REAL4 REAL8 REAL16";
 const LOGICAL: &str = "LOGICAL C_BOOL CXX_BOOL LOGICAL1 LOGICAL2 LOGICAL4 LOGICAL8 LOGICAL16";
-/// But for `MPI_COMPLEX32`.
 const COMPLEX: &str = "COMPLEX C_FLOAT_COMPLEX C_DOUBLE_COMPLEX C_LONG_DOUBLE_COMPLEX CXX_FLOAT_COMPLEX \
-                       CXX_DOUBLE_COMPLEX CXX_LONG_DOUBLE_COMPLEX DOUBLE_COMPLEX COMPLEX4 COMPLEX8 COMPLEX16";
+                       CXX_DOUBLE_COMPLEX CXX_LONG_DOUBLE_COMPLEX DOUBLE_COMPLEX COMPLEX4 COMPLEX8 COMPLEX16 \
+                       COMPLEX32";
 const BYTE: &str = "BYTE";
 const MULTI: &str = "AINT OFFSET COUNT";
 const PAIRS: &str =
@@ -84,6 +83,13 @@ fn encode(scalar: Scalar, value: i64) -> Vec<u8> {
             }
             bytes.to_vec()
         }
+        Scalar::Quad(16) => {
+            // Only the exponent and some bits of the fraction of a double precision number.
+            let bits = u128::from((value as f64).to_bits());
+            let wide = if value == 0 { 0 } else { (bits + ((16_383 - 1023) << 52)) << 60 };
+            wide.to_le_bytes().to_vec()
+        }
+        Scalar::Quad(_) => encode(Scalar::Quad(16), value).repeat(2),
         Scalar::Complex(bytes) => {
             [encode(Scalar::Float(bytes / 2), value), encode(Scalar::Float(bytes / 2), value)].concat()
         }
@@ -112,6 +118,9 @@ fn expected(operation: Operation, basic: Basic, a: i64, b: i64) -> Vec<u8> {
                 // (a + ai)(b + bi) = 2abi
                 let part = |value| encode(Scalar::Float(bytes / 2), value);
                 return [part(0), part(2 * a * b)].concat();
+            }
+            if basic.elements().0 == Scalar::Quad(32) {
+                return [0, 2 * a * b].map(|value| encode(Scalar::Quad(16), value)).concat();
             }
             a * b
         }

@@ -56,6 +56,14 @@ impl Mpi {
         self.requests.add(Arc::new(Request { operation, start, general, parts, comm: Some(comm) }))
     }
 
+    /// A handle of what is complete, and of no communicator.
+    pub(crate) fn new_complete(&self) -> Answer<Handle> {
+        self.link()?;
+        let operation = Mutex::new(Some(Operation::complete(Done::well())));
+        let (start, general, parts, comm) = (None, None, None, None);
+        Ok(self.requests.add(Arc::new(Request { operation, start, general, parts, comm })))
+    }
+
     /// A handle of what can be begun again and again.
     pub(crate) fn new_persistent(&self, comm: Arc<Communicator>, start: Start) -> Handle {
         let (operation, start, general, parts) = (Mutex::new(None), Some(start), None, None);
@@ -95,8 +103,10 @@ impl Mpi {
 
     /// A failure of a request: whose error handler is told.
     fn of_request(&self, request: &Request, failure: Failure) -> Failure {
-        let on = request.comm.as_deref().and_then(|comm| self.object_of(comm));
-        Failure { on: failure.on.or(on), ..failure }
+        match &request.comm {
+            Some(comm) => self.of_comm(comm, failure),
+            None => failure,
+        }
     }
 
     /// What is told of a request that is complete.
@@ -179,11 +189,20 @@ impl Mpi {
     ///
     /// # Safety
     /// Functions of the program are such.
-    unsafe fn look_at(&self, one: &Waited, done: Done) -> (Status, Option<Failure>) {
-        let Some(request) = &one.request else { return (done.status, done.failure) };
+    unsafe fn look_at(&self, request: &Request, done: Done) -> (Status, Option<Failure>) {
         // SAFETY: the caller's.
         let Done { status, failure } = unsafe { self.told_of(request, done) };
         (status, failure.map(|failure| self.of_request(request, failure)))
+    }
+
+    /// The same of one of a call.
+    ///
+    /// # Safety
+    /// Functions of the program are such.
+    unsafe fn look_at_one(&self, one: &Waited, done: Done) -> (Status, Option<Failure>) {
+        let Some(request) = &one.request else { return (done.status, done.failure) };
+        // SAFETY: the caller's.
+        unsafe { self.look_at(request, done) }
     }
 
     /// What is told of several: their statuses with the codes of their errors, if there are any. The handler
@@ -199,7 +218,7 @@ impl Mpi {
             // SAFETY: the caller's.
             unsafe { statuses.set(at, &Status { error: error.or(status.error), ..*status }) };
         }
-        first.map(|first| Failure { on: first.on, ..Class::InStatus.into() })
+        first.map(|first| Failure { on: first.on, freed: first.freed.clone(), ..Class::InStatus.into() })
     }
 
     /// Those that are complete now, if all are that are active.
@@ -319,46 +338,46 @@ impl Requests for Mpi {
 
     unsafe fn cancel(&self, request: Handle) -> Answer<Handle> {
         let found = self.request(request)?.ok_or(Class::Request)?;
-        // A message that was sent has left; only a receive can be taken back.
         if let Some(operation) = found.active() {
             self.progress()?;
             if let Some(general) = &found.general {
                 // SAFETY: the caller's: functions of the program are such.
                 unsafe { general.cancel(self.face(), operation.look().is_some()) }?;
             }
-            self.take_back(&operation);
+            self.take_back(&operation)?;
         }
         Ok(request)
     }
 
-    unsafe fn request_free(&self, request: Handle) -> Answer<Handle> {
+    unsafe fn request_free(&self, request: Handle) -> Answer<Told<Handle>> {
         let found = self.request(request)?.ok_or(Class::Request)?;
         match &found.general {
             // It goes when the program says that it is complete.
             Some(general) if found.active().is_some_and(|operation| operation.look().is_none()) => {
                 general.is_freed.store(true, SeqCst);
-                Ok(Handle::NULL)
+                Ok(Told::well(Handle::NULL))
             }
-            // SAFETY: the caller's: functions of the program are such.
-            _ => match unsafe { self.finish_request(request, &found) } {
-                (_, Some(failure)) => Err(failure),
-                _ => {
-                    // One that is not persistent is gone already, and its place may be another thread's.
-                    if found.start.is_some() {
-                        self.requests.take(request);
-                    }
-                    Ok(Handle::NULL)
+            _ => {
+                // SAFETY: the caller's: functions of the program are such.
+                let (_, failure) = unsafe { self.finish_request(request, &found) };
+                // One that is not persistent is gone already, and its place may be another thread's.
+                if found.start.is_some() {
+                    self.requests.take(request);
                 }
-            },
+                // It is gone also if the program's function has failed.
+                Ok(Told { given: Handle::NULL, failure })
+            }
         }
     }
 
-    unsafe fn request_get_status(&self, request: Handle) -> Answer<(bool, Status)> {
-        let Some(found) = self.request(request)? else { return Ok((true, Status::EMPTY)) };
-        let Some(operation) = found.active() else { return Ok((true, Status::EMPTY)) };
-        let Some(done) = self.look_for(|| operation.look())? else { return Ok((false, Status::EMPTY)) };
+    unsafe fn request_get_status(&self, request: Handle) -> Answer<Told<(bool, Status)>> {
+        let nothing = |flag| Ok(Told::well((flag, Status::EMPTY)));
+        let Some(found) = self.request(request)? else { return nothing(true) };
+        let Some(operation) = found.active() else { return nothing(true) };
+        let Some(done) = self.look_for(|| operation.look())? else { return nothing(false) };
         // SAFETY: the caller's: functions of the program are such.
-        Ok((true, unsafe { self.told_of(&found, done) }.status))
+        let (status, failure) = unsafe { self.look_at(&found, done) };
+        Ok(Told { given: (true, status), failure })
     }
 
     unsafe fn request_get_status_all(
@@ -371,8 +390,11 @@ impl Requests for Mpi {
         let all = unsafe { self.requests_of(count, &requests) }?;
         let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(Told::well(false)) };
         // SAFETY: the caller's: functions of the program are such.
-        let told =
-            all.iter().zip(done).map(|(one, done)| unsafe { self.look_at(one, done) }).collect::<Vec<_>>();
+        let told = all
+            .iter()
+            .zip(done)
+            .map(|(one, done)| unsafe { self.look_at_one(one, done) })
+            .collect::<Vec<_>>();
         // SAFETY: the caller's.
         let failure = unsafe { Self::tell_all(&told, &statuses) };
         Ok(Told { given: true, failure })
@@ -382,17 +404,18 @@ impl Requests for Mpi {
         &self,
         count: i64,
         requests: Handles<Handle>,
-    ) -> Answer<(i64, bool, Status)> {
+    ) -> Answer<Told<(i64, bool, Status)>> {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         if is_idle(&all) {
-            return Ok((UNDEFINED, true, Status::EMPTY));
+            return Ok(Told::well((UNDEFINED, true, Status::EMPTY)));
         }
-        Ok(match self.look_for(|| Self::any_done(&all))? {
-            // SAFETY: the caller's: functions of the program are such.
-            Some((at, done)) => (at as i64, true, unsafe { self.look_at(&all[at], done) }.0),
-            None => (UNDEFINED, false, Status::EMPTY),
-        })
+        let Some((at, done)) = self.look_for(|| Self::any_done(&all))? else {
+            return Ok(Told::well((UNDEFINED, false, Status::EMPTY)));
+        };
+        // SAFETY: the caller's: functions of the program are such.
+        let (status, failure) = unsafe { self.look_at_one(&all[at], done) };
+        Ok(Told { given: (at as i64, true, status), failure })
     }
 
     unsafe fn request_get_status_some(
@@ -412,7 +435,7 @@ impl Requests for Mpi {
             // SAFETY: the caller's.
             unsafe {
                 indices.set(nth, at as i64);
-                told.push(self.look_at(&all[at], done));
+                told.push(self.look_at_one(&all[at], done));
             }
         }
         // SAFETY: the caller's.

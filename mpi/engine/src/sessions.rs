@@ -1,9 +1,11 @@
 //! Sessions (MPI-5.0, section 11.3).
 
 use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::Group as Members;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
@@ -16,9 +18,14 @@ use crate::text;
 /// The sets of processes that there are.
 const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
 
+/// Numbers of sessions.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// A session.
 #[derive(Debug)]
 pub struct Session {
+    /// By which groups, and what is made of them, know it: no other has it, also when this one is over.
+    number: u64,
     handler: Mutex<Handler>,
     /// For `MPI_Bsend`.
     pub buffers: Buffers,
@@ -43,12 +50,19 @@ impl Mpi {
         self.sessions.get(session).ok_or_else(|| Class::Session.into())
     }
 
+    /// The session from which a group comes, if it comes from one that goes on.
+    pub(crate) fn session_of(&self, group: &Members) -> Option<Arc<Session>> {
+        let number = group.session()?;
+        self.sessions.all().into_iter().find(|session| session.number == number)
+    }
+
     pub(crate) fn new_session(&self, info: Info, errhandler: Errhandler) -> Answer<Handle> {
         let handler = self.handler(errhandler, Kind::Session)?;
         let info =
             if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
         self.begin()?;
         Ok(self.sessions.add(Arc::new(Session {
+            number: NEXT.fetch_add(1, SeqCst),
             handler: Mutex::new(handler),
             buffers: Buffers::new(),
             info,
@@ -120,6 +134,7 @@ impl Mpi {
     pub(crate) unsafe fn set_group(&self, session: Handle, name: *const c_char) -> Answer<Group> {
         // SAFETY: the caller's.
         let set = unsafe { self.set(session, name) }?;
-        Ok(self.new_group(set.into_iter().collect()))
+        let number = self.session(session)?.number;
+        Ok(self.new_group(set.into_iter().collect::<Members>().of_session(Some(number))))
     }
 }

@@ -67,7 +67,7 @@ const MEANINGS: [&str; 21] = [
 ];
 
 /// Calls that have completed something also if they fail.
-const COMPLETING: [&str; 10] = [
+const COMPLETING: [&str; 16] = [
     "Wait",
     "Test",
     "Waitany",
@@ -75,9 +75,15 @@ const COMPLETING: [&str; 10] = [
     "Waitsome",
     "Testsome",
     "Testall",
+    "Request_free",
+    "Request_get_status",
+    "Request_get_status_any",
     "Request_get_status_all",
     "Request_get_status_some",
     "Mrecv",
+    "Recv",
+    "Sendrecv",
+    "Sendrecv_replace",
 ];
 
 fn completes(function: &Function) -> bool {

@@ -74,7 +74,7 @@ pub enum Class {
     Byte,
     /// A value and an index, for `MPI_MAXLOC` and `MPI_MINLOC`.
     Pair,
-    /// None: letters, and numbers the processor cannot compute with.
+    /// None: letters, and bytes that may be anything.
     Opaque,
 }
 
@@ -174,14 +174,14 @@ basics! {
     Real2 = "MPI_REAL2", Float, Float(2);
     Real4 = "MPI_REAL4", Float, Float(4);
     Real8 = "MPI_REAL8", Float, Float(8);
-    Real16 = "MPI_REAL16", Opaque, Quad(16);
+    Real16 = "MPI_REAL16", Float, Quad(16);
     DoublePrecision = "MPI_DOUBLE_PRECISION", Float, Float(8);
     FComplex = "MPI_COMPLEX", Complex, Complex(8);
     DoubleComplex = "MPI_DOUBLE_COMPLEX", Complex, Complex(16);
     Complex4 = "MPI_COMPLEX4", Complex, Complex(4);
     Complex8 = "MPI_COMPLEX8", Complex, Complex(8);
     Complex16 = "MPI_COMPLEX16", Complex, Complex(16);
-    Complex32 = "MPI_COMPLEX32", Opaque, Quad(32);
+    Complex32 = "MPI_COMPLEX32", Complex, Quad(32);
     TwoReal = "MPI_2REAL", Pair, Float(4), Float(4);
     TwoDoublePrecision = "MPI_2DOUBLE_PRECISION", Pair, Float(8), Float(8);
     TwoInteger = "MPI_2INTEGER", Pair, Int(4), Int(4);

@@ -2,7 +2,11 @@
 //!
 //! A run is bytes next to each other. What is made of runs next to each other is one run again, whatever it
 //! was made of; copies at equal distances are one loop. So of the usual datatypes little remains: of a
-//! contiguous one a run, of a row of a matrix or a face of a cube a loop or two.
+//! contiguous one a run, of a row of a matrix or a face of a cube a loop or two. Of a datatype of irregular
+//! ones of irregular ones each is there once ([`Step::Part`]): what is kept grows with the sum of their
+//! lengths, and not with the product.
+
+use std::sync::Arc;
 
 use super::{Copies, Datatype, Map};
 
@@ -12,14 +16,20 @@ enum Step {
     /// So many bytes from here.
     Run { at: i64, bytes: u64 },
     /// The same again and again.
-    Loop { at: i64, count: u64, stride: i64, body: Steps },
+    Loop { at: i64, count: u64, stride: i64, body: Arc<Steps> },
+    /// Those of a datatype that others are made of too.
+    Part { at: i64, of: Arc<Steps> },
 }
+
+/// So many steps of a part are copied to where it is, which may join them with what is beside them.
+const FEW: usize = if cfg!(test) { 2 } else { 8 };
 
 impl Step {
     fn bytes(&self) -> u64 {
         match self {
             Self::Run { bytes, .. } => *bytes,
             Self::Loop { count, body, .. } => count * body.bytes(),
+            Self::Part { of, .. } => of.bytes(),
         }
     }
 
@@ -27,6 +37,7 @@ impl Step {
         match self {
             Self::Run { at, bytes } => Self::Run { at: at + by, bytes },
             Self::Loop { at, count, stride, body } => Self::Loop { at: at + by, count, stride, body },
+            Self::Part { at, of } => Self::Part { at: at + by, of },
         }
     }
 }
@@ -66,25 +77,26 @@ impl Steps {
         self.list.push(step);
     }
 
-    /// So many copies of them.
-    fn repeated(self, at: i64, count: u64, stride: i64) -> Self {
-        let mut steps = Self::default();
-        match (count, &self.list[..]) {
+    /// Behind these, so many copies of others.
+    fn push_copies(&mut self, of: &Arc<Self>, (at, count, stride): (i64, u64, i64)) {
+        match (count, &of.list[..]) {
             (0, _) | (_, []) => {}
-            (1, _) => self.list.into_iter().for_each(|step| steps.push(step.shifted(at))),
+            (1, few) if few.len() <= FEW => {
+                few.iter().for_each(|step| self.push(step.clone().shifted(at)));
+            }
+            (1, _) => self.push(Step::Part { at, of: of.clone() }),
             (_, [Step::Run { at: first, bytes }]) if i64::try_from(*bytes) == Ok(stride) => {
-                steps.push(Step::Run { at: at + first, bytes: bytes * count });
+                self.push(Step::Run { at: at + first, bytes: bytes * count });
             }
             // The inner loop ends where its next copy begins.
             (_, [Step::Loop { at: first, count: inner, stride: step, body }])
                 if i64::try_from(*inner).ok().and_then(|inner| inner.checked_mul(*step)) == Some(stride) =>
             {
                 let (at, body) = (at + first, body.clone());
-                steps.push(Step::Loop { at, count: count * inner, stride: *step, body });
+                self.push(Step::Loop { at, count: count * inner, stride: *step, body });
             }
-            _ => steps.push(Step::Loop { at, count, stride, body: self }),
+            _ => self.push(Step::Loop { at, count, stride, body: of.clone() }),
         }
-        steps
     }
 
     /// Calls `f` with the runs of the bytes from `from` to `to`, which are within; the addresses relative to
@@ -99,6 +111,7 @@ impl Steps {
             let (from, to) = (from.saturating_sub(begin), to.min(end) - begin);
             match step {
                 Step::Run { at, .. } => f(base + at + from as i64, to - from),
+                Step::Part { at, of } => of.each(base + at, from, to, f),
                 Step::Loop { at, stride, body, .. } => {
                     let turn = body.bytes();
                     let mut at = base + at + (from / turn) as i64 * stride;
@@ -129,7 +142,7 @@ impl Steps {
 /// The bytes of a datatype, or of several one behind the other.
 #[derive(Debug)]
 pub struct Layout {
-    steps: Steps,
+    steps: Arc<Steps>,
     extent: i64,
 }
 
@@ -224,8 +237,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-fn steps(datatype: &Datatype) -> Steps {
-    match &datatype.map {
+fn steps(datatype: &Datatype) -> Arc<Steps> {
+    let steps = match &datatype.map {
         Map::Basic(basic) => {
             let (first, second) = basic.elements();
             let mut steps = Steps::run(0, first.size() as u64);
@@ -234,14 +247,14 @@ fn steps(datatype: &Datatype) -> Steps {
             }
             steps
         }
-        Map::Same(of) => steps(of),
+        Map::Same(of) => return of.layout().steps.clone(),
         Map::Copies(list) => {
             let mut all = Steps::default();
             for Copies { at, count, stride, of } in list {
-                let count = u64::try_from(*count).unwrap_or(0);
-                steps(of).repeated(*at, count, *stride).list.into_iter().for_each(|step| all.push(step));
+                all.push_copies(&of.layout().steps, (*at, u64::try_from(*count).unwrap_or(0), *stride));
             }
             all
         }
-    }
+    };
+    Arc::new(steps)
 }

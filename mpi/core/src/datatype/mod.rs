@@ -2,7 +2,8 @@
 //!
 //! A datatype is a tree that never changes once it is made. Its order of elements is that of the standard's
 //! type map. What is moved is decided by [`Layout`], into which the tree is flattened once: runs of bytes,
-//! with loops kept. Handles, names, attributes and whether it was committed are no concern of this module.
+//! with loops kept, and parts that others are made of too. Handles, names, attributes and whether it was
+//! committed are no concern of this module.
 //!
 //! | question | file |
 //! |---|---|

@@ -476,3 +476,39 @@ fn how_it_was_made_is_told() {
     let resized = Datatype::resized(&int, 0, 4, Width::Small).expect("legal");
     assert_eq!((resized.as_basic(), resized.uniform()), (None, Some(Basic::Int)));
 }
+
+/// What is kept of it is a few hundred kilobytes; written out it would be hundreds of gigabytes.
+#[test]
+fn irregular_ones_of_irregular_ones_are_not_written_out() {
+    const MANY: i64 = 2000;
+    let int = Datatype::basic(Basic::Int);
+    let places: [fn(i64) -> i64; 3] =
+        [|n| 12 * n + 4 * (n % 2), |n| 40_000 * n + 8 * (n % 3), |n| 100_000_000 * n + 16 * (n % 5)];
+    for length in [1, 2] {
+        let irregular = |of: &Type, place: fn(i64) -> i64| {
+            let at: Vec<i64> = (0..MANY).map(place).collect();
+            Datatype::hindexed_block(length, &at, of, Width::Small).expect("legal")
+        };
+        let made = places.iter().fold(int.clone(), |of, &place| irregular(&of, place));
+        let extents = [4, irregular(&int, places[0]).extent()];
+        let extents = [extents[0], extents[1], irregular(&irregular(&int, places[0]), places[1]).extent()];
+        let each = MANY * length;
+        assert_eq!(made.size(), 4 * each * each * each);
+        for first in [0, each * each * each / 3, each * each * 1234 + each * 77 - 2, each * each * each - 4] {
+            let mut bytes = vec![];
+            let (from, to) = (4 * first as u64, 4 * (first + 4) as u64);
+            made.layout().each_run(1, from, to, |at, len| bytes.extend(at..at + len as i64));
+            let place = |mut nth: i64| {
+                let mut at = 0;
+                for (place, extent) in places.iter().zip(extents) {
+                    let here = nth % each;
+                    at += place(here / length) + here % length * extent;
+                    nth /= each;
+                }
+                at
+            };
+            let expected: Vec<i64> = (first..first + 4).flat_map(|nth| place(nth)..place(nth) + 4).collect();
+            assert_eq!(bytes, expected, "{length}, {first}");
+        }
+    }
+}

@@ -2,12 +2,14 @@
 
 mod long_double;
 mod number;
+mod quad;
 #[cfg(test)]
 mod tests;
 
 use crate::datatype::{Basic, Class, Scalar};
 use long_double::LongDouble;
 use number::{Bits, Complex, Half, Number, Ordered, Truth};
+use quad::Quad;
 
 /// A predefined operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,6 +180,8 @@ fn number(operation: Operation, scalar: Scalar) -> Option<Kernel> {
         Scalar::Complex(8) => arithmetic::<Complex<f32>>(operation),
         Scalar::Complex(16) => arithmetic::<Complex<f64>>(operation),
         Scalar::Complex(32) => arithmetic::<Complex<LongDouble>>(operation),
+        Scalar::Quad(16) => real::<Quad>(operation),
+        Scalar::Quad(32) => arithmetic::<Complex<Quad>>(operation),
         Scalar::Bool | Scalar::Logical(1) => logical::<u8>(operation),
         Scalar::Logical(2) => logical::<u16>(operation),
         Scalar::Logical(4) => logical::<u32>(operation),

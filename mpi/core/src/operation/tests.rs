@@ -24,6 +24,15 @@ fn encode(scalar: Scalar, value: i64) -> Vec<u8> {
             }
             bytes.to_vec()
         }
+        Scalar::Quad(16) => {
+            let sign = if value < 0 { 1_u128 << 127 } else { 0 };
+            let magnitude = u128::from(value.unsigned_abs());
+            let top = magnitude.checked_ilog2();
+            let bits =
+                top.map_or(0, |top| u128::from(16_383 + top) << 112 | (magnitude ^ 1 << top) << (112 - top));
+            (sign | bits).to_le_bytes().to_vec()
+        }
+        Scalar::Quad(_) => encode(Scalar::Quad(16), value).repeat(2),
         // With the same imaginary part.
         Scalar::Complex(bytes) => {
             [encode(Scalar::Float(bytes / 2), value), encode(Scalar::Float(bytes / 2), value)].concat()
@@ -47,6 +56,9 @@ fn expected(operation: Operation, scalar: Scalar, a: i64, b: i64) -> Vec<u8> {
             let Scalar::Complex(bytes) = scalar else { unreachable!() };
             return [encode(Scalar::Float(bytes / 2), 0), encode(Scalar::Float(bytes / 2), 2 * a * b)]
                 .concat();
+        }
+        Operation::Product if scalar == Scalar::Quad(32) => {
+            return [encode(Scalar::Quad(16), 0), encode(Scalar::Quad(16), 2 * a * b)].concat();
         }
         Operation::Product => a * b,
         Operation::LogicalAnd => i64::from(truth(a) && truth(b)),
@@ -74,7 +86,7 @@ proptest! {
         let scalars = |basic: &&Basic| basic.elements().1.is_none();
         for &basic in Basic::ALL.iter().filter(scalars) {
             let scalar = basic.elements().0;
-            let signed = matches!(scalar, Scalar::Int(_) | Scalar::Float(_) | Scalar::Complex(_));
+            let signed = matches!(scalar, Scalar::Int(_) | Scalar::Float(_) | Scalar::Complex(_) | Scalar::Quad(_));
             let sign = if signed && negative { -1 } else { 1 };
             for operation in Operation::ALL {
                 let Some(kernel) = operation.kernel(basic).filter(|_| !operation.is_for_accumulates()) else { continue };

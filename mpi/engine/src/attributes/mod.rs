@@ -75,7 +75,7 @@ impl Mpi {
 pub fn returned(face: &Face, value: c_int) -> Answer<()> {
     match code((face.error)(value)) {
         Some(Code::Success) => Ok(()),
-        Some(code) => Err(Failure { code, text: None, on: None }),
+        Some(code) => Err(Failure { code, text: None, on: None, freed: None }),
         None => Err(Class::Other.into()),
     }
 }

@@ -10,10 +10,12 @@
 //! | what do the calls check, who gives what to whom? | `exchanges.rs`, `neighbours.rs`, `reductions.rs` |
 //! | how is it deposited and found? | `exchange.rs` |
 //! | how is it combined? | `reduction.rs` |
+//! | where do persistent ones meet? | `persistent.rs` |
 
 mod exchange;
 mod exchanges;
 mod neighbours;
+mod persistent;
 mod reduction;
 mod reductions;
 
@@ -22,6 +24,8 @@ use std::sync::Arc;
 use bdrun_mpi_core::error::Class;
 use exchange::Exchange;
 use exchanges::Blocks::{Counted, Equal, Typed};
+pub use persistent::Together;
+use persistent::Turns;
 use reduction::Reduction;
 
 use crate::Mpi;
@@ -89,11 +93,11 @@ impl What {
 }
 
 impl Collective {
-    fn meet(&self, mpi: &Mpi, form: Form) -> Answer<Box<dyn Meeting>> {
-        let link = mpi.link()?;
-        let (name, whom, combines) = ((self.name, form), self.what.whom(), self.what.combines());
+    fn meet(&self, mpi: &Mpi, turns: Option<&Turns>) -> Answer<Box<dyn Meeting>> {
+        let (link, whom, combines) = (mpi.link()?, self.what.whom(), self.what.combines());
         self.what.deposit(|part| {
-            let (place, coming) = self.comm.coming(name, whom, part, combines)?;
+            let number = turns.map_or_else(|| self.comm.next(Form::Begun), Turns::next);
+            let (place, coming) = self.comm.coming((self.name, number), whom, part, combines)?;
             link.meet(place, &coming)
         })
     }
@@ -101,9 +105,10 @@ impl Collective {
     /// The blocking form.
     fn run(&self, mpi: &Mpi) -> Answer<()> {
         let link = mpi.link()?;
-        let (name, combines) = ((self.name, Form::Blocking), self.what.combines());
+        let (whom, combines) = (self.what.whom(), self.what.combines());
         self.what.deposit(|part| {
-            let (place, coming) = self.comm.coming(name, self.what.whom(), part, combines)?;
+            let number = self.comm.next(Form::Blocking);
+            let (place, coming) = self.comm.coming((self.name, number), whom, part, combines)?;
             link.meet_while(place, &coming, &mut |meeting| {
                 mpi.wait_meeting(meeting)?;
                 self.what.finish(meeting)
@@ -111,27 +116,26 @@ impl Collective {
         })
     }
 
-    fn begin(&self, mpi: &Mpi) -> Answer<Arc<Operation>> {
-        let (meeting, what) = (self.meet(mpi, Form::Begun)?, self.what.clone());
+    fn begin(&self, mpi: &Mpi, turns: Option<&Turns>) -> Answer<Arc<Operation>> {
+        let (meeting, what) = (self.meet(mpi, turns)?, self.what.clone());
         let finish = Box::new(move |meeting: &dyn Meeting| what.finish(meeting));
         Ok(mpi.open.begin(meeting, finish))
     }
 
     /// The non-blocking form.
     fn request(self, mpi: &Mpi) -> Answer<Request> {
-        let operation = self.begin(mpi)?;
+        let operation = self.begin(mpi, None)?;
         Ok(mpi.new_request(self.comm, operation))
     }
 
-    /// The persistent form. It belongs to the others of its kind by when it was made, and each may be started
-    /// in another order (MPI-5.0, section 6.13): so it has a place of its own.
+    /// The persistent form.
     fn persistent(self, mpi: &Mpi, info: Info) -> Answer<Request> {
         if info != Info::NULL {
             mpi.with_info(info, |_| Ok(()))?;
         }
-        let place = mpi.part_of(&self.comm, self.comm.groups(), self.name)?.ok_or(Class::Internal)?;
-        let own = Self { comm: Arc::new(place), ..self.clone() };
-        Ok(mpi.new_persistent(self.comm, Box::new(move |mpi| own.begin(mpi))))
+        let (place, turns) = mpi.persistent_place(&self.comm, self.name)?;
+        let own = Self { comm: place, ..self.clone() };
+        Ok(mpi.new_persistent(self.comm, Box::new(move |mpi| own.begin(mpi, Some(&turns)))))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::args::{Buffer, Status};
 use crate::calls::Messages;
 use crate::comm::Communicator;
 use crate::datatypes::memory::Span;
-use crate::failure::{Answer, Failure, Told};
+use crate::failure::{Answer, Told};
 use crate::handle::{Comm, Datatype, Message, Request, Session};
 use crate::operation::{Done, Operation, Waits};
 
@@ -24,7 +24,7 @@ enum How {
     Buffered,
 }
 
-/// A message to be sent, all of it checked.
+/// A message to be sent, all of it checked but the buffer that is attached.
 #[derive(Debug, Clone)]
 struct Sending {
     comm: Arc<Communicator>,
@@ -66,20 +66,27 @@ impl Mpi {
             return Err(Class::Tag.into());
         }
         let to = (Self::peer(&comm, dest)?, tag as i32);
-        if how == How::Buffered && to.0.is_some() {
-            let automatic = self.face().automatic;
-            let own = comm.buffers.size(automatic).or_else(|| self.buffers.size(automatic));
-            let own = own.ok_or(Class::Buffer)?;
-            if own.saturating_sub(self.face().limits.bsend_overhead) < span.bytes() as i64 {
-                return Err(Class::Buffer.into());
-            }
-        }
         Ok(Sending { comm, to, span, how })
+    }
+
+    /// Whether a message fits the buffer that is attached for it now: a persistent one needs none before it
+    /// is started (MPI-5.0, section 3.9).
+    fn fits_buffer(&self, what: &Sending) -> Answer<()> {
+        let automatic = self.face().automatic;
+        // Of the communicator, else of the session that it comes from, else of the process (section 3.6).
+        let of_session = || self.session_of(&what.comm.group)?.buffers.size(automatic);
+        let own = what.comm.buffers.size(automatic).or_else(of_session);
+        let size = own.or_else(|| self.buffers.size(automatic));
+        let room = size.ok_or(Class::Buffer)?.saturating_sub(self.face().limits.bsend_overhead);
+        if room < what.span.bytes() as i64 { Err(Class::Buffer.into()) } else { Ok(()) }
     }
 
     /// # Safety
     /// The memory is what the program said it is, and nobody writes it meanwhile.
     unsafe fn begin_send(&self, what: &Sending) -> Answer<Arc<Operation>> {
+        if what.how == How::Buffered && what.to.0.is_some() {
+            self.fits_buffer(what)?;
+        }
         // SAFETY: the caller's.
         unsafe { self.send_span(&what.comm, what.to, &what.span, what.how == How::Synchronous) }
     }
@@ -109,9 +116,9 @@ impl Mpi {
     }
 
     /// What became of an operation, once it is complete.
-    fn result(&self, operation: &Operation) -> Answer<Status> {
+    fn result(&self, operation: &Operation) -> Answer<Told<Status>> {
         let Done { status, failure } = self.wait_operation(operation)?;
-        failure.map_or(Ok(status), Err)
+        Ok(Told { given: status, failure })
     }
 
     /// A receive of a message that was claimed.
@@ -329,7 +336,7 @@ impl Messages for Mpi {
         source: i64,
         tag: i64,
         comm: Comm,
-    ) -> Answer<Status> {
+    ) -> Answer<Told<Status>> {
         // SAFETY: the caller's.
         if let Some(received) = unsafe { self.receive_shortly((buf, count, datatype), (source, tag, comm)) } {
             return received;
@@ -415,7 +422,7 @@ impl Messages for Mpi {
         message: Message,
     ) -> Answer<Told<(Message, Status)>> {
         let comm = self.comm_of_claimed(message)?;
-        let of_comm = |failure| Failure { on: self.object_of(&comm), ..failure };
+        let of_comm = |failure| self.of_comm(&comm, failure);
         let span = self.span(buf, count, datatype).map_err(of_comm)?;
         let operation = self.receive_claimed(span, message)?;
         // The message is received, also if it was longer than there is room.
@@ -431,7 +438,7 @@ impl Messages for Mpi {
         message: Message,
     ) -> Answer<(Message, Request)> {
         let comm = self.comm_of_claimed(message)?;
-        let of_comm = |failure| Failure { on: self.object_of(&comm), ..failure };
+        let of_comm = |failure| self.of_comm(&comm, failure);
         let span = self.span(buf, count, datatype).map_err(of_comm)?;
         let operation = self.receive_claimed(span, message)?;
         Ok((Message::NULL, self.new_request(comm, operation)))
@@ -450,7 +457,7 @@ impl Messages for Mpi {
         source: i64,
         recvtag: i64,
         comm: Comm,
-    ) -> Answer<Status> {
+    ) -> Answer<Told<Status>> {
         let send = self.sending((sendbuf, sendcount, sendtype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((recvbuf, recvcount, recvtype), (source, recvtag, comm))?;
         // SAFETY: the caller's.
@@ -489,7 +496,7 @@ impl Messages for Mpi {
         source: i64,
         recvtag: i64,
         comm: Comm,
-    ) -> Answer<Status> {
+    ) -> Answer<Told<Status>> {
         let send = self.sending((buf, count, datatype), (dest, sendtag, comm), How::Standard)?;
         let receive = self.receiving((buf, count, datatype), (source, recvtag, comm))?;
         // SAFETY: the caller's.
@@ -530,7 +537,7 @@ impl Messages for Mpi {
     }
 
     unsafe fn buffer_iflush(&self) -> Answer<Request> {
-        Ok(self.new_request(self.world()?.own.clone(), Operation::complete(Done::well())))
+        self.new_complete()
     }
 
     unsafe fn comm_attach_buffer(&self, comm: Comm, buffer: *mut c_void, size: i64) -> Answer<()> {
@@ -569,6 +576,6 @@ impl Messages for Mpi {
 
     unsafe fn session_iflush_buffer(&self, session: Session) -> Answer<Request> {
         self.session(session)?;
-        Ok(self.new_request(self.world()?.own.clone(), Operation::complete(Done::well())))
+        self.new_complete()
     }
 }

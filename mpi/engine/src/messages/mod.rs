@@ -8,10 +8,12 @@
 //! | how does one go, and come? | here |
 //! | what do the calls check, and do? | `calls.rs` |
 //! | which go and come with nothing made in between? | `short.rs` |
+//! | how is one taken back? | `cancel.rs` |
 //! | what is in a buffer that was attached? | `buffers.rs` |
 
 mod buffers;
 mod calls;
+mod cancel;
 mod short;
 
 use std::borrow::Cow;
@@ -33,7 +35,7 @@ use crate::failure::{Answer, Failure};
 use crate::groups::PROC_NULL;
 use crate::handle::Message;
 use crate::link::{Awaited, Come, Head, Limits, Link, Mode, Parcel, Place};
-use crate::operation::{Done, Operation, Waits};
+use crate::operation::{Done, Operation, Receipt, Waits};
 
 /// `MPI_ANY_SOURCE` and `MPI_ANY_TAG`.
 pub const ANY_SOURCE: i64 = -1;
@@ -43,7 +45,7 @@ pub const ANY_TAG: i64 = -2;
 pub const MOST_TAG: i64 = i32::MAX as i64;
 
 /// Numbers of receipts are below this.
-pub const MOST_RECEIPTS: u32 = 1 << 30;
+pub const MOST_RECEIPTS: u32 = 1 << 29;
 
 /// So much of a message is copied at a time where it is unpacked.
 const PIECE: usize = 64 << 10;
@@ -110,14 +112,15 @@ impl Traffic {
         Self { matcher: Matcher::new(), awaited: None, next: 0 }
     }
 
-    /// A number under which a receipt is awaited: one that no other has, however long that waits.
-    fn await_receipt(&mut self, operation: Arc<Operation>) -> u32 {
+    /// Awaits a receipt under a number that no other has, however long that waits.
+    fn await_receipt(&mut self, receipt: Receipt) -> (u32, Arc<Operation>) {
         let awaited = self.awaited.get_or_insert_default();
         loop {
             self.next = (self.next + 1) % MOST_RECEIPTS;
             if let Entry::Vacant(free) = awaited.entry(self.next) {
-                free.insert(operation);
-                return self.next;
+                let operation = Operation::begun(Waits::Receipt(Receipt { number: self.next, ..receipt }));
+                free.insert(operation.clone());
+                return (self.next, operation);
             }
         }
     }
@@ -199,10 +202,10 @@ impl Mpi {
         let link = self.link()?;
         let (mut operation, mut mode) = (None, Mode::Plain);
         if synchronous {
-            let mut traffic = self.traffic();
             let context = comm.place()?.context;
-            let waits = Operation::begun(Waits::Receipt { context, source: receiver, tag });
-            let number = traffic.await_receipt(waits.clone());
+            let own = comm.rank as u32;
+            let receipt = Receipt { number: 0, process, context, source: receiver, own, tag };
+            let (number, waits) = self.traffic().await_receipt(receipt);
             (operation, mode) = (Some((number, waits)), Mode::Synchronous(number));
         }
         let head = Head { context: comm.place()?.context, source: comm.rank as u32, tag, mode };
@@ -252,14 +255,22 @@ impl Mpi {
     /// Takes in what has come.
     pub(crate) fn progress(&self) -> Answer<()> {
         let link = self.link()?;
-        let (mut matched, mut words) = (vec![], vec![]);
+        let (mut matched, mut words, mut answers) = (vec![], vec![], vec![]);
         let mut traffic = self.traffic();
         let Traffic { matcher, awaited, .. } = &mut *traffic;
         let (mut any, mut kept) = (false, Ok(()));
         link.receive(&mut |head, come| {
-            if let Mode::Received(number) = head.mode {
-                words.extend(awaited.as_mut().and_then(|awaited| awaited.remove(&number)));
-                return;
+            match head.mode {
+                Mode::Received(number) | Mode::TakenBack(number) => {
+                    let operation = awaited.as_mut().and_then(|awaited| awaited.remove(&number));
+                    words.extend(operation.map(|operation| (operation, cancel::told(head.mode))));
+                    return;
+                }
+                Mode::TakesBack(number) => match cancel::take_back(matcher, head, number, come) {
+                    Ok(answer) => return answers.extend(answer),
+                    Err(failure) => return kept = Err(failure),
+                },
+                _ => {}
             }
             let Head { context, source, tag, mode } = head;
             let envelope = Envelope { source, tag };
@@ -284,12 +295,15 @@ impl Mpi {
         drop(traffic);
         kept?;
         any |= !words.is_empty() || !matched.is_empty();
-        words.into_iter().for_each(|operation| operation.finish(Done::well()));
+        words.into_iter().for_each(|(operation, done)| operation.finish(done));
         for (receive, envelope, message) in matched {
             self.deliver(receive, envelope, &message);
         }
         if any {
             self.tell_threads();
+        }
+        for (process, head) in answers {
+            link.send(process, head, &[])?;
         }
         self.receive_announced()?;
         self.look_at_open()?;
@@ -396,16 +410,6 @@ impl Mpi {
         let operation = Operation::begun(Waits::Word);
         self.deliver(Receive { into, comm, operation: operation.clone() }, envelope, &message);
         operation
-    }
-
-    /// Takes a receive back, if it has no message.
-    pub(crate) fn take_back(&self, operation: &Operation) {
-        let mut traffic = self.traffic();
-        let Some((context, want, ticket)) = operation.takes_back() else { return };
-        if traffic.matcher.cancel(context, want, ticket).is_some() {
-            let status = Status { cancelled: true, ..Status::EMPTY };
-            operation.finish(Done { status, failure: None });
-        }
     }
 }
 

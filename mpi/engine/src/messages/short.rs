@@ -11,7 +11,7 @@ use super::{ANY_SOURCE, ANY_TAG, MOST_TAG, status_of, truncated};
 use crate::Mpi;
 use crate::args::{Buffer, Status};
 use crate::comm::Communicator;
-use crate::failure::Answer;
+use crate::failure::{Answer, Told};
 use crate::handle::{Comm, Datatype};
 use crate::link::{Head, Mode};
 use crate::node::Direct;
@@ -97,7 +97,7 @@ impl Mpi {
         &self,
         (buffer, count, datatype): (Buffer, i64, Datatype),
         (source, tag, comm): (i64, i64, Comm),
-    ) -> Option<Answer<Status>> {
+    ) -> Option<Answer<Told<Status>>> {
         let node = self.node.get()?;
         let comm = self.find(comm)?;
         let (at, room) = self.plain(buffer, count, datatype)?;
@@ -131,14 +131,15 @@ impl Mpi {
             match taken {
                 Ok(Direct::Nothing) => {}
                 Ok(Direct::Other) => return None,
-                Ok(Direct::Taken(envelope, len)) => return Some(Self::taken(envelope, len, room as u64)),
+                Ok(Direct::Taken(envelope, len)) => return Some(Ok(Self::taken(envelope, len, room as u64))),
                 Err(failure) => return Some(Err(failure)),
             }
         }
     }
 
     #[inline]
-    fn taken(envelope: Envelope, len: u64, room: u64) -> Answer<Status> {
-        if len > room { Err(truncated(len, room)) } else { Ok(status_of(envelope, len)) }
+    fn taken(envelope: Envelope, len: u64, room: u64) -> Told<Status> {
+        let failure = (len > room).then(|| truncated(len, room));
+        Told { given: status_of(envelope, len.min(room)), failure }
     }
 }

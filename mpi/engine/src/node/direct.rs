@@ -75,7 +75,7 @@ impl Node {
     fn wake_for(&self, to: Process, head: &Head) {
         let waiting = self.segment().rank(to).waiting();
         // Who sends it waits until it is received, also if the receiver waits for something else.
-        let is_urgent = matches!(head.mode, Mode::Synchronous(_) | Mode::Active)
+        let is_urgent = matches!(head.mode, Mode::Synchronous(_) | Mode::TakesBack(_) | Mode::Active)
             && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
         if is_urgent || inbox::concerns(waiting, head.context, head.source, head.tag as u32) {
             self.rank.wake(to);

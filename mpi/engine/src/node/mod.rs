@@ -27,6 +27,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 use bdrun_worker::front::{Need, Rank};
 
+use crate::communicators::no_place;
 use crate::entry::current_call;
 use crate::failure::{Answer, Failure};
 use crate::link::{
@@ -53,17 +54,21 @@ const fn note_of(mode: Mode) -> u32 {
     match mode {
         Mode::Plain => 0,
         Mode::Active => 1,
-        Mode::Synchronous(number) => 2 * number + 2,
-        Mode::Received(number) => 2 * number + 3,
+        Mode::Synchronous(number) => 4 * number + 2,
+        Mode::Received(number) => 4 * number + 3,
+        Mode::TakesBack(number) => 4 * number + 4,
+        Mode::TakenBack(number) => 4 * number + 5,
     }
 }
 
 const fn mode_of(note: u32) -> Mode {
-    match (note, note % 2) {
+    match (note, note % 4) {
         (0, _) => Mode::Plain,
         (1, _) => Mode::Active,
-        (_, 0) => Mode::Synchronous((note - 2) / 2),
-        _ => Mode::Received((note - 3) / 2),
+        (_, 2) => Mode::Synchronous((note - 2) / 4),
+        (_, 3) => Mode::Received((note - 3) / 4),
+        (_, 0) => Mode::TakesBack((note - 4) / 4),
+        _ => Mode::TakenBack((note - 5) / 4),
     }
 }
 
@@ -226,7 +231,10 @@ impl Link for Node {
         if members == [self.rank.number()] {
             return Ok(Place { number: ALONE, context: Comm::new_context(segment) });
         }
-        let comm = Comm::create(segment, members).map_err(|error| failed(self.rank, error))?;
+        let comm = Comm::create(segment, members).map_err(|error| match error {
+            bdrun_ipc::Error::TooMany { most, .. } => no_place(&format!("there are {most} at most")),
+            error => failed(self.rank, error),
+        })?;
         if comm.is_spread(segment) {
             let opened = self.rank.ask(&Notice::Opened { comm: comm.index() }, &mut []);
             opened.map_err(|error| failed(self.rank, error))?;
@@ -333,7 +341,9 @@ mod tests {
     #[test]
     fn modes_survive() {
         for number in [0, 1, 7, MOST_RECEIPTS - 1] {
-            for mode in [Mode::Plain, Mode::Active, Mode::Synchronous(number), Mode::Received(number)] {
+            let asked = [Mode::Synchronous(number), Mode::Received(number)];
+            let back = [Mode::TakesBack(number), Mode::TakenBack(number)];
+            for mode in [Mode::Plain, Mode::Active].into_iter().chain(asked).chain(back) {
                 assert_eq!(mode_of(note_of(mode)), mode);
             }
         }

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use bdrun_mpi_core::error::{Class, Code};
 
-use super::{one, run};
+use super::{Well, one, run};
 use crate::Mpi;
 use crate::args::{Buffer, Ints, IntsOut, Status};
 use crate::calls::{
@@ -128,7 +128,7 @@ fn of_point_to_point() {
             // The message is longer than its place, and is gone.
             mpi.send(buffer, 4, INT, 0, 3, WORLD).expect("sent");
             wrong! {
-                mpi.recv(buffer, 3, INT, 0, 0, WORLD).and(mpi.recv(buffer, 3, INT, 0, 3, WORLD)) => Truncate,
+                mpi.recv(buffer, 3, INT, 0, 0, WORLD).and(mpi.recv(buffer, 3, INT, 0, 3, WORLD)).well() => Truncate,
             }
             assert_eq!(mpi.iprobe(0, 3, WORLD), Ok((false, Status::EMPTY)));
         }

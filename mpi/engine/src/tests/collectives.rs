@@ -387,6 +387,46 @@ fn persistent_ones_are_started_in_any_order() {
     });
 }
 
+/// More than there may be communicators; and if all those have their places, that is told to all alike.
+#[test]
+fn persistent_ones_share_places() {
+    run(3, |mpi, process| {
+        // SAFETY: buffers of the size that is said, which live until the requests are freed.
+        unsafe {
+            let own = [process as i32];
+            let mut sums = vec![[0]; 1500];
+            let make =
+                |sum: &mut [i32; 1]| mpi.allreduce_init(at(&own), into(sum), 1, INT, SUM, WORLD, Info::NULL);
+            let mut requests: Vec<_> = sums.iter_mut().map(|sum| make(sum).unwrap()).collect();
+            // Those at one place in any order, each as often as it likes, whatever the others there do.
+            for (turn, nth) in [5, 4, 7, 4, 4, 6, 4].into_iter().enumerate() {
+                let others = [1496, 1497, 1498, 1499];
+                if process == 1 {
+                    others.iter().rev().for_each(|&other| _ = mpi.start(requests[other]).unwrap());
+                }
+                mpi.start(requests[nth]).unwrap();
+                if process != 1 {
+                    others.iter().for_each(|&other| _ = mpi.start(requests[other]).unwrap());
+                }
+                assert_eq!(finish(mpi, requests[nth]), requests[nth], "{turn}");
+                others.iter().for_each(|&other| _ = finish(mpi, requests[other]));
+                for &nth in others.iter().chain([&nth]) {
+                    assert_eq!(std::mem::take(&mut sums[nth]), [3]);
+                }
+            }
+            let failure = loop {
+                match make(&mut [0]) {
+                    Ok(made) => requests.push(made),
+                    Err(failure) => break failure,
+                }
+            };
+            assert_eq!(failure.code, Code::Class(Class::Other));
+            assert!(failure.text.is_some_and(|text| text.contains("MPI_Request_free")));
+            requests.into_iter().for_each(|request| _ = mpi.request_free(request).unwrap());
+        }
+    });
+}
+
 #[test]
 fn wrong_arguments_are_told() {
     run(1, |mpi, _| {

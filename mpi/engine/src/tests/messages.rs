@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use bdrun_mpi_core::error::{Class, Code};
 use proptest::prelude::*;
 
-use super::run;
+use super::{Well, run};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, IntsOut, Status, Statuses};
 use crate::calls::{Collectives, Communicators, Datatypes, Environment, Errors, Messages, Requests};
@@ -16,22 +16,22 @@ use crate::groups::{PROC_NULL, UNDEFINED};
 use crate::handle::{Comm, Datatype, Errhandler, Info, Message, Request};
 use crate::messages::{ANY_SOURCE, ANY_TAG};
 
-const INT: Datatype = Datatype(0x209);
-const BYTE: Datatype = Datatype(0x247);
-const WORLD: Comm = Comm::WORLD;
+pub(super) const INT: Datatype = Datatype(0x209);
+pub(super) const BYTE: Datatype = Datatype(0x247);
+pub(super) const WORLD: Comm = Comm::WORLD;
 
-fn class(result: Result<impl std::fmt::Debug, Failure>) -> Class {
+pub(super) fn class(result: Result<impl std::fmt::Debug, Failure>) -> Class {
     match result.expect_err("it fails").code {
         Code::Class(class) => class,
         other => panic!("{other:?}"),
     }
 }
 
-fn at<T>(of: &[T]) -> Buffer {
+pub(super) fn at<T>(of: &[T]) -> Buffer {
     Buffer::At(of.as_ptr().cast_mut().cast())
 }
 
-fn into<T>(of: &mut [T]) -> Buffer {
+pub(super) fn into<T>(of: &mut [T]) -> Buffer {
     Buffer::At(of.as_mut_ptr().cast())
 }
 
@@ -74,14 +74,17 @@ fn messages_come_in_order_and_by_tag() {
             let mut got = [0_i32; 4];
             let status = mpi.probe(2, 6, WORLD).unwrap();
             assert_eq!(status, told(2, 6, 8));
-            assert_eq!(mpi.recv(into(&mut got), 4, INT, 2, 6, WORLD), Ok(told(2, 6, 8)));
+            assert_eq!(mpi.recv(into(&mut got), 4, INT, 2, 6, WORLD).well(), Ok(told(2, 6, 8)));
             assert_eq!(got, [2, 6, 0, 0]);
             for source in [1, 2] {
-                assert_eq!(mpi.recv(into(&mut got), 2, INT, source, ANY_TAG, WORLD), Ok(told(source, 5, 8)));
+                assert_eq!(
+                    mpi.recv(into(&mut got), 2, INT, source, ANY_TAG, WORLD).well(),
+                    Ok(told(source, 5, 8))
+                );
             }
             let mut from = vec![];
             for _ in 0..3 {
-                let status = mpi.recv(into(&mut got), 2, INT, ANY_SOURCE, ANY_TAG, WORLD).unwrap();
+                let status = mpi.recv(into(&mut got), 2, INT, ANY_SOURCE, ANY_TAG, WORLD).well().unwrap();
                 from.push((status.source, status.tag));
             }
             from.sort_unstable();
@@ -106,10 +109,10 @@ fn a_synchronous_send_waits_for_its_receiver() {
                 ORDER.lock().unwrap().push("sent");
             } else {
                 // The other message shows that it has been begun.
-                mpi.recv(into(&mut data), 1, INT, 0, 1, WORLD).unwrap();
+                mpi.recv(into(&mut data), 1, INT, 0, 1, WORLD).well().unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 ORDER.lock().unwrap().push("receives");
-                mpi.recv(into(&mut data), 1, INT, 0, 0, WORLD).unwrap();
+                mpi.recv(into(&mut data), 1, INT, 0, 0, WORLD).well().unwrap();
             }
         }
     });
@@ -172,7 +175,7 @@ fn what_is_too_long_is_an_error_and_the_rest_arrives() {
                 return;
             }
             let (mut short, mut long) = ([0_i32; 2], [0_i32; 3]);
-            assert_eq!(class(mpi.recv(into(&mut short), 2, INT, 1, 0, WORLD)), Class::Truncate);
+            assert_eq!(class(mpi.recv(into(&mut short), 2, INT, 1, 0, WORLD).well()), Class::Truncate);
             assert_eq!(short, [1, 2]);
             let mut requests = [
                 mpi.irecv(into(&mut short), 1, INT, 1, 1, WORLD).unwrap(),
@@ -293,7 +296,7 @@ fn a_persistent_request_is_begun_again_and_again() {
             let (_, status) = super::wait(mpi, both[1]).unwrap();
             assert_eq!(mpi.test_cancelled(status), Ok(true));
             for request in both {
-                assert_eq!(mpi.request_free(request), Ok(Request::NULL));
+                assert_eq!(mpi.request_free(request).well(), Ok(Request::NULL));
             }
         }
     });
@@ -306,7 +309,8 @@ fn places_are_exchanged_while_they_are_received_into() {
         unsafe {
             let (next, before) = (i64::from((process + 1) % 4), i64::from((process + 3) % 4));
             let mut value = [process as i32];
-            let status = mpi.sendrecv_replace(into(&mut value), 1, INT, next, 1, before, 1, WORLD).unwrap();
+            let status =
+                mpi.sendrecv_replace(into(&mut value), 1, INT, next, 1, before, 1, WORLD).well().unwrap();
             assert_eq!((value[0], status), (before as i32, told(before, 1, 4)));
             let mut got = [-1_i32];
             let request =
@@ -316,8 +320,10 @@ fn places_are_exchanged_while_they_are_received_into() {
             // At the ends of a line nobody is.
             let up = if process == 3 { PROC_NULL } else { next };
             let down = if process == 0 { PROC_NULL } else { before };
-            let status =
-                mpi.sendrecv(at(&value), 1, INT, up, 3, into(&mut got), 1, INT, down, 3, WORLD).unwrap();
+            let status = mpi
+                .sendrecv(at(&value), 1, INT, up, 3, into(&mut got), 1, INT, down, 3, WORLD)
+                .well()
+                .unwrap();
             assert_eq!(status.source, down);
         }
     });
@@ -373,7 +379,7 @@ fn what_is_wrong_is_said_before_anything_is_done() {
         assert_eq!(back.cast_const(), room.as_ptr());
         // To oneself, and nothing was sent of what was wrong.
         let mut got = [0_i32];
-        assert_eq!(mpi.recv(into(&mut got), 1, INT, ANY_SOURCE, ANY_TAG, WORLD), Ok(told(0, 0, 4)));
+        assert_eq!(mpi.recv(into(&mut got), 1, INT, ANY_SOURCE, ANY_TAG, WORLD).well(), Ok(told(0, 0, 4)));
         assert_eq!(mpi.iprobe(ANY_SOURCE, ANY_TAG, WORLD), Ok((false, Status::EMPTY)));
         let set = mpi.status_set_elements(Status::EMPTY, INT, 3).unwrap();
         assert_eq!(mpi.get_count(set, INT), Ok(3));
@@ -430,7 +436,7 @@ proptest! {
                     let status = mpi.probe(ANY_SOURCE, ANY_TAG, WORLD).unwrap();
                     let words = status.count as usize / 4;
                     let mut got = vec![0_u32; words + 1];
-                    let now = mpi.recv(into(&mut got), words as i64, INT, status.source, status.tag, WORLD).unwrap();
+                    let now = mpi.recv(into(&mut got), words as i64, INT, status.source, status.tag, WORLD).well().unwrap();
                     assert_eq!(now, status);
                     let of_sender = all[status.source as usize].iter().enumerate();
                     let mut fitting = of_sender.filter(|(_, sent)| sent.to == process && sent.tag == status.tag);
@@ -503,12 +509,12 @@ fn the_program_completes_its_own_requests() {
             assert_eq!(class(mpi.cancel(request)), Class::Pending);
             mpi.grequest_complete(request).unwrap();
             assert_eq!(mpi.cancel(request), Ok(request));
-            assert_eq!(mpi.request_get_status(request), Ok((true, told(5, 9, 40))));
+            assert_eq!(mpi.request_get_status(request).well(), Ok((true, told(5, 9, 40))));
             assert_eq!(super::wait(mpi, request), Ok((Request::NULL, told(5, 9, 40))));
             assert_eq!(called.all(), [2, 1, 2]);
             // Freed before it is complete.
             let request = start();
-            assert_eq!(mpi.request_free(request), Ok(Request::NULL));
+            assert_eq!(mpi.request_free(request).well(), Ok(Request::NULL));
             assert_eq!(called.all(), [2, 1, 2]);
             mpi.grequest_complete(request).unwrap();
             assert_eq!(called.all(), [2, 2, 2]);
@@ -516,7 +522,7 @@ fn the_program_completes_its_own_requests() {
             let sent = mpi.isend(at(&[1_i32]), 1, INT, 0, 1, WORLD).unwrap();
             assert_eq!(class(mpi.grequest_complete(sent)), Class::Request);
             super::wait(mpi, sent).unwrap();
-            mpi.recv(into(&mut [0_i32]), 1, INT, 0, 1, WORLD).unwrap();
+            mpi.recv(into(&mut [0_i32]), 1, INT, 0, 1, WORLD).well().unwrap();
         }
     });
 }

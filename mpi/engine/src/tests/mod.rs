@@ -3,10 +3,12 @@
 mod arguments;
 mod collectives;
 mod communicators;
+mod failures;
 mod files;
 mod inter;
 mod messages;
 mod partitioned;
+mod sends;
 mod tools;
 mod topologies;
 mod windows;
@@ -21,6 +23,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 
 use crate::Mpi;
+use crate::communicators::no_place;
 use crate::failure::Answer;
 use crate::link::{
     Awaited, Combines, Come, Coming, Head, Limits, Link, Meeting, Needed, Parcel, Place, Whom,
@@ -67,6 +70,9 @@ struct Job {
     /// One of the processes has failed: the others need not wait for it.
     failed: AtomicBool,
 }
+
+/// So many communicators there may be. They are not counted when they are freed.
+const MOST_PLACES: u32 = 500;
 
 /// Tells the others if its thread panics.
 struct Watched(Arc<Job>);
@@ -189,6 +195,9 @@ impl Link for Thread {
         self.job.with(|shared| {
             // The first ones are everybody's and each one's own.
             let number = shared.places.len() as u32 + 1;
+            if number > MOST_PLACES {
+                return Err(no_place("of a test"));
+            }
             shared.places.insert(number, members.to_vec());
             Ok(Place { number, context: 4 * number })
         })
@@ -256,6 +265,18 @@ fn run_on(nodes: u32, processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
             });
         }
     });
+}
+
+/// What a call has completed without a failure.
+trait Well<T> {
+    /// What it gives; a failure, also one of what it has completed.
+    fn well(self) -> Answer<T>;
+}
+
+impl<T> Well<T> for Answer<crate::failure::Told<T>> {
+    fn well(self) -> Answer<T> {
+        self.and_then(|told| told.failure.map_or(Ok(told.given), Err))
+    }
 }
 
 /// One request, as the calls take it.

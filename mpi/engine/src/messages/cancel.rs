@@ -1,0 +1,72 @@
+//! Taking back what was begun (`MPI_Cancel`; MPI-5.0, section 3.8.4).
+//!
+//! A receive is taken back if it has no message. A message that was sent has left, and its send is complete,
+//! unless that is synchronous: then its sender asks the receiver for it, and waits for one of two words.
+//! Where nobody has claimed the message it goes, and the answer says so; else it is received, and the receipt
+//! says that. What one process sends another comes in order, so the message is there when the question comes.
+//! And whoever is asked answers in each call, whatever it waits for: so the send is complete soon either way.
+
+use bdrun_mpi_core::error::Class;
+use bdrun_mpi_core::group::Process;
+use bdrun_mpi_core::matching::{Envelope, Matcher};
+
+use super::{Arrived, Receive};
+use crate::Mpi;
+use crate::args::Status;
+use crate::failure::Answer;
+use crate::link::{Come, Head, Mode};
+use crate::operation::{Done, Operation, Receipt};
+
+/// What is told of what was taken back.
+const CANCELLED: Done = Done { status: Status { cancelled: true, ..Status::EMPTY }, failure: None };
+
+/// What a sender is told by a word of its receiver.
+pub(super) fn told(word: Mode) -> Done {
+    if matches!(word, Mode::TakenBack(_)) { CANCELLED } else { Done::well() }
+}
+
+/// By the receiver: who asks for a message back gets the answer, if nobody has claimed it. Who that is, and
+/// its own rank, the receiver is told: it may have freed the communicator.
+pub(super) fn take_back(
+    matcher: &mut Matcher<Receive, Arrived>,
+    head: Head,
+    number: u32,
+    question: Come<'_>,
+) -> Answer<Option<(Process, Head)>> {
+    let question = question.keep()?;
+    if question.len() != 8 {
+        return Err(Class::Internal.into());
+    }
+    let (mut process, mut own) = ([0; 4], [0; 4]);
+    question.read(0, &mut process)?;
+    question.read(4, &mut own)?;
+    let envelope = Envelope { source: head.source, tag: head.tag };
+    let is_it = |message: &Arrived| message.mode == Mode::Synchronous(number);
+    let taken = matcher.withdraw(head.context, envelope, is_it);
+    let answer = Head { source: u32::from_le_bytes(own), mode: Mode::TakenBack(number), ..head };
+    Ok(taken.map(|_| (Process::from_le_bytes(process), answer)))
+}
+
+impl Mpi {
+    /// Takes back what was begun, if that can be done: a receive that has no message, at once; a synchronous
+    /// send by asking its receiver.
+    pub(crate) fn take_back(&self, operation: &Operation) -> Answer<()> {
+        if let Some(receipt) = operation.receipt() {
+            return self.ask_for_message(receipt);
+        }
+        let mut traffic = self.traffic();
+        let Some((context, want, ticket)) = operation.takes_back() else { return Ok(()) };
+        if traffic.matcher.cancel(context, want, ticket).is_some() {
+            operation.finish(CANCELLED);
+        }
+        Ok(())
+    }
+
+    fn ask_for_message(&self, of: Receipt) -> Answer<()> {
+        let link = self.link()?;
+        let head =
+            Head { context: of.context, source: of.own, tag: of.tag, mode: Mode::TakesBack(of.number) };
+        self.threads.act();
+        link.send(of.process, head, &[&link.process().to_le_bytes(), &of.source.to_le_bytes()])
+    }
+}

@@ -1,0 +1,133 @@
+//! What a program is told of what has failed, and whose error handler is told.
+
+use std::ffi::{c_int, c_void};
+
+use bdrun_mpi_core::error::{Class, Code};
+
+use super::messages::{INT, WORLD, at, into};
+use super::run;
+use crate::Mpi;
+use crate::args::Handles;
+use crate::calls::{Communicators, Environment, Errors, Messages, Requests};
+use crate::face::Object;
+use crate::failure::{Failure, Told};
+use crate::handle::{Comm, Errhandler, Info, Request};
+
+/// What was received of a message that is too long: from whom, and how much.
+fn is_truncated(told: Told<crate::args::Status>, tag: i64) {
+    let failure = told.failure.expect("it is too long");
+    assert_eq!(failure.code, Code::Class(Class::Truncate));
+    assert_eq!((told.given.source, told.given.tag, told.given.count), (0, tag, 4));
+}
+
+#[test]
+fn what_came_is_told_also_if_it_was_too_long() {
+    run(1, |mpi, _| {
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            let (two, mut short) = ([1_i32, 2], [0_i32]);
+            mpi.send(at(&two), 2, INT, 0, 1, WORLD).unwrap();
+            is_truncated(mpi.recv(into(&mut short), 1, INT, 0, 1, WORLD).unwrap(), 1);
+            let to = into(&mut short);
+            is_truncated(mpi.sendrecv(at(&two), 2, INT, 0, 2, to, 1, INT, 0, 2, WORLD).unwrap(), 2);
+            mpi.send(at(&two), 2, INT, 0, 3, WORLD).unwrap();
+            is_truncated(mpi.sendrecv_replace(to, 1, INT, 0, 3, 0, 3, WORLD).unwrap(), 3);
+            mpi.recv(to, 1, INT, 0, 3, WORLD).unwrap();
+            // Looks at a request say so too, and the request stays.
+            let mut request = mpi.irecv(to, 1, INT, 0, 4, WORLD).unwrap();
+            mpi.send(at(&two), 2, INT, 0, 4, WORLD).unwrap();
+            let told = mpi.request_get_status(request).unwrap();
+            assert!(told.given.0);
+            is_truncated(Told { given: told.given.1, failure: told.failure }, 4);
+            let told = mpi.request_get_status_any(1, super::one(&mut request)).unwrap();
+            assert_eq!((told.given.0, told.given.1), (0, true));
+            is_truncated(Told { given: told.given.2, failure: told.failure }, 4);
+            is_truncated(mpi.wait(super::one(&mut request)).unwrap(), 4);
+        }
+    });
+}
+
+extern "C" fn query(_: *mut c_void, _: *mut u8) -> c_int {
+    0
+}
+
+/// MPI_ERR_PENDING
+extern "C" fn fail(_: *mut c_void) -> c_int {
+    18
+}
+
+#[test]
+fn a_request_is_gone_also_if_the_programs_function_fails() {
+    run(1, |mpi, _| {
+        let (query, fail, none) = (query as *mut c_void, fail as *mut c_void, std::ptr::null_mut());
+        // SAFETY: functions of that type.
+        unsafe {
+            let request = mpi.grequest_start(query, fail, fail, none).unwrap();
+            mpi.grequest_complete(request).unwrap();
+            let told = mpi.request_free(request).unwrap();
+            assert_eq!(told.given, Request::NULL);
+            assert_eq!(told.failure.expect("its function fails").code, Code::Class(Class::Pending));
+            assert!(mpi.request_free(request).is_err(), "it is gone");
+        }
+    });
+}
+
+/// How often it was called, and with a communicator that can be used.
+static TOLD: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(vec![]);
+
+unsafe extern "C" fn tells(comm: *mut u64, _: *mut c_int) {
+    // SAFETY: a handle.
+    TOLD.lock().unwrap().push(unsafe { comm.read() });
+}
+
+#[test]
+fn the_handler_of_a_freed_communicator_is_told() {
+    run(1, |mpi, _| {
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            let mut short = [0_i32];
+            let made = |handler: Errhandler| {
+                let other = mpi.comm_dup(WORLD).unwrap();
+                mpi.comm_set_errhandler(other, handler).unwrap();
+                other
+            };
+            let fail = |other: Comm, short: &mut [i32; 1]| -> Failure {
+                let mut request = mpi.irecv(into(short), 1, INT, 0, 0, other).unwrap();
+                mpi.send(at(&[1_i32, 2]), 2, INT, 0, 0, other).unwrap();
+                mpi.comm_free(other).unwrap();
+                let handles: Handles<Request> = super::one(&mut request);
+                mpi.wait(handles).unwrap().failure.expect("it is too long")
+            };
+            // MPI_COMM_SELF's would end the process.
+            let failure = fail(made(Errhandler::RETURN), &mut short);
+            mpi.tell(Object::Nothing, &failure);
+            let function = mpi.comm_create_errhandler(tells as *mut c_void).unwrap();
+            let other = made(function);
+            let failure = fail(other, &mut short);
+            mpi.tell(Object::Nothing, &failure);
+            let told = TOLD.lock().unwrap().clone();
+            assert!(
+                matches!(told[..], [comm] if Comm(comm) != Comm::SELF && Comm(comm) != WORLD),
+                "{told:?}"
+            );
+            assert!(mpi.comm_rank(Comm(told[0])).is_err(), "only meanwhile");
+        }
+    });
+}
+
+#[test]
+fn failures_are_told_to_communicators_of_sessions() {
+    let mpi = Mpi::new();
+    // SAFETY: buffers of the size that is said; strings end.
+    unsafe {
+        let session = mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let group = mpi.group_from_session_pset(session, c"mpi://SELF".as_ptr()).unwrap();
+        let tag = c"a".as_ptr();
+        let comm = mpi.comm_create_from_group(group, tag, Info::NULL, Errhandler::RETURN).unwrap();
+        let mut short = [0_i32];
+        let mut request = mpi.irecv(into(&mut short), 1, INT, 0, 0, comm).unwrap();
+        mpi.send(at(&[1_i32, 2]), 2, INT, 0, 0, comm).unwrap();
+        let failure = mpi.wait(super::one(&mut request)).unwrap().failure.expect("it is too long");
+        assert_eq!((failure.on, failure.freed), (Some(Object::Comm(comm)), None));
+    }
+}
