@@ -64,7 +64,7 @@ impl Runtime {
 
     /// Memory that was paid for is no longer this rank's, but another's. What was given back meanwhile is
     /// taken from the pool once more.
-    fn hand_over(&self, bytes: u64) {
+    pub(super) fn hand_over(&self, bytes: u64) {
         let short = bytes - self.ungrant(bytes);
         if short > 0 {
             self.segment.header().pool.force(short);

@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bdrun_ipc::segment::EvictFailure;
 use bdrun_ipc::state::Pager;
+use sbmalloc::SbVec;
 
 use super::*;
 
@@ -92,8 +94,39 @@ impl Drop for Unstoppable {
     }
 }
 
+/// This process can open no file, until dropped.
+struct NoFiles(libc::rlimit);
+
+impl NoFiles {
+    fn begin() -> Self {
+        // SAFETY: both read or write a local, for which zeros are valid.
+        unsafe {
+            let mut before: libc::rlimit = std::mem::zeroed();
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
+            let none = libc::rlimit { rlim_cur: 0, ..before };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for NoFiles {
+    fn drop(&mut self) {
+        // SAFETY: reads one structure.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
+    }
+}
+
 fn executor<'a>(runtime: &'a Runtime, until: &'a TimedFutex) -> RankPager<'a> {
     RankPager { runtime, until, for_memory: true, site: pager::EVERYTHING, paging_ns: 0, moved: false }
+}
+
+/// Some memory of this process, out.
+fn out() -> SbVec<u64> {
+    let memory: SbVec<u64> = (0..MIB).collect();
+    // SAFETY: only threads write to it.
+    unsafe { pager::evict() }.expect("it can leave");
+    memory
 }
 
 fn free(runtime: &Runtime) -> u64 {
@@ -154,4 +187,67 @@ fn an_evict_that_is_refused_keeps_nothing_that_was_set_aside() {
     assert_eq!(block.evict_failure.load(SeqCst), EvictFailure::Refused as u32);
     assert_eq!((block.prepaid.load(SeqCst), block.granted.load(SeqCst)), (0, MIB));
     assert_eq!(free(runtime), BUDGET - MIB);
+}
+
+#[test]
+fn a_rank_that_cannot_be_stopped_runs_only_with_all_it_needs() {
+    let _alone = pager_alone();
+    let (runtime, until) = (runtime(), TimedFutex::until(None));
+    let block = runtime.block();
+    let memory = out();
+    block.all.store(8 * MIB, SeqCst);
+    for (granted, runs) in [(MIB, false), (8 * MIB, true)] {
+        block.granted.store(granted, SeqCst);
+        let other = Unstoppable::begin();
+        assert_eq!(executor(runtime, &until).restore(), runs, "{granted} bytes");
+        drop(other);
+        assert!(pager::is_evicted(), "nothing could be brought in");
+    }
+    drop(memory);
+}
+
+#[test]
+fn a_look_without_a_descriptor_is_made_later() {
+    // In a process of its own: other tests need descriptors, and one that is lost ends its process.
+    const ALONE: &str = "BDRUN_WORKER_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let me = std::env::current_exe().expect("this program");
+        let name = "runtime::tests::a_look_without_a_descriptor_is_made_later";
+        let out = Command::new(me).args([name, "--exact"]).env(ALONE, "1").output().expect("run");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && said.contains("1 passed"), "{}: {said}", out.status);
+        return;
+    }
+    let runtime = runtime();
+    let memory = out();
+    let first = memory[0]; // comes in
+    runtime.meter.start();
+    let none = NoFiles::begin();
+    assert!(pager::touched().is_err_and(|error| error.is_passing()));
+    runtime.look(); // or it ends this process
+    runtime.vouch_for(&[bytemuck::bytes_of(&first)]);
+    drop(none);
+    assert!(runtime.meter.is_armed());
+    let faults = page_faults();
+    assert_ne!(runtime.vouched.load(SeqCst), faults, "what came in is still to be verified");
+    runtime.vouch_for(&[bytemuck::bytes_of(&first)]);
+    assert!(runtime.vouched.load(SeqCst) >= faults);
+    runtime.meter.stop();
+}
+
+/// Another thread may free, or the rank may have left, between the two.
+#[test]
+fn what_was_given_back_meanwhile_is_paid_for_once_more() {
+    let runtime = runtime();
+    let block = runtime.block();
+    assert!(runtime.segment.header().pool.take(30));
+    block.granted.store(30, SeqCst);
+    runtime.hand_over(100);
+    assert_eq!((block.granted.load(SeqCst), free(runtime)), (0, BUDGET - 100));
+    // Nor is more given back than there is.
+    block.prepaid.store(50, SeqCst);
+    block.granted.store(20, SeqCst);
+    runtime.give_reserve_back();
+    assert_eq!((block.granted.load(SeqCst), free(runtime)), (0, BUDGET - 80));
+    assert_eq!(block.prepaid.load(SeqCst), 0);
 }
