@@ -50,7 +50,7 @@ static LISTED: [AtomicI32; MAX_THREADS] = [const { AtomicI32::new(0) }; MAX_THRE
 /// The turn in which the thread of the same index acknowledged; [`GONE`] if it has ended.
 static WHEN: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
 const GONE: u32 = u32::MAX;
-/// Instead: its stack lies in the memory that is to be moved. It goes on, since it cannot wait without one.
+/// Instead: the stack on which it would wait lies in the memory that is to be moved. It goes on.
 /// (Turns are odd, and `GONE` is the one that is never reached.)
 const ON_IT: u32 = u32::MAX - 1;
 /// The memory that is to be moved. Kept here because a handler that comes late may not look at an arena,
@@ -81,7 +81,11 @@ extern "C" fn on_park(_: i32) {
     let count = COUNT.load(Ordering::Acquire);
     for (tid, when) in TIDS[..count].iter().zip(&WHEN) {
         if tid.load(Ordering::Relaxed) == me {
-            let on_it = is_to_move(std::ptr::from_ref(&saved).addr());
+            // The stack that this runs on is not always the one that was interrupted, which only waits. What
+            // belongs to the thread itself (errno, what the kernel notes of processors) may lie beside that.
+            // SAFETY: no preconditions.
+            let own = unsafe { libc::__errno_location() }.addr();
+            let on_it = is_to_move(std::ptr::from_ref(&saved).addr()) || is_to_move(own);
             let says = if on_it { ON_IT } else { turn };
             if when.swap(says, Ordering::AcqRel) != says {
                 ACKED.fetch_add(1, Ordering::Release);
@@ -126,7 +130,9 @@ fn signal() -> Result<i32, Errno> {
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = ours;
-            new.sa_flags = libc::SA_RESTART;
+            // On the stack that the thread has for signals, if it has one: the one that it runs on may be too
+            // small for a handler (Go's are 2 KiB), or lie in memory that is to be moved, as a coroutine's.
+            new.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
             // Of all signals: `sigfillset` leaves out those of glibc itself, and a thread would be cancelled,
             // and unwound, while it is parked.
             (&raw mut new.sa_mask).write_bytes(0xff, 1);
