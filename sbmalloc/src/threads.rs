@@ -428,12 +428,29 @@ fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
     }
 }
 
+/// What a thread's own faults raise. Where one is held back, the kernel ends the process at once, whatever
+/// handler there is.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// All signals but those that a thread's own faults raise: what is held back while a handler runs. With those
+/// of the C library itself, which its `sigfillset` leaves out.
+pub fn all_but_faults() -> libc::sigset_t {
+    // SAFETY: any bits are a valid set, and each of these is a signal.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        (&raw mut set).write_bytes(0xff, 1);
+        FAULTS.iter().for_each(|&signal| {
+            libc::sigdelset(&raw mut set, signal);
+        });
+        set
+    }
+}
+
 /// The signals that have a handler, bit 0 for signal 1; but for those that faults raise, and our own.
 pub(crate) fn handled_signals() -> u64 {
-    let ours = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
     let is_handled = |number: &i32| {
         *number != SIGNAL.load(Ordering::Relaxed)
-            && !ours.contains(number)
+            && !FAULTS.contains(number)
             && action(*number).is_some_and(|now| ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction))
     };
     (1..=64).filter(is_handled).fold(0, |mask, number| mask | 1 << (number - 1))
@@ -445,8 +462,7 @@ pub(crate) struct Masked(u64);
 
 impl Masked {
     pub fn new() -> Self {
-        let kept = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
-        Self(set_mask(!kept.iter().fold(0, |mask, number| mask | 1 << (number - 1))))
+        Self(set_mask(of_kernel(&all_but_faults())))
     }
 }
 
@@ -456,9 +472,15 @@ impl Drop for Masked {
     }
 }
 
+/// The kernel's part of a set of the C library: bit 0 for signal 1.
+pub(crate) fn of_kernel(set: &libc::sigset_t) -> u64 {
+    // SAFETY: the set is longer, and its first bits are those of the kernel, by the interface between both.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}
+
 /// Sets this thread's mask of signals, bit 0 for signal 1; what it was. `pthread_sigmask` would leave out the
 /// signals of glibc itself, by which a thread is cancelled wherever it is.
-fn set_mask(mask: u64) -> u64 {
+pub(crate) fn set_mask(mask: u64) -> u64 {
     let mut old = 0_u64;
     // SAFETY: both are the kernel's masks, of the size that is named; it writes one of them.
     unsafe {

@@ -40,6 +40,7 @@ pub(crate) use own::Buffers;
 use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
+pub use crate::threads::all_but_faults;
 use crate::threads::{Masked, ParkError};
 use std::ops::{AddAssign, Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
