@@ -1,4 +1,5 @@
-//! Stacks that lie in the memory that is to be moved, as those of coroutines do: nothing is moved then.
+//! Threads while memory is moved: where their stacks may lie (not in that memory, as those of coroutines do),
+//! and what becomes of their signals.
 
 #[path = "conformance/common.rs"]
 #[expect(dead_code, reason = "shared with the conformance suite")]
@@ -11,7 +12,8 @@ use sbmalloc::pager::PagerError;
 use sbmalloc::{ArenaSet, HugePolicy, PAGE, StoreKind, TrackerKind};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 const STACK: usize = 256 << 10;
 
@@ -168,4 +170,91 @@ fn a_thread_waits_on_the_stack_that_it_has_for_signals() {
             }
         });
     }
+}
+
+/// Signals that a thread blocks, bit 0 for signal 1. Takes no lock, which one that is parked may hold.
+fn blocked(tid: i32) -> u64 {
+    let mut path = [0_u8; 64];
+    write!(&mut path[..], "/proc/self/task/{tid}/status\0").expect("short");
+    let mut text = [0_u8; 8192];
+    // SAFETY: opens, reads into an array of that length, and closes.
+    let len = unsafe {
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let len = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        libc::close(file);
+        usize::try_from(len).expect("it can be read")
+    };
+    let text = std::str::from_utf8(&text[..len]).expect("text");
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("it is said");
+    u64::from_str_radix(mask.trim(), 16).expect("a number")
+}
+
+/// Also the C library's own, by which a thread is cancelled, and unwound, wherever it is.
+#[test]
+fn no_signal_is_handled_while_memory_is_moved() {
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Memory, HugePolicy::Never));
+    let mut memory = Block::new(&arena, STACK);
+    memory.fill(1);
+    let (stop, tid) = (AtomicBool::new(false), AtomicI32::new(0));
+    // SAFETY: no preconditions.
+    let own = || unsafe { libc::gettid() };
+    let (mut of_parked, mut of_mover) = (0, 0);
+    std::thread::scope(|scope| {
+        let _stops = StopOnDrop(&stop);
+        scope.spawn(|| {
+            tid.store(own(), Ordering::Relaxed);
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        while tid.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let mut look = |_| {
+            (of_parked, of_mover) = (blocked(tid.load(Ordering::Relaxed)), blocked(own()));
+        };
+        set.page_out_to(0, 0, &mut look).expect("evict");
+        set.page_in().expect("restore");
+    });
+    let of = |signals: &[i32]| signals.iter().fold(0, |mask, signal| mask | 1_u64 << (signal - 1));
+    let never = of(&[libc::SIGKILL, libc::SIGSTOP]);
+    let faults = of(&[libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP]);
+    assert_eq!(of_parked, !never, "{of_parked:x}");
+    assert_eq!(of_mover, !never & !faults, "{of_mover:x}");
+    memory.check(1);
+}
+
+extern "C" fn ignore(_: i32) {}
+
+/// Nothing is broken then, so nobody need end.
+#[test]
+fn who_leaves_no_signal_for_this_is_not_moved() {
+    // In a process of its own, whose signals nobody else needs.
+    const ALONE: &str = "SBMALLOC_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let me = std::env::current_exe().expect("this program");
+        let mut alone = std::process::Command::new(me);
+        let name = "who_leaves_no_signal_for_this_is_not_moved";
+        let out = alone.args([name, "--exact"]).env(ALONE, "1").output().expect("run");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && said.contains("1 passed"), "{}: {said}", out.status);
+        return;
+    }
+    let handle = |handler| {
+        for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+            // SAFETY: the default, or a handler that does nothing.
+            assert_ne!(unsafe { libc::signal(signal, handler) }, libc::SIG_ERR);
+        }
+    };
+    let (set, arena) = arena((TrackerKind::Hash, StoreKind::Memory, HugePolicy::Never));
+    let mut memory = Block::new(&arena, STACK);
+    memory.fill(1);
+    handle(ignore as *const () as usize);
+    // There is another thread, that of the tests.
+    let refused = set.page_out_at_once().expect_err("it cannot be stopped");
+    assert!(matches!(refused, PagerError::Blind { .. }) && refused.is_passing(), "{refused}");
+    assert!(!set.is_evicted(), "nothing was moved");
+    handle(libc::SIG_DFL);
+    set.page_out().expect("now it can");
+    memory.check(1);
 }
