@@ -160,8 +160,8 @@ fn take_signal() -> Option<i32> {
             }
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_tick as *const () as usize;
-            // Not SA_ONSTACK: the rank may wait in here, and move its memory, for which a stack for signals is
-            // too small.
+            // Not SA_ONSTACK: the rank may wait in here, and move its memory, for which a stack for signals
+            // is too small.
             action.sa_flags = libc::SA_RESTART;
             action.sa_mask = sbmalloc::pager::all_but_faults();
             if libc::sigaction(signal, &action, std::ptr::null_mut()) == 0 {

@@ -1,8 +1,8 @@
 //! The `SIGSEGV` handler that says what happened if packed memory is touched while it is out.
 //!
-//! It runs with every signal blocked but those of other faults: if the handler of another touched packed memory
-//! meanwhile, the kernel would end the process without a word. Whoever handled faults before sees those blocked
-//! that it asked for: it may fault itself, or never return.
+//! It runs with every signal blocked but those of other faults: if the handler of another touched packed
+//! memory meanwhile, the kernel would end the process without a word. Whoever handled faults before sees
+//! those blocked that it asked for: it may fault itself, or never return.
 
 use super::pack::{complain_of_touch, is_packed_at};
 use crate::lock::Lock;

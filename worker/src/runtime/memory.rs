@@ -16,8 +16,8 @@ const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(2);
 /// The same while others may yet make room for it: for longer something is wrong with them.
 const RELIEF_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Takes `bytes` out of what was set aside for a rank, and the rest out of the pool. The pool comes first: what
-/// is set aside may be given back by another thread meanwhile, and is not to be put back after that.
+/// Takes `bytes` out of what was set aside for a rank, and the rest out of the pool. The pool comes first:
+/// what is set aside may be given back by another thread meanwhile, and is not to be put back after that.
 pub(super) fn pay(block: &RankBlock, bytes: u64, take: impl Fn(u64) -> bool, give: impl Fn(u64)) -> bool {
     let mut reserve = block.prepaid.load(SeqCst);
     loop {
