@@ -169,6 +169,45 @@ fn first() -> Mpi {
     Mpi { library, node: 0, nodes: 3, peers, unsent: 0, coming: 0 }
 }
 
+/// The others have to be told, and errors of one that is gone must not end that.
+#[test]
+fn that_one_cannot_be_reached_is_said_once() {
+    let mut mpi = first();
+    with(|answers| answers.gone.insert(1));
+    assert!(mpi.send(1, vec![0; 10]).is_err());
+    assert_eq!(mpi.unsent(), 0, "nobody waits for what is never sent");
+    let before = with(|answers| answers.sends);
+    mpi.send(1, vec![0; 10]).expect("said already");
+    // SAFETY: nothing is lent.
+    let body = unsafe { mpi.send_with(1, vec![0; 10], Body::Owned(vec![0; 99])) }.expect("said already");
+    assert!(body > mpi.sent(1), "it is never sent");
+    assert_eq!((mpi.unsent(), with(|answers| answers.sends)), (0, before));
+    let number = mpi.send(2, vec![0; 10]).expect("it is there");
+    assert_eq!(mpi.unsent(), 10);
+    with(|answers| answers.done.extend(0..=answers.requests));
+    assert!(!mpi.receive(&mut |_, _| panic!("nothing has come")).expect("no error is left"));
+    assert_eq!((mpi.unsent(), mpi.sent(2)), (0, number));
+}
+
+/// Of a frame that has begun to come, the rest may never do, if its sender has died.
+#[test]
+fn a_frame_is_taken_once_it_is_whole() {
+    let mut mpi = first();
+    let come = |mpi: &mut Mpi| {
+        let mut all = vec![];
+        mpi.receive(&mut |from, what| all.push((from, what))).expect("no error");
+        all
+    };
+    with(|answers| answers.there = Some((2, vec![7; 100])));
+    assert_eq!(come(&mut mpi), [], "it does not wait for it");
+    with(|answers| answers.there = Some((1, vec![8; 3])));
+    with(|answers| answers.done.insert(2));
+    assert_eq!(come(&mut mpi), [(1, Came::Frame(vec![8; 3]))], "others are heard meanwhile");
+    with(|answers| answers.done.insert(1));
+    assert_eq!(come(&mut mpi), [(2, Came::Frame(vec![7; 100]))]);
+    assert_eq!(come(&mut mpi), []);
+}
+
 /// Frames and bodies count alike: whoever lends one knows by its number when it is sent.
 #[test]
 fn what_is_sent_is_known_by_its_number() {
