@@ -349,8 +349,12 @@ impl Comm {
         let index = u64::from(nth - 1) * u64::from(spread.nodes) + 1 + u64::from(spread.node);
         if index >= u64::from(MAX_COMMS) {
             header.fresh_comms.fetch_sub(1, SeqCst);
-            let most = u64::from(MAX_COMMS / spread.nodes);
-            return Err(Error::TooMany { what: "communicators", most });
+            // Of several nodes each has its share, however few the others have made.
+            let (what, most) = match spread.nodes {
+                1 => ("communicators", MAX_COMMS),
+                nodes => ("communicators made on this node", (MAX_COMMS - 1 - spread.node).div_ceil(nodes)),
+            };
+            return Err(Error::TooMany { what, most: u64::from(most) });
         }
         Ok(index as u32)
     }

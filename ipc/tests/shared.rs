@@ -9,6 +9,7 @@ use bdrun_ipc::futex::SharedFutex;
 use bdrun_ipc::inbox;
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{MAX_COMMS, Segment, Waiting};
+use bdrun_ipc::spread::Spread;
 use bdrun_ipc::state::Pager;
 
 /// A segment, and mail whose spill file is a memory file too: the kernel treats both alike.
@@ -359,4 +360,34 @@ fn a_folded_result_that_finds_no_room_is_missed_by_everybody() {
     let stored = world.complete(&segment, &mail, 0, Some(Ok(&[0; 1000])));
     assert!(matches!(stored, Err(bdrun_ipc::Error::ScratchFull { bytes: 1000 })));
     assert!(world.is_complete(&segment, 0) && world.fold_failed(&segment, 0));
+}
+
+/// Of several nodes each has numbers of its own, and the limit that is named is its.
+#[test]
+fn how_many_communicators_there_may_be_is_said_of_whom_it_is() {
+    for (spread, of_whom) in [
+        (Spread { ranks: 4, nodes: 1, node: 0 }, "too many communicators at one time (at most 1024)"),
+        (
+            Spread { ranks: 4, nodes: 3, node: 0 },
+            "too many communicators made on this node at one time (at most 341)",
+        ),
+        (
+            Spread { ranks: 4, nodes: 4, node: 3 },
+            "too many communicators made on this node at one time (at most 255)",
+        ),
+    ] {
+        let segment = Segment::create_spread(spread, 1 << 20, 1 << 20, 2).unwrap();
+        let first = spread.first(spread.node);
+        let mut made = 0;
+        let error = loop {
+            match Comm::create(&segment, &[first]) {
+                Ok(_) => made += 1,
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert_eq!(error, of_whom);
+        // With the world, where all are this node's.
+        let all = made + u32::from(spread.nodes == 1);
+        assert!(error.contains(&format!("at most {all})")), "{made} could be made: {error}");
+    }
 }

@@ -50,7 +50,7 @@ static LISTED: [AtomicI32; MAX_THREADS] = [const { AtomicI32::new(0) }; MAX_THRE
 /// The turn in which the thread of the same index acknowledged; [`GONE`] if it has ended.
 static WHEN: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
 const GONE: u32 = u32::MAX;
-/// Instead: its stack lies in the memory that is to be moved. It goes on, since it cannot wait without one.
+/// Instead: the stack on which it would wait lies in the memory that is to be moved. It goes on.
 /// (Turns are odd, and `GONE` is the one that is never reached.)
 const ON_IT: u32 = u32::MAX - 1;
 /// The memory that is to be moved. Kept here because a handler that comes late may not look at an arena,
@@ -81,7 +81,11 @@ extern "C" fn on_park(_: i32) {
     let count = COUNT.load(Ordering::Acquire);
     for (tid, when) in TIDS[..count].iter().zip(&WHEN) {
         if tid.load(Ordering::Relaxed) == me {
-            let on_it = is_to_move(std::ptr::from_ref(&saved).addr());
+            // The stack that this runs on is not always the one that was interrupted, which only waits. What
+            // belongs to the thread itself (errno, what the kernel notes of processors) may lie beside that.
+            // SAFETY: no preconditions.
+            let own = unsafe { libc::__errno_location() }.addr();
+            let on_it = is_to_move(std::ptr::from_ref(&saved).addr()) || is_to_move(own);
             let says = if on_it { ON_IT } else { turn };
             if when.swap(says, Ordering::AcqRel) != says {
                 ACKED.fetch_add(1, Ordering::Release);
@@ -126,7 +130,9 @@ fn signal() -> Result<i32, Errno> {
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = ours;
-            new.sa_flags = libc::SA_RESTART;
+            // On the stack that the thread has for signals, if it has one: the one that it runs on may be too
+            // small for a handler (Go's are 2 KiB), or lie in memory that is to be moved, as a coroutine's.
+            new.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
             // Of all signals: `sigfillset` leaves out those of glibc itself, and a thread would be cancelled,
             // and unwound, while it is parked.
             (&raw mut new.sa_mask).write_bytes(0xff, 1);
@@ -422,12 +428,29 @@ fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
     }
 }
 
+/// What a thread's own faults raise. Where one is held back, the kernel ends the process at once, whatever
+/// handler there is.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// All signals but those that a thread's own faults raise: what is held back while a handler runs. With those
+/// of the C library itself, which its `sigfillset` leaves out.
+pub fn all_but_faults() -> libc::sigset_t {
+    // SAFETY: any bits are a valid set, and each of these is a signal.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        (&raw mut set).write_bytes(0xff, 1);
+        FAULTS.iter().for_each(|&signal| {
+            libc::sigdelset(&raw mut set, signal);
+        });
+        set
+    }
+}
+
 /// The signals that have a handler, bit 0 for signal 1; but for those that faults raise, and our own.
 pub(crate) fn handled_signals() -> u64 {
-    let ours = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
     let is_handled = |number: &i32| {
         *number != SIGNAL.load(Ordering::Relaxed)
-            && !ours.contains(number)
+            && !FAULTS.contains(number)
             && action(*number).is_some_and(|now| ![libc::SIG_DFL, libc::SIG_IGN].contains(&now.sa_sigaction))
     };
     (1..=64).filter(is_handled).fold(0, |mask, number| mask | 1 << (number - 1))
@@ -439,8 +462,7 @@ pub(crate) struct Masked(u64);
 
 impl Masked {
     pub fn new() -> Self {
-        let kept = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
-        Self(set_mask(!kept.iter().fold(0, |mask, number| mask | 1 << (number - 1))))
+        Self(set_mask(of_kernel(&all_but_faults())))
     }
 }
 
@@ -450,9 +472,15 @@ impl Drop for Masked {
     }
 }
 
+/// The kernel's part of a set of the C library: bit 0 for signal 1.
+pub(crate) fn of_kernel(set: &libc::sigset_t) -> u64 {
+    // SAFETY: the set is longer, and its first bits are those of the kernel, by the interface between both.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}
+
 /// Sets this thread's mask of signals, bit 0 for signal 1; what it was. `pthread_sigmask` would leave out the
 /// signals of glibc itself, by which a thread is cancelled wherever it is.
-fn set_mask(mask: u64) -> u64 {
+pub(crate) fn set_mask(mask: u64) -> u64 {
     let mut old = 0_u64;
     // SAFETY: both are the kernel's masks, of the size that is named; it writes one of them.
     unsafe {

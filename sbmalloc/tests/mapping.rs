@@ -275,3 +275,26 @@ fn children_go_on_whatever_the_threads_were_doing() {
     // SAFETY: allocated above.
     unsafe { raw::free(kept as *mut u8) };
 }
+
+/// What came in by itself is verified before anything leaves the rank, and the program may have closed it.
+#[test]
+fn what_was_closed_after_it_came_in_is_verified() {
+    let _turn = turn();
+    let range = {
+        let start = map(4 * CHUNK);
+        start..start + 4 * CHUNK
+    };
+    fill(range.clone(), 7);
+    PROCESS.page_out().unwrap();
+    let page = range.start..range.start + PAGE;
+    assert_is(page.clone(), 7);
+    // SAFETY: the test's own, and open again before it is freed.
+    let protect = |rights| unsafe { mapping::protect(page.clone(), rights) }.unwrap();
+    protect(libc::PROT_NONE);
+    PROCESS.verified().unwrap();
+    protect(libc::PROT_READ | libc::PROT_WRITE);
+    PROCESS.verified().unwrap();
+    assert_is(range.clone(), 7);
+    PROCESS.page_in().unwrap();
+    unmap(range);
+}

@@ -178,4 +178,28 @@ mod tests {
         drop(busy);
         assert!(Busy::begin().is_some() && Busy::begin().is_some());
     }
+
+    #[test]
+    fn nothing_of_the_last_image_outlives_exec() {
+        let handed = crate::runtime::tests::handed(2);
+        let header = handed.segment.header();
+        let (block, budget) = (handed.segment.rank(handed.rank), header.pool.budget() as i64);
+        assert!(header.pool.take(5000) && header.tokens.acquire_now(handed.rank));
+        block.attached.store(1, SeqCst);
+        block.granted.store(5000, SeqCst);
+        for word in [&block.prepaid, &block.request, &block.lacks, &block.held] {
+            word.store(3000, SeqCst);
+        }
+        header.pool.demand_add(3000);
+        end_of_last_image(&handed);
+        assert!(!header.tokens.has(handed.rank), "nobody would give it back");
+        assert_eq!(header.pool.free(), budget);
+        for word in [&block.prepaid, &block.request, &block.lacks, &block.held, &block.granted] {
+            assert_eq!(word.load(SeqCst), 0);
+        }
+        // The next time there was none.
+        assert!(header.tokens.acquire_now(handed.rank));
+        end_of_last_image(&handed);
+        assert!(header.tokens.has(handed.rank));
+    }
 }

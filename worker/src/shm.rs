@@ -411,3 +411,35 @@ fn name_of(hashed: u64) -> String {
         .find(|n| name_hash(n) == hashed)
         .map_or_else(|| "another collective".to_string(), |n| (*n).to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_of_fork_gives_up_no_communicator_of_its_parent() {
+        let runtime = crate::runtime::tests::runtime();
+        let segment = &runtime.segment;
+        let comm = Comm::create(segment, &[0]).unwrap();
+        let mailbox = Rc::new(Mailbox { runtime, matcher: RefCell::default() });
+        let handle = Shm::new(runtime, comm, vec![0], 0, mailbox);
+        // SAFETY: the child drops the handle, which writes to its copy of memory and to the segment, and
+        // ends.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                drop(handle);
+                libc::_exit(0);
+            }
+            assert!(child > 0);
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            assert_eq!(status, 0);
+        }
+        let index = |comm: bdrun_ipc::Result<Comm>| comm.map(Comm::index).unwrap();
+        let other = index(Comm::create(segment, &[0]));
+        assert_ne!(other, comm.index(), "it is still in use");
+        drop(handle);
+        assert_eq!(index(Comm::create(segment, &[0])), comm.index(), "its number is free");
+    }
+}

@@ -209,7 +209,7 @@ fn say_that_it_cannot_begin(
     let mut told = Ok(());
     for node in others() {
         for frame in [Frame::End(end.clone()), Frame::Bye] {
-            told = told.and(transport.send(node, frame.encode(&[])));
+            told = told.and(transport.send(node, frame.encode(&[])).map(drop));
         }
     }
     told?;
@@ -225,7 +225,7 @@ fn say_that_it_cannot_begin(
         may_leave |= orders.try_iter().any(|order| matches!(order, Order::Last));
         if have_said(&Frame::Bye) && may_leave && !said_last {
             said_last = true;
-            others().try_for_each(|node| transport.send(node, Frame::Last.encode(&[])))?;
+            others().try_for_each(|node| transport.send(node, Frame::Last.encode(&[])).map(drop))?;
         }
         if said_last && have_said(&Frame::Last) && transport.unsent() == 0 {
             shared.finish();

@@ -6,6 +6,8 @@
 //! Errors are returned: one that cannot be reached must not end this process before the others are told.
 
 mod library;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -74,7 +76,6 @@ pub fn keep_from_ranks(variable: &dyn Fn(&str) -> Option<String>) {
 struct Sending {
     /// Where MPI reads until it is done.
     bytes: Body,
-    tag: c_int,
     request: Handle,
 }
 
@@ -83,7 +84,7 @@ struct Sending {
 struct Peer {
     under_way: VecDeque<Sending>,
     waiting: VecDeque<(c_int, Body)>,
-    /// Bodies to be sent, and sent.
+    /// Frames and bodies to be sent, and sent.
     given: u64,
     sent: u64,
     /// Requests for bodies that have not come.
@@ -169,7 +170,7 @@ impl Mpi {
                 break;
             }
             self.unsent -= first.bytes.bytes().1;
-            peer.sent += u64::from(first.tag == BODY);
+            peer.sent += 1;
             peer.under_way.pop_front();
         }
         Ok(())
@@ -203,7 +204,7 @@ impl Mpi {
                 let isend = self.library.functions.isend;
                 isend(at.cast(), len, byte, to as c_int, tag, world, &raw mut request)
             };
-            self.peers[to].under_way.push_back(Sending { bytes, tag, request });
+            self.peers[to].under_way.push_back(Sending { bytes, request });
             self.check("MPI_Isend", code)?;
         }
         Ok(())
@@ -300,13 +301,18 @@ impl Transport for Mpi {
         self.nodes
     }
 
-    fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()> {
-        if self.peers[to as usize].is_gone {
-            return Ok(());
+    fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<u64> {
+        let peer = &mut self.peers[to as usize];
+        if peer.is_gone {
+            // Of a frame that is never sent.
+            return Ok(peer.given + 1);
         }
         self.unsent += frame.len();
-        self.peers[to as usize].waiting.push_back((FRAME, Body::Owned(frame)));
-        self.push(to as usize)
+        peer.waiting.push_back((FRAME, Body::Owned(frame)));
+        peer.given += 1;
+        let number = peer.given;
+        self.push(to as usize)?;
+        Ok(number)
     }
 
     unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64> {
@@ -317,7 +323,7 @@ impl Transport for Mpi {
         }
         self.unsent += frame.len() + body.bytes().1;
         peer.waiting.extend([(FRAME, Body::Owned(frame)), (BODY, body)]);
-        peer.given += 1;
+        peer.given += 2;
         let number = peer.given;
         self.push(to as usize)?;
         Ok(number)
@@ -372,59 +378,5 @@ impl Transport for Mpi {
     fn finish(&mut self) {
         // SAFETY: the last call of this thread.
         unsafe { (self.library.functions.finalize)() };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_of_launchers_do_not_reach_ranks() {
-        use std::os::fd::AsRawFd;
-        let (ours, theirs) = nix::unistd::pipe().unwrap();
-        // SAFETY: a flag of a descriptor that is open.
-        let flags = |number: c_int| unsafe { libc::fcntl(number, libc::F_GETFD) };
-        let standard = flags(2);
-        let variable = |name: &str| match name {
-            "PMI_FD" => Some(ours.as_raw_fd().to_string()),
-            "HYDI_CONTROL_FD" => Some("2".into()),
-            _ => None,
-        };
-        keep_from_ranks(&variable);
-        assert_eq!(flags(ours.as_raw_fd()), libc::FD_CLOEXEC);
-        assert_eq!((flags(theirs.as_raw_fd()), flags(2)), (0, standard));
-    }
-
-    fn found(variables: &[(&str, &str)]) -> Option<(&'static str, u32)> {
-        let variable = |name: &str| {
-            let value = variables.iter().find(|(known, _)| *known == name)?.1;
-            Some(value.to_owned())
-        };
-        launcher(&variable).map(|launcher| (launcher.name, launcher.nodes))
-    }
-
-    #[test]
-    fn launchers_are_known_by_what_they_say() {
-        assert_eq!(found(&[]), None);
-        assert_eq!(found(&[("PMI_SIZE", "4"), ("PMI_RANK", "0")]), Some(("MPICH's mpiexec", 4)));
-        assert_eq!(found(&[("PMI_SIZE", "1")]), None);
-        assert_eq!(found(&[("OMPI_COMM_WORLD_SIZE", "2")]), Some(("Open MPI's mpiexec", 2)));
-        let batch = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4"), ("SLURM_PROCID", "0")];
-        assert_eq!(found(&batch), None, "a batch script");
-        let step = [("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_PROCID", "2")];
-        assert_eq!(found(&step), Some(("srun", 3)));
-    }
-
-    #[test]
-    fn ranks_do_not_have_what_launchers_say() {
-        for name in ["PMI_RANK", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "HYDI_CONTROL_FD"] {
-            assert!(is_launchers(name), "{name}");
-        }
-        for name in
-            ["PATH", "SLURM_JOB_ID", "MPI4PY_MPIABI", "BDRUN_RANK", "OMPI_MCA_btl", "MPIR_CVAR_DEBUG_HOLD"]
-        {
-            assert!(!is_launchers(name), "{name}");
-        }
     }
 }

@@ -1,20 +1,23 @@
 //! A gateway as another master sees it: what it says, and what it tells its own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bdrun_ipc::collective::{Coming, Comm};
+use bdrun_ipc::far::{self, Range};
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::spread::Spread;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::frame::{End, Frame, Probed};
-use super::gateway::{FAREWELL, Gateway, Order, Shared, Told};
+use super::gateway::{FAREWELL, Gateway, Order, Shared, Told, WINDOW};
 use super::tests::until;
 use super::transport::threads::{Threads, connected};
-use super::transport::{Came, Transport, TransportError};
+use super::transport::{Body, Came, Result, Transport, TransportError};
 
 /// The second of two masters, as the first sees it.
 struct Second {
@@ -232,4 +235,100 @@ fn it_ends(mut second: Second) {
     second.says(&[Frame::Last]);
     second.send(&Frame::Last);
     second.gateway.join().unwrap();
+}
+
+/// A transport of which nobody knows what is sent, until it is said.
+struct Held {
+    inner: Threads,
+    goes: Arc<AtomicBool>,
+}
+
+impl Transport for Held {
+    fn node(&self) -> u32 {
+        self.inner.node()
+    }
+
+    fn nodes(&self) -> u32 {
+        self.inner.nodes()
+    }
+
+    fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<u64> {
+        self.inner.send(to, frame)
+    }
+
+    unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64> {
+        // SAFETY: the caller's.
+        unsafe { self.inner.send_with(to, frame, body) }
+    }
+
+    fn sent(&self, to: u32) -> u64 {
+        if self.goes.load(SeqCst) { self.inner.sent(to) } else { 0 }
+    }
+
+    unsafe fn expect(&mut self, from: u32, into: *mut u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.inner.expect(from, into, len) }
+    }
+
+    fn receive(&mut self, take: &mut dyn FnMut(u32, Came)) -> Result<bool> {
+        self.inner.receive(take)
+    }
+
+    fn unsent(&self) -> usize {
+        self.inner.unsent()
+    }
+
+    fn finish(&mut self) {
+        self.inner.finish();
+    }
+}
+
+/// However many ranks ask at a time: answers are copies, of which a few may be on their way.
+#[test]
+fn who_asks_waits_until_others_have_got_their_answers() {
+    const LEN: u64 = far::MOST_WANTED;
+    const ASKED: usize = 20;
+    let mut both = connected(2);
+    let (own, mut first) = (both.remove(1), both.remove(0));
+    let goes = Arc::<AtomicBool>::default();
+    let own = Held { inner: own, goes: goes.clone() };
+    let spread = Spread { ranks: 2, nodes: 2, node: 1 };
+    let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
+    let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
+    let part = [&vec![7; LEN as usize][..]];
+    let come =
+        Coming { number: 0, rank: 1, name: 9, awaits: None, awaited_by: &[], combines: false, part: &part };
+    Comm::WORLD.arrive(&segment, &mail, &come, &mut |_| ()).unwrap();
+    let (orders, obeyed) = channel();
+    let gateway = Gateway::new(own, segment, mail, Arc::default(), Box::new(|_| ()));
+    let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
+    for _ in 0..ASKED {
+        let ranges = vec![Range { member: 1, offset: 0, len: LEN }];
+        first.send(1, Frame::Fetch { asker: 0, comm: 0, number: 0, ranges }.encode(&[])).unwrap();
+    }
+    first.send(1, Frame::Probe(3).encode(&[])).unwrap();
+    let mut answers = 0;
+    let mut says = |last: &dyn Fn(&Frame, usize) -> bool| {
+        until(|| {
+            let mut found = false;
+            let mut take = |_, came| {
+                let Came::Frame(frame) = came else { panic!("a body that nobody expects") };
+                let frame = Frame::decode(&frame).unwrap().0;
+                answers += usize::from(frame == Frame::Fetched { asker: 0, body: LEN });
+                found |= last(&frame, answers);
+            };
+            first.receive(&mut take).unwrap();
+            found.then_some(())
+        });
+        answers
+    };
+    let before = says(&|frame, _| matches!(frame, Frame::Probed(probed) if !probed.quiet));
+    assert_eq!(before as u64 * LEN, WINDOW, "what may be on its way");
+    goes.store(true, SeqCst);
+    says(&|_, answers| answers == ASKED);
+    drop(orders);
+    for frame in [Frame::Bye, Frame::Last] {
+        first.send(1, frame.encode(&[])).unwrap();
+    }
+    gateway.join().unwrap();
 }

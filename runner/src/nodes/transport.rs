@@ -54,14 +54,14 @@ pub trait Transport {
     /// How many there are.
     fn nodes(&self) -> u32;
 
-    /// Sends a frame. Never waits for the receiver.
+    /// Sends a frame. Never waits for the receiver. Its number: see [`Transport::sent`].
     ///
     /// # Errors
     /// The connection is broken.
-    fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()>;
+    fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<u64>;
 
-    /// Sends a frame and a body, which the receiver, told by the frame, [expects](Self::expect). Its number:
-    /// see [`Transport::sent`].
+    /// Sends a frame and a body, which the receiver, told by the frame, [expects](Self::expect). The body's
+    /// number: see [`Transport::sent`].
     ///
     /// # Safety
     /// What is lent stays where and as it is until it is sent, or for good.
@@ -70,7 +70,8 @@ pub trait Transport {
     /// The connection is broken.
     unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64>;
 
-    /// The number of the last body for this node that is sent, as all before it are; they count from 1.
+    /// The number of the last frame or body for this node that is sent, as all before it are; they count from
+    /// 1.
     fn sent(&self, to: u32) -> u64;
 
     /// The next body of this node that is not expected yet is to lie here.
@@ -152,9 +153,10 @@ pub mod threads {
             self.to.len() as u32
         }
 
-        fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<()> {
+        fn send(&mut self, to: u32, frame: Vec<u8>) -> Result<u64> {
             self.parcel(to, Parcel::Frame(frame));
-            Ok(())
+            self.given[to as usize] += 1;
+            Ok(self.given[to as usize])
         }
 
         unsafe fn send_with(&mut self, to: u32, frame: Vec<u8>, body: Body) -> Result<u64> {

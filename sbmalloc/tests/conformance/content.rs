@@ -4,10 +4,12 @@
 use crate::MIB;
 use crate::common::{Block, arena, combinations, own_pages};
 use crate::moves::Moves;
+use allocator_api2::alloc::Allocator;
 use sbmalloc::{
     Advice, Arena, ArenaOptions, CHUNK, GRANULE, HugePolicy, NotOurs, PAGE, SbAlloc, SbBox, SbVec, StoreKind,
     TrackerKind, advise, discard,
 };
+use std::alloc::Layout;
 
 #[test]
 fn discarded_content_is_zero_and_gone() {
@@ -295,4 +297,29 @@ fn boxes_and_other_collections_live_on_storage() {
     let tiny = Arena::new(&ArenaOptions { reserve: 64 << 20, ..ArenaOptions::default() }).expect("arena");
     assert!(SbBox::<[u8]>::zeroed_in(1 << 30, &tiny).is_err());
     assert_eq!(SbBox::<[u8]>::zeroed(0).expect("nothing").len(), 0);
+}
+
+#[test]
+fn what_a_shrunk_block_no_longer_holds_leaves_ram() {
+    for (tracker, store, _) in combinations() {
+        let (set, arena) = arena((tracker, store, HugePolicy::Never));
+        let heap = SbAlloc::in_arena(&arena);
+        let layout = |pages: usize| Layout::from_size_align(pages * PAGE, PAGE).expect("a layout");
+        // Within a chunk, over one, and to nothing but the first page.
+        for (from, to) in [(16, 3), (40, 20), (33, 1)] {
+            let at = heap.allocate(layout(from)).expect("memory").cast::<u8>();
+            // SAFETY: as long as that, and given back as it came.
+            unsafe {
+                at.write_bytes(7, from * PAGE);
+                assert_eq!(own_pages(at.as_ptr(), from * PAGE), from);
+                let at = heap.shrink(at, layout(from), layout(to)).expect("it shrinks");
+                assert_eq!(own_pages(at.as_ptr().cast(), from * PAGE), to, "{tracker:?} {store:?}");
+                let at = at.cast::<u8>();
+                set.page_out().expect("evict");
+                set.page_in().expect("restore");
+                assert!(std::slice::from_raw_parts(at.as_ptr(), to * PAGE).iter().all(|&byte| byte == 7));
+                heap.deallocate(at, layout(to));
+            }
+        }
+    }
 }

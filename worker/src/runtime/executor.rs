@@ -55,8 +55,8 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let keep = block.keep.load(SeqCst);
-        // What was set aside and not used is not in RAM, so the first word of progress gives it back.
-        block.prepaid.store(0, SeqCst);
+        // What was set aside and not used is not in RAM. It is given back even if the pager refuses.
+        runtime.give_reserve_back();
         let begin = monotonic_ns();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let mut progress = |in_ram| self.hold_at_most(in_ram as u64);

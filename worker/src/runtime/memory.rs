@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use bdrun_ipc::control::FailureKind;
-use bdrun_ipc::segment::Waiting;
+use bdrun_ipc::segment::{RankBlock, Waiting};
 
 use super::Runtime;
 use super::text::FixedText;
@@ -16,26 +16,39 @@ const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(2);
 /// The same while others may yet make room for it: for longer something is wrong with them.
 const RELIEF_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Takes `bytes` out of what was set aside for a rank, and the rest out of the pool. The pool comes first:
+/// what is set aside may be given back by another thread meanwhile, and is not to be put back after that.
+pub(super) fn pay(block: &RankBlock, bytes: u64, take: impl Fn(u64) -> bool, give: impl Fn(u64)) -> bool {
+    let mut reserve = block.prepaid.load(SeqCst);
+    loop {
+        let from_reserve = reserve.min(bytes);
+        let rest = bytes - from_reserve;
+        if rest > 0 && !take(rest) {
+            return false;
+        }
+        match block.prepaid.compare_exchange(reserve, reserve - from_reserve, SeqCst, SeqCst) {
+            Ok(_) => {
+                block.granted.fetch_add(rest, SeqCst);
+                return true;
+            }
+            Err(now) => reserve = now,
+        }
+        if rest > 0 {
+            give(rest);
+        }
+    }
+}
+
 impl Runtime {
     /// Take `bytes` out of what was set aside, then out of the pool.
     fn pay(&self, bytes: u64) -> bool {
-        let block = self.block();
-        let mut from_reserve = 0;
-        let _ = block.prepaid.fetch_update(SeqCst, SeqCst, |reserve| {
-            from_reserve = reserve.min(bytes);
-            Some(reserve - from_reserve)
-        });
-        let rest = bytes - from_reserve;
-        if rest == 0 {
-            return true;
-        }
         let pool = &self.segment.header().pool;
-        if pool.take(rest) || (self.mail.give_spares_back(&self.segment) && pool.take(rest)) {
-            block.granted.fetch_add(rest, SeqCst);
-            return true;
-        }
-        block.prepaid.fetch_add(from_reserve, SeqCst);
-        false
+        let take = |rest| pool.take(rest) || (self.mail.give_spares_back(&self.segment) && pool.take(rest));
+        let give = |taken| {
+            pool.give(taken);
+            self.gave_memory();
+        };
+        pay(self.block(), bytes, take, give)
     }
 
     /// Takes so much off what the rank was granted, or as much as there is: another thread may have given
@@ -51,7 +64,7 @@ impl Runtime {
 
     /// Memory that was paid for is no longer this rank's, but another's. What was given back meanwhile is
     /// taken from the pool once more.
-    fn hand_over(&self, bytes: u64) {
+    pub(super) fn hand_over(&self, bytes: u64) {
         let short = bytes - self.ungrant(bytes);
         if short > 0 {
             self.segment.header().pool.force(short);

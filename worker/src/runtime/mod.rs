@@ -5,6 +5,8 @@ mod alive;
 mod executor;
 pub(crate) mod far;
 mod memory;
+#[cfg(test)]
+pub(crate) mod tests;
 mod text;
 
 use std::fmt::Write;

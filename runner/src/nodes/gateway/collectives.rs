@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use bdrun_ipc::collective::{Arrival, Comm, FarComing};
 use bdrun_ipc::far::{self, Change, Notice, Range};
 
+use super::giving::Question;
 use super::messages::{BESIDE, Coming, What};
 use super::{Gateway, damaged, no_room};
 use crate::nodes::book::{Effect, Event};
@@ -159,19 +160,37 @@ impl<T: Transport> Gateway<T> {
         self.send(from, &Frame::Fetched { asker, body: 0 }, &was.to_le_bytes())
     }
 
-    /// What another node wants of parts here.
-    pub(super) fn give_parts(
-        &mut self,
-        from: u32,
-        asker: u32,
-        (comm, number): (u32, u64),
-        ranges: &[Range],
-    ) -> Result<()> {
-        if !is_permitted(ranges) {
+    /// What another node wants of parts here: as soon as there is room for it on the way.
+    pub(super) fn asks_for_parts(&mut self, from: u32, question: Question) -> Result<()> {
+        if !is_permitted(&question.ranges) {
             return Err(TransportError::Broken(format!("node {from} asked for more than it may")));
         }
+        self.giving.ask(from, question);
+        self.give_parts().map(drop)
+    }
+
+    /// Answers what others have asked, as far as there is room for it on the way; whether it did anything.
+    pub(super) fn give_parts(&mut self) -> Result<bool> {
+        for node in 0..self.spread.nodes {
+            self.giving.sent(node, self.transport.sent(node));
+        }
+        let mut any = false;
+        // What is not answered by then was for ranks that are over.
+        while self.said_last.is_none()
+            && let Some((node, question)) = self.giving.next()
+        {
+            let number = self.give(node, &question)?;
+            self.giving.gave(node, number, question.bytes());
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Answers; the number of what was sent.
+    fn give(&mut self, to: u32, question: &Question) -> Result<u64> {
+        let Question { asker, of: (comm, number), ref ranges } = *question;
         let at = Comm::at(&self.segment, comm).map_err(damaged)?;
-        let all: u64 = ranges.iter().map(|range| range.len).sum();
+        let all = question.bytes();
         let read = |mut rest: &mut [u8]| -> Result<()> {
             for &Range { member, offset, len } in ranges {
                 let (part, more) = std::mem::take(&mut rest).split_at_mut(len as usize);
@@ -184,13 +203,13 @@ impl<T: Transport> Gateway<T> {
         self.sent += 1;
         if all < BESIDE {
             let frame = Frame::Fetched { asker, body: 0 }.encode_with(all as usize, read)?;
-            return self.transport.send(from, frame);
+            return self.transport.send(to, frame);
         }
         let mut bytes = vec![0; all as usize];
         read(&mut bytes)?;
         let frame = Frame::Fetched { asker, body: all }.encode(&[]);
         // SAFETY: nothing is lent.
-        unsafe { self.transport.send_with(from, frame, Body::Owned(bytes)) }.map(drop)
+        unsafe { self.transport.send_with(to, frame, Body::Owned(bytes)) }
     }
 
     /// The parts that a rank here wants are on their way beside a frame.

@@ -14,7 +14,7 @@ use crate::nodes::frame::Frame;
 use crate::nodes::transport::{Body, Result, Transport, TransportError};
 
 /// Bytes of messages that may be on their way to a node.
-pub(super) const WINDOW: u64 = 4 << 20;
+pub const WINDOW: u64 = 4 << 20;
 /// Bytes of a message that are sent at a time.
 const PIECE: u64 = 512 << 10;
 /// What a message takes beside its bytes.

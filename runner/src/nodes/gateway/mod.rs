@@ -8,22 +8,26 @@
 //! [`messages::WINDOW`] bytes may be on their way to a node and not delivered there. Delivered, they lie in
 //! that node's mail. *Parts of collectives* stay where they were deposited; who needs more than the beginning
 //! of one asks for it (at most [`far::MOST_WANTED`](bdrun_ipc::far::MOST_WANTED) bytes at a time). So what a
-//! node holds for others is bounded by what it asks for itself.
+//! node holds of others is bounded by what its ranks ask for. What is on its way to others, whose ranks may
+//! all ask one node, is as much as of messages at most for each, and 64 MiB for all.
 //!
 //! | question | file |
 //! |---|---|
 //! | what does a gateway do in turns? | here |
 //! | what does it do of communicators and collectives? | `collectives.rs` |
+//! | which node's question is answered next? | `giving.rs` |
 //! | how do messages go and come? | `messages.rs` |
 //! | does anything go on anywhere? | `quiet.rs` |
 //! | how does it end, and who is still there? | `end.rs` |
 
 mod collectives;
 mod end;
+mod giving;
 mod messages;
 mod quiet;
 
 pub use end::FAREWELL;
+pub use messages::WINDOW;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -41,7 +45,8 @@ use crate::nodes::frame::{End, Frame, Probed};
 use crate::nodes::transport::{Came, Result, Transport, TransportError};
 use crate::nodes::watch::Watch;
 use collectives::{Asked, Early};
-use messages::{Assembling, Coming, Leaving, Piece, WINDOW};
+use giving::{Giving, Question};
+use messages::{Assembling, Coming, Leaving, Piece};
 
 /// How long it looks without sleeping after something has happened, but that others may have the processor:
 /// while no rank here computes, and while one does. (To be woken from a sleep takes 40 to 200 µs on a virtual
@@ -171,6 +176,7 @@ pub struct Gateway<T> {
     book: Book,
     peers: Vec<Peer>,
     asked: HashMap<u32, Asked>,
+    giving: Giving,
     early: VecDeque<Early>,
     /// Frames about the job's work, sent and come.
     sent: u64,
@@ -215,6 +221,7 @@ impl<T: Transport> Gateway<T> {
             book: Book::new(spread),
             peers: (0..spread.nodes).map(|_| peer()).collect(),
             asked: HashMap::new(),
+            giving: Giving::new(spread.nodes),
             early: VecDeque::new(),
             sent: 0,
             came: 0,
@@ -292,7 +299,7 @@ impl<T: Transport> Gateway<T> {
         let received = self.transport.receive(&mut |from, what| come.push((from, what)));
         self.take_all(come)?;
         any |= received?;
-        any |= self.retry()?;
+        any |= self.retry()? | self.give_parts()?;
         for node in 0..self.spread.nodes {
             any |= self.flush(node)?;
         }
@@ -307,7 +314,7 @@ impl<T: Transport> Gateway<T> {
             return Ok(());
         }
         self.sent += u64::from(frame.is_work());
-        self.transport.send(to, frame.encode(bytes))
+        self.transport.send(to, frame.encode(bytes)).map(drop)
     }
 
     /// Memory of the budget was given back.
@@ -365,7 +372,7 @@ impl<T: Transport> Gateway<T> {
                 }
             }
             Frame::Fetch { asker, comm, number, ranges } => {
-                self.give_parts(from, asker, (comm, number), &ranges)?;
+                self.asks_for_parts(from, Question { asker, of: (comm, number), ranges })?;
             }
             Frame::Word { asker, comm, change } => self.change_word(from, asker, comm, change)?,
             Frame::Fetched { asker, body: 0 } => self.fetched(from, asker, bytes.to_vec())?,

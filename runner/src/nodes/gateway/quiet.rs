@@ -18,6 +18,7 @@ impl<T: Transport> Gateway<T> {
             && !told
             && self.peers.iter().all(idle)
             && self.asked.is_empty()
+            && self.giving.is_idle()
             && self.early.is_empty()
             && self.book.is_quiet();
         Probed { round, quiet, sent: self.sent, came: self.came }
