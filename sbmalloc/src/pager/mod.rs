@@ -118,10 +118,9 @@ pub enum PagerError {
         /// `io_uring` or `AIO`.
         what: &'static str,
     },
-    /// Another thread could not be stopped: its stack lies in the memory that was to be moved, and it has no
-    /// other for signals (`sigaltstack`); it blocks signals (known after 100 ms); or it has not come out of a
-    /// system call that cannot be interrupted, or has not got a processor, for 3 s. Nothing was changed, and
-    /// the call may be repeated.
+    /// Another thread could not be stopped: its stack lies in the memory that was to be moved, it blocks
+    /// signals (known after 100 ms), or has not come out of a system call that cannot be interrupted, or has
+    /// not got a processor, for 3 s. Nothing was changed, and the call may be repeated.
     #[error(
         "thread {tid} could not be stopped; its signals may be blocked, or its stack lies in memory to be moved"
     )]
