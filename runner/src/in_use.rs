@@ -99,8 +99,8 @@ fn holder(file: &File) -> Option<i32> {
     is_ours.then(|| i32::try_from(lock.l_len).ok())?.filter(|&pid| pid > 0)
 }
 
-/// Whether a process of this number can be seen from here that is a bdrun: in another container, or on another
-/// machine, others have these numbers.
+/// Whether a process of this number can be seen from here that is a bdrun: in another container, or on
+/// another machine, others have these numbers.
 fn is_here(pid: i32) -> bool {
     let name = |pid: &str| std::fs::read(format!("/proc/{pid}/comm")).ok();
     name(&pid.to_string()).is_some_and(|theirs| Some(theirs) == name("self"))

@@ -81,8 +81,8 @@ extern "C" fn on_park(_: i32) {
     let count = COUNT.load(Ordering::Acquire);
     for (tid, when) in TIDS[..count].iter().zip(&WHEN) {
         if tid.load(Ordering::Relaxed) == me {
-            // What belongs to the thread itself (errno, what the kernel notes of processors) may lie elsewhere,
-            // if this is a coroutine.
+            // What belongs to the thread itself (errno, what the kernel notes of processors) may lie
+            // elsewhere, if this is a coroutine.
             // SAFETY: no preconditions.
             let own = unsafe { libc::__errno_location() }.addr();
             let on_it = is_to_move(std::ptr::from_ref(&saved).addr()) || is_to_move(own);
@@ -130,8 +130,8 @@ fn signal() -> Result<i32, Errno> {
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = ours;
-            // Not SA_ONSTACK: many have that stack from `malloc` (Python's faulthandler, for one), in memory that
-            // is to be moved, and would never be.
+            // Not SA_ONSTACK: many have that stack from `malloc` (Python's faulthandler, for one), in memory
+            // that is to be moved, and would never be.
             new.sa_flags = libc::SA_RESTART;
             // Of all signals: `sigfillset` leaves out those of glibc itself, and a thread would be cancelled,
             // and unwound, while it is parked.
