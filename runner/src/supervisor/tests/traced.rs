@@ -32,7 +32,7 @@ impl Tracer {
         if traces == [1] {
             return Some(tracer);
         }
-        bdrun_skipped::skipped("ptrace", "a process that is not its child may not be traced");
+        bdrun_skipped::skipped("root", "a process that is not its child may not be traced");
         None
     }
 }
