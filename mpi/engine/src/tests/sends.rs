@@ -3,7 +3,7 @@
 use bdrun_mpi_core::error::{Class, Code};
 
 use super::messages::{BYTE, INT, WORLD, at, class, into};
-use super::run;
+use super::{Well, run};
 use crate::Mpi;
 use crate::args::Status;
 use crate::calls::{Communicators, Environment, Groups, Messages, Requests};
@@ -65,6 +65,26 @@ fn a_synchronous_send_that_was_claimed_is_not_cancelled() {
                 mpi.recv(into(&mut data), 1, INT, 0, 1, WORLD).unwrap();
                 let told = mpi.mrecv(into(&mut data), 1, INT, message).unwrap();
                 assert_eq!((told.failure, data), (None, [7]));
+            }
+        }
+    });
+}
+
+/// One look tells whether it was taken back: who receives it if not looks no second time, but would wait for
+/// ever for what is no longer there.
+#[test]
+fn what_was_sent_to_itself_is_taken_back_at_once() {
+    run(1, |mpi, _| {
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            for _ in 0..3 {
+                let begun = mpi.issend(at(&[7_i32]), 1, INT, 0, 0, WORLD).unwrap();
+                mpi.probe(ANY_SOURCE, ANY_TAG, WORLD).unwrap();
+                mpi.cancel(begun).unwrap();
+                let (complete, status) = mpi.request_get_status(begun).well().unwrap();
+                assert!(complete && status.cancelled);
+                assert_eq!(mpi.iprobe(ANY_SOURCE, ANY_TAG, WORLD), Ok((false, Status::EMPTY)));
+                assert!(super::wait(mpi, begun).unwrap().1.cancelled);
             }
         }
     });
