@@ -9,6 +9,7 @@ use bdrun_ipc::state::Pager;
 use sbmalloc::pager::{self, PagerError};
 
 use super::Runtime;
+use super::place::Place;
 use crate::site;
 
 /// How long to try to stop the other threads for a restore, before the rank runs on with its memory out.
@@ -21,7 +22,7 @@ pub(super) struct RankPager<'a> {
     pub until: &'a TimedFutex,
     pub for_memory: bool,
     /// Where it waits.
-    pub site: u64,
+    pub place: &'a Place<'a>,
     /// It was brought back, for what comes after this wait.
     pub moved: bool,
     pub paging_ns: u64,
@@ -63,11 +64,11 @@ impl Pager for RankPager<'_> {
         // SAFETY: what a rank's program is asked for (`init`, docs/rust-rank.md): no transfer that no thread
         // waits for, and no process that shares its address space, writes to its memory while it is in a call
         // that may wait. What is told of progress goes to the segment.
-        let done = unsafe { pager::evict_to(keep, self.site, &mut progress) };
+        let done = unsafe { pager::evict_to(keep, self.place.site(), &mut progress) };
         self.paging_ns += monotonic_ns().saturating_sub(begin);
         runtime.out.store(pager::is_evicted() || runtime.out.load(SeqCst), SeqCst);
         block.ring.store(pager::ring(), SeqCst);
-        block.need.store(runtime.needs(self.site), SeqCst);
+        block.need.store(runtime.needs(self.place.site()), SeqCst);
         match done {
             Ok(moved) => {
                 // Even if there is nothing to move it has left: it comes back when it is asked to.
@@ -94,6 +95,7 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let begin = monotonic_ns();
+        let site = self.place.site();
         let enough = || block.granted.load(SeqCst) >= block.all.load(SeqCst);
         let runs = loop {
             if runtime.probes.load(SeqCst) && enough() {
@@ -103,7 +105,7 @@ impl Pager for RankPager<'_> {
             let mut limit = |_| usize::try_from(granted()).unwrap_or(usize::MAX);
             // SAFETY: as in `evict`: it is still in that call, or in one that began since. The limit is read
             // from the segment.
-            let (moved, all) = match unsafe { pager::restore_for(self.site, &mut limit) } {
+            let (moved, all) = match unsafe { pager::restore_for(site, &mut limit) } {
                 Ok(done) => done,
                 // Passes, as a rule; and what is out is legal to touch.
                 Err(error) if error.is_passing() && begin + BUSY_PATIENCE_NS > monotonic_ns() => {
@@ -136,8 +138,8 @@ impl Pager for RankPager<'_> {
         if runs {
             block.prepaid.fetch_add(block.asked.swap(0, SeqCst), SeqCst);
             runtime.out.store(false, SeqCst);
-            pager::begin_phase(self.site);
-            if !matches!(self.site, pager::SAME_PHASE | pager::EVERYTHING) {
+            pager::begin_phase(site);
+            if !matches!(site, pager::SAME_PHASE | pager::EVERYTHING) {
                 runtime.phase_changes.store(site::changes(), SeqCst);
             }
             self.moved = true;

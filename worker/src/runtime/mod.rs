@@ -5,6 +5,7 @@ mod alive;
 mod executor;
 pub(crate) mod far;
 mod memory;
+mod place;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;
@@ -27,6 +28,7 @@ use sbmalloc::pager::{self, PagerError};
 
 use self::alive::Alive;
 use self::executor::RankPager;
+use self::place::Place;
 use self::text::FixedText;
 use crate::meter::{Clock, Meter};
 use crate::{Error, Result, site};
@@ -268,12 +270,11 @@ impl Runtime {
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         // From the place where the phase began to this one, at most.
         self.end_phase_if(|changes| changes > 1);
-        // A program not written for us waits nowhere else.
-        let site = match () {
-            () if for_memory && self.tells() => pager::SAME_PHASE,
-            // Nobody would notice what it uses.
-            () if self.meter.is_open() && !self.meter.is_here() => pager::EVERYTHING,
-            () => site::current(),
+        let place = if for_memory && self.tells() {
+            // A program not written for us waits nowhere else.
+            Place::known(pager::SAME_PHASE)
+        } else {
+            Place::of_call(self)
         };
         if !for_memory {
             if self.tells() && self.segment.header().pool.wanted() {
@@ -285,11 +286,11 @@ impl Runtime {
         }
         if !for_memory && pager::is_evicted() {
             // What it holds now was enough until here; after this wait it may not be.
-            let need = self.needs(site);
+            let need = self.needs(place.site());
             block.need.store(need, SeqCst);
             self.out.store(need > block.granted.load(SeqCst), SeqCst);
         }
-        let moved = self.wait_at(until, waiting, site, satisfied);
+        let moved = self.wait_at(until, waiting, &place, satisfied);
         // Of a phase that goes on after a wait for memory nothing is to be forgotten.
         if !moved && !for_memory {
             self.end_phase_if(|_| true);
@@ -304,8 +305,14 @@ impl Runtime {
         }
     }
 
-    /// The wait itself, at `site`; was the rank moved meanwhile?
-    fn wait_at(&self, until: Option<u64>, waiting: Waiting, site: u64, satisfied: impl Fn() -> bool) -> bool {
+    /// The wait itself, at `place`; was the rank moved meanwhile?
+    fn wait_at(
+        &self,
+        until: Option<u64>,
+        waiting: Waiting,
+        place: &Place<'_>,
+        satisfied: impl Fn() -> bool,
+    ) -> bool {
         let block = self.block();
         let for_memory = matches!(waiting, Waiting::Memory { .. });
         let recorded = self.is_recorded();
@@ -317,7 +324,7 @@ impl Runtime {
         self.give_token();
         let futex = TimedFutex::until(until);
         let mut executor =
-            RankPager { runtime: self, until: &futex, for_memory, site, paging_ns: 0, moved: false };
+            RankPager { runtime: self, until: &futex, for_memory, place, paging_ns: 0, moved: false };
         block.word.wait(&futex, &mut executor, satisfied);
         let RankPager { paging_ns, moved, .. } = executor;
         self.segment.is_awake(self.rank);
@@ -420,7 +427,7 @@ impl Runtime {
         self.out.store(true, SeqCst);
         let bytes = held.saturating_sub(block.granted.load(SeqCst));
         self.end_phase_if(|changes| changes > 0);
-        self.wait_at(None, Waiting::Memory { bytes }, pager::EVERYTHING, || true);
+        self.wait_at(None, Waiting::Memory { bytes }, &Place::known(pager::EVERYTHING), || true);
     }
 
     /// Programs that know nothing of us have none: they block in calls that would not give it back.

@@ -117,8 +117,8 @@ impl Drop for NoFiles {
     }
 }
 
-fn executor<'a>(runtime: &'a Runtime, until: &'a TimedFutex) -> RankPager<'a> {
-    RankPager { runtime, until, for_memory: true, site: pager::EVERYTHING, paging_ns: 0, moved: false }
+fn executor<'a>(runtime: &'a Runtime, until: &'a TimedFutex, place: &'a Place<'a>) -> RankPager<'a> {
+    RankPager { runtime, until, for_memory: true, place, paging_ns: 0, moved: false }
 }
 
 /// Some memory of this process, out.
@@ -177,12 +177,13 @@ fn what_was_set_aside_pays_first() {
 fn an_evict_that_is_refused_keeps_nothing_that_was_set_aside() {
     let _alone = pager_alone();
     let (runtime, until) = (runtime(), TimedFutex::until(None));
+    let everything = Place::known(pager::EVERYTHING);
     let block = runtime.block();
     assert!(runtime.segment.header().pool.take(3 * MIB));
     block.granted.store(3 * MIB, SeqCst);
     block.prepaid.store(2 * MIB, SeqCst);
     let other = Unstoppable::begin();
-    executor(runtime, &until).evict();
+    executor(runtime, &until, &everything).evict();
     drop(other);
     assert_eq!(block.evict_failure.load(SeqCst), EvictFailure::Refused as u32);
     assert_eq!((block.prepaid.load(SeqCst), block.granted.load(SeqCst)), (0, MIB));
@@ -193,13 +194,14 @@ fn an_evict_that_is_refused_keeps_nothing_that_was_set_aside() {
 fn a_rank_that_cannot_be_stopped_runs_only_with_all_it_needs() {
     let _alone = pager_alone();
     let (runtime, until) = (runtime(), TimedFutex::until(None));
+    let everything = Place::known(pager::EVERYTHING);
     let block = runtime.block();
     let memory = out();
     block.all.store(8 * MIB, SeqCst);
     for (granted, runs) in [(MIB, false), (8 * MIB, true)] {
         block.granted.store(granted, SeqCst);
         let other = Unstoppable::begin();
-        assert_eq!(executor(runtime, &until).restore(), runs, "{granted} bytes");
+        assert_eq!(executor(runtime, &until, &everything).restore(), runs, "{granted} bytes");
         drop(other);
         assert!(pager::is_evicted(), "nothing could be brought in");
     }
