@@ -1,12 +1,14 @@
 //! Open files of the master: what it holds is what was predicted, and what cannot be had is said first.
 
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bdrun::descriptors::{Demand, FIXED, LIVING, MEASURED};
 
-use crate::common::{Bdrun, Job, bdrun, bdrun_args, proc};
+use crate::common::refused::without;
+use crate::common::{Bdrun, Directory, Job, bdrun, bdrun_args, proc};
 
 /// `CAP_SYS_RESOURCE`, from linux/capability.h.
 const SYS_RESOURCE: libc::c_ulong = 24;
@@ -148,4 +150,56 @@ fn the_hard_limit_is_raised_where_that_is_allowed() {
     assert!(all_have_theirs(job.wait_for_ranks(40)));
     job.signal(libc::SIGTERM);
     job.wait();
+}
+
+/// A rank gets no copy of the master's table, but what bdrun was given to hand on, whatever its number; also
+/// where the kernel does not copy the beginning of a table, and under limits that leave no room for that.
+#[test]
+fn what_bdrun_was_given_is_handed_on() {
+    const NUMBER: i32 = 333;
+    let dir = Directory::new("given");
+    let path = dir.path().join("given");
+    std::fs::write(&path, "given\n").expect("a file");
+    let file = std::fs::File::open(&path).expect("a file");
+    let number = file.as_raw_fd();
+    let give = |command: &mut Command| {
+        let give = move || {
+            // SAFETY: two numbers.
+            let done = unsafe { libc::dup2(number, NUMBER) };
+            if done == NUMBER { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        // SAFETY: the closure makes a system call only.
+        unsafe { command.pre_exec(give) };
+    };
+    let shell = ["sh", "-c", "echo $(ls /proc/self/fd | sort -n); cat /proc/self/fd/333"];
+    // What this program was given goes on as well, and each rank has its socket.
+    let mut alone = Command::new(shell[0]);
+    alone.args(&shell[1..]);
+    give(&mut alone);
+    let alone = String::from_utf8(alone.output().expect("a shell").stdout).expect("text");
+    let (numbers, rest) = alone.split_once('\n').expect("a line");
+    let mut numbers: Vec<i32> = numbers.split(' ').map(|text| text.parse().expect("a number")).collect();
+    numbers.push(203);
+    numbers.sort_unstable();
+    let numbers: Vec<String> = numbers.iter().map(i32::to_string).collect();
+    let expected = format!("{}\n{rest}", numbers.join(" "));
+    assert!(rest == "given\n" && numbers.contains(&NUMBER.to_string()), "{expected}");
+
+    let job = |ranks: &str| {
+        bdrun_args(["-np", ranks].iter().chain(&shell)).with(|command| {
+            give(command);
+            command
+        })
+    };
+    let plainly = job("40").succeed();
+    let refused = job("3").with(|command| without(libc::SYS_close_range, command)).succeed();
+    let narrow = job("3").with(|command| limited(command, 400, 400)).succeed();
+    for (outcome, ranks) in [(plainly, 40), (refused, 3), (narrow, 3)] {
+        let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+        lines.sort_unstable();
+        let all = expected.repeat(ranks);
+        let mut all: Vec<&str> = all.lines().collect();
+        all.sort_unstable();
+        assert_eq!(lines, all, "{outcome:?}");
+    }
 }

@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use crate::common::chaos::{PYTHON, args, compiled, source};
+use crate::common::refused::without;
 use crate::common::{Directory, LIMIT, Outcome, SOON, bdrun, bdrun_args, poll, proc, program, skipped};
 
 /// A job of one program under `--chaos`.
@@ -116,36 +117,9 @@ fn what_is_pinned_when_parts_are_out_stays() {
 fn ranks_of_two_processes_are_paged_where_kcmp_is_refused() {
     let script = "(i=0; while [ $i -lt 60 ]; do i=$((i+1)); sleep 0.05; done; echo inner) | cat";
     let bdrun = under_chaos(20, &args([&"sh", &"-c", &script]));
-    let outcome = bdrun.with(without_kcmp).succeed();
+    let outcome = bdrun.with(|command| without(libc::SYS_kcmp, command)).succeed();
     assert_eq!(outcome.stdout, "inner\n");
     assert!(outcome.stats().ranks[0].evictions >= 5, "{outcome:?}");
-}
-
-/// Has kcmp refused to a command and all that it starts.
-fn without_kcmp(command: &mut Command) -> &mut Command {
-    use std::os::unix::process::CommandExt;
-    const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-        libc::sock_filter { code, jt, jf, k }
-    }
-    const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-    // The number of the call; if it is kcmp, EPERM.
-    static FILTER: [libc::sock_filter; 4] = [
-        step(0x20, 0, 0, 0),
-        step(0x15, 0, 1, libc::SYS_kcmp as u32),
-        step(6, 0, 0, REFUSE),
-        step(6, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = || {
-        let program = libc::sock_fprog { len: 4, filter: FILTER.as_ptr().cast_mut() };
-        // SAFETY: two calls that only read what lives for ever.
-        let done = unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
-        };
-        if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-    };
-    // SAFETY: the closure makes system calls only.
-    unsafe { command.pre_exec(filter) }
 }
 
 /// A page that is locked stays; the rest moves, and nobody is run a second time.

@@ -113,7 +113,7 @@ impl Birth {
         }
         let start = Start { plan, report: self.report.get() };
         let mut pidfd: c_int = -1;
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | table(plan);
         // SAFETY: the child runs `enter` on a stack of its own, makes only system calls, and `start` outlives
         // it (CLONE_VFORK suspends this thread until it has execed or exited).
         let pid = unsafe {
@@ -137,7 +137,7 @@ impl Birth {
         let mut pidfd: c_int = -1;
         // SAFETY: clone_args is plain old data, for which zeros mean "nothing asked".
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-        args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+        args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD | table(plan)) as u64 | CLONE_INTO_CGROUP;
         args.exit_signal = libc::SIGCHLD as u64;
         args.pidfd = (&raw mut pidfd) as u64;
         args.cgroup = group.as_raw_fd() as u64;
@@ -149,6 +149,11 @@ impl Birth {
             pid => made(pid, pidfd),
         }
     }
+}
+
+/// Whose table of descriptors the child begins with.
+fn table(plan: &Plan) -> c_int {
+    if plan.end.is_some() { libc::CLONE_FILES } else { 0 }
 }
 
 /// The constant of libc is too narrow.

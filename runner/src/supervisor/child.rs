@@ -101,6 +101,8 @@ pub(super) struct Plan {
     digits: *mut u8,
     /// `(source, target)`; no source is a target of this list, so the order does not matter.
     pub(super) descriptors: Vec<(RawFd, RawFd)>,
+    /// If the child begins with the master's own table of descriptors: where its copy ends (`low.rs`).
+    pub(super) end: Option<RawFd>,
     /// An open `cgroup.procs` to write `0` into, or -1: of the job's memory group.
     pub(super) cgroup: RawFd,
     /// The same of the rank's own group, or of the one it has in common with the others.
@@ -142,6 +144,7 @@ impl Plan {
             _process: process,
             digits: line.wrapping_add(PROCESS.len() - 1 - DIGITS),
             descriptors: Vec::new(),
+            end: None,
             cgroup: -1,
             rank_cgroup: -1,
             master: 0,
@@ -202,6 +205,13 @@ fn prepare(plan: &Plan) -> (Step, i32) {
             if procs >= 0 && libc::write(procs, c"0".as_ptr().cast(), 1) != 1 {
                 return (step, errno());
             }
+        }
+        // Before anything is done to descriptors: in a table that is shared it would be done to the master.
+        if let Some(end) = plan.end
+            && libc::syscall(libc::SYS_close_range, end, u32::MAX, libc::CLOSE_RANGE_UNSHARE) != 0
+            && libc::unshare(libc::CLONE_FILES) != 0
+        {
+            return (Step::Descriptors, errno());
         }
         for &(source, target) in &plan.descriptors {
             if libc::dup2(source, target) < 0 {

@@ -43,6 +43,7 @@ mod ending;
 mod error;
 mod escalate;
 mod keeper;
+mod low;
 mod order;
 mod output;
 mod pen;

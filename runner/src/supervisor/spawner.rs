@@ -16,6 +16,7 @@
 
 use super::birth::Birth;
 use super::child::{Plan, Step};
+use super::low::Low;
 use super::pen::Mark;
 use super::table::Process;
 use super::victim;
@@ -90,6 +91,7 @@ struct Spawner {
     null: File,
     terminal: Option<File>,
     entry: Entry,
+    low: Option<Low>,
 }
 
 /// Starts the threads; returns when they are ready to make processes.
@@ -147,7 +149,8 @@ impl Spawner {
         // None, if there is none.
         let terminal = File::options().read(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok();
         let entry = shared.cgroup.as_ref().map_or(Ok(Entry::None), |group| group.entry())?;
-        Ok(Self { shared, output, watch, birth, null, terminal, entry })
+        let low = Low::new(descriptors::FIXED as RawFd);
+        Ok(Self { shared, output, watch, birth, null, terminal, entry, low })
     }
 
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
@@ -209,7 +212,9 @@ impl Spawner {
         plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
         let _birth = self.shared.births.begin();
         let at = Instant::now();
+        plan.end = self.low.as_mut().and_then(|low| low.hold(&mut plan.descriptors));
         let spawned = self.clone(&mut plan);
+        self.low.as_mut().map(Low::clear);
         drop(entrance);
         let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
         let (pid, pidfd) = made.inspect_err(|_| self.retire(group.as_ref()))?;

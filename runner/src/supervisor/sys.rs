@@ -33,6 +33,11 @@ pub(super) fn duplicate_above(fd: BorrowedFd<'_>, lowest: RawFd) -> nix::Result<
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// The same in place of what `onto` was.
+pub(super) fn duplicate_onto(fd: BorrowedFd<'_>, onto: &mut OwnedFd) -> nix::Result<()> {
+    nix::unistd::dup3(fd, onto, OFlag::O_CLOEXEC)
+}
+
 /// How many bytes a pipe can hold.
 pub(super) fn pipe_capacity(fd: &OwnedFd) -> usize {
     fcntl(fd, FcntlArg::F_GETPIPE_SZ).ok().and_then(|size| usize::try_from(size).ok()).unwrap_or(65_536)

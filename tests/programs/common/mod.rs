@@ -5,6 +5,7 @@ pub mod chaos;
 pub mod late;
 pub mod libraries;
 pub mod proc;
+pub mod refused;
 pub mod slurm;
 
 use std::ffi::OsStr;
