@@ -6,7 +6,8 @@
 //!
 //! # Threads
 //! - two *spawners* (`spawner.rs`): make all ranks. They live as long as the job, because the parent-death
-//!   signal fires when the thread that made a process ends.
+//!   signal fires when the thread that made a process ends. Of the master's descriptors, of which there are
+//!   some for each rank, a rank gets no copy (`low.rs`).
 //! - *reaper* (`reaper.rs`): learns of each end through a pidfd, kills what is left of the rank's process
 //!   group, reaps it, and reports it once its last output has been forwarded.
 //! - *output* and *errors* (`output.rs`): read all pipes of a stream, write whole lines (`sink.rs`), with
