@@ -153,7 +153,8 @@ fn the_hard_limit_is_raised_where_that_is_allowed() {
 }
 
 /// A rank gets no copy of the master's table, but what bdrun was given to hand on, whatever its number; also
-/// where the kernel does not copy the beginning of a table, and under limits that leave no room for that.
+/// where the kernel does not copy the beginning of a table, or a shared one cannot be left at all, and under
+/// limits that leave no room for that.
 #[test]
 fn what_bdrun_was_given_is_handed_on() {
     const NUMBER: i32 = 333;
@@ -193,8 +194,10 @@ fn what_bdrun_was_given_is_handed_on() {
     };
     let plainly = job("40").succeed();
     let refused = job("3").with(|command| without(libc::SYS_close_range, command)).succeed();
+    let both = job("3").with(|command| without(libc::SYS_unshare, without(libc::SYS_close_range, command)));
+    let both = both.succeed();
     let narrow = job("3").with(|command| limited(command, 400, 400)).succeed();
-    for (outcome, ranks) in [(plainly, 40), (refused, 3), (narrow, 3)] {
+    for (outcome, ranks) in [(plainly, 40), (refused, 3), (both, 3), (narrow, 3)] {
         let mut lines: Vec<&str> = outcome.stdout.lines().collect();
         lines.sort_unstable();
         let all = expected.repeat(ranks);

@@ -32,6 +32,8 @@ pub(super) enum Step {
     Exec = 7,
     /// Joining a cgroup of its own.
     RankCgroup = 8,
+    /// A table of descriptors of its own.
+    Table = 9,
 }
 
 impl Step {
@@ -45,6 +47,7 @@ impl Step {
             5 => Self::Descriptors,
             6 => Self::Directory,
             8 => Self::RankCgroup,
+            9 => Self::Table,
             _ => Self::Exec,
         }
     }
@@ -57,6 +60,7 @@ impl Step {
             Self::Tie => "tie it to the life of the master (prctl PR_SET_PDEATHSIG)",
             Self::Cgroup => "move it into the job's memory cgroup",
             Self::RankCgroup => "move it into its cgroup",
+            Self::Table => "give it descriptors of its own (close_range, unshare)",
             Self::Limits => "set its limit of open files (setrlimit)",
             Self::Descriptors => "hand it its descriptors (dup2)",
             Self::Directory => "enter its directory (chdir)",
@@ -211,7 +215,7 @@ fn prepare(plan: &Plan) -> (Step, i32) {
             && libc::syscall(libc::SYS_close_range, end, u32::MAX, libc::CLOSE_RANGE_UNSHARE) != 0
             && libc::unshare(libc::CLONE_FILES) != 0
         {
-            return (Step::Descriptors, errno());
+            return (Step::Table, errno());
         }
         for &(source, target) in &plan.descriptors {
             if libc::dup2(source, target) < 0 {

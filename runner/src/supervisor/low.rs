@@ -3,7 +3,8 @@
 //! The master has some descriptors for each rank. A child that got a copy of its table would have to close
 //! them all when it executes its program: together the ranks close them as often as there are ranks, squared
 //! (of 1,000 ranks a tenth of their whole time). So a child begins with the master's own table, takes a copy
-//! of its beginning only (`close_range` with `CLOSE_RANGE_UNSHARE`), and what it is to have lies there.
+//! of its beginning only (`close_range` with `CLOSE_RANGE_UNSHARE`), and what it is to have lies there. Where
+//! that is refused it takes a copy of the whole (`unshare`); where both are, it is given one when it is made.
 
 use super::sys;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};

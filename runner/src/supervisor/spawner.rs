@@ -210,13 +210,11 @@ impl Spawner {
         let entrance = entrance.map_err(|source| SpawnError::Group { source })?;
         let entered = entrance.as_ref().or_else(|| self.shared.pen.entrance());
         plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
-        let _birth = self.shared.births.begin();
+        let shared = Arc::clone(&self.shared);
+        let _birth = shared.births.begin();
         let at = Instant::now();
-        plan.end = self.low.as_mut().and_then(|low| low.hold(&mut plan.descriptors));
-        let spawned = self.clone(&mut plan);
-        self.low.as_mut().map(Low::clear);
+        let made = self.make(&spec, &mut plan);
         drop(entrance);
-        let made = spawned.and_then(|(pid, pidfd)| self.has_execed(&spec, pid).map(|()| (pid, pidfd)));
         let (pid, pidfd) = made.inspect_err(|_| self.retire(group.as_ref()))?;
         // First of all, so that whatever happens to us it ends too.
         self.shared.roster.enter(rank, pid);
@@ -233,6 +231,20 @@ impl Spawner {
             })
             .map_err(no_pipe)
             .inspect_err(|_| self.retire(group.cgroup()))
+    }
+
+    /// Makes the process, which runs its program.
+    fn make(&mut self, spec: &SpawnSpec, plan: &mut Plan) -> Result<(libc::pid_t, OwnedFd), SpawnError> {
+        plan.end = self.low.as_mut().and_then(|low| low.hold(&mut plan.descriptors));
+        let mut made = self.clone(spec, plan);
+        if made.is_err() && self.birth.report().0 == Step::Table {
+            // Both ways to get out of a shared table are refused, as old containers do: none is shared then.
+            plan.end = None;
+            made = self.clone(spec, plan);
+            self.low = None;
+        }
+        self.low.as_mut().map(Low::clear);
+        made
     }
 
     /// Whether the child got as far as its program; else it is reaped, and the error says how far it got.
@@ -259,8 +271,14 @@ impl Spawner {
         }
     }
 
+    /// Makes the child; returns when it has execed, or ended and been reaped.
+    fn clone(&self, spec: &SpawnSpec, plan: &mut Plan) -> Result<(libc::pid_t, OwnedFd), SpawnError> {
+        let (pid, pidfd) = self.bear(plan)?;
+        self.has_execed(spec, pid).map(|()| (pid, pidfd))
+    }
+
     /// Makes the child; returns when it has execed or ended.
-    fn clone(&self, plan: &mut Plan) -> Result<(libc::pid_t, OwnedFd), SpawnError> {
+    fn bear(&self, plan: &mut Plan) -> Result<(libc::pid_t, OwnedFd), SpawnError> {
         self.birth.clear();
         let failed = |source: nix::Error| SpawnError::Fork { source: source.into() };
         if let Entry::Directory { directory, procs } = &self.entry {
