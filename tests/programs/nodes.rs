@@ -310,7 +310,7 @@ fn wait_for_masters(job: &crate::common::Job, count: usize) -> Vec<i32> {
 fn a_master_that_is_killed_ends_all_nodes() {
     for launcher in [Mpich, OpenMpi] {
         for which in [0, 1] {
-            let Some(job) = launcher.on(2, bdrun("-np 4 deadlock 1 asleep")) else { continue };
+            let Some(job) = launcher.on(2, bdrun("-np 4 deadlock asleep 1")) else { continue };
             let mut job = job.start();
             job.wait_for_ranks(4);
             let victim = wait_for_masters(&job, 2)[which];
@@ -327,7 +327,7 @@ fn a_master_that_is_killed_ends_all_nodes() {
 #[test]
 fn a_master_that_says_nothing_ends_all_nodes() {
     for (launcher, which) in [(Mpich, 0), (Mpich, 1), (OpenMpi, 0)] {
-        let Some(job) = launcher.on(3, bdrun("-np 6 deadlock 1 asleep")) else { continue };
+        let Some(job) = launcher.on(3, bdrun("-np 6 deadlock asleep 1")) else { continue };
         let mut job = job.with(|command| command.env("BDRUN_SILENCE", "1")).start();
         job.wait_for_ranks(6);
         let victim = wait_for_masters(&job, 3)[which];
