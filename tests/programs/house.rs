@@ -176,6 +176,63 @@ fn every_page_is_in_the_book() {
     }
 }
 
+/// What is built without a test harness, because it has no tests (each costs a second or more to build and to
+/// link): a test that is written there would never run.
+#[test]
+fn what_is_not_tested_has_no_tests() {
+    let manifests = files(root(), "Cargo.toml");
+    let mut found = vec![];
+    let mut count = 0;
+    for manifest in &manifests {
+        let text = fs::read_to_string(manifest).expect("a manifest");
+        let folder = manifest.parent().expect("a folder");
+        for target in text.split("\n[").filter(|part| part.starts_with("lib]") || part.starts_with("[bin]]"))
+        {
+            let value = |key: &str| {
+                let line = target.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+                line.map(|value| value.trim_matches('"').to_owned())
+            };
+            let is_library = target.starts_with("lib]");
+            let bin = || format!("src/bin/{}.rs", value("name").unwrap_or_default());
+            let path = value("path").unwrap_or_else(|| if is_library { "src/lib.rs".into() } else { bin() });
+            let main = folder.join(path);
+            let sources = match is_library {
+                true => files(main.parent().expect("a folder"), ".rs"),
+                false => vec![main],
+            };
+            let has = |what: &dyn Fn(&str) -> bool| {
+                let has = |path: &&PathBuf| fs::read_to_string(path).expect("a source").lines().any(what);
+                sources.iter().find(has).map(|path| path.display().to_string())
+            };
+            if value("test").is_some_and(|value| value == "false") {
+                count += 1;
+                found.extend(has(&|line| line.trim() == "#[test]"));
+            }
+            if value("doctest").is_some_and(|value| value == "false") {
+                count += 1;
+                let is_code = |line: &str| {
+                    let text = line.trim_start();
+                    let fence = text
+                        .strip_prefix("//!")
+                        .or_else(|| text.strip_prefix("///"))?
+                        .trim()
+                        .strip_prefix("```")?;
+                    Some(fence.to_owned())
+                };
+                let plain = ["text", "json"];
+                let opens = |path: &PathBuf| {
+                    let text = fs::read_to_string(path).expect("a source");
+                    let fences: Vec<String> = text.lines().filter_map(is_code).collect();
+                    fences.iter().step_by(2).any(|fence| !plain.contains(&&**fence))
+                };
+                found.extend(sources.iter().find(|path| opens(path)).map(|path| path.display().to_string()));
+            }
+        }
+    }
+    assert!(count > 20, "{count} targets");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 /// Tables and code in comments cannot be wrapped.
 #[test]
 fn comments_end_at_the_line_width() {

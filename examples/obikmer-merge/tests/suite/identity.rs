@@ -1,12 +1,10 @@
 //! An index is one index: its files belong together, and whoever reads it while others replace it gets
 //! answers of one of them, or an error.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{merge, merge_all, options};
+use crate::common::{merge, merge_all, options};
 use obikmer_merge::dump::graph::Graph;
 use obikmer_merge::info::Info;
 use obikmer_merge::query::{Counts, Query};

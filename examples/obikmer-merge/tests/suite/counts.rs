@@ -1,14 +1,12 @@
 //! `--min-count`: k-mers that occur too rarely in a source are left out of it, against counting them all.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::compressed::{gzip, zstd};
-use common::genomes::{Random, sequence};
-use common::{Naive, canonical, files, kmers, lines, merge, merge_all, options, revcomp, unitigs};
+use crate::common::compressed::{gzip, zstd};
+use crate::common::genomes::{Random, sequence};
+use crate::common::{Naive, canonical, files, kmers, lines, merge, merge_all, options, revcomp, unitigs};
 use obikmer_merge::{MergeOptions, dump};
 
 /// How often each canonical k-mer occurs.

@@ -1,14 +1,12 @@
 //! What `dump` writes against the definition: links between unitigs as FASTA and GFA, and which source holds
 //! which k-mer.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::genomes::{Random, genomes};
-use common::{Naive, kmers, lines, merge, options, revcomp};
+use crate::common::genomes::{Random, genomes};
+use crate::common::{Naive, kmers, lines, merge, options, revcomp};
 use obikmer_merge::dump::graph::{Graph, MEMORY};
 use obikmer_merge::{MergeOptions, dump};
 

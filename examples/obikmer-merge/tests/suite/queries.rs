@@ -1,12 +1,10 @@
 //! `query` and `info` as people call them: several files, standard input, a threshold, JSON.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::genomes::Random;
-use common::{canonical, revcomp};
+use crate::common::genomes::Random;
+use crate::common::{canonical, revcomp};
 use serde_json::{Value, json};
 
 const K: usize = 21;

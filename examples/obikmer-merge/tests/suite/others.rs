@@ -1,15 +1,13 @@
 //! The same data through the tools that the field has: KMC's k-mers and counts, BCALM's unitigs and links,
 //! and what `xz` and `zstd` compress. Each test is skipped where its program is not there.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::genomes::Random;
+use crate::common::{canonical, canonical_circle, kmers, lines, merge, options, revcomp};
 use bdrun_skipped::skipped;
-use common::genomes::Random;
-use common::{canonical, canonical_circle, kmers, lines, merge, options, revcomp};
 use obikmer_merge::dump::graph::{Graph, MEMORY};
 use obikmer_merge::{MergeOptions, dump};
 

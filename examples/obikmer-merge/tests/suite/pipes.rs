@@ -1,13 +1,11 @@
 //! What can be read only once: pipes as sources and as lists, what is given as a descriptor, blank lines
 //! before all.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::compressed::{gzip, xz, zstd};
-use common::{Naive, kmers, merge, merge_all, options};
+use crate::common::compressed::{gzip, xz, zstd};
+use crate::common::{Naive, kmers, merge, merge_all, options};
 use obikmer_merge::query::answer::Form;
 use obikmer_merge::{MergeOptions, Summary};
 

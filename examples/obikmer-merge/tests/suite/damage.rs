@@ -1,10 +1,8 @@
 //! Damaged indexes: errors or wrong answers, but no panic and nothing worse.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{merge, options};
+use crate::common::{merge, options};
 use obikmer_merge::dump::graph::Graph;
 use obikmer_merge::info::Info;
 use obikmer_merge::query::Query;
@@ -32,7 +30,7 @@ fn read(index: &Path, text: &str) -> Result<(), Error> {
     let merged = {
         let out = index.with_extension("merged");
         let options = options(query.k(), 5, &out, &[index.to_path_buf()]);
-        let mut results = common::merge_all(1, &options);
+        let mut results = crate::common::merge_all(1, &options);
         let _ = std::fs::remove_dir_all(&out);
         results.remove(0).map(|_| ())
     };

@@ -2,13 +2,11 @@
 //! a rank's pieces with their order and numbers, their sources, and every border. What is written depends on
 //! nothing else.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::gather::Gather;
-use common::genomes::{Random, genomes};
-use common::{Naive, canonical, canonical_circle, joins, revcomp};
+use crate::common::gather::Gather;
+use crate::common::genomes::{Random, genomes};
+use crate::common::{Naive, canonical, canonical_circle, joins, revcomp};
 use obikmer_merge::graph::{Task, Texts};
 use obikmer_merge::pieces::{Border, End, Found, NO_END};
 use obikmer_merge::sequence::kmer::{CODE, Lengths, push_text};

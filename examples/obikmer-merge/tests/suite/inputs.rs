@@ -1,12 +1,10 @@
 //! Kinds of inputs, and what is wrong with them.
 
-mod common;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use common::compressed::{gzip, xz, zstd};
-use common::{Naive, kmers, merge, merge_all, options};
+use crate::common::compressed::{gzip, xz, zstd};
+use crate::common::{Naive, kmers, merge, merge_all, options};
 use flate2::{Compression, GzBuilder};
 use obikmer_merge::{Error, MergeOptions};
 

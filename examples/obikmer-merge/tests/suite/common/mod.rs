@@ -1,8 +1,6 @@
 //! What the tests share: running ranks as threads, digests, the truth, and a program that does everything the
 //! slow way.
 
-#![expect(dead_code, reason = "each test program uses its part of this")]
-
 pub mod compressed;
 pub mod gather;
 pub mod genomes;

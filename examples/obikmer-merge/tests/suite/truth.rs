@@ -1,8 +1,6 @@
 //! The bundled genomes against the ground truth, with one rank and several.
 
-mod common;
-
-use common::{check, files, merge, truth};
+use crate::common::{check, files, merge, truth};
 use obikmer_merge::MergeOptions;
 
 fn bundled(k: usize, ranks: usize) {

@@ -1,14 +1,12 @@
 //! Small genomes full of repeats, hairpins, runs of one letter, circles and breaks against a program that
 //! follows the definitions letter by letter, for several k and numbers of ranks.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use common::genomes::{Random, genomes};
-use common::{Naive, canonical, files, kmers, merge, options, revcomp, unitigs};
+use crate::common::genomes::{Random, genomes};
+use crate::common::{Naive, canonical, files, kmers, merge, options, revcomp, unitigs};
 use obikmer_merge::MergeOptions;
 use obikmer_merge::query::Query;
 

@@ -1,7 +1,5 @@
 //! Sources that hardly have k-mers are told of, and others are not.
 
-mod common;
-
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;

@@ -2,11 +2,9 @@
 //! definition: every k-mer lies in the virtual partitions of its two junctions, and that of its minimizer
 //! owns it.
 
-mod common;
-
 use std::convert::Infallible;
 
-use common::gather::Gather;
+use crate::common::gather::Gather;
 use obikmer_merge::sequence::kmer::{CODE, Lengths, Oriented};
 use obikmer_merge::sequence::minimizer::{Partitions, of_word, order, partition};
 use obikmer_merge::sequence::word::Word;
