@@ -8,14 +8,10 @@ impl Datatype {
     /// Bytes of one in this representation; `None` if that is too many to say.
     #[must_use]
     pub fn external_size(&self) -> Option<i64> {
-        let mut bytes = Some(0_i64);
-        let _ = self.each_element(1, &mut |Elements { basic, count, .. }| {
+        self.weighed(&|basic| {
             let (first, second) = basic.external_sizes();
-            let more = count.checked_mul((first + second) as i64);
-            bytes = bytes.zip(more).and_then(|(bytes, more)| bytes.checked_add(more));
-            if bytes.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        bytes
+            (first + second) as i64
+        })
     }
 
     /// Adds `count` of them at `buffer` to `into`.
