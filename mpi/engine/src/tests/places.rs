@@ -224,6 +224,21 @@ fn places_of_windows_and_files_are_free_again() {
     assert_eq!(files, 0);
 }
 
+/// Where there would be room for what is made the program has no address to hear of it.
+#[test]
+fn who_cannot_be_told_of_memory_gets_no_window() {
+    let windows = left(|mpi, process| {
+        let mut base = null_mut::<i64>();
+        let to = if process == 1 { null_mut() } else { (&raw mut base).cast::<c_void>() };
+        // SAFETY: there is room for an address, or the place is null.
+        unsafe {
+            mpi.win_allocate(32, 8, Info::NULL, WORLD, to).expect_err("one has no place for it");
+            mpi.win_allocate_shared(32, 8, Info::NULL, WORLD, to).expect_err("the same");
+        }
+    });
+    assert_eq!(windows, 0);
+}
+
 extern "C" fn copies_not(
     _: u64,
     _: c_int,

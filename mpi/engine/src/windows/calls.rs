@@ -438,7 +438,7 @@ impl Windows for Mpi {
         baseptr: *mut c_void,
     ) -> Answer<Win> {
         let (unit, name) = ((size, disp_unit), "MPI_Win_allocate");
-        let (win, window) = self.make_window((comm, info), name, Flavor::Allocate, unit, 0)?;
+        let (win, window) = self.make_window((comm, info), name, Flavor::Allocate, unit, baseptr as usize)?;
         // SAFETY: the caller's.
         unsafe { tell(window.base(window.comm.rank).ok_or(Class::Internal)?, baseptr) }?;
         Ok(win)
@@ -453,7 +453,7 @@ impl Windows for Mpi {
         baseptr: *mut c_void,
     ) -> Answer<Win> {
         let (unit, name) = ((size, disp_unit), "MPI_Win_allocate_shared");
-        let (win, window) = self.make_window((comm, info), name, Flavor::Shared, unit, 0)?;
+        let (win, window) = self.make_window((comm, info), name, Flavor::Shared, unit, baseptr as usize)?;
         // SAFETY: the caller's.
         unsafe { tell(window.base(window.comm.rank).ok_or(Class::Internal)?, baseptr) }?;
         Ok(win)

@@ -271,14 +271,15 @@ impl Mpi {
         Ok(mapping)
     }
 
-    /// A window of the members of a communicator, all of which call this.
+    /// A window of the members of a communicator, all of which call this. `at` is the program's memory, or
+    /// where it is told of memory that is made for it.
     fn make_window(
         &self,
         (comm, info): (Comm, Info),
         name: &'static str,
         flavor: Flavor,
         (size, unit): (i64, i64),
-        base: usize,
+        at: usize,
     ) -> Answer<(Win, Arc<Window>)> {
         let of = self.intra(comm)?;
         let hints = self.content_of(info)?;
@@ -287,7 +288,8 @@ impl Mpi {
             _ if size < 0 => Some(Class::Size),
             Flavor::Dynamic => None,
             _ if unit <= 0 => Some(Class::Disp),
-            Flavor::Create if base == 0 && size > 0 => Some(Class::Base),
+            Flavor::Create if at == 0 && size > 0 => Some(Class::Base),
+            Flavor::Allocate | Flavor::Shared if at == 0 => Some(Class::Arg),
             _ => None,
         };
         let comm = self.part_of(&of, of.groups(), name)?.ok_or(Class::Internal)?;
@@ -312,7 +314,7 @@ impl Mpi {
             self.mapped_by_all(&comm, name, Control::bytes(members))?
         };
         let memory = match flavor {
-            Flavor::Create => Memory::Own(base),
+            Flavor::Create => Memory::Own(at),
             Flavor::Dynamic => Memory::Dynamic(Mutex::default()),
             Flavor::Allocate if is_apart => {
                 Memory::Allocated(self.mapped_by_each(&comm, name, parts[comm.rank].size as usize)?)
