@@ -318,7 +318,7 @@ impl Requests for Mpi {
         cancel_fn: *mut c_void,
         extra_state: *mut c_void,
     ) -> Answer<Handle> {
-        self.world()?;
+        self.goes_on()?;
         let general = General {
             query: query_fn as usize,
             free: free_fn as usize,

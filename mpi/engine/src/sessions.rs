@@ -56,6 +56,11 @@ impl Mpi {
         self.sessions.all().into_iter().find(|session| session.number == number)
     }
 
+    /// There is MPI: it was initialised and is not over, or a session is not.
+    pub(crate) fn goes_on(&self) -> Answer<()> {
+        if self.sessions.all().is_empty() { self.world().map(drop) } else { Ok(()) }
+    }
+
     pub(crate) fn new_session(&self, info: Info, errhandler: Errhandler) -> Answer<Handle> {
         let handler = self.handler(errhandler, Kind::Session)?;
         let info =

@@ -4,14 +4,15 @@ use std::ffi::{CStr, c_char};
 
 use bdrun_mpi_core::error::Class;
 
-use super::run;
+use super::messages::{INT, into};
+use super::{Well, run};
 use crate::Mpi;
-use crate::args::{Ints, IntsOut, Meant};
-use crate::calls::{Communicators, Environment, Errors, Groups};
+use crate::args::{Ints, IntsOut, Meant, Status};
+use crate::calls::{Communicators, Environment, Errors, Groups, Messages, Requests};
 use crate::face::Object;
 use crate::failure::{Failure, number};
-use crate::groups::UNDEFINED;
-use crate::handle::{Comm, Errhandler, Group, Info, Session};
+use crate::groups::{PROC_NULL, UNDEFINED};
+use crate::handle::{Comm, Errhandler, Group, Info, Message, Request, Session};
 
 fn class(result: Result<impl std::fmt::Debug, Failure>) -> Class {
     match result.expect_err("it fails").code {
@@ -215,4 +216,49 @@ fn sessions_need_no_world() {
         assert_eq!(mpi.session_finalize(session), Ok(Session::NULL));
         assert_eq!(class(mpi.session_get_num_psets(session, Info::NULL)), Class::Session);
     }
+}
+
+#[test]
+fn requests_and_messages_need_no_world_where_a_session_is() {
+    let (mpi, none) = (Mpi::new(), std::ptr::null_mut());
+    // SAFETY: there are no functions; strings end, and buffers are of the size that is said.
+    unsafe {
+        assert_eq!(class(mpi.grequest_start(none, none, none, none)), Class::Other, "there is no MPI yet");
+        let session = mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let request = mpi.grequest_start(none, none, none, none).unwrap();
+        mpi.grequest_complete(request).unwrap();
+        let told = Status { error: None, ..Status::EMPTY };
+        assert_eq!(super::wait(&mpi, request), Ok((Request::NULL, told)));
+        let group = mpi.group_from_session_pset(session, c"mpi://SELF".as_ptr()).unwrap();
+        let comm = mpi.comm_create_from_group(group, c"a".as_ptr(), Info::NULL, Errhandler::RETURN).unwrap();
+        let (message, nobody) = mpi.mprobe(PROC_NULL, 0, comm).unwrap();
+        let received = mpi.mrecv(into(&mut [0_i32]), 1, INT, message).well();
+        assert_eq!(received, Ok((Message::NULL, nobody)));
+        let (_, request) = mpi.imrecv(into(&mut [0_i32]), 1, INT, message).unwrap();
+        assert_eq!(super::wait(&mpi, request), Ok((Request::NULL, nobody)));
+        mpi.comm_free(comm).unwrap();
+        mpi.session_finalize(session).unwrap();
+        assert_eq!(
+            class(mpi.grequest_start(none, none, none, none)),
+            Class::Other,
+            "there is no MPI any more"
+        );
+        assert_eq!(class(mpi.mrecv(into(&mut [0_i32]), 1, INT, message)), Class::Other);
+    }
+}
+
+/// Of several threads one that waits cannot leave RAM for long: other calls may come.
+#[test]
+fn who_begins_a_session_is_the_thread_that_waits() {
+    let mpi = Mpi::new();
+    // SAFETY: nothing is given.
+    unsafe { mpi.session_init(Info::NULL, Errhandler::RETURN) }.unwrap();
+    let waits = || {
+        let mut looks = 0..3;
+        mpi.wait_for(|| Ok(looks.next().is_none().then_some(())), |_, _| {})
+    };
+    assert_eq!((waits(), mpi.threads.is_one()), (Ok(()), true));
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!((waits(), mpi.threads.is_one()), (Ok(()), false)));
+    });
 }
