@@ -109,15 +109,18 @@ impl Mpi {
         let here = self.here(&view, here);
         let bytes = here.as_ref().map_or(0, |here| here.stored as i64);
         let units = (bytes + view.unit() - 1) / view.unit();
-        let said = self.said_of_file(&open, name, &[units, self.shared(&open)?])?;
-        let all: i64 = said.iter().map(|said| said[0]).sum();
-        // The pointer is what the first one has read, as nobody has moved it before all were here.
-        let begin = said[0][1];
-        if open.comm.rank == 0 {
-            self.set_shared(&open, begin + all)?;
+        let said = self.said_of_file(&open, name, &[units])?;
+        let before = |rank: usize| said[..rank].iter().map(|said| said[0]).sum::<i64>();
+        // Only now: who has come last may have moved the pointer by itself before.
+        let first = open.comm.rank == 0;
+        let begin = first.then(|| self.change_shared(&open, Change::Add(before(said.len()))));
+        let told = begin.as_ref().map_or(0, |begin| begin.as_ref().copied().unwrap_or(-1));
+        let told = self.said_of_file(&open, name, &[told])?[0][0];
+        begin.transpose()?;
+        if told < 0 {
+            return Err(Class::Io.into());
         }
-        self.all_are_here(&open, name)?;
-        let from = begin + said[..open.comm.rank].iter().map(|said| said[0]).sum::<i64>();
+        let from = told + before(open.comm.rank);
         // SAFETY: the caller's.
         Ok(unsafe { open.transfer(&self.types, way, (&view, from), &here?) }?.status)
     }
@@ -435,6 +438,10 @@ impl Files for Mpi {
         }
         // SAFETY: the caller's: it ends.
         let datarep = unsafe { CStr::from_ptr(datarep) }.to_bytes().to_ascii_lowercase();
+        // Where the pointer is that all share is the same for all once nobody moves it.
+        if open.mode & SEQUENTIAL != 0 {
+            self.all_are_here(&open, NAME)?;
+        }
         let checked = || {
             let (etype, filetype) = (self.types.committed(etype)?, self.types.committed(filetype)?);
             let representation = self.representation(&datarep)?;
