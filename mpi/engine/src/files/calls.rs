@@ -13,7 +13,7 @@ use super::representation::{Made, Representation};
 use super::transfer::Here;
 use super::transfer::Way::{self, Read, Write};
 use super::view::View;
-use super::{Open, READ_ONLY, SEQUENTIAL, Seen, Split, failed, path_of};
+use super::{Open, SEQUENTIAL, Seen, Split, failed, path_of};
 use crate::Mpi;
 use crate::args::{Buffer, Status};
 use crate::calls::Files;
@@ -33,8 +33,8 @@ const HERE: i64 = -1;
 type Memory = (Buffer, i64, Datatype);
 
 impl Open {
-    /// Only the pointer that all share may be used of a file that is read or written from one end to the
-    /// other.
+    /// Of a file that is read or written from one end to the other nothing may be used but the pointer that
+    /// all share, and that may not be moved or asked for.
     fn may_go_anywhere(&self) -> Answer<()> {
         if self.mode & SEQUENTIAL == 0 {
             return Ok(());
@@ -94,6 +94,7 @@ impl Mpi {
     /// From the pointer on that all share.
     unsafe fn file_shared(&self, fh: File, way: Way, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
+        open.permits(way)?;
         let view = open.view();
         let here = self.here(&view, here)?;
         let units = (here.stored as i64 + view.unit() - 1) / view.unit();
@@ -106,7 +107,7 @@ impl Mpi {
     unsafe fn file_ordered(&self, fh: File, way: Way, name: &'static str, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
         let view = open.view();
-        let here = self.here(&view, here);
+        let here = open.permits(way).and_then(|()| self.here(&view, here));
         let bytes = here.as_ref().map_or(0, |here| here.stored as i64);
         let units = (bytes + view.unit() - 1) / view.unit();
         let said = self.said_of_file(&open, name, &[units])?;
@@ -325,7 +326,9 @@ impl Files for Mpi {
     }
 
     unsafe fn file_get_position_shared(&self, fh: File) -> Answer<i64> {
-        self.shared(&*self.file(fh)?)
+        let open = self.file(fh)?;
+        open.may_go_anywhere()?;
+        self.shared(&open)
     }
 
     unsafe fn file_get_size(&self, fh: File) -> Answer<i64> {
@@ -357,6 +360,8 @@ impl Files for Mpi {
 
     unsafe fn file_preallocate(&self, fh: File, size: i64) -> Answer<()> {
         let open = self.file(fh)?;
+        open.may_go_anywhere()?;
+        open.permits(Write)?;
         if size < 0 {
             return Err(Class::Arg.into());
         }
@@ -382,6 +387,7 @@ impl Files for Mpi {
 
     unsafe fn file_seek_shared(&self, fh: File, offset: i64, whence: i64) -> Answer<()> {
         let open = self.file(fh)?;
+        open.may_go_anywhere()?;
         let said = self.said_of_file(&open, "MPI_File_seek_shared", &[offset, whence])?;
         if said.iter().any(|other| other[..] != [offset, whence]) {
             return Err(Class::NotSame.into());
@@ -415,10 +421,9 @@ impl Files for Mpi {
 
     unsafe fn file_set_size(&self, fh: File, size: i64) -> Answer<()> {
         let open = self.file(fh)?;
+        open.may_go_anywhere()?;
+        open.permits(Write)?;
         let size_in_bytes = u64::try_from(size).map_err(|_| Class::Arg)?;
-        if open.mode & READ_ONLY != 0 {
-            return Err(Class::ReadOnly.into());
-        }
         self.file_by_first(&open, "MPI_File_set_size", size, || open.file.set_len(size_in_bytes))
     }
 

@@ -92,7 +92,7 @@ impl Drop for Locked<'_> {
 
 impl Open {
     /// What a file's mode permits.
-    fn permits(&self, way: Way) -> Answer<()> {
+    pub(super) fn permits(&self, way: Way) -> Answer<()> {
         let forbidden = if way == Way::Read { WRITE_ONLY } else { READ_ONLY };
         if self.mode & forbidden == 0 {
             return Ok(());
