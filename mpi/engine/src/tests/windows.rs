@@ -5,8 +5,8 @@ use std::ptr::null_mut;
 
 use super::{run, run_on};
 use crate::Mpi;
-use crate::args::Buffer;
-use crate::calls::{Groups, Windows};
+use crate::args::{Buffer, Ints};
+use crate::calls::{Datatypes, Groups, Windows};
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, Info, Op, Win};
 
@@ -328,5 +328,54 @@ fn what_is_wrong_is_told() {
             assert_eq!(made, class(if process == 1 { Class::Size } else { Class::Arg }));
         }
         made.free(mpi);
+    });
+}
+
+/// A datatype may name several pieces of memory that were attached, and what is between them was not; and
+/// pieces next to each other are attached as a whole.
+#[test]
+fn what_is_attached_piece_by_piece_is_written_at_once() {
+    run(2, |mpi, process| {
+        let mut memory = [0_i64; 12];
+        let first = memory.as_mut_ptr();
+        let place = |nth: usize| first as i64 + nth as i64 * 8;
+        // SAFETY: the numbers live as long as the window.
+        unsafe {
+            let win = mpi.win_create_dynamic(Info::NULL, Comm::WORLD).expect("made");
+            for (from, n) in [(0, 2), (8, 2), (10, 2)] {
+                mpi.win_attach(win, place(from) as *mut c_void, 8 * n).expect("attached");
+            }
+            let world = mpi.world().expect("begun").all.clone();
+            let (counts, apart) = ([2_i32, 3], [place(0), place(8)]);
+            let said = mpi.said_by_all(&world, "places", &apart).expect("said");
+            mpi.win_fence(0, win).expect("fence");
+            // To itself first, then to the other.
+            for target in [process as usize, 1 - process as usize] {
+                let (counts, at) = (Ints::small(counts.as_ptr()), Ints::large(said[target].as_ptr()));
+                let both = mpi.type_create_hindexed(2, counts, at, LONG, false).expect("made");
+                let both = mpi.type_commit(both).expect("committed");
+                let mut values = [1_i64, 2, 3, 4, 5].map(|value| value + 10 * i64::from(process));
+                let from = Buffer::At(values.as_mut_ptr().cast());
+                mpi.put(from, 5, LONG, target as i64, 0, 1, both, win).expect("put");
+                mpi.win_fence(0, win).expect("fence");
+                let mut seen = [0_i64; 5];
+                let into = Buffer::At(seen.as_mut_ptr().cast());
+                mpi.get(into, 5, LONG, target as i64, 0, 1, both, win).expect("got");
+                mpi.accumulate(from, 5, LONG, target as i64, 0, 1, both, NOTHING, win).expect("nothing");
+                mpi.win_fence(0, win).expect("fence");
+                assert_eq!(seen, values);
+                mpi.type_free(both).expect("freed");
+            }
+            let between =
+                mpi.type_contiguous(9, LONG, false).and_then(|made| mpi.type_commit(made)).expect("made");
+            let failure =
+                mpi.put(Buffer::At(first.cast()), 1, between, process.into(), place(0), 1, between, win);
+            assert!(failure.is_err(), "what is between was not attached");
+            mpi.win_fence(0, win).expect("fence");
+            mpi.win_free(win).expect("freed");
+        }
+        let other = 10 * (1 - i64::from(process));
+        let written = |numbers: [i64; 12]| numbers.map(|number| if number == 0 { 0 } else { number + other });
+        assert_eq!(memory, written([1, 2, 0, 0, 0, 0, 0, 0, 3, 4, 5, 0]));
     });
 }

@@ -81,7 +81,10 @@ impl Mpi {
         let to = to.checked_add(of.true_extent()).ok_or(Class::RmaRange)?;
         let is_empty = count == 0 || of.size() == 0;
         let is_in = match window.memory {
-            Memory::Dynamic(_) => rank != window.comm.rank || window.has(from, to),
+            // Others say so themselves. Between its pieces there may be what is not attached.
+            Memory::Dynamic(_) if rank != window.comm.rank || window.has(from, to) => true,
+            Memory::Dynamic(_) => Pieces::bytes(&of, count)
+                .all(|from, to| window.has(at.saturating_add(from), at.saturating_add(to))),
             _ => 0 <= from && to <= window.parts[rank].size,
         };
         if is_empty || is_in { Ok(Some(Target { rank, at, count, of })) } else { Err(Class::RmaRange.into()) }

@@ -126,8 +126,15 @@ impl Window {
         match &self.memory {
             Memory::Dynamic(all) => {
                 let all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_in = |&(at, len): &(usize, usize)| at as i64 <= from && to <= (at + len) as i64;
-                all.iter().any(is_in)
+                // Memory that was attached by and by is attached as a whole, too.
+                let mut left = from;
+                while left < to {
+                    let is_there =
+                        |&&(at, len): &&(usize, usize)| (at as i64..(at + len) as i64).contains(&left);
+                    let Some(&(at, len)) = all.iter().find(is_there) else { return false };
+                    left = (at + len) as i64;
+                }
+                true
             }
             _ => 0 <= from && to <= self.parts[self.comm.rank].size,
         }
