@@ -475,6 +475,11 @@ fn how_it_was_made_is_told() {
     assert_eq!(found.contents().map(|contents| &contents.integers[..]), Some(&[15, 300][..]));
     let resized = Datatype::resized(&int, 0, 4, Width::Small).expect("legal");
     assert_eq!((resized.as_basic(), resized.uniform()), (None, Some(Basic::Int)));
+    // What has no elements says nothing of those of others.
+    let nothing = Datatype::contiguous(0, &Datatype::basic(Basic::Double), Width::Small).unwrap();
+    let beside = |of: &Type| (Block { count: 1, at: 0 }, of.clone());
+    let made = Datatype::structure(&[beside(&nothing), beside(&resized)], Width::Small).unwrap();
+    assert_eq!((nothing.uniform(), made.uniform()), (None, Some(Basic::Int)));
 }
 
 /// What is kept of it is a few hundred kilobytes; written out it would be hundreds of gigabytes.

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::{run, run_on};
 use crate::Mpi;
-use crate::args::{Buffer, Ints};
+use crate::args::{Buffer, Handles, Ints};
 use crate::calls::{Datatypes, Groups, Windows};
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, Info, Op, Win};
@@ -16,6 +16,15 @@ const SHARED: i64 = 302;
 const SUM: Op = Op(0x21);
 const REPLACE: Op = Op(0x3c);
 const NOTHING: Op = Op(0x3d);
+
+fn datatypes(of: &[Datatype]) -> Handles<Datatype> {
+    unsafe fn read(at: *mut c_void, index: usize) -> crate::failure::Answer<u64> {
+        // SAFETY: the caller's.
+        Ok(unsafe { at.cast::<Datatype>().add(index).read() }.0)
+    }
+    unsafe fn write(_: *mut c_void, _: usize, _: u64) {}
+    Handles::new(of.as_ptr().cast_mut().cast(), read, write)
+}
 
 /// How many numbers each has in its part.
 const NUMBERS: usize = 64;
@@ -377,5 +386,39 @@ fn what_is_attached_piece_by_piece_is_written_at_once() {
         let other = 10 * (1 - i64::from(process));
         let written = |numbers: [i64; 12]| numbers.map(|number| if number == 0 { 0 } else { number + other });
         assert_eq!(memory, written([1, 2, 0, 0, 0, 0, 0, 0, 3, 4, 5, 0]));
+    });
+}
+
+/// A datatype without elements, as irregular ones may be, is no error anywhere.
+#[test]
+fn nothing_is_combined_with_nothing() {
+    run(2, |mpi, process| {
+        let made = Made::new(mpi, Flavor::Create);
+        let mut value = [5_i64];
+        let (one, target) = (Buffer::At(value.as_mut_ptr().cast()), 1 - i64::from(process));
+        // SAFETY: the number is there.
+        unsafe {
+            let nothing =
+                mpi.type_contiguous(0, LONG, false).and_then(|made| mpi.type_commit(made)).expect("made");
+            let add = |count: i64, datatype: Datatype, of: Datatype| {
+                mpi.accumulate(one, count, datatype, target, 0, 1, of, SUM, made.win)
+            };
+            mpi.win_fence(0, made.win).expect("fence");
+            assert_eq!(add(1, nothing, nothing), Ok(()));
+            assert_eq!(add(0, LONG, nothing), Ok(()));
+            assert!(add(1, LONG, nothing).is_err(), "there is no room");
+            let got =
+                mpi.get_accumulate(one, 1, nothing, one, 0, LONG, target, 0, 1, nothing, REPLACE, made.win);
+            assert_eq!(got, Ok(()));
+            // Beside what is something it is nothing, too.
+            let (counts, at, types) = ([3_i32, 1], [0_i64, 8], [nothing, LONG]);
+            let (counts, at) = (Ints::small(counts.as_ptr()), Ints::large(at.as_ptr()));
+            let beside = mpi.type_create_struct(2, counts, at, datatypes(&types), false);
+            let beside = beside.and_then(|made| mpi.type_commit(made)).expect("made");
+            assert_eq!(add(1, LONG, beside), Ok(()));
+            mpi.win_fence(0, made.win).expect("fence");
+        }
+        assert_eq!([made.own(0), made.own(1), made.own(2)], [0, 5, 0]);
+        made.free(mpi);
     });
 }

@@ -153,11 +153,14 @@ impl Mpi {
             _ => Some(self.span(from.0, from.1, from.2)?),
         };
         let Some(target) = self.target(window, to)? else { return Ok(complete()) };
+        // Nothing is of any datatype.
+        if target.count == 0 || target.of.size() == 0 {
+            let is_nothing = from.is_none_or(|from| from.bytes() == 0);
+            return if is_nothing { Ok(complete()) } else { Err(Class::Arg.into()) };
+        }
         let pieces = Pieces::elements(&target.of, target.count)?;
         let basic = pieces.basic.ok_or(Class::Type)?;
-        if pieces.total() > 0 {
-            operation.kernel(basic).ok_or(Class::Op)?;
-        }
+        operation.kernel(basic).ok_or(Class::Op)?;
         if from.as_ref().is_some_and(|from| from.of().uniform() != Some(basic)) {
             return Err(Class::Type.into());
         }
