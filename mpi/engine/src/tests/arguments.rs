@@ -370,6 +370,13 @@ fn of_windows() {
                 mpi.win_free(win) => RmaSync,
             }
             mpi.win_unlock(0, win).expect("unlocked");
+            mpi.win_lock_all(0, win).expect("locked");
+            wrong! {
+                mpi.win_unlock(0, win) => RmaSync,
+                mpi.win_lock(302, 0, 0, win) => RmaSync,
+                mpi.win_lock_all(0, win) => RmaSync,
+            }
+            mpi.win_unlock_all(win).expect("unlocked");
             mpi.win_free(win).expect("freed");
             wrong! {
                 mpi.win_fence(0, win) => Win,

@@ -3,6 +3,8 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use bdrun_mpi_core::error::{Class, Code};
+
 use super::{run, run_on};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
@@ -297,6 +299,7 @@ fn memory_that_is_to_be_shared_is_on_one_node() {
         let made = unsafe { mpi.win_allocate_shared(64, 8, Info::NULL, Comm::WORLD, at) };
         let failure = made.expect_err("they share no memory");
         assert!(failure.text.is_some_and(|text| text.contains("several nodes")));
+        assert_eq!(failure.code, Code::Class(Class::RmaShared));
     });
 }
 
@@ -304,9 +307,7 @@ fn memory_that_is_to_be_shared_is_on_one_node() {
 fn what_is_wrong_is_told() {
     run(2, |mpi, process| {
         let told = |result: crate::failure::Answer<()>| result.map_err(|failure| number(failure.code));
-        let class =
-            |class: bdrun_mpi_core::error::Class| Err(number(bdrun_mpi_core::error::Code::Class(class)));
-        use bdrun_mpi_core::error::Class;
+        let class = |class: Class| Err(number(Code::Class(class)));
         let made = Made::new(mpi, Flavor::Allocate);
         let mut value = 0i64;
         let buffer = Buffer::At((&raw mut value).cast());

@@ -243,7 +243,7 @@ impl Mpi {
     ) -> Answer<Mapping> {
         if !self.is_on_one_node(comm)? {
             let text = format!("{name}: its processes are on several nodes, and share no memory");
-            return Err(Failure { text: Some(text), ..Class::UnsupportedOperation.into() });
+            return Err(Failure { text: Some(text), ..Class::RmaShared.into() });
         }
         let mut made = (comm.rank == 0).then(|| Mapping::make(len));
         let said = match &made {
