@@ -397,17 +397,16 @@ impl Communicators for Mpi {
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
         let comm = self.comm(comm)?;
         self.content_of(info)?;
-        let made = match kind {
-            SHARED => {
-                let link = self.link()?;
-                self.split(&comm, link.node_of(link.process()).into(), key)?
-            }
-            GUIDED | RESOURCE if self.asks_for_shared_memory(info)? => self.split(&comm, 0, key)?,
+        let is_of_node = match kind {
+            SHARED => true,
+            GUIDED | RESOURCE => self.asks_for_shared_memory(info)?,
             // Nothing divides it further that is known of.
-            UNGUIDED | GUIDED | RESOURCE | UNDEFINED => self.split(&comm, UNDEFINED, key)?,
+            UNGUIDED | UNDEFINED => false,
             _ => return Err(Class::Arg.into()),
         };
-        Ok(self.new_comm(made))
+        let link = self.link()?;
+        let color = if is_of_node { link.node_of(link.process()).into() } else { UNDEFINED };
+        Ok(self.new_comm(self.split(&comm, color, key)?))
     }
 
     unsafe fn comm_test_inter(&self, comm: Comm) -> Answer<bool> {

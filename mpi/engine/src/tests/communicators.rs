@@ -8,7 +8,7 @@ use super::messages::{INT, into};
 use super::{Well, run};
 use crate::Mpi;
 use crate::args::{Ints, IntsOut, Meant, Status};
-use crate::calls::{Communicators, Environment, Errors, Groups, Messages, Requests};
+use crate::calls::{Communicators, Environment, Errors, Groups, Infos, Messages, Requests};
 use crate::face::Object;
 use crate::failure::{Failure, number};
 use crate::groups::{PROC_NULL, UNDEFINED};
@@ -91,6 +91,26 @@ fn copies_and_groups_of_a_communicator() {
             assert_eq!(mpi.comm_test_inter(copy), Ok(false));
             assert_eq!(class(mpi.comm_remote_size(copy)), Class::Comm);
             assert_eq!(class(mpi.comm_free(Comm::WORLD)), Class::Comm);
+        }
+    });
+}
+
+/// Those of a node, however that is said.
+#[test]
+fn who_shares_memory_is_on_a_node() {
+    super::run_on(2, 4, |mpi, process| {
+        let names = [c"mpi_hw_resource_type", c"mpi_shared_memory"].map(CStr::as_ptr);
+        // SAFETY: strings end.
+        unsafe {
+            let info = mpi.info_create().unwrap();
+            mpi.info_set(info, names[0], names[1]).unwrap();
+            // MPI_COMM_TYPE_SHARED, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED
+            for (kind, info) in [(221, Info::NULL), (223, info), (224, info)] {
+                let shared = mpi.comm_split_type(Comm::WORLD, kind, 0, info).unwrap();
+                let first = process as i32 % 2;
+                assert_eq!(members(mpi, shared), [first, first + 2]);
+            }
+            assert_eq!(mpi.comm_split_type(Comm::WORLD, 223, 0, Info::NULL), Ok(Comm::NULL));
         }
     });
 }
