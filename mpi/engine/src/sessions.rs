@@ -66,6 +66,7 @@ impl Mpi {
         let info =
             if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
         self.begin()?;
+        self.link()?.set_begun(true);
         Ok(self.sessions.add(Arc::new(Session {
             number: NEXT.fetch_add(1, SeqCst),
             handler: Mutex::new(handler),
@@ -76,6 +77,9 @@ impl Mpi {
 
     pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {
         self.sessions.take(session).ok_or(Class::Session)?;
+        if self.goes_on().is_err() {
+            self.link()?.set_begun(false);
+        }
         Ok(Handle::NULL)
     }
 

@@ -282,3 +282,30 @@ fn who_begins_a_session_is_the_thread_that_waits() {
         scope.spawn(|| assert_eq!((waits(), mpi.threads.is_one()), (Ok(()), false)));
     });
 }
+
+/// Who ends in the midst of it is told of, and in which call, whether MPI was initialised or only sessions
+/// were.
+#[test]
+fn a_process_is_in_the_midst_of_mpi_from_its_first_session_to_the_last() {
+    let (mpi, job) = (Mpi::new(), super::Job::new(1, 1));
+    let is_in = || job.with(|shared| shared.begun.get(&0).copied());
+    mpi.link.set(std::sync::Arc::new(super::Thread { process: 0, job: job.clone() })).unwrap();
+    // SAFETY: nothing is given.
+    unsafe {
+        let session = || mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let ended = |session| mpi.session_finalize(session).unwrap();
+        assert_eq!(is_in(), None);
+        let two = [session(), session()];
+        assert_eq!(is_in(), Some(true));
+        ended(two[0]);
+        assert_eq!(is_in(), Some(true));
+        ended(two[1]);
+        assert_eq!(is_in(), Some(false));
+        let third = session();
+        mpi.init(std::ptr::null_mut(), std::ptr::null_mut()).unwrap();
+        ended(third);
+        assert_eq!(is_in(), Some(true));
+        mpi.finalize().unwrap();
+        assert_eq!(is_in(), Some(false));
+    }
+}

@@ -62,6 +62,8 @@ struct Shared {
     tables: HashMap<(u32, u64), Table>,
     /// What they share there.
     words: HashMap<u32, AtomicI64>,
+    /// Who is in the midst of MPI, as people see it from outside.
+    begun: HashMap<Process, bool>,
 }
 
 /// What carries bytes between threads.
@@ -88,6 +90,11 @@ impl Drop for Watched {
 }
 
 impl Job {
+    fn new(nodes: u32, processes: u32) -> Arc<Self> {
+        let (shared, changed, failed) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        Arc::new(Self { processes, nodes, shared, changed, failed })
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
         let done = act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
@@ -218,6 +225,10 @@ impl Link for Thread {
         });
     }
 
+    fn set_begun(&self, begun: bool) {
+        self.job.with(|shared| shared.begun.insert(self.process, begun));
+    }
+
     fn node_of(&self, process: Process) -> u32 {
         process % self.job.nodes
     }
@@ -264,13 +275,7 @@ fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
 
 /// The same where they are on so many nodes.
 fn run_on(nodes: u32, processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
-    let job = Arc::new(Job {
-        processes,
-        nodes,
-        shared: Mutex::default(),
-        changed: Condvar::new(),
-        failed: AtomicBool::new(false),
-    });
+    let job = Job::new(nodes, processes);
     job.with(|shared| _ = shared.places.insert(0, (0..processes).collect()));
     std::thread::scope(|scope| {
         for process in 0..processes {
