@@ -8,7 +8,7 @@ use super::messages::{INT, into};
 use super::{Well, run};
 use crate::Mpi;
 use crate::args::{Ints, IntsOut, Meant, Status};
-use crate::calls::{Communicators, Environment, Errors, Groups, Infos, Messages, Requests};
+use crate::calls::{Attributes, Communicators, Environment, Errors, Groups, Infos, Messages, Requests};
 use crate::face::Object;
 use crate::failure::{Failure, number};
 use crate::groups::{PROC_NULL, UNDEFINED};
@@ -307,5 +307,21 @@ fn a_process_is_in_the_midst_of_mpi_from_its_first_session_to_the_last() {
         assert_eq!(is_in(), Some(true));
         mpi.finalize().unwrap();
         assert_eq!(is_in(), Some(false));
+    }
+}
+
+/// The clocks of several nodes are not the same.
+#[test]
+fn time_is_that_of_a_node() {
+    for nodes in [1, 2] {
+        super::run_on(nodes, 2, |mpi, _| {
+            let mut told: *const i32 = std::ptr::null();
+            // MPI_WTIME_IS_GLOBAL. SAFETY: there is room for an address, and a number there.
+            let is_global = unsafe {
+                mpi.comm_get_attr(Comm::WORLD, 504, (&raw mut told).cast()).unwrap();
+                told.read()
+            };
+            assert_eq!(is_global, i32::from(nodes == 1));
+        });
     }
 }
