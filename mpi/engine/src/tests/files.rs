@@ -126,6 +126,36 @@ fn what_is_narrower_in_the_file_is_counted_so() {
     });
 }
 
+/// One datatype is as large as the program likes: it goes and comes piece by piece.
+#[test]
+fn a_large_datatype_is_converted_piece_by_piece() {
+    const MANY: i64 = 3_000_000;
+    run(1, |mpi, _| {
+        // SAFETY: as above.
+        unsafe {
+            let file = open(mpi, "large");
+            mpi.file_set_view(file, 0, LONG, LONG, c"external32".as_ptr(), Info::NULL).expect("known");
+            let all =
+                mpi.type_contiguous(MANY, LONG, false).and_then(|all| mpi.type_commit(all)).expect("made");
+            let mut numbers: Vec<i64> = (-MANY / 2..MANY / 2).collect();
+            let written = mpi.file_write(file, at(&mut numbers), 1, all).map(|status| status.count);
+            assert_eq!((written, mpi.file_get_position(file)), (Ok(8 * MANY), Ok(MANY)));
+            assert_eq!(mpi.file_get_size(file), Ok(4 * MANY));
+            // One that is not all there.
+            let (from, mut back) = (MANY / 3, vec![0_i64; MANY as usize]);
+            let read = mpi.file_read_at(file, from, at(&mut back), 1, all).map(|status| status.count);
+            assert_eq!(read, Ok(8 * (MANY - from)));
+            assert!(back[..(MANY - from) as usize] == numbers[from as usize..]);
+            // No more is read than was asked for.
+            mpi.file_seek(file, 7, 403).expect("sought");
+            let read = mpi.file_read(file, at(&mut back), 2, LONG).map(|status| status.count);
+            assert_eq!((read, mpi.file_get_position(file)), (Ok(16), Ok(9)));
+            assert_eq!(back[..2], numbers[7..9]);
+            mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
 /// Each integer as six bytes: its complement, and how often a function was called.
 unsafe extern "C" fn extent(_: u64, extent: *mut i64, _: *mut c_void) -> c_int {
     // SAFETY: the caller's: there is room.
