@@ -174,17 +174,19 @@ impl Mpi {
     unsafe fn copy_begun(&self, comm: Comm, info: Content) -> Answer<(Comm, Request)> {
         let old = self.comm(comm)?;
         // SAFETY: the caller's.
-        let attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) }?;
+        let attributes = unsafe { self.comm_keys.copy(&old.attributes, self.whose(FaceKind::Comm, comm)) };
         let (making, meeting) = self.make(&old, old.groups(), ("MPI_Comm_idup", Form::Begun))?;
         // It is there at once, as a program may set its error handler; what needs its place fails until then.
         let mut made = making.object(self.link()?).ok_or(Class::Internal)?;
-        (made.topology, made.attributes) = (old.topology.clone(), attributes);
+        made.topology.clone_from(&old.topology);
+        // If a function has failed here that is told at the end: others come, and wait for this process.
+        let copied = attributes.map(|attributes| made.attributes = attributes);
         made.with(|state| state.info = info);
         let made = Arc::new(made);
         let handle = self.comms.add(made.clone());
         let finish = move |meeting: &dyn Meeting| {
             made.set_place(making.place(meeting)?.ok_or(Class::Internal)?);
-            Ok(())
+            copied
         };
         let operation = self.open.begin(meeting, Box::new(finish));
         Ok((handle, self.new_request(old, operation)))
@@ -395,17 +397,16 @@ impl Communicators for Mpi {
     unsafe fn comm_split_type(&self, comm: Comm, kind: i64, key: i64, info: Info) -> Answer<Comm> {
         let comm = self.comm(comm)?;
         self.content_of(info)?;
-        let made = match kind {
-            SHARED => {
-                let link = self.link()?;
-                self.split(&comm, link.node_of(link.process()).into(), key)?
-            }
-            GUIDED | RESOURCE if self.asks_for_shared_memory(info)? => self.split(&comm, 0, key)?,
+        let is_of_node = match kind {
+            SHARED => true,
+            GUIDED | RESOURCE => self.asks_for_shared_memory(info)?,
             // Nothing divides it further that is known of.
-            UNGUIDED | GUIDED | RESOURCE | UNDEFINED => self.split(&comm, UNDEFINED, key)?,
+            UNGUIDED | UNDEFINED => false,
             _ => return Err(Class::Arg.into()),
         };
-        Ok(self.new_comm(made))
+        let link = self.link()?;
+        let color = if is_of_node { link.node_of(link.process()).into() } else { UNDEFINED };
+        Ok(self.new_comm(self.split(&comm, color, key)?))
     }
 
     unsafe fn comm_test_inter(&self, comm: Comm) -> Answer<bool> {

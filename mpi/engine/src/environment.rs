@@ -66,6 +66,8 @@ impl Mpi {
                 None => Arc::new(Alone::default()),
             };
             let _ = self.link.set(link);
+            // Where only sessions are this is the thread that waits.
+            let _ = self.life.main.compare_exchange(0, thread(), SeqCst, SeqCst);
         }
         Ok(())
     }

@@ -64,6 +64,10 @@ impl Mpi {
         let rank = usize::try_from(remote).ok().filter(|&rank| rank < peers.peers().size());
         let rank = rank.ok_or(Class::Rank)?;
         let other = peers.peers().members()[rank];
+        // It would wait for what it says itself.
+        if other == link.process() {
+            return Err(Class::Rank.into());
+        }
         let is_first = link.process() < other;
         let members = bytes_of(local.members().iter().map(|&process| process.into()));
         self.say(peers, other, tag, &members)?;

@@ -133,6 +133,14 @@ impl Operation {
         }
     }
 
+    /// Those of which it consists, if it waits for such.
+    pub fn parts(&self) -> Vec<Arc<Self>> {
+        match &*self.lock() {
+            State::Waits(Waits::All(all)) => all.clone(),
+            _ => vec![],
+        }
+    }
+
     /// Of which message it is awaited that it is received.
     pub fn receipt(&self) -> Option<Receipt> {
         match &*self.lock() {

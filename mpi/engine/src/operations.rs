@@ -5,13 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use bdrun_mpi_core::datatype::Type;
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::operation::{Kernel, Operation};
 
 use crate::Mpi;
 use crate::args::Buffer;
 use crate::calls::Operations;
+use crate::datatypes::Object;
 use crate::face::Kind;
 use crate::failure::Answer;
 use crate::handle::{Datatype, Op};
@@ -65,7 +65,8 @@ pub fn predefined(op: Op) -> Option<Operation> {
 #[derive(Debug, Clone)]
 pub struct Fold {
     how: How,
-    of: Type,
+    /// The datatype, whose handle no other has as long as this is here.
+    of: Arc<Object>,
 }
 
 #[derive(Debug, Clone)]
@@ -101,7 +102,7 @@ impl Fold {
                         let (mut done, with) = (0, made.with.load(Relaxed));
                         while done < count {
                             let part = (count - done).min(c_int::MAX as u64);
-                            let by = (done as i64).wrapping_mul(self.of.extent()) as isize;
+                            let by = (done as i64).wrapping_mul(self.of.of.extent()) as isize;
                             let (mut len, mut handle) = (part as c_int, datatype);
                             let (first, second) = (first.wrapping_offset(by), second.wrapping_offset(by));
                             f(first.cast_mut().cast(), second.cast(), &raw mut len, &raw mut handle, with);
@@ -130,11 +131,11 @@ impl Mpi {
     /// `MPI_ERR_OP`: there is no such operation, or it is not defined for this datatype, or not for
     /// reductions; `MPI_ERR_TYPE`: the datatype is none, or not committed.
     pub(crate) fn fold(&self, op: Op, datatype: Datatype) -> Answer<Fold> {
-        let of = self.types.committed(datatype)?;
+        let of = self.types.get_committed(datatype)?;
         let how = match predefined(op) {
             Some(operation) if operation.is_for_accumulates() => return Err(Class::Op.into()),
             Some(operation) => {
-                let kernel = of.as_basic().and_then(|basic| operation.kernel(basic));
+                let kernel = of.of.as_basic().and_then(|basic| operation.kernel(basic));
                 How::Predefined(kernel.ok_or(Class::Op)?)
             }
             None => How::Made(

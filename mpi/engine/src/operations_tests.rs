@@ -261,6 +261,35 @@ fn functions_of_the_program_are_called_with_its_datatype() {
     }
 }
 
+/// A reduction that was begun goes on when its datatype is freed, and the function may ask about that.
+#[test]
+fn a_freed_datatype_is_what_its_function_is_told_until_that_has_ended() {
+    let mpi = Mpi::new();
+    let ints = |a: [i32; 3]| a.map(i32::to_ne_bytes).concat();
+    // SAFETY: functions of the form that is said.
+    unsafe {
+        let op = mpi.op_create(small as *mut c_void, false, false).expect("a function");
+        let made = |count: i64| {
+            let made = mpi.type_contiguous(count, INT, false).expect("legal");
+            mpi.type_commit(made).expect("there")
+        };
+        let datatype = made(3);
+        let fold = mpi.fold(op, datatype).expect("legal");
+        assert_eq!(mpi.type_free(datatype), Ok(Datatype::NULL));
+        let others = [made(5), made(7)];
+        let (from, mut to) = (ints([9, 0, 0]), ints([1, 0, 0]));
+        fold.apply(from.as_ptr(), to.as_mut_ptr(), 1);
+        let told = Datatype(i32::from_ne_bytes(to[8..].try_into().expect("a number")) as u64);
+        assert_eq!((told, mpi.type_get_extent(told)), (datatype, Ok((0, 12))));
+        // It is freed, and once.
+        assert_eq!((mpi.type_free(datatype), mpi.types.left()), (Err(Class::Type.into()), 2));
+        drop(fold);
+        others.into_iter().for_each(|other| assert_eq!(mpi.type_free(other), Ok(Datatype::NULL)));
+        assert_eq!(mpi.type_size(datatype), Err(Class::Type.into()));
+        assert!(others.contains(&made(5)) || made(5) == datatype, "handles are used again");
+    }
+}
+
 /// How it was called: both buffers, and how many elements.
 static PARTS: Mutex<Vec<(usize, usize, c_int)>> = Mutex::new(vec![]);
 

@@ -318,7 +318,7 @@ impl Requests for Mpi {
         cancel_fn: *mut c_void,
         extra_state: *mut c_void,
     ) -> Answer<Handle> {
-        self.world()?;
+        self.goes_on()?;
         let general = General {
             query: query_fn as usize,
             free: free_fn as usize,
@@ -344,7 +344,10 @@ impl Requests for Mpi {
                 // SAFETY: the caller's: functions of the program are such.
                 unsafe { general.cancel(self.face(), operation.look().is_some()) }?;
             }
-            self.take_back(&operation)?;
+            // Of messages in parts nothing can be taken back (MPI-5.0, chapter 4).
+            if found.parts.is_none() {
+                self.take_back(&operation)?;
+            }
         }
         Ok(request)
     }

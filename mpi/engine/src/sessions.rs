@@ -56,11 +56,17 @@ impl Mpi {
         self.sessions.all().into_iter().find(|session| session.number == number)
     }
 
+    /// There is MPI: it was initialised and is not over, or a session is not.
+    pub(crate) fn goes_on(&self) -> Answer<()> {
+        if self.sessions.all().is_empty() { self.world().map(drop) } else { Ok(()) }
+    }
+
     pub(crate) fn new_session(&self, info: Info, errhandler: Errhandler) -> Answer<Handle> {
         let handler = self.handler(errhandler, Kind::Session)?;
         let info =
             if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
         self.begin()?;
+        self.link()?.set_begun(true);
         Ok(self.sessions.add(Arc::new(Session {
             number: NEXT.fetch_add(1, SeqCst),
             handler: Mutex::new(handler),
@@ -71,6 +77,9 @@ impl Mpi {
 
     pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {
         self.sessions.take(session).ok_or(Class::Session)?;
+        if self.goes_on().is_err() {
+            self.link()?.set_begun(false);
+        }
         Ok(Handle::NULL)
     }
 

@@ -47,7 +47,7 @@ impl Datatype {
     }
 
     /// The same map as another's, with these bounds.
-    fn same(of: &Type, bounds: Bounds, combiner: Combiner, contents: Contents) -> Type {
+    pub(super) fn same(of: &Type, bounds: Bounds, combiner: Combiner, contents: Contents) -> Type {
         let origin = Origin::Made { combiner, contents };
         let (size, elements) = (of.size, of.elements);
         Arc::new(Self { map: Map::Same(of.clone()), bounds, size, elements, origin, layout: OnceLock::new() })

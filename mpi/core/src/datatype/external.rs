@@ -8,14 +8,10 @@ impl Datatype {
     /// Bytes of one in this representation; `None` if that is too many to say.
     #[must_use]
     pub fn external_size(&self) -> Option<i64> {
-        let mut bytes = Some(0_i64);
-        let _ = self.each_element(1, &mut |Elements { basic, count, .. }| {
+        self.weighed(&|basic| {
             let (first, second) = basic.external_sizes();
-            let more = count.checked_mul((first + second) as i64);
-            bytes = bytes.zip(more).and_then(|(bytes, more)| bytes.checked_add(more));
-            if bytes.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        bytes
+            (first + second) as i64
+        })
     }
 
     /// Adds `count` of them at `buffer` to `into`.
@@ -23,16 +19,45 @@ impl Datatype {
     /// # Safety
     /// What the datatype says of `count` of them at `buffer` can be read, and nobody writes it meanwhile.
     pub unsafe fn pack_external(&self, buffer: *const u8, count: i64, into: &mut Vec<u8>) {
-        let _ = self.each_element::<()>(count, &mut |elements| {
+        let mut all = |bytes: &mut Vec<u8>| {
+            into.append(bytes);
+            true
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.each_external(buffer, count, PIECE, &mut all) };
+    }
+
+    /// Calls `f` with the bytes of `count` of them at `buffer`, hardly more than `most` at a time, until it
+    /// wants no more.
+    ///
+    /// # Safety
+    /// As of [`pack_external`](Self::pack_external).
+    pub unsafe fn each_external(
+        &self,
+        buffer: *const u8,
+        count: i64,
+        most: usize,
+        f: &mut dyn FnMut(&mut Vec<u8>) -> bool,
+    ) {
+        let mut packed = vec![];
+        let all = self.each_element::<()>(count, &mut |elements| {
             each_number(elements, |at, scalar, bytes| {
                 let mut native = [0; 32];
                 let native = &mut native[..scalar.size()];
                 // SAFETY: the caller's promise.
                 unsafe { copy(buffer.wrapping_offset(at as isize), native.as_mut_ptr(), native.len()) };
-                write(scalar, native, bytes, into);
-            });
-            ControlFlow::Continue(())
+                write(scalar, native, bytes, &mut packed);
+                if packed.len() >= most {
+                    let goes_on = f(&mut packed);
+                    packed.clear();
+                    return if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+                }
+                ControlFlow::Continue(())
+            })
         });
+        if all.is_continue() && !packed.is_empty() {
+            f(&mut packed);
+        }
     }
 
     /// Puts as many as `bytes` has of `count` of them to where they belong at `buffer`; how many bytes were
@@ -42,26 +67,59 @@ impl Datatype {
     /// What the datatype says of `count` of them at `buffer` can be written, and nobody else uses it
     /// meanwhile.
     pub unsafe fn unpack_external(&self, buffer: *mut u8, count: i64, bytes: &[u8]) -> usize {
+        let mut left = bytes;
+        let mut more = |into: &mut [u8]| {
+            let (next, rest) = left.split_at(into.len().min(left.len()));
+            into[..next.len()].copy_from_slice(next);
+            left = rest;
+            next.len()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.fill_external(buffer, count, bytes.len().clamp(1, PIECE), &mut more) }
+    }
+
+    /// The same of what `more` puts to where it is told, `most` bytes at a time; where those are fewer there
+    /// is no more.
+    ///
+    /// # Safety
+    /// As of [`unpack_external`](Self::unpack_external).
+    pub unsafe fn fill_external(
+        &self,
+        buffer: *mut u8,
+        count: i64,
+        most: usize,
+        more: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> usize {
+        // What was got, from where on it was not used, and whether there may be more.
+        let (mut got, mut at, mut is_all) = (vec![], 0, false);
         let mut used = 0;
         let _ = self.each_element::<()>(count, &mut |elements| {
-            let mut whole = true;
-            each_number(elements, |at, scalar, size| {
-                let Some(external) = bytes.get(used..used + size).filter(|_| whole) else {
-                    whole = false;
-                    return;
-                };
+            each_number(elements, |place, scalar, size| {
+                if got.len() - at < size && !is_all {
+                    got.drain(..at);
+                    let had = got.len();
+                    got.resize(had + most.max(size), 0);
+                    let come = more(&mut got[had..]);
+                    is_all = had + come < got.len();
+                    got.truncate(had + come);
+                    at = 0;
+                }
+                let Some(external) = got.get(at..at + size) else { return ControlFlow::Break(()) };
                 let mut native = [0; 32];
                 let native = &mut native[..scalar.size()];
                 read(scalar, external, native);
-                used += size;
+                (at, used) = (at + size, used + size);
                 // SAFETY: the caller's promise.
-                unsafe { copy(native.as_ptr(), buffer.wrapping_offset(at as isize), native.len()) };
-            });
-            if whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                unsafe { copy(native.as_ptr(), buffer.wrapping_offset(place as isize), native.len()) };
+                ControlFlow::Continue(())
+            })
         });
         used
     }
 }
+
+/// So many bytes are converted at a time where all are there.
+const PIECE: usize = 64 << 10;
 
 /// # Safety
 /// As of [`std::ptr::copy_nonoverlapping`].
@@ -70,17 +128,21 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
-/// Each number, where it is, and its size in this representation.
-fn each_number(elements: Elements, mut f: impl FnMut(i64, Scalar, usize)) {
+/// Each number, where it is, and its size in this representation, until `f` breaks.
+fn each_number(
+    elements: Elements,
+    mut f: impl FnMut(i64, Scalar, usize) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let Elements { at, basic, count, stride } = elements;
     let ((first, second), sizes) = (basic.elements(), basic.external_sizes());
     for nth in 0..count {
         let at = at + nth * stride;
-        f(at, first, sizes.0);
+        f(at, first, sizes.0)?;
         if let Some(second) = second {
-            f(at + basic.second_at() as i64, second, sizes.1);
+            f(at + basic.second_at() as i64, second, sizes.1)?;
         }
     }
+    ControlFlow::Continue(())
 }
 
 /// A number of this machine to one of `bytes` bytes.

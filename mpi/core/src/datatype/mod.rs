@@ -154,7 +154,8 @@ impl Datatype {
             Map::Basic(basic) => Some(*basic),
             Map::Same(of) => of.uniform(),
             Map::Copies(list) => {
-                let mut all = list.iter().filter(|copies| copies.count > 0).map(|copies| copies.of.uniform());
+                let some = list.iter().filter(|copies| copies.count > 0 && copies.of.elements > 0);
+                let mut all = some.map(|copies| copies.of.uniform());
                 let first = all.next()??;
                 all.all(|other| other == Some(first)).then_some(first)
             }

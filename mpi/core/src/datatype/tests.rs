@@ -353,7 +353,7 @@ proptest! {
     }
 
     #[test]
-    fn external_bytes_come_back((made, model) in types(), count in 0_i64..3, salt: u8) {
+    fn external_bytes_come_back((made, model) in types(), count in 0_i64..3, salt: u8, most in 1_usize..40) {
         // Overlapping elements have no value of their own.
         let mut bytes = model.bytes(count);
         let (first, end) = (bytes.iter().min().copied().unwrap_or(0), bytes.iter().max().map_or(0, |at| at + 1));
@@ -379,6 +379,34 @@ proptest! {
         for at in bytes {
             prop_assert_eq!(other[(at - first) as usize], memory[(at - first) as usize]);
         }
+        // Piece by piece it is the same, also where it ends too early.
+        let (mut pieces, mut longest) = (vec![], 0);
+        let mut next = |piece: &mut Vec<u8>| {
+            longest = longest.max(piece.len());
+            pieces.append(piece);
+            true
+        };
+        // SAFETY: as above.
+        unsafe { made.each_external(memory.as_ptr().wrapping_offset(-first as isize), count, most, &mut next) };
+        prop_assert!(longest < most + 32);
+        prop_assert_eq!(&pieces, &external);
+        let there = external.len() * most / 40;
+        let (mut expected, mut got) = (vec![0; memory.len()], vec![0; memory.len()]);
+        let [whole, by_piece] =
+            [&mut expected, &mut got].map(|of: &mut Vec<u8>| of.as_mut_ptr().wrapping_offset(-first as isize));
+        let mut left = &external[..there];
+        let mut more = |into: &mut [u8]| {
+            let (come, rest) = left.split_at(into.len().min(left.len()));
+            into[..come.len()].copy_from_slice(come);
+            left = rest;
+            come.len()
+        };
+        // SAFETY: as above.
+        let used = unsafe {
+            [made.unpack_external(whole, count, &external[..there]), made.fill_external(by_piece, count, most, &mut more)]
+        };
+        prop_assert!(used[0] == used[1] && used[0] <= there);
+        prop_assert_eq!(got, expected);
     }
 }
 
@@ -475,6 +503,11 @@ fn how_it_was_made_is_told() {
     assert_eq!(found.contents().map(|contents| &contents.integers[..]), Some(&[15, 300][..]));
     let resized = Datatype::resized(&int, 0, 4, Width::Small).expect("legal");
     assert_eq!((resized.as_basic(), resized.uniform()), (None, Some(Basic::Int)));
+    // What has no elements says nothing of those of others.
+    let nothing = Datatype::contiguous(0, &Datatype::basic(Basic::Double), Width::Small).unwrap();
+    let beside = |of: &Type| (Block { count: 1, at: 0 }, of.clone());
+    let made = Datatype::structure(&[beside(&nothing), beside(&resized)], Width::Small).unwrap();
+    assert_eq!((nothing.uniform(), made.uniform()), (None, Some(Basic::Int)));
 }
 
 /// What is kept of it is a few hundred kilobytes; written out it would be hundreds of gigabytes.

@@ -36,8 +36,12 @@ impl Mpi {
             1 => (face.number)(Meaning::Rank, ANY_SOURCE),
             // MPI_HOST: there is none.
             2 => (face.number)(Meaning::Rank, PROC_NULL),
-            // MPI_WTIME_IS_GLOBAL: the clock of one machine.
-            3 => 1,
+            // MPI_WTIME_IS_GLOBAL: the clock is that of a machine.
+            3 => {
+                let link = self.link()?;
+                let own = link.node_of(link.process());
+                (0..link.processes()).all(|process| link.node_of(process) == own).into()
+            }
             // MPI_APPNUM: which program of the line that started them.
             4 => std::env::var("BDRUN_APPNUM").ok().and_then(|number| number.parse().ok()).unwrap_or(0),
             5 => {

@@ -338,12 +338,12 @@ impl Datatypes for Mpi {
 
     unsafe fn type_free(&self, datatype: Datatype) -> Answer<Datatype> {
         let object = self.types.get(datatype)?;
-        if object.permanent {
+        if object.permanent || object.is_freed.load(Ordering::SeqCst) {
             return Err(Class::Type.into());
         }
         // SAFETY: the caller's: the functions of attributes are such.
         unsafe { self.types.keys.delete_all(&object.attributes, self.whose(Kind::Datatype, datatype)) }?;
-        self.types.made.take(datatype).ok_or(Class::Type)?;
+        self.types.free(datatype, object)?;
         Ok(Datatype::NULL)
     }
 

@@ -32,6 +32,8 @@ pub struct Object {
     committed: AtomicBool,
     /// It may not be freed.
     permanent: bool,
+    /// It was: its handle is told to functions of the program until those that need it have ended.
+    is_freed: AtomicBool,
     /// Once the program has given it one.
     name: Mutex<Option<Vec<u8>>>,
     pub attributes: Attached,
@@ -40,7 +42,8 @@ pub struct Object {
 impl Object {
     fn new(of: Type) -> Self {
         let (committed, name) = (AtomicBool::new(false), Mutex::new(None));
-        Self { of, committed, permanent: false, name, attributes: Attached::default() }
+        let is_freed = AtomicBool::new(false);
+        Self { of, committed, permanent: false, is_freed, name, attributes: Attached::default() }
     }
 
     fn permanent(of: Type) -> Self {
@@ -83,6 +86,8 @@ pub struct Types {
     /// Those of `MPI_Type_create_f90_real` and its relatives: the same for the same arguments, for ever.
     found: Mutex<Vec<Found>>,
     made: Slab<Object>,
+    /// Handles of those that were freed, and that somebody had then.
+    freed: Mutex<Vec<Datatype>>,
     pub keys: Keys,
 }
 
@@ -93,6 +98,7 @@ impl Types {
             plain: OnceLock::new(),
             found: Mutex::new(vec![]),
             made: Slab::new(),
+            freed: Mutex::new(vec![]),
             keys: Keys::new(1),
         }
     }
@@ -138,13 +144,38 @@ impl Types {
 
     /// The datatype of a handle that may be used to move or compute something: it was committed.
     pub fn committed(&self, handle: Datatype) -> Answer<Type> {
+        Ok(self.get_committed(handle)?.of.clone())
+    }
+
+    /// The same with its handle, which no other has before this is dropped.
+    pub fn get_committed(&self, handle: Datatype) -> Answer<Arc<Object>> {
         let object = self.get(handle)?;
-        if object.is_committed() { Ok(object.of.clone()) } else { Err(Class::Type.into()) }
+        if object.is_committed() { Ok(object) } else { Err(Class::Type.into()) }
     }
 
     /// How many are there that the program has made.
     pub fn left(&self) -> usize {
-        self.made.all().iter().filter(|object| !object.permanent).count()
+        let is_left = |object: &&Arc<Object>| !object.permanent && !object.is_freed.load(Ordering::SeqCst);
+        self.made.all().iter().filter(is_left).count()
+    }
+
+    /// The program frees one: no other has its handle before nobody is told of it any more.
+    fn free(&self, handle: Datatype, object: Arc<Object>) -> Answer<()> {
+        if object.is_freed.swap(true, Ordering::SeqCst) {
+            return Err(Class::Type.into());
+        }
+        drop(object);
+        let mut freed = self.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        freed.push(handle);
+        freed.retain(|&handle| {
+            // It is had here, and by the slab.
+            let is_told = self.made.get(handle).is_some_and(|object| Arc::strong_count(&object) > 2);
+            if !is_told {
+                self.made.take(handle);
+            }
+            is_told
+        });
+        Ok(())
     }
 
     /// A handle of a new datatype.

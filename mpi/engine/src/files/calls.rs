@@ -13,7 +13,7 @@ use super::representation::{Made, Representation};
 use super::transfer::Here;
 use super::transfer::Way::{self, Read, Write};
 use super::view::View;
-use super::{Open, READ_ONLY, SEQUENTIAL, Seen, Split, failed, path_of};
+use super::{Open, SEQUENTIAL, Seen, Split, failed, path_of};
 use crate::Mpi;
 use crate::args::{Buffer, Status};
 use crate::calls::Files;
@@ -33,8 +33,8 @@ const HERE: i64 = -1;
 type Memory = (Buffer, i64, Datatype);
 
 impl Open {
-    /// Only the pointer that all share may be used of a file that is read or written from one end to the
-    /// other.
+    /// Of a file that is read or written from one end to the other nothing may be used but the pointer that
+    /// all share, and that may not be moved or asked for.
     fn may_go_anywhere(&self) -> Answer<()> {
         if self.mode & SEQUENTIAL == 0 {
             return Ok(());
@@ -94,6 +94,7 @@ impl Mpi {
     /// From the pointer on that all share.
     unsafe fn file_shared(&self, fh: File, way: Way, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
+        open.permits(way)?;
         let view = open.view();
         let here = self.here(&view, here)?;
         let units = (here.stored as i64 + view.unit() - 1) / view.unit();
@@ -106,18 +107,21 @@ impl Mpi {
     unsafe fn file_ordered(&self, fh: File, way: Way, name: &'static str, here: Memory) -> Answer<Status> {
         let open = self.file(fh)?;
         let view = open.view();
-        let here = self.here(&view, here);
+        let here = open.permits(way).and_then(|()| self.here(&view, here));
         let bytes = here.as_ref().map_or(0, |here| here.stored as i64);
         let units = (bytes + view.unit() - 1) / view.unit();
-        let said = self.said_of_file(&open, name, &[units, self.shared(&open)?])?;
-        let all: i64 = said.iter().map(|said| said[0]).sum();
-        // The pointer is what the first one has read, as nobody has moved it before all were here.
-        let begin = said[0][1];
-        if open.comm.rank == 0 {
-            self.set_shared(&open, begin + all)?;
+        let said = self.said_of_file(&open, name, &[units])?;
+        let before = |rank: usize| said[..rank].iter().map(|said| said[0]).sum::<i64>();
+        // Only now: who has come last may have moved the pointer by itself before.
+        let first = open.comm.rank == 0;
+        let begin = first.then(|| self.change_shared(&open, Change::Add(before(said.len()))));
+        let told = begin.as_ref().map_or(0, |begin| begin.as_ref().copied().unwrap_or(-1));
+        let told = self.said_of_file(&open, name, &[told])?[0][0];
+        begin.transpose()?;
+        if told < 0 {
+            return Err(Class::Io.into());
         }
-        self.all_are_here(&open, name)?;
-        let from = begin + said[..open.comm.rank].iter().map(|said| said[0]).sum::<i64>();
+        let from = told + before(open.comm.rank);
         // SAFETY: the caller's.
         Ok(unsafe { open.transfer(&self.types, way, (&view, from), &here?) }?.status)
     }
@@ -322,7 +326,9 @@ impl Files for Mpi {
     }
 
     unsafe fn file_get_position_shared(&self, fh: File) -> Answer<i64> {
-        self.shared(&*self.file(fh)?)
+        let open = self.file(fh)?;
+        open.may_go_anywhere()?;
+        self.shared(&open)
     }
 
     unsafe fn file_get_size(&self, fh: File) -> Answer<i64> {
@@ -354,6 +360,8 @@ impl Files for Mpi {
 
     unsafe fn file_preallocate(&self, fh: File, size: i64) -> Answer<()> {
         let open = self.file(fh)?;
+        open.may_go_anywhere()?;
+        open.permits(Write)?;
         if size < 0 {
             return Err(Class::Arg.into());
         }
@@ -379,6 +387,7 @@ impl Files for Mpi {
 
     unsafe fn file_seek_shared(&self, fh: File, offset: i64, whence: i64) -> Answer<()> {
         let open = self.file(fh)?;
+        open.may_go_anywhere()?;
         let said = self.said_of_file(&open, "MPI_File_seek_shared", &[offset, whence])?;
         if said.iter().any(|other| other[..] != [offset, whence]) {
             return Err(Class::NotSame.into());
@@ -412,10 +421,9 @@ impl Files for Mpi {
 
     unsafe fn file_set_size(&self, fh: File, size: i64) -> Answer<()> {
         let open = self.file(fh)?;
+        open.may_go_anywhere()?;
+        open.permits(Write)?;
         let size_in_bytes = u64::try_from(size).map_err(|_| Class::Arg)?;
-        if open.mode & READ_ONLY != 0 {
-            return Err(Class::ReadOnly.into());
-        }
         self.file_by_first(&open, "MPI_File_set_size", size, || open.file.set_len(size_in_bytes))
     }
 
@@ -435,6 +443,10 @@ impl Files for Mpi {
         }
         // SAFETY: the caller's: it ends.
         let datarep = unsafe { CStr::from_ptr(datarep) }.to_bytes().to_ascii_lowercase();
+        // Where the pointer is that all share is the same for all once nobody moves it.
+        if open.mode & SEQUENTIAL != 0 {
+            self.all_are_here(&open, NAME)?;
+        }
         let checked = || {
             let (etype, filetype) = (self.types.committed(etype)?, self.types.committed(filetype)?);
             let representation = self.representation(&datarep)?;

@@ -170,13 +170,8 @@ impl Representation {
                 // SAFETY: the caller's; the function gets as many bytes as the extents that it said.
                 unsafe { made.convert(made.write, (span.at(), datatype), place, bytes.as_mut_ptr()) }
             }
-            Self::External => {
-                let mut packed = Vec::with_capacity(bytes.len());
-                // SAFETY: the caller's.
-                unsafe { of.of().pack_external(of.at(), of.count(), &mut packed) };
-                bytes.copy_from_slice(&packed);
-                Ok(())
-            }
+            // Piece by piece, where it is moved.
+            Self::External => Err(Class::Internal.into()),
             _ if of.bytes() == bytes.len() as u64 => {
                 // SAFETY: the caller's.
                 unsafe { of.pack(0, bytes) };
@@ -204,11 +199,7 @@ impl Representation {
                 // SAFETY: the caller's; the function gets as many bytes as the extents that it said.
                 unsafe { made.convert(made.read, (span.at(), datatype), place, bytes.as_mut_ptr()) }
             }
-            Self::External => {
-                // SAFETY: the caller's.
-                unsafe { of.of().unpack_external(of.at(), of.count(), bytes) };
-                Ok(())
-            }
+            Self::External => Err(Class::Internal.into()),
             _ if native as usize == bytes.len() => {
                 // SAFETY: the caller's.
                 unsafe { of.unpack(0, bytes) };

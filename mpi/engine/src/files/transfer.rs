@@ -92,7 +92,7 @@ impl Drop for Locked<'_> {
 
 impl Open {
     /// What a file's mode permits.
-    fn permits(&self, way: Way) -> Answer<()> {
+    pub(super) fn permits(&self, way: Way) -> Answer<()> {
         let forbidden = if way == Way::Read { WRITE_ONLY } else { READ_ONLY };
         if self.mode & forbidden == 0 {
             return Ok(());
@@ -177,6 +177,11 @@ impl Open {
         }
         let sizes = view.representation.sizes(types, span.of())?;
         let sizes = |basic| sizes.of(basic);
+        if matches!(view.representation, Representation::External) {
+            // SAFETY: the caller's.
+            let done = unsafe { self.convert_external(way, (view, from), span) }?;
+            return Ok((span.of().whole_in(done as i64, &sizes).1, done));
+        }
         let one = stored / span.count() as u64;
         // Whole ones of the program's datatype at a time.
         let most = (PIECE / one).max(1) as i64;
@@ -204,6 +209,45 @@ impl Open {
             }
         }
         Ok((native, done))
+    }
+
+    /// The same in "external32", piece by piece; how many bytes there were in the file.
+    ///
+    /// # Safety
+    /// As of [`transfer`](Self::transfer).
+    unsafe fn convert_external(&self, way: Way, (view, from): (&View, u64), span: &Span) -> Answer<u64> {
+        let (mut done, mut result) = (0, Ok(()));
+        let mut move_next = |bytes: &mut [u8]| match self.move_bytes(way, view, from + done, bytes) {
+            Ok(moved) => {
+                done += moved as u64;
+                moved
+            }
+            Err(failure) => {
+                result = Err(failure);
+                0
+            }
+        };
+        let (of, count, piece) = (span.of(), span.count(), PIECE as usize);
+        match way {
+            // SAFETY: the caller's.
+            Way::Write => unsafe {
+                of.each_external(span.at(), count, piece, &mut |bytes| move_next(bytes) == bytes.len());
+            },
+            // SAFETY: as above.
+            Way::Read => {
+                // No more than there is to be: others may be in the file behind it.
+                let mut left = of.external_size().and_then(|size| size.checked_mul(count)).unwrap_or(0);
+                let mut more = |into: &mut [u8]| {
+                    let wanted = into.len().min(left.max(0) as usize);
+                    let moved = move_next(&mut into[..wanted]);
+                    left -= moved as i64;
+                    moved
+                };
+                // SAFETY: the caller's.
+                unsafe { of.fill_external(span.at(), count, piece, &mut more) };
+            }
+        }
+        result.map(|()| done)
     }
 
     /// The same of a part of the elements' bytes; how many there were.

@@ -57,11 +57,15 @@ impl View {
         if extent <= 0 {
             return 0;
         }
-        let whole = behind / extent;
-        let mut seen = whole as u64 * size as u64;
-        let base = self.disp + whole * extent;
+        let mut seen = 0;
         self.filetype.layout().each_run(1, 0, size as u64, |at, len| {
-            seen += (place - (base + at)).clamp(0, len as i64) as u64;
+            // Of each turn: how much of the run is before the place. What is seen may lie behind the end of
+            // its turn, so that there are fewer of it than turns, or several that it is in the midst of.
+            let (left, len) = (behind - at, len as i64);
+            let whole = if left < len { 0 } else { (left - len) / extent + 1 };
+            seen += (whole * len) as u64;
+            seen +=
+                (whole..).map(|turn| left - turn * extent).take_while(|&left| left > 0).sum::<i64>() as u64;
         });
         seen
     }
@@ -70,23 +74,29 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bdrun_mpi_core::datatype::{Basic, Datatype, Width};
+    use bdrun_mpi_core::datatype::{Basic, Block, Datatype, Width};
     use proptest::prelude::*;
 
     proptest! {
         /// What is seen is what a filetype names, byte by byte.
         #[test]
         fn pieces_are_those_of_the_filetype(
-            disp in 0i64..50, count in 1i64..4, block in 1i64..4, stride in 0i64..5, from in 0u64..60, len in 1u64..60
+            disp in 0i64..50, count in 1i64..4, block in 1i64..4, stride in 0i64..5, from in 0u64..60, len in 1u64..60,
+            behind in 0i64..20, nearer in 0i64..9,
         ) {
             let int = Datatype::basic(Basic::Int);
             let filetype = Datatype::vector(count, block, block + stride, &int, Width::Small).unwrap();
+            // Some way behind where each turn begins; the next turn may begin before this one is over.
+            let extent = (filetype.extent() - nearer).max(1);
+            let filetype = Datatype::hindexed(&[Block { count: 1, at: behind }], &filetype, Width::Small).unwrap();
+            let filetype = Datatype::resized(&filetype, 0, extent, Width::Small).unwrap();
+            let disp_of_first = disp + behind;
             let view = View { disp, etype: int, filetype, representation: Representation::Native };
             // Every seen byte of the first turns, one after the other.
             let extent = view.filetype.extent();
             let all: Vec<i64> = (0..60).flat_map(|turn| {
                 (0..count).flat_map(move |copy| {
-                    let first = disp + turn * extent + copy * (block + stride) * 4;
+                    let first = disp_of_first + turn * extent + copy * (block + stride) * 4;
                     (first..first + block * 4).collect::<Vec<_>>()
                 })
             }).collect();

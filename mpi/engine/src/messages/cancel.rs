@@ -5,6 +5,7 @@
 //! Where nobody has claimed the message it goes, and the answer says so; else it is received, and the receipt
 //! says that. What one process sends another comes in order, so the message is there when the question comes.
 //! And whoever is asked answers in each call, whatever it waits for: so the send is complete soon either way.
+//! Of what sends and receives (`MPI_Isendrecv`) the send is complete at once, and the receive is taken back.
 
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
@@ -54,10 +55,19 @@ impl Mpi {
         if let Some(receipt) = operation.receipt() {
             return self.ask_for_message(receipt);
         }
-        let mut traffic = self.traffic();
-        let Some((context, want, ticket)) = operation.takes_back() else { return Ok(()) };
-        if traffic.matcher.cancel(context, want, ticket).is_some() {
+        let parts = operation.parts();
+        if !parts.is_empty() {
+            return parts.iter().try_for_each(|part| self.take_back(part));
+        }
+        let taken = {
+            let mut traffic = self.traffic();
+            let Some((context, want, ticket)) = operation.takes_back() else { return Ok(()) };
+            traffic.matcher.cancel(context, want, ticket)
+        };
+        if taken.is_some() {
             operation.finish(CANCELLED);
+            // One may wait for it.
+            self.tell_threads();
         }
         Ok(())
     }

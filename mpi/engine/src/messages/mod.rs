@@ -29,7 +29,7 @@ pub use buffers::Buffers;
 
 use crate::Mpi;
 use crate::args::Status;
-use crate::comm::Communicator;
+use crate::comm::{Communicator, World};
 use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
 use crate::groups::PROC_NULL;
@@ -397,7 +397,10 @@ impl Mpi {
     /// In which communicator a message was claimed.
     fn comm_of_claimed(&self, message: Message) -> Answer<Arc<Communicator>> {
         if message == Message::NO_PROC {
-            return Ok(self.world()?.own.clone());
+            self.goes_on()?;
+            // Where only sessions are there is no MPI_COMM_SELF.
+            let own = self.world().map(|world| world.own.clone());
+            return own.or_else(|_| Ok(World::new(&**self.link()?).own));
         }
         let claimed = self.claimed.get(message).ok_or(Class::Request)?;
         let claimed = claimed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -370,6 +370,13 @@ fn of_windows() {
                 mpi.win_free(win) => RmaSync,
             }
             mpi.win_unlock(0, win).expect("unlocked");
+            mpi.win_lock_all(0, win).expect("locked");
+            wrong! {
+                mpi.win_unlock(0, win) => RmaSync,
+                mpi.win_lock(302, 0, 0, win) => RmaSync,
+                mpi.win_lock_all(0, win) => RmaSync,
+            }
+            mpi.win_unlock_all(win).expect("unlocked");
             mpi.win_free(win).expect("freed");
             wrong! {
                 mpi.win_fence(0, win) => Win,
@@ -432,13 +439,21 @@ fn of_files() {
             wrong! {
                 mpi.file_read_at(file, 0, a, 1, INT) => UnsupportedOperation,
                 mpi.file_seek(file, 0, 403) => UnsupportedOperation,
+                mpi.file_seek_shared(file, 0, 403) => UnsupportedOperation,
+                mpi.file_get_position_shared(file) => UnsupportedOperation,
+                mpi.file_set_size(file, 0) => UnsupportedOperation,
+                mpi.file_preallocate(file, 0) => UnsupportedOperation,
             }
             mpi.file_close(file).expect("closed");
             let file = open(read).expect("it opens");
             wrong! {
                 mpi.file_write(file, a, 1, INT) => ReadOnly,
                 mpi.file_set_size(file, 0) => ReadOnly,
+                mpi.file_preallocate(file, 4) => ReadOnly,
+                mpi.file_write_shared(file, a, 1, INT) => ReadOnly,
+                mpi.file_write_ordered(file, a, 1, INT) => ReadOnly,
             }
+            assert_eq!(mpi.file_get_position_shared(file), Ok(0), "nothing was written");
             mpi.file_close(file).expect("closed");
             let file = open(both | delete).expect("it opens");
             mpi.file_close(file).expect("closed");

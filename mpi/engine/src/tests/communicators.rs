@@ -4,14 +4,15 @@ use std::ffi::{CStr, c_char};
 
 use bdrun_mpi_core::error::Class;
 
-use super::run;
+use super::messages::{INT, into};
+use super::{Well, run};
 use crate::Mpi;
-use crate::args::{Ints, IntsOut, Meant};
-use crate::calls::{Communicators, Environment, Errors, Groups};
+use crate::args::{Ints, IntsOut, Meant, Status};
+use crate::calls::{Attributes, Communicators, Environment, Errors, Groups, Infos, Messages, Requests};
 use crate::face::Object;
 use crate::failure::{Failure, number};
-use crate::groups::UNDEFINED;
-use crate::handle::{Comm, Errhandler, Group, Info, Session};
+use crate::groups::{PROC_NULL, UNDEFINED};
+use crate::handle::{Comm, Errhandler, Group, Info, Message, Request, Session};
 
 fn class(result: Result<impl std::fmt::Debug, Failure>) -> Class {
     match result.expect_err("it fails").code {
@@ -90,6 +91,26 @@ fn copies_and_groups_of_a_communicator() {
             assert_eq!(mpi.comm_test_inter(copy), Ok(false));
             assert_eq!(class(mpi.comm_remote_size(copy)), Class::Comm);
             assert_eq!(class(mpi.comm_free(Comm::WORLD)), Class::Comm);
+        }
+    });
+}
+
+/// Those of a node, however that is said.
+#[test]
+fn who_shares_memory_is_on_a_node() {
+    super::run_on(2, 4, |mpi, process| {
+        let names = [c"mpi_hw_resource_type", c"mpi_shared_memory"].map(CStr::as_ptr);
+        // SAFETY: strings end.
+        unsafe {
+            let info = mpi.info_create().unwrap();
+            mpi.info_set(info, names[0], names[1]).unwrap();
+            // MPI_COMM_TYPE_SHARED, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED
+            for (kind, info) in [(221, Info::NULL), (223, info), (224, info)] {
+                let shared = mpi.comm_split_type(Comm::WORLD, kind, 0, info).unwrap();
+                let first = process as i32 % 2;
+                assert_eq!(members(mpi, shared), [first, first + 2]);
+            }
+            assert_eq!(mpi.comm_split_type(Comm::WORLD, 223, 0, Info::NULL), Ok(Comm::NULL));
         }
     });
 }
@@ -214,5 +235,93 @@ fn sessions_need_no_world() {
         assert_eq!(class(mpi.group_from_session_pset(session, c"mpi://OTHER".as_ptr())), Class::Arg);
         assert_eq!(mpi.session_finalize(session), Ok(Session::NULL));
         assert_eq!(class(mpi.session_get_num_psets(session, Info::NULL)), Class::Session);
+    }
+}
+
+#[test]
+fn requests_and_messages_need_no_world_where_a_session_is() {
+    let (mpi, none) = (Mpi::new(), std::ptr::null_mut());
+    // SAFETY: there are no functions; strings end, and buffers are of the size that is said.
+    unsafe {
+        assert_eq!(class(mpi.grequest_start(none, none, none, none)), Class::Other, "there is no MPI yet");
+        let session = mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let request = mpi.grequest_start(none, none, none, none).unwrap();
+        mpi.grequest_complete(request).unwrap();
+        let told = Status { error: None, ..Status::EMPTY };
+        assert_eq!(super::wait(&mpi, request), Ok((Request::NULL, told)));
+        let group = mpi.group_from_session_pset(session, c"mpi://SELF".as_ptr()).unwrap();
+        let comm = mpi.comm_create_from_group(group, c"a".as_ptr(), Info::NULL, Errhandler::RETURN).unwrap();
+        let (message, nobody) = mpi.mprobe(PROC_NULL, 0, comm).unwrap();
+        let received = mpi.mrecv(into(&mut [0_i32]), 1, INT, message).well();
+        assert_eq!(received, Ok((Message::NULL, nobody)));
+        let (_, request) = mpi.imrecv(into(&mut [0_i32]), 1, INT, message).unwrap();
+        assert_eq!(super::wait(&mpi, request), Ok((Request::NULL, nobody)));
+        mpi.comm_free(comm).unwrap();
+        mpi.session_finalize(session).unwrap();
+        assert_eq!(
+            class(mpi.grequest_start(none, none, none, none)),
+            Class::Other,
+            "there is no MPI any more"
+        );
+        assert_eq!(class(mpi.mrecv(into(&mut [0_i32]), 1, INT, message)), Class::Other);
+    }
+}
+
+/// Of several threads one that waits cannot leave RAM for long: other calls may come.
+#[test]
+fn who_begins_a_session_is_the_thread_that_waits() {
+    let mpi = Mpi::new();
+    // SAFETY: nothing is given.
+    unsafe { mpi.session_init(Info::NULL, Errhandler::RETURN) }.unwrap();
+    let waits = || {
+        let mut looks = 0..3;
+        mpi.wait_for(|| Ok(looks.next().is_none().then_some(())), |_, _| {})
+    };
+    assert_eq!((waits(), mpi.threads.is_one()), (Ok(()), true));
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!((waits(), mpi.threads.is_one()), (Ok(()), false)));
+    });
+}
+
+/// Who ends in the midst of it is told of, and in which call, whether MPI was initialised or only sessions
+/// were.
+#[test]
+fn a_process_is_in_the_midst_of_mpi_from_its_first_session_to_the_last() {
+    let (mpi, job) = (Mpi::new(), super::Job::new(1, 1));
+    let is_in = || job.with(|shared| shared.begun.get(&0).copied());
+    mpi.link.set(std::sync::Arc::new(super::Thread { process: 0, job: job.clone() })).unwrap();
+    // SAFETY: nothing is given.
+    unsafe {
+        let session = || mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let ended = |session| mpi.session_finalize(session).unwrap();
+        assert_eq!(is_in(), None);
+        let two = [session(), session()];
+        assert_eq!(is_in(), Some(true));
+        ended(two[0]);
+        assert_eq!(is_in(), Some(true));
+        ended(two[1]);
+        assert_eq!(is_in(), Some(false));
+        let third = session();
+        mpi.init(std::ptr::null_mut(), std::ptr::null_mut()).unwrap();
+        ended(third);
+        assert_eq!(is_in(), Some(true));
+        mpi.finalize().unwrap();
+        assert_eq!(is_in(), Some(false));
+    }
+}
+
+/// The clocks of several nodes are not the same.
+#[test]
+fn time_is_that_of_a_node() {
+    for nodes in [1, 2] {
+        super::run_on(nodes, 2, |mpi, _| {
+            let mut told: *const i32 = std::ptr::null();
+            // MPI_WTIME_IS_GLOBAL. SAFETY: there is room for an address, and a number there.
+            let is_global = unsafe {
+                mpi.comm_get_attr(Comm::WORLD, 504, (&raw mut told).cast()).unwrap();
+                told.read()
+            };
+            assert_eq!(is_global, i32::from(nodes == 1));
+        });
     }
 }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use bdrun_mpi_core::error::{Class, Code};
 
-use super::run;
+use super::{Well, run};
 use crate::Mpi;
 use crate::args::Buffer;
-use crate::calls::{Datatypes, Files};
+use crate::calls::{Datatypes, Files, Messages};
 use crate::face::Object;
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, File, Info};
@@ -126,6 +126,36 @@ fn what_is_narrower_in_the_file_is_counted_so() {
     });
 }
 
+/// One datatype is as large as the program likes: it goes and comes piece by piece.
+#[test]
+fn a_large_datatype_is_converted_piece_by_piece() {
+    const MANY: i64 = 3_000_000;
+    run(1, |mpi, _| {
+        // SAFETY: as above.
+        unsafe {
+            let file = open(mpi, "large");
+            mpi.file_set_view(file, 0, LONG, LONG, c"external32".as_ptr(), Info::NULL).expect("known");
+            let all =
+                mpi.type_contiguous(MANY, LONG, false).and_then(|all| mpi.type_commit(all)).expect("made");
+            let mut numbers: Vec<i64> = (-MANY / 2..MANY / 2).collect();
+            let written = mpi.file_write(file, at(&mut numbers), 1, all).map(|status| status.count);
+            assert_eq!((written, mpi.file_get_position(file)), (Ok(8 * MANY), Ok(MANY)));
+            assert_eq!(mpi.file_get_size(file), Ok(4 * MANY));
+            // One that is not all there.
+            let (from, mut back) = (MANY / 3, vec![0_i64; MANY as usize]);
+            let read = mpi.file_read_at(file, from, at(&mut back), 1, all).map(|status| status.count);
+            assert_eq!(read, Ok(8 * (MANY - from)));
+            assert!(back[..(MANY - from) as usize] == numbers[from as usize..]);
+            // No more is read than was asked for.
+            mpi.file_seek(file, 7, 403).expect("sought");
+            let read = mpi.file_read(file, at(&mut back), 2, LONG).map(|status| status.count);
+            assert_eq!((read, mpi.file_get_position(file)), (Ok(16), Ok(9)));
+            assert_eq!(back[..2], numbers[7..9]);
+            mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
 /// Each integer as six bytes: its complement, and how often a function was called.
 unsafe extern "C" fn extent(_: u64, extent: *mut i64, _: *mut c_void) -> c_int {
     // SAFETY: the caller's: there is room.
@@ -228,6 +258,77 @@ fn functions_of_the_program_convert() {
             assert!(back[..back.len() - 3] == numbers[3..]);
             STATE[1].store(1, SeqCst);
             assert_eq!(class(mpi.file_read_at(file, 0, at(&mut back), 1, INT)), Class::Conversion);
+            mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
+/// Does something collective with a file in one process, and something else in the other, which comes to it
+/// only when the first is there already.
+unsafe fn while_the_first_waits(mpi: &Mpi, process: u32, mut early: impl FnMut(), mut late: impl FnMut()) {
+    let mut got = [0_i32];
+    // SAFETY: buffers of the size that is said.
+    unsafe {
+        if process == 0 {
+            let asked = mpi.irecv(at(&mut got), 1, INT, 1, 0, Comm::WORLD).expect("begun");
+            // Nothing comes in any more before this process waits in what it does.
+            let sent = mpi.isend(at(&mut [1_i32]), 1, INT, 1, 0, Comm::WORLD).expect("sent");
+            early();
+            super::wait(mpi, asked).expect("received");
+            super::wait(mpi, sent).expect("sent");
+        } else {
+            mpi.recv(at(&mut got), 1, INT, 0, 0, Comm::WORLD).well().expect("received");
+            mpi.ssend(at(&mut [1_i32]), 1, INT, 0, 0, Comm::WORLD).expect("received");
+            late();
+        }
+    }
+}
+
+/// What one has written at the pointer that all share, and then comes, is not written over.
+#[test]
+fn in_the_order_of_ranks_begins_where_the_last_one_has_left_it() {
+    run(2, |mpi, process| {
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            let file = open(mpi, "ordered");
+            let ordered = || {
+                let mut own = [10 + process as i32];
+                let status = mpi.file_write_ordered(file, at(&mut own), 1, INT).expect("written");
+                assert_eq!(status.count, 4);
+            };
+            while_the_first_waits(mpi, process, ordered, || {
+                mpi.file_write_shared(file, at(&mut [7_i32]), 1, INT).expect("written");
+                ordered();
+            });
+            assert_eq!(mpi.file_get_position_shared(file), Ok(12));
+            mpi.file_sync(file).expect("all have written");
+            let mut all = [0_i32; 3];
+            mpi.file_read_at(file, 0, at(&mut all), 3, INT).expect("read");
+            assert_eq!(all, [7, 10, 11]);
+            mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
+/// So is a view from there on the same for all.
+#[test]
+fn a_view_from_here_on_begins_where_the_last_one_has_left_it() {
+    run(2, |mpi, process| {
+        // SAFETY: buffers of the size that is said; strings end.
+        unsafe {
+            let name = CString::new(path("sequential").to_str().expect("a name")).expect("no zeros");
+            // MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_SEQUENTIAL | MPI_MODE_DELETE_ON_CLOSE
+            let mode = 2 | 256 | 64 | 4;
+            let file = mpi.file_open(Comm::WORLD, name.as_ptr(), mode, Info::NULL).expect("it opens");
+            let view = || {
+                mpi.file_set_view(file, -1, INT, INT, c"native".as_ptr(), Info::NULL).expect("from here");
+                let mut name = [0; 128];
+                assert_eq!(mpi.file_get_view(file, name.as_mut_ptr()).expect("it has one").0, 4);
+            };
+            while_the_first_waits(mpi, process, view, || {
+                mpi.file_write_shared(file, at(&mut [7_i32]), 1, INT).expect("written");
+                view();
+            });
             mpi.file_close(file).expect("closed");
         }
     });

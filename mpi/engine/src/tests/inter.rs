@@ -316,3 +316,24 @@ fn what_hangs_on_a_communicator_is_copied_and_deleted_with_it() {
     });
     assert_eq!(CALLS.each_ref().map(|calls| calls.load(SeqCst)), [402; 2]);
 }
+
+/// Two groups have two leaders: who names itself waits for nobody, and its group hears of it.
+#[test]
+fn nobody_leads_both_groups() {
+    run(3, |mpi, process| {
+        // SAFETY: strings end.
+        unsafe {
+            let own = mpi.intercomm_create(Comm::SELF, 0, WORLD, process.into(), 3);
+            assert_eq!(class(own), Class::Rank);
+            let part = mpi.comm_split(WORLD, (process / 2).into(), 0).unwrap();
+            if process < 2 {
+                let failure = class(mpi.intercomm_create(part, 1, WORLD, 1, 3));
+                assert_eq!(failure, if process == 1 { Class::Rank } else { Class::Other });
+                let both = group(mpi, &[0, 1]);
+                let (tag, none) = (c"tag".as_ptr(), Errhandler::RETURN);
+                let made = mpi.intercomm_create_from_groups(both, 0, both, 0, tag, Info::NULL, none);
+                assert_eq!(class(made), if process == 0 { Class::Rank } else { Class::Other });
+            }
+        }
+    });
+}

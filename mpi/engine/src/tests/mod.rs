@@ -8,11 +8,13 @@ mod files;
 mod inter;
 mod messages;
 mod partitioned;
+mod places;
 mod sends;
 mod tools;
 mod topologies;
 mod windows;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -55,9 +57,13 @@ struct Shared {
     inboxes: HashMap<Process, Vec<(Head, Vec<u8>)>>,
     /// Who meets where.
     places: HashMap<u32, Vec<Process>>,
+    /// Members that have not closed a place yet, of those that can be closed.
+    open: HashMap<u32, usize>,
     tables: HashMap<(u32, u64), Table>,
     /// What they share there.
     words: HashMap<u32, AtomicI64>,
+    /// Who is in the midst of MPI, as people see it from outside.
+    begun: HashMap<Process, bool>,
 }
 
 /// What carries bytes between threads.
@@ -71,7 +77,7 @@ struct Job {
     failed: AtomicBool,
 }
 
-/// So many communicators there may be. They are not counted when they are freed.
+/// So many communicators there may be at a time.
 const MOST_PLACES: u32 = 500;
 
 /// Tells the others if its thread panics.
@@ -84,6 +90,11 @@ impl Drop for Watched {
 }
 
 impl Job {
+    fn new(nodes: u32, processes: u32) -> Arc<Self> {
+        let (shared, changed, failed) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        Arc::new(Self { processes, nodes, shared, changed, failed })
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
         let done = act(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
@@ -195,15 +206,28 @@ impl Link for Thread {
         self.job.with(|shared| {
             // The first ones are everybody's and each one's own.
             let number = shared.places.len() as u32 + 1;
-            if number > MOST_PLACES {
+            if shared.open.len() as u32 >= MOST_PLACES {
                 return Err(no_place("of a test"));
             }
             shared.places.insert(number, members.to_vec());
+            shared.open.insert(number, members.len());
             Ok(Place { number, context: 4 * number })
         })
     }
 
-    fn close(&self, _: Place) {}
+    fn close(&self, place: Place) {
+        self.job.with(|shared| {
+            let left = shared.open.get_mut(&place.number).expect("it is open");
+            *left -= 1;
+            if *left == 0 {
+                shared.open.remove(&place.number);
+            }
+        });
+    }
+
+    fn set_begun(&self, begun: bool) {
+        self.job.with(|shared| shared.begun.insert(self.process, begun));
+    }
 
     fn node_of(&self, process: Process) -> u32 {
         process % self.job.nodes
@@ -234,6 +258,16 @@ impl Link for Thread {
     }
 }
 
+thread_local! {
+    /// That of the process which this thread is.
+    static JOB: RefCell<Option<Arc<Job>>> = const { RefCell::new(None) };
+}
+
+/// How many places are open that were made, of all processes.
+fn places() -> usize {
+    JOB.with_borrow(|job| job.as_ref().expect("it is one of a job").with(|shared| shared.open.len()))
+}
+
 /// Runs the same in so many processes, which have initialised MPI.
 fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
     run_on(1, processes, body);
@@ -241,13 +275,7 @@ fn run(processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
 
 /// The same where they are on so many nodes.
 fn run_on(nodes: u32, processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
-    let job = Arc::new(Job {
-        processes,
-        nodes,
-        shared: Mutex::default(),
-        changed: Condvar::new(),
-        failed: AtomicBool::new(false),
-    });
+    let job = Job::new(nodes, processes);
     job.with(|shared| _ = shared.places.insert(0, (0..processes).collect()));
     std::thread::scope(|scope| {
         for process in 0..processes {
@@ -255,6 +283,7 @@ fn run_on(nodes: u32, processes: u32, body: impl Fn(&Mpi, u32) + Sync) {
             scope.spawn(move || {
                 use crate::calls::Environment;
                 let _watched = Watched(job.clone());
+                JOB.set(Some(job.clone()));
                 let mpi = Mpi::new();
                 mpi.link.set(Arc::new(Thread { process, job })).expect("it is new");
                 // SAFETY: nothing is given.

@@ -6,7 +6,7 @@ use super::messages::{BYTE, INT, WORLD, at, class, into};
 use super::{Well, run};
 use crate::Mpi;
 use crate::args::Status;
-use crate::calls::{Communicators, Environment, Groups, Messages, Requests};
+use crate::calls::{Collectives, Communicators, Environment, Groups, Messages, Requests};
 use crate::face::Object;
 use crate::handle::{Comm, Errhandler, Group, Info, Request};
 use crate::messages::{ANY_SOURCE, ANY_TAG};
@@ -86,6 +86,56 @@ fn what_was_sent_to_itself_is_taken_back_at_once() {
                 assert_eq!(mpi.iprobe(ANY_SOURCE, ANY_TAG, WORLD), Ok((false, Status::EMPTY)));
                 assert!(super::wait(mpi, begun).unwrap().1.cancelled);
             }
+        }
+    });
+}
+
+/// The receive is taken back, also where nobody ever sends what it waits for; the send has left.
+#[test]
+fn of_what_sends_and_receives_the_receive_is_taken_back() {
+    run(2, |mpi, process| {
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            let (other, mut data, mut same) = (1 - i64::from(process), [-1_i32], [7_i32]);
+            let begin = |mpi: &Mpi, data: &mut [i32], same: &mut [i32]| {
+                let (from, into_it) = (at(&[5_i32]), into(data));
+                let one = mpi.isendrecv(from, 1, INT, other, 0, into_it, 1, INT, other, 9, WORLD).unwrap();
+                [one, mpi.isendrecv_replace(into(same), 1, INT, other, 1, other, 9, WORLD).unwrap()]
+            };
+            for request in begin(mpi, &mut data, &mut same) {
+                assert_eq!(mpi.cancel(request), Ok(request));
+                let (complete, status) = mpi.request_get_status(request).well().unwrap();
+                assert!(complete && status.cancelled);
+                assert_eq!(
+                    super::wait(mpi, request).map(|(gone, status)| (gone, status.cancelled)),
+                    Ok((Request::NULL, true))
+                );
+            }
+            // No part of the buffer is altered, and a later receive gets what the taken back one would have.
+            assert_eq!((data, same), ([-1], [7]));
+            mpi.barrier(WORLD).unwrap();
+            mpi.send(at(&[8_i32]), 1, INT, other, 9, WORLD).unwrap();
+            for (tag, sent) in [(9, 8), (0, 5), (1, 7)] {
+                mpi.recv(into(&mut data), 1, INT, other, tag, WORLD).unwrap();
+                assert_eq!(data, [sent]);
+            }
+        }
+    });
+}
+
+/// Either it is cancelled or it succeeds.
+#[test]
+fn of_what_sends_and_receives_nothing_is_taken_back_once_it_has_its_message() {
+    run(1, |mpi, _| {
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            let mut data = [0_i32];
+            let request = mpi
+                .isendrecv(at(&[5_i32]), 1, INT, 0, 3, into(&mut data), 1, INT, ANY_SOURCE, ANY_TAG, WORLD)
+                .unwrap();
+            mpi.cancel(request).unwrap();
+            let (_, status) = super::wait(mpi, request).unwrap();
+            assert_eq!((status.cancelled, status.tag, data), (false, 3, [5]));
         }
     });
 }

@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use bdrun_mpi_core::error::{Class, Code};
+
 use super::{run, run_on};
 use crate::Mpi;
-use crate::args::Buffer;
-use crate::calls::{Groups, Windows};
+use crate::args::{Buffer, Handles, Ints};
+use crate::calls::{Datatypes, Groups, Windows};
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, Info, Op, Win};
 
@@ -16,6 +18,15 @@ const SHARED: i64 = 302;
 const SUM: Op = Op(0x21);
 const REPLACE: Op = Op(0x3c);
 const NOTHING: Op = Op(0x3d);
+
+fn datatypes(of: &[Datatype]) -> Handles<Datatype> {
+    unsafe fn read(at: *mut c_void, index: usize) -> crate::failure::Answer<u64> {
+        // SAFETY: the caller's.
+        Ok(unsafe { at.cast::<Datatype>().add(index).read() }.0)
+    }
+    unsafe fn write(_: *mut c_void, _: usize, _: u64) {}
+    Handles::new(of.as_ptr().cast_mut().cast(), read, write)
+}
 
 /// How many numbers each has in its part.
 const NUMBERS: usize = 64;
@@ -288,6 +299,7 @@ fn memory_that_is_to_be_shared_is_on_one_node() {
         let made = unsafe { mpi.win_allocate_shared(64, 8, Info::NULL, Comm::WORLD, at) };
         let failure = made.expect_err("they share no memory");
         assert!(failure.text.is_some_and(|text| text.contains("several nodes")));
+        assert_eq!(failure.code, Code::Class(Class::RmaShared));
     });
 }
 
@@ -295,9 +307,7 @@ fn memory_that_is_to_be_shared_is_on_one_node() {
 fn what_is_wrong_is_told() {
     run(2, |mpi, process| {
         let told = |result: crate::failure::Answer<()>| result.map_err(|failure| number(failure.code));
-        let class =
-            |class: bdrun_mpi_core::error::Class| Err(number(bdrun_mpi_core::error::Code::Class(class)));
-        use bdrun_mpi_core::error::Class;
+        let class = |class: Class| Err(number(Code::Class(class)));
         let made = Made::new(mpi, Flavor::Allocate);
         let mut value = 0i64;
         let buffer = Buffer::At((&raw mut value).cast());
@@ -327,6 +337,89 @@ fn what_is_wrong_is_told() {
             let made = told(mpi.win_create(at, size, 1, Info::NULL, Comm::WORLD).map(drop));
             assert_eq!(made, class(if process == 1 { Class::Size } else { Class::Arg }));
         }
+        made.free(mpi);
+    });
+}
+
+/// A datatype may name several pieces of memory that were attached, and what is between them was not; and
+/// pieces next to each other are attached as a whole.
+#[test]
+fn what_is_attached_piece_by_piece_is_written_at_once() {
+    run(2, |mpi, process| {
+        let mut memory = [0_i64; 12];
+        let first = memory.as_mut_ptr();
+        let place = |nth: usize| first as i64 + nth as i64 * 8;
+        // SAFETY: the numbers live as long as the window.
+        unsafe {
+            let win = mpi.win_create_dynamic(Info::NULL, Comm::WORLD).expect("made");
+            for (from, n) in [(0, 2), (8, 2), (10, 2)] {
+                mpi.win_attach(win, place(from) as *mut c_void, 8 * n).expect("attached");
+            }
+            let world = mpi.world().expect("begun").all.clone();
+            let (counts, apart) = ([2_i32, 3], [place(0), place(8)]);
+            let said = mpi.said_by_all(&world, "places", &apart).expect("said");
+            mpi.win_fence(0, win).expect("fence");
+            // To itself first, then to the other.
+            for target in [process as usize, 1 - process as usize] {
+                let (counts, at) = (Ints::small(counts.as_ptr()), Ints::large(said[target].as_ptr()));
+                let both = mpi.type_create_hindexed(2, counts, at, LONG, false).expect("made");
+                let both = mpi.type_commit(both).expect("committed");
+                let mut values = [1_i64, 2, 3, 4, 5].map(|value| value + 10 * i64::from(process));
+                let from = Buffer::At(values.as_mut_ptr().cast());
+                mpi.put(from, 5, LONG, target as i64, 0, 1, both, win).expect("put");
+                mpi.win_fence(0, win).expect("fence");
+                let mut seen = [0_i64; 5];
+                let into = Buffer::At(seen.as_mut_ptr().cast());
+                mpi.get(into, 5, LONG, target as i64, 0, 1, both, win).expect("got");
+                mpi.accumulate(from, 5, LONG, target as i64, 0, 1, both, NOTHING, win).expect("nothing");
+                mpi.win_fence(0, win).expect("fence");
+                assert_eq!(seen, values);
+                mpi.type_free(both).expect("freed");
+            }
+            let between =
+                mpi.type_contiguous(9, LONG, false).and_then(|made| mpi.type_commit(made)).expect("made");
+            let failure =
+                mpi.put(Buffer::At(first.cast()), 1, between, process.into(), place(0), 1, between, win);
+            assert!(failure.is_err(), "what is between was not attached");
+            mpi.win_fence(0, win).expect("fence");
+            mpi.win_free(win).expect("freed");
+        }
+        let other = 10 * (1 - i64::from(process));
+        let written = |numbers: [i64; 12]| numbers.map(|number| if number == 0 { 0 } else { number + other });
+        assert_eq!(memory, written([1, 2, 0, 0, 0, 0, 0, 0, 3, 4, 5, 0]));
+    });
+}
+
+/// A datatype without elements, as irregular ones may be, is no error anywhere.
+#[test]
+fn nothing_is_combined_with_nothing() {
+    run(2, |mpi, process| {
+        let made = Made::new(mpi, Flavor::Create);
+        let mut value = [5_i64];
+        let (one, target) = (Buffer::At(value.as_mut_ptr().cast()), 1 - i64::from(process));
+        // SAFETY: the number is there.
+        unsafe {
+            let nothing =
+                mpi.type_contiguous(0, LONG, false).and_then(|made| mpi.type_commit(made)).expect("made");
+            let add = |count: i64, datatype: Datatype, of: Datatype| {
+                mpi.accumulate(one, count, datatype, target, 0, 1, of, SUM, made.win)
+            };
+            mpi.win_fence(0, made.win).expect("fence");
+            assert_eq!(add(1, nothing, nothing), Ok(()));
+            assert_eq!(add(0, LONG, nothing), Ok(()));
+            assert!(add(1, LONG, nothing).is_err(), "there is no room");
+            let got =
+                mpi.get_accumulate(one, 1, nothing, one, 0, LONG, target, 0, 1, nothing, REPLACE, made.win);
+            assert_eq!(got, Ok(()));
+            // Beside what is something it is nothing, too.
+            let (counts, at, types) = ([3_i32, 1], [0_i64, 8], [nothing, LONG]);
+            let (counts, at) = (Ints::small(counts.as_ptr()), Ints::large(at.as_ptr()));
+            let beside = mpi.type_create_struct(2, counts, at, datatypes(&types), false);
+            let beside = beside.and_then(|made| mpi.type_commit(made)).expect("made");
+            assert_eq!(add(1, LONG, beside), Ok(()));
+            mpi.win_fence(0, made.win).expect("fence");
+        }
+        assert_eq!([made.own(0), made.own(1), made.own(2)], [0, 5, 0]);
         made.free(mpi);
     });
 }

@@ -79,6 +79,14 @@ impl Pieces {
         Some((self.list.iter().map(|piece| piece.0).min()?, self.list.iter().map(end).max()?))
     }
 
+    /// Whether something is so of all of them: asked of each only where it is not so of all from the first
+    /// byte on.
+    pub fn all(&self, so: impl Fn(i64, i64) -> bool) -> bool {
+        let size = self.basic.map_or(1, |basic| basic.extent() as i64);
+        let is_so = |&(at, n): &(i64, u64)| so(at, at.saturating_add((n as i64).saturating_mul(size)));
+        self.bounds().is_none_or(|(from, to)| so(from, to) || self.list.iter().all(is_so))
+    }
+
     /// How many bytes are moved each way.
     pub fn total(&self) -> u64 {
         let size = self.basic.map_or(1, |basic| basic.size() as u64);

@@ -198,9 +198,7 @@ impl Mpi {
     fn do_ask(&self, window: &Window, origin: usize, bytes: &[u8]) -> Answer<()> {
         let (asked, len) = Asked::heard(bytes).ok_or(Class::Internal)?;
         let Asked { id, deed, pieces } = asked;
-        if let Some((from, to)) = pieces.bounds()
-            && !window.has(from, to)
-        {
+        if !pieces.all(|from, to| window.has(from, to)) {
             // Who asked has gone on: nobody else can be told.
             let whose = match window.memory {
                 Memory::Dynamic(_) => "attached to",

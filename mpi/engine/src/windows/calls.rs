@@ -81,7 +81,10 @@ impl Mpi {
         let to = to.checked_add(of.true_extent()).ok_or(Class::RmaRange)?;
         let is_empty = count == 0 || of.size() == 0;
         let is_in = match window.memory {
-            Memory::Dynamic(_) => rank != window.comm.rank || window.has(from, to),
+            // Others say so themselves. Between its pieces there may be what is not attached.
+            Memory::Dynamic(_) if rank != window.comm.rank || window.has(from, to) => true,
+            Memory::Dynamic(_) => Pieces::bytes(&of, count)
+                .all(|from, to| window.has(at.saturating_add(from), at.saturating_add(to))),
             _ => 0 <= from && to <= window.parts[rank].size,
         };
         if is_empty || is_in { Ok(Some(Target { rank, at, count, of })) } else { Err(Class::RmaRange.into()) }
@@ -150,11 +153,14 @@ impl Mpi {
             _ => Some(self.span(from.0, from.1, from.2)?),
         };
         let Some(target) = self.target(window, to)? else { return Ok(complete()) };
+        // Nothing is of any datatype.
+        if target.count == 0 || target.of.size() == 0 {
+            let is_nothing = from.is_none_or(|from| from.bytes() == 0);
+            return if is_nothing { Ok(complete()) } else { Err(Class::Arg.into()) };
+        }
         let pieces = Pieces::elements(&target.of, target.count)?;
         let basic = pieces.basic.ok_or(Class::Type)?;
-        if pieces.total() > 0 {
-            operation.kernel(basic).ok_or(Class::Op)?;
-        }
+        operation.kernel(basic).ok_or(Class::Op)?;
         if from.as_ref().is_some_and(|from| from.of().uniform() != Some(basic)) {
             return Err(Class::Type.into());
         }
@@ -438,7 +444,7 @@ impl Windows for Mpi {
         baseptr: *mut c_void,
     ) -> Answer<Win> {
         let (unit, name) = ((size, disp_unit), "MPI_Win_allocate");
-        let (win, window) = self.make_window((comm, info), name, Flavor::Allocate, unit, 0)?;
+        let (win, window) = self.make_window((comm, info), name, Flavor::Allocate, unit, baseptr as usize)?;
         // SAFETY: the caller's.
         unsafe { tell(window.base(window.comm.rank).ok_or(Class::Internal)?, baseptr) }?;
         Ok(win)
@@ -453,7 +459,7 @@ impl Windows for Mpi {
         baseptr: *mut c_void,
     ) -> Answer<Win> {
         let (unit, name) = ((size, disp_unit), "MPI_Win_allocate_shared");
-        let (win, window) = self.make_window((comm, info), name, Flavor::Shared, unit, 0)?;
+        let (win, window) = self.make_window((comm, info), name, Flavor::Shared, unit, baseptr as usize)?;
         // SAFETY: the caller's.
         unsafe { tell(window.base(window.comm.rank).ok_or(Class::Internal)?, baseptr) }?;
         Ok(win)

@@ -182,7 +182,14 @@ impl Mpi {
     }
 
     pub(super) fn unlock(&self, window: &Window, target: usize) -> Answer<()> {
-        window.epochs().is_passive(Some(target))?;
+        {
+            let epochs = window.epochs();
+            epochs.is_passive(Some(target))?;
+            // Of one that locks all no member is unlocked by itself.
+            if epochs.all_locked {
+                return Err(Class::RmaSync.into());
+            }
+        }
         self.flush(window, [target])?;
         let ticket = window.epochs().locks.remove(&target).ok_or(Class::RmaSync)?;
         if window.apart.is_some() && target != window.comm.rank {

@@ -126,8 +126,15 @@ impl Window {
         match &self.memory {
             Memory::Dynamic(all) => {
                 let all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_in = |&(at, len): &(usize, usize)| at as i64 <= from && to <= (at + len) as i64;
-                all.iter().any(is_in)
+                // Memory that was attached by and by is attached as a whole, too.
+                let mut left = from;
+                while left < to {
+                    let is_there =
+                        |&&(at, len): &&(usize, usize)| (at as i64..(at + len) as i64).contains(&left);
+                    let Some(&(at, len)) = all.iter().find(is_there) else { return false };
+                    left = (at + len) as i64;
+                }
+                true
             }
             _ => 0 <= from && to <= self.parts[self.comm.rank].size,
         }
@@ -236,7 +243,7 @@ impl Mpi {
     ) -> Answer<Mapping> {
         if !self.is_on_one_node(comm)? {
             let text = format!("{name}: its processes are on several nodes, and share no memory");
-            return Err(Failure { text: Some(text), ..Class::UnsupportedOperation.into() });
+            return Err(Failure { text: Some(text), ..Class::RmaShared.into() });
         }
         let mut made = (comm.rank == 0).then(|| Mapping::make(len));
         let said = match &made {
@@ -271,14 +278,15 @@ impl Mpi {
         Ok(mapping)
     }
 
-    /// A window of the members of a communicator, all of which call this.
+    /// A window of the members of a communicator, all of which call this. `at` is the program's memory, or
+    /// where it is told of memory that is made for it.
     fn make_window(
         &self,
         (comm, info): (Comm, Info),
         name: &'static str,
         flavor: Flavor,
         (size, unit): (i64, i64),
-        base: usize,
+        at: usize,
     ) -> Answer<(Win, Arc<Window>)> {
         let of = self.intra(comm)?;
         let hints = self.content_of(info)?;
@@ -287,7 +295,8 @@ impl Mpi {
             _ if size < 0 => Some(Class::Size),
             Flavor::Dynamic => None,
             _ if unit <= 0 => Some(Class::Disp),
-            Flavor::Create if base == 0 && size > 0 => Some(Class::Base),
+            Flavor::Create if at == 0 && size > 0 => Some(Class::Base),
+            Flavor::Allocate | Flavor::Shared if at == 0 => Some(Class::Arg),
             _ => None,
         };
         let comm = self.part_of(&of, of.groups(), name)?.ok_or(Class::Internal)?;
@@ -312,7 +321,7 @@ impl Mpi {
             self.mapped_by_all(&comm, name, Control::bytes(members))?
         };
         let memory = match flavor {
-            Flavor::Create => Memory::Own(base),
+            Flavor::Create => Memory::Own(at),
             Flavor::Dynamic => Memory::Dynamic(Mutex::default()),
             Flavor::Allocate if is_apart => {
                 Memory::Allocated(self.mapped_by_each(&comm, name, parts[comm.rank].size as usize)?)
