@@ -421,13 +421,18 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
 
     # On another thread, so that Ctrl-C is heard.
     worker = threading.Thread(target=work, name="bdrun-array")
-    worker.start()
     try:
+        try:
+            worker.start()
+        except RuntimeError:
+            # The system has no thread left: on this one, which hears Ctrl-C when it is done.
+            work()
         while worker.is_alive():
             worker.join(0.1)
     except BaseException:
         library().bdrun_compute_cancel(computation)
-        worker.join()
+        if worker.is_alive():
+            worker.join()
         for block in blocks:
             if block:
                 library().bdrun_block_free(block)

@@ -18,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -477,7 +478,11 @@ class _Run:
             return
         copy = self._places.written(value) if event == Execution.WRITTEN else self._places.read(value)
 
+        once = threading.Lock()
+
         def move():
+            if not once.acquire(blocking=False):
+                return
             try:
                 copy()
                 error = None
@@ -486,7 +491,11 @@ class _Run:
             self._moved.append((event, task, error))
             os.write(self._woken, b"x")
 
-        self._io.submit(move)
+        try:
+            self._io.submit(move)
+        except RuntimeError:
+            # The system has no thread left: on this one, if none that there is has begun it.
+            move()
 
     def _hear_io(self):
         try:

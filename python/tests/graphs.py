@@ -657,6 +657,30 @@ def full():
     assert not children(), children()
 
 
+def no_threads():
+    """Where the system has no thread left what moves is moved all the same."""
+    import threading
+
+    one = da.from_array(np.random.default_rng(1).random((2000, 2000)), chunks=250)
+    value = one.T.dot(one) - one.mean(axis=0)
+    want = value.compute(scheduler="synchronous")
+    start, started = threading.Thread.start, []
+
+    def refuse(thread):
+        # As Python says it; the second time of a pool that has one thread.
+        if len(started) >= most:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    threading.Thread.start = refuse
+    for most in (0, 1):
+        started.clear()
+        got, statistics = get(value, fixed() + (12 << 20))
+        np.testing.assert_allclose(got, want)
+        assert statistics["written"] > 0 and len(started) == most, (statistics, started)
+
+
 def budget():
     """Without a number it is what is available: in a cgroup what that has; to a rank of bdrun its part."""
     from bdrun._memory import available_memory

@@ -90,6 +90,16 @@ fn a_computation_is_interrupted() {
 }
 
 #[test]
+fn arrays_are_computed_without_another_thread() {
+    run_numpy("arrays.py", &["no_threads"]);
+}
+
+#[test]
+fn results_are_moved_without_another_thread() {
+    run("no_threads");
+}
+
+#[test]
 fn what_is_too_large_or_nothing() {
     run_numpy("arrays.py", &["edges"]);
 }

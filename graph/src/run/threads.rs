@@ -39,7 +39,7 @@ pub struct Call {
     pub step: usize,
 }
 
-/// On how many threads to run.
+/// On how many threads to run. Where the system has not so many left, fewer do it ([`Outcome::lacked`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
     /// Threads that compute. They transfer too when they have nothing else to do.
@@ -67,6 +67,8 @@ pub struct Outcome<'s, V, S: Store<V>> {
     store: &'s S,
     /// Bytes of results and work that were live at most.
     pub peak: u64,
+    /// Threads that were asked for and that the system did not have.
+    pub lacked: usize,
 }
 
 impl<V, S: Store<V>> Outcome<'_, V, S> {
@@ -143,17 +145,24 @@ impl Threads {
             wake: Default::default(),
         };
         let transfer = if is_transferring { self.transfer } else { 0 };
+        // This thread does all kinds of steps, so those are enough that there are.
+        let (compute, mut lacked) = (self.compute.max(1), 0);
         std::thread::scope(|scope| {
-            for thread in 1..self.compute.max(1) + transfer {
+            let others = 1..compute + transfer;
+            for thread in others.clone() {
                 let execution = &execution;
-                scope.spawn(move || execution.work(thread >= self.compute.max(1)));
+                let work = move || execution.work(thread >= compute);
+                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    lacked = others.end - thread;
+                    break;
+                }
             }
             execution.work(false);
         });
         let mut shared = execution.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Whatever comes of it, the store is left as it was.
         let mut outcome =
-            Outcome { here: HashMap::new(), out: shared.places, store, peak: shared.dispatch.most() };
+            Outcome { here: HashMap::new(), out: shared.places, store, peak: shared.dispatch.most(), lacked };
         if let Some(error) = shared.error {
             return Err(error);
         }
