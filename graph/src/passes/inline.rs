@@ -30,7 +30,22 @@ impl Default for Keeping {
 /// task's result and work.
 pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool) -> Rewritten {
     let mut draft = Draft::new(graph);
-    for u in topological(graph) {
+    // Of each task its work with what has been made part of it, and at which place it became part of others.
+    let mut work: Vec<u64> = graph.tasks().map(|task| graph.work(task)).collect();
+    let mut part = vec![None; graph.len()];
+    for (place, u) in topological(graph).into_iter().enumerate() {
+        // All at once: to put them before it one by one would move its body each time.
+        let mut parts: Vec<TaskId> = graph.needs(u).filter(|input| part[input.index()].is_some()).collect();
+        // The last one runs first: its work may be as much as what the others leave, which is not there yet.
+        parts.sort_by_key(|input| std::cmp::Reverse(part[input.index()]));
+        if !parts.is_empty() {
+            let mut change = draft.current(u);
+            change.absorb(parts.into_iter().map(|part| (part, draft.current(part))));
+            change.work = work[u.index()];
+            // Made of sources alone it is one too.
+            change.source = change.inputs.is_empty();
+            draft.change(u, change);
+        }
         let users = graph.consumers(u).len();
         if users == 0 || graph.output(u) != Output::No || !draft.is_source(u) || !draft.needs(u).is_empty() {
             continue;
@@ -39,20 +54,13 @@ pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool)
         if !is_fast(u) && again > graph.bytes(u) as f64 * keeping.seconds_per_byte {
             continue;
         }
-        let work = draft.work(u);
-        if graph.consumers(u).any(|user| work > graph.bytes(user) + draft.work(user)) {
+        let own = work[u.index()];
+        if graph.consumers(u).any(|user| own > graph.bytes(user) + work[user.index()]) {
             continue;
         }
-        let before = draft.current(u);
-        for user in graph.consumers(u) {
-            let mut change = draft.current(user);
-            change.absorb(u, &before);
-            change.work += graph.bytes(u);
-            // Made of sources alone it is one too.
-            change.source = change.inputs.is_empty();
-            draft.change(user, change);
-        }
-        draft.remove(u);
+        part[u.index()] = Some(place);
+        graph.consumers(u).for_each(|user| work[user.index()] += graph.bytes(u));
     }
+    graph.tasks().filter(|task| part[task.index()].is_some()).for_each(|task| draft.remove(task));
     draft.finish()
 }

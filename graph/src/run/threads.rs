@@ -304,12 +304,13 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         match self.program.steps[step] {
             Step::Run(task) => {
                 let stays = self.program.arguments.row(step);
-                let mut arguments = Vec::with_capacity(stays.len());
-                for (place, &stay) in stays.iter().enumerate() {
-                    let is_last =
-                        shared.dispatch.is_last_use(stay as usize) && !stays[place + 1..].contains(&stay);
-                    let value = &mut shared.values[stay as usize];
-                    arguments.push(if is_last { value.take() } else { value.clone() }.expect(present));
+                let value = |&stay: &u32| shared.values[stay as usize].clone().expect(present);
+                let arguments = stays.iter().map(value).collect();
+                // Of what is used for the last time the arguments are all that is left.
+                for &stay in self.program.uses.row(step) {
+                    if shared.dispatch.is_last_use(stay as usize) {
+                        shared.values[stay as usize] = None;
+                    }
                 }
                 Job::Run(task, arguments)
             }
