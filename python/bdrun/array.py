@@ -593,8 +593,16 @@ def svd(a, full_matrices=True):
 def histogram(a, bins=10, range=None):
     if not isinstance(bins, (int, np.integer)):
         raise NotImplementedError("bins of different widths")
+    a = asarray(a)
+    if range is not None and a.dtype == "f4":
+        # NumPy's own numbers have a type, which counts; Python's have not.
+        types = {bound.dtype for bound in range if isinstance(bound, np.generic)}
+        if types and np.result_type("f4", *types) != "f4":
+            a = a.astype("f8")
+        elif types:
+            raise NotImplementedError("a range of float32: give float()s of it")
     between = None if range is None else [repr(float(bound)) for bound in range]
-    counts, bounds = _make("histogram", [asarray(a)], bins=[int(bins)], range=between)
+    counts, bounds = _make("histogram", [a], bins=[int(bins)], range=between)
     return counts, bounds
 
 

@@ -90,6 +90,16 @@ fn a_computation_is_interrupted() {
 }
 
 #[test]
+fn functions_of_complex_numbers_are_numpys() {
+    run_numpy("arrays.py", &["complex_numbers"]);
+}
+
+#[test]
+fn histograms_are_numpys() {
+    run_numpy("arrays.py", &["histograms"]);
+}
+
+#[test]
 fn arrays_are_computed_without_another_thread() {
     run_numpy("arrays.py", &["no_threads"]);
 }
