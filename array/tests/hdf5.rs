@@ -216,3 +216,26 @@ fn h5py_reads_what_is_written() {
     let error = begin("/C", &[2]).unwrap_err().to_string();
     assert!(error.contains("chunks along 1 axes, of an array of 2"), "{error}");
 }
+
+/// A file of very many chunks is opened at once: where each lies is not looked for among all of them. (That
+/// took as many looks as half the square of their number: minutes.)
+#[test]
+fn very_many_chunks_are_found() {
+    const MANY: &str = r#"
+import sys, numpy as np, h5py
+with h5py.File(sys.argv[1], "w") as f:
+    # All but one of them.
+    d = f.create_dataset("x", (400, 1001), "i4", chunks=(2, 2), fillvalue=7)
+    d[:, :1000] = np.arange(400_000).reshape(400, 1000)
+"#;
+    let Some((Directory(folder), python)) = &made("many") else { return };
+    let file = folder.join("many.h5");
+    let output = Command::new(python).args(["-c", MANY]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let source = Hdf5::open(&file, "x").unwrap();
+    for (row, column) in [(0, 0), (399, 998), (123, 456), (7, 1000)] {
+        let block = source.read(&Region { start: vec![row, column], shape: vec![1, 1] }).unwrap();
+        let wanted = if column == 1000 { 7 } else { 1000 * row + column };
+        assert_eq!(block.elements::<i32>(), [wanted as i32], "{row}, {column}");
+    }
+}

@@ -7,6 +7,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// `hid_t`: something of the library's, negative if it is not there.
 pub(super) type Id = i64;
 
+/// What is told of each chunk: its first element, its filters, where it lies, how long it is there.
+pub(super) type Told = unsafe extern "C" fn(*const u64, c_uint, u64, u64, *mut c_void) -> c_int;
+
+/// `H5Dchunk_iter`, which tells of all chunks of a dataset, each once.
+pub(super) type Visit = unsafe extern "C" fn(Id, Id, Told, *mut c_void) -> c_int;
+
 /// Declares the table of functions and of variables, and how it is filled.
 macro_rules! table {
     (functions { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* } variables { $($variable:ident)* }) => {
@@ -15,6 +21,8 @@ macro_rules! table {
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
             $(pub(super) $variable: Id,)*
+            /// Of newer versions; see [`Visit`].
+            pub(super) H5Dchunk_iter: Option<Visit>,
         }
 
         impl Library {
@@ -51,6 +59,11 @@ macro_rules! table {
                         // SAFETY: it is an id, which `H5open` has set, and which does not change.
                         unsafe { address.cast::<Id>().read() }
                     },)*
+                    H5Dchunk_iter: {
+                        // SAFETY: the caller says that functions of these names have these types.
+                        let visit = |address| unsafe { std::mem::transmute::<*mut c_void, Visit>(address) };
+                        symbol("H5Dchunk_iter").ok().map(visit)
+                    },
                 })
             }
         }
@@ -154,13 +167,22 @@ fn load(path: &str) -> Result<Locked, String> {
     }
     // SAFETY: the types are those of the headers from 1.10 on, which is asked for below before any is used
     // but `H5open`, whose type never changed.
-    let library = unsafe { Library::of(handle) }.map_err(|error| format!("{path}: {error}"))?;
+    let mut library = unsafe { Library::of(handle) }.map_err(|error| format!("{path}: {error}"))?;
     let (mut major, mut minor, mut release) = (0, 0, 0);
     // SAFETY: it writes three numbers.
     unsafe { (library.H5get_libversion)(&raw mut major, &raw mut minor, &raw mut release) };
     // Ids had 32 bits before 1.10.
     if (major, minor, release) < (1, 10, 5) {
         return Err(format!("{path} is of version {major}.{minor}.{release}, and 1.10.5 is needed"));
+    }
+    // Before (1.13) it told of chunks in other units.
+    let tells = match (major, minor) {
+        (1, 10) => release >= 10,
+        (1, 12) => release >= 3,
+        version => version >= (1, 14),
+    };
+    if !tells {
+        library.H5Dchunk_iter = None;
     }
     Ok(Locked { library, lock: Mutex::new(()) })
 }

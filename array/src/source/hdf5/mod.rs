@@ -93,6 +93,8 @@ impl Hdf5 {
         if filters == 0 && !object::is_shifted(locked, &file)? && object::is_native(locked, &dataset, dtype)?
         {
             layout = match kind {
+                // The library finds each by itself as it reads.
+                object::CHUNKED if layout::takes_long(locked, &shape, &unit) => None,
                 object::CHUNKED => Some(layout::chunked(locked, &dataset, &created, dtype, &shape, &unit)?),
                 object::CONTIGUOUS => layout::contiguous(locked, &dataset),
                 _ => None,
