@@ -239,3 +239,32 @@ with h5py.File(sys.argv[1], "w") as f:
         assert_eq!(block.elements::<i32>(), [wanted as i32], "{row}, {column}");
     }
 }
+
+/// What the library takes for itself while it reads is part of what is promised.
+#[test]
+fn copies_of_filtered_chunks_are_counted() {
+    let Some((Directory(folder), _)) = &made("copies") else { return };
+    // Bytes of a chunk, and whether it is unpacked and converted.
+    for (name, chunk, unpacked, converted) in [
+        ("zipped", 8 * 8 * 4, true, false),
+        ("shuffled", 8 * 8 * 8, true, false),
+        ("swapped", 6 * 6 * 8, false, true),
+        ("words", 4 * 31 * 4, false, true),
+        ("chunked", 5 * 7 * 8, false, false),
+        ("contiguous", 23 * 31 * 4, false, false),
+    ] {
+        let source = Hdf5::open(&folder.join("x.h5"), name).unwrap();
+        let whole = Region { start: vec![0, 0], shape: source.shape().to_vec() };
+        let elements = (source.shape()[0] * source.shape()[1]) as u64;
+        let want = 3 * chunk * u64::from(unpacked) + 8 * elements * u64::from(converted);
+        assert_eq!(source.work(&whole), want, "{name}");
+        // The same elements in memory: the difference is what the promise has for it.
+        let peak = |array: Array| {
+            let held = bdrun_array::source::Held::new(array.dtype(), array.shape()).unwrap();
+            Settings::default().prepare(&[(array, &held as &dyn Sink)]).unwrap().peak
+        };
+        let npy = Npy::open(&folder.join(format!("{name}.npy"))).unwrap();
+        let plain = peak(Array::from_source(Arc::new(npy)));
+        assert_eq!(peak(Array::from_source(Arc::new(source))), plain + want, "{name}");
+    }
+}

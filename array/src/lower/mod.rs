@@ -207,8 +207,9 @@ impl Lowering {
         for region in array.chunks().regions() {
             let bytes = bytes(&region.shape, array.dtype().size());
             let seconds = bytes as f64 / READ_PER_SECOND;
-            let kernel = Kernel::Read { source: number, region: Array::read_region(start, &region) };
-            let size = Size { bytes, work: 0, seconds, source: true };
+            let region = Array::read_region(start, &region);
+            let size = Size { bytes, work: source.work(&region), seconds, source: true };
+            let kernel = Kernel::Read { source: number, region };
             tasks.push(self.add(array, "read", kernel, &[], size, Output::No));
         }
         tasks

@@ -73,6 +73,7 @@ macro_rules! table {
 table! {
     functions {
     H5get_libversion: fn(*mut c_uint, *mut c_uint, *mut c_uint) -> c_int;
+    H5garbage_collect: fn() -> c_int;
     H5Eset_auto2: fn(Id, *const c_void, *mut c_void) -> c_int;
     H5Fopen: fn(*const c_char, c_uint, Id) -> Id;
     H5Fcreate: fn(*const c_char, c_uint, Id, Id) -> Id;
@@ -109,13 +110,14 @@ table! {
     H5Pset_chunk: fn(Id, c_int, *const u64) -> c_int;
     H5Pget_nfilters: fn(Id) -> c_int;
     H5Pget_fill_value: fn(Id, Id, *mut c_void) -> c_int;
+    H5Pset_chunk_cache: fn(Id, usize, usize, f64) -> c_int;
     H5Pset_alloc_time: fn(Id, c_int) -> c_int;
     H5Pset_fill_time: fn(Id, c_int) -> c_int;
     H5Pclose: fn(Id) -> c_int;
     }
     variables {
         H5T_NATIVE_INT8_g H5T_NATIVE_INT32_g H5T_NATIVE_INT64_g H5T_NATIVE_FLOAT_g H5T_NATIVE_DOUBLE_g
-        H5P_CLS_DATASET_CREATE_ID_g
+        H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
     }
 }
 
