@@ -15,6 +15,8 @@ pub(super) struct Change {
     pub(super) inputs: Vec<TaskId>,
     pub(super) work: u64,
     pub(super) seconds: f32,
+    /// Whether the costs of all parts are known.
+    pub(super) costed: bool,
     pub(super) source: bool,
     /// Of each step the task of the former graph.
     pub(super) computes: Vec<u32>,
@@ -58,6 +60,7 @@ impl Change {
             step
         }));
         self.seconds += other.seconds;
+        self.costed &= other.costed;
         self.computes.extend(other.computes);
     }
 }
@@ -98,6 +101,7 @@ impl<'a> Draft<'a> {
                 inputs: self.graph.inputs(task).collect(),
                 work: self.graph.work(task),
                 seconds: self.graph.seconds[task.index()],
+                costed: self.graph.is_cost_known(task),
                 source: self.graph.is_source(task),
                 computes: Vec::new(),
             }
@@ -132,6 +136,11 @@ impl<'a> Draft<'a> {
         self.changes[task.index()]
             .as_ref()
             .map_or(self.graph.seconds(task), |change| f64::from(change.seconds))
+    }
+
+    /// Whether that is all of it.
+    pub(super) fn is_cost_known(&self, task: TaskId) -> bool {
+        self.changes[task.index()].as_ref().map_or(self.graph.is_cost_known(task), |change| change.costed)
     }
 
     /// Whether it is a source now.
@@ -180,6 +189,7 @@ impl<'a> Draft<'a> {
             bytes: rest.iter().map(|&task| graph.bytes(task)).collect(),
             work: rest.iter().map(|&task| self.work(task)).collect(),
             seconds: rest.iter().map(|&task| self.seconds(task) as f32).collect(),
+            costed: rest.iter().map(|&task| self.is_cost_known(task)).collect(),
             outputs: rest.iter().map(|&task| graph.output(task)).collect(),
             sources: rest.iter().map(|&task| self.is_source(task)).collect(),
             origins: rest.iter().map(|task| graph.origins[task.index()]).collect(),

@@ -1,7 +1,7 @@
 //! Computing again what is cheaper to compute than to keep.
 
 use super::Rewritten;
-use super::draft::Draft;
+use super::draft::{Change, Draft};
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::depth::topological;
 
@@ -20,8 +20,9 @@ impl Default for Keeping {
 }
 
 /// Makes tasks part of all tasks that need them, where that is cheaper than to keep their results: those that
-/// `is_fast` names, and those that cost less, for all uses but one, than `keeping` their bytes. It is done
-/// with sources and with what is made of such sources alone (a slice that is read and transposed): after that
+/// `is_fast` names, and those that cost less, for all uses but one, than `keeping` their bytes. What it costs
+/// has to be known for that: what is not could be anything, and is not done more than once. It is done with
+/// sources and with what is made of such sources alone (a slice that is read and transposed): after that
 /// nobody needs their results, and they can be made from storage any time. This is `inline` of the first Dask
 /// (Rocklin 2015, Towards out-of-core ND-arrays).
 ///
@@ -40,7 +41,11 @@ pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool)
         parts.sort_by_key(|input| std::cmp::Reverse(part[input.index()]));
         if !parts.is_empty() {
             let mut change = draft.current(u);
-            change.absorb(parts.into_iter().map(|part| (part, draft.current(part))));
+            // What is said to be fast does not make a cost unknown.
+            change.absorb(parts.into_iter().map(|part| {
+                let before = draft.current(part);
+                (part, Change { costed: before.costed || is_fast(part), ..before })
+            }));
             change.work = work[u.index()];
             // Made of sources alone it is one too.
             change.source = change.inputs.is_empty();
@@ -51,7 +56,9 @@ pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool)
             continue;
         }
         let again = draft.seconds(u) * (users - 1) as f64;
-        if !is_fast(u) && again > graph.bytes(u) as f64 * keeping.seconds_per_byte {
+        let is_cheap =
+            users == 1 || draft.is_cost_known(u) && again <= graph.bytes(u) as f64 * keeping.seconds_per_byte;
+        if !is_fast(u) && !is_cheap {
             continue;
         }
         let own = work[u.index()];

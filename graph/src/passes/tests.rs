@@ -153,6 +153,40 @@ fn what_is_cheap_is_made_again() {
     assert_eq!(inline(&graph, Keeping { seconds_per_byte: 0.0 }, |task| task.0 < 2).graph.len(), 2);
 }
 
+/// What it is not known to cost is not done again, whatever it is put together of.
+#[test]
+fn what_may_cost_anything_is_kept() {
+    use crate::{Builder, Inputs, Task};
+    // The costs of a source, and of what is made of it alone, which two tasks need.
+    let graph = |read: f32, turn: f32| {
+        let mut builder = Builder::default();
+        let tasks =
+            [("a", &[][..], read), ("t", &["a"][..], turn), ("p", &["t"][..], 9.0), ("q", &["t"][..], 9.0)];
+        for (place, (key, inputs, seconds)) in tasks.into_iter().enumerate() {
+            let output = if place < 2 { Output::No } else { Output::Stored };
+            let task = Task::new(key, FunctionId(place as u32), Inputs::Keys(inputs));
+            builder.add(Task { bytes: 1 << 20, output, source: place == 0, seconds, ..task }).unwrap();
+        }
+        builder.build().unwrap()
+    };
+    let keeping = Keeping { seconds_per_byte: 1e-7 };
+    for (read, turn, left) in [(0.0, 0.0, 3), (0.0, 0.01, 3), (0.01, 0.0, 3), (0.01, 0.01, 2)] {
+        let graph = graph(read, turn);
+        // The source has one user. What it becomes part of is not known either.
+        assert_eq!(inline(&graph, keeping, |_| false).graph.len(), left, "{read} {turn}");
+        let fused = fuse(&graph);
+        assert_eq!((fused.graph.len(), inline(&fused.graph, keeping, |_| false).graph.len()), (3, left));
+    }
+    // It is said of both, or of one whose other's cost is known; or it was measured.
+    let mut plain = graph(0.0, 0.0);
+    assert_eq!(inline(&plain, keeping, |task| task.0 < 2).graph.len(), 2);
+    assert_eq!(inline(&graph(0.0, 0.01), keeping, |task| task.0 == 0).graph.len(), 2);
+    for task in plain.tasks() {
+        plain.measured(task, 1 << 20, 0.0);
+    }
+    assert_eq!(inline(&plain, keeping, |_| false).graph.len(), 2);
+}
+
 /// A chain of so many tasks.
 fn chain(tasks: u32) -> Graph {
     let mut builder = crate::Builder::default();
