@@ -105,6 +105,11 @@ fn arrays_are_computed_without_another_thread() {
 }
 
 #[test]
+fn what_workers_do_not_share_any_more_is_counted() {
+    run("unshared");
+}
+
+#[test]
 fn results_are_moved_without_another_thread() {
     run("no_threads");
 }
