@@ -9,7 +9,7 @@ mod library {
 
     // SAFETY: functions of numbers alone, which write no memory. By the ABIs of x86-64 and AArch64 a complex
     // number is passed as a structure of two `double`s.
-    #[link(name = "m")]
+    #[cfg_attr(target_env = "gnu", link(name = "m"))]
     unsafe extern "C" {
         pub(super) safe fn csqrt(z: Complex) -> Complex;
         pub(super) safe fn cexp(z: Complex) -> Complex;

@@ -86,16 +86,17 @@ impl<'a> Found<'a> {
 
     fn note(&mut self, first: &[u64], address: u64, size: u64) {
         let mut number = 0;
+        self.is_right &= size == self.bytes as u64;
         for (axis, &first) in first.iter().enumerate() {
-            let at = first as usize / self.chunk[axis];
-            self.is_right &= first as usize % self.chunk[axis] == 0 && at < self.grid[axis];
+            let (at, chunk) = (first as usize / self.chunk[axis], self.chunk[axis]);
+            // What a damaged file says may be any number.
+            if !(first as usize).is_multiple_of(chunk) || at >= self.grid[axis] {
+                self.is_right = false;
+                return;
+            }
             number += at * self.steps[axis];
         }
-        self.is_right &= size == self.bytes as u64;
-        match self.places.get_mut(number) {
-            Some(place) if self.is_right => *place = address,
-            _ => self.is_right = false,
-        }
+        self.places[number] = address;
     }
 }
 
@@ -314,4 +315,31 @@ pub(super) fn write(file: &File, rows: &Rows, from: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_a_damaged_file_is_refused() {
+        let (chunk, grid) = ([2, 3], [2, 4]);
+        let mut found = Found::new(&chunk, &grid, 24);
+        found.note(&[2, 9], 77, 24);
+        assert!(found.is_right);
+        assert_eq!(found.places, [NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, 77]);
+        let largest = u64::MAX - 1;
+        for (first, size) in [
+            ([4, 0], 24),
+            ([0, 12], 24),
+            ([1, 0], 24),
+            ([0, 0], 25),
+            ([largest, largest], 24),
+            ([0, largest], 24),
+        ] {
+            let mut found = Found::new(&chunk, &grid, 24);
+            found.note(&first, 77, size);
+            assert!(!found.is_right, "{first:?} {size}");
+        }
+    }
 }
