@@ -59,8 +59,11 @@ pub(crate) enum Op {
     Scan(Scan, usize, Array),
     /// Of a matrix in one block.
     Decompose(Decomposition, Array),
-    /// Of each block of the first one a row of counts, between the other two.
-    Histogram([Array; 3]),
+    /// Of bins, from the first to the second.
+    Bounds([Array; 2]),
+    /// Of each block of the first one a row of counts, from the second to the third, in bins whose bounds the
+    /// fourth one has.
+    Histogram([Array; 4]),
     /// By the bits of their probabilities.
     Quantiles(Vec<u64>, Array),
 }
@@ -79,7 +82,9 @@ impl Op {
             | Self::Quantiles(_, of)
             | Self::Scan(_, _, of) => std::slice::from_ref(of),
             Self::Binary { operands, .. } | Self::Contract { operands, .. } => operands,
-            Self::Select(operands) | Self::Histogram(operands) => operands,
+            Self::Select(operands) => operands,
+            Self::Bounds(operands) => operands,
+            Self::Histogram(operands) => operands,
             Self::Concatenate(_, operands) => operands,
         }
     }
@@ -102,6 +107,7 @@ impl Op {
             Self::Contract { .. } => "dot".into(),
             Self::Decompose(Decomposition::Svd, _) => "svd".into(),
             Self::Decompose(..) => "qr".into(),
+            Self::Bounds(_) => "bounds".into(),
             Self::Histogram(_) => "histogram".into(),
             Self::Quantiles(..) => "quantiles".into(),
             Self::Scan(scan, ..) => format!("cum{}", format!("{scan:?}").to_lowercase()),
@@ -117,7 +123,7 @@ impl Op {
             Self::Full(value) => format!("{value:?}"),
             Self::Unary(function, _) => format!("{function:?}"),
             Self::Binary { function, of, .. } => format!("{function:?} {of}"),
-            Self::Select(_) | Self::Axes(_) | Self::Histogram(_) => String::new(),
+            Self::Select(_) | Self::Axes(_) | Self::Bounds(_) | Self::Histogram(_) => String::new(),
             Self::Decompose(how, _) => format!("{how:?}"),
             Self::Quantiles(bits, _) => format!("{bits:?}"),
             Self::Transpose(order, _) => format!("{order:?}"),

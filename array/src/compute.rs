@@ -67,6 +67,8 @@ pub struct Report {
     pub read: u64,
     /// Bytes that were read from sources more than once.
     pub again: u64,
+    /// Threads that were asked for and that the system did not have: it went on without them.
+    pub lacked: usize,
 }
 
 impl Settings {
@@ -132,7 +134,7 @@ impl Prepared<'_> {
             sink.finish().map_err(|error| Error::File { path: sink.name(), error })?;
         }
         let (written, read, again) = (self.plan.written, self.plan.read, self.plan.again);
-        Ok(Report { peak: outcome.peak, written, read, again })
+        Ok(Report { peak: outcome.peak, written, read, again, lacked: outcome.lacked })
     }
 
     fn call(&self, function: FunctionId, mut inputs: Vec<Block>) -> Result<Block, Failure> {

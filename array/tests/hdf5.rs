@@ -216,3 +216,55 @@ fn h5py_reads_what_is_written() {
     let error = begin("/C", &[2]).unwrap_err().to_string();
     assert!(error.contains("chunks along 1 axes, of an array of 2"), "{error}");
 }
+
+/// A file of very many chunks is opened at once: where each lies is not looked for among all of them. (That
+/// took as many looks as half the square of their number: minutes.)
+#[test]
+fn very_many_chunks_are_found() {
+    const MANY: &str = r#"
+import sys, numpy as np, h5py
+with h5py.File(sys.argv[1], "w") as f:
+    # All but one of them.
+    d = f.create_dataset("x", (400, 1001), "i4", chunks=(2, 2), fillvalue=7)
+    d[:, :1000] = np.arange(400_000).reshape(400, 1000)
+"#;
+    let Some((Directory(folder), python)) = &made("many") else { return };
+    let file = folder.join("many.h5");
+    let output = Command::new(python).args(["-c", MANY]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let source = Hdf5::open(&file, "x").unwrap();
+    for (row, column) in [(0, 0), (399, 998), (123, 456), (7, 1000)] {
+        let block = source.read(&Region { start: vec![row, column], shape: vec![1, 1] }).unwrap();
+        let wanted = if column == 1000 { 7 } else { 1000 * row + column };
+        assert_eq!(block.elements::<i32>(), [wanted as i32], "{row}, {column}");
+    }
+}
+
+/// What the library takes for itself while it reads is part of what is promised.
+#[test]
+fn copies_of_filtered_chunks_are_counted() {
+    let Some((Directory(folder), _)) = &made("copies") else { return };
+    // Bytes of a chunk, and whether it is unpacked and converted.
+    for (name, chunk, unpacked, converted) in [
+        ("zipped", 8 * 8 * 4, true, false),
+        ("shuffled", 8 * 8 * 8, true, false),
+        ("swapped", 6 * 6 * 8, false, true),
+        ("words", 4 * 31 * 4, false, true),
+        ("chunked", 5 * 7 * 8, false, false),
+        ("contiguous", 23 * 31 * 4, false, false),
+    ] {
+        let source = Hdf5::open(&folder.join("x.h5"), name).unwrap();
+        let whole = Region { start: vec![0, 0], shape: source.shape().to_vec() };
+        let elements = (source.shape()[0] * source.shape()[1]) as u64;
+        let want = 3 * chunk * u64::from(unpacked) + 8 * elements * u64::from(converted);
+        assert_eq!(source.work(&whole), want, "{name}");
+        // The same elements in memory: the difference is what the promise has for it.
+        let peak = |array: Array| {
+            let held = bdrun_array::source::Held::new(array.dtype(), array.shape()).unwrap();
+            Settings::default().prepare(&[(array, &held as &dyn Sink)]).unwrap().peak
+        };
+        let npy = Npy::open(&folder.join(format!("{name}.npy"))).unwrap();
+        let plain = peak(Array::from_source(Arc::new(npy)));
+        assert_eq!(peak(Array::from_source(Arc::new(source))), plain + want, "{name}");
+    }
+}

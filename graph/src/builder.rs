@@ -211,6 +211,7 @@ impl Builder {
             bodies: self.bodies,
             bytes: self.bytes,
             work: self.work,
+            costed: self.seconds.iter().map(|&seconds| seconds > 0.0).collect(),
             seconds: self.seconds,
             outputs: self.outputs,
             sources: self.sources,

@@ -39,6 +39,8 @@ pub struct Graph {
     pub(crate) bytes: Vec<u64>,
     pub(crate) work: Vec<u64>,
     pub(crate) seconds: Vec<f32>,
+    /// Whether that is all it costs: of what was put together it may be that of a part.
+    pub(crate) costed: Vec<bool>,
     pub(crate) outputs: Vec<Output>,
     pub(crate) sources: Vec<bool>,
     pub(crate) origins: Vec<u32>,
@@ -97,9 +99,14 @@ impl Graph {
         self.work[task.index()]
     }
 
-    /// How long it takes, in seconds.
+    /// How long it takes, in seconds, as far as it is known: see [`Graph::is_cost_known`].
     pub fn seconds(&self, task: TaskId) -> f64 {
         f64::from(self.seconds[task.index()])
+    }
+
+    /// Whether it is known how long it takes: it was declared or measured, of all that it is put together of.
+    pub fn is_cost_known(&self, task: TaskId) -> bool {
+        self.costed[task.index()]
     }
 
     /// What becomes of its result.
@@ -138,6 +145,7 @@ impl Graph {
     pub fn measured(&mut self, task: TaskId, bytes: u64, seconds: f32) {
         self.bytes[task.index()] = bytes;
         self.seconds[task.index()] = seconds;
+        self.costed[task.index()] = true;
     }
 
     /// All costs together, in seconds.

@@ -102,7 +102,9 @@ fn build(specs: &[Spec]) -> Graph {
             },
         );
         let task = Task::new(&key, FunctionId(number as u32), Inputs::Tasks(&inputs));
-        builder.add(Task { bytes: spec.bytes, output, source: spec.source, ..task }).unwrap();
+        // Costs are known, so that sources are made part of others.
+        let (bytes, source) = (spec.bytes, spec.source);
+        builder.add(Task { bytes, output, source, seconds: 0.5, ..task }).unwrap();
     }
     builder.build().unwrap()
 }
@@ -456,5 +458,40 @@ fn who_gives_memory_back_is_waited_for() {
         Ok(Slow(Arc::new(SlowInner(vec![0; bytes as usize])), bytes))
     };
     let threads = Threads { compute: 2, transfer: 1 };
+    threads.run(&graph, &plan, &NoStore, &Progress::default(), call).unwrap();
+}
+
+/// What is given to a task for the last time it has alone, also if it is given twice; and there may be very
+/// many of it (to look for each one among all others took minutes).
+#[test]
+fn very_many_inputs_are_handed_over() {
+    let mut builder = Builder::default();
+    let mut inputs: Vec<TaskId> = Vec::new();
+    let of = |key: &str, builder: &mut Builder| {
+        let task = Task::new(key, FunctionId(0), Inputs::Tasks(&[]));
+        builder.add(Task { bytes: 1, ..task }).unwrap()
+    };
+    for at in 0..500_000 {
+        inputs.push(of(&at.to_string(), &mut builder));
+    }
+    inputs.push(inputs[0]);
+    let kept = Task::new("kept", FunctionId(0), Inputs::Tasks(&[]));
+    let kept = builder.add(Task { bytes: 1, output: Output::Kept, ..kept }).unwrap();
+    inputs.push(kept);
+    let all = Task::new("all", FunctionId(1), Inputs::Tasks(&inputs));
+    builder.add(Task { bytes: 1, output: Output::Kept, ..all }).unwrap();
+    let graph = builder.build().unwrap();
+    let order = order::as_added(&graph);
+    let plan = plan(&graph, &order, 1 << 20).unwrap();
+    let call = |call: bdrun_graph::run::Call, inputs: Vec<Arc<Vec<u8>>>| {
+        if call.function == FunctionId(1) {
+            let has = |input: &Arc<Vec<u8>>| Arc::strong_count(input);
+            let alone = inputs.iter().filter(|input| has(input) == 1).count();
+            assert_eq!(alone, 499_999);
+            assert_eq!((has(&inputs[0]), has(&inputs[500_000]), has(&inputs[500_001])), (2, 2, 2));
+        }
+        Ok(Arc::new(vec![0]))
+    };
+    let threads = Threads { compute: 2, transfer: 0 };
     threads.run(&graph, &plan, &NoStore, &Progress::default(), call).unwrap();
 }

@@ -421,13 +421,18 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
 
     # On another thread, so that Ctrl-C is heard.
     worker = threading.Thread(target=work, name="bdrun-array")
-    worker.start()
     try:
+        try:
+            worker.start()
+        except RuntimeError:
+            # The system has no thread left: on this one, which hears Ctrl-C when it is done.
+            work()
         while worker.is_alive():
             worker.join(0.1)
     except BaseException:
         library().bdrun_compute_cancel(computation)
-        worker.join()
+        if worker.is_alive():
+            worker.join()
         for block in blocks:
             if block:
                 library().bdrun_block_free(block)
@@ -588,8 +593,16 @@ def svd(a, full_matrices=True):
 def histogram(a, bins=10, range=None):
     if not isinstance(bins, (int, np.integer)):
         raise NotImplementedError("bins of different widths")
+    a = asarray(a)
+    if range is not None and a.dtype == "f4":
+        # NumPy's own numbers have a type, which counts; Python's have not.
+        types = {bound.dtype for bound in range if isinstance(bound, np.generic)}
+        if types and np.result_type("f4", *types) != "f4":
+            a = a.astype("f8")
+        elif types:
+            raise NotImplementedError("a range of float32: give float()s of it")
     between = None if range is None else [repr(float(bound)) for bound in range]
-    counts, bounds = _make("histogram", [asarray(a)], bins=[int(bins)], range=between)
+    counts, bounds = _make("histogram", [a], bins=[int(bins)], range=between)
     return counts, bounds
 
 

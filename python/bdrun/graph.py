@@ -18,6 +18,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +73,7 @@ def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=Non
 class _Worker:
     """A process that runs tasks."""
 
-    __slots__ = ("connection", "pid", "ended", "task", "before", "base", "forked")
+    __slots__ = ("connection", "pid", "ended", "task", "before", "base", "forked", "share", "done")
 
     def __init__(self, connection, pid):
         self.connection, self.pid = connection, pid
@@ -83,6 +84,7 @@ class _Worker:
             self.ended = None
         # `forked`: a child of it may still use what was mapped.
         self.task, self.before, self.base, self.forked = None, 0, 0, False
+        self.share, self.done = 0, 0
 
     def has_ended(self, seconds):
         """Waits so long for its end."""
@@ -224,7 +226,9 @@ class _Run:
             if message is None:
                 raise WorkerDied("a worker ended before its first task; what it wrote is on standard error")
             worker.base = worker.before = message[1]
-        self._fixed = sum(proportional(pid) for pid in [self._server.pid, *(worker.pid for worker in self._workers)])
+        self._shared = proportional(self._server.pid)
+        for worker in self._workers:
+            worker.share = proportional(worker.pid)
         self._own = private(os.getpid())
         self._others = 0
         budget = self._budget()
@@ -242,6 +246,23 @@ class _Run:
                 raise ValueError(f"draw: {len(tasks.keys)} tasks cannot be told apart in a picture, which has {MOST_DRAWN} at most")
             open(self._draw, "w").close()  # that it can be written is seen to before
             self._execution.trace()
+
+    @property
+    def _fixed(self):
+        """What Python and its modules take, in workers and in the process that they were forked from."""
+        return self._shared + sum(worker.share for worker in self._workers)
+
+    def _look_at_share(self, worker):
+        """What a worker has written to (a count of references is enough) it does not share any more. It is looked at after its
+        first task, its second, fourth, and so on: what has grown is counted by itself."""
+        worker.done += 1
+        if worker.done & (worker.done - 1) == 0:
+            try:
+                share = proportional(worker.pid) - (worker.before - worker.base)
+                self._shared = max(self._shared, proportional(self._server.pid))
+            except (OSError, ValueError, KeyError):
+                return  # it has just died, which is heard
+            worker.share = max(worker.share, share)
 
     def _budget(self):
         """What is left for results and tasks."""
@@ -379,6 +400,7 @@ class _Run:
         elif what == "stored":
             worker.before, used, worker.forked = rest
             worker.task = None
+            self._look_at_share(worker)
             for number in [number for number, users in self._users.items() if worker.pid in users and number not in used]:
                 self._users[number].discard(worker.pid)
                 if not self._users[number]:
@@ -435,6 +457,7 @@ class _Run:
         if message is None:
             raise WorkerDied("a worker ended before its first task; what it wrote is on standard error")
         new.base = new.before = message[1]
+        new.share = proportional(new.pid)
         if task is not None:
             # Of its result nothing is kept.
             value = self._values.pop(task, None)
@@ -477,7 +500,11 @@ class _Run:
             return
         copy = self._places.written(value) if event == Execution.WRITTEN else self._places.read(value)
 
+        once = threading.Lock()
+
         def move():
+            if not once.acquire(blocking=False):
+                return
             try:
                 copy()
                 error = None
@@ -486,7 +513,11 @@ class _Run:
             self._moved.append((event, task, error))
             os.write(self._woken, b"x")
 
-        self._io.submit(move)
+        try:
+            self._io.submit(move)
+        except RuntimeError:
+            # The system has no thread left: on this one, if none that there is has begun it.
+            move()
 
     def _hear_io(self):
         try:

@@ -657,6 +657,58 @@ def full():
     assert not children(), children()
 
 
+def unshare(_):
+    """Writes what is there to each page that this process has of its own or shares; says how many bytes these are."""
+    import ctypes
+
+    found, nothing = 0, bytes(4096)
+    with open("/proc/self/maps") as file:
+        maps = [line.split() for line in file]
+    for addresses, rights, _, _, inode, *name in maps:
+        if rights == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            for page in range(start, end, 4096):
+                if ctypes.string_at(page, 4096) != nothing:
+                    byte = ctypes.c_ubyte.from_address(page)
+                    byte.value = byte.value
+                    found += 4096
+    return found
+
+
+def unshared():
+    """What workers do not share any more is taken off the budget."""
+    before = get(dask.delayed(0), "4G")[1]["fixed"]
+    tasks = [dask.delayed(unshare)(number) for number in range(8)]
+    found, statistics = get(dask.delayed(list)(tasks), "4G")
+    assert min(found) > 8 << 20, found
+    # One of them at least: of what three had a third of each has its own now.
+    assert statistics["fixed"] > before + 0.7 * min(found), (before, statistics["fixed"], found)
+
+
+def no_threads():
+    """Where the system has no thread left what moves is moved all the same."""
+    import threading
+
+    one = da.from_array(np.random.default_rng(1).random((2000, 2000)), chunks=250)
+    value = one.T.dot(one) - one.mean(axis=0)
+    want = value.compute(scheduler="synchronous")
+    start, started = threading.Thread.start, []
+
+    def refuse(thread):
+        # As Python says it; the second time of a pool that has one thread.
+        if len(started) >= most:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    threading.Thread.start = refuse
+    for most in (0, 1):
+        started.clear()
+        got, statistics = get(value, fixed() + (12 << 20))
+        np.testing.assert_allclose(got, want)
+        assert statistics["written"] > 0 and len(started) == most, (statistics, started)
+
+
 def budget():
     """Without a number it is what is available: in a cgroup what that has; to a rank of bdrun its part."""
     from bdrun._memory import available_memory

@@ -90,6 +90,31 @@ fn a_computation_is_interrupted() {
 }
 
 #[test]
+fn functions_of_complex_numbers_are_numpys() {
+    run_numpy("arrays.py", &["complex_numbers"]);
+}
+
+#[test]
+fn histograms_are_numpys() {
+    run_numpy("arrays.py", &["histograms"]);
+}
+
+#[test]
+fn arrays_are_computed_without_another_thread() {
+    run_numpy("arrays.py", &["no_threads"]);
+}
+
+#[test]
+fn what_workers_do_not_share_any_more_is_counted() {
+    run("unshared");
+}
+
+#[test]
+fn results_are_moved_without_another_thread() {
+    run("no_threads");
+}
+
+#[test]
 fn what_is_too_large_or_nothing() {
     run_numpy("arrays.py", &["edges"]);
 }

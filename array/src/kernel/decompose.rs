@@ -67,32 +67,3 @@ fn put(to: &mut [f64], from: MatRef<'_, f64>) {
         to.iter_mut().enumerate().for_each(|(column, to)| *to = from[(row, column)]);
     }
 }
-
-/// How many elements of the first input are in each of `bins` bins of one width, from the second to the
-/// third: each with its lower bound and without its upper one, which the last has too. Others are not
-/// counted.
-pub(super) fn histogram(bins: usize, inputs: &[Block]) -> Result<Block, Failure> {
-    let [low, high] = [inputs[1].elements::<f64>()[0], inputs[2].elements::<f64>()[0]];
-    if !(low.is_finite() && high.is_finite()) {
-        return Err(Unsuitable::Value(format!("the range from {low} to {high} is not finite")).into());
-    }
-    let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
-    let mut out = Block::zeros(DType::I64, &[1, bins])?;
-    let to = out.elements_mut::<i64>();
-    let width = (high - low) / bins as f64;
-    let edge = |at: usize| if at == bins { high } else { low + at as f64 * width };
-    for &x in inputs[0].elements::<f64>() {
-        if !(low..=high).contains(&x) {
-            continue;
-        }
-        let mut at = (((x - low) / (high - low) * bins as f64) as usize).min(bins - 1);
-        // Rounding may have put it beside its bin.
-        if x < edge(at) {
-            at -= 1;
-        } else if at + 1 < bins && x >= edge(at + 1) {
-            at += 1;
-        }
-        to[at] += 1;
-    }
-    Ok(out)
-}

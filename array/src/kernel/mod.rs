@@ -5,17 +5,21 @@
 //! | `elementwise` | functions of single elements |
 //! | `reduce` | sums, means, extremes along axes |
 //! | `contract` | products |
-//! | `decompose` | factors of matrices, histograms |
+//! | `decompose` | factors of matrices |
+//! | `histogram` | how many elements are in each bin |
 //! | `sketch` | approximate quantiles |
 //! | `scan` | sums up to each element |
 //! | `assemble` | slices, other chunks, transposed blocks |
 //! | `number` | what can be done with elements of each type |
+//! | `complex` | the same of complex numbers |
 //! | `walk` | going over several blocks at once |
 
 mod assemble;
+mod complex;
 mod contract;
 mod decompose;
 mod elementwise;
+mod histogram;
 pub(crate) mod number;
 mod reduce;
 mod scan;
@@ -85,8 +89,10 @@ pub(crate) enum Kernel {
     Contract { dtype: DType, roles: [Roles; 2] },
     /// See [`Decomposition`].
     Decompose(Decomposition),
-    /// How many elements are in each of so many bins.
-    Histogram { bins: usize },
+    /// The bounds of so many bins.
+    Bounds { bins: usize, dtype: DType },
+    /// How many elements are in each bin.
+    Histogram,
     /// A sketch of its input.
     Sketch,
     /// Sketches as one.
@@ -158,7 +164,8 @@ impl Kernel {
             }
             Self::Contract { dtype, roles } => contract::contract(*dtype, roles, inputs),
             Self::Decompose(how) => decompose::decompose(*how, &one(&mut inputs)?),
-            Self::Histogram { bins } => decompose::histogram(*bins, &inputs),
+            Self::Bounds { bins, dtype } => histogram::bounds(*bins, *dtype, &inputs),
+            Self::Histogram => histogram::histogram(&inputs),
             Self::Sketch => sketch::sketch(&one(&mut inputs)?),
             Self::MergeSketches => sketch::merge(&inputs),
             Self::Quantiles(bits) => {

@@ -343,116 +343,6 @@ impl Ordered for Complex {
     }
 }
 
-impl Signed for Complex {
-    fn negative(self) -> Self {
-        -self
-    }
-
-    fn sign(self) -> Self {
-        let size = self.norm();
-        if size == 0.0 { self } else { self / size }
-    }
-
-    fn power(self, exponent: Self) -> Self {
-        if exponent == Self::from(0.0) {
-            1.0.into()
-        } else if self == Self::from(0.0) {
-            if exponent.re > 0.0 { 0.0.into() } else { Self::new(f64::NAN, f64::NAN) }
-        } else if exponent.im == 0.0 && exponent.re.fract() == 0.0 && exponent.re.abs() < 100.0 {
-            // Whole powers are exact as long as the numbers are.
-            self.powi(exponent.re as i32)
-        } else {
-            self.powc(exponent)
-        }
-    }
-}
-
-impl Inexact for Complex {
-    fn divide(self, other: Self) -> Self {
-        // Smith (1962), Algorithm 116: without squares, which may be too large or too small.
-        if other.re.abs() >= other.im.abs() {
-            if other.re == 0.0 && other.im == 0.0 {
-                return Self::new(self.re / other.re.abs(), self.im / other.re.abs());
-            }
-            let ratio = other.im / other.re;
-            let size = 1.0 / (other.re + other.im * ratio);
-            Self::new((self.re + self.im * ratio) * size, (self.im - self.re * ratio) * size)
-        } else {
-            let ratio = other.re / other.im;
-            let size = 1.0 / (other.re * ratio + other.im);
-            Self::new((self.re * ratio + self.im) * size, (self.im * ratio - self.re) * size)
-        }
-    }
-
-    fn sqrt(self) -> Self {
-        Complex::sqrt(self)
-    }
-
-    fn exp(self) -> Self {
-        Complex::exp(self)
-    }
-
-    fn expm1(self) -> Self {
-        // exp(x) cos(y) − 1 without taking 1 from what is near it.
-        let half = (self.im / 2.0).sin();
-        let real = self.re.exp_m1() * self.im.cos() - 2.0 * half * half;
-        Self::new(real, self.re.exp() * self.im.sin())
-    }
-
-    fn log(self) -> Self {
-        self.ln()
-    }
-
-    fn log10(self) -> Self {
-        self.ln() / std::f64::consts::LN_10
-    }
-
-    fn log1p(self) -> Self {
-        (self + 1.0).ln()
-    }
-
-    fn sin(self) -> Self {
-        Complex::sin(self)
-    }
-
-    fn cos(self) -> Self {
-        Complex::cos(self)
-    }
-
-    fn tan(self) -> Self {
-        // −i tanh(i z)
-        let value = Inexact::tanh(Self::new(-self.im, self.re));
-        Self::new(value.im, -value.re)
-    }
-
-    fn sinh(self) -> Self {
-        Complex::sinh(self)
-    }
-
-    fn cosh(self) -> Self {
-        Complex::cosh(self)
-    }
-
-    fn tanh(self) -> Self {
-        if self.re.abs() > 20.0 && self.re.is_finite() {
-            // Hyperbolic sine and cosine are the same there, and may be too large for a number.
-            let small = 4.0 * (-2.0 * self.re.abs()).exp();
-            return Self::new(1.0_f64.copysign(self.re), small * self.im.sin() * self.im.cos());
-        }
-        Complex::tanh(self)
-    }
-
-    fn arctan(self) -> Self {
-        // On its cuts it is by the sign of what is zero (C99, annex G): odd, and never across.
-        let value = Complex::atan(self);
-        Self::new(value.re.abs().copysign(self.re), value.im)
-    }
-
-    fn rint(self) -> Self {
-        Self::new(self.re.round_ties_even(), self.im.round_ties_even())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,9 +355,6 @@ mod tests {
         assert_eq!([(1.0, 0.1), (-1.0, 0.3)].map(|(x, y)| f64::floor_divide(x, y)), [9.0, -4.0]);
         assert_eq!(1.0_f64.floor_divide(0.0), f64::INFINITY);
         assert!((-1.0_f64).remainder(0.3) > 0.0 && 1.0_f64.remainder(0.0).is_nan());
-        let large = Complex::new(1e300, 1e300);
-        assert_eq!((Inexact::tanh(large).re, Inexact::tan(large).im), (1.0, 1.0));
-        assert!((large.divide(large) - 1.0).norm() < 1e-15);
         assert_eq!(3_i64.power(41), 3_i64.wrapping_pow(41));
     }
 

@@ -133,10 +133,10 @@ impl Lowering {
         let bins = array.shape()[1];
         let mut tasks = Vec::with_capacity(of[0].len());
         for (&block, region) in of[0].iter().zip(operand.chunks().regions()) {
-            let inputs = [block, of[1][0], of[2][0]];
-            let seconds = bytes(&region.shape, 8) as f64 / BYTES_PER_SECOND;
+            let inputs = [block, of[1][0], of[2][0], of[3][0]];
+            let seconds = bytes(&region.shape, operand.dtype().size()) as f64 / BYTES_PER_SECOND;
             let size = Size { bytes: 8 * bins as u64, seconds, ..Size::default() };
-            tasks.push(self.add(array, "histogram", Kernel::Histogram { bins }, &inputs, size, Output::No));
+            tasks.push(self.add(array, "histogram", Kernel::Histogram, &inputs, size, Output::No));
         }
         tasks
     }

@@ -188,6 +188,14 @@ impl Lowering {
             Op::Scan(..) => self.scan(array, &of[0]),
             Op::Decompose(how, operand) => vec![self.decompose(array, *how, operand, of[0][0])],
             Op::Quantiles(bits, operand) => vec![self.quantiles(array, bits, operand, &of[0])],
+            Op::Bounds(_) => {
+                let (dtype, bins) = (array.dtype(), array.len() - 1);
+                let inputs = [of[0][0], of[1][0]];
+                // Exact ones, before they are rounded.
+                let (bytes, work) = (bytes(array.shape(), dtype.size()), bytes(array.shape(), 8));
+                let size = Size { bytes, work, seconds: bytes as f64 / BYTES_PER_SECOND, source: false };
+                vec![self.add(array, "bounds", Kernel::Bounds { bins, dtype }, &inputs, size, Output::No)]
+            }
             Op::Histogram(operands) => self.histogram(array, &operands[0], &of),
         };
         self.blocks.insert(key(array), blocks.into());
@@ -199,8 +207,9 @@ impl Lowering {
         for region in array.chunks().regions() {
             let bytes = bytes(&region.shape, array.dtype().size());
             let seconds = bytes as f64 / READ_PER_SECOND;
-            let kernel = Kernel::Read { source: number, region: Array::read_region(start, &region) };
-            let size = Size { bytes, work: 0, seconds, source: true };
+            let region = Array::read_region(start, &region);
+            let size = Size { bytes, work: source.work(&region), seconds, source: true };
+            let kernel = Kernel::Read { source: number, region };
             tasks.push(self.add(array, "read", kernel, &[], size, Output::No));
         }
         tasks

@@ -1,7 +1,6 @@
 //! Singular values of tall matrices, histograms, quantiles.
 
 use crate::array::{Array, Op};
-use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::kernel::Decomposition;
@@ -45,6 +44,9 @@ impl Tree {
         Ok(())
     }
 }
+
+/// So many bounds have no room in any memory; of more of them sizes would overflow.
+const MOST_BINS: usize = 1 << 56;
 
 impl Array {
     /// In one block.
@@ -106,15 +108,22 @@ impl Array {
     /// not counted.
     ///
     /// # Errors
-    /// If there are no bins, the range is not one, or elements are complex.
+    /// If there are no bins, the range is not one, or elements are complex. Computing them fails if bounds
+    /// are too near for numbers of the elements' type.
     #[track_caller]
     pub fn histogram(&self, bins: usize, range: Option<(f64, f64)>) -> Result<[Self; 2], Error> {
         if bins == 0 {
             return Err(Error::Value("`bins` must be positive".into()));
         }
+        if bins > MOST_BINS {
+            return Err(Error::Value("Maximum allowed size exceeded".into()));
+        }
         if self.dtype() == DType::C64 {
             return Err(Error::Type { what: "histogram", dtype: self.dtype() });
         }
+        // NumPy's: bounds are of the elements' type, if that is no integer, and so are the least element and
+        // the largest; numbers that are given are as exact as they are.
+        let dtype = if self.dtype() == DType::F32 { DType::F32 } else { DType::F64 };
         let number = |value: f64| Self::full(&[], value, DType::F64);
         let (low, high) = match range {
             Some((low, high)) if !(low <= high && low.is_finite() && high.is_finite()) => {
@@ -123,21 +132,14 @@ impl Array {
             Some((low, high)) => (number(low), number(high)),
             // NumPy's for no elements.
             None if self.is_empty() => (number(0.0), number(1.0)),
-            None => (self.min(None)?.astype(DType::F64), self.max(None)?.astype(DType::F64)),
+            None => (self.min(None)?.astype(dtype), self.max(None)?.astype(dtype)),
         };
+        let ends = [low.clone(), high.clone()];
+        let bounds = Self::new(Op::Bounds(ends), dtype, Chunks::whole(&[bins + 1]));
         let blocks = self.chunks().grid().iter().product();
-        let of = [self.astype(DType::F64), low.clone(), high.clone()];
+        let of = [self.astype(dtype), low, high, bounds.clone()];
         let chunks = Chunks::from_lengths(vec![vec![1; blocks], vec![bins]]);
         let counts = Self::new(Op::Histogram(of), DType::I64, chunks).sum(Some(&[0]))?;
-        // A range of no width is a half on either side.
-        let half = Self::select(&low.equal(&high)?, 0.5, 0.0)?;
-        let (low, high) = (low.subtract(&half)?, high.add(&half)?);
-        let no_room = |error| Error::File { path: "memory for bins".into(), error };
-        let mut steps = Block::zeros(DType::F64, &[bins]).map_err(no_room)?;
-        steps.elements_mut::<f64>().iter_mut().enumerate().for_each(|(at, step)| *step = at as f64);
-        let width = high.subtract(&low)?.divide(bins as f64)?;
-        let bounds = Self::from_block(steps).multiply(width)?.add(low)?;
-        let bounds = Self::concatenate(&[bounds, high.expand_dims(0)?], 0)?;
         Ok([counts, bounds])
     }
 

@@ -36,6 +36,12 @@ pub trait Source: Send + Sync {
     /// Something that changes if its elements do: when its file was written, say.
     fn stamp(&self) -> String;
 
+    /// Bytes that are taken while a region is read, beside the block that it becomes.
+    fn work(&self, region: &Region) -> u64 {
+        _ = region;
+        0
+    }
+
     /// Reads a region.
     ///
     /// # Errors

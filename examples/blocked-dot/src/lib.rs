@@ -240,6 +240,9 @@ fn foretell(prepared: &Prepared<'_>) {
 
 fn account(report: &Report, wall: Duration) {
     eprintln!("done in {:.1} s; blocks took at most {}", wall.as_secs_f64(), mib(report.peak));
+    if report.lacked > 0 {
+        eprintln!("threads that the system did not have (a limit of processes): {}", report.lacked);
+    }
 }
 
 /// Does it, with a bar that shows how far it is, if standard error is a terminal.
@@ -251,17 +254,36 @@ fn with_bar<T>(progress: &Progress, quiet: bool, work: impl FnOnce() -> T) -> T 
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (bar, over) = (&bar, &is_over);
-        let shown = scope.spawn(move || {
+        let show = move || {
             while !over.load(std::sync::atomic::Ordering::Acquire) {
                 bar.set_position((progress.stage().part * 1000.0) as u64);
                 std::thread::park_timeout(Duration::from_millis(100));
             }
             bar.finish_and_clear();
-        });
+        };
+        // Without a thread for it there is no bar.
+        let shown = std::thread::Builder::new().spawn_scoped(scope, show).ok();
         // Whatever happens the bar's thread ends.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         is_over.store(true, std::sync::atomic::Ordering::Release);
-        shown.thread().unpark();
+        if let Some(shown) = shown {
+            shown.thread().unpark();
+        }
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(test)]
+#[path = "../../../graph/tests/common/no_threads.rs"]
+mod no_threads;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_thread_for_it_there_is_no_bar() {
+        let done = no_threads::without_threads(|| with_bar(&Progress::default(), false, || 7));
+        assert!(done.is_none_or(|done| done == 7));
+    }
 }

@@ -34,6 +34,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use crate::csr::Csr;
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::{self, Effort, order, peak};
 use crate::plan::{self, Plan};
@@ -150,6 +151,10 @@ pub struct Online {
     order: Vec<TaskId>,
     /// Of each task its place in the order.
     places: Vec<u32>,
+    /// Of each result the tasks that use it, as they are in the order, and which of them is the first that is
+    /// not done, or one before it.
+    users: Csr,
+    first: Vec<u32>,
     /// The first place whose task was not staged.
     cursor: usize,
     states: Vec<State>,
@@ -186,6 +191,9 @@ pub struct Online {
     order_at: u64,
     counts: Counts,
     effects: Vec<Effect>,
+    /// Users of results that were found to be done.
+    #[cfg(test)]
+    passed: u64,
 }
 
 /// How far behind the first task that was not staged others are, for each worker.
@@ -216,6 +224,8 @@ impl Online {
             effort,
             order: Vec::new(),
             places: vec![0; tasks],
+            users: graph.consumers.clone(),
+            first: vec![0; tasks],
             cursor: 0,
             states: vec![State::Waits; tasks],
             waits,
@@ -237,6 +247,8 @@ impl Online {
             order_at: FIRST_ORDER,
             counts: Counts::default(),
             effects: Vec::new(),
+            #[cfg(test)]
+            passed: 0,
             graph,
         };
         // Here they are written, as all else.
@@ -400,6 +412,8 @@ impl Online {
         self.active.retain(|&other| other != task);
         for input in self.graph.needs.row(task.index()) {
             self.pins[*input as usize] -= 1;
+            // It may have been passed as done.
+            self.first[*input as usize] = 0;
         }
         self.hold(task, 0);
         self.states[task.index()] = State::Waits;
@@ -456,6 +470,10 @@ impl Online {
             self.places[task.index()] = place as u32;
         }
         self.order = order;
+        for task in 0..self.graph.len() {
+            self.users.row_mut(task).sort_unstable_by_key(|&user| self.places[user as usize]);
+        }
+        self.first.fill(0);
         self.cursor = 0;
         let is_ready =
             |task: &TaskId| self.states[task.index()] == State::Waits && self.waits[task.index()] == 0;

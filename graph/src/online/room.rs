@@ -15,7 +15,8 @@ impl Online {
                 Some(Place::Memory)
             } else {
                 // What is needed later leaves for it. If that is not enough it goes to scratch itself.
-                let is_enough = self.evict(Some(task), self.next_use(task), u32::MAX, too_much(self));
+                let next = self.next_use(task);
+                let is_enough = self.evict(Some(task), next, u32::MAX, too_much(self));
                 match (too_much(self), is_enough) {
                     (0, _) => Some(Place::Memory),
                     // It waits for what leaves.
@@ -51,15 +52,24 @@ impl Online {
     }
 
     /// The place of the first task that uses the result and is not done.
-    fn next_use(&self, task: TaskId) -> u32 {
-        let consumers = self.graph.consumers.row(task.index()).iter();
-        let left = consumers.filter(|&&consumer| {
-            matches!(
-                self.states[consumer as usize],
+    fn next_use(&mut self, task: TaskId) -> u32 {
+        let users = self.users.row(task.index());
+        let first = &mut self.first[task.index()];
+        while let Some(&user) = users.get(*first as usize) {
+            if matches!(
+                self.states[user as usize],
                 State::Waits | State::Staged { .. } | State::Queued | State::Runs
-            )
-        });
-        left.map(|&consumer| self.places[consumer as usize]).min().unwrap_or(u32::MAX)
+            ) {
+                return self.places[user as usize];
+            }
+            // What is done stays so, but for who dies. Each is passed once.
+            *first += 1;
+            #[cfg(test)]
+            {
+                self.passed += 1;
+            }
+        }
+        u32::MAX
     }
 
     /// Makes room for the head. Says whether there is.
@@ -111,17 +121,23 @@ impl Online {
         if gone >= bytes {
             return true;
         }
-        let needs = by.map_or(&[][..], |by| self.graph.needs.row(by.index()));
-        let mut victims: Vec<(u32, TaskId)> = self
-            .here
-            .iter()
-            .copied()
-            .filter(|&task| self.can_leave(task))
-            .filter(|task| needs.binary_search(&task.0).is_err())
-            .filter(|task| self.places[task.index()] < made && self.graph.bytes(*task) > 0)
-            .map(|task| (self.next_use(task), task))
-            .filter(|&(next, _)| next > place || bytes == u64::MAX)
-            .collect();
+        let mut victims: Vec<(u32, TaskId)> = Vec::new();
+        for at in 0..self.here.len() {
+            let task = self.here[at];
+            let is_needed =
+                by.is_some_and(|by| self.graph.needs.row(by.index()).binary_search(&task.0).is_ok());
+            if !self.can_leave(task)
+                || is_needed
+                || self.places[task.index()] >= made
+                || self.graph.bytes(task) == 0
+            {
+                continue;
+            }
+            let next = self.next_use(task);
+            if next > place || bytes == u64::MAX {
+                victims.push((next, task));
+            }
+        }
         victims.sort_unstable_by(|one, other| other.cmp(one));
         for (_, task) in victims {
             let held = self.graph.bytes(task);
@@ -168,12 +184,16 @@ impl Online {
         self.moving -= 1;
         self.states[task.index()] = State::Here { written: true };
         self.is_here(task, true);
-        for at in 0..self.graph.consumers.row(task.index()).len() {
-            let consumer = TaskId(self.graph.consumers.row(task.index())[at]);
-            if let State::Staged { missing } = &mut self.states[consumer.index()] {
+        // Who waits for it is among the few that are staged, whoever else uses it.
+        for at in 0..self.active.len() {
+            let user = self.active[at];
+            if self.graph.needs.row(user.index()).binary_search(&task.0).is_err() {
+                continue;
+            }
+            if let State::Staged { missing } = &mut self.states[user.index()] {
                 *missing -= 1;
                 if *missing == 0 {
-                    self.queue(consumer);
+                    self.queue(user);
                 }
             }
         }

@@ -311,3 +311,44 @@ fn full_memory_keeps_no_worker_idle() {
         assert!(now <= least * 5 / 4 + 50, "{now} with {workers} workers, {least} at least");
     }
 }
+
+/// To find the next use of a result that many tasks share, each of them is passed once, and once for each new
+/// order; to read it again asks only those that are staged.
+#[test]
+fn a_result_that_many_share_is_looked_at_once_for_each() {
+    const USERS: u64 = 3000;
+    let mut builder = Builder::default();
+    let of = |key: &str, builder: &mut Builder, inputs: &[TaskId], output| {
+        let task = Task::new(key, FunctionId(0), Inputs::Tasks(inputs));
+        builder.add(Task { bytes: 64, output, ..task }).unwrap()
+    };
+    let shared = of("shared", &mut builder, &[], Output::No);
+    let mut groups = vec![0];
+    for user in 0..USERS {
+        // Between two of them memory is short, and the shared one could leave.
+        let large = of(&format!("x{user}"), &mut builder, &[], Output::No);
+        let half = of(&format!("h{user}"), &mut builder, &[large], Output::No);
+        of(&format!("y{user}"), &mut builder, &[half, shared], Output::Kept);
+        groups.extend([1, 2, 3]);
+    }
+    let graph = builder.build().unwrap();
+    let effort = Effort { visits: 2_000, exact: 6, threads: 1 };
+    // Nearly all results leave.
+    let mut online = Online::new(graph.clone(), groups, 1000, 1, effort);
+    online.begin();
+    let mut events = std::collections::VecDeque::new();
+    while !online.is_done() {
+        let effects: Vec<Effect> = online.effects().collect();
+        events.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Run { task, .. } => Some(Event::Done { task, bytes: 64, took: 64 }),
+            Effect::Store(task, _) => Some(Event::Stored(task)),
+            Effect::Write(task) => Some(Event::Written(task)),
+            Effect::Read(task) => Some(Event::Read(task)),
+            Effect::Forget(..) => None,
+        }));
+        online.handle(events.pop_front().expect("something is on its way"));
+    }
+    let (counts, passed) = (online.counts(), online.passed);
+    assert!(counts.written > USERS / 2 * 64, "{counts:?}");
+    assert!(passed <= (counts.orders + 1) * USERS, "{passed} of {USERS}: {counts:?}");
+}

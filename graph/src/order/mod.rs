@@ -14,6 +14,7 @@
 //! | `state` | what has run; what can run at no price |
 //! | `parts` | what of a graph has little to do with the rest |
 //! | `search` | which ways to try, on the whole and on parts |
+//! | `together` | several looks at the same time |
 
 mod bound;
 pub(crate) mod depth;
@@ -25,6 +26,7 @@ mod search;
 mod state;
 #[cfg(test)]
 mod tests;
+mod together;
 
 pub use bound::bound;
 pub use exact::{EXACT, exact};
@@ -32,6 +34,7 @@ pub use memory::{Peak, check, least, peak, profile};
 
 use crate::graph::{Graph, TaskId};
 use search::{WAYS, by_parts, search};
+use together::all_at_once;
 
 /// How much to look for a better order. The order found depends on it, and on nothing else but the graph.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,7 @@ pub struct Effort {
     pub visits: u64,
     /// Graphs of up to so many tasks are searched exactly if that does not take too long; at most [`EXACT`].
     pub exact: usize,
-    /// Threads that look at the same time.
+    /// Threads that look at the same time; fewer where the system has none left.
     pub threads: usize,
 }
 
@@ -102,13 +105,7 @@ pub fn order(graph: &Graph, effort: Effort) -> Order {
         }
     } else {
         for cuts in cuts.chunks(effort.threads.max(1)) {
-            std::thread::scope(|scope| {
-                let threads: Vec<_> =
-                    cuts.iter().map(|&(small, _)| scope.spawn(move || look(small))).collect();
-                found.extend(
-                    threads.into_iter().map(|thread| thread.join().expect("a search does not panic")),
-                );
-            });
+            found.extend(all_at_once(cuts, |&(small, _)| look(small)));
         }
     }
     found

@@ -63,6 +63,7 @@ pub(crate) fn alone(graph: &Graph, tasks: &[u32], numbers: &mut [u32]) -> Graph 
         bytes: tasks.iter().map(|&task| graph.bytes[task as usize]).collect(),
         work: tasks.iter().map(|&task| graph.work[task as usize]).collect(),
         seconds: Vec::new(),
+        costed: Vec::new(),
         outputs: outputs.collect(),
         sources: Vec::new(),
         origins: Vec::new(),

@@ -5,6 +5,7 @@ use super::exact::exact_within;
 use super::goal::{Rule, Sight, goals};
 use super::parts::{alone, parts};
 use super::state::smooth;
+use super::together::all_at_once;
 use super::{EXACT, Effort, THREADED, least, peak};
 use crate::graph::{Graph, Output, TaskId};
 
@@ -100,14 +101,7 @@ pub(crate) fn search(graph: &Graph, ways: &[Way], enough: u64, effort: &mut Effo
         let granted = (effort.visits / 4).max(LOOKS * graph.len() as u64);
         let so_far = best.peak;
         let attempt = |way: Way| attempt(graph, &ground, &outputs, way, so_far, granted);
-        let found: Vec<(Found, u64)> = match together {
-            [way] => vec![attempt(*way)],
-            _ => std::thread::scope(|scope| {
-                let threads: Vec<_> = together.iter().map(|&way| scope.spawn(move || attempt(way))).collect();
-                threads.into_iter().map(|thread| thread.join().expect("an attempt does not panic")).collect()
-            }),
-        };
-        for (found, spent) in found {
+        for (found, spent) in all_at_once(together, |&way| attempt(way)) {
             effort.visits = effort.visits.saturating_sub(spent);
             if found.peak < best.peak {
                 best = found;

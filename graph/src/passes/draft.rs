@@ -1,5 +1,7 @@
 //! A graph under revision.
 
+use hashbrown::HashMap;
+
 use super::Rewritten;
 use crate::body::{Argument, BodyId, Programs, Step};
 use crate::csr::Csr;
@@ -13,40 +15,53 @@ pub(super) struct Change {
     pub(super) inputs: Vec<TaskId>,
     pub(super) work: u64,
     pub(super) seconds: f32,
+    /// Whether the costs of all parts are known.
+    pub(super) costed: bool,
     pub(super) source: bool,
     /// Of each step the task of the former graph.
     pub(super) computes: Vec<u32>,
 }
 
 impl Change {
-    /// Puts a body before this one: what was given of `other` is computed here.
-    pub(super) fn absorb(&mut self, other: TaskId, before: &Change) {
-        let shift = before.steps.len() as u32;
-        let place = before.inputs.len() as u32;
-        // The inputs of both, what this one had behind the others, and `other` itself nowhere.
-        let mut moved = Vec::with_capacity(self.inputs.len());
-        let mut inputs = before.inputs.clone();
-        for &input in &self.inputs {
-            moved.push((input != other).then_some(place + (inputs.len() as u32 - place)));
-            if input != other {
+    /// Puts bodies before this one: what was given of those tasks is computed here. Of the first one nothing
+    /// is copied, so that a chain grows at its end.
+    pub(super) fn absorb(&mut self, others: impl IntoIterator<Item = (TaskId, Change)>) {
+        let mut others = others.into_iter();
+        let Some((first, whole)) = others.next() else { return };
+        let own = std::mem::replace(self, whole);
+        // Of each task the step that computes it.
+        let mut made = HashMap::from([(first, self.steps.len() as u32 - 1)]);
+        for (task, before) in others {
+            self.append(before, &HashMap::new());
+            made.insert(task, self.steps.len() as u32 - 1);
+        }
+        (self.work, self.source) = (own.work, own.source);
+        self.append(own, &made);
+    }
+
+    /// Puts a body behind this one, to be given the values of those steps for these tasks.
+    fn append(&mut self, other: Change, made: &HashMap<TaskId, u32>) {
+        let shift = self.steps.len() as u32;
+        let inputs = &mut self.inputs;
+        let place = |input: TaskId| match made.get(&input) {
+            Some(&step) => Argument::Step(step),
+            None => {
                 inputs.push(input);
+                Argument::Input(inputs.len() as u32 - 1)
             }
-        }
-        let mut steps = before.steps.clone();
-        for step in &self.steps {
-            let arguments = step.arguments.iter().map(|&argument| match argument {
-                Argument::Step(at) => Argument::Step(at + shift),
-                Argument::Input(at) => match moved[at as usize] {
-                    Some(at) => Argument::Input(at),
-                    None => Argument::Step(shift - 1),
-                },
-            });
-            steps.push(Step { function: step.function, arguments: arguments.collect() });
-        }
-        self.steps = steps;
-        self.inputs = inputs;
-        self.seconds += before.seconds;
-        self.computes.splice(0..0, before.computes.iter().copied());
+        };
+        let places: Vec<Argument> = other.inputs.into_iter().map(place).collect();
+        let moved = |argument: &mut Argument| match argument {
+            Argument::Step(at) => *at += shift,
+            Argument::Input(at) => *argument = places[*at as usize],
+        };
+        self.steps.extend(other.steps.into_iter().map(|mut step| {
+            step.arguments.iter_mut().for_each(moved);
+            step
+        }));
+        self.seconds += other.seconds;
+        self.costed &= other.costed;
+        self.computes.extend(other.computes);
     }
 }
 
@@ -72,6 +87,11 @@ impl<'a> Draft<'a> {
         self.removed[task.index()]
     }
 
+    /// The task as it is now, which is to be removed.
+    pub(super) fn take(&mut self, task: TaskId) -> Change {
+        self.changes[task.index()].take().map_or_else(|| self.current(task), |change| *change)
+    }
+
     /// The task as it is now.
     pub(super) fn current(&self, task: TaskId) -> Change {
         match &self.changes[task.index()] {
@@ -81,6 +101,7 @@ impl<'a> Draft<'a> {
                 inputs: self.graph.inputs(task).collect(),
                 work: self.graph.work(task),
                 seconds: self.graph.seconds[task.index()],
+                costed: self.graph.is_cost_known(task),
                 source: self.graph.is_source(task),
                 computes: Vec::new(),
             }
@@ -115,6 +136,11 @@ impl<'a> Draft<'a> {
         self.changes[task.index()]
             .as_ref()
             .map_or(self.graph.seconds(task), |change| f64::from(change.seconds))
+    }
+
+    /// Whether that is all of it.
+    pub(super) fn is_cost_known(&self, task: TaskId) -> bool {
+        self.changes[task.index()].as_ref().map_or(self.graph.is_cost_known(task), |change| change.costed)
     }
 
     /// Whether it is a source now.
@@ -163,6 +189,7 @@ impl<'a> Draft<'a> {
             bytes: rest.iter().map(|&task| graph.bytes(task)).collect(),
             work: rest.iter().map(|&task| self.work(task)).collect(),
             seconds: rest.iter().map(|&task| self.seconds(task) as f32).collect(),
+            costed: rest.iter().map(|&task| self.is_cost_known(task)).collect(),
             outputs: rest.iter().map(|&task| graph.output(task)).collect(),
             sources: rest.iter().map(|&task| self.is_source(task)).collect(),
             origins: rest.iter().map(|task| graph.origins[task.index()]).collect(),

@@ -32,11 +32,10 @@ pub fn fuse(graph: &Graph) -> Rewritten {
             continue;
         }
         let Some(work) = fused_work(graph, &draft, &mut part_of, u, v) else { continue };
-        let before = draft.current(u);
+        let source = draft.is_source(u);
         let mut change = draft.current(v);
-        change.absorb(u, &before);
-        change.work = work;
-        change.source = before.source;
+        change.absorb([(u, draft.take(u))]);
+        (change.work, change.source) = (work, source);
         draft.change(v, change);
         draft.remove(u);
         part_of[u.index()] = v;

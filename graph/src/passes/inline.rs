@@ -1,7 +1,7 @@
 //! Computing again what is cheaper to compute than to keep.
 
 use super::Rewritten;
-use super::draft::Draft;
+use super::draft::{Change, Draft};
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::depth::topological;
 
@@ -20,8 +20,9 @@ impl Default for Keeping {
 }
 
 /// Makes tasks part of all tasks that need them, where that is cheaper than to keep their results: those that
-/// `is_fast` names, and those that cost less, for all uses but one, than `keeping` their bytes. It is done
-/// with sources and with what is made of such sources alone (a slice that is read and transposed): after that
+/// `is_fast` names, and those that cost less, for all uses but one, than `keeping` their bytes. What it costs
+/// has to be known for that: what is not could be anything, and is not done more than once. It is done with
+/// sources and with what is made of such sources alone (a slice that is read and transposed): after that
 /// nobody needs their results, and they can be made from storage any time. This is `inline` of the first Dask
 /// (Rocklin 2015, Towards out-of-core ND-arrays).
 ///
@@ -30,29 +31,43 @@ impl Default for Keeping {
 /// task's result and work.
 pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool) -> Rewritten {
     let mut draft = Draft::new(graph);
-    for u in topological(graph) {
+    // Of each task its work with what has been made part of it, and at which place it became part of others.
+    let mut work: Vec<u64> = graph.tasks().map(|task| graph.work(task)).collect();
+    let mut part = vec![None; graph.len()];
+    for (place, u) in topological(graph).into_iter().enumerate() {
+        // All at once: to put them before it one by one would move its body each time.
+        let mut parts: Vec<TaskId> = graph.needs(u).filter(|input| part[input.index()].is_some()).collect();
+        // The last one runs first: its work may be as much as what the others leave, which is not there yet.
+        parts.sort_by_key(|input| std::cmp::Reverse(part[input.index()]));
+        if !parts.is_empty() {
+            let mut change = draft.current(u);
+            // What is said to be fast does not make a cost unknown.
+            change.absorb(parts.into_iter().map(|part| {
+                let before = draft.current(part);
+                (part, Change { costed: before.costed || is_fast(part), ..before })
+            }));
+            change.work = work[u.index()];
+            // Made of sources alone it is one too.
+            change.source = change.inputs.is_empty();
+            draft.change(u, change);
+        }
         let users = graph.consumers(u).len();
         if users == 0 || graph.output(u) != Output::No || !draft.is_source(u) || !draft.needs(u).is_empty() {
             continue;
         }
         let again = draft.seconds(u) * (users - 1) as f64;
-        if !is_fast(u) && again > graph.bytes(u) as f64 * keeping.seconds_per_byte {
+        let is_cheap =
+            users == 1 || draft.is_cost_known(u) && again <= graph.bytes(u) as f64 * keeping.seconds_per_byte;
+        if !is_fast(u) && !is_cheap {
             continue;
         }
-        let work = draft.work(u);
-        if graph.consumers(u).any(|user| work > graph.bytes(user) + draft.work(user)) {
+        let own = work[u.index()];
+        if graph.consumers(u).any(|user| own > graph.bytes(user) + work[user.index()]) {
             continue;
         }
-        let before = draft.current(u);
-        for user in graph.consumers(u) {
-            let mut change = draft.current(user);
-            change.absorb(u, &before);
-            change.work += graph.bytes(u);
-            // Made of sources alone it is one too.
-            change.source = change.inputs.is_empty();
-            draft.change(user, change);
-        }
-        draft.remove(u);
+        part[u.index()] = Some(place);
+        graph.consumers(u).for_each(|user| work[user.index()] += graph.bytes(u));
     }
+    graph.tasks().filter(|task| part[task.index()].is_some()).for_each(|task| draft.remove(task));
     draft.finish()
 }

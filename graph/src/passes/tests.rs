@@ -152,3 +152,80 @@ fn what_is_cheap_is_made_again() {
     assert!((cheap.graph.seconds(TaskId(0)) - 9.02).abs() < 1e-5);
     assert_eq!(inline(&graph, Keeping { seconds_per_byte: 0.0 }, |task| task.0 < 2).graph.len(), 2);
 }
+
+/// What it is not known to cost is not done again, whatever it is put together of.
+#[test]
+fn what_may_cost_anything_is_kept() {
+    use crate::{Builder, Inputs, Task};
+    // The costs of a source, and of what is made of it alone, which two tasks need.
+    let graph = |read: f32, turn: f32| {
+        let mut builder = Builder::default();
+        let tasks =
+            [("a", &[][..], read), ("t", &["a"][..], turn), ("p", &["t"][..], 9.0), ("q", &["t"][..], 9.0)];
+        for (place, (key, inputs, seconds)) in tasks.into_iter().enumerate() {
+            let output = if place < 2 { Output::No } else { Output::Stored };
+            let task = Task::new(key, FunctionId(place as u32), Inputs::Keys(inputs));
+            builder.add(Task { bytes: 1 << 20, output, source: place == 0, seconds, ..task }).unwrap();
+        }
+        builder.build().unwrap()
+    };
+    let keeping = Keeping { seconds_per_byte: 1e-7 };
+    for (read, turn, left) in [(0.0, 0.0, 3), (0.0, 0.01, 3), (0.01, 0.0, 3), (0.01, 0.01, 2)] {
+        let graph = graph(read, turn);
+        // The source has one user. What it becomes part of is not known either.
+        assert_eq!(inline(&graph, keeping, |_| false).graph.len(), left, "{read} {turn}");
+        let fused = fuse(&graph);
+        assert_eq!((fused.graph.len(), inline(&fused.graph, keeping, |_| false).graph.len()), (3, left));
+    }
+    // It is said of both, or of one whose other's cost is known; or it was measured.
+    let mut plain = graph(0.0, 0.0);
+    assert_eq!(inline(&plain, keeping, |task| task.0 < 2).graph.len(), 2);
+    assert_eq!(inline(&graph(0.0, 0.01), keeping, |task| task.0 == 0).graph.len(), 2);
+    for task in plain.tasks() {
+        plain.measured(task, 1 << 20, 0.0);
+    }
+    assert_eq!(inline(&plain, keeping, |_| false).graph.len(), 2);
+}
+
+/// A chain of so many tasks.
+fn chain(tasks: u32) -> Graph {
+    let mut builder = crate::Builder::default();
+    for task in 0..tasks {
+        let (key, before) = (task.to_string(), task.checked_sub(1).map(TaskId));
+        let output = if task + 1 == tasks { Output::Kept } else { Output::No };
+        let of = crate::Task::new(&key, FunctionId(task % 7), crate::Inputs::Tasks(before.as_slice()));
+        builder.add(crate::Task { bytes: 8, output, source: task == 0, ..of }).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// One task of so many sources.
+fn fan(sources: u32) -> Graph {
+    let mut builder = crate::Builder::default();
+    let mut inputs: Vec<TaskId> = Vec::new();
+    for task in 0..sources {
+        let key = task.to_string();
+        let of = crate::Task::new(&key, FunctionId(task % 7), crate::Inputs::Tasks(&[]));
+        inputs.push(builder.add(crate::Task { bytes: 8, source: true, ..of }).unwrap());
+    }
+    // One of them is given twice.
+    inputs.push(inputs[1]);
+    let of = crate::Task::new("all", FunctionId(9), crate::Inputs::Tasks(&inputs));
+    builder.add(crate::Task { bytes: 8, output: Output::Kept, ..of }).unwrap();
+    builder.build().unwrap()
+}
+
+/// What becomes one task is moved once, not once for each of its parts: minutes then.
+#[test]
+fn very_many_tasks_become_one() {
+    let graph = chain(100_000);
+    let rewritten = fuse(&graph);
+    assert_eq!((rewritten.graph.len(), rewritten.steps.row(0).len()), (1, 100_000));
+    assert!(rewritten.graph.is_source(TaskId(0)));
+    assert_eq!(outputs(&rewritten.graph), outputs(&graph));
+    let graph = fan(100_000);
+    let rewritten = inline(&graph, Keeping::default(), |_| true);
+    assert_eq!((rewritten.graph.len(), rewritten.steps.row(0).len()), (1, 100_001));
+    assert!(rewritten.graph.is_source(TaskId(0)));
+    assert_eq!(outputs(&rewritten.graph), outputs(&graph));
+}

@@ -39,7 +39,7 @@ pub struct Call {
     pub step: usize,
 }
 
-/// On how many threads to run.
+/// On how many threads to run. Where the system has not so many left, fewer do it ([`Outcome::lacked`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
     /// Threads that compute. They transfer too when they have nothing else to do.
@@ -67,6 +67,8 @@ pub struct Outcome<'s, V, S: Store<V>> {
     store: &'s S,
     /// Bytes of results and work that were live at most.
     pub peak: u64,
+    /// Threads that were asked for and that the system did not have.
+    pub lacked: usize,
 }
 
 impl<V, S: Store<V>> Outcome<'_, V, S> {
@@ -143,17 +145,24 @@ impl Threads {
             wake: Default::default(),
         };
         let transfer = if is_transferring { self.transfer } else { 0 };
+        // This thread does all kinds of steps, so those are enough that there are.
+        let (compute, mut lacked) = (self.compute.max(1), 0);
         std::thread::scope(|scope| {
-            for thread in 1..self.compute.max(1) + transfer {
+            let others = 1..compute + transfer;
+            for thread in others.clone() {
                 let execution = &execution;
-                scope.spawn(move || execution.work(thread >= self.compute.max(1)));
+                let work = move || execution.work(thread >= compute);
+                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    lacked = others.end - thread;
+                    break;
+                }
             }
             execution.work(false);
         });
         let mut shared = execution.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Whatever comes of it, the store is left as it was.
         let mut outcome =
-            Outcome { here: HashMap::new(), out: shared.places, store, peak: shared.dispatch.most() };
+            Outcome { here: HashMap::new(), out: shared.places, store, peak: shared.dispatch.most(), lacked };
         if let Some(error) = shared.error {
             return Err(error);
         }
@@ -295,12 +304,13 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         match self.program.steps[step] {
             Step::Run(task) => {
                 let stays = self.program.arguments.row(step);
-                let mut arguments = Vec::with_capacity(stays.len());
-                for (place, &stay) in stays.iter().enumerate() {
-                    let is_last =
-                        shared.dispatch.is_last_use(stay as usize) && !stays[place + 1..].contains(&stay);
-                    let value = &mut shared.values[stay as usize];
-                    arguments.push(if is_last { value.take() } else { value.clone() }.expect(present));
+                let value = |&stay: &u32| shared.values[stay as usize].clone().expect(present);
+                let arguments = stays.iter().map(value).collect();
+                // Of what is used for the last time the arguments are all that is left.
+                for &stay in self.program.uses.row(step) {
+                    if shared.dispatch.is_last_use(stay as usize) {
+                        shared.values[stay as usize] = None;
+                    }
                 }
                 Job::Run(task, arguments)
             }

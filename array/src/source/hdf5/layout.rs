@@ -1,10 +1,10 @@
 //! Where a dataset's elements lie in its file.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 
-use super::library::Locked;
+use super::library::{Locked, Visit};
 use super::object::{Object, dataset_type};
 use super::wrong;
 use crate::dtype::DType;
@@ -39,8 +39,103 @@ pub(super) fn chunked(
     let library = &locked.library;
     let grid: Vec<usize> = shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk)).collect();
     let bytes = count(chunk).saturating_mul(dtype.size());
+    let addresses = match library.H5Dchunk_iter {
+        Some(visit) => visited(visit, dataset, Found::new(chunk, &grid, bytes))?,
+        None => asked(locked, dataset, chunk, &grid, bytes)?,
+    };
+    let mut fill = vec![0; dtype.size()];
+    let memory = dataset_type(locked, dtype, true)?;
+    // SAFETY: there is room for an element of the type.
+    let code =
+        unsafe { (library.H5Pget_fill_value)(created.id, memory.id(), fill.as_mut_ptr().cast::<c_void>()) };
+    if code < 0 {
+        return Err(wrong("its fill value cannot be read"));
+    }
+    Ok(Layout::Chunked { chunk: chunk.to_vec(), grid, places: addresses, fill })
+}
+
+/// Whether the library looks at all chunks for each one that it is asked for, and there are so many that to
+/// ask for each takes long.
+pub(super) fn takes_long(locked: &Locked, shape: &[usize], chunk: &[usize]) -> bool {
+    let chunks = shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk));
+    locked.library.H5Dchunk_iter.is_none() && chunks.product::<usize>() > ASKED
+}
+
+/// Some seconds.
+const ASKED: usize = 1 << 14;
+
+fn wrong_chunk() -> io::Error {
+    wrong("a chunk has no place, or another size than it should: the file is damaged")
+}
+
+/// Where chunks lie, as it is told.
+struct Found<'a> {
+    chunk: &'a [usize],
+    grid: &'a [usize],
+    steps: Vec<usize>,
+    bytes: usize,
+    places: Vec<u64>,
+    is_right: bool,
+}
+
+impl<'a> Found<'a> {
+    fn new(chunk: &'a [usize], grid: &'a [usize], bytes: usize) -> Self {
+        let places = vec![NOWHERE; count(grid)];
+        Self { chunk, grid, steps: strides(grid), bytes, places, is_right: true }
+    }
+
+    fn note(&mut self, first: &[u64], address: u64, size: u64) {
+        let mut number = 0;
+        self.is_right &= size == self.bytes as u64;
+        for (axis, &first) in first.iter().enumerate() {
+            let (at, chunk) = (first as usize / self.chunk[axis], self.chunk[axis]);
+            // What a damaged file says may be any number.
+            if !(first as usize).is_multiple_of(chunk) || at >= self.grid[axis] {
+                self.is_right = false;
+                return;
+            }
+            number += at * self.steps[axis];
+        }
+        self.places[number] = address;
+    }
+}
+
+/// All at once.
+fn visited(visit: Visit, dataset: &Object, mut found: Found<'_>) -> io::Result<Vec<u64>> {
+    unsafe extern "C" fn told(
+        first: *const u64,
+        _: c_uint,
+        address: u64,
+        size: u64,
+        to: *mut c_void,
+    ) -> c_int {
+        // SAFETY: it is what `visited` gave, which nobody else uses meanwhile; the library gives as many
+        // numbers as there are axes.
+        let (found, first) = unsafe {
+            let found = &mut *to.cast::<Found<'_>>();
+            let axes = found.grid.len();
+            (found, std::slice::from_raw_parts(first, axes))
+        };
+        found.note(first, address, size);
+        // On to the next one, or that is enough.
+        c_int::from(!found.is_right)
+    }
+    let to = (&raw mut found).cast::<c_void>();
+    // SAFETY: the dataset is open; `told` is called before it returns, with `found`.
+    let code = unsafe { visit(dataset.id, 0, told, to) };
+    if code < 0 || !found.is_right { Err(wrong_chunk()) } else { Ok(found.places) }
+}
+
+/// One by one: for each the library looks at those before it.
+fn asked(
+    Locked { library, .. }: &Locked,
+    dataset: &Object,
+    chunk: &[usize],
+    grid: &[usize],
+    bytes: usize,
+) -> io::Result<Vec<u64>> {
     let mut addresses = Vec::new();
-    for place in places(&grid) {
+    for place in places(grid) {
         let first: Vec<u64> = place.iter().zip(chunk).map(|(&at, &chunk)| (at * chunk) as u64).collect();
         let (mut mask, mut address, mut size) = (0, NOWHERE, 0);
         // SAFETY: there are as many coordinates as axes; it writes three numbers.
@@ -54,19 +149,11 @@ pub(super) fn chunked(
             )
         };
         if code < 0 || (address != NOWHERE && size != bytes as u64) {
-            return Err(wrong("a chunk has no place, or another size than it should: the file is damaged"));
+            return Err(wrong_chunk());
         }
         addresses.push(address);
     }
-    let mut fill = vec![0; dtype.size()];
-    let memory = dataset_type(locked, dtype, true)?;
-    // SAFETY: there is room for an element of the type.
-    let code =
-        unsafe { (library.H5Pget_fill_value)(created.id, memory.id(), fill.as_mut_ptr().cast::<c_void>()) };
-    if code < 0 {
-        return Err(wrong("its fill value cannot be read"));
-    }
-    Ok(Layout::Chunked { chunk: chunk.to_vec(), grid, places: addresses, fill })
+    Ok(addresses)
 }
 
 /// Bytes that lie together in the file: from where, and where each of their rows is in the block.
@@ -228,4 +315,31 @@ pub(super) fn write(file: &File, rows: &Rows, from: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_a_damaged_file_is_refused() {
+        let (chunk, grid) = ([2, 3], [2, 4]);
+        let mut found = Found::new(&chunk, &grid, 24);
+        found.note(&[2, 9], 77, 24);
+        assert!(found.is_right);
+        assert_eq!(found.places, [NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, 77]);
+        let largest = u64::MAX - 1;
+        for (first, size) in [
+            ([4, 0], 24),
+            ([0, 12], 24),
+            ([1, 0], 24),
+            ([0, 0], 25),
+            ([largest, largest], 24),
+            ([0, largest], 24),
+        ] {
+            let mut found = Found::new(&chunk, &grid, 24);
+            found.note(&first, 77, size);
+            assert!(!found.is_right, "{first:?} {size}");
+        }
+    }
 }

@@ -7,6 +7,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// `hid_t`: something of the library's, negative if it is not there.
 pub(super) type Id = i64;
 
+/// What is told of each chunk: its first element, its filters, where it lies, how long it is there.
+pub(super) type Told = unsafe extern "C" fn(*const u64, c_uint, u64, u64, *mut c_void) -> c_int;
+
+/// `H5Dchunk_iter`, which tells of all chunks of a dataset, each once.
+pub(super) type Visit = unsafe extern "C" fn(Id, Id, Told, *mut c_void) -> c_int;
+
 /// Declares the table of functions and of variables, and how it is filled.
 macro_rules! table {
     (functions { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* } variables { $($variable:ident)* }) => {
@@ -15,6 +21,8 @@ macro_rules! table {
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
             $(pub(super) $variable: Id,)*
+            /// Of newer versions; see [`Visit`].
+            pub(super) H5Dchunk_iter: Option<Visit>,
         }
 
         impl Library {
@@ -51,6 +59,11 @@ macro_rules! table {
                         // SAFETY: it is an id, which `H5open` has set, and which does not change.
                         unsafe { address.cast::<Id>().read() }
                     },)*
+                    H5Dchunk_iter: {
+                        // SAFETY: the caller says that functions of these names have these types.
+                        let visit = |address| unsafe { std::mem::transmute::<*mut c_void, Visit>(address) };
+                        symbol("H5Dchunk_iter").ok().map(visit)
+                    },
                 })
             }
         }
@@ -60,6 +73,7 @@ macro_rules! table {
 table! {
     functions {
     H5get_libversion: fn(*mut c_uint, *mut c_uint, *mut c_uint) -> c_int;
+    H5garbage_collect: fn() -> c_int;
     H5Eset_auto2: fn(Id, *const c_void, *mut c_void) -> c_int;
     H5Fopen: fn(*const c_char, c_uint, Id) -> Id;
     H5Fcreate: fn(*const c_char, c_uint, Id, Id) -> Id;
@@ -96,13 +110,14 @@ table! {
     H5Pset_chunk: fn(Id, c_int, *const u64) -> c_int;
     H5Pget_nfilters: fn(Id) -> c_int;
     H5Pget_fill_value: fn(Id, Id, *mut c_void) -> c_int;
+    H5Pset_chunk_cache: fn(Id, usize, usize, f64) -> c_int;
     H5Pset_alloc_time: fn(Id, c_int) -> c_int;
     H5Pset_fill_time: fn(Id, c_int) -> c_int;
     H5Pclose: fn(Id) -> c_int;
     }
     variables {
         H5T_NATIVE_INT8_g H5T_NATIVE_INT32_g H5T_NATIVE_INT64_g H5T_NATIVE_FLOAT_g H5T_NATIVE_DOUBLE_g
-        H5P_CLS_DATASET_CREATE_ID_g
+        H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
     }
 }
 
@@ -154,13 +169,22 @@ fn load(path: &str) -> Result<Locked, String> {
     }
     // SAFETY: the types are those of the headers from 1.10 on, which is asked for below before any is used
     // but `H5open`, whose type never changed.
-    let library = unsafe { Library::of(handle) }.map_err(|error| format!("{path}: {error}"))?;
+    let mut library = unsafe { Library::of(handle) }.map_err(|error| format!("{path}: {error}"))?;
     let (mut major, mut minor, mut release) = (0, 0, 0);
     // SAFETY: it writes three numbers.
     unsafe { (library.H5get_libversion)(&raw mut major, &raw mut minor, &raw mut release) };
     // Ids had 32 bits before 1.10.
     if (major, minor, release) < (1, 10, 5) {
         return Err(format!("{path} is of version {major}.{minor}.{release}, and 1.10.5 is needed"));
+    }
+    // Before (1.13) it told of chunks in other units.
+    let tells = match (major, minor) {
+        (1, 10) => release >= 10,
+        (1, 12) => release >= 3,
+        version => version >= (1, 14),
+    };
+    if !tells {
+        library.H5Dchunk_iter = None;
     }
     Ok(Locked { library, lock: Mutex::new(()) })
 }

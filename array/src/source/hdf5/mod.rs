@@ -24,6 +24,25 @@ use layout::Layout;
 use library::Locked;
 use object::{Object, dataset_type, properties};
 
+/// Of a chunk that is filtered: as it is stored, and from one filter to the next.
+const COPIES: u64 = 3;
+/// Bytes of elements that the library converts at a time, at most.
+const CONVERTED: u64 = 1 << 20;
+
+/// Of copies from so many bytes on the library and the allocator give back what they keep to use it again: up
+/// to 64 MiB, for which nobody has room.
+const KEPT: u64 = 1 << 20;
+
+fn give_back(library: &library::Library) {
+    // SAFETY: it changes nothing but what is free. What it says of that does not matter.
+    unsafe { (library.H5garbage_collect)() };
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the same.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 fn wrong(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
@@ -43,6 +62,10 @@ pub struct Hdf5 {
     unit: Vec<usize>,
     /// Where elements are, if they lie in the file as they do in memory.
     plain: Option<Layout>,
+    /// Bytes that the library takes for a chunk that is filtered, while it is unpacked.
+    unpacked: u64,
+    /// Whether it converts elements.
+    is_converted: bool,
     file: File,
     /// The dataset, and the file that it is in.
     open: Option<[Object; 2]>,
@@ -90,13 +113,21 @@ impl Hdf5 {
         if kind == object::CHUNKED {
             unit = chunk_of(locked, &created, shape.len())?;
         }
-        if filters == 0 && !object::is_shifted(locked, &file)? && object::is_native(locked, &dataset, dtype)?
-        {
+        let is_native = object::is_native(locked, &dataset, dtype)?;
+        if filters == 0 && is_native && !object::is_shifted(locked, &file)? {
             layout = match kind {
+                // The library finds each by itself as it reads.
+                object::CHUNKED if layout::takes_long(locked, &shape, &unit) => None,
                 object::CHUNKED => Some(layout::chunked(locked, &dataset, &created, dtype, &shape, &unit)?),
                 object::CONTIGUOUS => layout::contiguous(locked, &dataset),
                 _ => None,
             };
+        }
+        let mut unpacked = 0;
+        if filters != 0 && kind == object::CHUNKED {
+            let elements = crate::shape::count(&unit) as u64;
+            unpacked =
+                COPIES.saturating_mul(elements).saturating_mul(object::stored_size(locked, &dataset)? as u64);
         }
         Ok(Self {
             path: path.into(),
@@ -105,6 +136,8 @@ impl Hdf5 {
             shape,
             unit,
             plain: layout,
+            unpacked,
+            is_converted: !is_native,
             file: plain_file,
             open: Some([dataset, file]),
             locked,
@@ -147,6 +180,9 @@ impl Hdf5 {
                 bytes.as_mut_ptr().cast::<c_void>(),
             )
         };
+        if self.unpacked >= KEPT {
+            give_back(library);
+        }
         if code < 0 { Err(wrong("H5Dread failed: a filter that is not there, or damage")) } else { Ok(block) }
     }
 }
@@ -170,6 +206,12 @@ impl Source for Hdf5 {
 
     fn stamp(&self) -> String {
         super::stamp(&self.file)
+    }
+
+    fn work(&self, region: &Region) -> u64 {
+        let elements = crate::shape::count(&region.shape) as u64;
+        let converted = if self.is_converted { elements.saturating_mul(8).min(CONVERTED) } else { 0 };
+        if elements == 0 { 0 } else { self.unpacked.saturating_add(converted) }
     }
 
     fn read(&self, region: &Region) -> io::Result<Block> {

@@ -54,10 +54,19 @@ impl Object {
         Self::new(id, library.H5Fclose, || "H5Fcreate failed".into())
     }
 
+    /// Without a cache of chunks: what is kept there would be counted by nobody, and blocks are made of whole
+    /// chunks.
     pub(super) fn open_dataset(Locked { library, .. }: &Locked, file: &Self, name: &str) -> io::Result<Self> {
         let c_name = text(name.as_bytes())?;
-        // SAFETY: the file is open, the name ends in 0.
-        let id = unsafe { (library.H5Dopen2)(file.id, c_name.as_ptr(), 0) };
+        // SAFETY: the class is the library's.
+        let id = unsafe { (library.H5Pcreate)(library.H5P_CLS_DATASET_ACCESS_ID_g) };
+        let access = Self::new(id, library.H5Pclose, || "H5Pcreate failed".into())?;
+        // SAFETY: the list is open. As many places as there are else, and no bytes.
+        if unsafe { (library.H5Pset_chunk_cache)(access.id, usize::MAX, 0, -1.0) } < 0 {
+            return Err(wrong("H5Pset_chunk_cache failed"));
+        }
+        // SAFETY: the file and the list are open, the name ends in 0.
+        let id = unsafe { (library.H5Dopen2)(file.id, c_name.as_ptr(), access.id) };
         Self::new(id, library.H5Dclose, || format!("it has no dataset {name}"))
     }
 
@@ -128,6 +137,13 @@ fn type_of(library: &Library, dataset: &Object) -> io::Result<Object> {
     // SAFETY: the dataset is open.
     let id = unsafe { (library.H5Dget_type)(dataset.id) };
     Object::new(id, library.H5Tclose, || "H5Dget_type failed".into())
+}
+
+/// Bytes of an element in the file.
+pub(super) fn stored_size(Locked { library, .. }: &Locked, dataset: &Object) -> io::Result<usize> {
+    let kind = type_of(library, dataset)?;
+    // SAFETY: the type is open.
+    Ok(unsafe { (library.H5Tget_size)(kind.id) })
 }
 
 /// The type that holds a dataset's elements.
