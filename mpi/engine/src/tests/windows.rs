@@ -423,3 +423,37 @@ fn nothing_is_combined_with_nothing() {
         made.free(mpi);
     });
 }
+
+/// What is packed goes piece by piece, also where a piece ends within an element.
+#[test]
+fn large_columns_are_put_and_got() {
+    const MANY: usize = 50_000;
+    run(2, |mpi, process| {
+        let mut base = null_mut::<u8>();
+        // SAFETY: the memory lives as long as the window; buffers of the size that is said.
+        unsafe {
+            let bytes = (MANY * 24) as i64;
+            let to = (&raw mut base).cast::<c_void>();
+            let win = mpi.win_allocate(bytes, 1, Info::NULL, Comm::WORLD, to).expect("made");
+            let pair = mpi.type_contiguous(9, Datatype(0x247), false).expect("made");
+            let columns = [LONG, pair].map(|of| {
+                let column = mpi.type_create_hvector(MANY as i64, 1, 24, of, false);
+                column.and_then(|column| mpi.type_commit(column)).expect("made")
+            });
+            for (column, size) in columns.into_iter().zip([8, 9]) {
+                let value = |at: usize| (at / size * 7 + at % size + process as usize * 3) as u8;
+                let mut values: Vec<u8> = (0..MANY * size).map(value).collect();
+                let mut back = vec![0_u8; MANY * size];
+                let [from, into] = [&mut values, &mut back].map(|of| Buffer::At(of.as_mut_ptr()));
+                let (target, count, byte) = (1 - i64::from(process), (MANY * size) as i64, Datatype(0x247));
+                mpi.win_fence(0, win).expect("fence");
+                mpi.put(from, count, byte, target, 5, 1, column, win).expect("put");
+                mpi.win_fence(0, win).expect("fence");
+                mpi.get(into, count, byte, target, 5, 1, column, win).expect("got");
+                mpi.win_fence(0, win).expect("fence");
+                assert!(back == values);
+            }
+            mpi.win_free(win).expect("freed");
+        }
+    });
+}

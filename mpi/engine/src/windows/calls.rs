@@ -210,21 +210,28 @@ fn fits(bytes: u64, room: u64) -> Answer<()> {
     if bytes <= room { Ok(()) } else { Err(Class::Truncate.into()) }
 }
 
+/// So much of what must be packed is copied at a time.
+const PIECE: u64 = 64 << 10;
+
 /// Copies bytes of elements to where others are.
 ///
 /// # Safety
 /// Both are memory of programs, as they have said.
 unsafe fn copy(from: &Span, into: &Span, bytes: u64) {
-    // SAFETY: the caller's; they may be the same.
-    unsafe {
-        match (from.contiguous(), into.contiguous()) {
-            (Some(from), Some(into)) => std::ptr::copy(from, into, bytes as usize),
-            _ => {
-                let mut data = vec![0; bytes as usize];
-                from.pack(0, &mut data);
-                into.unpack(0, &data);
-            }
+    if let (Some(from), Some(into)) = (from.contiguous(), into.contiguous()) {
+        // SAFETY: the caller's; they may be the same.
+        return unsafe { std::ptr::copy(from, into, bytes as usize) };
+    }
+    let mut piece = vec![0; bytes.min(PIECE) as usize];
+    let mut done = 0;
+    while done < bytes {
+        let part = &mut piece[..(bytes - done).min(PIECE) as usize];
+        // SAFETY: as above.
+        unsafe {
+            from.pack(done, part);
+            into.unpack(done, part);
         }
+        done += part.len() as u64;
     }
 }
 
