@@ -9,7 +9,7 @@ mod random;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, Sink, Source, hdf5};
@@ -106,8 +106,15 @@ const READ: &[&str] = &[
     "filled",
 ];
 
+/// One test at a time: a program that one starts while another opens a file may have that, and its lock.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn regions_are_what_h5py_wrote() {
+    let _alone = alone();
     let Some((Directory(folder), _)) = &made("read") else { return };
     let mut random = Random::new(7);
     let file = folder.join("x.h5");
@@ -161,6 +168,7 @@ fn regions_are_what_h5py_wrote() {
 
 #[test]
 fn h5py_reads_what_is_written() {
+    let _alone = alone();
     let Some((Directory(folder), python)) = &made("write") else { return };
     let mut lines = String::new();
     for name in
@@ -195,6 +203,10 @@ fn h5py_reads_what_is_written() {
     let sink = Hdf5Writer::create(&folder.join("cube.h5"), dataset, None).unwrap();
     let block = Block::zeros(DType::F64, &[2, 2]).unwrap();
     sink.write(&Region { start: vec![0, 0], shape: vec![2, 2] }, &block).unwrap();
+    // Nor has a program that is started meanwhile the file, with the library's lock.
+    let inherited = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+    let inherited = String::from_utf8_lossy(&inherited.stdout);
+    assert!(inherited.contains("->") && !inherited.contains("cube.h5"), "{inherited}");
     drop(sink);
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), count);
     assert_eq!(std::fs::read(folder.join("cube.h5")).unwrap(), before);
@@ -221,6 +233,7 @@ fn h5py_reads_what_is_written() {
 /// took as many looks as half the square of their number: minutes.)
 #[test]
 fn very_many_chunks_are_found() {
+    let _alone = alone();
     const MANY: &str = r#"
 import sys, numpy as np, h5py
 with h5py.File(sys.argv[1], "w") as f:
@@ -243,6 +256,7 @@ with h5py.File(sys.argv[1], "w") as f:
 /// What the library takes for itself while it reads is part of what is promised.
 #[test]
 fn copies_of_filtered_chunks_are_counted() {
+    let _alone = alone();
     let Some((Directory(folder), _)) = &made("copies") else { return };
     // Bytes of a chunk, and whether it is unpacked and converted.
     for (name, chunk, unpacked, converted) in [

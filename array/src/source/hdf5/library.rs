@@ -78,6 +78,7 @@ table! {
     H5Fopen: fn(*const c_char, c_uint, Id) -> Id;
     H5Fcreate: fn(*const c_char, c_uint, Id, Id) -> Id;
     H5Fclose: fn(Id) -> c_int;
+    H5Fget_vfd_handle: fn(Id, Id, *mut *mut c_void) -> c_int;
     H5Fget_create_plist: fn(Id) -> Id;
     H5Pget_userblock: fn(Id, *mut u64) -> c_int;
     H5Dopen2: fn(Id, *const c_char, Id) -> Id;

@@ -44,14 +44,18 @@ impl Object {
         let name = text(path.as_os_str().as_bytes())?;
         // SAFETY: the name ends in 0. Read only, default properties.
         let id = unsafe { (library.H5Fopen)(name.as_ptr(), 0, 0) };
-        Self::new(id, library.H5Fclose, || "it is no HDF5 file, or somebody writes to it".into())
+        let file = Self::new(id, library.H5Fclose, || "it is no HDF5 file, or somebody writes to it".into())?;
+        keep_from_children(library, &file);
+        Ok(file)
     }
 
     pub(super) fn create_file(Locked { library, .. }: &Locked, path: &Path) -> io::Result<Self> {
         let name = text(path.as_os_str().as_bytes())?;
         // SAFETY: the name ends in 0. `H5F_ACC_TRUNC`, default properties.
         let id = unsafe { (library.H5Fcreate)(name.as_ptr(), 2, 0, 0) };
-        Self::new(id, library.H5Fclose, || "H5Fcreate failed".into())
+        let file = Self::new(id, library.H5Fclose, || "H5Fcreate failed".into())?;
+        keep_from_children(library, &file);
+        Ok(file)
     }
 
     /// Without a cache of chunks: what is kept there would be counted by nobody, and blocks are made of whole
@@ -101,6 +105,19 @@ impl Object {
             unsafe { (library.H5Screate_simple)(lengths.len() as c_int, lengths.as_ptr(), std::ptr::null()) }
         };
         Self::new(id, library.H5Sclose, || "H5Screate failed".into())
+    }
+}
+
+/// The library opens files so that programs which are started meanwhile inherit them, and with them its lock:
+/// nobody could open the file until those have ended, whoever they are.
+fn keep_from_children(library: &Library, file: &Object) {
+    let mut handle: *mut c_void = std::ptr::null_mut();
+    // SAFETY: the file is open, of the default driver, whose handle is a pointer to its descriptor as long as
+    // the file is open. Where it is another's, a number that is none is refused.
+    unsafe {
+        if (library.H5Fget_vfd_handle)(file.id, 0, &raw mut handle) >= 0 && !handle.is_null() {
+            libc::fcntl(handle.cast::<c_int>().read(), libc::F_SETFD, libc::FD_CLOEXEC);
+        }
     }
 }
 
