@@ -135,6 +135,10 @@ fn regions_are_what_h5py_wrote() {
             let (x, y) = (ours.read(&region).unwrap(), theirs.read(&region).unwrap());
             assert_eq!(x.as_bytes(), y.as_bytes(), "{name} {region:?}");
         }
+        // A program that is started meanwhile does not have the file, with the library's lock.
+        let inherited = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+        let inherited = String::from_utf8_lossy(&inherited.stdout);
+        assert!(inherited.contains("->") && !inherited.contains("x.h5"), "{name}: {inherited}");
     }
     // Behind other bytes: MATLAB's files are so.
     for name in ["chunked", "contiguous"] {
@@ -203,10 +207,6 @@ fn h5py_reads_what_is_written() {
     let sink = Hdf5Writer::create(&folder.join("cube.h5"), dataset, None).unwrap();
     let block = Block::zeros(DType::F64, &[2, 2]).unwrap();
     sink.write(&Region { start: vec![0, 0], shape: vec![2, 2] }, &block).unwrap();
-    // Nor has a program that is started meanwhile the file, with the library's lock.
-    let inherited = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
-    let inherited = String::from_utf8_lossy(&inherited.stdout);
-    assert!(inherited.contains("->") && !inherited.contains("cube.h5"), "{inherited}");
     drop(sink);
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), count);
     assert_eq!(std::fs::read(folder.join("cube.h5")).unwrap(), before);
