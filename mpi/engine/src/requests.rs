@@ -392,10 +392,10 @@ impl Requests for Mpi {
         // SAFETY: the caller's.
         let all = unsafe { self.requests_of(count, &requests) }?;
         let Some(done) = self.look_for(|| Self::all_done(&all))? else { return Ok(Told::well(false)) };
-        // SAFETY: the caller's: functions of the program are such.
         let told = all
             .iter()
             .zip(done)
+            // SAFETY: the caller's: functions of the program are such.
             .map(|(one, done)| unsafe { self.look_at_one(one, done) })
             .collect::<Vec<_>>();
         // SAFETY: the caller's.

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use crate::common::genomes::{Random, genomes};
-use crate::common::{Naive, kmers, lines, merge, options, revcomp};
+use crate::common::{Naive, kmers, lines, merge, options, revcomp, run, said};
 use obikmer_merge::dump::graph::{Graph, MEMORY};
 use obikmer_merge::{MergeOptions, dump};
 
@@ -175,18 +174,6 @@ fn tables_say_who_holds_what() {
         assert_eq!(lines(|out| dump::sources(&index, out)), sources);
         assert_eq!(kmers(&index).len(), naive.kmers.len());
     }
-}
-
-fn run(dir: &Path, script: &str) -> Output {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_obikmer-merge"));
-    let mut command = Command::new("bash");
-    command.current_dir(dir).args(["-o", "pipefail", "-c", script]).env("O", program);
-    command.output().expect("bash")
-}
-
-fn said(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
 }
 
 #[test]

@@ -1,25 +1,12 @@
 //! `query` and `info` as people call them: several files, standard input, a threshold, JSON.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use crate::common::genomes::Random;
-use crate::common::{canonical, revcomp};
+use crate::common::{canonical, revcomp, run, said};
 use serde_json::{Value, json};
 
 const K: usize = 21;
-
-fn run(dir: &Path, script: &str) -> Output {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_obikmer-merge"));
-    let mut command = Command::new("bash");
-    command.current_dir(dir).args(["-o", "pipefail", "-c", script]).env("O", program);
-    command.output().expect("bash")
-}
-
-fn said(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
-}
 
 /// What it writes, which succeeds.
 fn out(dir: &Path, script: &str) -> String {

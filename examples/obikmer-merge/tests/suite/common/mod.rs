@@ -7,9 +7,24 @@ pub mod genomes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use obikmer_merge::{Error, MergeOptions, Summary, dump};
 use sha2::{Digest, Sha256};
+
+/// A script in this folder, with the program as `$O`.
+pub fn run(dir: &Path, script: &str) -> Output {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_obikmer-merge"));
+    let mut command = Command::new("bash");
+    command.current_dir(dir).args(["-o", "pipefail", "-c", script]).env("O", program);
+    command.output().expect("bash")
+}
+
+/// What it said, on both streams.
+pub fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
 
 /// Merge on `ranks` threads; the result of each.
 pub fn merge_all(ranks: usize, options: &MergeOptions) -> Vec<Result<Summary, Error>> {
