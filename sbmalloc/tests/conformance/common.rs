@@ -31,6 +31,26 @@ pub fn combinations() -> Vec<Combination> {
     with_stores(STORES)
 }
 
+/// Whether the calling test was run in a process of its own, and passed. Who moves memory stops all threads
+/// of its process: tests in threads of one take turns, and leave a processor idle. So a long one begins with
+/// `if apart() { return }`, and is run again by that, alone.
+pub fn apart() -> bool {
+    let thread = std::thread::current();
+    // Where tests are run one at a time it has no thread of its own.
+    let Some(test) = thread.name().filter(|&name| name != "main" && std::env::var_os(APART).is_none()) else {
+        return false;
+    };
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    let output = command.args([test, "--exact", "--nocapture"]).env(APART, "1").output().expect("its end");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains(" 1 passed"), "{}: {said}", output.status);
+    true
+}
+
+/// Set: this process was made for one test.
+const APART: &str = "SBMALLOC_TEST_APART";
+
 /// A set of its own with one arena of the given parts, so that tests in other threads do not interfere.
 pub fn arena((tracker, store, huge): Combination) -> (&'static ArenaSet, Arena) {
     let set: &'static ArenaSet = Box::leak(Box::default());

@@ -2,7 +2,7 @@
 //! parts.
 
 use crate::MIB;
-use crate::common::{Block, arena, combinations, own_pages};
+use crate::common::{Block, apart, arena, combinations, own_pages};
 use crate::moves::Moves;
 use allocator_api2::alloc::Allocator;
 use sbmalloc::{
@@ -13,6 +13,9 @@ use std::alloc::Layout;
 
 #[test]
 fn discarded_content_is_zero_and_gone() {
+    if apart() {
+        return;
+    }
     for parts in combinations() {
         // Discarded while resident for the first time, while out, and while resident again.
         for when in 0..3 {
@@ -92,6 +95,9 @@ fn advice_changes_no_content() {
 
 #[test]
 fn advice_is_heeded() {
+    if apart() {
+        return;
+    }
     for parts in combinations() {
         let (set, arena) = arena(parts);
         let mut block = Block::aligned(&arena, 32 * MIB, GRANULE);

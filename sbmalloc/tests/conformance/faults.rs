@@ -1,7 +1,7 @@
 //! Full disks, read errors, damage, short and interrupted transfers, file systems without holes.
 
 use crate::MIB;
-use crate::common::{Block, Faulty, arena, own_pages};
+use crate::common::{Block, Faulty, apart, arena, own_pages};
 use crate::moves::Moves;
 use sbmalloc::pager::PagerError;
 use sbmalloc::{CHUNK, HugePolicy, PAGE, StoreKind, TrackerKind};
@@ -14,6 +14,9 @@ const WAYS: [fn(bool, bool) -> &'static Faulty; 2] = [Faulty::new, Faulty::besid
 
 #[test]
 fn a_full_disk_leaves_everything_resident_and_intact() {
+    if apart() {
+        return;
+    }
     for tracker in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd] {
         for (room, make) in (0..3).flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
@@ -75,6 +78,9 @@ fn space_kept_for_zeros_is_given_back_before_the_disk_counts_as_full() {
 
 #[test]
 fn a_damaged_file_is_noticed() {
+    if apart() {
+        return;
+    }
     for (tracker, make) in [TrackerKind::Auto, TrackerKind::Hash, TrackerKind::Uffd]
         .into_iter()
         .flat_map(|t| WAYS.map(|w| (t, w)))
@@ -151,6 +157,9 @@ fn read_errors_can_be_tried_again() {
 
 #[test]
 fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
+    if apart() {
+        return;
+    }
     for (rough, no_holes, make) in
         [(true, false), (false, true), (true, true)].into_iter().flat_map(|(r, n)| WAYS.map(|w| (r, n, w)))
     {

@@ -3,7 +3,7 @@
 //! then on until the store is repaired. Whatever happens: the error is the one injected, memory is right
 //! afterwards, and what failed works when it is tried again.
 
-use crate::common::{Block, arena};
+use crate::common::{Block, apart, arena};
 use crate::moves::Moves;
 use sbmalloc::pager::{Moved, PagerError};
 use sbmalloc::{ArenaSet, CHUNK, Errno, HugePolicy, PAGE, Store, StoreKind, TrackerKind};
@@ -413,6 +413,9 @@ const OTHERS: [Fault; 7] = [
 
 #[test]
 fn a_fault_at_each_call_in_turn() {
+    if apart() {
+        return;
+    }
     for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
         for faults in [&WRITES[..], &READS, &OTHERS] {
             every_call(faults, false, false, tracker);
@@ -422,6 +425,9 @@ fn a_fault_at_each_call_in_turn() {
 
 #[test]
 fn a_fault_from_each_call_on() {
+    if apart() {
+        return;
+    }
     let lasting =
         [Fault::ShortWrite, Fault::Write(libc::EIO), Fault::Write(libc::ENOSPC), Fault::Read(libc::EIO)];
     for faults in [&lasting[..], &[Fault::CorruptRead], &OTHERS] {
@@ -435,6 +441,9 @@ fn a_fault_from_each_call_on() {
 
 #[test]
 fn a_fault_at_each_transfer_made_beside() {
+    if apart() {
+        return;
+    }
     // A transfer that fails beside is made again by an ordinary call, which must then fail as well to be an
     // error.
     every_call(

@@ -2,7 +2,7 @@
 //! itself.
 
 use crate::MIB;
-use crate::common::{Block, Faulty, Random, arena, combinations, own_pages};
+use crate::common::{Block, Faulty, Random, apart, arena, combinations, own_pages};
 use crate::moves::Moves;
 use sbmalloc::pager::{Moved, PagerError};
 use sbmalloc::{ArenaSet, CHUNK, GRANULE, HugePolicy, PAGE, StoreKind, TrackerKind};
@@ -30,6 +30,9 @@ fn wait(set: &'static ArenaSet, site: u64) -> (Moved, Moved) {
 
 #[test]
 fn ram_is_brought_down_to_the_target_and_up_to_the_limit() {
+    if apart() {
+        return;
+    }
     for parts in combinations() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 40 * MIB);
@@ -74,6 +77,9 @@ fn what_stays_is_the_front() {
 
 #[test]
 fn touched_pages_count_and_are_given_back_first() {
+    if apart() {
+        return;
+    }
     for parts in combinations() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 40 * MIB);
@@ -102,6 +108,9 @@ fn touched_pages_count_and_are_given_back_first() {
 /// Writes of all kinds into what is out are never lost, whatever is evicted again before it is restored.
 #[test]
 fn pages_written_while_out_go_to_the_file() {
+    if apart() {
+        return;
+    }
     for parts in combinations() {
         let (set, arena) = arena(parts);
         let mut block = Block::new(&arena, 12 * MIB);
@@ -133,6 +142,9 @@ fn pages_written_while_out_go_to_the_file() {
 
 #[test]
 fn a_tenth_used_is_a_tenth_moved() {
+    if apart() {
+        return;
+    }
     let use_part = |block: &mut Block, write: bool, turn: usize| {
         let mut sum = 0u64;
         for g in (0..block.len / GRANULE).filter(|g| g % 10 == 4) {
@@ -207,6 +219,9 @@ fn what_the_kernel_brought_in_is_verified() {
 
 #[test]
 fn a_disk_that_fills_up_leaves_a_part_out_and_the_rest_intact() {
+    if apart() {
+        return;
+    }
     for make in [Faulty::new as fn(bool, bool) -> &'static Faulty, Faulty::beside] {
         for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
             let store = make(false, false);

@@ -3,7 +3,7 @@
 //! Each combination of parts gets `PROPTEST_CASES` programs (10 unless told); a failing one is shrunk and
 //! printed.
 
-use crate::common::{Block, Combination, Faulty, STORES, arena, own_pages, with_stores};
+use crate::common::{Block, Combination, Faulty, STORES, apart, arena, own_pages, with_stores};
 use crate::moves::Moves;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
@@ -342,6 +342,9 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
 
 #[test]
 fn memory_behaves_like_memory() {
+    if apart() {
+        return;
+    }
     for parts in with_stores(STORES) {
         programs(parts, None);
     }
@@ -350,6 +353,9 @@ fn memory_behaves_like_memory() {
 /// On stores with short and interrupted transfers, or without holes, and that fill up or fail now and then.
 #[test]
 fn memory_behaves_like_memory_on_bad_disks() {
+    if apart() {
+        return;
+    }
     for faulty in [Faulty::new(true, false), Faulty::new(false, true), Faulty::beside(true, false)] {
         for parts in with_stores(&[StoreKind::Custom(faulty)]) {
             programs(parts, Some(faulty));

@@ -1,6 +1,6 @@
 //! Damage, full disks, read errors, short and interrupted transfers.
 
-use crate::common::{Block, Combination, Faulty, Random};
+use crate::common::{Block, Combination, Faulty, Random, apart};
 use crate::moves::Moves;
 use crate::{Data, MIB, back, out, packing};
 use sbmalloc::pager::PagerError;
@@ -18,6 +18,9 @@ fn on(store: &'static Faulty, tracker: TrackerKind) -> Combination {
 
 #[test]
 fn damage_is_noticed_wherever_it_is() {
+    if apart() {
+        return;
+    }
     for make in WAYS {
         let store = make(false, false);
         let (set, arena) = packing(on(store, TrackerKind::Hash));
@@ -65,6 +68,9 @@ fn damage_is_noticed_wherever_it_is() {
 
 #[test]
 fn a_full_disk_loses_nothing() {
+    if apart() {
+        return;
+    }
     for tracker in [TrackerKind::Hash, TrackerKind::Uffd] {
         for (room, make) in [0, 1, 2, 4, 7, 11].into_iter().flat_map(|room| WAYS.map(|make| (room, make))) {
             let store = make(false, false);
@@ -115,6 +121,9 @@ fn what_is_read_wrong_is_read_again() {
 
 #[test]
 fn read_errors_can_be_tried_again() {
+    if apart() {
+        return;
+    }
     for make in WAYS {
         let store = make(false, false);
         let (set, arena) = packing(on(store, TrackerKind::Hash));
@@ -141,6 +150,9 @@ fn read_errors_can_be_tried_again() {
 
 #[test]
 fn short_and_interrupted_transfers_and_missing_holes_are_dealt_with() {
+    if apart() {
+        return;
+    }
     for (rough, no_holes, make) in
         [(true, false), (false, true), (true, true)].into_iter().flat_map(|(r, n)| WAYS.map(|w| (r, n, w)))
     {

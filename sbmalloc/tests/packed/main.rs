@@ -10,7 +10,7 @@ mod faults;
 mod moves;
 mod programs;
 
-use common::{Block, Combination, Random, arena, combinations, own_pages};
+use common::{Block, Combination, Random, apart, arena, combinations, own_pages};
 use data::Data;
 use moves::Moves;
 use sbmalloc::pager::Moved;
@@ -43,6 +43,9 @@ fn parts() -> Vec<Combination> {
 
 #[test]
 fn what_shrinks_is_packed_and_comes_back() {
+    if apart() {
+        return;
+    }
     for parts in parts() {
         for data in [Data::Counters, Data::Sparse, Data::Noise, Data::Mixed] {
             let (set, arena) = packing(parts);
@@ -114,6 +117,9 @@ fn what_has_not_changed_is_not_written_again_and_one_block_writes_its_granule() 
 
 #[test]
 fn a_granule_may_change_its_form() {
+    if apart() {
+        return;
+    }
     for parts in parts() {
         let (set, arena) = packing(parts);
         let mut block = Block::aligned(&arena, 8 * MIB, GRANULE);

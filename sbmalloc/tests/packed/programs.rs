@@ -3,7 +3,7 @@
 //! As in the conformance suite, but that nothing is touched between an evict after a wait and the restore of
 //! what was packed. Each combination of parts gets `PROPTEST_CASES` programs (10 unless told).
 
-use crate::common::{Block, Combination, Faulty, with_stores};
+use crate::common::{Block, Combination, Faulty, apart, with_stores};
 use crate::moves::Moves;
 use crate::{Data, packing};
 use proptest::prelude::*;
@@ -242,6 +242,9 @@ fn programs(parts: Combination, faulty: Option<&'static Faulty>) {
 
 #[test]
 fn memory_behaves_like_memory() {
+    if apart() {
+        return;
+    }
     // The others differ in how files are opened only.
     for parts in with_stores(&[StoreKind::Auto, StoreKind::Memory]) {
         programs(parts, None);
@@ -250,6 +253,9 @@ fn memory_behaves_like_memory() {
 
 #[test]
 fn memory_behaves_like_memory_on_bad_disks() {
+    if apart() {
+        return;
+    }
     for faulty in [Faulty::new(true, false), Faulty::new(false, true), Faulty::beside(true, false)] {
         for parts in with_stores(&[StoreKind::Custom(faulty)]) {
             programs(parts, Some(faulty));
