@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bdrun_graph::run::{Fill, Spill};
+use bdrun_graph::run::{Fill, Lend, Lent, Spill};
 use memmap2::MmapMut;
 
 use crate::dtype::{DType, Element, with_type};
@@ -18,6 +18,8 @@ const MAPPED: usize = 128 << 10;
 enum Memory {
     Words(Vec<u64>),
     Mapped(MmapMut),
+    /// Somebody else's, to be read.
+    Lent(Lent),
 }
 
 #[derive(Debug)]
@@ -41,16 +43,19 @@ impl Buffer {
         let all = match &self.memory {
             Memory::Words(words) => bytemuck::cast_slice(words),
             Memory::Mapped(map) => &map[..],
+            Memory::Lent(lent) => lent.bytes(),
         };
         &all[..self.len]
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    /// To be written; none of what is lent.
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let all = match &mut self.memory {
             Memory::Words(words) => bytemuck::cast_slice_mut(words),
             Memory::Mapped(map) => &mut map[..],
+            Memory::Lent(_) => return None,
         };
-        &mut all[..self.len]
+        Some(&mut all[..self.len])
     }
 }
 
@@ -133,14 +138,15 @@ impl Block {
     /// Its bytes, to be written.
     ///
     /// # Panics
-    /// If a clone of the block is about.
+    /// If a clone of the block is about, or its elements are lent.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        Arc::get_mut(&mut self.data).expect("who writes a block is the only one to have it").bytes_mut()
+        let own = Arc::get_mut(&mut self.data).and_then(Buffer::bytes_mut);
+        own.expect("who writes a block is the only one to have it")
     }
 
     /// Whether nobody else has its elements, so that they may be written.
     pub(crate) fn is_own(&mut self) -> bool {
-        Arc::get_mut(&mut self.data).is_some()
+        Arc::get_mut(&mut self.data).is_some_and(|data| data.bytes_mut().is_some())
     }
 
     /// The same elements in another shape.
@@ -174,8 +180,45 @@ impl Spill for Block {
 
     fn restore((dtype, shape): &Self::Head, len: usize, fill: &mut Fill<'_>) -> io::Result<Self> {
         let mut data = Buffer::new(len)?;
-        fill(data.bytes_mut())?;
+        data.bytes_mut().map_or(Ok(()), fill)?;
         Ok(Self { dtype: *dtype, shape: shape.clone(), data: Arc::new(data) })
+    }
+}
+
+/// Bytes: what all elements are aligned to.
+const ALIGNED: usize = 8;
+
+impl Lend for Block {
+    /// The type's number, then the lengths of the axes, in eight bytes each.
+    fn encode((dtype, shape): &Self::Head) -> Vec<u8> {
+        let words = std::iter::once(*dtype as u64).chain(shape.iter().map(|&length| length as u64));
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn decode(head: &[u8]) -> io::Result<Self::Head> {
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "that is no type and shape of a block");
+        let (words, rest) = head.as_chunks::<8>();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let number = words.next().filter(|_| rest.is_empty()).ok_or_else(wrong)?;
+        let dtype = DType::ALL.get(number as usize).ok_or_else(wrong)?;
+        Ok((*dtype, words.map(|length| length as usize).collect()))
+    }
+
+    fn borrow((dtype, shape): &Self::Head, bytes: Lent) -> io::Result<Self> {
+        let len = bytes.bytes().len();
+        let expected = count(shape).checked_mul(dtype.size());
+        if expected != Some(len) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a block has the bytes of its shape"));
+        }
+        if !bytes.bytes().as_ptr().addr().is_multiple_of(ALIGNED) {
+            // What is small is told in a message.
+            return Self::restore(&(*dtype, shape.clone()), len, &mut |into| {
+                into.copy_from_slice(bytes.bytes());
+                Ok(())
+            });
+        }
+        let data = Arc::new(Buffer { memory: Memory::Lent(bytes), len });
+        Ok(Self { dtype: *dtype, shape: shape.clone(), data })
     }
 }
 
@@ -194,5 +237,31 @@ mod tests {
             assert!(!block.is_own());
             assert_eq!((other.len(), other.shape()[1]), (values.len(), values.len()));
         }
+    }
+
+    #[test]
+    fn what_is_lent_is_read_and_never_written() {
+        struct Keeper(Vec<u128>, usize);
+        impl AsRef<[u8]> for Keeper {
+            fn as_ref(&self) -> &[u8] {
+                &bytemuck::cast_slice(&self.0)[self.1..][..24]
+            }
+        }
+        let block = Block::from_slice(&[3, 1], &[1_i64, 2, 3]).unwrap();
+        let head = Block::decode(&Block::encode(&block.spill().0)).unwrap();
+        assert_eq!(head, block.spill().0);
+        let keeper = |at: usize| {
+            let mut words = vec![0_u128; 3];
+            bytemuck::cast_slice_mut::<_, u8>(&mut words)[at..][..24].copy_from_slice(block.as_bytes());
+            Arc::new(Keeper(words, at))
+        };
+        for (at, is_lent) in [(16, true), (3, false)] {
+            let kept = keeper(at);
+            let mut found = Block::borrow(&head, Lent::new(kept.clone())).unwrap();
+            assert_eq!((found.elements::<i64>(), found.shape()), (&[1, 2, 3][..], &[3, 1][..]));
+            assert_eq!((found.is_own(), Arc::strong_count(&kept) > 1), (!is_lent, is_lent), "at {at}");
+        }
+        let few = Block::borrow(&(DType::I64, [4].into()), Lent::new(keeper(0)));
+        assert!(few.is_err() && Block::decode(&[9; 8]).is_err() && Block::decode(&[0; 9]).is_err());
     }
 }

@@ -7,7 +7,7 @@ use bdrun_graph::order::{self, Effort};
 use bdrun_graph::passes;
 use bdrun_graph::plan::{Plan, least_moved};
 use bdrun_graph::run::{Call, Failure, FileStore, Progress, Threads};
-use bdrun_graph::{FunctionId, Graph, TaskId};
+use bdrun_graph::{Graph, TaskId};
 
 use crate::array::Array;
 use crate::block::Block;
@@ -128,17 +128,41 @@ impl Prepared<'_> {
     pub fn run(&self, progress: &Progress) -> Result<Report, Error> {
         let store = FileStore::new(&self.settings.scratch)
             .map_err(|error| Error::file(&self.settings.scratch, error))?;
-        let call = |call: Call, inputs: Vec<Block>| self.call(call.function, inputs);
+        let call = |call: Call, inputs: Vec<Block>| self.call(call, inputs);
         let outcome = self.settings.threads.run(&self.graph, &self.plan, &store, progress, call)?;
+        self.finish()?;
+        Ok(Report { lacked: outcome.lacked, ..self.report(outcome.peak) })
+    }
+
+    /// What was done, by whoever ran the plan, with so many bytes of blocks in memory at most.
+    pub fn report(&self, peak: u64) -> Report {
+        let (written, read, again) = (self.plan.written, self.plan.read, self.plan.again);
+        Report { peak, written, read, again, lacked: 0 }
+    }
+
+    /// By who runs the plan (on ranks, say), when all is done: puts what was written in its place.
+    ///
+    /// # Errors
+    /// As of [`run`](Self::run).
+    pub fn finish(&self) -> Result<(), Error> {
         for sink in &self.sinks {
             sink.finish().map_err(|error| Error::File { path: sink.name(), error })?;
         }
-        let (written, read, again) = (self.plan.written, self.plan.read, self.plan.again);
-        Ok(Report { peak: outcome.peak, written, read, again, lacked: outcome.lacked })
+        Ok(())
     }
 
-    fn call(&self, function: FunctionId, mut inputs: Vec<Block>) -> Result<Block, Failure> {
-        match &self.kernels[function.0 as usize] {
+    /// Whether a task writes to a sink.
+    pub fn writes(&self, task: TaskId) -> bool {
+        let steps = self.graph.programs().steps(self.graph.body(task), self.graph.inputs(task).len());
+        steps.iter().any(|step| matches!(self.kernels[step.function.0 as usize], Kernel::Write { .. }))
+    }
+
+    /// By who runs the plan: computes a function of a task.
+    ///
+    /// # Errors
+    /// If it cannot be computed, read or written.
+    pub fn call(&self, call: Call, mut inputs: Vec<Block>) -> Result<Block, Failure> {
+        match &self.kernels[call.function.0 as usize] {
             Kernel::Read { source, region } => {
                 let source = &self.sources[*source];
                 let block = source.read(region).map_err(|error| named(&source.name(), &error))?;

@@ -39,7 +39,8 @@
 //!
 //! What it is: the pure part (graphs, passes, orders, plans of what is spilled, the decisions of an
 //! execution, without I/O or a clock) and an execution on the threads of one process. What it is not: arrays,
-//! files of data, or an execution on ranks. Why the budget is kept and nothing gets stuck: the README.
+//! files of data, or an execution on ranks (that is `bdrun-graph-ranks`, by [`run::Dispatch`]). Why the
+//! budget is kept and nothing gets stuck: the README.
 //!
 //! | module | answers |
 //! |---|---|

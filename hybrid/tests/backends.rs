@@ -11,7 +11,7 @@ use bdrun_hybrid::{
     BdrunBackend, LocalBackend, ReduceOp, Result, SharedMemory, ShmBackend, ShmSpec, conformance,
 };
 use bdrun_skipped::skipped;
-use common::{PROGRAM, bdrun, command, name, output, shm, succeed};
+use common::{PROGRAM, command, name, output, shm, succeed};
 use proptest::prelude::*;
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
@@ -208,7 +208,7 @@ fn a_rank_of_shared_memory_that_aborts_is_told_of() {
 }
 
 fn under_bdrun(options: &str, step: &str) -> Output {
-    let mut command = command(bdrun());
+    let mut command = command(bdrun_skipped::bdrun_beside(PROGRAM));
     command.args(options.split(' ')).arg(PROGRAM).args(step.split(' '));
     output(command.spawn().expect("start bdrun"))
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PROGRAM, bdrun, command, output, shm, succeed};
+use common::{PROGRAM, command, output, shm, succeed};
 
 /// The variables that say something of threads and schedulers, which the machine of the tests may have.
 const OTHERS: [&str; 6] = [
@@ -65,7 +65,7 @@ fn ranks_of_shared_memory_and_of_bdrun() {
     let log = String::from_utf8_lossy(&outputs[0].stderr).into_owned();
     assert!(log.starts_with("2 ranks on 1 node by shm (BDRUN_SHM_NAME)\n"), "{log}");
     assert!(outputs[1].stderr.is_empty(), "rank 0 alone says it");
-    let mut command = command(bdrun());
+    let mut command = command(bdrun_skipped::bdrun_beside(PROGRAM));
     command.args(["-np", "2", "--memory", "1G", PROGRAM, "setup"]).envs(two);
     let output = output(command.spawn().expect("start bdrun"));
     assert!(succeed(&output).contains("4 threads in all"));

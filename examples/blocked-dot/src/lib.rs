@@ -1,5 +1,7 @@
 //! What the commands have in common: arrays in files, a budget, an account of what it took.
 
+mod ranks;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,12 +13,13 @@ use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, hdf5};
 use bdrun_array::{Array, Error, Prepared, Progress, Report, Settings, Threads};
 use bdrun_graph::draw;
+use bdrun_worker::World;
 use clap::Parser;
 
 /// What each command is told beside its files.
 #[derive(Parser)]
 pub struct Options {
-    /// Threads that compute [default: as many as there are processors]
+    /// Threads that compute [default: as many as there are processors; with ranks each has one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Where what does not fit is kept meanwhile [default: bdrun's scratch, or the temporary directory]
@@ -82,20 +85,16 @@ const BLOCK: u64 = 8 << 20;
 /// Beside blocks, each thread has a stack and what is packed for a product.
 const THREAD: u64 = 6 << 20;
 
-/// The budget of this rank, if it is one of bdrun's.
-fn budget() -> Result<Option<u64>, Wrong> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if number("BDRUN_SIZE").is_some_and(|ranks| ranks > 1) {
-        return Err("it is one rank that computes on threads: run it without -np, or with -np 1".into());
-    }
-    Ok(number("BDRUN_BUDGET_BYTES"))
+/// The budget of the job, if it is one of bdrun's.
+fn budget() -> Option<u64> {
+    std::env::var("BDRUN_BUDGET_BYTES").ok().and_then(|text| text.parse().ok())
 }
 
-/// Bytes of this process that are in memory.
-fn resident() -> u64 {
+/// Bytes of this process that are in memory: all, and those of files, which others share.
+fn resident() -> (u64, u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * 4096
+    let bytes = |field| statm.split(' ').nth(field).and_then(|pages| pages.parse().ok()).unwrap_or(0) * 4096;
+    (bytes(1), bytes(2))
 }
 
 /// Computes an expression over arrays in files. `expression` is given them in the order of their names.
@@ -122,7 +121,9 @@ fn try_run(
     expression: impl Fn(&[Array]) -> Result<Array, Error>,
 ) -> Result<(), Wrong> {
     let begin = Instant::now();
-    let memory = budget()?;
+    let (memory, world) = (budget(), ranks::join()?);
+    let world = world.as_ref();
+    let (rank, size) = world.map_or((0, 1), |w| (w.communicator().rank(), w.communicator().size()));
     let sources: Vec<Arc<dyn Source>> = inputs.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
     let block = options.block.unwrap_or_else(|| memory.map_or(BLOCK, |memory| (memory / 12).min(BLOCK)));
     let arrays: Vec<Array> =
@@ -132,17 +133,23 @@ fn try_run(
     if let Some(threads) = options.threads {
         settings.threads = Threads { compute: threads.into(), transfer: 1 };
     }
+    if size > 1 {
+        // Rank 0 says what the others do, and writes.
+        settings.threads = Threads { compute: size - 1, transfer: 1 };
+    }
     let scratch = options.scratch.clone().or_else(|| std::env::var_os("BDRUN_SCRATCH").map(PathBuf::from));
     settings.scratch = scratch.unwrap_or(settings.scratch);
+    if let Some(world) = world.filter(|_| rank > 0) {
+        return follow(world, &settings, &result);
+    }
     let unit = unit(&sources, &result);
     let nowhere = Nowhere;
     let sink = if options.dry_run { None } else { Some(create(output, &result, &unit, options)?) };
-    let sink: &dyn Sink = sink.as_deref().unwrap_or(&nowhere);
-    let outputs = [(result.clone(), sink)];
+    let sink = ranks::Noting::new(sink.as_deref().unwrap_or(&nowhere));
+    let outputs = [(result.clone(), &sink as &dyn Sink)];
     let mut prepared = settings.prepare(&outputs).map_err(|error| error.to_string())?;
     if let Some(memory) = memory {
-        let beside = resident() + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
-        let left = memory.saturating_sub(beside);
+        let left = memory.saturating_sub(beside(&settings, &prepared, size));
         let too_little = |error: Error| {
             format!(
                 "{error}; {} of the budget of {} are left for blocks: --block makes them smaller",
@@ -156,20 +163,47 @@ fn try_run(
     if !options.quiet {
         foretell(&prepared);
     }
+    if let Some(world) = world {
+        let goes = ranks::Told::Goes { budget: prepared.plan.budget, stored: sink.stored() };
+        ranks::tell(world, Some(if options.dry_run { ranks::Told::Ends } else { goes }))?;
+    }
     if options.dry_run {
         return Ok(());
     }
     let drawing = options.draw.as_deref().map(|path| Drawing::begin(path, &prepared)).transpose()?;
     let progress = if drawing.is_some() { Progress::traced() } else { Progress::default() };
-    let report =
-        with_bar(&progress, options.quiet, || prepared.run(&progress)).map_err(|error| error.to_string())?;
+    let report = with_bar(&progress, options.quiet, || match world {
+        Some(world) => ranks::run(world, &prepared, &settings.scratch, &progress),
+        None => prepared.run(&progress).map(Some).map_err(|error| error.to_string()),
+    })?;
     if let Some(drawing) = drawing {
         drawing.end(&prepared, &progress)?;
     }
-    if !options.quiet {
+    if let Some(report) = report.filter(|_| !options.quiet) {
         account(&report, begin.elapsed());
     }
     Ok(())
+}
+
+/// Bytes that all processes of a job take beside blocks. Of ranks each holds the result of its task until
+/// that lies where all have it.
+fn beside(settings: &Settings, prepared: &Prepared<'_>, size: usize) -> u64 {
+    let (all, shared) = resident();
+    if size == 1 {
+        return all + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
+    }
+    let graph = &prepared.graph;
+    let largest = graph.tasks().map(|task| graph.bytes(task)).max().unwrap_or(0);
+    shared + (all - shared.min(all) + THREAD + largest) * size as u64
+}
+
+/// What ranks other than 0 do.
+fn follow(world: &World, settings: &Settings, result: &Array) -> Result<(), Wrong> {
+    let ranks::Told::Goes { budget, stored } = ranks::tell(world, None)? else { return Ok(()) };
+    let sink = ranks::Elsewhere(stored.into_iter().collect());
+    let prepared = settings.prepare(&[(result.clone(), &sink)]).and_then(|prepared| prepared.within(budget));
+    let prepared = prepared.map_err(|error| error.to_string())?;
+    ranks::run(world, &prepared, &settings.scratch, &Progress::default()).map(|_| ())
 }
 
 /// A page that is written when all is done; that it can be is seen to before.

@@ -71,7 +71,7 @@ fn has(module: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Runs a command in a directory, as a rank of bdrun would be with this budget.
+/// Runs a command in a directory, as one rank of bdrun would be with this budget.
 fn run(program: &str, folder: &Path, arguments: &[&str], budget: Option<u64>) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).env_remove("BDRUN_SCRATCH").args(["--scratch", "."]);
@@ -96,12 +96,25 @@ fn commands(names: &[&str; 3]) -> Vec<(&'static str, Vec<String>, &'static str)>
     ]
 }
 
+/// Runs a command in a directory on so many ranks.
+fn on_ranks(ranks: &str, memory: &str, program: &str, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(bdrun_skipped::bdrun_beside(DOT));
+    command.args(["-np", ranks, "--memory", memory, "--output", "quiet", "--", program]).args(arguments);
+    command.args(["--scratch", "."]).current_dir(folder);
+    command
+}
+
 fn equal(directory: &Directory, names: &[&str; 3], budget: Option<u64>) {
+    equal_by(directory, names, |program, arguments| run(program, &directory.0, arguments, budget));
+}
+
+/// Each command computes what NumPy does, however it is run.
+fn equal_by(directory: &Directory, names: &[&str; 3], run: impl Fn(&str, &[&str]) -> Output) {
     let before = directory.names().len();
     for (program, arguments, expression) in commands(names) {
         let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         arguments.extend(["--block", "20000"]);
-        let output = run(program, &directory.0, &arguments, budget);
+        let output = run(program, &arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{program}: {said}");
         assert!(said.contains("tasks; blocks take at most") && said.contains("done in"), "{said}");
@@ -190,8 +203,99 @@ fn what_is_wrong_is_said() {
     let output = run(DOT, &directory.0, &["a.npy", "b.npy", "c.npy", "--dry-run"], None);
     assert!(output.status.success());
     assert_eq!(directory.names(), before);
-    let many = Command::new(DOT).args(["a.npy", "b.npy", "c.npy"]).env("BDRUN_SIZE", "2").output().unwrap();
-    assert!(String::from_utf8_lossy(&many.stderr).contains("one rank"), "{many:?}");
+}
+
+#[test]
+fn ranks_of_a_job_compute_the_same() {
+    if !has("h5py") {
+        return bdrun_skipped::skipped("h5py", "there is no h5py");
+    }
+    let directory = Directory::new("ranks");
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "900", "hdf5"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let npy = ["a.npy", "b.npy", "c.npy"];
+    for (ranks, memory, names) in [("2", "1G", &npy), ("4", "1G", &["ab.h5::/A", "ab.h5::/B", "c.h5::/C"])] {
+        equal_by(&directory, names, |program, arguments| {
+            on_ranks(ranks, memory, program, &directory.0, arguments).output().unwrap()
+        });
+    }
+    // In the least memory in which it is begun, to a quarter of a MiB, B does not fit.
+    let centre = |kib: u32| {
+        let (memory, program) = (format!("{kib}K"), env!("CARGO_BIN_EXE_blocked-centre"));
+        let arguments = ["b.npy", "c.npy", "--block", "20000", "--force"];
+        let output = on_ranks("3", &memory, program, &directory.0, &arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() || said.contains("--block makes them smaller"), "{memory}: {said}");
+        output.status.success().then_some(said)
+    };
+    let (mut little, mut enough) = (8 << 10, 64 << 10);
+    let mut said = centre(enough).expect("in 64 MiB it runs");
+    while enough - little > 256 {
+        let middle = (little + enough) / 2;
+        match centre(middle) {
+            Some(run) => (said, enough) = (run, middle),
+            None => little = middle,
+        }
+    }
+    assert!(said.contains("read from files once more"), "{said}");
+    let expression = "(B - B.mean(axis=0)) + (B.T / B.std())";
+    let equal = script(CHECK, &[&directory.0.to_string_lossy(), "c.npy", expression]);
+    assert_eq!(String::from_utf8_lossy(&equal.stdout).trim(), "equal");
+    std::fs::remove_file(directory.0.join("c.npy")).unwrap();
+
+    let before = directory.names();
+    let output = on_ranks("3", "1G", DOT, &directory.0, &["a.npy", "b.npy", "c.npy", "--dry-run"]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.matches("tasks; blocks take").count() == 1, "{said}");
+    // Rank 0 says what is wrong, and the job ends.
+    std::fs::write(directory.0.join("there.npy"), "mine").unwrap();
+    let output = on_ranks("3", "1G", DOT, &directory.0, &["a.npy", "b.npy", "there.npy"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.matches("there.npy is there").count() == 1, "{said}");
+    std::fs::remove_file(directory.0.join("there.npy")).unwrap();
+    assert_eq!(directory.names(), before);
+}
+
+/// A job that is killed is gone on with, by other ranks or by none.
+#[test]
+fn a_killed_job_is_gone_on_with() {
+    if !has("numpy") {
+        return bdrun_skipped::skipped("numpy", "there is no NumPy");
+    }
+    let directory = Directory::new("killed");
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "6000"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let before = directory.names();
+    let arguments = ["a.npy", "b.npy", "c.npy", "--block", "20000", "--resume"];
+    let stored = || {
+        let text = std::fs::read_to_string(directory.0.join(".c.npy.part.stored")).unwrap_or_default();
+        text.lines().skip(1).count()
+    };
+    let (mut most, mut kills) = (0, 0);
+    for ranks in ["3", "2", "4"] {
+        let mut job = on_ranks(ranks, "1G", DOT, &directory.0, &arguments);
+        let mut job = job.stderr(std::process::Stdio::null()).spawn().unwrap();
+        // Something new is stored before it is killed, however long that takes.
+        while stored() <= most && job.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        job.kill().unwrap();
+        if job.wait().unwrap().success() {
+            break;
+        }
+        assert!(stored() > most, "what was stored stays stored");
+        (most, kills) = (stored(), kills + 1);
+    }
+    assert!(kills > 0, "the first one of three ranks was done at once");
+    if !directory.0.join("c.npy").exists() {
+        let last = on_ranks("3", "1G", DOT, &directory.0, &arguments).output().unwrap();
+        assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
+    }
+    let equal = script(CHECK, &[&directory.0.to_string_lossy(), "c.npy", "A.T.dot(B)"]);
+    assert_eq!(String::from_utf8_lossy(&equal.stdout).trim(), "equal");
+    std::fs::remove_file(directory.0.join("c.npy")).unwrap();
+    assert_eq!(directory.names(), before);
 }
 
 /// Killed at any moment, gone on with, killed again: what was stored is not computed again, and nothing is

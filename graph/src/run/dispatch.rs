@@ -26,7 +26,7 @@ const ASKED: usize = 8;
 
 /// What has started and finished, and what may start.
 #[derive(Debug)]
-pub(super) struct Dispatch<'a> {
+pub struct Dispatch<'a> {
     program: &'a Program,
     /// Steps that each one still waits for.
     waits: Vec<u32>,
@@ -46,7 +46,8 @@ pub(super) struct Dispatch<'a> {
 }
 
 impl<'a> Dispatch<'a> {
-    pub(super) fn new(program: &'a Program) -> Self {
+    /// Nothing has started.
+    pub fn new(program: &'a Program) -> Self {
         let mut dispatch = Self {
             program,
             waits: program.waits.clone(),
@@ -70,27 +71,27 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Whether all steps have finished.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.finished == self.program.steps.len()
     }
 
     /// How many steps run.
-    pub(super) fn running(&self) -> usize {
+    pub fn running(&self) -> usize {
         self.running
     }
 
     /// Bytes that are taken now.
-    pub(super) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used
     }
 
     /// Bytes that were taken at most.
-    pub(super) fn most(&self) -> u64 {
+    pub fn most(&self) -> u64 {
         self.most
     }
 
     /// A step that starts now, if one can: one that transfers, or one that computes.
-    pub(super) fn start(&mut self, transfer: bool) -> Option<usize> {
+    pub fn start(&mut self, transfer: bool) -> Option<usize> {
         let mut found = None;
         self.asked.clear();
         while self.asked.len() < ASKED {
@@ -147,7 +148,7 @@ impl<'a> Dispatch<'a> {
 
     /// A step has finished. The stays that end are named to `release`; their bytes, which are returned, count
     /// as taken until they are given back.
-    pub(super) fn finish(&mut self, step: usize, mut release: impl FnMut(usize)) -> u64 {
+    pub fn finish(&mut self, step: usize, mut release: impl FnMut(usize)) -> u64 {
         let program = self.program;
         let mut freed = 0;
         self.running -= 1;
@@ -176,13 +177,13 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Gives bytes back that finished steps have freed.
-    pub(super) fn give_back(&mut self, freed: u64) {
+    pub fn give_back(&mut self, freed: u64) {
         self.used -= freed;
     }
 
     /// Whether this step is the last to use a stay: nobody else will be given it, so it may have the value
     /// itself.
-    pub(super) fn is_last_use(&self, stay: usize) -> bool {
+    pub fn is_last_use(&self, stay: usize) -> bool {
         self.users[stay] == 1
     }
 }

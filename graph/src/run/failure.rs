@@ -17,7 +17,8 @@ pub struct Named {
 }
 
 impl Named {
-    pub(super) fn new(graph: &Graph, task: TaskId) -> Self {
+    /// A task of a graph.
+    pub fn new(graph: &Graph, task: TaskId) -> Self {
         Self { key: graph.key(task).into(), origin: graph.origin(task).into() }
     }
 }
@@ -96,7 +97,8 @@ fn list(before: &str, tasks: &[Named]) -> String {
 }
 
 impl RunError {
-    pub(super) fn task(graph: &Graph, task: TaskId, step: usize, cause: Failure) -> Self {
+    /// A function failed: that of this step of the task's body.
+    pub fn task(graph: &Graph, task: TaskId, step: usize, cause: Failure) -> Self {
         let inputs = graph.needs(task).map(|input| Named::new(graph, input)).collect();
         let sources = sources(graph, task).into_iter().map(|source| Named::new(graph, source)).collect();
         let task = TaskFailure { task: Named::new(graph, task), id: task, step, inputs, sources, cause };

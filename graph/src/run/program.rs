@@ -30,9 +30,9 @@ impl Step {
     }
 }
 
-/// The steps of a plan in its order, and which wait for which.
+/// The steps of a plan in its order, and which wait for which. A step is its place in this order.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub struct Program {
     pub(super) steps: Vec<Step>,
     /// Of each step the stays of what it is given, by arguments (some may be there twice).
     pub(super) arguments: Csr,
@@ -56,7 +56,8 @@ pub(super) struct Program {
 const NONE: u32 = u32::MAX;
 
 impl Program {
-    pub(super) fn new(graph: &Graph, plan: &Plan) -> Self {
+    /// That of a plan of the graph.
+    pub fn new(graph: &Graph, plan: &Plan) -> Self {
         let count = plan.actions.iter().filter(|action| !matches!(action, Action::Drop(_))).count();
         let mut steps = Vec::with_capacity(count);
         let mut arguments = Csr::with_capacity(count, graph.inputs.entries());
@@ -136,6 +137,21 @@ impl Program {
         };
         program.profile = program.profile();
         program
+    }
+
+    /// Its steps.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The stays of what a step is given, by arguments; of what is written the one. Some may be there twice.
+    pub fn arguments(&self, step: usize) -> &[u32] {
+        self.arguments.row(step)
+    }
+
+    /// The results that are kept and end in memory, each with its last stay.
+    pub fn kept(&self) -> &[(TaskId, u32)] {
+        &self.kept
     }
 
     fn profile(&self) -> Vec<u64> {

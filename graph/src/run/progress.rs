@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::trace::{Event, Trace};
+use super::trace::{Event, Trace, What};
 
 /// Shared with an execution: tells how far it is, and can cancel it.
 #[derive(Debug)]
@@ -72,6 +72,13 @@ impl Progress {
         self.trace.as_ref().map(Trace::take).unwrap_or_default()
     }
 
+    /// Notes that something has happened, if that is noted; `live` as in [`Event`].
+    pub fn note(&self, what: What, live: u64) {
+        if let Some(trace) = &self.trace {
+            trace.note(what, live);
+        }
+    }
+
     /// Whether what happens is noted.
     pub(super) fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
@@ -94,12 +101,14 @@ impl Progress {
         Stage::new(done, total, load(&self.cost_done), load(&self.cost_total), self.began.elapsed())
     }
 
-    pub(super) fn begin(&self, total: u64, seconds: f64) {
+    /// By who executes: so many steps are to be done, of so many seconds.
+    pub fn begin(&self, total: u64, seconds: f64) {
         self.total.store(total, Ordering::Relaxed);
         self.cost_total.store((seconds * 1e9) as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn finish(&self, seconds: f64) {
+    /// By who executes: a step of so many seconds is done.
+    pub fn finish(&self, seconds: f64) {
         self.done.fetch_add(1, Ordering::Relaxed);
         self.cost_done.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
     }

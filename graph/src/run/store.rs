@@ -1,6 +1,5 @@
 //! Where results are that are not in memory.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -8,6 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::gaps::Gaps;
 use crate::graph::TaskId;
 
 /// Keeps results of type `V` that are not in memory. Its calls come from several threads.
@@ -83,11 +83,65 @@ impl Spill for std::sync::Arc<Vec<u8>> {
     }
 }
 
+/// What processes can hand to each other: its bytes lie in memory that they share.
+pub trait Lend: Spill {
+    /// What is needed besides the bytes, as bytes.
+    fn encode(head: &Self::Head) -> Vec<u8>;
+
+    /// The same back.
+    ///
+    /// # Errors
+    /// If it is none.
+    fn decode(head: &[u8]) -> io::Result<Self::Head>;
+
+    /// The value over these bytes, or over a copy of them.
+    ///
+    /// # Errors
+    /// If there is no memory for a copy.
+    fn borrow(head: &Self::Head, bytes: Lent) -> io::Result<Self>;
+}
+
+impl Lend for std::sync::Arc<Vec<u8>> {
+    fn encode((): &()) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn decode(head: &[u8]) -> io::Result<()> {
+        if head.is_empty() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    fn borrow((): &(), bytes: Lent) -> io::Result<Self> {
+        Ok(Self::new(bytes.bytes().to_vec()))
+    }
+}
+
+/// Bytes that somebody else keeps, and that nobody changes while this, or a clone of it, is there.
+#[derive(Clone)]
+pub struct Lent(std::sync::Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Lent {
+    /// Those of a keeper, who gives the same each time.
+    pub fn new(keeper: std::sync::Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
+        Self(keeper)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl std::fmt::Debug for Lent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes, lent", self.bytes().len())
+    }
+}
+
 /// A file without a name, on a scratch directory: it is gone with the program, however that ends.
 #[derive(Debug)]
 pub struct FileStore {
     file: File,
-    free: Mutex<Free>,
+    free: Mutex<Gaps>,
 }
 
 /// Where a value lies in a [`FileStore`].
@@ -123,11 +177,10 @@ impl FileStore {
 
     /// Bytes of the file that hold values.
     pub fn used(&self) -> u64 {
-        let free = self.lock();
-        free.end - free.gaps.values().sum::<u64>()
+        self.lock().used()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Gaps> {
         self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -165,53 +218,6 @@ impl<V: Spill> Store<V> for FileStore {
     }
 }
 
-/// Which bytes of a file are free.
-#[derive(Debug, Default)]
-struct Free {
-    /// Gaps by offset, none beside another.
-    gaps: BTreeMap<u64, u64>,
-    end: u64,
-}
-
-impl Free {
-    /// The first gap that is large enough, or the end.
-    fn take(&mut self, len: u64) -> u64 {
-        if len == 0 {
-            return 0;
-        }
-        let found = self.gaps.iter().find(|(_, size)| **size >= len).map(|(&offset, &size)| (offset, size));
-        let Some((offset, size)) = found else {
-            self.end += len;
-            return self.end - len;
-        };
-        self.gaps.remove(&offset);
-        if size > len {
-            self.gaps.insert(offset + len, size - len);
-        }
-        offset
-    }
-
-    fn give(&mut self, mut offset: u64, mut len: u64) {
-        if len == 0 {
-            return;
-        }
-        if let Some(after) = self.gaps.remove(&(offset + len)) {
-            len += after;
-        }
-        if let Some((&before, &size)) = self.gaps.range(..offset).next_back()
-            && before + size == offset
-        {
-            self.gaps.remove(&before);
-            (offset, len) = (before, size + len);
-        }
-        if offset + len == self.end {
-            self.end = offset;
-        } else {
-            self.gaps.insert(offset, len);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +252,7 @@ mod tests {
         assert_eq!((read(&three), read(&four)), (value(3, 70), value(4, 150)));
         release(three);
         release(four);
-        assert_eq!((store.used(), store.lock().end), (0, 0));
+        assert_eq!((store.used(), store.lock().end()), (0, 0));
         assert_eq!(read(&write(&value(0, 0))), value(0, 0));
     }
 }

@@ -1,7 +1,5 @@
 //! Steps on threads of this process.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use hashbrown::HashMap;
@@ -11,33 +9,10 @@ use super::failure::{Failure, Named, RunError};
 use super::program::{Program, Step};
 use super::progress::Progress;
 use super::store::Store;
+use super::task::{Block, Call, checked, run_task};
 use super::trace::What;
-use crate::body::FunctionId;
 use crate::graph::{Graph, Output, TaskId};
 use crate::plan::Plan;
-
-/// A result. Clones share the memory (an `Arc`, say): it is counted once.
-pub trait Block: Clone + Send {
-    /// Bytes of memory that it takes.
-    fn bytes(&self) -> u64;
-}
-
-impl Block for Arc<Vec<u8>> {
-    fn bytes(&self) -> u64 {
-        self.len() as u64
-    }
-}
-
-/// What a function is called for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The function.
-    pub function: FunctionId,
-    /// The task.
-    pub task: TaskId,
-    /// The step of the task's body, from 0: [`crate::passes::Rewritten::origin`] knows which task it was.
-    pub step: usize,
-}
 
 /// On how many threads to run. Where the system has not so many left, fewer do it ([`Outcome::lacked`]).
 #[derive(Clone, Copy, Debug)]
@@ -334,35 +309,11 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
                 Err(error) => Err(store_error(task, "written to", error)),
             },
             Job::Read(task, place) => match self.store.read(task, &place) {
-                Ok(value) => self.checked(task, value),
+                Ok(value) => checked(self.graph, task, value).map(Done::Value),
                 Err(error) => Err(store_error(task, "read from", error)),
             },
-            Job::Run(task, arguments) => {
-                let body = self.graph.body(task);
-                let mut step = 0;
-                let call = |function, arguments| {
-                    let call = Call { function, task, step };
-                    step += 1;
-                    // Whatever a function leaves half done is its own: it is not called again.
-                    match catch_unwind(AssertUnwindSafe(|| (self.call)(call, arguments))) {
-                        Ok(result) => result,
-                        Err(panic) => Err(panicked(&*panic).into()),
-                    }
-                };
-                match self.graph.programs().evaluate(body, arguments, call) {
-                    Ok(value) => self.checked(task, value),
-                    Err((step, cause)) => Err(RunError::task(self.graph, task, step, cause)),
-                }
-            }
+            Job::Run(task, arguments) => run_task(self.graph, task, arguments, &self.call).map(Done::Value),
         }
-    }
-
-    fn checked(&self, task: TaskId, value: V) -> Finished<V, S> {
-        let (bytes, declared) = (value.bytes(), self.graph.bytes(task));
-        if bytes > declared {
-            return Err(RunError::Size { task: Named::new(self.graph, task), bytes, declared });
-        }
-        Ok(Done::Value(value))
     }
 
     fn finish(
@@ -410,11 +361,4 @@ impl<V: Block, S: Store<V>, F: Fn(Call, Vec<V>) -> Result<V, Failure> + Sync> Ex
         self.progress.finish(cost);
         freed
     }
-}
-
-/// What a panic said.
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("it panicked: {}", text.as_deref().unwrap_or("without a text"))
 }

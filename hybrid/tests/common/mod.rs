@@ -1,6 +1,6 @@
 //! Programs that tests start.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -44,19 +44,6 @@ pub fn succeed(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
-}
-
-/// `bdrun`, beside our program; built if it is not there.
-pub fn bdrun() -> PathBuf {
-    let path = Path::new(PROGRAM).with_file_name("bdrun");
-    if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !path.is_file()) {
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "-p", "bdrun"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        build.args(path.parent().is_some_and(|folder| folder.ends_with("release")).then_some("--release"));
-        assert!(build.status().expect("start cargo").success(), "bdrun was not built");
-    }
-    assert!(path.is_file(), "no {}: cargo build -p bdrun", path.display());
-    path
 }
 
 /// What processes of one job in shared memory have written, in rank order; something may be done to them

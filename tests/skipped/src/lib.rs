@@ -8,6 +8,8 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What a test can lack, for `BDRUN_REQUIRE`.
 pub const NEEDS: &[&str] = &[
@@ -110,6 +112,23 @@ fn line(need: &str, why: &str) -> String {
     let test = thread.name().unwrap_or("?");
     let why = why.replace(['\n', '\t'], " ");
     format!("{need}\t{program}\t{test}\t{why}\n")
+}
+
+/// `bdrun`, beside a program of another crate of the workspace; built if it is not there.
+///
+/// # Panics
+/// If it cannot be built.
+#[must_use]
+pub fn bdrun_beside(program: &str) -> PathBuf {
+    let path = Path::new(program).with_file_name("bdrun");
+    if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !path.is_file()) {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "-p", "bdrun"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        build.args(path.parent().is_some_and(|folder| folder.ends_with("release")).then_some("--release"));
+        assert!(build.status().expect("start cargo").success(), "bdrun was not built");
+    }
+    assert!(path.is_file(), "no {}: cargo build -p bdrun", path.display());
+    path
 }
 
 #[cfg(test)]

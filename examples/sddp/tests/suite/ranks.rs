@@ -92,21 +92,8 @@ fn processes_of_one_machine() {
     same("shm", &[], |arguments| shm(9, arguments));
 }
 
-/// `bdrun`, beside our program; built if it is not there.
-fn bdrun() -> PathBuf {
-    let path = Path::new(PROGRAM).with_file_name("bdrun");
-    if let Some(cargo) = std::env::var_os("CARGO").filter(|_| !path.is_file()) {
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "-p", "bdrun"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        build.args(path.parent().is_some_and(|folder| folder.ends_with("release")).then_some("--release"));
-        assert!(build.status().expect("start cargo").success(), "bdrun was not built");
-    }
-    assert!(path.is_file(), "no {}: cargo build -p bdrun", path.display());
-    path
-}
-
 fn under_bdrun(options: &str, arguments: &[String]) -> Vec<Child> {
-    let mut command = command(bdrun());
+    let mut command = command(bdrun_skipped::bdrun_beside(PROGRAM));
     vec![command.args(options.split(' ')).arg(PROGRAM).args(arguments).spawn().expect("start bdrun")]
 }
 

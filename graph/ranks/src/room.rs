@@ -1,0 +1,140 @@
+//! Places in the memory that ranks share: who lies where, and which pages go back to the kernel.
+//!
+//! Pages of a result that was released are *warm*: the next one of the same size is put there, and nobody
+//! has to clear pages for it. Together with what is live they never take more than the budget: what has been
+//! warm longest goes back to the kernel.
+
+use std::collections::VecDeque;
+
+use bdrun_graph::run::Gaps;
+
+/// Bytes; every place begins and ends at a page.
+const PAGE: u64 = 4096;
+
+/// A place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub at: u64,
+    pub len: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Room {
+    gaps: Gaps,
+    /// Released, longest ago first.
+    warm: VecDeque<Extent>,
+    warm_bytes: u64,
+    live: u64,
+    budget: u64,
+    /// There is room for so many bytes, taken or not.
+    end: u64,
+}
+
+impl Room {
+    pub fn new(budget: u64, end: u64) -> Self {
+        Self { gaps: Gaps::default(), warm: VecDeque::new(), warm_bytes: 0, live: 0, budget, end }
+    }
+
+    /// A place of so many bytes, if there is one. Names to `cold` the places whose pages are to go back
+    /// before it is used.
+    pub fn take(&mut self, len: u64, mut cold: impl FnMut(Extent)) -> Option<u64> {
+        let len = len.next_multiple_of(PAGE);
+        self.live += len;
+        let found = self.warm.iter().rposition(|extent| extent.len == len);
+        let found = found.and_then(|found| self.warm.remove(found));
+        self.warm_bytes -= found.map_or(0, |extent| extent.len);
+        while self.live + self.warm_bytes > self.budget
+            && let Some(extent) = self.warm.pop_front()
+        {
+            self.warm_bytes -= extent.len;
+            self.gaps.give(extent.at, extent.len);
+            cold(extent);
+        }
+        if let Some(extent) = found {
+            return Some(extent.at);
+        }
+        let at = self.gaps.take(len);
+        if at + len > self.end {
+            self.gaps.give(at, len);
+            self.live -= len;
+            return None;
+        }
+        Some(at)
+    }
+
+    /// What was taken is free.
+    pub fn give(&mut self, at: u64, len: u64) {
+        let len = len.next_multiple_of(PAGE);
+        self.live -= len;
+        if len > 0 {
+            self.warm_bytes += len;
+            self.warm.push_back(Extent { at, len });
+        }
+    }
+
+    /// Of what was taken no more than so many bytes are needed; the pages behind them are warm.
+    pub fn shorten(&mut self, extent: Extent, len: u64) {
+        let (whole, len) = (extent.len.next_multiple_of(PAGE), len.next_multiple_of(PAGE));
+        if len < whole {
+            self.give(extent.at + len, whole - len);
+        }
+    }
+
+    /// Bytes of pages that are taken or warm.
+    #[cfg(test)]
+    fn pages(&self) -> u64 {
+        self.live + self.warm_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_as_long_takes_warm_pages() {
+        let mut room = Room::new(5 * PAGE, 1 << 30);
+        let mut cold = Vec::new();
+        let mut take = |room: &mut Room, len| room.take(len, |extent| cold.push(extent)).unwrap();
+        let (one, two) = (take(&mut room, PAGE + 1), take(&mut room, 2 * PAGE));
+        room.give(one, PAGE + 1);
+        assert_eq!(take(&mut room, 2 * PAGE), one);
+        room.give(two, 2 * PAGE);
+        // Four pages are taken or warm, and three more are not to be had.
+        assert_eq!(take(&mut room, 3 * PAGE), two);
+        assert_eq!(cold, [Extent { at: two, len: 2 * PAGE }]);
+        assert_eq!(room.take(1 << 30, |_| ()), None, "there is an end");
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_lies_where_another_does(moves in prop::collection::vec((any::<bool>(), 0_u64..40_000), 1..200)) {
+            let budget = 200_000;
+            let mut room = Room::new(budget, 1 << 30);
+            let mut there: Vec<Extent> = Vec::new();
+            // The pages that are in memory, by whether anybody gave them back.
+            let mut pages = std::collections::BTreeSet::new();
+            for (takes, len) in moves {
+                let live: u64 = there.iter().map(|extent| extent.len.next_multiple_of(PAGE)).sum();
+                if takes || there.is_empty() {
+                    let at = room.take(len, |cold| {
+                        for page in (cold.at..cold.at + cold.len).step_by(PAGE as usize) {
+                            assert!(pages.remove(&page), "nobody uses it, and it was not given back before");
+                        }
+                    }).unwrap();
+                    prop_assert!(there.iter().all(|other| at + len <= other.at || other.at + other.len <= at
+                        || len == 0 || other.len == 0));
+                    there.push(Extent { at, len });
+                    pages.extend((at..at + len).step_by(PAGE as usize));
+                    let live = live + len.next_multiple_of(PAGE);
+                    prop_assert!(pages.len() as u64 * PAGE <= live.max(budget), "{} bytes", pages.len() as u64 * PAGE);
+                    prop_assert_eq!(room.pages(), pages.len() as u64 * PAGE);
+                } else {
+                    let extent = there.swap_remove(len as usize % there.len());
+                    room.give(extent.at, extent.len);
+                }
+            }
+        }
+    }
+}
