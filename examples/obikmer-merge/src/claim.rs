@@ -59,6 +59,9 @@ impl Claim {
         let out = resolved(out)?;
         let name = out.file_name().and_then(|n| n.to_str());
         let name = name.ok_or_else(|| Error::Usage(format!("--out {}: not a name", out.display())))?;
+        if out.to_str().is_none() {
+            return Err(Error::Usage(format!("--out {}: the path is not UTF-8", out.display())));
+        }
         let parent = out.parent().unwrap_or(Path::new("/"));
         let made = parent.ancestors().take_while(|dir| !dir.exists()).map(Path::to_path_buf).collect();
         std::fs::create_dir_all(parent).context(|| format!("cannot create {}", parent.display()))?;

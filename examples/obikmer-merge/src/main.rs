@@ -87,7 +87,11 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
     let Some(command) = cli.command else {
         let options = options(cli.merge, world.budget_bytes()).map_err(Failure::Everybodys)?;
         if comm.rank() == 0 && options.inputs.is_empty() && !options.add {
-            println!("no inputs: merging the six bundled genomes into {}", options.out.display());
+            let out = options.out.display();
+            print(|to| {
+                writeln!(to, "no inputs: merging the six bundled genomes into {out}").map_err(writing)
+            })
+            .map_err(Failure::Ours)?;
         }
         let progress = |label: &str, done, total| world.progress(label, done, total);
         let summary = obikmer_merge::merge(comm, &progress, &options).map_err(|error| match error {

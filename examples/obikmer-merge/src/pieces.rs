@@ -124,7 +124,9 @@ pub struct Found<W> {
 fn check_room(bases: usize, starts: usize) -> Result<()> {
     // No piece is longer than the room that is left for one.
     if bases > u32::MAX as usize / 2 || starts >= MOST {
-        return Err(Error::Limit("a partition has more than 4 G bases: run with more ranks (-np)".into()));
+        return Err(Error::Limit(
+            "a partition has more than 2 G bases or 1 G pieces: run with more ranks (-np)".into(),
+        ));
     }
     Ok(())
 }

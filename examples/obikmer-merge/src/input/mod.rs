@@ -142,6 +142,10 @@ impl Inputs {
     /// Add what a path names: a sequence file, a pipe, or an index. With `each_record` each record of a plain
     /// FASTA file is a source of its own.
     pub fn add(&mut self, path: &Path, lengths: Lengths, each_record: bool, spool: &mut Spool) -> Result<()> {
+        // All ranks are told of it, as text.
+        if path.to_str().is_none() {
+            return Err(Error::Usage(format!("{}: the path is not UTF-8", path.display())));
+        }
         if path.is_dir() {
             if !Index::is_there(path) {
                 return Err(Error::Usage(format!("{}: a directory, but no index", path.display())));

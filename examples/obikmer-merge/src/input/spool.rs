@@ -1,8 +1,9 @@
 //! What can be read only once, or only by this process, is copied to where all ranks can read it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
@@ -15,12 +16,14 @@ const LINKS: usize = 40;
 pub struct Spool {
     dir: PathBuf,
     copies: usize,
+    /// Pipes that were read to their end: device and inode.
+    pipes: HashSet<(u64, u64)>,
 }
 
 impl Spool {
     /// Copies go into this directory, which is made when the first one comes.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, copies: 0 }
+        Self { dir, copies: 0, pipes: HashSet::new() }
     }
 
     /// The file to be read instead of `path`: itself, if every rank can read it by that name as often as it
@@ -30,12 +33,17 @@ impl Spool {
     /// It cannot be read or copied, or begins like nothing that could be used; so the disk is not filled by
     /// what has no end.
     pub fn file(&mut self, path: &Path) -> Result<PathBuf> {
-        let kind = std::fs::metadata(path).context(|| format!("cannot open {}", path.display()))?.file_type();
+        let meta = std::fs::metadata(path).context(|| format!("cannot open {}", path.display()))?;
+        let kind = meta.file_type();
         if kind.is_block_device() {
             return Err(Error::Usage(format!("{}: a disk, not a file of sequences", path.display())));
         }
         if kind.is_file() && !is_of_this_process(path) {
             return Ok(path.to_path_buf());
+        }
+        if kind.is_fifo() && !self.pipes.insert((meta.dev(), meta.ino())) {
+            // To open a named one again would wait for ever.
+            return Err(Error::Usage(format!("{}: a pipe that was given twice", path.display())));
         }
         if self.copies == 0 {
             std::fs::create_dir(&self.dir).context(|| format!("cannot create {}", self.dir.display()))?;

@@ -89,7 +89,8 @@ impl Query {
                 open_records(name, file)?
             };
             for_each_record(name, &mut *reader, &mut |name, letters| {
-                gathered += letters.len();
+                // With what is counted for it: two numbers for each source.
+                gathered += letters.len() + name.len() + 16 * self.sources().len() + 64;
                 batch.push((number, name.to_vec(), letters.to_vec()));
                 if gathered < BATCH {
                     return Ok(());

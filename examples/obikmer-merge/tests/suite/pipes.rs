@@ -1,6 +1,7 @@
 //! What can be read only once: pipes as sources and as lists, what is given as a descriptor, blank lines
 //! before all.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -100,9 +101,37 @@ fn errors_name_the_pipe() {
     // none.
     let to = input.clone();
     let writer = std::thread::spawn(move || std::fs::write(to, fasta()));
-    let results = merge_all(1, &options(3, 2, &out, &[input.clone(), input]));
+    let results = merge_all(1, &options(3, 2, &out, &[input.clone(), input.clone()]));
     writer.join().expect("ended").expect("read");
     assert!(results[0].as_ref().expect_err("twice").to_string().contains("already"));
+    // And where records are the sources.
+    let to = input.clone();
+    let writer = std::thread::spawn(move || std::fs::write(to, fasta()));
+    let both = options(3, 2, &out, &[input.clone(), input]);
+    let results = merge_all(1, &MergeOptions { each_record: true, ..both });
+    writer.join().expect("ended").expect("read");
+    let error = results[0].as_ref().expect_err("twice").to_string();
+    assert!(error.contains("p.fa: a pipe that was given twice"), "{error}");
+    assert!(!out.exists());
+}
+
+/// All ranks are told of paths, as text.
+#[test]
+fn a_path_that_is_no_text_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let folder = dir.path().join(std::ffi::OsStr::from_bytes(b"fol\xffder"));
+    std::fs::create_dir(&folder).expect("made");
+    let (odd, plain) = (folder.join("x.fa"), dir.path().join("x.fa"));
+    for path in [&odd, &plain] {
+        std::fs::write(path, fasta()).expect("written");
+    }
+    for (input, out) in [(&odd, dir.path().join("out")), (&plain, folder.join("out"))] {
+        for result in merge_all(2, &options(21, 7, &out, std::slice::from_ref(input))) {
+            let error = result.expect_err("no text").to_string();
+            assert!(error.contains("fol") && error.contains("the path is not UTF-8"), "{error}");
+        }
+        assert!(!out.exists());
+    }
 }
 
 fn shell(dir: &Path, script: &str) -> Output {
