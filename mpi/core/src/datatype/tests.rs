@@ -87,10 +87,9 @@ impl Model {
             let second = (0..second).map(move |i| at + (basic.second_at() + i) as i64);
             (0..first.size()).map(move |i| at + i as i64).chain(second)
         });
-        let one: Vec<i64> = one.collect();
-        (0..count)
-            .flat_map(|nth| one.iter().map(move |at| at + nth * self.extent()).collect::<Vec<_>>())
-            .collect()
+        // The extent is looked for in the whole map: once, of up to a quarter of a million elements.
+        let (one, extent) = (one.collect::<Vec<i64>>(), self.extent());
+        (0..count).flat_map(|nth| one.iter().map(move |at| at + nth * extent)).collect()
     }
 }
 
