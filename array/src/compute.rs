@@ -29,12 +29,14 @@ pub struct Settings {
     pub scratch: PathBuf,
     /// How much to look for an order that takes little.
     pub effort: Effort,
+    /// Whether to store is a task of its own, which can run elsewhere than what computes.
+    pub store_apart: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let (threads, effort) = (Threads::default(), Effort::default());
-        Self { budget: None, threads, scratch: std::env::temp_dir(), effort }
+        Self { budget: None, threads, scratch: std::env::temp_dir(), effort, store_apart: false }
     }
 }
 
@@ -78,7 +80,9 @@ impl Settings {
     /// If a task takes more than the budget.
     pub fn prepare<'a>(&self, outputs: &[(Array, &'a dyn Sink)]) -> Result<Prepared<'a>, Error> {
         let lowered = lower(outputs)?;
-        let graph = passes::fuse(&passes::cull(&lowered.graph).graph).graph;
+        let culled = passes::cull(&lowered.graph).graph;
+        let may = |task| !(self.store_apart && writes(&culled, &lowered.kernels, task));
+        let graph = passes::fuse_where(&culled, may).graph;
         let order = order::order(&graph, self.effort);
         let bound = order::bound(&graph, &order.tasks, self.threads.compute);
         let plan = least_moved(&graph, &order.tasks, self.budget.unwrap_or(bound))?;
@@ -153,8 +157,7 @@ impl Prepared<'_> {
 
     /// Whether a task writes to a sink.
     pub fn writes(&self, task: TaskId) -> bool {
-        let steps = self.graph.programs().steps(self.graph.body(task), self.graph.inputs(task).len());
-        steps.iter().any(|step| matches!(self.kernels[step.function.0 as usize], Kernel::Write { .. }))
+        writes(&self.graph, &self.kernels, task)
     }
 
     /// By who runs the plan: computes a function of a task.
@@ -183,6 +186,12 @@ impl Prepared<'_> {
             kernel => kernel.run(inputs),
         }
     }
+}
+
+/// Whether a task writes to a sink.
+fn writes(graph: &Graph, kernels: &[Kernel], task: TaskId) -> bool {
+    let steps = graph.programs().steps(graph.body(task), graph.inputs(task).len());
+    steps.iter().any(|step| matches!(kernels[step.function.0 as usize], Kernel::Write { .. }))
 }
 
 /// The same error, with what it is of.

@@ -17,6 +17,10 @@ def __getattr__(name):
         from bdrun.graph import get
 
         return get
+    if name in ("graph", "array"):
+        import importlib
+
+        return importlib.import_module(f"bdrun.{name}")
     raise AttributeError(f"module 'bdrun' has no attribute {name!r}")
 
 

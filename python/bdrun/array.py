@@ -413,11 +413,18 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
     computation = library().bdrun_compute_new()
-    failed = []
+    failed, done, lock, state = [], threading.Event(), threading.Lock(), {"begun": False, "given up": False}
 
     def work():
-        if library().bdrun_compute(computation, json.dumps(how).encode(), handles, len(arrays), blocks, did) < 0:
-            failed.append(_raised())  # which is this thread's
+        with lock:
+            if state["given up"]:
+                return
+            state["begun"] = True
+        try:
+            if library().bdrun_compute(computation, json.dumps(how).encode(), handles, len(arrays), blocks, did) < 0:
+                failed.append(_raised())  # which is this thread's
+        finally:
+            done.set()
 
     # On another thread, so that Ctrl-C is heard.
     worker = threading.Thread(target=work, name="bdrun-array")
@@ -427,18 +434,21 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
         except RuntimeError:
             # The system has no thread left: on this one, which hears Ctrl-C when it is done.
             work()
-        while worker.is_alive():
-            worker.join(0.1)
+        while not done.wait(0.1):
+            pass
     except BaseException:
         library().bdrun_compute_cancel(computation)
-        if worker.is_alive():
-            worker.join()
+        # Ctrl-C may come before the thread has begun: then it does not begin any more.
+        with lock:
+            state["given up"] = not state["begun"]
+        if not state["given up"]:
+            done.wait()
         for block in blocks:
             if block:
                 library().bdrun_block_free(block)
         raise
     finally:
-        if not worker.is_alive():
+        if done.is_set() or state["given up"]:
             library().bdrun_compute_free(computation)
     if failed:
         raise failed[0]
@@ -460,7 +470,7 @@ def _reduction(name):
             if ddof != int(ddof) or ddof < 0:
                 raise NotImplementedError(f"ddof={ddof}")
             what["ddof"] = int(ddof)
-        if {key for key, value in others.items() if value not in (None, np._NoValue)}:
+        if any(value is not None and value is not np._NoValue for value in others.values()):
             raise NotImplementedError(f"numpy.{name} of a bdrun.array.Array with {others}")
         axes = _axes(axis) if name not in ("argmin", "argmax") or axis is None else [_one(axis)]
         return _make(name, [asarray(a)], axes=axes, keep=bool(keepdims) and keepdims is not np._NoValue, **what)[0]

@@ -251,6 +251,54 @@ def interrupted():
     assert "KeyboardInterrupt" in started.stderr.read()
 
 
+def interrupted_at_once():
+    """Ctrl-C before the thread has begun: it does nothing when it begins, and what it would have used is not used."""
+    import threading
+
+    late, start = [], threading.Thread.start
+
+    def interrupt(thread):
+        late.append(thread)
+        raise KeyboardInterrupt
+
+    def begun(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    for how in interrupt, begun:
+        threading.Thread.start = how
+        try:
+            (ba.ones((3000, 3000)).rechunk(300) + 1).sum().compute()
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("it was interrupted")
+        threading.Thread.start = start
+    start(late[0])
+    late[0].join()
+    assert (ba.ones((100, 100)).rechunk(30) + 1).sum().compute() == 20_000
+
+
+def masks():
+    """What is not there is said so, whatever it is given."""
+    for name in "sum", "mean", "std":
+        try:
+            getattr(np, name)(ba.ones(3), where=np.array([True, False, True]))
+        except NotImplementedError:
+            pass
+        else:
+            raise AssertionError(name)
+
+
+def modules():
+    """The package has its modules without a word of import for each."""
+    import subprocess
+
+    code = "import bdrun; bdrun.graph.Statistics(); bdrun.array.ones(3)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
 def complex_numbers():
     """Functions of complex numbers are NumPy's part by part, also on either side of cuts and where a part is no number."""
     rng = np.random.default_rng(3)

@@ -82,11 +82,14 @@ fn what_would_look_right_is_right() {
 #[test]
 fn results_are_there_at_the_end_of_the_program() {
     run_numpy("arrays.py", &["at_exit"]);
+    run_numpy("arrays.py", &["masks"]);
+    run_numpy("arrays.py", &["modules"]);
 }
 
 #[test]
 fn a_computation_is_interrupted() {
     run_numpy("arrays.py", &["interrupted"]);
+    run_numpy("arrays.py", &["interrupted_at_once"]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, hdf5};
 use bdrun_array::{Array, Error, Prepared, Progress, Report, Settings, Threads};
 use bdrun_graph::draw;
+use bdrun_graph_ranks::pages;
 use bdrun_worker::World;
 use clap::Parser;
 
@@ -136,8 +137,11 @@ fn try_run(
     if size > 1 {
         // Rank 0 says what the others do, and writes.
         settings.threads = Threads { compute: size - 1, transfer: 1 };
+        settings.store_apart = true;
     }
-    let scratch = options.scratch.clone().or_else(|| std::env::var_os("BDRUN_SCRATCH").map(PathBuf::from));
+    // Of several directories of bdrun the first.
+    let first = |list: String| list.split(':').next().map(PathBuf::from);
+    let scratch = options.scratch.clone().or_else(|| std::env::var("BDRUN_SCRATCH").ok().and_then(first));
     settings.scratch = scratch.unwrap_or(settings.scratch);
     if let Some(world) = world.filter(|_| rank > 0) {
         return follow(world, &settings, &result);
@@ -149,7 +153,11 @@ fn try_run(
     let outputs = [(result.clone(), &sink as &dyn Sink)];
     let mut prepared = settings.prepare(&outputs).map_err(|error| error.to_string())?;
     if let Some(memory) = memory {
-        let left = memory.saturating_sub(beside(&settings, &prepared, size));
+        let mut left = memory.saturating_sub(beside(&settings, &prepared, size));
+        if size > 1 {
+            // Whole pages of what ranks share are counted.
+            left = (left as f64 / (pages(&prepared.graph, 1 << 30) as f64 / f64::from(1 << 30))) as u64;
+        }
         let too_little = |error: Error| {
             format!(
                 "{error}; {} of the budget of {} are left for blocks: --block makes them smaller",
@@ -173,7 +181,7 @@ fn try_run(
     let drawing = options.draw.as_deref().map(|path| Drawing::begin(path, &prepared)).transpose()?;
     let progress = if drawing.is_some() { Progress::traced() } else { Progress::default() };
     let report = with_bar(&progress, options.quiet, || match world {
-        Some(world) => ranks::run(world, &prepared, &settings.scratch, &progress),
+        Some(world) => ranks::run(world, (&prepared, result.identity()), &settings.scratch, &progress),
         None => prepared.run(&progress).map(Some).map_err(|error| error.to_string()),
     })?;
     if let Some(drawing) = drawing {
@@ -203,7 +211,8 @@ fn follow(world: &World, settings: &Settings, result: &Array) -> Result<(), Wron
     let sink = ranks::Elsewhere(stored.into_iter().collect());
     let prepared = settings.prepare(&[(result.clone(), &sink)]).and_then(|prepared| prepared.within(budget));
     let prepared = prepared.map_err(|error| error.to_string())?;
-    ranks::run(world, &prepared, &settings.scratch, &Progress::default()).map(|_| ())
+    let progress = Progress::default();
+    ranks::run(world, (&prepared, result.identity()), &settings.scratch, &progress).map(|_| ())
 }
 
 /// A page that is written when all is done; that it can be is seen to before.

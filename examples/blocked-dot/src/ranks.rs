@@ -99,11 +99,11 @@ impl Sink for Elsewhere {
 /// Runs what is prepared; on rank 0 what was done.
 pub(crate) fn run(
     world: &World,
-    prepared: &Prepared<'_>,
+    (prepared, data): (&Prepared<'_>, u128),
     scratch: &Path,
     progress: &Progress,
 ) -> Result<Option<Report>, Wrong> {
-    let ranks = Ranks::of(world).scratch(scratch).at_home(|_, task| prepared.writes(task));
+    let ranks = Ranks::of(world).scratch(scratch).data(data).at_home(|_, task| prepared.writes(task));
     let call = |call, inputs: Vec<Block>| prepared.call(call, inputs);
     let outcome = match ranks.run(&prepared.graph, &prepared.plan, progress, call) {
         Ok(Some(outcome)) => outcome,

@@ -254,6 +254,18 @@ fn ranks_of_a_job_compute_the_same() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.matches("there.npy is there").count() == 1, "{said}");
     std::fs::remove_file(directory.0.join("there.npy")).unwrap();
+    // Ranks that compute something else, if only from other files.
+    let script =
+        "if [ $BDRUN_RANK = 2 ]; then exec \"$0\" b.npy a.npy c.npy; else exec \"$0\" a.npy b.npy c.npy; fi";
+    for other in [script, &script.replace("b.npy a.npy", "ab.h5::/A b.npy")] {
+        let mut command = Command::new(bdrun_skipped::bdrun_beside(DOT));
+        command.args(["-np", "3", "--memory", "1G", "--output", "quiet", "--", "sh", "-c", other, DOT]);
+        let output = command.current_dir(&directory.0).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let differs = said.contains("rank 2 reads other data") || said.contains("rank 2 runs another graph");
+        assert!(!output.status.success() && differs, "{said}");
+        assert!(!directory.0.join("c.npy").exists());
+    }
     assert_eq!(directory.names(), before);
 }
 

@@ -286,6 +286,16 @@ impl<'a> Desk<'a> {
         self.ended.get_or_insert(error);
     }
 
+    /// Whether all is done.
+    pub fn is_done(&self) -> bool {
+        self.dispatch.is_done()
+    }
+
+    /// Whether something went wrong.
+    pub fn has_failed(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Whether ranks other than 0 have something to do.
     pub fn is_awaited(&self) -> bool {
         self.busy.iter().any(Option::is_some)

@@ -126,6 +126,7 @@ pub struct Ranks<'a> {
     world: Option<&'a World>,
     scratch: PathBuf,
     is_home: Box<IsHome<'a>>,
+    data: u128,
 }
 
 impl std::fmt::Debug for Ranks<'_> {
@@ -142,13 +143,20 @@ impl<'a> Ranks<'a> {
 
     /// Those of a communicator of one node. The budget is counted nowhere else.
     pub fn on(comm: &'a Communicator) -> Self {
-        Self { comm, world: None, scratch: std::env::temp_dir(), is_home: Box::new(|_, _| false) }
+        Self { comm, world: None, scratch: std::env::temp_dir(), is_home: Box::new(|_, _| false), data: 0 }
     }
 
     /// The directory for what does not fit (of rank 0; default: that of temporary files).
     #[must_use]
     pub fn scratch(self, directory: &Path) -> Self {
         Self { scratch: directory.into(), ..self }
+    }
+
+    /// What stands for the data that functions read. That all ranks have the same is seen to before anything
+    /// runs, as of graph and plan.
+    #[must_use]
+    pub fn data(self, identity: u128) -> Self {
+        Self { data: identity, ..self }
     }
 
     /// Tasks that rank 0 runs itself, because what they write to, say, only it has open. It has little else
@@ -172,14 +180,25 @@ impl<'a> Ranks<'a> {
         progress: &Progress,
         call: impl Fn(Call, Vec<V>) -> Result<V, Failure>,
     ) -> Result<Option<Outcome<'a>>, Error> {
-        let hello = Hello { digest: digest(graph, plan), boot: boot() };
-        if self.comm.rank() != HOME {
-            self.follow(graph, &hello, call)?;
+        let hello = Hello { digest: digest(graph, plan), data: self.data, boot: boot() };
+        // Messages of its own: whatever the program sends meanwhile.
+        let comm = self.comm.duplicate()?;
+        let this = Running { ranks: self, comm: &comm };
+        if comm.rank() != HOME {
+            this.follow(graph, &hello, call)?;
             return Ok(None);
         }
-        self.lead(graph, plan, &hello, progress, call).map(Some)
+        this.lead(graph, plan, &hello, progress, call).map(Some)
     }
+}
 
+/// Ranks while they run.
+struct Running<'r, 'a> {
+    ranks: &'r Ranks<'a>,
+    comm: &'r Communicator,
+}
+
+impl<'a> Running<'_, 'a> {
     /// Ranks other than 0.
     fn follow<V: Block + Lend>(
         &self,
@@ -217,35 +236,36 @@ impl<'a> Ranks<'a> {
         // Of addresses there are enough that results of all sizes lie one behind another; of the memory no
         // more is used than the budget.
         let len = plan.budget.saturating_mul(16).clamp(1 << 26, 1 << 44).next_multiple_of(4096);
-        let shared = self.count(plan.budget).and_then(|counted| {
-            let memory = Memory::make(len, &self.scratch);
+        let pages = pages(graph, plan.budget);
+        let shared = self.count(pages).and_then(|counted| {
+            let memory = Memory::make(len, &self.ranks.scratch);
             Ok((memory.map_err(|error| Error::Shared { what: "made", error })?, counted))
         });
         let (memory, counted) = self.welcome(hello, shared)?;
         let memory = Arc::new(memory);
         let program = Program::new(graph, plan);
-        let is_home = |task| (self.is_home)(graph, task);
-        let desk = Desk::new(graph, &program, (plan.budget, len), self.comm.size(), is_home);
+        let is_home = |task| (self.ranks.is_home)(graph, task);
+        let desk = Desk::new(graph, &program, (pages, len), self.comm.size(), is_home);
         let seconds = |step: &Step| if let Step::Run(task) = step { graph.seconds(*task) } else { 0.0 };
         progress.begin(program.steps().len() as u64, program.steps().iter().map(seconds).sum());
-        let lead = Lead { ranks: self, graph, program: &program, memory: &memory, progress };
+        let lead = Lead { comm: self.comm, graph, program: &program, memory: &memory, progress };
         let ended = lead.run(desk, call);
-        self.end(ended.as_ref().err().map(ToString::to_string))?;
+        self.end(1..self.comm.size(), ended.as_ref().err().map(ToString::to_string))?;
         let (kept, peak) = ended?;
         Ok(Outcome { memory, kept, peak, _counted: counted })
     }
 
     /// Who waits for orders is told that there are no more.
-    fn end(&self, why: Option<String>) -> Result<(), Error> {
+    fn end(&self, ranks: impl IntoIterator<Item = usize>, why: Option<String>) -> Result<(), Error> {
         let order = Order::End(why);
-        (1..self.comm.size()).try_for_each(|rank| Ok(self.comm.send_value(rank, ORDER, &order)?))
+        ranks.into_iter().try_for_each(|rank| Ok(self.comm.send_value(rank, ORDER, &order)?))
     }
 
     fn count(&self, budget: u64) -> Result<Counted<'a>, Error> {
-        if let Some(world) = self.world {
+        if let Some(world) = self.ranks.world {
             world.set_aside(budget)?;
         }
-        Ok(Counted { world: self.world, bytes: budget })
+        Ok(Counted { world: self.ranks.world, bytes: budget })
     }
 
     /// Tells all where the memory is, if all are about to do the same; or why nobody goes on.
@@ -260,6 +280,8 @@ impl<'a> Ranks<'a> {
             let theirs = self.comm.recv_value::<Hello>(rank, HELLO)?.0;
             let what = if theirs.boot != hello.boot {
                 "is on another node, and shares no memory with rank 0: a graph runs on the ranks of one node"
+            } else if theirs.data != hello.data {
+                "reads other data than rank 0"
             } else if theirs.digest != hello.digest {
                 "runs another graph or plan than rank 0: all are to make the same from the same data"
             } else {
@@ -279,39 +301,44 @@ impl<'a> Ranks<'a> {
             self.comm.send_value(rank, HELLO, &welcome)?;
         }
         let (memory, counted, _) = named?;
-        let mut refused = None;
+        let (mut refused, mut waiting) = (None, Vec::new());
         for rank in others() {
-            if let Some(why) = self.comm.recv_value::<Option<String>>(rank, HELLO)?.0 {
-                refused.get_or_insert(Error::Refused { rank, why });
+            match self.comm.recv_value::<Option<String>>(rank, HELLO)?.0 {
+                Some(why) => _ = refused.get_or_insert(Error::Refused { rank, why }),
+                None => waiting.push(rank),
             }
         }
         let Some(error) = refused else { return Ok((memory, counted)) };
         // Those that could open it wait for orders.
-        self.end(Some(error.to_string()))?;
+        self.end(waiting, Some(error.to_string()))?;
         Err(error)
     }
 }
 
 /// Rank 0 while it runs.
-struct Lead<'r, 'a> {
-    ranks: &'r Ranks<'a>,
+struct Lead<'r> {
+    comm: &'r Communicator,
     graph: &'r Graph,
     program: &'r Program,
     memory: &'r Arc<Memory>,
     progress: &'r Progress,
 }
 
-impl Lead<'_, '_> {
+impl Lead<'_> {
     fn run<V: Block + Lend>(
         &self,
         mut desk: Desk<'_>,
         call: impl Fn(Call, Vec<V>) -> Result<V, Failure>,
     ) -> Result<(HashMap<TaskId, Kept>, u64), Error> {
-        let comm = self.ranks.comm;
+        let comm = self.comm;
         let mut home: VecDeque<(usize, Order)> = VecDeque::new();
         loop {
-            if self.progress.is_cancelled() {
+            if self.progress.is_cancelled() && !desk.is_done() {
                 desk.end(RunError::Cancelled);
+            }
+            if desk.has_failed() {
+                // What was to be done next is not.
+                home.clear();
             }
             while let Some(Task { rank, step, order, cold }) = desk.next() {
                 for extent in cold {
@@ -416,10 +443,24 @@ impl Outcome<'_> {
     }
 }
 
-/// What stands for a graph and a plan.
+/// Bytes of pages that results of so many bytes take together at most: what is not told takes whole pages.
+/// As many, if all results of more than 4 KiB are whole pages.
+#[must_use]
+pub fn pages(graph: &Graph, bytes: u64) -> u64 {
+    let rounded = |bytes: u64| bytes.next_multiple_of(4096) as f64 / bytes as f64;
+    let lie = graph.tasks().map(|task| graph.bytes(task)).filter(|&bytes| bytes > wire::TOLD);
+    (bytes as f64 * lie.map(rounded).fold(1.0, f64::max)).ceil() as u64
+}
+
+/// What stands for a graph and a plan: what is computed from what, and when.
 fn digest(graph: &Graph, plan: &Plan) -> u64 {
     let mut hasher = DefaultHasher::new();
     (graph.len(), plan.budget, plan.actions.len()).hash(&mut hasher);
+    for task in graph.tasks() {
+        let inputs = graph.inputs(task).map(TaskId::index).collect::<Vec<_>>();
+        graph.programs().steps(graph.body(task), inputs.len()).hash(&mut hasher);
+        (inputs, graph.bytes(task), graph.output(task)).hash(&mut hasher);
+    }
     for &action in &plan.actions {
         let (kind, task) = match action {
             Action::Run(task) => (0, task),
@@ -427,7 +468,7 @@ fn digest(graph: &Graph, plan: &Plan) -> u64 {
             Action::Read(task) => (2, task),
             Action::Drop(task) => (3, task),
         };
-        (kind, task.index(), graph.bytes(task)).hash(&mut hasher);
+        (kind, task.index()).hash(&mut hasher);
     }
     hasher.finish()
 }

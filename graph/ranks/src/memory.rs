@@ -161,6 +161,7 @@ fn nameless(directory: &Path) -> io::Result<File> {
         }
         made => made,
     }
+    .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))
 }
 
 /// Bytes of a place that a rank reads. While an order is under way nobody writes what it was given: the desk

@@ -70,6 +70,9 @@ fn run<V: Block + Lend>(
     let (head, bytes) = value.spill();
     let head = V::encode(&head);
     let len = bytes.len() as u64;
+    if len > graph.bytes(task) {
+        return Err(Fault::Size(len)); // whatever it says that it takes: its place is no larger
+    }
     let bytes = if len <= TOLD {
         Bytes::Told(bytes.to_vec())
     } else if let Some(at) = into {

@@ -268,6 +268,90 @@ fn ranks_that_run_something_else_are_named() {
     for other in &all[1..] {
         assert_eq!(other.as_ref().unwrap_err().to_string(), format!("rank 0 says: {text}"));
     }
+    // Other functions, or other data, in the same order.
+    let all = local::run(2, |comm| {
+        let mut builder = Builder::default();
+        let task = Task::new("x", FunctionId(comm.rank() as u32), Inputs::Keys(&[]));
+        builder.add(Task { output: Output::Stored, ..task }).unwrap();
+        let graph = builder.build().unwrap();
+        let call = |_: Call, _: Vec<Value>| Ok(Value::default());
+        Ranks::on(&comm).run(&graph, &planned(&graph, 100), &Progress::default(), call).map(|_| ())
+    });
+    assert!(matches!(all[0], Err(Error::Differ { rank: 1, .. })), "{:?}", all[0]);
+    let (graph, _) = sum();
+    let plan = planned(&graph, 100);
+    let all = local::run(2, |comm| {
+        let call = |call: Call, inputs: Vec<Value>| Ok(value(call.task, &inputs, 50_000));
+        let ranks = Ranks::on(&comm).data(comm.rank() as u128);
+        ranks.run(&graph, &plan, &Progress::default(), call).map(|_| ())
+    });
+    assert_eq!(all[0].as_ref().unwrap_err().to_string(), "rank 1 reads other data than rank 0");
+}
+
+#[test]
+fn messages_of_the_program_are_its_own() {
+    let (graph, sum) = sum();
+    let plan = planned(&graph, 100);
+    local::run(3, |comm| {
+        for tag in 0..5 {
+            comm.send(0, tag, &[tag]).unwrap();
+        }
+        for _ in 0..2 {
+            let call = |call: Call, inputs: Vec<Value>| Ok(value(call.task, &inputs, 50_000));
+            let outcome = Ranks::on(&comm).run(&graph, &plan, &Progress::default(), call).unwrap();
+            assert!(outcome.is_none_or(|mut outcome| outcome.take::<Value>(sum).unwrap().is_some()));
+        }
+        for tag in (0..5).filter(|_| comm.rank() == 0) {
+            (0..3).for_each(|from| assert_eq!(comm.recv::<u32>(from, tag).unwrap().0, [tag]));
+        }
+    });
+}
+
+/// What spills more than it says that it takes.
+#[derive(Clone)]
+struct Liar(Value);
+
+impl bdrun_graph::run::Block for Liar {
+    fn bytes(&self) -> u64 {
+        1
+    }
+}
+
+impl Spill for Liar {
+    type Head = ();
+
+    fn spill(&self) -> ((), &[u8]) {
+        ((), &self.0)
+    }
+
+    fn restore(head: &(), len: usize, fill: &mut bdrun_graph::run::Fill<'_>) -> std::io::Result<Self> {
+        Value::restore(head, len, fill).map(Self)
+    }
+}
+
+impl Lend for Liar {
+    fn encode((): &()) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn decode(_: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn borrow(head: &(), bytes: Lent) -> std::io::Result<Self> {
+        Value::borrow(head, bytes).map(Self)
+    }
+}
+
+#[test]
+fn what_is_larger_than_its_place_is_not_written_there() {
+    let (graph, _) = sum();
+    let plan = planned(&graph, 100);
+    let all = local::run(2, |comm| {
+        let call = |_: Call, _: Vec<Liar>| Ok(Liar(Arc::new(vec![7; 60_000])));
+        Ranks::on(&comm).run(&graph, &plan, &Progress::default(), call).map(|_| ())
+    });
+    assert!(matches!(all[0], Err(Error::Run(RunError::Size { bytes: 60_000, .. }))), "{:?}", all[0]);
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub(crate) enum Fault {
 pub(crate) struct Hello {
     /// Of graph and plan.
     pub digest: u64,
+    /// See [`crate::Ranks::data`].
+    pub data: u128,
     pub boot: String,
 }
 

@@ -22,12 +22,21 @@ use crate::order::depth::topological;
 ///
 /// So there is an order of the new graph that takes no more than P.
 pub fn fuse(graph: &Graph) -> Rewritten {
+    fuse_where(graph, |_| true)
+}
+
+/// The same, but that only these tasks of the graph become one with what they are made of: others may have
+/// to run elsewhere.
+pub fn fuse_where(graph: &Graph, may: impl Fn(TaskId) -> bool) -> Rewritten {
     let mut draft = Draft::new(graph);
     // Of each task the one it is part of.
     let mut part_of: Vec<TaskId> = graph.tasks().collect();
     for v in topological(graph) {
         let needs = draft.needs(v);
         let &[u] = &needs[..] else { continue };
+        if !may(v) {
+            continue;
+        }
         if graph.consumers(u).len() != 1 || graph.output(u) != Output::No {
             continue;
         }

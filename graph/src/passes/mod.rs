@@ -12,7 +12,7 @@ mod inline;
 mod tests;
 
 pub use cull::cull;
-pub use fuse::fuse;
+pub use fuse::{fuse, fuse_where};
 pub use inline::{Keeping, inline};
 
 use crate::csr::Csr;
