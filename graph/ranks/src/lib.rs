@@ -72,6 +72,7 @@ use hashbrown::HashMap;
 use desk::{Desk, Finished, HOME, Kept, Task};
 use memory::Memory;
 use perform::perform;
+use room::PAGE;
 use wire::{Answer, Bytes, Hello, Order, Welcome};
 
 /// Tags of messages.
@@ -235,7 +236,7 @@ impl<'a> Running<'_, 'a> {
     ) -> Result<Outcome<'a>, Error> {
         // Of addresses there are enough that results of all sizes lie one behind another; of the memory no
         // more is used than the budget.
-        let len = plan.budget.saturating_mul(16).clamp(1 << 26, 1 << 44).next_multiple_of(4096);
+        let len = plan.budget.saturating_mul(16).clamp(1 << 26, 1 << 44).next_multiple_of(PAGE);
         let pages = pages(graph, plan.budget);
         let shared = self.count(pages).and_then(|counted| {
             let memory = Memory::make(len, &self.ranks.scratch);
@@ -437,7 +438,7 @@ impl Outcome<'_> {
             Ok(())
         })?;
         if let Some(Kept { scratch: None, bytes: Bytes::Lie { at, len }, .. }) = self.kept.remove(&task) {
-            self.memory.give_back(at, len.next_multiple_of(4096))?;
+            self.memory.give_back(at, len.next_multiple_of(PAGE))?;
         }
         Ok(Some(value))
     }
@@ -447,7 +448,7 @@ impl Outcome<'_> {
 /// As many, if all results of more than 4 KiB are whole pages.
 #[must_use]
 pub fn pages(graph: &Graph, bytes: u64) -> u64 {
-    let rounded = |bytes: u64| bytes.next_multiple_of(4096) as f64 / bytes as f64;
+    let rounded = |bytes: u64| bytes.next_multiple_of(PAGE) as f64 / bytes as f64;
     let lie = graph.tasks().map(|task| graph.bytes(task)).filter(|&bytes| bytes > wire::TOLD);
     (bytes as f64 * lie.map(rounded).fold(1.0, f64::max)).ceil() as u64
 }

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use bdrun_graph::run::scratch_file;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,9 @@ impl Memory {
         file.set_len(len)?;
         // Nobody makes it shorter under the others, who would die of SIGBUS.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::of(file, nameless(scratch)?, len)
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", scratch.display()));
+        Self::of(file, scratch_file(scratch).map_err(named)?, len)
     }
 
     /// What rank 0 has made.
@@ -146,22 +149,6 @@ impl Memory {
     pub fn read_told(&self, from: u64, into: &mut [u8]) -> io::Result<()> {
         self.scratch.read_exact_at(into, from)
     }
-}
-
-/// A file on a directory that never has a name there, so that whoever is killed leaves nothing.
-fn nameless(directory: &Path) -> io::Result<File> {
-    let mut open = File::options();
-    open.read(true).write(true).mode(0o600);
-    match open.clone().custom_flags(libc::O_TMPFILE).open(directory) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
-            let path = directory.join(format!(".bdrun-graph-{}", std::process::id()));
-            let file = open.create_new(true).open(&path)?;
-            std::fs::remove_file(&path)?;
-            Ok(file)
-        }
-        made => made,
-    }
-    .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))
 }
 
 /// Bytes of a place that a rank reads. While an order is under way nobody writes what it was given: the desk

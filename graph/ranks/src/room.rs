@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bdrun_graph::run::Gaps;
 
 /// Bytes; every place begins and ends at a page.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// A place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub use gaps::Gaps;
 pub use program::{Program, Step};
 pub use progress::{Progress, Stage};
 pub use simulate::{Simulated, simulate};
-pub use store::{Extent, FileStore, Fill, Lend, Lent, NoStore, Spill, Store};
+pub use store::{Extent, FileStore, Fill, Lend, Lent, NoStore, Spill, Store, scratch_file};
 pub use task::{Block, Call, run_task};
 pub use threads::{Outcome, Threads};
 pub use trace::{Event, What};

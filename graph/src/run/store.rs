@@ -152,26 +152,34 @@ pub struct Extent<H> {
     head: H,
 }
 
+/// A file on a directory that never keeps a name there, so that whoever is killed at any moment leaves
+/// nothing.
+///
+/// # Errors
+/// If none can be made there.
+pub fn scratch_file(directory: &Path) -> io::Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut open = OpenOptions::new();
+    open.read(true).write(true).mode(0o600);
+    match open.clone().custom_flags(libc::O_TMPFILE).open(directory) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
+            let path = directory.join(format!(".bdrun-graph-{}-{number}", std::process::id()));
+            let file = open.create_new(true).open(&path)?;
+            std::fs::remove_file(&path)?;
+            Ok(file)
+        }
+        made => made,
+    }
+}
+
 impl FileStore {
     /// On a directory.
     ///
     /// # Errors
     /// If no file can be made there.
     pub fn new(directory: &Path) -> io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut open = OpenOptions::new();
-        open.read(true).write(true).mode(0o600);
-        // Never named, so that whoever is killed at any moment leaves nothing.
-        let file = match open.clone().custom_flags(libc::O_TMPFILE).open(directory) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
-                let path = directory.join(format!(".bdrun-graph-{}-{number}", std::process::id()));
-                let file = open.create_new(true).open(&path)?;
-                std::fs::remove_file(&path)?;
-                file
-            }
-            made => made?,
-        };
+        let file = scratch_file(directory)?;
         Ok(Self { file, free: Mutex::default() })
     }
 
