@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -306,4 +307,26 @@ fn dropped(code: &str) -> BTreeSet<String> {
     let named = code.split(" Drop for ").skip(1);
     let names = named.map(|rest| rest.chars().take_while(|c| c.is_alphanumeric()).collect::<String>());
     names.filter(|name| !name.is_empty()).collect()
+}
+
+/// Under `set -e` a command that fails in a trap becomes the exit code of a script that had done all: `kill`
+/// without a process ended CI with 2.
+#[test]
+fn what_scripts_do_at_their_end_leaves_the_exit_code() {
+    let mut looked = 0;
+    for folder in [".ci", "benches", "packaging"] {
+        for path in files(&root().join(folder), "") {
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            for line in
+                text.lines().filter(|line| line.trim().starts_with("trap '") && line.ends_with(" EXIT"))
+            {
+                // Names that it uses are empty here, and so is what it removes.
+                let script = format!("set -e; keep= busy=(); {line}\ntrue");
+                let ended = Command::new("bash").args(["-c", &script]).output().expect("bash");
+                assert!(ended.status.success(), "{}: {line}: {ended:?}", path.display());
+                looked += 1;
+            }
+        }
+    }
+    assert!(looked > 10, "few scripts do something at their end: {looked}");
 }
