@@ -279,6 +279,21 @@ impl Array {
         Ok(self.in_chunks(&Chunks::regular(self.shape(), chunk)))
     }
 
+    /// The same array in blocks that begin and end where pieces of so many elements do, as what is stored in
+    /// whole chunks ([`Compression`](crate::source::zarr::Compression)) has to be; as near to its blocks as
+    /// can be.
+    ///
+    /// # Errors
+    /// If there are lengths for another number of axes.
+    #[track_caller]
+    pub fn aligned(&self, unit: &[usize]) -> Result<Self, Error> {
+        if unit.len() != self.dimensions() {
+            let (given, axes) = (unit.len(), self.dimensions());
+            return Err(Error::Value(format!("chunks along {given} axes, of an array of {axes}")));
+        }
+        Ok(self.in_chunks(&self.chunks().aligned(unit)))
+    }
+
     #[track_caller]
     pub(crate) fn in_chunks(&self, chunks: &Chunks) -> Self {
         if chunks == self.chunks() {

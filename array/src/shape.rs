@@ -168,6 +168,18 @@ impl Chunks {
         Self::regular(shape, &chunk)
     }
 
+    /// Blocks that begin and end where pieces of so many elements do: each the nearest before.
+    pub(crate) fn aligned(&self, unit: &[usize]) -> Self {
+        let along = |(starts, &unit): (Vec<usize>, &usize)| {
+            let (end, starts) = starts.split_last().expect("an end behind the last block");
+            let mut bounds: Vec<usize> = starts.iter().map(|start| start - start % unit.max(1)).collect();
+            bounds.dedup();
+            bounds.push(*end);
+            bounds.windows(2).map(|pair| pair[1] - pair[0]).collect()
+        };
+        Self(self.starts().into_iter().zip(unit).map(along).collect())
+    }
+
     /// Everything in one block.
     pub fn whole(shape: &[usize]) -> Self {
         Self(shape.iter().map(|&length| vec![length]).collect())
@@ -298,6 +310,15 @@ mod tests {
         assert!(Chunks::new(&[0], vec![vec![]]).is_err());
         assert_eq!(Chunks::of_at_most(&[4000, 200_000], 1 << 20, &[250, 250]).block(&[0, 0]), [1000, 1000]);
         assert_eq!(Chunks::of_at_most(&[10, 100_000], 1 << 20, &[1, 1]).block(&[0, 0]), [10, 100_000]);
+        let aligned = |lengths: &[usize], unit: usize| {
+            let shape = [lengths.iter().sum()];
+            Chunks::new(&shape, vec![lengths.to_vec()]).unwrap().aligned(&[unit]).lengths()[0].clone()
+        };
+        assert_eq!(aligned(&[5, 5, 5], 5), [5, 5, 5]);
+        assert_eq!(aligned(&[4, 4, 4, 4], 3), [3, 3, 6, 4]);
+        assert_eq!(aligned(&[2, 2, 2], 10), [6]);
+        assert_eq!(aligned(&[7, 1, 8], 8), [8, 8]);
+        assert_eq!(aligned(&[0], 3), [0]);
         assert_eq!(places(&[]).count(), 1);
         assert_eq!(places(&[2, 0]).count(), 0);
     }

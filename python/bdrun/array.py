@@ -23,7 +23,7 @@ import numpy as np
 
 from bdrun._library import library
 
-__all__ = ["Array", "asarray", "from_npy", "from_raw", "from_hdf5", "full", "zeros", "ones", "compute", "Statistics"]
+__all__ = ["Array", "asarray", "from_npy", "from_raw", "from_hdf5", "from_zarr", "full", "zeros", "ones", "compute", "Statistics"]
 
 _UNARY = {
     "negative", "absolute", "sign", "square", "sqrt", "exp", "expm1", "log", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
@@ -332,6 +332,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": None if chunks is None else list(chunks), "resume": resume}
         _compute([self], [to], memory, threads, scratch, statistics)
 
+    def to_zarr(
+        self, path, chunks=None, compression=None, memory=None, threads=None, scratch=None, resume=False, statistics=None
+    ):
+        """Into an array of Zarr (version 3), likewise. `compression`: None, "gzip" ("gzip:9" of a level) or "zstd";
+        then blocks are of whole chunks."""
+        to = {"zarr": os.fsdecode(path), "chunk": None if chunks is None else list(chunks), "compression": compression, "resume": resume}
+        _compute([self], [to], memory, threads, scratch, statistics)
+
 
 def _regular(chunk, length):
     chunk = chunk or max(length, 1)
@@ -368,6 +376,11 @@ def from_raw(path, shape, dtype, offset=0, block=None):
 def from_hdf5(path, dataset, block=None):
     """A dataset of a file of HDF5, in blocks of whole chunks."""
     return _make("hdf5", path=os.fsdecode(path), dataset=dataset, block=block)[0]
+
+
+def from_zarr(path, block=None):
+    """An array of Zarr (version 3), in blocks of whole chunks."""
+    return _make("zarr", path=os.fsdecode(path), block=block)[0]
 
 
 def full(shape, value, dtype=None):

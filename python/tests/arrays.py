@@ -1,5 +1,6 @@
 """`bdrun.array` beside NumPy: files, memory, errors; `python.rs` runs each function whose name is given."""
 
+import json
 import os
 import signal
 import subprocess
@@ -35,6 +36,25 @@ def files():
                 assert path in str(error), error
             else:
                 raise AssertionError(path)
+        for how in (None, "gzip", "gzip:9", "zstd"):
+            a.T.to_zarr(f"{folder}/t.zarr/{how}", chunks=(30, 70), compression=how, memory="200M", resume=True)
+            back = ba.from_zarr(f"{folder}/t.zarr/{how}", block=100_000)
+            np.testing.assert_array_equal(back.compute(), one.T)
+            assert back.chunks[0][0] % 30 == 0 and back.chunks[1][0] % 70 == 0, back.chunks
+        with open(f"{folder}/t.zarr/zstd/zarr.json") as file:
+            assert json.load(file)["chunk_grid"]["configuration"]["chunk_shape"] == [30, 70]
+        for wrong, kind, said in [
+            (lambda: a.to_zarr(folder), OSError, "no array of Zarr"),
+            (lambda: a.to_zarr(f"{folder}/u.zarr", compression="lzma"), ValueError, "lzma"),
+            (lambda: a.to_zarr(f"{folder}/u.zarr", chunks=(3,), compression="zstd"), ValueError, "chunks along 1 axes"),
+            (lambda: ba.from_zarr(f"{folder}/u.zarr"), OSError, "No such file"),
+        ]:
+            try:
+                wrong()
+            except kind as error:
+                assert said in str(error), error
+            else:
+                raise AssertionError(said)
         try:
             import h5py
         except ImportError:

@@ -43,15 +43,9 @@ pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
             if region.is_empty() || sink.has(&region) {
                 continue;
             }
+            let size = Size { work: sink.work(&region), ..Size::default() };
             let kernel = Kernel::Write { sink: number, region };
-            lowering.add(
-                array,
-                "write",
-                kernel,
-                &[block],
-                Size { seconds: 0.0, ..Size::default() },
-                Output::Stored,
-            );
+            lowering.add(array, "write", kernel, &[block], size, Output::Stored);
         }
     }
     // What is named and built here is right, or the crate is not.

@@ -1,4 +1,4 @@
-//! Files that are written beside their place, and put there when they are whole.
+//! Files, and directories of files, that are written beside their place, and put there when they are whole.
 //!
 //! A run that may be gone on with keeps a *ledger* beside the file: which expression it is of, and a line for
 //! each region that is in it. Lines come behind the elements that they are about: those are synchronised
@@ -13,17 +13,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashSet;
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 
 use crate::shape::Region;
 
 /// What a result is made of, as a number: an interrupted run is gone on with by one of the same only.
 pub type Identity = u128;
 
-/// A file that is written.
+/// A file that is written, or a directory.
 pub(super) struct Aside {
     pub(super) file: File,
     path: PathBuf,
     pub(super) aside: PathBuf,
+    /// Of a directory: whether it may take the place of what is there.
+    folder: Option<May>,
     ledger: Option<Ledger>,
     is_finished: AtomicBool,
 }
@@ -48,6 +52,9 @@ struct Inner {
 /// Synchronising takes a tenth of the time at most, and happens no more often than this.
 const OFTEN: Duration = Duration::from_millis(250);
 
+/// Whether something may be replaced.
+type May = fn(&Path) -> io::Result<()>;
+
 fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
@@ -57,10 +64,30 @@ impl Aside {
     /// `format` says in a line how elements lie in the file: one that is begun otherwise is not gone on with.
     /// Whoever begins one makes what has to be in it, and says [`Aside::ready`].
     pub(super) fn begin(path: &Path, identity: Option<Identity>, format: &str) -> io::Result<(Self, bool)> {
-        let name = path.file_name().ok_or_else(|| other("it names no file".into()))?;
         if path.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
+        Self::begin_either(path, identity, format, None)
+    }
+
+    /// The same of a directory.
+    pub(super) fn begin_folder(
+        path: &Path,
+        identity: Option<Identity>,
+        format: &str,
+        may: May,
+    ) -> io::Result<(Self, bool)> {
+        may(path)?;
+        Self::begin_either(path, identity, format, Some(may))
+    }
+
+    fn begin_either(
+        path: &Path,
+        identity: Option<Identity>,
+        format: &str,
+        folder: Option<May>,
+    ) -> io::Result<(Self, bool)> {
+        let name = path.file_name().ok_or_else(|| other("it names no file".into()))?;
         let beside = |suffix: &str| {
             let mut aside = OsString::from(".");
             aside.push(name);
@@ -72,7 +99,7 @@ impl Aside {
             loop {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let unique = format!(".{}.{:x}", std::process::id(), since.as_nanos());
-                match Self::new(path, beside(&unique), None, OpenOptions::new().create_new(true)) {
+                match Self::new(path, beside(&unique), None, folder, OpenOptions::new().create_new(true)) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     made => return Ok((made?, false)),
                 }
@@ -83,26 +110,44 @@ impl Aside {
         let (ledger, is_there) = Ledger::open(beside(".part.stored"), head, &aside)?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(!is_there);
-        Ok((Self::new(path, aside, Some(ledger), &mut options)?, is_there))
+        if folder.is_some() && !is_there && aside.is_dir() {
+            // Whose it was is not known any more.
+            std::fs::remove_dir_all(&aside)?;
+        }
+        Ok((Self::new(path, aside, Some(ledger), folder, &mut options)?, is_there))
     }
 
     fn new(
         path: &Path,
         aside: PathBuf,
         ledger: Option<Ledger>,
+        folder: Option<May>,
         options: &mut OpenOptions,
     ) -> io::Result<Self> {
-        let file = options.read(true).write(true).open(&aside)?;
-        Ok(Self { file, path: path.into(), aside, ledger, is_finished: AtomicBool::new(false) })
+        let file = if folder.is_none() {
+            options.read(true).write(true).open(&aside)?
+        } else {
+            match std::fs::create_dir(&aside) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && ledger.is_some() => {}
+                made => made?,
+            }
+            File::open(&aside)?
+        };
+        Ok(Self { file, path: path.into(), aside, folder, ledger, is_finished: AtomicBool::new(false) })
+    }
+
+    /// What was written is on the disk.
+    fn synchronise(&self) -> io::Result<()> {
+        // Of a directory with all that is in it, and whatever else the file system has.
+        if self.folder.is_some() { Ok(rustix::fs::syncfs(&self.file)?) } else { self.file.sync_data() }
     }
 
     /// All is there but the elements.
     pub(super) fn ready(&self) -> io::Result<()> {
         let Some(ledger) = &self.ledger else { return Ok(()) };
-        self.file.sync_all()?;
         let mut inner = ledger.inner();
         inner.pending = format!("{}\n", ledger.head);
-        inner.flush(&self.file)
+        inner.flush(|| self.synchronise())
     }
 
     /// Whether a run before has written a region.
@@ -119,17 +164,48 @@ impl Aside {
         if Instant::now() < inner.next {
             return Ok(());
         }
-        inner.flush(&self.file)
+        inner.flush(|| self.synchronise())
     }
 
     /// Puts it in its place.
     pub(super) fn finish(&self) -> io::Result<()> {
-        self.file.sync_all()?;
-        std::fs::rename(&self.aside, &self.path)?;
+        self.synchronise()?;
+        match self.folder {
+            None => std::fs::rename(&self.aside, &self.path)?,
+            Some(may) => self.put_folder(may)?,
+        }
         self.is_finished.store(true, Ordering::Relaxed);
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
         self.ledger.as_ref().map_or(Ok(()), |ledger| std::fs::remove_file(&ledger.path))
+    }
+
+    /// A directory takes the place of none, or of one that is removed then.
+    fn put_folder(&self, may: May) -> io::Result<()> {
+        may(&self.path)?;
+        if !self.path.exists() {
+            return std::fs::rename(&self.aside, &self.path);
+        }
+        let mut old = self.aside.clone();
+        match rustix::fs::renameat_with(CWD, &self.aside, CWD, &self.path, RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            // Not every file system can: for a moment there is none.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                old.as_mut_os_string().push(".old");
+                std::fs::rename(&self.path, &old)?;
+                std::fs::rename(&self.aside, &self.path)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        std::fs::remove_dir_all(old)
+    }
+
+    fn remove(&self) {
+        _ = if self.folder.is_some() {
+            std::fs::remove_dir_all(&self.aside)
+        } else {
+            std::fs::remove_file(&self.aside)
+        };
     }
 }
 
@@ -142,14 +218,14 @@ impl Drop for Aside {
         match &self.ledger {
             Some(ledger) => {
                 let mut inner = ledger.inner();
-                _ = inner.flush(&self.file);
+                _ = inner.flush(|| self.synchronise());
                 // Nothing can be gone on with if it was not even ready.
                 if inner.file.metadata().is_ok_and(|data| data.len() == 0) {
-                    _ = std::fs::remove_file(&self.aside);
+                    self.remove();
                     _ = std::fs::remove_file(&ledger.path);
                 }
             }
-            None => _ = std::fs::remove_file(&self.aside),
+            None => self.remove(),
         }
     }
 }
@@ -210,7 +286,7 @@ fn region(line: &str) -> Option<Region> {
 }
 
 impl Inner {
-    fn flush(&mut self, data: &File) -> io::Result<()> {
+    fn flush(&mut self, synchronise: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if self.failed {
             return Err(other("what was written before could not be synchronised".into()));
         }
@@ -220,7 +296,7 @@ impl Inner {
             // The kernel tells once that something was not written, of whatever region it was, and then takes
             // it for written: nothing is noted from then on.
             self.failed = true;
-            data.sync_data()?;
+            synchronise()?;
             self.file.write_all(lines.as_bytes())?;
             self.file.sync_data()?;
             self.failed = false;

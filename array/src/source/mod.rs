@@ -4,6 +4,8 @@ mod aside;
 pub mod hdf5;
 mod memory;
 mod npy;
+mod pieces;
+pub mod zarr;
 
 use std::io;
 
@@ -11,6 +13,7 @@ pub use aside::Identity;
 pub use hdf5::{Hdf5, Hdf5Writer};
 pub use memory::{Held, Memory};
 pub use npy::{Npy, NpyWriter};
+pub use zarr::{Zarr, ZarrWriter};
 
 use crate::block::Block;
 use crate::dtype::DType;
@@ -58,6 +61,12 @@ pub trait Sink: Send + Sync {
     fn has(&self, region: &Region) -> bool {
         _ = region;
         false
+    }
+
+    /// Bytes that are taken while a region is written, beside its block.
+    fn work(&self, region: &Region) -> u64 {
+        _ = region;
+        0
     }
 
     /// Writes a region.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bdrun_array::source::hdf5::Dataset;
-use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, hdf5};
+use bdrun_array::source::zarr::{Compression, ZarrArray, is_zarr};
+use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, NpyWriter, Sink, Source, Zarr, ZarrWriter, hdf5};
 use bdrun_array::{Array, Error, Prepared, Progress, Report, Settings, Threads};
 use bdrun_graph::draw;
 use bdrun_graph_ranks::pages;
@@ -49,14 +50,16 @@ pub struct Options {
 /// What is wrong, in a sentence.
 type Wrong = String;
 
-/// An array of a file: `FILE.npy`, or `FILE.h5::/DATASET`.
+/// An array of a file: `FILE.npy`, `FILE.h5::/DATASET`, or the directory of one of Zarr.
 fn open(name: &str) -> Result<Arc<dyn Source>, Wrong> {
+    let path = Path::new(name);
     let opened: Result<Arc<dyn Source>, Error> = match hdf5::split(name) {
         Some((file, dataset)) => Hdf5::open(file, dataset).map(|source| Arc::new(source) as Arc<dyn Source>),
-        None => Npy::open(Path::new(name)).map(|source| Arc::new(source) as Arc<dyn Source>),
+        None if is_zarr(path) => Zarr::open(path).map(|source| Arc::new(source) as Arc<dyn Source>),
+        None => Npy::open(path).map(|source| Arc::new(source) as Arc<dyn Source>),
     };
     opened.map_err(|error| {
-        let hint = if hdf5::split(name).is_none() && !name.ends_with(".npy") {
+        let hint = if hdf5::split(name).is_none() && !is_zarr(path) && !name.ends_with(".npy") {
             "; a dataset of an HDF5 file is named FILE::/DATASET"
         } else {
             ""
@@ -76,6 +79,10 @@ fn create(name: &str, array: &Array, unit: &[usize], options: &Options) -> Resul
     let created: Result<Box<dyn Sink>, Error> = match hdf5::split(name) {
         Some((file, name)) => Hdf5Writer::create(file, Dataset { name, dtype, shape, chunk: unit }, identity)
             .map(|sink| Box::new(sink) as Box<dyn Sink>),
+        None if is_zarr(file) => {
+            let array = ZarrArray { dtype, shape, chunk: unit, compression: Compression::None };
+            ZarrWriter::create(file, array, identity).map(|sink| Box::new(sink) as Box<dyn Sink>)
+        }
         None => NpyWriter::create(file, dtype, shape, identity).map(|sink| Box::new(sink) as Box<dyn Sink>),
     };
     created.map_err(|error| error.to_string())

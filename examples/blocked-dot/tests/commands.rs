@@ -10,7 +10,11 @@ rng = np.random.default_rng(1)
 a, b = rng.standard_normal((400, columns)), rng.standard_normal((400, 400))
 np.save(f"{folder}/a.npy", a)
 np.save(f"{folder}/b.npy", b)
-if len(sys.argv) > 3:
+if "zarr" in sys.argv[3:]:
+    import zarr
+    zarr.create_array(f"{folder}/a.zarr", data=a, chunks=(50, 50))
+    zarr.create_group(f"{folder}/group").create_array("B", data=b, chunks=(50, 50), shards=(100, 400), compressors=None)
+if "hdf5" in sys.argv[3:]:
     import h5py
     with h5py.File(f"{folder}/ab.h5", "w") as f:
         f.create_dataset("A", data=a, chunks=(50, 50))
@@ -23,6 +27,11 @@ folder, name, expression = sys.argv[1:]
 A, B = np.load(f"{folder}/a.npy"), np.load(f"{folder}/b.npy")
 if name.endswith(".npy"):
     x = np.load(f"{folder}/{name}")
+elif name.endswith(".zarr"):
+    import zarr
+    x = zarr.open_array(f"{folder}/{name}", mode="r")
+    assert x.chunks == (50, 50), x.chunks
+    x = x[...]
 else:
     import h5py
     f = h5py.File(f"{folder}/{name}")
@@ -56,6 +65,11 @@ impl Drop for Directory {
     fn drop(&mut self) {
         _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A file, or a directory with all that is in it.
+fn remove(path: &Path) {
+    if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
 }
 
 fn python() -> String {
@@ -122,7 +136,7 @@ fn equal_by(directory: &Directory, names: &[&str; 3], run: impl Fn(&str, &[&str]
         let output = script(CHECK, &[&directory.0.to_string_lossy(), file, expression]);
         let equal = String::from_utf8_lossy(&output.stdout);
         assert_eq!(equal.trim(), "equal", "{expression}: {}", String::from_utf8_lossy(&output.stderr));
-        std::fs::remove_file(directory.0.join(file)).unwrap();
+        remove(&directory.0.join(file));
         // No scratch, nothing half written.
         assert_eq!(directory.names().len(), before);
     }
@@ -174,6 +188,30 @@ fn datasets_of_hdf5_files() {
     let made = script(MAKE, &[&directory.0.to_string_lossy(), "900", "hdf5"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     equal(&directory, &["ab.h5::/A", "ab.h5::/B", "c.h5::/C"], None);
+}
+
+#[test]
+fn arrays_of_zarr() {
+    if !has("zarr.codecs") {
+        return bdrun_skipped::skipped("zarr", "there is no zarr-python of version 3");
+    }
+    let directory = Directory::new("zarr");
+    let made = script(MAKE, &[&directory.0.to_string_lossy(), "900", "zarr"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    equal(&directory, &["a.zarr", "group/B", "c.zarr"], None);
+    // What is in a directory that is no array is not replaced.
+    std::fs::create_dir(directory.0.join("mine.zarr")).unwrap();
+    std::fs::write(directory.0.join("mine.zarr/thesis"), "all of it").unwrap();
+    for (arguments, words) in [
+        (&["a.zarr", "group/B", "mine.zarr", "--force"][..], "no array of Zarr is there"),
+        (&["a.zarr", "group", "c.zarr"], "in it are B"),
+        (&["a.zarr", "group/B", "a.zarr"], "a.zarr is there; --force replaces it"),
+    ] {
+        let output = run(DOT, &directory.0, arguments, None);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(words), "{said}");
+    }
+    assert_eq!(std::fs::read(directory.0.join("mine.zarr/thesis")).unwrap(), b"all of it");
 }
 
 #[test]
@@ -321,16 +359,12 @@ fn a_killed_job_is_gone_on_with() {
 
 /// Killed at any moment, gone on with, killed again: what was stored is not computed again, and nothing is
 /// wrong.
-#[test]
-fn a_killed_run_is_gone_on_with() {
-    if !has("h5py") {
-        return bdrun_skipped::skipped("h5py", "there is no h5py");
-    }
-    let directory = Directory::new("resume");
+fn killed_run(name: &str, outputs: &[(&str, &str)]) {
+    let directory = Directory::new(name);
     let made = script(MAKE, &[&directory.0.to_string_lossy(), "9000", "hdf5"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let before = directory.names();
-    for (output, part) in [("c.npy", ".c.npy.part"), ("c.h5::/C", ".c.h5.part")] {
+    for (output, part) in outputs {
         // Blocks of one chunk: many of them, so that there is time to be killed.
         let command = |block: &str| {
             let mut command = Command::new(DOT);
@@ -350,9 +384,7 @@ fn a_killed_run_is_gone_on_with() {
             child.kill().unwrap();
             kills += u32::from(!child.wait().unwrap().success());
             // What was stored stays stored.
-            assert!(
-                stored() >= most || directory.0.join("c.npy").exists() || directory.0.join("c.h5").exists()
-            );
+            assert!(stored() >= most || directory.0.join(output.split("::").next().unwrap()).exists());
             most = stored();
         }
         assert!(kills > 5, "{kills} of 20 were killed before they were done");
@@ -370,7 +402,23 @@ fn a_killed_run_is_gone_on_with() {
         let equal = script(CHECK, &[&directory.0.to_string_lossy(), file, "A.T.dot(B)"]);
         let said = String::from_utf8_lossy(&equal.stdout);
         assert_eq!(said.trim(), "equal", "{}", String::from_utf8_lossy(&equal.stderr));
-        std::fs::remove_file(directory.0.join(file)).unwrap();
+        remove(&directory.0.join(file));
         assert_eq!(directory.names(), before);
     }
+}
+
+#[test]
+fn a_killed_run_is_gone_on_with() {
+    if !has("h5py") {
+        return bdrun_skipped::skipped("h5py", "there is no h5py");
+    }
+    killed_run("resume", &[("c.npy", ".c.npy.part"), ("c.h5::/C", ".c.h5.part")]);
+}
+
+#[test]
+fn a_killed_run_into_zarr_is_gone_on_with() {
+    if !has("h5py") || !has("zarr.codecs") {
+        return bdrun_skipped::skipped("zarr", "there is no h5py, or no zarr-python of version 3");
+    }
+    killed_run("resume-zarr", &[("c.zarr", ".c.zarr.part")]);
 }

@@ -4,7 +4,8 @@ use std::ffi::c_char;
 use std::path::{Path, PathBuf};
 
 use bdrun_array::source::hdf5::Dataset;
-use bdrun_array::source::{Hdf5Writer, Held, NpyWriter, Sink};
+use bdrun_array::source::zarr::{Compression, ZarrArray};
+use bdrun_array::source::{Hdf5Writer, Held, NpyWriter, Sink, ZarrWriter};
 use bdrun_array::{Array, Block, Error, Progress, Settings, Threads};
 use serde_json::Value;
 
@@ -55,7 +56,8 @@ pub unsafe extern "C" fn bdrun_compute_part(computation: *const Computation) -> 
 
 /// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; and `to`, for
 /// each one where it goes: null (into `blocks`; each is given back to `bdrun_block_free`), `{"npy": path}`,
-/// `{"raw": path}` or `{"hdf5": path, "dataset": name, "chunk": lengths}`, all with `resume`. What it did is
+/// `{"raw": path}`, `{"hdf5": path, "dataset": name, "chunk": lengths}` or
+/// `{"zarr": path, "chunk": lengths, "compression": name}`, all with `resume`. What it did is
 /// put into `did`: bytes that blocks took at most, written to scratch, read from there, and from sources
 /// again; tasks. 0, or -1 with an error.
 ///
@@ -89,26 +91,48 @@ enum To {
     Memory(Held),
     Npy(NpyWriter),
     Hdf5(Hdf5Writer),
+    Zarr(ZarrWriter),
+}
+
+/// How chunks are compressed, by name: `gzip` may have its level behind it (`gzip:9`).
+fn compression(name: &Value) -> Result<Compression, Raised> {
+    let Some(name) = name.as_str() else { return Ok(Compression::None) };
+    let level = name.strip_prefix("gzip:").and_then(|level| level.parse().ok());
+    match (name, level) {
+        ("gzip", _) => Ok(Compression::Gzip(5)),
+        ("zstd", _) => Ok(Compression::Zstd),
+        (_, Some(level @ 0..=9)) => Ok(Compression::Gzip(level)),
+        _ => Err(Raised(format!(
+            "ValueError:compression {name:?}: None, 'gzip', 'gzip:0' to 'gzip:9' or 'zstd'"
+        ))),
+    }
 }
 
 impl To {
-    fn new(to: &Value, array: &Array) -> Result<Self, Raised> {
+    /// With the array as it is stored: what is compressed is in blocks of whole chunks.
+    fn new(to: &Value, array: &Array) -> Result<(Self, Array), Raised> {
+        let chunk = if to["chunk"].is_null() { make::chunk(array) } else { make::sizes(&to["chunk"])? };
+        let compression = compression(&to["compression"])?;
+        let array = if compression == Compression::None { array.clone() } else { array.aligned(&chunk)? };
         let identity = to["resume"].as_bool().unwrap_or(false).then(|| array.identity());
         let (dtype, shape) = (array.dtype(), array.shape());
-        if to.is_null() {
+        let path = |name: &str| to[name].as_str().map(Path::new);
+        let created = if to.is_null() {
             let no_room = |error| Error::File { path: "memory for the result".into(), error };
-            return Ok(Self::Memory(Held::new(dtype, shape).map_err(no_room)?));
-        }
-        if let Some(path) = to["npy"].as_str() {
-            return Ok(Self::Npy(NpyWriter::create(Path::new(path), dtype, shape, identity)?));
-        }
-        if let Some(path) = to["raw"].as_str() {
-            return Ok(Self::Npy(NpyWriter::create_raw(Path::new(path), dtype, shape, identity)?));
-        }
-        let path = to["hdf5"].as_str().ok_or_else(|| wrong("it goes nowhere"))?;
-        let chunk = if to["chunk"].is_null() { make::chunk(array) } else { make::sizes(&to["chunk"])? };
-        let dataset = Dataset { name: make::text(&to["dataset"])?, dtype, shape, chunk: &chunk };
-        Ok(Self::Hdf5(Hdf5Writer::create(Path::new(path), dataset, identity)?))
+            Self::Memory(Held::new(dtype, shape).map_err(no_room)?)
+        } else if let Some(path) = path("npy") {
+            Self::Npy(NpyWriter::create(path, dtype, shape, identity)?)
+        } else if let Some(path) = path("raw") {
+            Self::Npy(NpyWriter::create_raw(path, dtype, shape, identity)?)
+        } else if let Some(path) = path("zarr") {
+            let written = ZarrArray { dtype, shape, chunk: &chunk, compression };
+            Self::Zarr(ZarrWriter::create(path, written, identity)?)
+        } else {
+            let path = path("hdf5").ok_or_else(|| wrong("it goes nowhere"))?;
+            let dataset = Dataset { name: make::text(&to["dataset"])?, dtype, shape, chunk: &chunk };
+            Self::Hdf5(Hdf5Writer::create(path, dataset, identity)?)
+        };
+        Ok((created, array))
     }
 
     fn sink(&self) -> &dyn Sink {
@@ -116,6 +140,7 @@ impl To {
             Self::Memory(held) => held,
             Self::Npy(writer) => writer,
             Self::Hdf5(writer) => writer,
+            Self::Zarr(writer) => writer,
         }
     }
 }
@@ -158,7 +183,8 @@ fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, R
         return Err(too_little("the budget is too small", memory, taken));
     }
     let to = list.iter().zip(of).map(|(to, array)| To::new(to, array)).collect::<Result<Vec<_>, _>>()?;
-    let outputs: Vec<(Array, &dyn Sink)> = of.iter().cloned().zip(to.iter().map(To::sink)).collect();
+    let (to, of): (Vec<To>, Vec<Array>) = to.into_iter().unzip();
+    let outputs: Vec<(Array, &dyn Sink)> = of.into_iter().zip(to.iter().map(To::sink)).collect();
     let mut prepared = settings.prepare(&outputs)?;
     if let Some(memory) = memory {
         // With the tasks and their plan, which of many small blocks are large.
@@ -175,7 +201,7 @@ fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, R
     drop(outputs);
     let block = |to: To| match to {
         To::Memory(held) => Some(held.into_block()),
-        To::Npy(_) | To::Hdf5(_) => None,
+        To::Npy(_) | To::Hdf5(_) | To::Zarr(_) => None,
     };
     Ok((to.into_iter().map(block).collect(), did))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bdrun_array::source::{Hdf5, Npy};
+use bdrun_array::source::{Hdf5, Npy, Zarr};
 use bdrun_array::{Array, Binary, Complex, DType, Index, Operand, Reduction, Scalar, Unary};
 use serde_json::Value;
 
@@ -203,6 +203,7 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
             let source = Hdf5::open(Path::new(text(&what["path"])?), text(&what["dataset"])?)?;
             read(Arc::new(source), &what["block"])?
         }
+        "zarr" => read(Arc::new(Zarr::open(Path::new(text(&what["path"])?))?), &what["block"])?,
         "full" => {
             let (value, shape) = (scalar(&what["value"])?, sizes(&what["shape"])?);
             // Its blocks have a million elements, and there are to be no more of them than can be listed.

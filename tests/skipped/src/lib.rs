@@ -65,6 +65,7 @@ pub const NEEDS: &[&str] = &[
     "snakemake",
     "strace",
     "xz",
+    "zarr",
     "zstd",
 ];
 

@@ -2,16 +2,14 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 
+use super::super::pieces::{self, NOWHERE, Piece, Rows, pieces};
 use super::library::{Locked, Visit};
 use super::object::{Object, dataset_type};
 use super::wrong;
 use crate::dtype::DType;
 use crate::shape::{Region, count, places, strides};
-
-/// Nowhere: `HADDR_UNDEF`.
-const NOWHERE: u64 = u64::MAX;
 
 /// Elements in C order, of all of it or of chunks.
 pub(super) enum Layout {
@@ -156,14 +154,6 @@ fn asked(
     Ok(addresses)
 }
 
-/// Bytes that lie together in the file: from where, and where each of their rows is in the block.
-pub(super) struct Rows {
-    /// `NOWHERE`: they were never written.
-    from: u64,
-    at: Vec<usize>,
-    len: usize,
-}
-
 impl Layout {
     /// Calls `each` for all that lies together of a region, whose elements have so many bytes.
     pub(super) fn rows(
@@ -176,145 +166,31 @@ impl Layout {
         if region.is_empty() {
             return Ok(());
         }
-        let whole = vec![1];
         match self {
             Self::Contiguous(offset) => {
-                let all = Part { origin: &vec![0; shape.len()], shape, offset: *offset };
+                let all = Piece { origin: &vec![0; shape.len()], shape, offset: *offset };
                 all.rows(region, size, &mut each)
             }
             Self::Chunked { chunk, grid, places: addresses, .. } => {
-                let chunk = if chunk.is_empty() { &whole } else { chunk };
-                let first: Vec<usize> =
-                    region.start.iter().zip(chunk).map(|(start, chunk)| start / chunk).collect();
-                let ends = region.start.iter().zip(&region.shape).map(|(start, count)| start + count);
-                let counts: Vec<usize> = ends
-                    .zip(chunk)
-                    .zip(&first)
-                    .map(|((end, chunk), first)| end.div_ceil(*chunk) - first)
-                    .collect();
                 let steps = strides(grid);
-                for place in places(&counts) {
-                    let place: Vec<usize> = place.iter().zip(&first).map(|(at, first)| at + first).collect();
+                pieces(region, chunk, |place, origin| {
                     let number: usize = place.iter().zip(&steps).map(|(at, step)| at * step).sum();
-                    let origin: Vec<usize> = place.iter().zip(chunk).map(|(at, chunk)| at * chunk).collect();
-                    Part { origin: &origin, shape: chunk, offset: addresses[number] }
-                        .rows(region, size, &mut each)?;
-                }
+                    Piece { origin, shape: chunk, offset: addresses[number] }.rows(region, size, &mut each)
+                })
+            }
+        }
+    }
+
+    /// Reads rows into a block's bytes.
+    pub(super) fn read(&self, file: &File, rows: &Rows, to: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Chunked { fill, .. } if rows.from == NOWHERE => {
+                rows.fill(fill, to);
                 Ok(())
             }
+            _ => pieces::read(file, rows, to),
         }
     }
-}
-
-/// A chunk, or all of it: its first element, its shape, and where it lies.
-struct Part<'a> {
-    origin: &'a [usize],
-    shape: &'a [usize],
-    offset: u64,
-}
-
-impl Part<'_> {
-    fn rows(
-        &self,
-        region: &Region,
-        size: usize,
-        each: &mut impl FnMut(&Rows) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let axes = self.shape.len();
-        // What of the region is in it, in its own coordinates and in those of the block.
-        let low: Vec<usize> = (0..axes).map(|axis| region.start[axis].max(self.origin[axis])).collect();
-        let count: Vec<usize> = (0..axes)
-            .map(|axis| {
-                let end = (region.start[axis] + region.shape[axis]).min(self.origin[axis] + self.shape[axis]);
-                end - low[axis]
-            })
-            .collect();
-        let (there, here) = (strides(self.shape), strides(&region.shape));
-        let last = axes.saturating_sub(1);
-        let len = if axes == 0 { size } else { count[last] * size };
-        let mut rows = Rows { from: NOWHERE, at: Vec::new(), len };
-        let mut end = NOWHERE;
-        for place in places(&count[..last]) {
-            let mut at = [0, 0];
-            for axis in 0..axes {
-                let step = place.get(axis).copied().unwrap_or(0);
-                at[0] += (low[axis] - self.origin[axis] + step) * there[axis];
-                at[1] += (low[axis] - region.start[axis] + step) * here[axis];
-            }
-            let from = if self.offset == NOWHERE { NOWHERE } else { self.offset + (at[0] * size) as u64 };
-            let is_apart = from != end && self.offset != NOWHERE;
-            if !rows.at.is_empty() && (is_apart || rows.at.len() == MANY) {
-                each(&rows)?;
-                rows.at.clear();
-            }
-            if rows.at.is_empty() {
-                rows.from = from;
-            }
-            rows.at.push(at[1] * size);
-            end = from.wrapping_add(len as u64);
-        }
-        if rows.at.is_empty() { Ok(()) } else { each(&rows) }
-    }
-}
-
-/// So many rows are read or written at a time: `IOV_MAX` of Linux.
-const MANY: usize = 1024;
-
-/// Reads rows into a block's bytes.
-pub(super) fn read(file: &File, layout: &Layout, size: usize, rows: &Rows, to: &mut [u8]) -> io::Result<()> {
-    if rows.from == NOWHERE {
-        let Layout::Chunked { fill, .. } = layout else { return Err(wrong("it has no place in the file")) };
-        for &at in &rows.at {
-            to[at..at + rows.len].chunks_exact_mut(size).for_each(|element| element.copy_from_slice(fill));
-        }
-        return Ok(());
-    }
-    // Rows come in the order in which they lie in the block.
-    let mut slices = Vec::with_capacity(rows.at.len());
-    let (mut rest, mut done) = (to, 0);
-    for &at in &rows.at {
-        let (_, behind) = rest.split_at_mut(at - done);
-        let (row, behind) = behind.split_at_mut(rows.len);
-        slices.push(IoSliceMut::new(row));
-        (rest, done) = (behind, at + rows.len);
-    }
-    let mut left = &mut slices[..];
-    let mut from = rows.from;
-    while !left.is_empty() {
-        match rustix::io::preadv(file, left, from) {
-            Ok(0) => return Err(wrong("the file ends before its elements do")),
-            Ok(count) => {
-                from += count as u64;
-                IoSliceMut::advance_slices(&mut left, count);
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Writes rows of a block's bytes.
-pub(super) fn write(file: &File, rows: &Rows, from: &[u8]) -> io::Result<()> {
-    if rows.from == NOWHERE {
-        return Err(wrong("a chunk has no place in the file"));
-    }
-    let mut slices: Vec<IoSlice<'_>> =
-        rows.at.iter().map(|&at| IoSlice::new(&from[at..at + rows.len])).collect();
-    let mut left = &mut slices[..];
-    let mut to = rows.from;
-    while !left.is_empty() {
-        match rustix::io::pwritev(file, left, to) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                to += count as u64;
-                IoSlice::advance_slices(&mut left, count);
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

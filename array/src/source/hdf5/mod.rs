@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::aside::{Aside, Identity};
-use super::{Sink, Source};
+use super::{Sink, Source, pieces};
 use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::Error;
@@ -218,9 +218,7 @@ impl Source for Hdf5 {
         let Some(layout) = &self.plain else { return self.read_by_library(region) };
         let mut block = Block::zeros(self.dtype, &region.shape)?;
         let size = self.dtype.size();
-        layout.rows(&self.shape, region, size, |rows| {
-            layout::read(&self.file, layout, size, rows, block.bytes_mut())
-        })?;
+        layout.rows(&self.shape, region, size, |rows| layout.read(&self.file, rows, block.bytes_mut()))?;
         Ok(block)
     }
 }
@@ -338,7 +336,7 @@ impl Sink for Hdf5Writer {
     fn write(&self, region: &Region, block: &Block) -> io::Result<()> {
         let size = block.dtype().size();
         self.layout
-            .rows(&self.shape, region, size, |rows| layout::write(&self.to.file, rows, block.as_bytes()))?;
+            .rows(&self.shape, region, size, |rows| pieces::write(&self.to.file, rows, block.as_bytes()))?;
         self.to.wrote(region)
     }
 

@@ -9,7 +9,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Command {
-    /// A matrix: FILE.npy or FILE.h5::/DATASET
+    /// A matrix: FILE.npy, FILE.h5::/DATASET or DIR.zarr
     b: String,
     /// Where the result goes
     c: String,

@@ -9,7 +9,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Command {
-    /// An array: FILE.npy or FILE.h5::/DATASET
+    /// An array: FILE.npy, FILE.h5::/DATASET or DIR.zarr
     a: String,
     /// Where the result goes
     c: String,

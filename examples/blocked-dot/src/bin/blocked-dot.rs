@@ -7,7 +7,8 @@ use clap::Parser;
 
 /// A.T.dot(B) of arrays that do not fit in memory.
 ///
-/// Arrays are FILE.npy or FILE.h5::/DATASET. Run by bdrun, blocks and all else stay within its budget:
+/// Arrays are FILE.npy, FILE.h5::/DATASET or DIR.zarr (Zarr 3). Run by bdrun, blocks and all else stay
+/// within its budget:
 /// `bdrun --memory 100M blocked-dot a.h5::/A b.h5::/B c.h5::/C`.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]

@@ -1,0 +1,181 @@
+//! Arrays of Zarr (version 3): a directory with a description, `zarr.json`, and a file for each chunk.
+//!
+//! What is neither compressed nor converted is read and written where it lies, in and out of blocks at once;
+//! of other chunks as many are unpacked at a time as threads read. Of arrays in shards (`sharding_indexed`)
+//! the chunks in them are read, not whole shards.
+//!
+//! An array is written to a directory beside its place, and put there when all is written.
+
+mod blosc;
+mod chain;
+mod metadata;
+mod number;
+mod packing;
+mod writer;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::Source;
+use super::pieces::pieces;
+use crate::block::Block;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::shape::Region;
+use chain::{Stored, Wanted};
+use metadata::Metadata;
+
+pub use writer::{Compression, ZarrArray, ZarrWriter};
+
+fn wrong(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
+}
+
+/// Whether a name is that of an array of Zarr: one that is there, or one whose directory or a directory that
+/// it is in ends in `.zarr`.
+pub fn is_zarr(path: &Path) -> bool {
+    let is_named = |part: &Path| part.extension().is_some_and(|ending| ending == "zarr");
+    path.ancestors().any(is_named) || [NAME, OLD, OLD_GROUP].iter().any(|name| path.join(name).is_file())
+}
+
+/// What an array says of itself.
+const NAME: &str = "zarr.json";
+/// The same in version 2.
+const OLD: &str = ".zarray";
+const OLD_GROUP: &str = ".zgroup";
+
+/// An array to read from.
+#[derive(Debug)]
+pub struct Zarr {
+    path: PathBuf,
+    metadata: Metadata,
+    unit: Vec<usize>,
+}
+
+impl Zarr {
+    /// Opens it: its directory.
+    ///
+    /// # Errors
+    /// If there is none, or it is stored in a way that is not known here.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_array(path).map_err(|error| Error::file(path, error))
+    }
+
+    fn open_array(path: &Path) -> io::Result<Self> {
+        let text = std::fs::read_to_string(path.join(NAME)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if path.join(OLD).exists() || path.join(OLD_GROUP).exists() => {
+                wrong("it is of version 2 of Zarr; `zarr migrate v3` (zarr-python) makes version 3 of it")
+            }
+            io::ErrorKind::NotFound if path.is_dir() => wrong("it is no array of Zarr: it has no zarr.json"),
+            _ => error,
+        })?;
+        let metadata = Metadata::parse(&text).map_err(|error| {
+            let inside = arrays_in(path);
+            let hint =
+                if inside.is_empty() { String::new() } else { format!("; in it are {}", inside.join(", ")) };
+            wrong(format!("{error}{hint}"))
+        })?;
+        let unit = metadata.chain.unit(&metadata.chunk).to_vec();
+        Ok(Self { path: path.into(), metadata, unit })
+    }
+
+    fn read_chunk(&self, place: &[usize], wanted: Wanted<'_>, to: &mut [u8]) -> io::Result<()> {
+        let name = self.metadata.keys.name(place);
+        let mut read = || {
+            let file = match File::open(self.path.join(&name)) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return wanted.fill(to),
+                Err(error) => return Err(error),
+            };
+            let data = file.metadata()?;
+            if !data.is_file() {
+                return Err(wrong("it is no file"));
+            }
+            let stored = Stored::File { file: &file, offset: 0, len: data.len() };
+            self.metadata.chain.read(&stored, wanted, to)
+        };
+        read().map_err(|error| io::Error::new(error.kind(), format!("chunk {name}: {error}")))
+    }
+}
+
+/// Arrays in a group, a few of them.
+fn arrays_in(path: &Path) -> Vec<String> {
+    let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let arrays = inside.filter(|entry| entry.path().join(NAME).is_file());
+    let mut names: Vec<String> =
+        arrays.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names.truncate(10);
+    names
+}
+
+impl Source for Zarr {
+    fn dtype(&self) -> DType {
+        self.metadata.kind.dtype()
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.metadata.shape
+    }
+
+    fn unit(&self) -> Vec<usize> {
+        self.unit.clone()
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Of all its files: a chunk that is written again changes nothing else.
+    fn stamp(&self) -> String {
+        let mut hasher = twox_hash::xxhash3_128::Hasher::new();
+        match files_below(&self.path) {
+            Ok(files) => files.iter().for_each(|file| hasher.write(file)),
+            Err(error) => return error.to_string(),
+        }
+        format!("{:x}", hasher.finish_128())
+    }
+
+    fn work(&self, region: &Region) -> u64 {
+        let Metadata { chunk, kind, chain, .. } = &self.metadata;
+        if region.is_empty() { 0 } else { chain.work(chunk, *kind) }
+    }
+
+    fn read(&self, region: &Region) -> io::Result<Block> {
+        let Metadata { kind, chunk, fill, .. } = &self.metadata;
+        let mut block = Block::zeros(kind.dtype(), &region.shape)?;
+        if block.is_empty() {
+            return Ok(block);
+        }
+        pieces(region, chunk, |place, origin| {
+            let wanted = Wanted { region, origin, chunk, kind: *kind, fill };
+            self.read_chunk(place, wanted, block.bytes_mut())
+        })?;
+        Ok(block)
+    }
+}
+
+/// Name, length and time of all files of a directory, in an order that depends on nothing else.
+fn files_below(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let data = entry.metadata()?;
+            if data.is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let mut file = entry.path().as_os_str().as_bytes().to_vec();
+            let numbers = [data.len() as i64, data.mtime(), data.mtime_nsec()];
+            file.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            found.push(file);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
