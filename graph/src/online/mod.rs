@@ -174,10 +174,10 @@ pub struct Online {
     queued: BTreeSet<(u32, TaskId)>,
     /// Tasks that are done and whose results wait for room.
     unplaced: Vec<TaskId>,
-    /// Results that could make room.
-    here: Vec<TaskId>,
-    /// Where each is in `here`.
-    here_at: Vec<u32>,
+    /// Results that could make room, by the place of the first task that uses them and is not done.
+    here: BTreeSet<(u32, TaskId)>,
+    /// By which each is there.
+    next: Vec<u32>,
     /// Tasks that are staged or run.
     active: Vec<TaskId>,
     /// How many of these run; how many results are written or read.
@@ -194,6 +194,9 @@ pub struct Online {
     /// Users of results that were found to be done.
     #[cfg(test)]
     passed: u64,
+    /// Results that were looked at, to find some that make room.
+    #[cfg(test)]
+    looked: u64,
 }
 
 /// How far behind the first task that was not staged others are, for each worker.
@@ -204,7 +207,6 @@ const FIRST_ORDER: u64 = 16;
 const NEXT_ORDER: u64 = 2;
 /// No source is expected to make more, whatever budget there is.
 const MOST_UNKNOWN: u64 = 1 << 40;
-const NOWHERE: u32 = u32::MAX;
 
 impl Online {
     /// Of a graph whose sizes are not looked at, with a group for each task, a budget in bytes, and so many
@@ -236,8 +238,8 @@ impl Online {
             ready: BTreeSet::new(),
             queued: BTreeSet::new(),
             unplaced: Vec::new(),
-            here: Vec::new(),
-            here_at: vec![NOWHERE; tasks],
+            here: BTreeSet::new(),
+            next: vec![0; tasks],
             active: Vec::new(),
             running: 0,
             moving: 0,
@@ -249,6 +251,8 @@ impl Online {
             effects: Vec::new(),
             #[cfg(test)]
             passed: 0,
+            #[cfg(test)]
+            looked: 0,
             graph,
         };
         // Here they are written, as all else.
@@ -388,6 +392,8 @@ impl Online {
             self.uses[input.index()] -= 1;
             if self.uses[input.index()] == 0 && self.graph.outputs[input.index()] != Output::Kept {
                 self.forget(input);
+            } else {
+                self.is_used_next(input);
             }
         }
         for consumer in self.graph.consumers.row(task.index()).iter().map(|&consumer| TaskId(consumer)) {
@@ -417,6 +423,9 @@ impl Online {
         }
         self.hold(task, 0);
         self.states[task.index()] = State::Waits;
+        for at in 0..self.graph.needs.row(task.index()).len() {
+            self.is_used_next(TaskId(self.graph.needs.row(task.index())[at]));
+        }
         self.ready.insert((self.places[task.index()], task));
         if !self.alone.contains(&task) {
             self.alone.push(task);
@@ -475,6 +484,9 @@ impl Online {
         }
         self.first.fill(0);
         self.cursor = 0;
+        for (_, task) in std::mem::take(&mut self.here) {
+            self.is_here(task, true);
+        }
         let is_ready =
             |task: &TaskId| self.states[task.index()] == State::Waits && self.waits[task.index()] == 0;
         self.ready =

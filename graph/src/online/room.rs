@@ -1,6 +1,6 @@
 //! What makes room, and where results go.
 
-use super::{Effect, NOWHERE, Online, Place, State};
+use super::{Effect, Online, Place, State};
 use crate::graph::{Output, TaskId};
 
 impl Online {
@@ -121,45 +121,42 @@ impl Online {
         if gone >= bytes {
             return true;
         }
-        let mut victims: Vec<(u32, TaskId)> = Vec::new();
-        for at in 0..self.here.len() {
-            let task = self.here[at];
+        let mut victims = Vec::new();
+        for &(next, task) in self.here.iter().rev() {
+            if next <= place && bytes != u64::MAX {
+                break;
+            }
+            #[cfg(test)]
+            {
+                self.looked += 1;
+            }
             let is_needed =
                 by.is_some_and(|by| self.graph.needs.row(by.index()).binary_search(&task.0).is_ok());
-            if !self.can_leave(task)
-                || is_needed
-                || self.places[task.index()] >= made
-                || self.graph.bytes(task) == 0
-            {
-                continue;
-            }
-            let next = self.next_use(task);
-            if next > place || bytes == u64::MAX {
-                victims.push((next, task));
+            if self.can_leave(task) && !is_needed && self.places[task.index()] < made {
+                victims.push(task);
+                gone += self.graph.bytes(task);
+                if gone >= bytes {
+                    break;
+                }
             }
         }
-        victims.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, task) in victims {
+        for task in victims {
             let held = self.graph.bytes(task);
-            if self.states[task.index()] == (State::Here { written: true }) {
+            let is_written = self.states[task.index()] == (State::Here { written: true });
+            self.is_here(task, false);
+            if is_written {
                 self.states[task.index()] = State::Away;
-                self.is_here(task, false);
                 self.hold(task, 0);
                 self.effects.push(Effect::Forget(task, Place::Memory));
             } else {
                 self.states[task.index()] = State::Leaves;
-                self.is_here(task, false);
                 self.leaving += held;
                 self.moving += 1;
                 self.counts.written += held;
                 self.effects.push(Effect::Write(task));
             }
-            gone += held;
-            if gone >= bytes {
-                return true;
-            }
         }
-        false
+        gone >= bytes
     }
 
     pub(super) fn written(&mut self, task: TaskId) {
@@ -218,18 +215,21 @@ impl Online {
         self.states[task.index()] = State::Gone;
     }
 
-    /// Notes that a result is in memory and could leave, or not any more.
+    /// Notes that a result is in memory and could leave, or not any more. What takes nothing makes no room.
     pub(super) fn is_here(&mut self, task: TaskId, is: bool) {
-        let at = self.here_at[task.index()];
-        if is && at == NOWHERE {
-            self.here_at[task.index()] = self.here.len() as u32;
-            self.here.push(task);
-        } else if !is && at != NOWHERE {
-            self.here.swap_remove(at as usize);
-            self.here_at[task.index()] = NOWHERE;
-            if let Some(moved) = self.here.get(at as usize) {
-                self.here_at[moved.index()] = at;
-            }
+        if !is {
+            self.here.remove(&(self.next[task.index()], task));
+        } else if self.graph.bytes(task) > 0 {
+            let next = self.next_use(task);
+            self.next[task.index()] = next;
+            self.here.insert((next, task));
+        }
+    }
+
+    /// Notes that a task that uses a result is done, or is not done after all.
+    pub(super) fn is_used_next(&mut self, task: TaskId) {
+        if self.here.remove(&(self.next[task.index()], task)) {
+            self.is_here(task, true);
         }
     }
 }

@@ -335,12 +335,20 @@ fn a_result_that_many_share_is_looked_at_once_for_each() {
     let effort = Effort { visits: 2_000, exact: 6, threads: 1 };
     // Nearly all results leave.
     let mut online = Online::new(graph.clone(), groups, 1000, 1, effort);
+    run_at_once(&mut online, |_| 64);
+    let (counts, passed) = (online.counts(), online.passed);
+    assert!(counts.written > USERS / 2 * 64, "{counts:?}");
+    assert!(passed <= (counts.orders + 1) * USERS, "{passed} of {USERS}: {counts:?}");
+}
+
+/// Whatever runs, so many bytes each: all that is asked for is done at once, one after the other.
+fn run_at_once(online: &mut Online, bytes: impl Fn(TaskId) -> u64) {
     online.begin();
     let mut events = std::collections::VecDeque::new();
     while !online.is_done() {
         let effects: Vec<Effect> = online.effects().collect();
         events.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Run { task, .. } => Some(Event::Done { task, bytes: 64, took: 64 }),
+            Effect::Run { task, .. } => Some(Event::Done { task, bytes: bytes(task), took: bytes(task) }),
             Effect::Store(task, _) => Some(Event::Stored(task)),
             Effect::Write(task) => Some(Event::Written(task)),
             Effect::Read(task) => Some(Event::Read(task)),
@@ -348,7 +356,33 @@ fn a_result_that_many_share_is_looked_at_once_for_each() {
         }));
         online.handle(events.pop_front().expect("something is on its way"));
     }
-    let (counts, passed) = (online.counts(), online.passed);
-    assert!(counts.written > USERS / 2 * 64, "{counts:?}");
-    assert!(passed <= (counts.orders + 1) * USERS, "{passed} of {USERS}: {counts:?}");
+}
+
+/// Where thousands of results are in memory and one makes room for the next, not all are looked at each time.
+#[test]
+fn of_many_results_few_are_looked_at() {
+    const MANY: u64 = 4000;
+    let mut builder = Builder::default();
+    let mut of = |key: &str, inputs: &[TaskId], output| {
+        let task = Task::new(key, FunctionId(0), Inputs::Tasks(inputs));
+        builder.add(Task { bytes: 64, output, ..task }).unwrap()
+    };
+    // Twice as many as fit, each of which is needed once more when the sum of all is known.
+    let mut made = Vec::new();
+    let mut sum = of("s", &[], Output::No);
+    for one in 0..MANY {
+        made.push(of(&format!("m{one}"), &[], Output::No));
+        sum = of(&format!("s{one}"), &[sum, made[one as usize]], Output::No);
+    }
+    for (one, &made) in made.iter().enumerate() {
+        of(&format!("u{one}"), &[made, sum], Output::Kept);
+    }
+    let graph = builder.build().unwrap();
+    let groups = graph.tasks().map(|task| u32::from(graph.key(task).as_bytes()[0])).collect();
+    let effort = Effort { visits: 0, exact: 0, threads: 1 };
+    let mut online = Online::new(graph, groups, MANY / 2 * 64, 2, effort);
+    run_at_once(&mut online, |_| 64);
+    let (counts, looked) = (online.counts(), online.looked);
+    assert!(counts.written > MANY / 4 * 64, "{counts:?}");
+    assert!(looked < 20 * MANY, "{looked} of {MANY}: {counts:?}");
 }
