@@ -40,7 +40,7 @@ pub const LOOK: Duration = Duration::from_millis(50);
 const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"bdrunshm");
 /// Of the layout, and of what is done with it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Its first page.
 #[repr(C)]
@@ -49,8 +49,8 @@ pub struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     size: AtomicU32,
-    /// Ranks that have come.
-    came: AtomicU32,
+    /// Changes when a rank has come: a futex.
+    arrivals: AtomicU32,
     /// Ranks at the barrier under way.
     pub arrived: AtomicU32,
     /// Barriers that are over: a futex.
@@ -71,6 +71,8 @@ pub struct Block {
     pub bell: AtomicU32,
     /// Whether it may sleep.
     pub sleeps: AtomicU32,
+    /// Whether it has come. One that ends, and is started again while others still come, has come once.
+    came: AtomicU32,
 }
 
 /// Of each two ranks: bytes written to the ring between them, and read.
@@ -177,9 +179,7 @@ impl Segment {
             0 => Self::make(spec, &path)?,
             _ => Self::find(spec, &path, until)?,
         };
-        let came = &this.header().came;
-        came.fetch_add(1, SeqCst);
-        futex::wake(came, EVERYBODY);
+        this.come(spec.rank);
         let gathered = this.gather(spec, until);
         // Nobody comes any more, or not all will. Not rank 0 alone does it: it may be killed before.
         remove(&path, &this.file);
@@ -268,11 +268,24 @@ impl Segment {
         Ok(this)
     }
 
+    fn come(&self, rank: usize) {
+        self.block(rank).came.store(1, SeqCst);
+        let arrivals = &self.header().arrivals;
+        arrivals.fetch_add(1, SeqCst);
+        futex::wake(arrivals, EVERYBODY);
+    }
+
+    /// How many ranks have come.
+    fn came(&self) -> usize {
+        (0..self.layout.size).filter(|&rank| self.block(rank).came.load(SeqCst) == 1).count()
+    }
+
     /// Waits until all have come.
     fn gather(&self, spec: &Spec, until: Instant) -> Result<()> {
         loop {
-            let came = self.header().came.load(SeqCst);
-            if came as usize >= spec.size {
+            let arrivals = self.header().arrivals.load(SeqCst);
+            let came = self.came();
+            if came >= spec.size {
                 return Ok(());
             }
             if spec.rank != 0 && !self.lives(0) {
@@ -281,7 +294,7 @@ impl Segment {
             if Instant::now() > until {
                 return Err(Cause::Backend(format!("{came} of {} ranks have come", spec.size)));
             }
-            futex::wait(&self.header().came, came, Some(LOOK));
+            futex::wait(&self.header().arrivals, arrivals, Some(LOOK));
         }
     }
 
@@ -391,7 +404,7 @@ mod tests {
     fn who_is_last_leaves_no_file_even_if_the_leader_is_killed_before_it_removes_it() {
         let path = Segment::path(&spec("last", 0, 2));
         let leader = Segment::make(&spec("last", 0, 2), &path).unwrap();
-        leader.header().came.fetch_add(1, SeqCst);
+        leader.come(0);
         let other = Segment::join(&spec("last", 1, 2)).unwrap();
         assert!(!path.exists() && other.lives(0));
     }
@@ -401,12 +414,31 @@ mod tests {
         let path = Segment::path(&spec("lost", 0, 3));
         let leader = Segment::make(&spec("lost", 0, 3), &path).unwrap();
         let other = std::thread::spawn(|| Segment::join(&spec("lost", 2, 3)));
-        while leader.header().came.load(SeqCst) == 0 {
+        while leader.came() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(leader);
         assert!(matches!(other.join().unwrap(), Err(Cause::Lost { peer: 0 })));
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn who_is_started_again_while_others_come_is_one_of_them_once() {
+        let path = Segment::path(&spec("again", 0, 3));
+        let leader = Segment::make(&spec("again", 0, 3), &path).unwrap();
+        leader.come(0);
+        let soon = Duration::from_secs(60);
+        for _ in 0..2 {
+            let other = Segment::find(&spec("again", 1, 3), &path, Instant::now() + soon).unwrap();
+            other.come(1);
+            assert_eq!(leader.came(), 2);
+        }
+        // All have come when the third has, and not before.
+        let late = Spec { patience: Duration::ZERO, ..spec("again", 0, 3) };
+        let error = leader.gather(&late, Instant::now()).unwrap_err().to_string();
+        assert!(error.contains("2 of 3 ranks have come"), "{error}");
+        let _last = Segment::join(&spec("again", 2, 3)).unwrap();
+        assert!(leader.gather(&late, Instant::now()).is_ok() && !path.exists());
     }
 
     #[test]
