@@ -418,7 +418,7 @@ fn nothing_but_an_array_is_replaced() {
     let error = begin(&at("z"), &[2], Compression::None).unwrap_err();
     assert!(error.contains("chunks along 1 axes, of an array of 2"), "{error}");
     assert!(is_zarr(&at("group")) && is_zarr(Path::new("x.zarr")) && is_zarr(Path::new("x.zarr/of/it")));
-    assert!(!is_zarr(&at("mine")) && !is_zarr(Path::new("x.h5")));
+    assert!(!is_zarr(&at("mine")) && !is_zarr(Path::new("x.h5")) && !is_zarr(Path::new("x.zarr/y.npy")));
 }
 
 /// An array is another one when a chunk of it is written again.

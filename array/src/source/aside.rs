@@ -175,9 +175,11 @@ impl Aside {
             Some(may) => self.put_folder(may)?,
         }
         self.is_finished.store(true, Ordering::Relaxed);
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-        self.ledger.as_ref().map_or(Ok(()), |ledger| std::fs::remove_file(&ledger.path))
+        self.synchronise_names()?;
+        match self.ledger.as_ref().map(|ledger| std::fs::remove_file(&ledger.path)) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// A directory takes the place of none, or of one that is removed then.
@@ -185,6 +187,12 @@ impl Aside {
         may(&self.path)?;
         if !self.path.exists() {
             return std::fs::rename(&self.aside, &self.path);
+        }
+        // In a moment the one that is replaced has the name of this one: nothing may say any more what is in
+        // that, or a run that is killed now would be gone on with in the old one.
+        if let Some(ledger) = &self.ledger {
+            std::fs::remove_file(&ledger.path)?;
+            self.synchronise_names()?;
         }
         let mut old = self.aside.clone();
         match rustix::fs::renameat_with(CWD, &self.aside, CWD, &self.path, RenameFlags::EXCHANGE) {
@@ -198,6 +206,12 @@ impl Aside {
             Err(error) => return Err(error.into()),
         }
         std::fs::remove_dir_all(old)
+    }
+
+    /// What has which name is on the disk.
+    fn synchronise_names(&self) -> io::Result<()> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
 
     fn remove(&self) {
@@ -368,6 +382,35 @@ mod tests {
         drop(of_two);
         let error = Aside::begin(&folder, None, "npy").err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Killed when the new directory has its place and the old one has not gone: what is in the old one was
+    /// not stored by this run.
+    #[test]
+    fn a_directory_that_was_replaced_is_not_gone_on_with() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-folder-{}", std::process::id()));
+        let path = folder.join("x");
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("old"), "").unwrap();
+        let region = Region { start: vec![0], shape: vec![4] };
+        let begin = || Aside::begin_folder(&path, Some(7), "zarr", |_| Ok(())).unwrap();
+        let (aside, is_there) = begin();
+        assert!(!is_there);
+        aside.ready().unwrap();
+        aside.wrote(&region).unwrap();
+        drop(aside);
+        let (aside, is_there) = begin();
+        assert!(is_there && aside.has(&region));
+        aside.put_folder(|_| Ok(())).unwrap();
+        assert!(!path.join("old").exists());
+        // As it is if the old one has not gone.
+        std::fs::create_dir(&aside.aside).unwrap();
+        std::fs::write(aside.aside.join("old"), "").unwrap();
+        drop(aside);
+        let (aside, is_there) = begin();
+        assert!(!is_there && !aside.has(&region) && !aside.aside.join("old").exists());
+        drop(aside);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -35,10 +35,11 @@ fn wrong(text: impl Into<String>) -> io::Error {
 }
 
 /// Whether a name is that of an array of Zarr: one that is there, or one whose directory or a directory that
-/// it is in ends in `.zarr`.
+/// it is in ends in `.zarr` (but for NumPy's files).
 pub fn is_zarr(path: &Path) -> bool {
-    let is_named = |part: &Path| part.extension().is_some_and(|ending| ending == "zarr");
-    path.ancestors().any(is_named) || [NAME, OLD, OLD_GROUP].iter().any(|name| path.join(name).is_file())
+    let is_named = |part: &Path, ending: &str| part.extension().is_some_and(|is| is == ending);
+    let is_there = || [NAME, OLD, OLD_GROUP].iter().any(|name| path.join(name).is_file());
+    !is_named(path, "npy") && (path.ancestors().any(|part| is_named(part, "zarr")) || is_there())
 }
 
 /// What an array says of itself.
