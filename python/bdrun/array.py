@@ -329,7 +329,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
-        to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": None if chunks is None else list(chunks), "resume": resume}
+        to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": None if chunks is None else _lengths(chunks), "resume": resume}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_zarr(
@@ -337,7 +337,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     ):
         """Into an array of Zarr (version 3), likewise. `compression`: None, "gzip" ("gzip:9" of a level) or "zstd";
         then blocks are of whole chunks."""
-        to = {"zarr": os.fsdecode(path), "chunk": None if chunks is None else list(chunks), "compression": compression, "resume": resume}
+        to = {"zarr": os.fsdecode(path), "chunk": None if chunks is None else _lengths(chunks), "compression": compression, "resume": resume}
         _compute([self], [to], memory, threads, scratch, statistics)
 
 

@@ -41,11 +41,31 @@ def files():
             back = ba.from_zarr(f"{folder}/t.zarr/{how}", block=100_000)
             np.testing.assert_array_equal(back.compute(), one.T)
             assert back.chunks[0][0] % 30 == 0 and back.chunks[1][0] % 70 == 0, back.chunks
+        # Where the program is makes no difference; 0 is the whole axis.
+        before = os.getcwd()
+        os.chdir(folder)
+        a.T.to_zarr("new.zarr/c", chunks=(0, np.int64(100)))
+        back = ba.from_zarr("new.zarr/c")
+        os.chdir(before)
+        np.testing.assert_array_equal(back.compute(), one.T)
+        with open(f"{folder}/new.zarr/c/zarr.json") as file:
+            assert json.load(file)["chunk_grid"]["configuration"]["chunk_shape"] == [500, 100]
+        # What is replaced is not read as if it were the same, nor as never written.
+        (back + 1).to_zarr(f"{folder}/new.zarr/c")
+        try:
+            back.compute()
+        except OSError as error:
+            assert "replaced or removed" in str(error), error
+        else:
+            raise AssertionError("it was read")
         with open(f"{folder}/t.zarr/zstd/zarr.json") as file:
             assert json.load(file)["chunk_grid"]["configuration"]["chunk_shape"] == [30, 70]
         for wrong, kind, said in [
             (lambda: a.to_zarr(folder), OSError, "no array of Zarr"),
             (lambda: a.to_zarr(f"{folder}/u.zarr", compression="lzma"), ValueError, "lzma"),
+            (lambda: a.to_zarr(f"{folder}/u.zarr", compression=5), ValueError, "compression 5"),
+            (lambda: a.to_zarr(f"{folder}/t.zarr/None/inside"), OSError, "is an array, in which"),
+            (lambda: a.to_zarr(f"{folder}/u.zarr", chunks=np.int64(3)), ValueError, "chunks along 1 axes"),
             (lambda: a.to_zarr(f"{folder}/u.zarr", chunks=(3,), compression="zstd"), ValueError, "chunks along 1 axes"),
             (lambda: ba.from_zarr(f"{folder}/u.zarr"), OSError, "No such file"),
         ]:

@@ -87,6 +87,8 @@ impl Aside {
         format: &str,
         folder: Option<May>,
     ) -> io::Result<(Self, bool)> {
+        // Wherever this program is when it is put in its place.
+        let path = &*std::path::absolute(path)?;
         let name = path.file_name().ok_or_else(|| other("it names no file".into()))?;
         let beside = |suffix: &str| {
             let mut aside = OsString::from(".");
@@ -169,30 +171,36 @@ impl Aside {
 
     /// Puts it in its place.
     pub(super) fn finish(&self) -> io::Result<()> {
-        self.synchronise()?;
+        if let Err(error) = self.synchronise() {
+            // That is told once: who asks again hears that all is well.
+            if let Some(ledger) = &self.ledger {
+                ledger.inner().failed = true;
+            }
+            return Err(error);
+        }
         match self.folder {
             None => std::fs::rename(&self.aside, &self.path)?,
             Some(may) => self.put_folder(may)?,
         }
         self.is_finished.store(true, Ordering::Relaxed);
         self.synchronise_names()?;
-        match self.ledger.as_ref().map(|ledger| std::fs::remove_file(&ledger.path)) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        self.ledger.as_ref().map_or(Ok(()), |ledger| std::fs::remove_file(&ledger.path))
     }
 
     /// A directory takes the place of none, or of one that is removed then.
     fn put_folder(&self, may: May) -> io::Result<()> {
         may(&self.path)?;
         if !self.path.exists() {
-            return std::fs::rename(&self.aside, &self.path);
+            match rustix::fs::rename(&self.aside, &self.path) {
+                // Another run was first.
+                Err(Errno::EXIST | Errno::NOTEMPTY) => {}
+                done => return Ok(done?),
+            }
         }
         // In a moment the one that is replaced has the name of this one: nothing may say any more what is in
         // that, or a run that is killed now would be gone on with in the old one.
         if let Some(ledger) = &self.ledger {
-            std::fs::remove_file(&ledger.path)?;
-            self.synchronise_names()?;
+            ledger.inner().forget()?;
         }
         let mut old = self.aside.clone();
         match rustix::fs::renameat_with(CWD, &self.aside, CWD, &self.path, RenameFlags::EXCHANGE) {
@@ -201,11 +209,17 @@ impl Aside {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 old.as_mut_os_string().push(".old");
                 std::fs::rename(&self.path, &old)?;
-                std::fs::rename(&self.aside, &self.path)?;
+                if let Err(error) = std::fs::rename(&self.aside, &self.path) {
+                    std::fs::rename(&old, &self.path)?;
+                    return Err(error);
+                }
             }
             Err(error) => return Err(error.into()),
         }
-        std::fs::remove_dir_all(old)
+        std::fs::remove_dir_all(&old).map_err(|error| {
+            let (path, old) = (self.path.display(), old.display());
+            other(format!("{path} is written; what was there before cannot be removed from {old}: {error}"))
+        })
     }
 
     /// What has which name is on the disk.
@@ -300,6 +314,15 @@ fn region(line: &str) -> Option<Region> {
 }
 
 impl Inner {
+    /// Nothing is stored any more. The file stays, with its lock.
+    fn forget(&mut self) -> io::Result<()> {
+        self.pending.clear();
+        self.stored.clear();
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.sync_all()
+    }
+
     fn flush(&mut self, synchronise: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if self.failed {
             return Err(other("what was written before could not be synchronised".into()));

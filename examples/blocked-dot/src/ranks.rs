@@ -66,6 +66,10 @@ impl Sink for Noting<'_> {
         is_there
     }
 
+    fn work(&self, region: &Region) -> u64 {
+        self.sink.work(region)
+    }
+
     fn write(&self, region: &Region, block: &Block) -> io::Result<()> {
         self.sink.write(region, block)
     }

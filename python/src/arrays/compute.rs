@@ -96,14 +96,17 @@ enum To {
 
 /// How chunks are compressed, by name: `gzip` may have its level behind it (`gzip:9`).
 fn compression(name: &Value) -> Result<Compression, Raised> {
-    let Some(name) = name.as_str() else { return Ok(Compression::None) };
-    let level = name.strip_prefix("gzip:").and_then(|level| level.parse().ok());
-    match (name, level) {
+    if name.is_null() {
+        return Ok(Compression::None);
+    }
+    let text = name.as_str().unwrap_or_default();
+    let level = text.strip_prefix("gzip:").and_then(|level| level.parse().ok());
+    match (text, level) {
         ("gzip", _) => Ok(Compression::Gzip(5)),
         ("zstd", _) => Ok(Compression::Zstd),
         (_, Some(level @ 0..=9)) => Ok(Compression::Gzip(level)),
         _ => Err(Raised(format!(
-            "ValueError:compression {name:?}: None, 'gzip', 'gzip:0' to 'gzip:9' or 'zstd'"
+            "ValueError:compression {name}: None, 'gzip', 'gzip:0' to 'gzip:9' or 'zstd'"
         ))),
     }
 }
@@ -111,7 +114,15 @@ fn compression(name: &Value) -> Result<Compression, Raised> {
 impl To {
     /// With the array as it is stored: what is compressed is in blocks of whole chunks.
     fn new(to: &Value, array: &Array) -> Result<(Self, Array), Raised> {
-        let chunk = if to["chunk"].is_null() { make::chunk(array) } else { make::sizes(&to["chunk"])? };
+        let mut chunk = if to["chunk"].is_null() { make::chunk(array) } else { make::sizes(&to["chunk"])? };
+        if chunk.len() != array.dimensions() {
+            let (given, axes) = (chunk.len(), array.dimensions());
+            return Err(Raised(format!("ValueError:chunks along {given} axes, of an array of {axes}")));
+        }
+        for (chunk, &length) in chunk.iter_mut().zip(array.shape()) {
+            // As in `rechunk`: 0 is the whole axis.
+            *chunk = if *chunk == 0 { length } else { *chunk };
+        }
         let compression = compression(&to["compression"])?;
         let array = if compression == Compression::None { array.clone() } else { array.aligned(&chunk)? };
         let identity = to["resume"].as_bool().unwrap_or(false).then(|| array.identity());

@@ -3,8 +3,7 @@
 
 use std::io::{self, Read};
 
-use ruzstd::decoding::FrameDecoder;
-
+use super::packing::{frames, room_for};
 use super::wrong;
 
 /// What comes before the blocks.
@@ -40,7 +39,8 @@ pub(super) fn unpack(bytes: &[u8], most: usize) -> io::Result<Vec<u8>> {
         let plain = bytes.get(HEADER..HEADER + len).ok_or_else(|| wrong("the data are cut off"))?;
         return Ok(plain.to_vec());
     }
-    let mut all = vec![0; len];
+    let mut all = room_for(len)?;
+    all.resize(len, 0);
     if len == 0 {
         return Ok(all);
     }
@@ -102,7 +102,9 @@ fn parts_of(codec: Codec, bytes: &[u8], from: usize, parts: usize, to: &mut [u8]
                 to.len()
             }
             Codec::Zstd => {
-                FrameDecoder::new().decode_all(part, to).map_err(|error| wrong(error.to_string()))?
+                let found = frames(part, len, room_for(len)?)?;
+                to[..found.len()].copy_from_slice(&found);
+                found.len()
             }
         };
         if count != len {

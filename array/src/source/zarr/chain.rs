@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::number::Kind;
-use super::packing::{Packing, checked, most_packed, unpack};
+use super::packing::{Packing, checked, most_packed, room_for, unpack};
 use super::wrong;
 use crate::shape::{Region, count, places, strides};
 use crate::source::pieces::{self, NOWHERE, Piece, pieces};
@@ -72,7 +72,8 @@ impl Stored<'_> {
         }
         match self {
             Self::File { file, offset, len } => {
-                let mut bytes = vec![0; *len as usize];
+                let mut bytes = room_for(*len as usize)?;
+                bytes.resize(*len as usize, 0);
                 file.read_exact_at(&mut bytes, *offset)?;
                 Ok(bytes.into())
             }
@@ -154,8 +155,9 @@ impl Chain {
     /// Bytes that are taken at a time to read of a chunk, beside the block that it becomes.
     pub fn work(&self, chunk: &[usize], kind: Kind) -> u64 {
         let bytes = (count(chunk) as u64).saturating_mul(kind.size() as u64);
+        let room = bytes.saturating_mul(6).min(TABLES) + ROOM;
         let unpacked =
-            if self.packings.is_empty() { 0 } else { COPIES.saturating_mul(bytes).saturating_add(ROOM) };
+            if self.packings.is_empty() { 0 } else { COPIES.saturating_mul(bytes).saturating_add(room) };
         let inner = match &self.inner {
             Inner::Bytes { .. } if self.is_plain(kind) || unpacked > 0 => 0,
             Inner::Bytes { .. } => bytes,
@@ -190,8 +192,9 @@ impl Chain {
 
 /// As stored, as unpacked, and what the decoder holds.
 const COPIES: u64 = 3;
-/// A decoder's own tables, at least.
+/// A decoder's own tables, at least, and what they grow to with what is decoded.
 const ROOM: u64 = 64 << 10;
+const TABLES: u64 = 1 << 20;
 
 fn too_large() -> io::Error {
     wrong("a chunk has more elements than there can be")

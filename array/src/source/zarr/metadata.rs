@@ -56,16 +56,17 @@ fn lengths(value: &Value) -> io::Result<Vec<usize>> {
     list.iter().map(length).collect()
 }
 
-/// An extension: its name, and how it is set.
-fn named(value: &Value) -> io::Result<(&str, &Value)> {
+/// An extension that a member is: its name, and how it is set.
+fn named<'a>(member: &str, value: &'a Value) -> io::Result<(&'a str, &'a Value)> {
     match value {
+        Value::Null => Err(wrong(format!("there is no {member}"))),
         Value::String(name) => Ok((name, &Value::Null)),
         Value::Object(members) => {
             let name = members.get("name").and_then(Value::as_str);
             let name = name.ok_or_else(|| wrong(format!("{value} has no name")))?;
             Ok((name, members.get("configuration").unwrap_or(&Value::Null)))
         }
-        other => Err(wrong(format!("{other} is no name"))),
+        other => Err(wrong(format!("{member}: {other} is no name"))),
     }
 }
 
@@ -95,19 +96,26 @@ impl Metadata {
             return Err(wrong(format!("it is no array but of type {}", json["node_type"])));
         }
         understood(members)?;
-        let (name, _) = named(&json["data_type"])?;
+        let (name, _) = named("data_type", &json["data_type"])?;
         let kind = Kind::named(name)?;
         let shape = lengths(&json["shape"])?;
-        let (grid, set) = named(&json["chunk_grid"])?;
+        let (grid, set) = named("chunk_grid", &json["chunk_grid"])?;
         if grid != "regular" {
             return Err(not_supported("the grid of chunks", grid));
         }
-        let chunk = lengths(&set["chunk_shape"])?;
+        let mut chunk = lengths(&set["chunk_shape"])?;
+        for (chunk, _) in chunk.iter_mut().zip(&shape).filter(|(_, length)| **length == 0) {
+            // Of an axis without elements some make chunks without elements.
+            *chunk = (*chunk).max(1);
+        }
         let is_right = chunk.len() == shape.len() && chunk.iter().all(|&length| length > 0);
         let bytes =
             count(&chunk).checked_mul(kind.dtype().size()).filter(|&bytes| bytes <= isize::MAX as usize);
         if !is_right || bytes.is_none() {
             return Err(wrong(format!("there can be no chunks of {chunk:?} of an array of {shape:?}")));
+        }
+        if count(&shape) > MOST_ELEMENTS {
+            return Err(wrong(format!("{shape:?} are more elements than are known here (2^48)")));
         }
         Ok(Self {
             kind,
@@ -120,6 +128,9 @@ impl Metadata {
     }
 }
 
+/// As of arrays that are the same everywhere: their blocks have to be listed.
+const MOST_ELEMENTS: usize = 1 << 48;
+
 fn understood(members: &Map<String, Value>) -> io::Result<()> {
     for (name, value) in members {
         let is_known = KNOWN.contains(&name.as_str()) || IGNORED.contains(&name.as_str());
@@ -129,13 +140,13 @@ fn understood(members: &Map<String, Value>) -> io::Result<()> {
     }
     let transformers = members.get("storage_transformers").and_then(Value::as_array);
     match transformers.and_then(|list| list.first()) {
-        Some(first) => Err(not_supported("the storage transformer", named(first)?.0)),
+        Some(first) => Err(not_supported("the storage transformer", named("storage_transformers", first)?.0)),
         None => Ok(()),
     }
 }
 
 fn keys(value: &Value) -> io::Result<Keys> {
-    let (name, set) = named(value)?;
+    let (name, set) = named("chunk_key_encoding", value)?;
     let has_letter = match name {
         "default" => true,
         "v2" => false,
@@ -151,11 +162,11 @@ fn keys(value: &Value) -> io::Result<Keys> {
 
 /// The codecs of a chunk.
 fn chain(value: &Value, kind: Kind, chunk: &[usize]) -> io::Result<Chain> {
-    let list = value.as_array().ok_or_else(|| wrong("codecs are no list"))?;
+    let list = value.as_array().ok_or_else(|| wrong("there is no list of codecs"))?;
     let mut order: Option<Vec<usize>> = None;
     let (mut inner, mut packings) = (None, Vec::new());
     for codec in list {
-        let (name, set) = named(codec)?;
+        let (name, set) = named("codecs", codec)?;
         let misplaced = || wrong(format!("the codec {name} cannot be where it is"));
         let packing = match name {
             "gzip" => Packing::Gzip(0),
@@ -173,7 +184,7 @@ fn chain(value: &Value, kind: Kind, chunk: &[usize]) -> io::Result<Chain> {
                 continue;
             }
             "bytes" => {
-                let is_big = is_big(set, kind.part())?;
+                let is_big = is_big(set)?;
                 inner = Some(Inner::Bytes { is_big });
                 continue;
             }
@@ -189,6 +200,10 @@ fn chain(value: &Value, kind: Kind, chunk: &[usize]) -> io::Result<Chain> {
         if inner.is_none() {
             return Err(misplaced());
         }
+        // A limit of what is between them doubles with each.
+        if packings.len() == MOST_PACKINGS {
+            return Err(not_supported("to compress more than four times:", name));
+        }
         packings.push(packing);
     }
     // What changes nothing is none.
@@ -196,6 +211,8 @@ fn chain(value: &Value, kind: Kind, chunk: &[usize]) -> io::Result<Chain> {
     let inner = inner.ok_or_else(|| wrong("no codec makes bytes of elements"))?;
     Ok(Chain { order, inner, packings })
 }
+
+const MOST_PACKINGS: usize = 4;
 
 fn permutation(value: &Value, axes: usize) -> io::Result<Vec<usize>> {
     let order = lengths(value)?;
@@ -208,12 +225,13 @@ fn permutation(value: &Value, axes: usize) -> io::Result<Vec<usize>> {
     }
 }
 
-/// The codec `bytes`, of numbers of so many bytes.
-fn is_big(set: &Value, size: usize) -> io::Result<bool> {
+/// The codec `bytes`.
+fn is_big(set: &Value) -> io::Result<bool> {
     match &set["endian"] {
         Value::String(text) if text == "little" => Ok(false),
         Value::String(text) if text == "big" => Ok(true),
-        Value::Null if size == 1 => Ok(false),
+        // Where it makes no difference it need not be said, and elsewhere it is not by all.
+        Value::Null => Ok(false),
         other => Err(wrong(format!("{other} is no order of bytes"))),
     }
 }

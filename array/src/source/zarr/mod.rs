@@ -13,10 +13,10 @@ mod number;
 mod packing;
 mod writer;
 
-use std::fs::File;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::Source;
@@ -51,7 +51,12 @@ const OLD_GROUP: &str = ".zgroup";
 /// An array to read from.
 #[derive(Debug)]
 pub struct Zarr {
+    /// As it was given.
+    name: PathBuf,
+    /// Wherever this program goes.
     path: PathBuf,
+    /// Which file its description was.
+    opened: Vec<u8>,
     metadata: Metadata,
     unit: Vec<usize>,
 }
@@ -65,8 +70,9 @@ impl Zarr {
         Self::open_array(path).map_err(|error| Error::file(path, error))
     }
 
-    fn open_array(path: &Path) -> io::Result<Self> {
-        let text = std::fs::read_to_string(path.join(NAME)).map_err(|error| match error.kind() {
+    fn open_array(name: &Path) -> io::Result<Self> {
+        let path = &*std::path::absolute(name)?;
+        let text = description(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if path.join(OLD).exists() || path.join(OLD_GROUP).exists() => {
                 wrong("it is of version 2 of Zarr; `zarr migrate v3` (zarr-python) makes version 3 of it")
             }
@@ -80,34 +86,67 @@ impl Zarr {
             wrong(format!("{error}{hint}"))
         })?;
         let unit = metadata.chain.unit(&metadata.chunk).to_vec();
-        Ok(Self { path: path.into(), metadata, unit })
+        let opened = mark(&path.join(NAME), &std::fs::metadata(path.join(NAME))?);
+        Ok(Self { name: name.into(), path: path.into(), opened, metadata, unit })
+    }
+
+    /// That it is still what was opened: what is not there would else be taken for what was never written.
+    fn is_there(&self) -> io::Result<()> {
+        let path = self.path.join(NAME);
+        let is_same = std::fs::metadata(&path).is_ok_and(|data| mark(&path, &data) == self.opened);
+        if is_same { Ok(()) } else { Err(wrong("it was replaced or removed since it was opened")) }
     }
 
     fn read_chunk(&self, place: &[usize], wanted: Wanted<'_>, to: &mut [u8]) -> io::Result<()> {
         let name = self.metadata.keys.name(place);
         let mut read = || {
-            let file = match File::open(self.path.join(&name)) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return wanted.fill(to),
+            let path = self.path.join(&name);
+            let (file, len) = match open_file(&path) {
+                Ok(found) => found,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // What was not fetched (git-annex) was written.
+                    return match path.symlink_metadata() {
+                        Ok(_) => Err(wrong("a link to nothing")),
+                        Err(_) => wanted.fill(to),
+                    };
+                }
                 Err(error) => return Err(error),
             };
-            let data = file.metadata()?;
-            if !data.is_file() {
-                return Err(wrong("it is no file"));
-            }
-            let stored = Stored::File { file: &file, offset: 0, len: data.len() };
+            let stored = Stored::File { file: &file, offset: 0, len };
             self.metadata.chain.read(&stored, wanted, to)
         };
         read().map_err(|error| io::Error::new(error.kind(), format!("chunk {name}: {error}")))
     }
 }
 
+/// A file and its length; nothing else that may have its name, and be waited for.
+fn open_file(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let data = file.metadata()?;
+    if data.is_file() { Ok((file, data.len())) } else { Err(wrong("it is no file")) }
+}
+
+/// What a directory says of itself, as a text.
+fn description(path: &Path) -> io::Result<String> {
+    let (file, len) = open_file(&path.join(NAME))?;
+    if len > LONGEST {
+        return Err(wrong(format!("zarr.json has {len} bytes")));
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Bytes of a description at most, consolidated ones among them.
+const LONGEST: u64 = 64 << 20;
+
 /// Arrays in a group, a few of them.
 fn arrays_in(path: &Path) -> Vec<String> {
     let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
     let arrays = inside.filter(|entry| entry.path().join(NAME).is_file());
-    let mut names: Vec<String> =
-        arrays.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let names = arrays.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // What is hidden is not whole.
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     names.sort_unstable();
     names.truncate(10);
     names
@@ -127,7 +166,7 @@ impl Source for Zarr {
     }
 
     fn name(&self) -> String {
-        self.path.display().to_string()
+        self.name.display().to_string()
     }
 
     /// Of all its files: a chunk that is written again changes nothing else.
@@ -151,30 +190,37 @@ impl Source for Zarr {
         if block.is_empty() {
             return Ok(block);
         }
-        pieces(region, chunk, |place, origin| {
+        let read = pieces(region, chunk, |place, origin| {
             let wanted = Wanted { region, origin, chunk, kind: *kind, fill };
             self.read_chunk(place, wanted, block.bytes_mut())
-        })?;
-        Ok(block)
+        });
+        self.is_there()?;
+        read.map(|()| block)
     }
 }
 
-/// Name, length and time of all files of a directory, in an order that depends on nothing else.
+/// A file's name, length and time, and which file it is.
+fn mark(path: &Path, data: &std::fs::Metadata) -> Vec<u8> {
+    let mut mark = path.as_os_str().as_bytes().to_vec();
+    let numbers = [data.len() as i64, data.mtime(), data.mtime_nsec(), data.ino() as i64];
+    mark.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    mark
+}
+
+/// The marks of all files of a directory, in an order that depends on nothing else.
 fn files_below(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
-            let entry = entry?;
-            let data = entry.metadata()?;
+            let path = entry?.path();
+            // What links lead to, if they do.
+            let data = std::fs::metadata(&path).or_else(|_| std::fs::symlink_metadata(&path))?;
             if data.is_dir() {
-                folders.push(entry.path());
-                continue;
+                folders.push(path);
+            } else {
+                found.push(mark(&path, &data));
             }
-            let mut file = entry.path().as_os_str().as_bytes().to_vec();
-            let numbers = [data.len() as i64, data.mtime(), data.mtime_nsec()];
-            file.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-            found.push(file);
         }
     }
     found.sort_unstable();

@@ -42,7 +42,7 @@ impl Packing {
 
     /// So many bytes at most; into a vector that has room for so many.
     fn unpack(self, bytes: &[u8], most: usize, room: usize) -> io::Result<Vec<u8>> {
-        let all = Vec::with_capacity(room);
+        let all = room_for(room)?;
         match self {
             Self::Gzip(_) => all_of(MultiGzDecoder::new(bytes), most, all),
             Self::Zlib => all_of(ZlibDecoder::new(bytes), most, all),
@@ -59,7 +59,7 @@ impl Packing {
                 encoder.write_all(&bytes)?;
                 encoder.finish()
             }
-            Self::Zstd => Ok(compress_to_vec(&bytes[..], CompressionLevel::Fastest)),
+            Self::Zstd => Ok(sized(compress_to_vec(&bytes[..], CompressionLevel::Fastest), bytes.len())),
             Self::Crc32c => {
                 let mut bytes = bytes;
                 let sum = crc32c::crc32c(&bytes);
@@ -79,14 +79,33 @@ pub(super) fn checked(bytes: &[u8]) -> io::Result<&[u8]> {
     if is_right { Ok(bytes) } else { Err(wrong("damaged: its crc32c is that of other bytes")) }
 }
 
+/// A vector that has room for so many bytes, or the error that there are none.
+pub(super) fn room_for(len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    Ok(bytes)
+}
+
+/// A frame with the length of what is in it, which some readers need (numcodecs before 0.16.2) and the
+/// encoder does not say: eight bytes behind the descriptor of the window (RFC 8878, 3.1.1.1).
+fn sized(mut frame: Vec<u8>, len: usize) -> Vec<u8> {
+    // No length, no single segment, no dictionary.
+    if frame.get(4).is_some_and(|descriptor| descriptor & 0b1110_0011 == 0) {
+        frame[4] |= 0b1100_0000;
+        frame.splice(6..6, (len as u64).to_le_bytes());
+    }
+    frame
+}
+
 /// All that a decoder gives, of so many bytes at most.
 fn all_of(decoder: impl Read, most: usize, mut all: Vec<u8>) -> io::Result<Vec<u8>> {
     decoder.take(most as u64).read_to_end(&mut all)?;
     Ok(all)
 }
 
-/// The frames of zstd, one behind the other, with their sums.
-fn frames(mut bytes: &[u8], most: usize, mut all: Vec<u8>) -> io::Result<Vec<u8>> {
+/// The frames of zstd, one behind the other, with their sums. A decoder keeps a window of what it has
+/// decoded, up to 128 MiB, before it gives the first byte: no more is decoded than there may be.
+pub(super) fn frames(mut bytes: &[u8], most: usize, mut all: Vec<u8>) -> io::Result<Vec<u8>> {
     let bad = |error: FrameDecoderError| wrong(error.to_string());
     let mut decoder = FrameDecoder::new();
     while !bytes.is_empty() {
@@ -100,9 +119,14 @@ fn frames(mut bytes: &[u8], most: usize, mut all: Vec<u8>) -> io::Result<Vec<u8>
             }
             Err(error) => return Err(bad(error)),
         }
+        let (mut decoded, some) = (all.len(), most.saturating_add(1).min(1 << 20));
         while !decoder.is_finished() {
-            let some = BlockDecodingStrategy::UptoBytes(1 << 20);
-            decoder.decode_blocks(&mut bytes, some).map_err(bad)?;
+            if decoded > most {
+                return Err(wrong("more bytes than there can be"));
+            }
+            let upto = BlockDecodingStrategy::UptoBytes(some);
+            let is_last = decoder.decode_blocks(&mut bytes, upto).map_err(bad)?;
+            decoded = decoded.saturating_add(if is_last { 0 } else { some });
             decoder.by_ref().take((most - all.len()) as u64).read_to_end(&mut all)?;
             if all.len() == most {
                 break;
@@ -196,6 +220,17 @@ mod tests {
 
     #[test]
     fn frames_behind_each_other() {
+        let small = compress_to_vec(&b"ab"[..], CompressionLevel::Fastest);
+        assert_eq!(sized(small, 2)[6..14], 2_u64.to_le_bytes());
+        // 128 MiB of one byte in a window that holds them: of a chunk of 8 no more than a block is decoded.
+        let mut bomb = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x88];
+        for _ in 0..1024 {
+            // A block of one byte, 2^17 times.
+            let head = (1_u32 << 17 << 3 | 1 << 1).to_le_bytes();
+            bomb.extend([head[0], head[1], head[2], 7]);
+        }
+        let error = unpack(&[Packing::Zstd], bomb, 8, true).unwrap_err().to_string();
+        assert!(error.contains("more bytes than there can be"), "{error}");
         let two = [
             compress_to_vec(&b"ab"[..], CompressionLevel::Fastest),
             vec![0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9],

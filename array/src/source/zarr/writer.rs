@@ -5,9 +5,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::metadata::{Keys, Metadata, written};
 use super::packing::{Packing, pack};
-use super::{NAME, wrong};
+use super::{NAME, description, wrong};
 use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::Error;
@@ -73,6 +75,7 @@ impl ZarrWriter {
 
     fn begin(path: &Path, array: ZarrArray<'_>, identity: Option<Identity>) -> io::Result<Self> {
         let ZarrArray { dtype, shape, chunk, compression } = array;
+        let path = &*std::path::absolute(path)?;
         if chunk.len() != shape.len() {
             let (given, axes) = (chunk.len(), shape.len());
             return Err(wrong(format!("chunks along {given} axes, of an array of {axes}")));
@@ -80,6 +83,10 @@ impl ZarrWriter {
         let chunk: Vec<usize> =
             chunk.iter().zip(shape).map(|(&chunk, &length)| chunk.clamp(1, length.max(1))).collect();
         let (text, packings) = written(dtype, shape, &chunk, compression);
+        let mut above = path.ancestors().skip(1);
+        if let Some(array) = above.find(|folder| node_type(folder) == Some("array".into())) {
+            return Err(wrong(format!("{} is an array, in which there can be none", array.display())));
+        }
         make_groups(path)?;
         let format = format!("zarr {} {shape:?} {chunk:?} {compression:?}", dtype.name());
         let (to, is_there) = Aside::begin_folder(path, identity, &format, can_be_replaced)?;
@@ -163,14 +170,43 @@ fn make_groups(path: &Path) -> io::Result<()> {
         if !folder.ancestors().any(|folder| is_store(&folder)) {
             break;
         }
-        match std::fs::create_dir(folder) {
-            // Others write into it, too.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => {
-                made?;
-                std::fs::write(folder.join(NAME), GROUP)?;
+        // With its description, or not at all.
+        let mut aside = std::ffi::OsString::from(".");
+        aside.push(folder.file_name().unwrap_or_default());
+        aside.push(format!(".{}", std::process::id()));
+        let aside = folder.with_file_name(aside);
+        std::fs::create_dir(&aside)?;
+        let made = std::fs::write(aside.join(NAME), GROUP).and_then(|()| std::fs::rename(&aside, folder));
+        if let Err(error) = made {
+            std::fs::remove_dir_all(&aside)?;
+            // Others make it, too.
+            if !folder.is_dir() {
+                return Err(error);
             }
         }
+    }
+    Ok(())
+}
+
+/// What a directory says it is.
+fn node_type(folder: &Path) -> Option<String> {
+    let json: Value = serde_json::from_str(&description(folder).ok()?).ok()?;
+    Some(json["node_type"].as_str()?.to_owned())
+}
+
+/// Groups above may have copies of descriptions of what is in them ("consolidated metadata"), by which others
+/// would read an array as the one that it replaces. They are taken away.
+fn forget_consolidated(path: &Path) -> io::Result<()> {
+    for folder in path.ancestors().skip(1) {
+        let Ok(text) = description(folder) else { continue };
+        let Ok(mut json) = serde_json::from_str::<Value>(&text) else { continue };
+        let copies = json.as_object_mut().and_then(|members| members.remove("consolidated_metadata"));
+        if copies.is_none_or(|copies| copies.is_null()) {
+            continue;
+        }
+        let aside = folder.join(format!(".{NAME}.{}", std::process::id()));
+        std::fs::write(&aside, format!("{json:#}\n"))?;
+        std::fs::rename(aside, folder.join(NAME))?;
     }
     Ok(())
 }
@@ -180,11 +216,7 @@ const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {}
 
 /// What is there is an array, or nothing: whatever else is in a directory is not to be lost.
 fn can_be_replaced(path: &Path) -> io::Result<()> {
-    let is_array = || {
-        let text = std::fs::read_to_string(path.join(NAME)).unwrap_or_default();
-        serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|json| json["node_type"] == "array")
-            || path.join(super::OLD).is_file()
-    };
+    let is_array = || node_type(path) == Some("array".into()) || path.join(super::OLD).is_file();
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -226,9 +258,10 @@ impl Sink for ZarrWriter {
     }
 
     fn finish(&self) -> io::Result<()> {
+        forget_consolidated(&self.path)?;
         self.to.finish()
     }
 }
 
 /// An encoder's own tables, and its window.
-const PACKING: u64 = 1 << 20;
+const PACKING: u64 = 4 << 20;
