@@ -30,6 +30,10 @@ pub fn color_in(comm: &dyn crate::transport::Transport) -> crate::transport::Res
     // All take part, also one that does not know where it is.
     let all = crate::region::allgather(comm, identity.as_ref().unwrap_or(&[0, 0]))?;
     identity?;
+    // All end here, or the others would wait for it where they are put together.
+    if let Some(rank) = all.chunks(2).position(|of| of == [0, 0]) {
+        return Err(crate::Cause::Backend(format!("rank {rank} does not know its host's identity")));
+    }
     Ok(color(&all, comm.rank()))
 }
 

@@ -286,6 +286,14 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
         command.args(arguments).args(["-n", "3", PROGRAM, step]);
         assert!(!output(command.spawn().expect("start mpiexec")).status.success(), "{step}");
     }
+    // Nor does one that cannot be set up.
+    let one_is_wrong = "if [ ${PMI_RANK-$OMPI_COMM_WORLD_RANK} = 2 ]; then export RAYON_NUM_THREADS=all; fi
+        exec $0 setup";
+    let mut command = command(launcher);
+    command.args(arguments).args(["-n", "3", "sh", "-c", one_is_wrong, PROGRAM]);
+    let ended = output(command.spawn().expect("start mpiexec"));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("rank 2: RAYON_NUM_THREADS=all"), "{said}");
 }
 
 #[test]

@@ -185,10 +185,31 @@ impl<W: Send> Hybrid<W> {
         };
         let (comm, because) = select::create(&named)?;
         let because = if config.backend.is_some() { COMM_NAMED } else { because };
+        let made = Self::init_on(&comm, because, &config, plain, solvers, make);
+        if let Err(error) = &made
+            && comm.kind() == Kind::Mpi
+            && comm.size() > 1
+        {
+            // To end MPI is a collective: this rank would wait there for the others, and they for it.
+            eprintln!("rank {}: {error}", comm.rank());
+            comm.abort(1);
+        }
+        let (node, workspaces, summary) = made?;
+        Ok(Self { node, comm, workspaces, summary })
+    }
+
+    fn init_on(
+        comm: &AnyCommunicator,
+        because: &'static str,
+        config: &HybridConfig,
+        plain: Env<'_>,
+        solvers: Vec<Wrong>,
+        make: impl Fn(usize) -> W + Sync,
+    ) -> Result<(AnyCommunicator, Workspaces<W>, Summary), InitError> {
         // 2: topology.
         let (rank, ranks, backend) = (comm.rank(), comm.size(), comm.kind());
         let nodefile = |path: &str| std::fs::read_to_string(path).ok();
-        let Plan { threads, scheduler } = plan(&config, (backend, ranks), plain, &nodefile)?;
+        let Plan { threads, scheduler } = plan(config, (backend, ranks), plain, &nodefile)?;
         // 3: the node's communicator.
         let node = comm.split_local()?;
         let mut nodes = [0u64];
@@ -223,7 +244,7 @@ impl<W: Send> Hybrid<W> {
         if rank == 0 && !config.quiet {
             eprintln!("{summary}");
         }
-        Ok(Self { node, comm, workspaces, summary })
+        Ok((node, workspaces, summary))
     }
 
     /// All ranks.

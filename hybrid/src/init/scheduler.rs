@@ -109,7 +109,9 @@ pub const EXPECTED_RANKS: &str = "BDRUN_EXPECTED_RANKS";
 /// launcher. A rank whose MPI is not the launcher's would believe to be alone.
 pub fn expected_ranks(explicit: Option<usize>, is_mpi: bool, env: Env<'_>) -> Option<(usize, &'static str)> {
     let said = |name: &'static str| env(name)?.trim().parse().ok().map(|ranks| (ranks, name));
-    let launcher = || ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(said);
+    // A step of Slurm says it in a job's script too, of which there is one.
+    let step = || said("SLURM_STEP_NUM_TASKS").filter(|(tasks, _)| *tasks > 1);
+    let launcher = || ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(said).or_else(step);
     explicit
         .map(|ranks| (ranks, "the program"))
         .or_else(|| said(EXPECTED_RANKS))
@@ -174,6 +176,9 @@ mod tests {
         assert_eq!(expected_ranks(None, false, &env(&all)), Some((6, EXPECTED_RANKS)));
         assert_eq!(expected_ranks(None, true, &env(&all[1..])), Some((4, "OMPI_COMM_WORLD_SIZE")));
         assert_eq!(expected_ranks(None, true, &env(&all[2..])), Some((3, "PMI_SIZE")));
+        let step = [("SLURM_STEP_NUM_TASKS", "8")];
+        assert_eq!(expected_ranks(None, true, &env(&step)), Some((8, "SLURM_STEP_NUM_TASKS")));
+        assert_eq!(expected_ranks(None, true, &env(&[("SLURM_STEP_NUM_TASKS", "1")])), None);
         assert_eq!(expected_ranks(None, false, &env(&all[1..])), None, "another launcher's, above bdrun");
     }
 }

@@ -98,7 +98,7 @@ impl<T: Pod> SharedRegion<T> {
             Some(mapping) => {
                 Memory::Shared { mapping: ManuallyDrop::new(mapping), len, element: PhantomData }
             }
-            None => Memory::Heap(bytemuck::allocation::zeroed_vec(len)),
+            None => Memory::Heap(copies(comm, len)?),
         };
         Ok(Self { memory, comm: comm.handle(), open: false, written: 0..0 })
     }
@@ -300,6 +300,20 @@ pub(crate) fn allgather(comm: &dyn Transport, words: &[u64]) -> transport::Resul
     Ok(all)
 }
 
+/// Elements of which each rank has its own. If one has no memory for them, none has.
+fn copies<T: Pod>(comm: &dyn Transport, len: usize) -> transport::Result<Vec<T>> {
+    let own = bytemuck::allocation::try_zeroed_vec(len);
+    let mut least = [0];
+    comm.allreduce(&[u8::from(own.is_ok())], &mut least, 1, &|into, with| {
+        combine_all(into, with, ReduceOp::Min);
+    })?;
+    let no_memory = || Cause::System {
+        what: "memory for a region that each rank has a copy of",
+        error: std::io::ErrorKind::OutOfMemory.into(),
+    };
+    own.ok().filter(|_| least[0] != 0).ok_or_else(no_memory)
+}
+
 /// Memory that all ranks have mapped; `None` if some rank could not: on all the same.
 fn map(comm: &dyn Transport, bytes: usize) -> transport::Result<Option<Mapping>> {
     let (mut made, mut opened, mut refused) = (None, None, None);
@@ -358,6 +372,15 @@ mod tests {
     use super::*;
     use crate::Tag;
     use crate::transport::Combine;
+
+    #[test]
+    fn a_region_that_cannot_be_had_is_an_error() {
+        use crate::SharedMemory;
+        let Err(error) = crate::LocalBackend.create_shared_region::<u8>(1 << 62) else {
+            panic!("2^62 bytes")
+        };
+        assert!(error.to_string().contains("memory for a region"), "{error}");
+    }
 
     /// Rank 1 of two, whose barriers fail when they are told to.
     struct Fails<'a>(&'a Cell<bool>);

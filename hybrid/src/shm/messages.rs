@@ -42,6 +42,8 @@ struct Stream {
     coming: Option<(usize, Label, Vec<u8>)>,
     /// Those that are there, in order.
     messages: Queue<Label>,
+    /// The length of a message for which there was no memory: nothing comes behind it.
+    refused: Option<usize>,
 }
 
 impl Inbox {
@@ -57,6 +59,9 @@ impl Inbox {
 impl Stream {
     /// Bytes have come.
     fn feed(&mut self, mut bytes: &[u8]) -> Result<()> {
+        if let Some(len) = self.refused {
+            return Err(Cause::Backend(format!("no memory for a message of {len} bytes")));
+        }
         while !bytes.is_empty() || self.coming.as_ref().is_some_and(|(len, _, came)| came.len() == *len) {
             match &mut self.coming {
                 None => {
@@ -64,11 +69,14 @@ impl Stream {
                     self.head.extend_from_slice(now);
                     bytes = later;
                     let Ok(head) = <[u8; HEAD]>::try_from(&*self.head) else { continue };
-                    self.head.clear();
                     let (len, label) = read_head(head);
                     let mut room = Vec::new();
-                    room.try_reserve_exact(len)
-                        .map_err(|_| Cause::Backend(format!("no memory for a message of {len} bytes")))?;
+                    if room.try_reserve_exact(len).is_err() {
+                        // What was given with it comes once more: whoever asks again is told the same.
+                        self.refused = Some(len);
+                        return self.feed(&[]);
+                    }
+                    self.head.clear();
                     self.coming = Some((len, label, room));
                 }
                 Some((len, _, came)) if came.len() < *len => {

@@ -247,7 +247,11 @@ impl Transport for ShmBackend {
         if send.is_empty() {
             return this.step(word, &[]).map(drop);
         }
-        let slot = this.segment.slot_bytes();
+        // Whole elements.
+        let slot = this.segment.slot_bytes() / element * element;
+        if slot == 0 {
+            return Err(Cause::Argument(format!("elements of {element} bytes")));
+        }
         for (mine, all) in send.chunks(slot).zip(recv.chunks_mut(slot)) {
             let parity = this.step(word, mine)?;
             if mine.len() <= ALONE {
