@@ -36,6 +36,7 @@ pub fn suite<C: SharedMemory + Transport>(comm: &C, tells: bool) -> Result<Seen>
     region(&node, &mut shared, &mut digest)?;
     assert!(node.create_shared_region::<u32>(0)?.as_slice().is_empty());
     // The same where nothing can be shared.
+    regions_apart(&node)?;
     region(&node, &mut SharedRegion::copied(&node, 3 * LONG), &mut digest)?;
     if tells && size(comm) > 1 {
         mismatches(comm)?;
@@ -281,6 +282,21 @@ fn contexts<C: SharedMemory>(comm: &C, node: &C) -> Result<()> {
         assert_eq!(byte, [1]);
     }
     node.barrier()
+}
+
+/// Ranks that go over their regions in other orders are told, all of them.
+fn regions_apart<C: SharedMemory>(node: &C) -> Result<()> {
+    let (mut one, mut other) = (node.create_shared_region::<u32>(5)?, node.create_shared_region::<u32>(5)?);
+    if size(node) > 1 {
+        let first = if rank(node).is_multiple_of(2) { &mut one } else { &mut other };
+        let told = first.update(|all| all.fill(1));
+        assert!(matches!(told, Err(Error { cause: Cause::Mismatch(_), .. })), "{told:?}");
+    }
+    one.fence()?;
+    other.fence()?;
+    other.update(|all| all.fill(2))?;
+    assert_eq!((other.as_slice(), one.len()), (&[2; 5][..], 5));
+    Ok(())
 }
 
 fn region<C: SharedMemory>(node: &C, region: &mut SharedRegion<f64>, digest: &mut Digest) -> Result<()> {

@@ -89,6 +89,14 @@ pub enum InitError {
         /// Who says so.
         who: &'static str,
     },
+    /// Another rank could not be set up.
+    #[error("rank {rank} could not be set up: {why}")]
+    Elsewhere {
+        /// The first that could not.
+        rank: usize,
+        /// What it says. Its launcher may end it before it can.
+        why: String,
+    },
     /// Solvers would start threads, and the environment cannot be changed any more.
     #[error(
         "there are other threads already, so the environment cannot be changed: start the program with {missing}"
@@ -164,6 +172,21 @@ fn plan(
     Ok(Plan { threads, scheduler: Scheduler::detect(env, nodefile) })
 }
 
+/// The first rank that cannot go on, and why, on all ranks (a collective).
+fn wrong_on_any(
+    comm: &AnyCommunicator,
+    error: Option<&InitError>,
+) -> Result<Option<(usize, String)>, crate::Error> {
+    let text = error.map(ToString::to_string).unwrap_or_default();
+    let counts: Vec<usize> = comm.allgather(&[text.len() as u64])?.iter().map(|&len| len as usize).collect();
+    let displs: Vec<usize> = (0..counts.len()).map(|rank| counts[..rank].iter().sum()).collect();
+    let Some(rank) = counts.iter().position(|len| *len > 0) else { return Ok(None) };
+    let mut all = vec![0; counts.iter().sum()];
+    comm.allgatherv(text.as_bytes(), &mut all, &counts, &displs)?;
+    let why = String::from_utf8_lossy(&all[displs[rank]..][..counts[rank]]).into_owned();
+    Ok(Some((rank, why)))
+}
+
 impl<W: Send> Hybrid<W> {
     /// The same, with a workspace for each thread of the pool, which that thread makes: `make` is given its
     /// number.
@@ -185,46 +208,36 @@ impl<W: Send> Hybrid<W> {
         };
         let (comm, because) = select::create(&named)?;
         let because = if config.backend.is_some() { COMM_NAMED } else { because };
-        let made = Self::init_on(&comm, because, &config, plain, solvers, make);
-        if let Err(error) = &made
-            && comm.kind() == Kind::Mpi
-            && comm.size() > 1
-        {
-            // To end MPI is a collective: this rank would wait there for the others, and they for it.
-            eprintln!("rank {}: {error}", comm.rank());
-            comm.abort(1);
-        }
-        let (node, workspaces, summary) = made?;
-        Ok(Self { node, comm, workspaces, summary })
-    }
-
-    fn init_on(
-        comm: &AnyCommunicator,
-        because: &'static str,
-        config: &HybridConfig,
-        plain: Env<'_>,
-        solvers: Vec<Wrong>,
-        make: impl Fn(usize) -> W + Sync,
-    ) -> Result<(AnyCommunicator, Workspaces<W>, Summary), InitError> {
         // 2: topology.
         let (rank, ranks, backend) = (comm.rank(), comm.size(), comm.kind());
         let nodefile = |path: &str| std::fs::read_to_string(path).ok();
-        let Plan { threads, scheduler } = plan(config, (backend, ranks), plain, &nodefile)?;
-        // 3: the node's communicator.
+        let planned = plan(&config, (backend, ranks), plain, &nodefile).and_then(|plan| {
+            // 3: the pool.
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(plan.threads.count)
+                .thread_name(|thread| format!("pool-{thread}"))
+                .build_global()?;
+            // 4: solvers. The back end may have changed the environment.
+            match solvers::wrong(plain).into_iter().next() {
+                Some(Wrong { variable, was, must_be }) => {
+                    let value = was.unwrap_or_default();
+                    Err(InitError::Variable { variable, value, wanted: must_be })
+                }
+                None => Ok(plan),
+            }
+        });
+        // All go on, or none: to end MPI is a collective, where one that fails would wait for the others in
+        // theirs.
+        let wrong = wrong_on_any(&comm, planned.as_ref().err())?;
+        let Plan { threads, scheduler } = planned?;
+        if let Some((rank, why)) = wrong {
+            return Err(InitError::Elsewhere { rank, why });
+        }
+        // 5: the node's communicator.
         let node = comm.split_local()?;
         let mut nodes = [0u64];
         comm.allreduce(&[u64::from(node.is_leader())], &mut nodes, ReduceOp::Sum)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // 4: the pool.
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.count)
-            .thread_name(|thread| format!("pool-{thread}"))
-            .build_global()?;
-        // 5: solvers. The back end may have changed the environment.
-        if let Some(Wrong { variable, was, must_be }) = solvers::wrong(plain).into_iter().next() {
-            let value = was.unwrap_or_default();
-            return Err(InitError::Variable { variable, value, wanted: must_be });
-        }
         // 6, 7: where pages come from, and the first of them.
         let numa = numa::apply(config.numa, numa::nodes());
         let workspaces = Workspaces::new(make);
@@ -244,7 +257,7 @@ impl<W: Send> Hybrid<W> {
         if rank == 0 && !config.quiet {
             eprintln!("{summary}");
         }
-        Ok((node, workspaces, summary))
+        Ok(Self { node, comm, workspaces, summary })
     }
 
     /// All ranks.

@@ -5,6 +5,7 @@ mod mapping;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 
@@ -56,6 +57,8 @@ use mapping::{Kind, Mapping, Name};
 pub struct SharedRegion<T> {
     memory: Memory<T>,
     comm: Box<dyn Transport>,
+    /// Which region of the communicator it is: the same number on all ranks.
+    number: u64,
     /// Opened for writing, and not fenced.
     open: bool,
     /// What the leader may have written since the last fence.
@@ -77,6 +80,13 @@ impl<T> std::fmt::Debug for SharedRegion<T> {
     }
 }
 
+/// Regions that were made in this process. Of ranks the leader's count is a region's number.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// What ranks come together for: two numbers that nothing else is.
+const WRITE: u64 = u64::from_le_bytes(*b"region-w");
+const FENCE: u64 = u64::from_le_bytes(*b"region-f");
+
 impl<T: Pod> SharedRegion<T> {
     /// A collective over `comm`.
     pub(crate) fn create(comm: &dyn Transport, len: usize) -> Result<Self> {
@@ -86,9 +96,11 @@ impl<T: Pod> SharedRegion<T> {
     fn make(comm: &dyn Transport, len: usize) -> transport::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
         // All ranks take part in all that follows, also one whose own arguments are wrong.
-        let all = allgather(comm, &[bytes.map_or(u64::MAX, |bytes| bytes as u64)])?;
-        if all.iter().any(|other| *other != all[0]) {
-            return Err(Cause::Mismatch(format!("regions of {all:?} bytes")));
+        let said = bytes.map_or(u64::MAX, |bytes| bytes as u64);
+        let all = allgather(comm, &[said, MADE.fetch_add(1, SeqCst)])?;
+        let (lens, number) = (all.chunks(2).map(|said| said[0]).collect::<Vec<_>>(), all[1]);
+        if lens.iter().any(|other| *other != said) {
+            return Err(Cause::Mismatch(format!("regions of {lens:?} bytes")));
         }
         let Some(bytes) = bytes else {
             return Err(Cause::Argument(format!("{len} elements of {} bytes", size_of::<T>())));
@@ -100,13 +112,13 @@ impl<T: Pod> SharedRegion<T> {
             }
             None => Memory::Heap(copies(comm, len)?),
         };
-        Ok(Self { memory, comm: comm.handle(), open: false, written: 0..0 })
+        Ok(Self { memory, comm: comm.handle(), number, open: false, written: 0..0 })
     }
 
     /// One of which each rank has a copy.
     pub(crate) fn copied(comm: &dyn Transport, len: usize) -> Self {
         let memory = Memory::Heap(bytemuck::allocation::zeroed_vec(len));
-        Self { memory, comm: comm.handle(), open: false, written: 0..0 }
+        Self { memory, comm: comm.handle(), number: u64::MAX, open: false, written: 0..0 }
     }
 
     /// Number of elements.
@@ -167,7 +179,8 @@ impl<T: Pod> SharedRegion<T> {
             Memory::Heap(elements) => elements,
             // SAFETY: `len` elements of plain old data, at the beginning of a page; the mapping lives as long
             // as `self`. Nobody writes them while the slice lives: the leader writes between the two
-            // barriers of `write` and `fence` only, and this rank comes to neither while `self` is borrowed.
+            // meetings of `write` and `fence` only, and this rank comes to neither while `self` is borrowed,
+            // nor is any other call of it taken for one.
             Memory::Shared { mapping, len, .. } => unsafe {
                 std::slice::from_raw_parts(mapping.at().cast::<T>(), *len)
             },
@@ -177,17 +190,17 @@ impl<T: Pod> SharedRegion<T> {
     /// Opens the region for the leader to write (a collective): waits until no rank reads any more.
     ///
     /// # Errors
-    /// [`Cause::Unfenced`]: it is open already; as of
-    /// [`Communicator::barrier`](crate::Communicator::barrier), after which nobody reads it before a fence.
+    /// [`Cause::Unfenced`]: it is open already; [`Cause::Mismatch`]: others write or fence another region; as
+    /// of [`Communicator::barrier`](crate::Communicator::barrier). Then nobody reads it before a fence.
     pub fn write(&mut self) -> Result<Writing<'_, T>> {
         if self.open {
             return Err(by(&*self.comm, "write")(Cause::Unfenced));
         }
-        // Before the barrier: if that fails here, it may be over for the leader, who writes then.
+        // Before they meet: if that fails here, it may be over for the leader, who writes then.
         self.open = true;
         // Copies need not wait: what others read is theirs.
         if self.is_shared() {
-            self.comm.barrier().map_err(by(&*self.comm, "write"))?;
+            self.meet([WRITE, 0, 0]).map_err(by(&*self.comm, "write"))?;
         }
         Ok(Writing { region: self })
     }
@@ -196,27 +209,38 @@ impl<T: Pod> SharedRegion<T> {
     /// [`write`](Self::write) began, also where its guard was dropped.
     ///
     /// # Errors
-    /// As of [`Communicator::barrier`](crate::Communicator::barrier).
+    /// As of [`write`](Self::write), but for `Unfenced`.
     pub fn fence(&mut self) -> Result<()> {
-        self.meet().map_err(by(&*self.comm, "fence"))?;
+        self.end().map_err(by(&*self.comm, "fence"))?;
         (self.open, self.written) = (false, 0..0);
         Ok(())
     }
 
-    fn meet(&mut self) -> transport::Result<()> {
-        let comm = &*self.comm;
-        let elements = match &mut self.memory {
-            Memory::Heap(_) if comm.is_alone() => return Ok(()),
-            Memory::Heap(elements) => elements,
-            Memory::Shared { .. } => return comm.barrier(),
-        };
-        let mut written = [self.written.start as u64, self.written.end as u64];
-        comm.broadcast(cast_slice_mut(&mut written), 0)?;
+    /// All ranks come together for the same thing of the same region, or are told that they do not: a barrier
+    /// would not know one from another. What the leader says with it.
+    fn meet(&self, said: [u64; 3]) -> transport::Result<[u64; 2]> {
+        let all = allgather(&*self.comm, &[said[0], self.number, said[1], said[2]])?;
+        if all.chunks(4).any(|other| other[..2] != all[..2]) {
+            let does = |other: &[u64]| {
+                format!("{} {}", if other[0] == WRITE { "opens" } else { "fences" }, other[1])
+            };
+            let texts: Vec<String> = all.chunks(4).map(does).collect();
+            return Err(Cause::Mismatch(format!("of regions, rank by rank: {}", texts.join(", "))));
+        }
+        Ok([all[2], all[3]])
+    }
+
+    fn end(&mut self) -> transport::Result<()> {
+        if self.comm.is_alone() {
+            return Ok(());
+        }
+        let written = self.meet([FENCE, self.written.start as u64, self.written.end as u64])?;
+        let Memory::Heap(elements) = &mut self.memory else { return Ok(()) };
         let [start, end] = written.map(|index| index as usize);
         let part = elements
             .get_mut(start..end)
             .ok_or_else(|| Cause::Mismatch(format!("the leader has written elements {start} to {end}")))?;
-        if part.is_empty() { comm.barrier() } else { comm.broadcast(cast_slice_mut(part), 0) }
+        if part.is_empty() { Ok(()) } else { self.comm.broadcast(cast_slice_mut(part), 0) }
     }
 
     /// [`write`](Self::write), `change` on the leader, [`fence`](Self::fence) (a collective).
@@ -272,8 +296,8 @@ impl<T: Pod> Writing<'_, T> {
         }
         Some(match &mut region.memory {
             Memory::Heap(elements) => &mut elements[range],
-            // SAFETY: as in `as_slice`; and all ranks have come to the barrier of `write`, so no slice lives,
-            // and none is made before the barrier of `fence`, which this rank comes to when this borrow has
+            // SAFETY: as in `as_slice`; and all ranks have come to this region's `write`, so no slice lives,
+            // and none is made before all have come to its `fence`, which this rank does when this borrow has
             // ended. The leader has mapped it for writing.
             Memory::Shared { mapping, len, .. } => unsafe {
                 &mut std::slice::from_raw_parts_mut(mapping.at().cast::<T>(), *len)[range]
@@ -398,7 +422,9 @@ mod tests {
         fn broadcast(&self, _: &mut [u8], _: usize) -> transport::Result<()> {
             self.barrier()
         }
-        fn allgatherv(&self, _: &[u8], _: &mut [u8], _: &[usize], _: &[usize]) -> transport::Result<()> {
+        fn allgatherv(&self, all: &[u8], to: &mut [u8], _: &[usize], _: &[usize]) -> transport::Result<()> {
+            // The other one says the same.
+            to.chunks_mut(all.len()).for_each(|to| to.copy_from_slice(all));
             self.barrier()
         }
         fn allreduce(&self, _: &[u8], _: &mut [u8], _: usize, _: &Combine<'_>) -> transport::Result<()> {
@@ -425,7 +451,8 @@ mod tests {
         let (leader, name) = Mapping::make(4096).expect("a mapping");
         let mapping = ManuallyDrop::new(Mapping::open(name.words(), 4096, Kind::Reader).expect("mapped"));
         let memory = Memory::Shared { mapping, len: 4096, element: PhantomData::<u8> };
-        let mut region = SharedRegion { memory, comm: Fails(fails).handle(), open: false, written: 0..0 };
+        let comm = Fails(fails).handle();
+        let mut region = SharedRegion { memory, comm, number: 0, open: false, written: 0..0 };
         assert_eq!(region.as_slice(), [0; 4096]);
         fails.set(true);
         assert!(region.write().is_err() && region.try_as_slice().is_none());
