@@ -52,6 +52,9 @@ struct Inner {
 /// Synchronising takes a tenth of the time at most, and happens no more often than this.
 const OFTEN: Duration = Duration::from_millis(250);
 
+/// A process that is started has the locks of whoever starts it until its program runs.
+const STARTED: Duration = Duration::from_millis(500);
+
 /// Whether something may be replaced.
 type May = fn(&Path) -> io::Result<()>;
 
@@ -199,9 +202,21 @@ impl Aside {
         }
         // In a moment the one that is replaced has the name of this one: nothing may say any more what is in
         // that, or a run that is killed now would be gone on with in the old one.
-        if let Some(ledger) = &self.ledger {
-            ledger.inner().forget()?;
-        }
+        let told = self.ledger.as_ref().map(|ledger| ledger.inner().forget()).transpose()?;
+        let old = self.exchange().inspect_err(|_| {
+            // It is where it was, and whole: the next run puts it in its place.
+            if let (Some(ledger), Some(told)) = (&self.ledger, &told) {
+                _ = ledger.inner().remember(told);
+            }
+        })?;
+        std::fs::remove_dir_all(&old).map_err(|error| {
+            let (path, old) = (self.path.display(), old.display());
+            other(format!("{path} is written; what was there before cannot be removed from {old}: {error}"))
+        })
+    }
+
+    /// A directory takes the place of another, which has the name that is returned then.
+    fn exchange(&self) -> io::Result<PathBuf> {
         let mut old = self.aside.clone();
         match rustix::fs::renameat_with(CWD, &self.aside, CWD, &self.path, RenameFlags::EXCHANGE) {
             Ok(()) => {}
@@ -216,10 +231,7 @@ impl Aside {
             }
             Err(error) => return Err(error.into()),
         }
-        std::fs::remove_dir_all(&old).map_err(|error| {
-            let (path, old) = (self.path.display(), old.display());
-            other(format!("{path} is written; what was there before cannot be removed from {old}: {error}"))
-        })
+        Ok(old)
     }
 
     /// What has which name is on the disk.
@@ -264,12 +276,18 @@ impl Ledger {
     /// With whether it is of a run with this head that had begun: then what it wrote is in the file `of`.
     fn open(path: PathBuf, head: String, of: &Path) -> io::Result<(Self, bool)> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(other("another run writes the same file".into()));
+        let until = Instant::now() + STARTED;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(other("another run writes the same file".into()));
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
             }
-            Err(TryLockError::Error(error)) => return Err(error),
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
@@ -314,12 +332,21 @@ fn region(line: &str) -> Option<Region> {
 }
 
 impl Inner {
-    /// Nothing is stored any more. The file stays, with its lock.
-    fn forget(&mut self) -> io::Result<()> {
-        self.pending.clear();
-        self.stored.clear();
+    /// Nothing is stored any more, of what is synchronised. The file stays, with its lock. What it said.
+    fn forget(&mut self) -> io::Result<String> {
+        self.flush(|| Ok(()))?;
+        let mut told = String::new();
+        self.file.rewind()?;
+        self.file.read_to_string(&mut told)?;
         self.file.set_len(0)?;
         self.file.rewind()?;
+        self.file.sync_all()?;
+        Ok(told)
+    }
+
+    /// It is after all.
+    fn remember(&mut self, told: &str) -> io::Result<()> {
+        self.file.write_all(told.as_bytes())?;
         self.file.sync_all()
     }
 
@@ -422,6 +449,12 @@ mod tests {
         assert!(!is_there);
         aside.ready().unwrap();
         aside.wrote(&region).unwrap();
+        drop(aside);
+        let (aside, is_there) = begin();
+        assert!(is_there && aside.has(&region));
+        // If it cannot be put in its place, nothing of it is lost.
+        let told = aside.ledger.as_ref().unwrap().inner().forget().unwrap();
+        aside.ledger.as_ref().unwrap().inner().remember(&told).unwrap();
         drop(aside);
         let (aside, is_there) = begin();
         assert!(is_there && aside.has(&region));
