@@ -33,6 +33,7 @@ pub mod display;
 pub mod elastic;
 pub mod elf;
 pub mod exit;
+mod gate;
 pub mod history;
 pub mod holder;
 pub mod in_use;

@@ -124,7 +124,8 @@ fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
 }
 
 /// In parts, and most of the time in the middle of a system call that writes to what is out, or gives memory
-/// back: what it waits for only the master can give it, which must not stop before that.
+/// back, or is made to do that as parts leave: what it waits for only the master can give it, which must not
+/// stop before that.
 #[test]
 fn a_rank_in_parts_stops_in_the_middle_of_a_system_call() {
     if !python_with("signal") {
@@ -132,7 +133,7 @@ fn a_rank_in_parts_stops_in_the_middle_of_a_system_call() {
     }
     const READS: &str = "
 import os
-memory = bytearray(os.urandom(160 << 20))
+memory = bytearray(os.urandom(64 << 20))
 view, pages = memoryview(memory), len(memory) >> 12
 os.write(1, b'ready\\n')
 with open('/dev/urandom', 'rb', buffering=0) as source:
@@ -140,12 +141,12 @@ with open('/dev/urandom', 'rb', buffering=0) as source:
         for page in range(0, pages, 7):
             source.readinto(view[page << 12:(page << 12) + 64])
 ";
-    let options = format!("-np 1 --processors 2 --memory 40M --preload never -- {PYTHON} -c");
+    let options = format!("-np 1 --processors 2 --memory 30M --preload never -- {PYTHON} -c");
     let job =
         bdrun_args(options.split(' ').map(String::from).chain([READS.to_owned()])).within(3 * SOON).start();
     job.wait_for_output("ready");
-    for pause in 0..16 {
-        pause_and_continue(&job, Duration::from_millis(100 + pause * 7));
+    for pause in 0..64 {
+        pause_and_continue(&job, Duration::from_millis(13 + pause % 17 * 3));
     }
     job.signal(libc::SIGINT);
     job.wait().failed_with(128 + libc::SIGINT, &["SIGINT"]);

@@ -5,4 +5,5 @@ mod parts;
 mod thread;
 
 pub use parts::InParts;
+pub(crate) use parts::pause;
 pub use thread::{Holder, Order, Report, Scratch};

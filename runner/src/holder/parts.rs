@@ -7,11 +7,21 @@ use std::time::{Duration, Instant};
 use sbmalloc::other::{Held, Image, OtherError, Parts, PartsMoved, Refusal, Shrunk};
 
 use super::thread::{Order, Report, ended};
+use crate::gate::{Gate, Pause};
 
 /// A signal to the rank is passed on after this time at the latest.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// What was done is told so often.
 const TELL: Duration = Duration::from_millis(50);
+
+/// What is done to ranks in parts, from one look at the orders to the next: parts leave, calls are made.
+static STEPS: Gate = Gate::new();
+
+/// Waits, for so long, until nothing is under way with any rank in parts; nothing begins while what is
+/// returned is held. A rank told to stop meanwhile does not: signals to it pass through the same threads.
+pub(crate) fn pause(patience: Duration) -> Option<Pause<'static>> {
+    STEPS.pause(patience)
+}
 
 /// What became of the order to let parts of a rank leave while it runs.
 #[derive(Debug)]
@@ -69,6 +79,7 @@ impl InParts {
 
 /// Lets parts of a rank leave, and serves it until it ends or nobody wants it any more; then it is killed.
 pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dyn Fn(Report)) {
+    let mut step = STEPS.begin();
     let mut parts = match begin(held) {
         Ok(parts) => parts,
         Err(report_this) => return report(report_this),
@@ -127,6 +138,8 @@ pub(super) fn run(held: Held, target: u64, orders: &Receiver<Order>, report: &dy
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return,
         }
+        drop(step);
+        step = STEPS.begin();
     }
 }
 

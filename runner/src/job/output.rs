@@ -91,7 +91,7 @@ impl Job<'_> {
         match happening {
             Happening::Signal(libc::SIGUSR1 | libc::SIGUSR2) => false,
             Happening::Signal(libc::SIGTSTP) => {
-                self.supervisor.pause(|| true);
+                self.supervisor.pause(|| Some(()));
                 false
             }
             Happening::Signal(signal) => {

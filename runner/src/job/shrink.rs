@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sbmalloc::other::PartsMoved;
 
-use crate::holder::InParts;
+use crate::holder::{self, InParts};
 use crate::measure::Group;
 use crate::residency::Outcome;
 use crate::units::Bytes;
@@ -18,6 +18,8 @@ const FIRST_NOTE: Duration = Duration::from_secs(5);
 
 /// How long it is waited until a rank stands still again that was held when the job was paused.
 const STOPS_AGAIN: Duration = Duration::from_secs(1);
+/// For ^Z: how long what is under way with ranks in parts is waited for before it is looked again.
+const STEP: Duration = Duration::from_millis(100);
 
 /// What is kept of a rank that runs in parts.
 pub(super) struct Partial {
@@ -169,11 +171,17 @@ impl Job<'_> {
 
     /// Stops the ranks and ourselves until somebody continues us. A rank in parts that waits for a page in
     /// the middle of a system call, or for us to hear of a `madvise`, cannot stop before it was served: it
-    /// would run in circles, or hang, for as long as we stand.
+    /// would run in circles, or hang, for as long as we stand. It also stands while it is traced, between two
+    /// calls that are made in it: so nothing may be under way with it when we stop.
     pub(super) fn pause(&mut self) {
         let served = self.ranks.iter().filter(|(_, record)| record.partial.is_some());
         let groups: Vec<_> = served.filter_map(|(_, record)| record.group.clone()).collect();
-        self.supervisor.pause(|| groups.iter().all(Group::stands));
+        let all_stand = || groups.iter().all(Group::stands);
+        self.supervisor.pause(|| {
+            // Its signals pass through our threads: they are held up only for the last look.
+            let still = all_stand().then(|| holder::pause(STEP)).flatten()?;
+            all_stand().then_some(still)
+        });
         // That has continued also those that were held by a signal. One that does not stop again is held no
         // longer, though it is taken for that: it is let go when its turn comes.
         let held = self.ranks.iter().filter(|(_, record)| {

@@ -38,7 +38,6 @@
 //! `/dev/null`, and ranks have no controlling terminal: to open `/dev/tty` is an error.
 
 mod birth;
-mod births;
 mod child;
 mod ending;
 mod error;
@@ -70,9 +69,9 @@ pub use signals::{Catch, keep_ended_children};
 
 use crate::cgroups::RankGroups;
 use crate::descriptors;
+use crate::gate::Gate;
 use crate::measure::{Group, Permits};
 use crate::post::Post;
-use births::Births;
 use keeper::Keepers;
 use pen::Pen;
 use roster::Roster;
@@ -296,7 +295,7 @@ struct Shared {
     roster: Roster,
     keepers: Keepers,
     /// From before a process is made until it is in the table: signals to all reach none that is not.
-    births: Births,
+    births: Gate,
     /// Processes made so far.
     serials: AtomicU64,
 }
@@ -362,7 +361,7 @@ impl Supervisor {
             cgroup,
             roster,
             keepers,
-            births: Births::default(),
+            births: Gate::new(),
             serials: AtomicU64::new(0),
         });
         let style = output::Style {
@@ -473,16 +472,20 @@ impl Supervisor {
     }
 
     /// For ^Z: stops all ranks, then, once those `stand` that our threads serve, the master itself; returns
-    /// when somebody has continued it (`fg`), after continuing the ranks. Nobody is made meanwhile: who has
-    /// just been made would not get the signal, and run, unseen, for as long as we stand.
-    pub fn pause(&self, stand: impl Fn() -> bool) {
+    /// when somebody has continued it (`fg`), after continuing the ranks. What `stand` returns is held for as
+    /// long as we stand. Nobody is made meanwhile: who has just been made would not get the signal, and run,
+    /// unseen, for as long as we stand. One that hangs in its `exec` is not waited for.
+    pub fn pause<T>(&self, stand: impl Fn() -> Option<T>) {
         let births = self.shared.births.pause(STANDING);
         self.signal_all(libc::SIGSTOP);
         let begin = Instant::now();
-        while !stand() && begin.elapsed() < STANDING {
+        let mut still = stand();
+        while still.is_none() && begin.elapsed() < STANDING {
             std::thread::sleep(Duration::from_millis(1));
+            still = stand();
         }
         let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
+        drop(still);
         self.signal_all(libc::SIGCONT);
         drop(births);
     }

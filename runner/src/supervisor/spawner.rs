@@ -211,6 +211,7 @@ impl Spawner {
         let entered = entrance.as_ref().or_else(|| self.shared.pen.entrance());
         plan.rank_cgroup = entered.map_or(-1, AsRawFd::as_raw_fd);
         let shared = Arc::clone(&self.shared);
+        // Until others know of it.
         let _birth = shared.births.begin();
         let at = Instant::now();
         let made = self.make(&spec, &mut plan);

@@ -1,29 +1,33 @@
-//! While nobody may be born.
+//! What must not be under way while the master stands, or must not begin.
 
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Processes are made by several threads at once, or by none.
-#[derive(Default)]
-pub(super) struct Births {
-    /// Whoever wants that none is made holds it, so that it is not passed by for ever.
+/// Deeds are done by several threads at once, or by none.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// Whoever wants that none is done holds it, so that it is not passed by for ever.
     gate: Mutex<()>,
     going_on: RwLock<()>,
 }
 
-/// No process is made while this is held.
-pub(super) struct Pause<'a>(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>);
+/// None is done while this is held.
+pub(crate) struct Pause<'a>(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>);
 
-impl Births {
-    /// To be held from before a process is made until others know of it.
-    pub(super) fn begin(&self) -> RwLockReadGuard<'_, ()> {
+impl Gate {
+    /// Open.
+    pub(crate) const fn new() -> Self {
+        Self { gate: Mutex::new(()), going_on: RwLock::new(()) }
+    }
+
+    /// To be held while one is done.
+    pub(crate) fn begin(&self) -> RwLockReadGuard<'_, ()> {
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.going_on.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for those that are being made, and holds up the others. None if one takes longer than that:
-    /// it hangs in its `exec`.
-    pub(super) fn pause(&self, patience: Duration) -> Option<Pause<'_>> {
+    /// Waits for those that are under way, and holds up the others. None if one takes longer than that.
+    pub(crate) fn pause(&self, patience: Duration) -> Option<Pause<'_>> {
         let deadline = Instant::now() + patience;
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -44,25 +48,25 @@ mod tests {
 
     #[test]
     fn a_pause_waits_for_those_under_way_and_is_not_passed_by() {
-        let (births, over) = (Births::default(), AtomicBool::new(false));
+        let (gate, over) = (Gate::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // One or the other is always making somebody.
+            // One or the other is always under way.
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !over.load(SeqCst) {
-                        let _birth = births.begin();
+                        let _deed = gate.begin();
                         std::thread::sleep(Duration::from_millis(3));
                     }
                 });
             }
             for _ in 0..20 {
-                assert!(births.pause(Duration::from_secs(60)).is_some());
+                assert!(gate.pause(Duration::from_secs(60)).is_some());
             }
             over.store(true, SeqCst);
         });
-        let birth = births.begin();
-        assert!(births.pause(Duration::from_millis(5)).is_none());
-        drop(birth);
-        assert!(births.pause(Duration::ZERO).is_some());
+        let deed = gate.begin();
+        assert!(gate.pause(Duration::from_millis(5)).is_none());
+        drop(deed);
+        assert!(gate.pause(Duration::ZERO).is_some());
     }
 }
