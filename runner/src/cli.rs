@@ -75,7 +75,10 @@ pub struct Options {
     #[arg(long, value_name = "F", value_parser = parse_fraction)]
     pub budget_fraction: Option<f64>,
 
-    /// Memory set aside when a rank is admitted, and the most it may hold
+    /// The most memory a rank may hold
+    ///
+    /// All of it is set aside when a rank that is native, of an MPI or preloaded is admitted; of other ranks
+    /// half at first, then what those that have ended needed.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub rank_memory: Option<u64>,
 
@@ -166,8 +169,9 @@ pub struct Options {
 
     /// Put libsbmalloc.so in front of programs not written for bdrun, so that they can be paged
     ///
-    /// It serves their memory and lets them be moved at each allocation. auto: programs that are linked
-    /// dynamically and do not bring bdrun's runtime, if the library is found (beside bdrun, or in ../lib).
+    /// It serves their memory and lets them be moved at each allocation. auto: programs that call MPI,
+    /// and others that are linked dynamically where they cannot be paged from outside (ptrace is forbidden),
+    /// if the library is found (beside bdrun, or in ../lib).
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Preload::Auto)]
     pub preload: Preload,
 
@@ -466,7 +470,7 @@ impl Options {
             && options.given_np.is_none_or(|np| np > most)
         {
             return Err(wrong(&format!(
-                "'{option} {most}': bdrun runs jobs on this machine only, and -np says how many ranks it has"
+                "'{option} {most}': this bdrun runs ranks on this machine only, and -np says how many ranks it has"
             )));
         }
         Ok((options, matches))

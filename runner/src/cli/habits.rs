@@ -28,7 +28,8 @@ enum Habit {
 
 use Habit::{Each, If, Nothing, Ours, Pair, PerNode, Refused};
 
-const ONE_NODE: &str = "bdrun runs jobs on this machine only";
+const ONE_NODE: &str =
+    "this bdrun runs ranks on this machine only; on several: mpiexec -n NODES bdrun, or srun";
 const UNBOUND: &str =
     "ranks are not bound to processors; start bdrun by taskset for some of them, and see --processors";
 const PLACED: &str =

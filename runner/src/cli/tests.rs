@@ -79,7 +79,7 @@ fn mpiexec_s_options_are_ours() {
 #[test]
 fn what_of_mpiexec_cannot_be_had_is_said() {
     for (line, word) in [
-        ("-hosts a,b p", "'-hosts a,b': bdrun runs jobs on this machine only"),
+        ("-hosts a,b p", "'-hosts a,b': this bdrun runs ranks on this machine only"),
         ("--host a:2 p", "this machine only"),
         ("-H a p", "this machine only"),
         ("-f hosts p", "this machine only"),
