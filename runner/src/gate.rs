@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, T
 use std::time::{Duration, Instant};
 
 /// Deeds are done by several threads at once, or by none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gate {
     /// Whoever wants that none is done holds it, so that it is not passed by for ever.
     gate: Mutex<()>,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sbmalloc::other::PartsMoved;
 
-use crate::holder::{self, InParts};
+use crate::holder::{self, Holder, InParts};
 use crate::measure::Group;
 use crate::residency::Outcome;
 use crate::units::Bytes;
@@ -174,7 +174,9 @@ impl Job<'_> {
     /// would run in circles, or hang, for as long as we stand. It also stands while it is traced, between two
     /// calls that are made in it: so nothing may be under way with it when we stop.
     pub(super) fn pause(&mut self) {
-        let served = self.ranks.iter().filter(|(_, record)| record.partial.is_some());
+        // Also one that is to run in parts, of which that is not known yet.
+        let served =
+            self.ranks.iter().filter(|(_, record)| record.holder.as_ref().is_some_and(Holder::moves));
         let groups: Vec<_> = served.filter_map(|(_, record)| record.group.clone()).collect();
         let all_stand = || groups.iter().all(Group::stands);
         self.supervisor.pause(|| {
