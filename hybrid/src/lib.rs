@@ -53,13 +53,13 @@ pub use communicator::{Communicator, SharedMemory, TAG_MAX, Tag};
 pub use element::{Element, ReduceOp};
 pub use error::{Cause, Error, Result};
 pub use init::{
-    EXPECTED_RANKS, Env, Hybrid, HybridConfig, InitError, Numa, NumaPolicy, SOLVER_VARIABLES, Scheduler,
-    Summary, ThreadSource, Threads, Workspaces, Wrong, first_touched, resolve_threads,
+    Env, Hybrid, HybridConfig, InitError, Numa, NumaPolicy, SOLVER_VARIABLES, Scheduler, Summary,
+    ThreadSource, Threads, Workspaces, Wrong, first_touched, resolve_threads,
 };
 pub use local::LocalBackend;
 #[cfg(feature = "mpi")]
 pub use mpi::{LIBRARY as MPI_LIBRARY, MpiBackend};
 pub use region::{SharedRegion, Writing};
-pub use select::{ENV as COMM_ENV, Kind, SelectError, create_communicator, select};
+pub use select::{ENV as COMM_ENV, EXPECTED_RANKS, Kind, SelectError, create_communicator, select};
 #[cfg(feature = "shm")]
 pub use shm::{ENV as SHM_ENV, ShmBackend, Spec as ShmSpec};

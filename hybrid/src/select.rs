@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use crate::{AnyCommunicator, LocalBackend};
+use crate::{AnyCommunicator, Communicator, LocalBackend};
 
 /// The environment variable that names the back end, or says `auto`.
 pub const ENV: &str = "BDRUN_COMM";
+
+/// The environment variable by which a job script says how many ranks there must be.
+pub const EXPECTED_RANKS: &str = "BDRUN_EXPECTED_RANKS";
 
 /// A back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,6 +90,34 @@ pub enum SelectError {
         #[source]
         cause: crate::Cause,
     },
+    /// [`EXPECTED_RANKS`] is no number of ranks.
+    #[error("{EXPECTED_RANKS}={0}: it must be a number of ranks, 1 or more")]
+    Expected(String),
+    /// Another number of ranks than expected.
+    #[error(
+        "{found} ranks by {backend}, and {expected} are expected ({who}): does the launcher belong to the back end?"
+    )]
+    Ranks {
+        /// How many there are.
+        found: usize,
+        /// By which back end.
+        backend: Kind,
+        /// How many there must be.
+        expected: usize,
+        /// Who says so.
+        who: &'static str,
+    },
+    /// Another rank has no communicator.
+    #[error("rank {rank} has no communicator: {why}")]
+    Elsewhere {
+        /// The first that has none.
+        rank: usize,
+        /// What it says. Its launcher may end it before it can.
+        why: String,
+    },
+    /// A call of the back end.
+    #[error(transparent)]
+    Comm(#[from] crate::Error),
 }
 
 impl fmt::Debug for SelectError {
@@ -126,8 +157,10 @@ pub fn select(
 /// with its protocol, all with PMIx.
 const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"];
 
+/// What `srun` tells them.
+const STEP: &str = "SLURM_STEP_NUM_TASKS";
+
 fn detected(env: &dyn Fn(&str) -> Option<String>) -> (Kind, &'static str) {
-    const STEP: &str = "SLURM_STEP_NUM_TASKS";
     if env("BDRUN_FDS").is_some() {
         return (Kind::Bdrun, "BDRUN_FDS");
     }
@@ -144,9 +177,66 @@ fn detected(env: &dyn Fn(&str) -> Option<String>) -> (Kind, &'static str) {
     (Kind::Local, "nothing says otherwise")
 }
 
-/// The communicator of all ranks, on the back end that [`select`] finds in this process's environment. Once
-/// in a process, in the thread that is to communicate; before any other thread is started, as MPI and bdrun
-/// ask.
+/// How many ranks there must be, and who says so: the program, else [`EXPECTED_RANKS`], else of MPI the
+/// launcher. A rank whose MPI is not the launcher's would believe to be alone.
+fn expected_ranks(
+    explicit: Option<usize>,
+    kind: Kind,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<(usize, &'static str)>, SelectError> {
+    if let Some(ranks) = explicit {
+        return Ok(Some((ranks, "the program")));
+    }
+    let said = env(EXPECTED_RANKS).map(|said| said.trim().to_owned());
+    if let Some(said) = said.filter(|said| !said.is_empty()) {
+        return match said.parse() {
+            Ok(ranks) if ranks > 0 => Ok(Some((ranks, EXPECTED_RANKS))),
+            _ => Err(SelectError::Expected(said)),
+        };
+    }
+    if kind != Kind::Mpi {
+        return Ok(None);
+    }
+    let said = |name: &'static str| env(name)?.trim().parse().ok().map(|ranks| (ranks, name));
+    // A step of Slurm says it in a job's script too, of which there is one.
+    let step = || said(STEP).filter(|(tasks, _)| *tasks > 1);
+    Ok(["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(said).or_else(step))
+}
+
+/// Whether there are as many ranks as there must be.
+fn as_expected(
+    (kind, found): (Kind, usize),
+    explicit: Option<usize>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), SelectError> {
+    match expected_ranks(explicit, kind, env)? {
+        Some((expected, who)) if expected != found => {
+            Err(SelectError::Ranks { found, backend: kind, expected, who })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first rank that cannot go on, and why, on all ranks (a collective). All go on, or none: to end MPI is
+/// a collective, where one that fails would wait for the others in theirs.
+pub(crate) fn wrong_on_any(
+    comm: &AnyCommunicator,
+    error: Option<&dyn fmt::Display>,
+) -> Result<Option<(usize, String)>, crate::Error> {
+    let text = error.map(ToString::to_string).unwrap_or_default();
+    let counts: Vec<usize> = comm.allgather(&[text.len() as u64])?.iter().map(|&len| len as usize).collect();
+    let displs: Vec<usize> = (0..counts.len()).map(|rank| counts[..rank].iter().sum()).collect();
+    let Some(rank) = counts.iter().position(|len| *len > 0) else { return Ok(None) };
+    let mut all = vec![0; counts.iter().sum()];
+    comm.allgatherv(text.as_bytes(), &mut all, &counts, &displs)?;
+    let why = String::from_utf8_lossy(&all[displs[rank]..][..counts[rank]]).into_owned();
+    Ok(Some((rank, why)))
+}
+
+/// The communicator of all ranks, on the back end that [`select`] finds in this process's environment, of as
+/// many ranks as are expected: as [`EXPECTED_RANKS`] says, else those that a launcher of MPI has started.
+/// Once in a process, in the thread that is to communicate; before any other thread is started, as MPI and
+/// bdrun ask.
 ///
 /// ```
 /// use bdrun_hybrid::Communicator;
@@ -160,19 +250,26 @@ fn detected(env: &dyn Fn(&str) -> Option<String>) -> (Kind, &'static str) {
 /// # Errors
 /// [`SelectError`].
 pub fn create_communicator() -> Result<AnyCommunicator, SelectError> {
-    create(&|name| std::env::var(name).ok()).map(|(comm, _)| comm)
+    create(&|name| std::env::var(name).ok(), None).map(|(comm, _)| comm)
 }
 
 /// What is said of a back end that the program itself names.
 pub(crate) const COMM_NAMED: &str = "as the program asks";
 
-/// The same, in an environment; and what said so.
+/// The same, in an environment, of so many ranks if the program says how many; and what said so.
 pub(crate) fn create(
     env: &dyn Fn(&str) -> Option<String>,
+    ranks: Option<usize>,
 ) -> Result<(AnyCommunicator, &'static str), SelectError> {
     let (kind, why) = select(env, &Kind::built())?;
     let comm = open(kind, env).map_err(|cause| SelectError::Failed { kind, why, cause })?;
-    Ok((comm, why))
+    let found = as_expected((kind, comm.size()), ranks, env);
+    let wrong = wrong_on_any(&comm, found.as_ref().err().map(|error| error as &dyn fmt::Display))?;
+    found?;
+    match wrong {
+        None => Ok((comm, why)),
+        Some((rank, why)) => Err(SelectError::Elsewhere { rank, why }),
+    }
 }
 
 fn open(kind: Kind, env: &dyn Fn(&str) -> Option<String>) -> crate::transport::Result<AnyCommunicator> {
@@ -243,5 +340,40 @@ mod tests {
             assert!(missing.starts_with(&format!("mpi ({})", set.0)), "{missing}");
             assert!(missing.contains("built without it, and has local, shm"), "{missing}");
         }
+    }
+
+    #[test]
+    fn how_many_ranks_there_must_be_the_program_says_first() {
+        let expected = |explicit, kind, set: &[(&str, &str)]| {
+            let env =
+                |name: &str| set.iter().find(|(is, _)| *is == name).map(|(_, value)| (*value).to_owned());
+            expected_ranks(explicit, kind, &env).map_err(|error| error.to_string())
+        };
+        let all = [(EXPECTED_RANKS, "6"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_SIZE", "3")];
+        assert_eq!(expected(Some(2), Kind::Mpi, &all), Ok(Some((2, "the program"))));
+        assert_eq!(expected(None, Kind::Local, &all), Ok(Some((6, EXPECTED_RANKS))));
+        assert_eq!(expected(None, Kind::Mpi, &all[1..]), Ok(Some((4, "OMPI_COMM_WORLD_SIZE"))));
+        assert_eq!(expected(None, Kind::Mpi, &all[2..]), Ok(Some((3, "PMI_SIZE"))));
+        assert_eq!(expected(None, Kind::Mpi, &[(STEP, "8")]), Ok(Some((8, STEP))));
+        assert_eq!(expected(None, Kind::Mpi, &[(STEP, "1")]), Ok(None));
+        assert_eq!(expected(None, Kind::Bdrun, &all[1..]), Ok(None), "another launcher's, above bdrun");
+        assert_eq!(expected(None, Kind::Shm, &[(EXPECTED_RANKS, " ")]), Ok(None), "nothing is said");
+        for value in ["four", "0", "-1", "4.0"] {
+            let error = expected(None, Kind::Shm, &[(EXPECTED_RANKS, value)]).unwrap_err();
+            assert!(error.starts_with(&format!("BDRUN_EXPECTED_RANKS={value}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_number_of_ranks_than_expected_is_told() {
+        let none = |_: &str| None;
+        let error = as_expected((Kind::Mpi, 1), Some(4), &none).unwrap_err();
+        assert!(matches!(error, SelectError::Ranks { found: 1, expected: 4, .. }), "{error}");
+        assert!(as_expected((Kind::Mpi, 4), Some(4), &none).is_ok());
+        // Open MPI's launcher, and another MPI, to which each rank is alone.
+        let env = |name: &str| (name == "OMPI_COMM_WORLD_SIZE").then(|| "4".to_owned());
+        let error = as_expected((Kind::Mpi, 1), None, &env).unwrap_err().to_string();
+        assert!(error.contains("1 ranks by mpi, and 4 are expected (OMPI_COMM_WORLD_SIZE)"), "{error}");
+        assert!(as_expected((Kind::Local, 1), None, &env).is_ok(), "nobody expects a number");
     }
 }

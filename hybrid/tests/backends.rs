@@ -286,14 +286,24 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
         command.args(arguments).args(["-n", "3", PROGRAM, step]);
         assert!(!output(command.spawn().expect("start mpiexec")).status.success(), "{step}");
     }
-    // Nor does one that cannot be set up.
-    let one_is_wrong = "if [ ${PMI_RANK-$OMPI_COMM_WORLD_RANK} = 2 ]; then export RAYON_NUM_THREADS=all; fi
-        exec $0 setup";
+    // Nor does one that cannot be set up, or has no communicator.
+    for (wrong, step) in [("RAYON_NUM_THREADS=all", "setup"), ("BDRUN_EXPECTED_RANKS=4", "suite")] {
+        let one_is_wrong = format!(
+            "if [ ${{PMI_RANK-$OMPI_COMM_WORLD_RANK}} = 2 ]; then export {wrong}; fi
+            exec $0 {step}"
+        );
+        let mut command = command(launcher);
+        command.args(arguments).args(["-n", "3", "sh", "-c", &one_is_wrong, PROGRAM]);
+        let ended = output(command.spawn().expect("start mpiexec"));
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let word = wrong.split('=').next().expect("a name");
+        assert!(!ended.status.success() && said.contains(word), "{said}");
+    }
+    let library = if need == "mpich" { "libmpich.so.12" } else { "libmpi.so.40" };
     let mut command = command(launcher);
-    command.args(arguments).args(["-n", "3", "sh", "-c", one_is_wrong, PROGRAM]);
-    let ended = output(command.spawn().expect("start mpiexec"));
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && said.contains("RAYON_NUM_THREADS=all"), "{said}");
+    command.args(arguments).args(["-n", "2", PROGRAM, "finalized", library]);
+    let said = succeed(&output(command.spawn().expect("start mpiexec")));
+    assert_eq!(said.matches("the program has finalised MPI").count(), 2, "{said}");
 }
 
 #[test]

@@ -48,12 +48,18 @@ fn what_is_wrong_is_told() {
     for (environment, words) in [
         (("RAYON_NUM_THREADS", "all"), "RAYON_NUM_THREADS=all: it must be a number from 1 to 65535"),
         (("BDRUN_EXPECTED_RANKS", "4"), "1 ranks by local, and 4 are expected (BDRUN_EXPECTED_RANKS)"),
+        (("BDRUN_EXPECTED_RANKS", "four"), "BDRUN_EXPECTED_RANKS=four: it must be a number of ranks"),
         (("BDRUN_COMM", "tcp"), "BDRUN_COMM=tcp: this program has local, bdrun, mpi, shm, or auto"),
         (("BDRUN_COMM", "shm"), "shm (BDRUN_COMM): BDRUN_SHM_NAME is not set"),
     ] {
         let (_, log, well) = alone(&[environment]);
         assert!(!well && log.contains(words), "{log}");
     }
+    // So it is of a communicator without the rest.
+    let mut command = command(PROGRAM);
+    let output = output(command.env("BDRUN_EXPECTED_RANKS", "4").spawn().expect("start"));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && log.contains("1 ranks by local, and 4 are expected"), "{log}");
 }
 
 #[test]

@@ -11,8 +11,12 @@
 //! | `hold BYTES` | a region of so many bytes |
 //! | `setup` | a whole hybrid rank |
 //! | `measure` | what calls take |
+//! | `finalized LIBRARY` | the program itself initialises MPI, and finalises it too early |
 
 use std::error::Error;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
 use std::time::Instant;
 
 use bdrun_hybrid::{
@@ -93,10 +97,46 @@ fn measure(comm: &AnyCommunicator) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// A program with an MPI of its own, which it finalises while there is a communicator still.
+fn finalized(library: &str) -> Result<(), Box<dyn Error>> {
+    let name = CString::new(library)?;
+    // SAFETY: a name that ends; the library's initialisers run, as those of any that is linked.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    let function = |name: &CStr| {
+        // SAFETY: what was loaded, and a name that ends.
+        let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        assert!(!handle.is_null() && !found.is_null(), "{library} has {name:?}");
+        found
+    };
+    type Init = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_int) -> c_int;
+    // SAFETY: the function of MPI of this name, with the standard's type.
+    let init = unsafe { transmute::<*mut c_void, Init>(function(c"MPI_Init_thread")) };
+    // SAFETY: the same.
+    let finalize =
+        unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function(c"MPI_Finalize")) };
+    // MPI_THREAD_FUNNELED of MPICH and Open MPI.
+    let (funneled, mut level) = (1, 0);
+    // SAFETY: without the program's arguments, which the standard permits; it stores a number.
+    assert_eq!(unsafe { init(null_mut(), null_mut(), funneled, &raw mut level) }, 0);
+    let comm = create_communicator()?;
+    let node = comm.split_local()?;
+    comm.barrier()?;
+    // SAFETY: MPI is initialised, and nothing is under way.
+    assert_eq!(unsafe { finalize() }, 0);
+    println!("rank {}: {}", comm.rank(), comm.barrier().expect_err("MPI was finalised"));
+    drop((comm, node));
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|step| step == "setup") {
         return setup();
+    }
+    if let [step, library] = &arguments[..]
+        && step == "finalized"
+    {
+        return finalized(library);
     }
     let comm = create_communicator()?;
     let (rank, size, kind) = (comm.rank(), comm.size(), comm.kind());
@@ -144,7 +184,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 println!("{sum} bytes, {}", if region.is_shared() { "shared" } else { "copied" });
             }
         }
-        other => return Err(format!("{other}: suite, abort, die, panic, hold BYTES, setup, measure").into()),
+        other => {
+            return Err(format!(
+                "{other}: suite, abort, die, panic, hold BYTES, setup, measure, finalized LIBRARY"
+            )
+            .into());
+        }
     }
     Ok(())
 }

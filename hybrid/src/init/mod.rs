@@ -21,10 +21,10 @@ mod workspaces;
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::select::{self, COMM_NAMED};
+use crate::select::{self, COMM_NAMED, wrong_on_any};
 use crate::{AnyCommunicator, Communicator, Kind, ReduceOp, SelectError, SharedMemory};
 pub use numa::{Numa, NumaPolicy, first_touched};
-pub use scheduler::{EXPECTED_RANKS, Scheduler};
+pub use scheduler::Scheduler;
 pub use solvers::{SOLVER_VARIABLES, Wrong};
 pub use summary::Summary;
 pub use threads::{ThreadSource, Threads, resolve_threads};
@@ -41,7 +41,7 @@ pub struct HybridConfig {
     pub backend: Option<Kind>,
     /// Threads of the pool; none: as [`resolve_threads`].
     pub threads: Option<usize>,
-    /// Ranks that there must be; none: as the environment says ([`EXPECTED_RANKS`]), if it does.
+    /// Ranks that there must be; none: as [`create_communicator`](crate::create_communicator).
     pub ranks: Option<usize>,
     /// Where pages come from.
     pub numa: NumaPolicy,
@@ -74,20 +74,6 @@ pub enum InitError {
         value: String,
         /// What it can be.
         wanted: &'static str,
-    },
-    /// Another number of ranks than expected.
-    #[error(
-        "{found} ranks by {backend}, and {expected} are expected ({who}): does the launcher belong to the back end?"
-    )]
-    Ranks {
-        /// How many there are.
-        found: usize,
-        /// By which back end.
-        backend: Kind,
-        /// How many there must be.
-        expected: usize,
-        /// Who says so.
-        who: &'static str,
     },
     /// Another rank could not be set up.
     #[error("rank {rank} could not be set up: {why}")]
@@ -149,44 +135,6 @@ impl Hybrid<()> {
     }
 }
 
-/// What is decided before a thread is started.
-#[derive(Debug, PartialEq, Eq)]
-struct Plan {
-    threads: Threads,
-    scheduler: Scheduler,
-}
-
-/// Of `size` ranks by a back end.
-fn plan(
-    config: &HybridConfig,
-    (backend, size): (Kind, usize),
-    env: Env<'_>,
-    nodefile: &dyn Fn(&str) -> Option<String>,
-) -> Result<Plan, InitError> {
-    if let Some((expected, who)) = scheduler::expected_ranks(config.ranks, backend == Kind::Mpi, env)
-        && expected != size
-    {
-        return Err(InitError::Ranks { found: size, backend, expected, who });
-    }
-    let threads = resolve_threads(config.threads, env)?;
-    Ok(Plan { threads, scheduler: Scheduler::detect(env, nodefile) })
-}
-
-/// The first rank that cannot go on, and why, on all ranks (a collective).
-fn wrong_on_any(
-    comm: &AnyCommunicator,
-    error: Option<&InitError>,
-) -> Result<Option<(usize, String)>, crate::Error> {
-    let text = error.map(ToString::to_string).unwrap_or_default();
-    let counts: Vec<usize> = comm.allgather(&[text.len() as u64])?.iter().map(|&len| len as usize).collect();
-    let displs: Vec<usize> = (0..counts.len()).map(|rank| counts[..rank].iter().sum()).collect();
-    let Some(rank) = counts.iter().position(|len| *len > 0) else { return Ok(None) };
-    let mut all = vec![0; counts.iter().sum()];
-    comm.allgatherv(text.as_bytes(), &mut all, &counts, &displs)?;
-    let why = String::from_utf8_lossy(&all[displs[rank]..][..counts[rank]]).into_owned();
-    Ok(Some((rank, why)))
-}
-
 impl<W: Send> Hybrid<W> {
     /// The same, with a workspace for each thread of the pool, which that thread makes: `make` is given its
     /// number.
@@ -206,15 +154,16 @@ impl<W: Send> Hybrid<W> {
             Some(kind) if name == select::ENV => Some(kind.name().to_owned()),
             _ => plain(name),
         };
-        let (comm, because) = select::create(&named)?;
+        let (comm, because) = select::create(&named, config.ranks)?;
         let because = if config.backend.is_some() { COMM_NAMED } else { because };
         // 2: topology.
         let (rank, ranks, backend) = (comm.rank(), comm.size(), comm.kind());
         let nodefile = |path: &str| std::fs::read_to_string(path).ok();
-        let planned = plan(&config, (backend, ranks), plain, &nodefile).and_then(|plan| {
+        let scheduler = Scheduler::detect(plain, &nodefile);
+        let set_up = resolve_threads(config.threads, plain).and_then(|threads| {
             // 3: the pool.
             rayon::ThreadPoolBuilder::new()
-                .num_threads(plan.threads.count)
+                .num_threads(threads.count)
                 .thread_name(|thread| format!("pool-{thread}"))
                 .build_global()?;
             // 4: solvers. The back end may have changed the environment.
@@ -223,13 +172,12 @@ impl<W: Send> Hybrid<W> {
                     let value = was.unwrap_or_default();
                     Err(InitError::Variable { variable, value, wanted: must_be })
                 }
-                None => Ok(plan),
+                None => Ok(threads),
             }
         });
-        // All go on, or none: to end MPI is a collective, where one that fails would wait for the others in
-        // theirs.
-        let wrong = wrong_on_any(&comm, planned.as_ref().err())?;
-        let Plan { threads, scheduler } = planned?;
+        let error = set_up.as_ref().err();
+        let wrong = wrong_on_any(&comm, error.map(|error| error as &dyn std::fmt::Display))?;
+        let threads = set_up?;
         if let Some((rank, why)) = wrong {
             return Err(InitError::Elsewhere { rank, why });
         }
@@ -293,26 +241,5 @@ impl<W: Send> Hybrid<W> {
     #[must_use]
     pub const fn summary(&self) -> &Summary {
         &self.summary
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_number_of_ranks_than_expected_is_told_before_threads_are_looked_at() {
-        let config = HybridConfig { ranks: Some(4), threads: Some(0), ..HybridConfig::default() };
-        let none = |_: &str| None;
-        let error = plan(&config, (Kind::Mpi, 1), &none, &none).unwrap_err();
-        assert!(matches!(error, InitError::Ranks { found: 1, expected: 4, .. }), "{error}");
-        assert!(matches!(plan(&config, (Kind::Mpi, 4), &none, &none), Err(InitError::NoThreads)));
-        // Open MPI's launcher, and another MPI, to which each rank is alone.
-        let env = |name: &str| (name == "OMPI_COMM_WORLD_SIZE").then(|| "4".to_owned());
-        let config = HybridConfig::default();
-        let error = plan(&config, (Kind::Mpi, 1), &env, &none).unwrap_err().to_string();
-        assert!(error.contains("1 ranks by mpi, and 4 are expected (OMPI_COMM_WORLD_SIZE)"), "{error}");
-        let plan = plan(&config, (Kind::Local, 1), &env, &none).expect("nobody expects a number");
-        assert_eq!(plan.threads, Threads { count: 1, source: ThreadSource::Default });
     }
 }

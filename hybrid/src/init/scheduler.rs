@@ -102,22 +102,6 @@ impl fmt::Display for Scheduler {
     }
 }
 
-/// The environment variable by which a job script says how many ranks there must be.
-pub const EXPECTED_RANKS: &str = "BDRUN_EXPECTED_RANKS";
-
-/// How many ranks there must be, and who says so: the program, else [`EXPECTED_RANKS`], else of MPI the
-/// launcher. A rank whose MPI is not the launcher's would believe to be alone.
-pub fn expected_ranks(explicit: Option<usize>, is_mpi: bool, env: Env<'_>) -> Option<(usize, &'static str)> {
-    let said = |name: &'static str| env(name)?.trim().parse().ok().map(|ranks| (ranks, name));
-    // A step of Slurm says it in a job's script too, of which there is one.
-    let step = || said("SLURM_STEP_NUM_TASKS").filter(|(tasks, _)| *tasks > 1);
-    let launcher = || ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(said).or_else(step);
-    explicit
-        .map(|ranks| (ranks, "the program"))
-        .or_else(|| said(EXPECTED_RANKS))
-        .or_else(|| if is_mpi { launcher() } else { None })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,18 +151,5 @@ mod tests {
         for (value, bytes) in cases {
             assert_eq!(slurm_memory(value), bytes, "{value}");
         }
-    }
-
-    #[test]
-    fn how_many_ranks_there_must_be_the_program_says_first() {
-        let all = [(EXPECTED_RANKS, "6"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_SIZE", "3")];
-        assert_eq!(expected_ranks(Some(2), true, &env(&all)), Some((2, "the program")));
-        assert_eq!(expected_ranks(None, false, &env(&all)), Some((6, EXPECTED_RANKS)));
-        assert_eq!(expected_ranks(None, true, &env(&all[1..])), Some((4, "OMPI_COMM_WORLD_SIZE")));
-        assert_eq!(expected_ranks(None, true, &env(&all[2..])), Some((3, "PMI_SIZE")));
-        let step = [("SLURM_STEP_NUM_TASKS", "8")];
-        assert_eq!(expected_ranks(None, true, &env(&step)), Some((8, "SLURM_STEP_NUM_TASKS")));
-        assert_eq!(expected_ranks(None, true, &env(&[("SLURM_STEP_NUM_TASKS", "1")])), None);
-        assert_eq!(expected_ranks(None, false, &env(&all[1..])), None, "another launcher's, above bdrun");
     }
 }

@@ -104,6 +104,23 @@ impl<H: Handle> Library<H> {
     }
 }
 
+impl<H: Handle> Library<H> {
+    /// Its functions and handles, for a call: an error where the program, which has initialised MPI itself,
+    /// has finalised it, and a call would end the process.
+    fn table(&self) -> Result<&Table<H>> {
+        match !self.ours && self.is_finalized() {
+            true => Err(Cause::Backend("the program has finalised MPI, which it had initialised".into())),
+            false => Ok(&self.table),
+        }
+    }
+
+    fn is_finalized(&self) -> bool {
+        let mut finalized = 0;
+        // SAFETY: it stores a number, and may be called at any time (MPI 4.1, 11.4.1).
+        unsafe { (self.table.finalized)(&raw mut finalized) != 0 || finalized != 0 }
+    }
+}
+
 impl<H: Handle> Drop for Library<H> {
     fn drop(&mut self) {
         if self.ours && std::thread::panicking() {
@@ -111,15 +128,10 @@ impl<H: Handle> Drop for Library<H> {
             // SAFETY: MPI is initialised; this ends the job's processes.
             unsafe { (self.table.abort)(self.table.world, 1) };
         }
-        if self.ours {
-            let mut finalized = 0;
+        if self.ours && !self.is_finalized() {
             // SAFETY: MPI was initialised by this thread, which `self` has not left, and all communicators
             // that we have made were freed: they hold a reference to `self`.
-            unsafe {
-                if (self.table.finalized)(&raw mut finalized) == 0 && finalized == 0 {
-                    (self.table.finalize)();
-                }
-            }
+            unsafe { (self.table.finalize)() };
         }
     }
 }
@@ -175,14 +187,15 @@ impl<H: Handle + std::fmt::Debug> Of<H> {
 
 impl<H: Handle> Drop for Of<H> {
     fn drop(&mut self) {
+        let Ok(table) = self.library.table() else { return };
         // SAFETY: a communicator of ours that nobody uses any more. What it returns nobody can be told.
-        unsafe { (self.library.table.comm_free)(&raw mut self.comm) };
+        unsafe { (table.comm_free)(&raw mut self.comm) };
     }
 }
 
 impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     fn place(&self) -> Result<[usize; 2]> {
-        let (table, mut place) = (&self.library.table, [0; 2]);
+        let (table, mut place) = (self.library.table()?, [0; 2]);
         let [rank, size] = &mut place;
         // SAFETY: they store numbers.
         let codes = unsafe { [(table.comm_rank)(self.comm, rank), (table.comm_size)(self.comm, size)] };
@@ -191,7 +204,7 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     }
 
     fn split(&self, color: usize, key: usize) -> Result<Box<dyn Comm>> {
-        let (table, mut comm) = (&self.library.table, self.comm);
+        let (table, mut comm) = (self.library.table()?, self.comm);
         // SAFETY: it stores a handle.
         self.done(unsafe { (table.comm_split)(self.comm, int(color)?, int(key)?, &raw mut comm) })?;
         Self::adopt(self.library.clone(), comm)
@@ -199,11 +212,11 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
 
     fn barrier(&self) -> Result<()> {
         // SAFETY: nothing but the communicator.
-        self.done(unsafe { (self.library.table.barrier)(self.comm) })
+        self.done(unsafe { (self.library.table()?.barrier)(self.comm) })
     }
 
     fn broadcast(&self, data: &mut [u8], root: usize) -> Result<()> {
-        let (table, bytes) = (&self.library.table, int(data.len())?);
+        let (table, bytes) = (self.library.table()?, int(data.len())?);
         // SAFETY: so many bytes, which it reads or writes until it returns.
         self.done(unsafe {
             (table.bcast)(data.as_mut_ptr().cast(), bytes, table.byte, int(root)?, self.comm)
@@ -211,7 +224,7 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     }
 
     fn allgatherv(&self, send: &[u8], recv: &mut [u8], at: Parts<'_>) -> Result<()> {
-        let (table, [counts, displs]) = (&self.library.table, at.checked(self.size, recv.len())?);
+        let (table, [counts, displs]) = (self.library.table()?, at.checked(self.size, recv.len())?);
         let (from, bytes, to) = (send.as_ptr().cast(), int(send.len())?, recv.as_mut_ptr().cast());
         let (byte, comm, counts, displs) = (table.byte, self.comm, counts.as_ptr(), displs.as_ptr());
         // SAFETY: it reads so many bytes, and writes inside `recv` (just checked) until it returns; as many
@@ -220,7 +233,7 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     }
 
     fn alltoallv(&self, send: &[u8], from: Parts<'_>, recv: &mut [u8], to: Parts<'_>) -> Result<()> {
-        let table = &self.library.table;
+        let table = self.library.table()?;
         let (out, into) = (from.checked(self.size, send.len())?, to.checked(self.size, recv.len())?);
         // SAFETY: it reads inside `send` and writes inside `recv` (just checked) until it returns; as many
         // counts and displacements as ranks.
@@ -240,14 +253,14 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     }
 
     fn send(&self, data: &[u8], to: usize, tag: Tag) -> Result<()> {
-        let (table, bytes) = (&self.library.table, int(data.len())?);
+        let (table, bytes) = (self.library.table()?, int(data.len())?);
         let (data, to, tag) = (data.as_ptr().cast(), int(to)?, int(tag as usize)?);
         // SAFETY: so many bytes, which it reads until it returns.
         self.done(unsafe { (table.send)(data, bytes, table.byte, to, tag, self.comm) })
     }
 
     fn probe(&self, from: usize, tag: Tag) -> Result<usize> {
-        let (table, mut status, mut count) = (&self.library.table, Status::new(), 0);
+        let (table, mut status, mut count) = (self.library.table()?, Status::new(), 0);
         let (from, tag) = (int(from)?, int(tag as usize)?);
         // SAFETY: room for a status of any ABI.
         self.done(unsafe { (table.probe)(from, tag, self.comm, &raw mut status) })?;
@@ -258,7 +271,7 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     }
 
     fn recv(&self, data: &mut [u8], from: usize, tag: Tag) -> Result<()> {
-        let (table, mut status, bytes) = (&self.library.table, Status::new(), int(data.len())?);
+        let (table, mut status, bytes) = (self.library.table()?, Status::new(), int(data.len())?);
         let (data, from, tag) = (data.as_mut_ptr().cast(), int(from)?, int(tag as usize)?);
         // SAFETY: it writes so many bytes at most until it returns; room for a status of any ABI.
         self.done(unsafe { (table.recv)(data, bytes, table.byte, from, tag, self.comm, &raw mut status) })

@@ -135,11 +135,22 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> Cause {
 
 /// Takes the lock on a byte, or tells whether another has it: true if so.
 fn locked_by_another(file: &File, byte: usize, take: bool) -> io::Result<bool> {
+    locked(file, (byte, 1), take)
+}
+
+/// Whether nobody has a lock on any byte.
+fn is_nobodys(file: &File) -> bool {
+    // No length: to the end of all files.
+    locked(file, (0, 0), false).is_ok_and(|locked| !locked)
+}
+
+/// The same of bytes from one on.
+fn locked(file: &File, (byte, bytes): (usize, usize), take: bool) -> io::Result<bool> {
     // SAFETY: plain integers, for which zeros are valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as _;
     lock.l_whence = libc::SEEK_SET as _;
-    (lock.l_start, lock.l_len) = (byte as libc::off_t, 1);
+    (lock.l_start, lock.l_len) = (byte as libc::off_t, bytes as libc::off_t);
     let command = if take { libc::F_OFD_SETLK } else { libc::F_OFD_GETLK };
     // SAFETY: an open descriptor, and a structure that lives as long as the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
@@ -164,16 +175,39 @@ fn remove(path: &Path, file: &File) {
     }
 }
 
+/// Where they are.
+const PLACE: &str = "/dev/shm";
+
+/// How their names begin.
+fn beginning() -> String {
+    // SAFETY: geteuid has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    format!("bdrun-{user}-")
+}
+
+/// Removes what this user's jobs have left, all ranks of which were killed before all had come. Such a file
+/// stays nobody's: it is named with rank 0's lock on it, without which no other rank takes part.
+fn remove_what_nobody_has() {
+    let beginning = beginning();
+    for entry in std::fs::read_dir(PLACE).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&beginning)
+            && let Ok(file) = File::open(entry.path())
+            && is_nobodys(&file)
+        {
+            remove(&entry.path(), &file);
+        }
+    }
+}
+
 impl Segment {
     /// Where it is until all ranks have come.
     pub fn path(spec: &Spec) -> PathBuf {
-        // SAFETY: geteuid has no preconditions.
-        let user = unsafe { libc::geteuid() };
-        PathBuf::from(format!("/dev/shm/bdrun-{user}-{}", spec.name))
+        Path::new(PLACE).join(beginning() + &spec.name)
     }
 
     /// Makes it (rank 0), or finds it, and waits until all ranks have.
     pub fn join(spec: &Spec) -> Result<Self> {
+        spec.check().map_err(Cause::Backend)?;
         let (path, until) = (Self::path(spec), Instant::now() + spec.patience);
         let this = match spec.rank {
             0 => Self::make(spec, &path)?,
@@ -194,9 +228,10 @@ impl Segment {
             }
             remove(path, &old);
         }
+        remove_what_nobody_has();
         // Without a name, so that nothing is left if this process ends before it is as it should be.
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open("/dev/shm", flags, Mode::RUSR | Mode::WUSR);
+        let file = rustix::fs::open(PLACE, flags, Mode::RUSR | Mode::WUSR);
         let file = file.map_err(|error| system("make a file in /dev/shm")(error.into()))?;
         let this = Self::fill(file.into(), Layout { size: spec.size })?;
         let own = format!("/proc/self/fd/{}", this.file.as_raw_fd());
@@ -388,7 +423,6 @@ mod tests {
     fn a_file_of_a_leader_that_has_ended_is_replaced_and_none_is_left() {
         let path = Segment::path(&spec("stale", 0, 2));
         drop(Segment::make(&spec("stale", 0, 2), &path).unwrap());
-        assert!(path.exists(), "it ended before all had come");
         let late = Spec { patience: Duration::ZERO, ..spec("stale", 1, 2) };
         assert!(Segment::join(&late).is_err() && !path.exists(), "who waits in vain removes it");
         drop(Segment::make(&spec("stale", 0, 2), &path).unwrap());
@@ -398,6 +432,23 @@ mod tests {
         assert!(!path.exists() && leader.lives(1) && other.lives(0));
         drop(other);
         assert!(!leader.lives(1));
+    }
+
+    #[test]
+    fn what_a_job_has_left_that_was_killed_the_next_one_removes() {
+        let path = Segment::path(&spec("killed", 0, 2));
+        drop(Segment::make(&spec("killed", 0, 2), &path).unwrap());
+        let next = Segment::path(&spec("next", 0, 2));
+        let leader = Segment::make(&spec("next", 0, 2), &next).unwrap();
+        assert!(!path.exists() && next.exists());
+        // Of one whose rank 0 has ended the others may still say so.
+        let other = Segment::find(&spec("next", 1, 2), &next, Instant::now()).unwrap();
+        drop(leader);
+        remove_what_nobody_has();
+        assert!(next.exists());
+        drop(other);
+        remove_what_nobody_has();
+        assert!(!next.exists());
     }
 
     #[test]
@@ -452,6 +503,8 @@ mod tests {
         let _leader = Segment::make(&spec("fit", 0, 2), &path).unwrap();
         assert!(said(&spec("fit", 0, 2)).contains("another job's"));
         assert!(said(&spec("fit", 1, 3)).contains("there are 3 ranks"));
+        assert!(said(&spec("fit", 3, 3)).contains("rank 3: there are 3 ranks"));
+        assert!(said(&spec("a/b", 0, 1)).contains("letters") && said(&spec("fit", 0, 0)).contains("from 1"));
         let _first = Segment::find(&spec("fit", 1, 2), &path, Instant::now() + soon).unwrap();
         assert!(said(&spec("fit", 1, 2)).contains("there is a rank 1 already"));
         std::fs::remove_file(path).unwrap();

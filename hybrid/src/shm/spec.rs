@@ -38,23 +38,29 @@ impl Spec {
             text.parse().map_err(|_| format!("{name}={text} is no number"))
         };
         let (name, rank, size) = (get(ENV[0])?, number(ENV[1])?, number(ENV[2])?);
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            return Err(format!("{}={name}: letters, digits, - and _, up to 64", ENV[0]));
-        }
-        if size == 0 || size > MOST_RANKS {
-            return Err(format!("{}={size}: from 1 to {MOST_RANKS}", ENV[2]));
-        }
-        if rank >= size {
-            return Err(format!("{}={rank}: there are {size} ranks", ENV[1]));
-        }
         let mut spec = Self::new(name, rank, size);
         if let Some(text) = env(ENV[3]) {
             let seconds: u16 =
                 text.parse().map_err(|_| format!("{}={text}: seconds, up to 65535", ENV[3]))?;
             spec.patience = Duration::from_secs(seconds.into());
         }
-        Ok(spec)
+        spec.check().map(|()| spec)
+    }
+
+    /// Whether there can be such a rank, or why not.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { name, rank, size, .. } = self;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return Err(format!("a job's name '{name}': letters, digits, - and _, up to 64"));
+        }
+        if *size == 0 || *size > MOST_RANKS {
+            return Err(format!("{size} ranks: from 1 to {MOST_RANKS}"));
+        }
+        if rank >= size {
+            return Err(format!("rank {rank}: there are {size} ranks"));
+        }
+        Ok(())
     }
 }
 
