@@ -234,6 +234,25 @@ fn what_is_not_tested_has_no_tests() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// What `--stats` writes is in the user guide's table, field by field.
+#[test]
+fn every_field_of_the_statistics_is_documented() {
+    let source = fs::read_to_string(root().join("runner/src/stats.rs")).expect("a file");
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let is_written = |line: &[&str]| line[0] != "#[serde(skip)]" && !line[0].contains("flatten");
+    let field = |line: &str| line.strip_prefix("pub ")?.split_once(": ").map(|(name, _)| name.to_owned());
+    let mut fields: Vec<String> =
+        lines.windows(2).filter(|two| is_written(two)).filter_map(|two| field(two[1])).collect();
+    fields.retain(|name| !name.starts_with("fn ") && !name.starts_with("const "));
+    assert!(fields.len() > 50 && fields.iter().any(|name| name == "parts_faults"), "{fields:?}");
+    let guide = fs::read_to_string(root().join("docs/user-guide.md")).expect("a file");
+    let table = guide.split("\n## `--stats FILE`").nth(1).expect("its section");
+    let table = table.split("\n## ").next().unwrap_or_default();
+    let words: BTreeSet<&str> = table.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let missing: Vec<_> = fields.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// Tables and code in comments cannot be wrapped.
 #[test]
 fn comments_end_at_the_line_width() {
