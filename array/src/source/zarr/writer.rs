@@ -18,6 +18,10 @@ use crate::source::Sink;
 use crate::source::aside::{Aside, Identity};
 use crate::source::pieces::{self, Piece, pieces};
 
+/// The description of an array that is not whole: not its own name, by which others that look what is in a
+/// group would find it.
+const BEGUN: &str = ".zarr.json";
+
 /// What is done to chunks before they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
@@ -90,9 +94,12 @@ impl ZarrWriter {
         make_groups(path)?;
         let format = format!("zarr {} {shape:?} {chunk:?} {compression:?}", dtype.name());
         let (to, is_there) = Aside::begin_folder(path, identity, &format, can_be_replaced)?;
-        let begun = to.aside.join(NAME);
+        let begun = to.aside.join(BEGUN);
         if is_there {
-            if std::fs::read_to_string(&begun)? != text {
+            // One that was interrupted while it was put in its place has its own name already.
+            let told =
+                std::fs::read_to_string(&begun).or_else(|_| std::fs::read_to_string(to.aside.join(NAME)));
+            if told? != text {
                 return Err(wrong("what was begun is described in another way"));
             }
         } else {
@@ -259,6 +266,11 @@ impl Sink for ZarrWriter {
 
     fn finish(&self) -> io::Result<()> {
         forget_consolidated(&self.path)?;
+        match std::fs::rename(self.to.aside.join(BEGUN), self.to.aside.join(NAME)) {
+            // A second time, or after an interruption.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
         self.to.finish()
     }
 }
