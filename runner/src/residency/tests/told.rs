@@ -255,6 +255,31 @@ fn a_rank_larger_than_the_budget_runs_alone() {
     assert_eq!(bench.evicted(1, 20 * MIB), [restore]);
 }
 
+/// One that refuses to leave, and holds nothing, has the only place.
+#[test]
+fn an_empty_place_is_in_nobodys_way() {
+    for held in [0, MIB] {
+        let mut bench = Bench::new(2, limits(100 * MIB, 1));
+        bench.start(1, 20 * MIB);
+        let grant = Effect::Grant { rank: 0, bytes: 150 * MIB, overdraft: true };
+        assert_eq!(bench.tell(&[needs(0, 150 * MIB)]), [grant]);
+        assert_eq!(bench.tell(&[Event::Running { rank: 0 }, blocked(0, 1)]), [evict(0)]);
+        assert_eq!(bench.evicted(0, 170 * MIB), [Effect::Start { rank: 1, reserve: MIB }]);
+        bench.free += signed(MIB - held);
+        bench.tell(&[started(1), Event::Granted { rank: 1, bytes: held }]);
+        (bench.messages, bench.free) = (90 * MIB, bench.free - signed(90 * MIB));
+        assert_eq!(bench.tell(&[Event::Runnable { rank: 0 }]), []);
+        assert_eq!(bench.tell(&[needs(1, 20 * MIB)]), [evict(1)]);
+        assert_eq!(bench.tell(&[done(1, Outcome::Refused { lasting: true })]), []);
+        let effects = bench.tell(&[Event::Settled]);
+        let restore = Effect::Restore { rank: 0, bytes: 170 * MIB, all: 170 * MIB, overdraft: true };
+        match held {
+            0 => assert_eq!(effects, [Effect::Crowded { rank: 0, resident: 2 }, restore]),
+            _ => assert!(matches!(effects[..], [Effect::Fail(Failure::Unpageable { .. })]), "{effects:?}"),
+        }
+    }
+}
+
 #[test]
 fn limits_that_cannot_be_kept_fail() {
     let mut bench = Bench::new(2, Limits { enforce: true, ..limits(100 * MIB, 2) });
