@@ -93,6 +93,8 @@ pub(super) struct Index {
     pub active_telling: u32,
     /// Of these, the ones that cannot be interrupted.
     pub active_for_long: u32,
+    /// Of these, the ones that are in RAM: who comes in by parts, as room is made, does nothing yet.
+    pub compute_for_long: u32,
     /// Something will be heard of them without any order.
     pub awaited: u32,
     pub starting: u32,
@@ -191,6 +193,10 @@ impl Index {
         count!(active, |s| s.is_active());
         count!(active_telling, |s| s.is_active() && s.can.tells);
         count!(active_for_long, |s| s.is_active() && s.can.tells && !s.can.preempt);
+        count!(compute_for_long, |s| s.life == Life::Resident
+            && s.is_active()
+            && s.can.tells
+            && !s.can.preempt);
         count!(awaited, |s| s.will_be_heard_of());
         count!(starting, |s| s.life == Life::Starting);
         count!(running, |s| s.life == Life::Resident && s.doing == Doing::Runs);

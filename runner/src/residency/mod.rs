@@ -551,7 +551,7 @@ impl Core {
             active: index.active,
             disturbed: disturbed > 0,
             moves: moving + index.starting > index.eager_moves,
-            telling: index.active_for_long > 0,
+            telling: index.compute_for_long > 0,
         }
     }
 

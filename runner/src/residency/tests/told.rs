@@ -280,6 +280,47 @@ fn an_empty_place_is_in_nobodys_way() {
     }
 }
 
+/// Where a budget rises and falls a part of a rank may come and go for ever: it does nothing by that, or others
+/// would wait as long for their turn.
+#[test]
+fn parts_that_come_in_do_not_pass_for_progress() {
+    let stays = Can { evict: false, hold: false, ..Can::PROGRAM };
+    let limits = Limits { part: MIB, ..limits(100 * MIB, 2) };
+    let mut core = Core::new(limits, &[(stays, None), (Can::NATIVE, None)]);
+    let mut tell = |asked: u64, events: &[Event]| {
+        let mut effects = Vec::new();
+        core.handle(Event::Pool { asked, messages: 0, measured: 50 * MIB, kept: 0 }, &mut effects);
+        events.iter().for_each(|event| core.handle(*event, &mut effects));
+        core.sanity_check();
+        (effects, core.pace.idle)
+    };
+    let look = |millis| {
+        let elapsed = Duration::from_millis(millis);
+        Event::Looked { elapsed, busy: 0.0, idle: 2.0, reaction: Duration::ZERO }
+    };
+    tell(0, &[look(0)]);
+    tell(0, &[started(0), Event::Sample { rank: 0, bytes: 50 * MIB, fixed: 0 }, started(1)]);
+    // So long that nothing seems to grow.
+    tell(0, &[look(100_000)]);
+    tell(40 * MIB, &[Event::Granted { rank: 1, bytes: 40 * MIB }, needs(1, 20 * MIB)]);
+    let (effects, idle) = tell(40 * MIB, &[look(1000)]);
+    assert_eq!((effects, idle), (vec![], Duration::from_secs(1)));
+    let (effects, _) = tell(40 * MIB, &[Event::LimitChanged { budget: 80 * MIB }]);
+    assert_eq!(effects, [evict(1)]);
+    let (effects, _) = tell(0, &[evicted(1, 40 * MIB), needs(1, 20 * MIB)]);
+    let [Effect::Restore { rank: 1, bytes, all, .. }] = effects[..] else { panic!("{effects:?}") };
+    assert!(bytes < all, "a part");
+    let (_, idle) = tell(bytes, &[look(20)]);
+    assert_eq!(idle, Duration::from_secs(1), "it is on its way");
+    let part = done(1, Outcome::RestoredPartly { asked: bytes, orders: 2 });
+    let (_, idle) = tell(bytes, &[part, look(20)]);
+    assert!(idle >= Duration::from_secs(1));
+    // It runs.
+    tell(bytes, &[exited(0)]);
+    let (_, idle) = tell(60 * MIB, &[done(1, Outcome::Restored), look(20)]);
+    assert_eq!(idle, Duration::ZERO);
+}
+
 #[test]
 fn limits_that_cannot_be_kept_fail() {
     let mut bench = Bench::new(2, Limits { enforce: true, ..limits(100 * MIB, 2) });
