@@ -403,8 +403,8 @@ fn what_is_interrupted_is_gone_on_with() {
             let error = begin(&path, &chunk, compression).unwrap_err();
             assert!(error.contains("something else"), "{error}");
         }
-        // Others that look what is there see no array before it is whole. One that was interrupted just then is
-        // gone on with, too.
+        // Others that look what is there see no array before it is whole. One that was interrupted just then
+        // is gone on with, too.
         let part = directory.0.join(".x.zarr.part");
         assert!(part.is_dir() && !part.join("zarr.json").exists());
         if compression == Compression::Zstd {

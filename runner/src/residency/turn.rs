@@ -368,8 +368,8 @@ impl Core {
     /// go on, and the youngest fails.
     fn exceed_for(&mut self, rank: Rank, has_place: bool, effects: &mut Vec<Effect>) {
         let asks = self.ranks[rank as usize].can.asks;
-        // A place in which there is nothing is in nobody's way. Whoever does not tell only seems to do nothing,
-        // and may go on some time.
+        // A place in which there is nothing is in nobody's way. Whoever does not tell only seems to do
+        // nothing, and may go on some time.
         let in_its_way = self.disk_full.is_some() || (!has_place && !self.holds_alone(rank));
         let certain = in_its_way && self.index.begun_strangers + self.index.awaited == 0;
         let others = self.index.stoppable.iter().rev().map(|&(_, other)| other);

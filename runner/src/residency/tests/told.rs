@@ -280,8 +280,8 @@ fn an_empty_place_is_in_nobodys_way() {
     }
 }
 
-/// Where a budget rises and falls a part of a rank may come and go for ever: it does nothing by that, or others
-/// would wait as long for their turn.
+/// Where a budget rises and falls a part of a rank may come and go for ever: it does nothing by that, or
+/// others would wait as long for their turn.
 #[test]
 fn parts_that_come_in_do_not_pass_for_progress() {
     let stays = Can { evict: false, hold: false, ..Can::PROGRAM };
