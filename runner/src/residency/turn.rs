@@ -368,9 +368,9 @@ impl Core {
     /// go on, and the youngest fails.
     fn exceed_for(&mut self, rank: Rank, has_place: bool, effects: &mut Vec<Effect>) {
         let asks = self.ranks[rank as usize].can.asks;
-        // A place in which there is nothing is in nobody's way. Whoever does not tell only seems to do
-        // nothing, and may go on some time.
-        let in_its_way = self.disk_full.is_some() || (!has_place && !self.holds_alone(rank));
+        // Who holds nothing is in nobody's way, with a place and beside a full disk. Whoever does not tell
+        // only seems to do nothing, and may go on some time.
+        let in_its_way = !self.holds_alone(rank) && (!has_place || self.disk_full.is_some());
         let certain = in_its_way && self.index.begun_strangers + self.index.awaited == 0;
         let others = self.index.stoppable.iter().rev().map(|&(_, other)| other);
         // Nobody is stopped for one that was: they would stop each other for ever.
@@ -406,11 +406,11 @@ impl Core {
     fn cannot_go_on(&self, rank: Rank) -> Failure {
         let (own, need) = (&self.ranks[rank as usize], self.lacking(rank));
         match self.disk_full {
-            Some((rank, need)) => Failure::ScratchFull { rank, need },
             // The others have a place and nothing in it: no rank is in its way, only messages are.
-            None if self.holds_alone(rank) && self.lack_for(rank, need) > 0 => {
+            _ if self.holds_alone(rank) && self.lack_for(rank, need) > 0 => {
                 self.too_large(rank, own.holds.total().saturating_add(need))
             }
+            Some((rank, need)) => Failure::ScratchFull { rank, need },
             None => Failure::Unpageable {
                 rank,
                 need,

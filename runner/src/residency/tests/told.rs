@@ -370,6 +370,31 @@ fn full_disk_fails_only_when_nobody_can_go_on() {
     assert_eq!(bench.tell(&[Event::Settled]), [Effect::Fail(failure)]);
 }
 
+/// The disk is full; then who could not leave gives all back by itself.
+#[test]
+fn a_full_disk_is_in_nobodys_way_where_nothing_is_held() {
+    for enforce in [false, true] {
+        let mut bench = Bench::new(2, Limits { enforce, ..limits(100 * MIB, 2) });
+        bench.start(2, 20 * MIB);
+        bench.messages = 5 * MIB;
+        bench.free -= signed(5 * MIB);
+        assert_eq!(bench.tell(&[blocked(0, 1), needs(1, 78 * MIB)]), [evict(0)]);
+        let full = done(0, Outcome::Full { need: 20 * MIB, part: None });
+        assert_eq!(bench.tell(&[full]), [evict(0)], "it is asked once more");
+        assert_eq!(bench.tell(&[full]), []);
+        bench.free += signed(20 * MIB);
+        let gives = [Event::Runnable { rank: 0 }, Event::Granted { rank: 0, bytes: 0 }, blocked(0, 1)];
+        assert_eq!(bench.tell(&gives), []);
+        let expected = if enforce {
+            let (need, budget) = (98 * MIB, 100 * MIB);
+            Effect::Fail(Failure::RankTooLarge { rank: 1, need, budget, messages: 5 * MIB })
+        } else {
+            Effect::Grant { rank: 1, bytes: 78 * MIB, overdraft: true }
+        };
+        assert_eq!(bench.tell(&[Event::Settled]), [expected]);
+    }
+}
+
 #[test]
 fn an_exit_reopens_the_disk() {
     let mut bench = Bench::new(4, limits(100 * MIB, 3));
