@@ -3,8 +3,8 @@
 //!
 //! | step | what |
 //! |---|---|
-//! | 1 | the back end: before any thread, as MPI and bdrun ask |
-//! | 2 | topology: rank, size, the scheduler; as many ranks as are expected |
+//! | 1 | the back end: before any thread, as MPI and bdrun ask; as many ranks as are expected |
+//! | 2 | topology: rank, size, the scheduler |
 //! | 3 | the communicator of the node |
 //! | 4 | the pool of threads |
 //! | 5 | solvers start no threads: seen to (what is missing is set before step 1, which may start threads) |
