@@ -418,6 +418,7 @@ mod tests {
 
     #[test]
     fn a_child_of_fork_gives_up_no_communicator_of_its_parent() {
+        let _alone = crate::runtime::tests::pager_alone();
         let runtime = crate::runtime::tests::runtime();
         let segment = &runtime.segment;
         let comm = Comm::create(segment, &[0]).unwrap();

@@ -58,8 +58,8 @@ pub(crate) fn runtime() -> &'static Runtime {
     Box::leak(Box::new(this))
 }
 
-/// The pager moves the memory of the whole process: one test at a time.
-fn pager_alone() -> MutexGuard<'static, ()> {
+/// The pager moves the memory of the whole process, and a fork brings it in: one test at a time.
+pub(crate) fn pager_alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
