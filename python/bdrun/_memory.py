@@ -67,7 +67,10 @@ def private(pid):
 
 
 def proportional(pid):
-    """Bytes of a process, those shared with others in part; without memory that is shared on purpose."""
+    """Bytes of a process that are no file's, those shared with others in part; without memory that is shared on purpose.
+
+    Pages of files (modules) are divided among all programs that map them: if another one ended, this would seem to grow.
+    """
     found = {}
     try:
         file = open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace")
@@ -76,9 +79,11 @@ def proportional(pid):
     with file:
         for line in file:
             name, _, value = line.partition(":")
-            if name in ("Pss", "Pss_Shmem"):
+            if name.startswith("Pss"):
                 found[name] = int(value.split()[0]) << 10
-    return found["Pss"] - found.get("Pss_Shmem", 0)
+    if "Pss_Anon" in found:
+        return found["Pss_Anon"]
+    return found["Pss"] - found.get("Pss_Shmem", 0)  # kernels before 5.4
 
 
 def is_memory(folder):

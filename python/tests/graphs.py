@@ -184,6 +184,7 @@ def leaving():
         return os.getpid()
 
     numbers = [dask.delayed(write)(number) for number in range(20)]
+    bdrun.graph.LEAVE = 60  # on a busy machine one may not run for long
     workers = set(get(numbers, "2G")[0])
     assert not [worker for worker in workers if os.path.exists(f"/proc/{worker}")], "nobody is there any more"
     lines = []
@@ -355,22 +356,36 @@ def locks_in_time():
     from dask.utils import SerializableLock
 
     lock = SerializableLock("in-time")
+    path = os.path.join(SCRATCH, f"bdrun-in-time-{os.getpid()}")
+
+    def wait_for(what):
+        while not os.path.exists(f"{path}-{what}"):
+            time.sleep(0.01)
+
+    def say(what):
+        open(f"{path}-{what}", "w").close()
 
     def hold():
         with lock:
-            time.sleep(3)
+            say("held")
+            wait_for("asked")
 
     def ask():
-        time.sleep(1)
+        wait_for("held")
         begun = time.monotonic()
         first = lock.acquire(timeout=0.2)
         took = time.monotonic() - begun
+        say("asked")
         second = lock.acquire(timeout=60)
         lock.release()
         return first, took, second
 
-    _, (first, took, second) = get([dask.delayed(hold)(), dask.delayed(ask)()], "2G")[0]
-    assert not first and 0.15 < took < 1.9 and second, (first, took, second)
+    try:
+        _, (first, took, second) = get([dask.delayed(hold)(), dask.delayed(ask)()], "2G")[0]
+        assert not first and took > 0.15 and second, (first, took, second)
+    finally:
+        os.unlink(f"{path}-held")
+        os.unlink(f"{path}-asked")
 
 
 def locks_of_threads():

@@ -1,12 +1,10 @@
 //! The command line as users meet it: arguments, exit codes, output, the statistics file.
 
-use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
 use bdrun::stats::Stats;
 
-use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, program};
+use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, program, terminal};
 
 #[test]
 fn the_number_of_ranks_in_every_form() {
@@ -302,25 +300,11 @@ fn what_bdrun_prints_itself() {
 
 #[test]
 fn a_terminal_shows_a_live_line() {
-    let (mut ours, mut theirs) = (0, 0);
-    let none = std::ptr::null_mut();
-    // SAFETY: writes two descriptors to locals; no name, settings or size are given.
-    if unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()) } != 0 {
-        return crate::common::skipped("pty", "no pseudo-terminals here");
-    }
-    // SAFETY: new descriptors, owned by nobody else.
-    let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    let reader = std::thread::spawn(move || {
-        let (mut shown, mut buffer) = (Vec::new(), [0; 4096]);
-        let mut file = std::fs::File::from(ours);
-        // Ends with an error when the last writer has gone.
-        while let Ok(count @ 1..) = file.read(&mut buffer) {
-            shown.extend_from_slice(&buffer[..count]);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    });
+    let Some((window, theirs)) = terminal::both_ends() else { return };
+    let reader = terminal::reading(window);
+    // Of several seconds: what draws it may be late.
     let outcome =
-        bdrun("-np 2 idle 1 1").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
+        bdrun("-np 2 idle 1 4").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
     assert_eq!(outcome.succeed().stdout, "asleep\n");
     let shown = reader.join().unwrap();
     assert!(shown.contains(" of 2 done") && shown.contains("running | [----------] "), "{shown:?}");

@@ -46,8 +46,8 @@ fn a_limit_that_is_halved_and_given_back_is_followed() {
         let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
         Some(answer["limits"]["budget"].as_u64()? / MIB)
     };
-    let first = poll(LIMIT, budget).expect("the budget");
-    assert!((330..=410).contains(&first), "{first}");
+    // Other tests may press on the machine's memory for a moment, which makes it less.
+    poll(LIMIT, || budget().filter(|now| (330..=410).contains(now))).expect("the budget");
     // Once ranks hold what they may.
     poll(LIMIT, || (cap.anonymous_and_shared() > 300 * MIB).then_some(())).expect("memory in use");
     cap.set(512 * MIB);

@@ -287,8 +287,15 @@ fn in_order_output_of_the_one_whose_turn_it_is_comes_at_once() {
 
 #[test]
 fn what_was_held_back_is_told_when_a_rank_fails() {
-    let script = "echo $0 says; [ $0 = 2 ] && { echo broken >&2; exit 7; }; [ $0 = 0 ] && sleep 60; true";
-    let outcome = bdrun_args(["-np", "4", "--keep-order", "sh", "-c", script, "{rank}"]).run();
+    let dir = Directory::new("held-back");
+    let script = format!(
+        "echo $0 says; case $0 in
+            0) : > {said}; sleep 1000;;
+            2) until [ -e {said} ]; do sleep 0.01; done; echo broken >&2; exit 7;;
+        esac",
+        said = at(&dir, "said")
+    );
+    let outcome = bdrun_args(["-np", "4", "--keep-order", "sh", "-c", &script, "{rank}"]).run();
     outcome.failed_with(7, &["broken", "rank 2 failed with exit code 7"]);
     assert!(outcome.stdout.starts_with("0 says\n") && outcome.stdout.contains("2 says\n"), "{outcome:?}");
 }

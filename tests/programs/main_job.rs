@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::cap::Cap;
-use crate::common::{Directory, LIMIT, Outcome, bdrun, limited, poll, proc, program, skipped};
+use crate::common::{Directory, LIMIT, Outcome, SOON, bdrun, limited, poll, proc, program, skipped};
 
 /// Runs that are ended at a random moment, of each kind.
 const KILLS: u32 = 8;
@@ -235,7 +235,8 @@ fn killed_at_any_moment_it_leaves_nothing() {
     }
     assert!(ended_before <= KILLS, "{ended_before} runs ended before they were killed");
     assert!(memory_seen >= KILLS as usize, "the shared memory was seen only {memory_seen} times");
-    assert!(proc::named_shared_memory().is_empty());
+    let names = poll(SOON, || proc::named_shared_memory().is_empty().then_some(()));
+    assert!(names.is_some(), "{:?}", proc::named_shared_memory());
     // And the next run works, whatever the killed ones left of their output, and clears it away.
     merge("-np 64 --resident 8 --memory 32M", 31, &out);
     check_counts(&out, 31);

@@ -50,7 +50,7 @@ fn held_it_once(outcome: &Outcome) {
 /// Children that only read, and end one by one.
 const READERS: &str = "
 memory = fill(bytearray(size))
-end([fork(lambda: (look(memory), time.sleep(number * 0.05))) for number in range(8)])
+end([fork(lambda: (look(memory, 8), time.sleep(number * 0.05))) for number in range(8)])
 ";
 
 #[test]
@@ -176,7 +176,7 @@ fn stays_and_that_is_said(program: &str) {
 /// The kernel's own bound is less than the program needs, and it ends as if there were none.
 #[test]
 fn private_mappings_of_zeros_are_paged_in_parts() {
-    let cap = match Cap::new(240 * MIB) {
+    let cap = match Cap::new(280 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };

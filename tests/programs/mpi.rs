@@ -164,7 +164,7 @@ fn a_deadlock_names_groups_calls_communicators_peers_and_tags() {
         ] {
             let outcome = program.job(options, &format!("stuck {how}")).run();
             outcome.failed_with(119, words);
-            assert!(outcome.wall < Duration::from_secs(20), "{outcome:?}");
+            assert!(outcome.wall < Duration::from_secs(60), "{outcome:?}");
         }
     }
 }
@@ -238,7 +238,7 @@ fn who_fails_is_named_with_call_and_reason() {
             &["rank 1: MPI_Abort(MPI_COMM_WORLD", "rank 1 failed with exit code 7 while in MPI_Abort"][..],
         ),
         ("error", 1, &["rank 1: MPI_Send: MPI_ERR_RANK", "rank 1 failed with exit code 1 while in MPI_Send"]),
-        ("crash", 139, &["rank 1 was killed by SIGSEGV while in MPI_Allreduce"]),
+        ("crash", 139, &["rank 1 was killed by SIGSEGV while in MPI_Reduce"]),
         ("locked", 139, &["rank 1 was killed by SIGSEGV while computing"]),
         ("outside", 139, &["rank 1 was killed by SIGSEGV while computing\n"]),
         (
@@ -250,7 +250,7 @@ fn who_fails_is_named_with_call_and_reason() {
         let outcome = program.job("-np 3", &format!("fail {how}")).run();
         outcome.failed_with(code, words);
         // A second, and what a busy machine takes.
-        assert!(outcome.wall < Duration::from_secs(10), "{outcome:?}");
+        assert!(outcome.wall < Duration::from_secs(30), "{outcome:?}");
     }
     let outcome = program.job("-np 3", "fail leave-all").succeed();
     assert!(outcome.stderr.contains("ranks 0-2 left without MPI_Finalize"), "{outcome:?}");

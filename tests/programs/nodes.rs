@@ -328,14 +328,14 @@ fn a_master_that_is_killed_ends_all_nodes() {
 fn a_master_that_says_nothing_ends_all_nodes() {
     for (launcher, which) in [(Mpich, 0), (Mpich, 1), (OpenMpi, 0)] {
         let Some(job) = launcher.on(3, bdrun("-np 6 deadlock asleep 1")) else { continue };
-        let mut job = job.with(|command| command.env("BDRUN_SILENCE", "1")).start();
+        let mut job = job.with(|command| command.env("BDRUN_SILENCE", "3")).start();
         job.wait_for_ranks(6);
         let victim = wait_for_masters(&job, 3)[which];
         proc::kill(victim, libc::SIGSTOP);
         let begun = Instant::now();
         let outcome = job.wait();
         assert!(
-            outcome.code != Some(0) && outcome.stderr.contains("has said nothing for 1 s"),
+            outcome.code != Some(0) && outcome.stderr.contains("has said nothing for 3 s"),
             "{outcome:?}"
         );
         assert!(begun.elapsed() < Duration::from_secs(60), "{outcome:?}");

@@ -3,12 +3,12 @@
 
 use std::fs::{self, File};
 use std::io::{PipeReader, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Job, LIMIT, SOON, bdrun_args, limited, poll, skipped};
+use crate::common::{Bdrun, Directory, Job, LIMIT, SOON, bdrun_args, limited, poll, skipped, terminal};
 
 /// Longer than any grace, and shorter than [`LIMIT`]: a job that was told to end takes 5 s at most.
 const TOLD: Duration = Duration::from_secs(60);
@@ -130,36 +130,8 @@ fn a_last_line_without_an_end_gets_one_only_if_another_follows() {
     assert!(!text.ends_with('\n'), "{text:?}");
     // bdrun's own words begin with a line.
     let outcome =
-        bdrun_args(["-np", "2", "sh", "-c", "printf 'rank %s' $0 >&2; sleep 0.1; exit 3", "{rank}"]).run();
+        bdrun_args(["-np", "2", "sh", "-c", "printf 'rank %s' $0 >&2; sleep 2; exit 3", "{rank}"]).run();
     outcome.failed_with(3, &["\nbdrun: error: rank"]);
-}
-
-/// Both ends of a new terminal: that of the window, and that of the programs.
-fn terminal() -> Option<(File, OwnedFd)> {
-    let (mut ours, mut theirs) = (0, 0);
-    let none = std::ptr::null_mut();
-    // SAFETY: writes two descriptors to locals; no name, settings or size are given.
-    if unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()) } != 0 {
-        skipped("pty", "no pseudo-terminals here");
-        return None;
-    }
-    for fd in [ours, theirs] {
-        // SAFETY: plain call on a descriptor we own. What is started must not inherit it by accident.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    // SAFETY: new descriptors, owned by nobody else.
-    Some(unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) })
-}
-
-/// Reads until nobody is left who could write; a terminal says that with an error.
-fn reading(mut file: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
-    std::thread::spawn(move || {
-        let (mut shown, mut buffer) = (Vec::new(), [0; 1 << 16]);
-        while let Ok(count @ 1..) = file.read(&mut buffer) {
-            shown.extend_from_slice(&buffer[..count]);
-        }
-        String::from_utf8_lossy(&shown).into_owned()
-    })
 }
 
 /// Waits until a pipe that nobody reads is full.
@@ -204,12 +176,13 @@ fn piped(bdrun: Bdrun) -> (Bdrun, PipeReader) {
 #[test]
 fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
     for by_signal in [false, true] {
-        let Some((window, theirs)) = terminal() else { return };
-        let limit = if by_signal { "1h" } else { "2s" };
+        let Some((window, theirs)) = terminal::both_ends() else { return };
+        // Long enough for all to be full by then.
+        let limit = if by_signal { "1h" } else { "10s" };
         let args = ["-np", "2", "--timeout", limit, "--preload", "never", "sh", "-c", "yes 2>/dev/null"];
         let (bdrun, reader) = piped(bdrun_args(args));
         let job = bdrun.with(|command| command.stderr(theirs)).within(TOLD).start();
-        let shown = reading(window);
+        let shown = terminal::reading(window);
         wait_full(&reader);
         wait_for_more(&job);
         if by_signal {
@@ -228,7 +201,7 @@ fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
 fn a_terminal_that_stands_still_does_not_stop_the_job() {
     for output in ["human", "json", "quiet"] {
         for by_signal in [false, true] {
-            let Some((window, theirs)) = terminal() else { return };
+            let Some((window, theirs)) = terminal::both_ends() else { return };
             let limit = if by_signal { "1h" } else { "2s" };
             let script = "yes >&2 & yes";
             let args = ["-np", "2", "--timeout", limit, "--output", output, "sh", "-c", script];
@@ -249,7 +222,7 @@ fn a_terminal_that_stands_still_does_not_stop_the_job() {
 /// Ranks that print stand; others are admitted, and end.
 #[test]
 fn while_nobody_reads_the_other_ranks_go_on() {
-    let Some((window, theirs)) = terminal() else { return };
+    let Some((window, theirs)) = terminal::both_ends() else { return };
     let dir = Directory::new("go-on");
     let at = |name: &str| dir.path().join(name);
     let script = format!(
@@ -272,7 +245,7 @@ fn while_nobody_reads_the_other_ranks_go_on() {
         "{rank}",
     ]));
     let job = bdrun.with(|command| command.stderr(theirs)).start();
-    let shown = reading(window);
+    let shown = terminal::reading(window);
     wait_full(&reader);
     // Long enough for the live line to be drawn again.
     std::thread::sleep(Duration::from_millis(500));
@@ -295,7 +268,7 @@ fn while_nobody_reads_memory_is_paged() {
     if !python.exists() {
         return skipped("python3", "no python3 here");
     }
-    let Some((window, theirs)) = terminal() else { return };
+    let Some((window, theirs)) = terminal::both_ends() else { return };
     let dir = Directory::new("paged");
     let at = |name: &str| dir.path().join(name);
     // What does nothing is found out by looking at it for a while, and what holds memory by looking at all:
@@ -316,7 +289,7 @@ open(there + '/done.' + rank, 'w')";
     // Unbuffered, Python forgets what a write that was broken off has left over; a stop (SIGSTOP or ours)
     // breaks one off into a full pipe.
     let job = bdrun.with(|command| command.stderr(theirs).env_remove("PYTHONUNBUFFERED")).start();
-    let shown = reading(window);
+    let shown = terminal::reading(window);
     wait_full(&reader);
     fs::write(at("go"), "").unwrap();
     wait_for(&at("done.1"));
@@ -351,7 +324,7 @@ fn standard_error_is_heard_while_standard_output_is_not_read() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(&errors), &mut line).unwrap();
     assert_eq!(line, "an error\n");
     wait_for_more(&job);
-    let rest = reading(errors);
+    let rest = terminal::reading(errors);
     job.signal(libc::SIGTERM);
     assert_eq!(job.wait().code, Some(143));
     assert!(rest.join().unwrap().contains("was not read"));
@@ -420,7 +393,7 @@ fn what_is_read_is_not_lost_to_the_first_signal() {
 #[test]
 fn a_rank_has_no_terminal_to_wait_for() {
     use std::os::unix::process::CommandExt;
-    let Some((window, theirs)) = terminal() else { return };
+    let Some((window, theirs)) = terminal::both_ends() else { return };
     let script = "read answer < /dev/tty; echo code $?";
     let own = theirs.as_raw_fd();
     let take_terminal = move || {

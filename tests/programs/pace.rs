@@ -1,5 +1,7 @@
 //! How many ranks run at a time, and how soon after one another they begin; what is said of it all.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::common::{Directory, bdrun_args, program};
 
 /// Ranks that say when they begin and end: most at once.
@@ -40,13 +42,14 @@ fn ranks_that_need_each_other_all_live() {
 #[test]
 fn one_begins_so_long_after_the_other() {
     let args = ["-np", "4", "-j", "4", "--memory", "1G", "--delay", "300ms", "--", "true"];
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
     let outcome = bdrun_args(args).succeed();
     let stats = outcome.stats();
     let mut starts: Vec<f64> = stats.ranks.iter().map(|rank| rank.process.expect("its life").start).collect();
     starts.sort_by(f64::total_cmp);
-    for pair in starts.windows(2) {
-        // A start itself takes a moment, now longer, now shorter.
-        assert!(pair[1] - pair[0] > 0.2, "{starts:?}");
+    // A start itself takes a moment, now longer, now shorter, so that one may come soon after the other.
+    for (number, start) in starts.iter().enumerate() {
+        assert!(start - before >= 0.3 * number as f64, "{before} {starts:?}");
     }
     assert!(stats.wall_s > 0.85, "{stats:?}");
     // All of them live, and wait for each other.

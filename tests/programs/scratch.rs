@@ -182,7 +182,7 @@ fn the_first_failure_counts_where_the_others_go_on() {
         2) : >over; echo ok 2;;
         3) echo ok 3;;
     esac";
-    let job = "-np 4 --processors 2 --memory 2G --preload never --keep-going sh -c";
+    let job = "-np 4 -j 2 --memory 2G --preload never --keep-going sh -c";
     let words = args([&script, &"{rank}", &dir.path().display()]);
     let outcome = bdrun_args(job.split(' ').map(String::from).chain(words)).run();
     outcome.failed_with(7, &["rank 1"]);

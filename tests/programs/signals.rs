@@ -71,7 +71,7 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let job = two_of_which_one_fits("1").start();
+    let job = two_of_which_one_fits("3").start();
     job.wait_for_output("ready 0");
     for apart in [0, 110, 230] {
         pause_and_continue(&job, Duration::from_millis(apart));
@@ -114,7 +114,7 @@ fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let job = looks(1, 48, 40, "0.15").start();
+    let job = looks(1, 48, 40, "0.5").start();
     job.wait_for_output("ready 0");
     for apart in [0, 110, 230] {
         pause_and_continue(&job, Duration::from_millis(apart));

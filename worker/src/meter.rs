@@ -178,6 +178,8 @@ mod tests {
 
     #[test]
     fn a_fault_in_the_handler_reaches_its_own() {
+        // The pager takes a signal in the same way.
+        let _alone = crate::runtime::tests::pager_alone();
         let signal = take_signal().expect("one that nobody uses");
         // SAFETY: asks, writes to a local for which zeros are valid, and gives the signal back.
         let mask = unsafe {

@@ -139,8 +139,9 @@ impl Rank {
             self.nobody_has_ended_it()?;
             let ended =
                 (0..self.size).filter(missing).find(|&rank| rank != self.rank && !self.segment.lives(rank));
-            // Before it ended it may have done what is waited for.
+            // Before it ended it may have done what is waited for, or ended the job.
             if let Some(peer) = ended.filter(|_| word.load(SeqCst) == value) {
+                self.nobody_has_ended_it()?;
                 return Err(Cause::Lost { peer });
             }
             futex::wait(word, value, Some(LOOK));

@@ -48,12 +48,12 @@ mod tests {
     #[test]
     fn what_is_late_though_somebody_reads_is_waited_for() {
         let (sender, receiver) = channel();
+        let patience = Patience { until: Instant::now(), more: Duration::from_secs(60) };
+        assert_eq!(patience.receive(&receiver, || false), Err(RecvTimeoutError::Timeout));
         let late = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(200));
             sender.send(7)
         });
-        let patience = Patience { until: Instant::now(), more: Duration::from_secs(60) };
-        assert_eq!(patience.receive(&receiver, || false), Err(RecvTimeoutError::Timeout));
         assert_eq!(patience.receive(&receiver, || true), Ok(7));
         late.join().unwrap().unwrap();
     }

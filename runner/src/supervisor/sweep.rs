@@ -240,13 +240,15 @@ mod tests {
         let marked: Vec<Child> = marked.collect();
         let almost = mark.strip_suffix(';').expect("its end");
         let mut others = [sleeper(&[("A", &many[3]), ("JOB", almost)]), sleeper(&[])];
-        // As many looks as it takes for all of them to be what they are.
-        let mut killed = 0;
-        while killed < marked.len() {
-            killed += kill_marked(mark.as_bytes());
-        }
+        // As many looks as it takes for all of them to be what they are, and to end.
         for mut child in marked {
-            assert_eq!(child.wait().expect("its end").signal(), Some(libc::SIGKILL));
+            let status = loop {
+                kill_marked(mark.as_bytes());
+                if let Some(status) = child.try_wait().expect("its state") {
+                    break status;
+                }
+            };
+            assert_eq!(status.signal(), Some(libc::SIGKILL));
         }
         assert_eq!(kill_marked(mark.as_bytes()), 0);
         for child in &mut others {

@@ -108,7 +108,10 @@ fn they_pass_while_it_stands() {
 /// What has come by then is found, rather than that the time is over.
 #[test]
 fn what_comes_while_it_stands_is_found() {
-    let mut subject = Subject::spawn(command("met").env("WAIT_MS", "1000"));
+    // Long enough for all to wait still when it is held.
+    const WAIT: Duration = Duration::from_secs(5);
+    let wait = WAIT.as_millis().to_string();
+    let mut subject = Subject::spawn(command("met").env("WAIT_MS", wait));
     let semaphores: i32 = subject.line_with("semaphores ").trim().parse().expect("a number");
     let address = subject.line_with("address ");
     subject.wait_for("waits");
@@ -118,7 +121,7 @@ fn what_comes_while_it_stands_is_found() {
     let stand = |meet: &mut (dyn FnMut() + Send)| {
         let held = hold(pid).expect("held");
         meet();
-        std::thread::sleep(1500 * MS);
+        std::thread::sleep(WAIT + 500 * MS);
         held.release().expect("released");
     };
     let mut input = subject.input();

@@ -7,6 +7,7 @@ pub mod libraries;
 pub mod proc;
 pub mod refused;
 pub mod slurm;
+pub mod terminal;
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -26,13 +26,19 @@ fn expected(k: usize) -> Vec<String> {
     Naive::new(k, &[vec![SEQUENCE.into(), OTHER.into()]]).kmers.into_keys().collect()
 }
 
+/// A new one, also where there was one: while another test starts a program, that has for a moment the end of
+/// it that was read last, and is taken for a reader by who writes next.
 fn pipe(path: &Path) {
+    if path.exists() {
+        std::fs::remove_file(path).expect("removed");
+    }
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
 }
 
 /// Merge what somebody writes into a pipe once.
-fn merge_pipe(ranks: usize, options: &MergeOptions, pipe: &Path, bytes: Vec<u8>) -> Summary {
-    let to = pipe.to_path_buf();
+fn merge_pipe(ranks: usize, options: &MergeOptions, input: &Path, bytes: Vec<u8>) -> Summary {
+    pipe(input);
+    let to = input.to_path_buf();
     let writer = std::thread::spawn(move || std::fs::write(to, bytes));
     let summary = merge(ranks, options);
     writer.join().expect("ended").expect("all of it was read");
@@ -43,7 +49,6 @@ fn merge_pipe(ranks: usize, options: &MergeOptions, pipe: &Path, bytes: Vec<u8>)
 fn a_pipe_is_read_whole_and_once_whatever_comes_through_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let input = dir.path().join("p.fa");
-    pipe(&input);
     // More than a pipe holds, and split among ranks.
     let long = [fasta(), format!(">t\n{}\n", SEQUENCE.repeat(5000)).into_bytes()].concat();
     let plain = dir.path().join("plain.fa");
@@ -81,13 +86,13 @@ fn a_pipe_is_read_whole_and_once_whatever_comes_through_it() {
 fn errors_name_the_pipe() {
     let dir = tempfile::tempdir().expect("a directory");
     let input = dir.path().join("p.fa");
-    pipe(&input);
     let out = dir.path().join("out");
     for (bytes, words) in [
         (&b">one\nACGT\n>two\nAC GT\n"[..], &["/p.fa", "two", "unexpected byte"][..]),
         (b"hello\n", &["/p.fa", "neither FASTA"]),
         (b"", &["/p.fa", "empty"]),
     ] {
+        pipe(&input);
         let (to, bytes) = (input.clone(), bytes.to_vec());
         let writer = std::thread::spawn(move || std::fs::write(to, bytes));
         let results = merge_all(2, &options(3, 2, &out, std::slice::from_ref(&input)));
@@ -99,12 +104,14 @@ fn errors_name_the_pipe() {
     }
     // Named twice: told after the first reading, which has a writer, and without a second one, which has
     // none.
+    pipe(&input);
     let to = input.clone();
     let writer = std::thread::spawn(move || std::fs::write(to, fasta()));
     let results = merge_all(1, &options(3, 2, &out, &[input.clone(), input.clone()]));
     writer.join().expect("ended").expect("read");
     assert!(results[0].as_ref().expect_err("twice").to_string().contains("already"));
     // And where records are the sources.
+    pipe(&input);
     let to = input.clone();
     let writer = std::thread::spawn(move || std::fs::write(to, fasta()));
     let both = options(3, 2, &out, &[input.clone(), input]);

@@ -280,6 +280,8 @@ fn who_waits_for_a_processor_is_not_idle() {
     let wanted = look(Crowded::Read);
     assert!(wanted[..4].iter().all(|&wanted| wanted > 0.7), "{wanted:?}");
     assert!(wanted[4] < 0.2, "{wanted:?}");
+    std::thread::sleep(Duration::from_secs(2));
     let used: f64 = look(Crowded::No).iter().sum();
-    assert!(used < 1.5, "{used}");
+    // The look itself takes a moment, of which not all is counted; all four would be 4.
+    assert!(used < 3.0, "{used}");
 }

@@ -193,7 +193,9 @@ fn kill_all_reaches_groups_and_daemons() {
 #[test]
 fn what_waits_to_be_started_can_be_cancelled() {
     let rig = rig(Config::default());
-    for rank in 0..300 {
+    // However late this thread is, they are not all made by then.
+    const RANKS: u32 = 3000;
+    for rank in 0..RANKS {
         rig.shell(rank, "exec sleep 100");
     }
     // One or the other of those that are made at the same time.
@@ -201,7 +203,7 @@ fn what_waits_to_be_started_can_be_cancelled() {
     rig.supervisor.cancel_pending();
     rig.supervisor.signal_all(libc::SIGTERM);
     let (mut ended, mut cancelled) = (0, 0);
-    while ended + cancelled < 300 {
+    while ended + cancelled < RANKS {
         match rig.next() {
             Happening::SpawnFailed { error: SpawnError::Cancelled, .. } => cancelled += 1,
             Happening::Exited { .. } => ended += 1,
