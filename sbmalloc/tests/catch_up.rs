@@ -34,7 +34,8 @@ fn the_rest_is_brought_in_once() {
         let mut sum = u64::from(block.bytes()[62 * MIB]);
         let one = pager::touched().expect("pagemap").expect("out");
         assert!(one.in_ram >= half.in_ram + PAGE && !one.much, "{parts:?}: {one:?}");
-        sum += block.bytes()[40 * MIB..56 * MIB].iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>();
+        // More than a half of that: the kernel may take some pages away again, to move them.
+        sum += block.bytes()[36 * MIB..58 * MIB].iter().step_by(PAGE).map(|&b| u64::from(b)).sum::<u64>();
         assert!(sum > 0);
         let much = pager::touched().expect("pagemap").expect("out");
         assert!(much.in_ram >= half.in_ram + 16 * MIB && much.much, "{parts:?}: {much:?}");

@@ -104,7 +104,7 @@ fn an_mpi_that_is_not_served_is_named_before_anything_starts() {
     // It has what the program calls, and is none of ours.
     let source = folder.path().join("other.c");
     let names = "MPI_Init MPI_Finalize MPI_Abort MPI_Comm_rank MPI_Comm_size MPI_Comm_split MPI_Comm_dup MPI_Comm_free MPI_Comm_set_name MPI_Irecv MPI_Type_contiguous \
-                 MPI_Comm_get_attr MPI_Barrier MPI_Allreduce MPI_Op_create MPI_Send MPI_Ssend MPI_Recv \
+                 MPI_Comm_get_attr MPI_Barrier MPI_Allreduce MPI_Reduce MPI_Op_create MPI_Send MPI_Ssend MPI_Recv \
                  MPI_Win_allocate MPI_Win_lock MPI_Win_unlock MPI_Iprobe MPI_Wtime";
     let functions: String =
         names.split_whitespace().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();

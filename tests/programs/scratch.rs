@@ -113,9 +113,10 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 fn a_rank_in_parts_ends_with_122() {
     let Some(disk) = Dying::new() else { return };
     let directory = disk.scratch.path().display().to_string();
-    let right = text(&plainly(&args([&"python3", &"-c", &SWEEPS, &192, &3])).stdout);
+    // Many rounds: on a busy machine it may be through with a few before it is paged.
+    let right = text(&plainly(&args([&"python3", &"-c", &SWEEPS, &192, &40])).stdout);
     for (fault, word) in FAULTS.into_iter().cycle().take(6) {
-        let outcome = disk.job(fault, larger("3")).run();
+        let outcome = disk.job(fault, larger("40")).run();
         if !ran_in_parts(&outcome) {
             return;
         }

@@ -52,6 +52,7 @@ int MPI_Comm_set_name(MPI_Comm, const char *);
 int MPI_Comm_get_attr(MPI_Comm, int, void *, int *);
 int MPI_Barrier(MPI_Comm);
 int MPI_Allreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int MPI_Reduce(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm);
 int MPI_Op_create(void (*)(void *, void *, int *, MPI_Datatype *), int, MPI_Op *);
 int MPI_Send(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int MPI_Ssend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
