@@ -37,6 +37,28 @@ pub fn schedule_sooner() {
     }
 }
 
+/// Starts a thread that has its turn sooner than ordinary ones from its first moment on: a new one would have
+/// to wait, as an ordinary one, to say that it is none. It gets what it is to call first.
+pub fn start_sooner<T>(start: impl FnOnce(fn()) -> T) -> T {
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: as above, for both.
+    let is_first = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    let set = |policy| unsafe { libc::sched_setscheduler(0, policy, &first) } == 0;
+    if !is_first || !set(libc::SCHED_RR) {
+        return start(schedule_sooner);
+    }
+    let started = start(|| {
+        // SAFETY: as above.
+        unsafe {
+            let plain = libc::sched_param { sched_priority: 0 };
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &plain);
+        }
+        schedule_sooner();
+    });
+    set(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK);
+    started
+}
+
 fn is_ordinary() -> bool {
     // SAFETY: ask about this thread.
     unsafe {
@@ -71,6 +93,33 @@ mod tests {
             });
             assert_eq!(started.join().unwrap(), plain);
             assert_eq!(nice.join().unwrap(), (libc::SCHED_OTHER, 7));
+        }
+    }
+
+    /// It is scheduled first until it says how it goes on, and what comes after it as always.
+    #[test]
+    fn who_is_started_sooner_is_so_from_its_birth() {
+        // SAFETY: ask about this thread.
+        let how = || unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+        let first = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+        let of_all = std::thread::spawn(move || {
+            schedule_first();
+            let own = how();
+            let started = start_sooner(|settle| {
+                std::thread::spawn(move || {
+                    let born = how();
+                    settle();
+                    (born, how(), std::thread::spawn(how).join().unwrap())
+                })
+            });
+            let after = std::thread::spawn(how).join().unwrap();
+            (own, started.join().unwrap(), how(), after)
+        });
+        let (own, (born, settled, below), then, after) = of_all.join().unwrap();
+        assert_eq!((own, below), (then, after), "nothing stays");
+        if own.0 == first {
+            let sooner = (libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, -10);
+            assert_eq!((born.0, settled, after), (libc::SCHED_RR, sooner, (libc::SCHED_OTHER, 0)));
         }
     }
 }

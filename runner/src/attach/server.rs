@@ -15,7 +15,7 @@ use super::{Answer, Question, VERSION};
 use crate::post::Post;
 
 /// So long a question may take to come, and its answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// So long the job may take to answer: on a busy machine it may have to wait for a processor.
 const THOUGHT: Duration = Duration::from_secs(30);

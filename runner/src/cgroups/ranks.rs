@@ -83,8 +83,14 @@ impl RankGroups {
         let path = own.join(format!("bdrun-{}.{number}", std::process::id()));
         // A group left by an earlier process of the same number.
         let _ = fs::remove_dir(&path);
-        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let lock = lock(&path);
+        let lock = loop {
+            fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let lock = lock(&path);
+            // A master of another PID namespace does not see us, and may have taken it for stale before.
+            if lock.is_none() || path.exists() {
+                break lock;
+            }
+        };
         Self::new(kind, path, false, lock)
     }
 

@@ -122,9 +122,11 @@ impl Holder {
             let _ = orders.send(first);
         }
         let thread = thread::Builder::new().name(format!("rank-{rank}")).stack_size(STACK);
-        thread.spawn(move || {
-            crate::urgent::schedule_sooner();
-            run(leader, list, &scratch, first.is_none(), &receiver, &report);
+        crate::urgent::start_sooner(|settle| {
+            thread.spawn(move || {
+                settle();
+                run(leader, list, &scratch, first.is_none(), &receiver, &report);
+            })
         })?;
         Ok(Self { orders, moves: true })
     }

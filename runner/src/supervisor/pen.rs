@@ -129,7 +129,11 @@ impl Pen {
             Self::Common(common) => common.groups.remove(patience),
             Self::Mark(mark) => {
                 let deadline = Instant::now() + patience;
-                while sweep::kill_marked(mark.bytes()) > 0 && Instant::now() < deadline {
+                // Of a process that was just executing a program no environment is seen: one look that finds
+                // nobody is not enough.
+                let mut without = 0;
+                while without < 3 && Instant::now() < deadline {
+                    without = if sweep::kill_marked(mark.bytes()) == 0 { without + 1 } else { 0 };
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Ok(())

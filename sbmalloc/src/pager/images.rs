@@ -51,9 +51,18 @@ pub(crate) struct Images {
 
 /// Monotonic nanoseconds.
 fn now() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds of a processor that this thread has had.
+fn computed() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    unsafe { libc::clock_gettime(clock, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
@@ -131,7 +140,8 @@ impl Images {
         at: usize,
     ) -> Option<(usize, [u32; GRANULE_BLOCKS])> {
         self.span = None; // the disk may have to wait for us from here on
-        let begin = now();
+        // Not what others compute meanwhile: once it seems not to pay it is not tried for a long time.
+        let begin = computed();
         // SAFETY: a place that was taken, so nobody else's, as large as a granule.
         let image = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, GRANULE) };
         let (mut looked, mut used, mut takes) = (0, 0, [0; GRANULE_BLOCKS]);
@@ -161,7 +171,7 @@ impl Images {
         }
         let len = used.next_multiple_of(PAGE);
         is_made &= looked > 0 && judge::is_smaller(looked, used);
-        self.judge.tried(if is_made { looked - len } else { 0 }, now().saturating_sub(begin));
+        self.judge.tried(if is_made { looked - len } else { 0 }, computed().saturating_sub(begin));
         image[used..len].fill(0);
         is_made.then_some((len, takes))
     }
