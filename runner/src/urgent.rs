@@ -41,8 +41,9 @@ pub fn schedule_sooner() {
 /// to wait, as an ordinary one, to say that it is none. It gets what it is to call first.
 pub fn start_sooner<T>(start: impl FnOnce(fn()) -> T) -> T {
     let first = libc::sched_param { sched_priority: 1 };
-    // SAFETY: as above, for both.
+    // SAFETY: as above.
     let is_first = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: as above.
     let set = |policy| unsafe { libc::sched_setscheduler(0, policy, &first) } == 0;
     if !is_first || !set(libc::SCHED_RR) {
         return start(schedule_sooner);
