@@ -176,7 +176,7 @@ fn stays_and_that_is_said(program: &str) {
 /// The kernel's own bound is less than the program needs, and it ends as if there were none.
 #[test]
 fn private_mappings_of_zeros_are_paged_in_parts() {
-    let cap = match Cap::new(280 * MIB) {
+    let cap = match Cap::new(240 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };

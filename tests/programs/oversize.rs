@@ -114,7 +114,7 @@ fn its_children_see_all_of_it() {
 /// Where the kernel would kill it.
 #[test]
 fn under_a_cap_of_the_kernel_nobody_is_killed() {
-    let cap = match Cap::new(320 * MIB) {
+    let cap = match Cap::new(224 * MIB) {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };
