@@ -180,7 +180,7 @@ pub struct RankStats {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reserve_bytes: u64,
     /// It ended so soon that it may have held more than was seen: nothing is learned from it.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hardly_seen: bool,
     /// Its part, if the job has parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,9 +10,12 @@ use crate::common::{Bdrun, Directory, bdrun, bdrun_args, poll, proc, program, sk
 
 /// An MPI that starts masters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Launcher {
+pub enum Launcher {
     Mpich,
     OpenMpi,
+    /// Where the others are not ended with one that is killed.
+    MpichThatStays,
+    OpenMpiThatStays,
 }
 
 use Launcher::{Mpich, OpenMpi};
@@ -20,8 +23,8 @@ use Launcher::{Mpich, OpenMpi};
 impl Launcher {
     fn path(self) -> Option<&'static Path> {
         let (need, path) = match self {
-            Mpich => ("mpich", "/usr/bin/mpiexec.mpich"),
-            OpenMpi => ("openmpi", "/usr/bin/mpiexec.openmpi"),
+            Mpich | Self::MpichThatStays => ("mpich", "/usr/bin/mpiexec.mpich"),
+            OpenMpi | Self::OpenMpiThatStays => ("openmpi", "/usr/bin/mpiexec.openmpi"),
         };
         let found = Path::new(path).exists();
         if !found {
@@ -36,13 +39,20 @@ impl Launcher {
         let own = own.display().to_string();
         let words: &[&str] = match self {
             Mpich => &[],
-            OpenMpi => &["--allow-run-as-root", "--oversubscribe", "--mca", "orte_tmpdir_base", &own],
+            // Those of one machine it ends anyway.
+            Self::MpichThatStays => {
+                &["-disable-auto-cleanup", "-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2,127.0.0.3"]
+            }
+            OpenMpi | Self::OpenMpiThatStays => {
+                &["--allow-run-as-root", "--oversubscribe", "--mca", "orte_tmpdir_base", &own]
+            }
         };
-        words.iter().map(|word| (*word).to_owned()).collect()
+        let words = words.iter().chain((self == Self::OpenMpiThatStays).then_some(&"--enable-recovery"));
+        words.map(|word| (*word).to_owned()).collect()
     }
 
     /// A job on so many nodes, if that can be.
-    fn on(self, nodes: u32, job: Bdrun) -> Option<Bdrun> {
+    pub fn on(self, nodes: u32, job: Bdrun) -> Option<Bdrun> {
         let path = self.path()?;
         let options = self.options(job.directory());
         Some(job.by(path, options.into_iter().chain(["-n".into(), nodes.to_string()])))
@@ -301,7 +311,7 @@ fn masters(job: &crate::common::Job) -> Vec<i32> {
 }
 
 /// The same, once there are so many.
-fn wait_for_masters(job: &crate::common::Job, count: usize) -> Vec<i32> {
+pub fn wait_for_masters(job: &crate::common::Job, count: usize) -> Vec<i32> {
     let found = poll(Duration::from_secs(60), || Some(masters(job)).filter(|found| found.len() >= count));
     found.unwrap_or_else(|| panic!("no {count} masters: {:?} {}", job.processes(), job.situation()))
 }

@@ -9,12 +9,12 @@ use bdrun_ipc::mail::Mail;
 use bdrun_ipc::spread::Spread;
 
 use super::listen::Message;
-use super::setup::Setup;
+use super::setup::{self, Setup};
 use super::{Job, scratch};
 use crate::cli::{Halt, MAX_RANKS, Options};
 use crate::exit::Ending;
 use crate::launch::Launch;
-use crate::nodes::{End, Nodes, Told, TransportError, mpi};
+use crate::nodes::{End, Nodes, Told, TransportError, Word, mpi};
 use crate::post::{Letters, Post};
 use crate::residency::{Event, Next};
 use crate::stats::Stats;
@@ -27,12 +27,51 @@ const LONG: Duration = Duration::from_secs(3600);
 const NODES: &str = "BDRUN_NODES";
 const ALONE: &str = "1";
 
+/// What a master is among those of a job.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Which of the ranks are here, unless they are dealt out.
+    pub spread: Spread,
+    /// How many masters share the memory and the processors of this machine.
+    pub masters: u32,
+    /// Ranks are dealt out to whichever node can begin them.
+    pub deals: bool,
+}
+
+impl Place {
+    /// The only one.
+    pub fn alone(ranks: u32) -> Self {
+        Self { spread: Spread::alone(ranks), masters: 1, deals: false }
+    }
+
+    /// Of a master that has met these.
+    pub fn of(elsewhere: Option<&Elsewhere>, ranks: u32) -> Self {
+        elsewhere.map_or(Self::alone(ranks), |elsewhere| Self {
+            spread: elsewhere.nodes.spread(),
+            masters: elsewhere.nodes.on_this_machine(),
+            deals: elsewhere.deals,
+        })
+    }
+}
+
+/// Whether ranks are dealt out where there are several nodes: parts of a list that need not each other. In
+/// the order of their numbers they can print only where each node has its share of them.
+fn deals(options: &Options, launch: &Launch) -> Result<bool, Ending> {
+    let may = launch.part(0).is_some() && !launch.streams() && !options.launch.keep_order;
+    Ok(may && setup::is_independent(options, launch)?)
+}
+
 /// What of all that was asked for there is not yet on several nodes.
-fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
+fn not_on_several(options: &Options, launch: &Launch, deals: bool) -> Option<&'static str> {
+    if launch.streams() {
+        return Some("a list that is read while the job runs, or --pipe,");
+    }
+    if deals {
+        return None;
+    }
     let counts = options.launch.halt.is_some_and(|halt| ![Halt::FIRST, Halt::NEVER].contains(&halt));
     let asked = [
-        ("a list that is read while the job runs, or --pipe,", launch.streams()),
-        ("a job of more than 65,536 ranks", options.np > MAX_RANKS),
+        ("a job of more than 65,536 ranks that are no parts of a list", options.np > MAX_RANKS),
         ("--journal", options.journal.journal.is_some()),
         ("--resume", options.journal.resume.is_some()),
         ("--joblog", options.journal.joblog.is_some()),
@@ -40,6 +79,7 @@ fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
         // Each master counts the ranks of its own node.
         ("--halt other than never and now,fail=1", counts),
     ];
+    // Each node has its share of these.
     asked.into_iter().find_map(|(what, asked)| asked.then_some(what))
 }
 
@@ -53,6 +93,10 @@ pub(super) struct Elsewhere {
     nodes: Nodes,
     /// The others were told that the job ends.
     told: bool,
+    /// See [`Place::deals`].
+    deals: bool,
+    /// The launcher's way of telling that another of its processes is gone is SIGUSR1.
+    usr1_is_the_launchers: bool,
 }
 
 /// Meets the masters of the other nodes, if a launcher has started several.
@@ -63,26 +107,20 @@ pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewher
         return Ok(None);
     }
     let Some(launcher) = mpi::launcher(&variable) else { return Ok(None) };
-    if let Some(what) = not_on_several(options, launch) {
+    let deals = deals(options, launch)?;
+    if let Some(what) = not_on_several(options, launch, deals) {
         return Err(Ending::Usage(format!(
-            "{} has started {} of bdrun, as the masters of one job on several nodes, and {what} is for one node only; for jobs that have \
-             nothing to do with each other: {NODES}={ALONE} in the environment",
+            "{} has started {} of bdrun, as the masters of one job on several nodes, and {what} is for one node only, or for parts that are \
+             dealt out (of --parts or --glob, without --keep-order); for jobs that have nothing to do with each other: {NODES}={ALONE} in \
+             the environment",
             launcher.name, launcher.nodes
         )));
     }
     let words: Vec<String> = options.line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let nodes = Nodes::meet(&launcher, options.np, &words).map_err(Ending::Setup)?;
-    Ok(Some(Elsewhere { nodes, told: false }))
-}
-
-/// Which ranks are here.
-pub(super) fn spread(elsewhere: Option<&Elsewhere>, np: u32) -> Spread {
-    elsewhere.map_or(Spread::alone(np), |elsewhere| elsewhere.nodes.spread())
-}
-
-/// How many masters share the memory and the processors of this machine.
-pub(super) fn masters_here(elsewhere: Option<&Elsewhere>) -> u32 {
-    elsewhere.map_or(1, |elsewhere| elsewhere.nodes.on_this_machine())
+    // MPICH's, in whose name Hydra starts processes, where it leaves the others alone.
+    let usr1_is_the_launchers = variable("HYDI_CONTROL_FD").is_some();
+    Ok(Some(Elsewhere { nodes, told: false, deals, usr1_is_the_launchers }))
 }
 
 impl Elsewhere {
@@ -95,7 +133,7 @@ impl Elsewhere {
         let mail = open().map_err(|error| Ending::Setup(format!("another descriptor: {error}")))?;
         let post = post.clone();
         let tell = Box::new(move |told| _ = post.leave(Message::Nodes(told)));
-        self.nodes.begin(setup.segment.shared(), mail, tell);
+        self.nodes.begin(setup.segment.shared(), mail, self.deals, tell);
         Ok(())
     }
 
@@ -171,19 +209,58 @@ impl Elsewhere {
                 self.nodes.end(end_of(&broken));
                 Some(broken)
             }
-            Told::Settled | Told::Over(_) => None,
+            Told::Settled | Told::Over(_) | Told::Said(..) | Told::Lost(..) => None,
         }
     }
 
     /// Who speaks for all of them.
     pub fn is_first(&self) -> bool {
-        self.nodes.spread().node == 0
+        self.node() == 0
+    }
+
+    /// Which of them this is.
+    pub fn node(&self) -> u32 {
+        self.nodes.spread().node
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.nodes.spread().nodes
+    }
+
+    /// Ranks of several nodes may wait for each other.
+    pub fn is_linked(&self) -> bool {
+        !self.deals
+    }
+
+    /// Whether this signal says that another master is gone, which is noticed besides, and is none of the
+    /// ranks'.
+    pub fn is_the_launchers(&self, signal: i32) -> bool {
+        self.deals && self.usr1_is_the_launchers && signal == libc::SIGUSR1
+    }
+
+    /// See [`Nodes::may_begin`].
+    pub fn may_begin(&self) -> bool {
+        !self.deals || self.nodes.may_begin()
+    }
+
+    /// See [`Nodes::say`].
+    pub fn say(&self, node: u32, word: Word) {
+        self.nodes.say(node, word);
+    }
+
+    /// What the machine of a node is called.
+    pub fn host(&self, node: u32) -> &str {
+        self.nodes.host(node)
     }
 }
 
 impl Job<'_> {
     /// Ranks of other nodes are none of this master's.
     pub(super) fn skip_those_elsewhere(&mut self) {
+        if self.setup.deals {
+            return;
+        }
         let here = self.setup.segment.here();
         for rank in (0..self.np()).filter(|rank| !here.contains(rank)) {
             self.ranks[rank as usize].status = Some("elsewhere".into());
@@ -199,7 +276,9 @@ impl Job<'_> {
     pub(super) fn tell_elsewhere(&mut self) {
         let Some(elsewhere) = &mut self.elsewhere else { return };
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_success()) else { return };
-        if !std::mem::replace(&mut elsewhere.told, true) && !matches!(ending, Ending::Elsewhere { .. }) {
+        // How ranks that are dealt out have ended at one node only the first tells the others.
+        let knows = matches!(ending, Ending::Elsewhere { .. }) && !elsewhere.deals;
+        if !std::mem::replace(&mut elsewhere.told, true) && !knows {
             elsewhere.nodes.end(end_of(ending));
         }
     }
@@ -220,6 +299,8 @@ impl Job<'_> {
                 }
             }
             Told::Broken(error) => self.end(broken(error, &self.setup.scratch_dirs)),
+            Told::Said(node, word) => self.hear_of_parts(node, word),
+            Told::Lost(node, why) => self.lose_node(node, &why),
             // Only who has said goodbye is told so, in `leave`.
             Told::Over(_) => {}
         }
@@ -237,7 +318,7 @@ impl Job<'_> {
 /// How the job ends if the gateway can do nothing more.
 fn broken(error: TransportError, scratch_dirs: &[PathBuf]) -> Ending {
     match error {
-        TransportError::Broken(text) => Ending::Internal(text),
+        TransportError::Broken(text) | TransportError::Lost { why: text, .. } => Ending::Internal(text),
         TransportError::Full { rank, need } => {
             Ending::ScratchFull { rank, need, directory: scratch::fullest(scratch_dirs) }
         }

@@ -186,7 +186,7 @@ impl Job<'_> {
         let (mut ranks, rest) = self.ended.take();
         ranks.extend(living);
         ranks.sort_unstable_by_key(|stats| stats.rank);
-        if self.ended.all {
+        if self.ended.all && !self.setup.deals {
             let mut next = ranks.into_iter().peekable();
             let one = |rank| next.next_if(|stats| stats.rank == rank).unwrap_or_else(|| self.stats_of(rank));
             let all = if self.setup.segment.is_spread() { self.setup.segment.here() } else { 0..self.np() };

@@ -119,7 +119,7 @@ impl Job<'_> {
             running: header.tokens.running() + outside,
             resident: counts.resident,
             evicted: counts.out,
-            done: counts.exited,
+            done: if self.setup.deals { self.parts_over() } else { counts.exited },
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
             disk_bytes_per_s: self.meter.rate(moved),
@@ -199,17 +199,19 @@ impl Job<'_> {
             budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
-        let mut ending = match self.learn(&stats) {
-            Err(unwritten) if ending.is_success() => {
-                stats.ended_by(&unwritten);
-                unwritten
-            }
-            _ => ending,
-        };
         let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
+        let mut ending = ending;
         let mut elsewhere = self.elsewhere.take();
         if let Some(elsewhere) = &mut elsewhere {
             ending = elsewhere.leave(&mut stats, ending, &self.letters);
+        }
+        // All that the others have told is in it now.
+        if is_first
+            && let Err(unwritten) = self.learn(&stats)
+            && ending.is_success()
+        {
+            stats.ended_by(&unwritten);
+            ending = unwritten;
         }
         Finished { stats, ending, until, history: self.history.take(), is_first, elsewhere }
     }

@@ -4,6 +4,8 @@ use bdrun_ipc::far::{Change, Range};
 use bdrun_ipc::wire::{decode_value, encode_value};
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Ended;
+
 /// What one master says to another; some have bytes besides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
@@ -83,6 +85,8 @@ pub enum Frame {
         /// How.
         change: Change,
     },
+    /// About ranks that are dealt out ([`super::deal`]).
+    Dealt(Word),
     /// This master is there.
     Beat,
     /// By the first master: is there anything that goes on?
@@ -101,6 +105,52 @@ pub enum Frame {
     Last,
 }
 
+/// What masters of ranks that are dealt out say of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Word {
+    /// To the first: this node could begin more. See [`super::deal::Event::Asks`].
+    Asks {
+        /// How many.
+        count: u32,
+        /// How many of these at once.
+        idle: u32,
+        /// Bytes of its budget that are free.
+        free: u64,
+        /// Bytes of all of it.
+        budget: u64,
+    },
+    /// By the first: these are to be run there.
+    Yours(Vec<u32>),
+    /// By the first: what of these was not begun is to come back. See [`super::deal::Effect::Recall`].
+    Recall {
+        /// These.
+        ranks: Vec<u32>,
+        /// All of it, and nobody else is begun.
+        all: bool,
+    },
+    /// To the first: the answer.
+    Back(Vec<u32>),
+    /// To the first: a try of a rank has ended.
+    Tried {
+        /// The rank.
+        rank: u32,
+        /// How.
+        ended: Ended,
+    },
+    /// To the first: a rank has ended for good.
+    Over {
+        /// The rank.
+        rank: u32,
+        /// The exit code of a job that ends by that, and why; nothing of one that ended well.
+        failed: Option<(u8, String)>,
+    },
+    /// By the first: nobody is given anything any more.
+    AllOver {
+        /// The job ends well, though ranks still run: they are ended.
+        now: bool,
+    },
+}
+
 /// Who a master is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -114,6 +164,8 @@ pub struct Hello {
     pub command: u64,
     /// What stands for the machine: masters on one have the same.
     pub machine: u64,
+    /// What it is called.
+    pub host: String,
 }
 
 /// A member at a collective.
@@ -162,6 +214,7 @@ impl Frame {
         !matches!(
             self,
             Self::Hello(_)
+                | Self::Dealt(_)
                 | Self::Beat
                 | Self::Probe(_)
                 | Self::Probed(_)

@@ -53,7 +53,7 @@ impl Second {
         let shared = Arc::<Shared>::default();
         let (tell, told) = channel();
         let tell = Box::new(move |what| tell.send(seen(what)).expect("somebody listens"));
-        let gateway = made(Gateway::new(own, segment.clone(), mail, shared.clone(), tell));
+        let gateway = made(Gateway::new(own, spread, (segment.clone(), mail), shared.clone(), tell));
         let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
         Self { first, node, orders, told, shared, segment, gateway }
     }
@@ -300,7 +300,7 @@ fn who_asks_waits_until_others_have_got_their_answers() {
         Coming { number: 0, rank: 1, name: 9, awaits: None, awaited_by: &[], combines: false, part: &part };
     Comm::WORLD.arrive(&segment, &mail, &come, &mut |_| ()).unwrap();
     let (orders, obeyed) = channel();
-    let gateway = Gateway::new(own, segment, mail, Arc::default(), Box::new(|_| ()));
+    let gateway = Gateway::new(own, spread, (segment, mail), Arc::default(), Box::new(|_| ()));
     let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
     for _ in 0..ASKED {
         let ranges = vec![Range { member: 1, offset: 0, len: LEN }];
