@@ -87,8 +87,10 @@ pub enum Frame {
     },
     /// About ranks that are dealt out ([`super::deal`]).
     Dealt(Word),
-    /// This master is there.
-    Beat,
+    /// This master is there, and was when its clock said this, ns.
+    Beat(u64),
+    /// By the first, where ranks are dealt out: it has heard a [`Frame::Beat`] of then.
+    Heard(u64),
     /// By the first master: is there anything that goes on?
     Probe(u64),
     /// The answer.
@@ -215,7 +217,8 @@ impl Frame {
             self,
             Self::Hello(_)
                 | Self::Dealt(_)
-                | Self::Beat
+                | Self::Beat(_)
+                | Self::Heard(_)
                 | Self::Probe(_)
                 | Self::Probed(_)
                 | Self::Settled

@@ -52,6 +52,9 @@ const MEETING: Duration = Duration::from_secs(60);
 /// one may be gone meanwhile.
 const FINISHING: Duration = Duration::from_secs(30);
 
+/// How long MPI may take to begin: it waits for all masters, of which one may have ended meanwhile.
+const BEGINNING: Duration = Duration::from_secs(300);
+
 /// What the gateway is given once there is a segment.
 struct Work {
     segment: Arc<Segment>,
@@ -109,7 +112,13 @@ impl Nodes {
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
         thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         let (node, nodes, on_this_machine, hosts) =
-            meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
+            meeting.recv_timeout(BEGINNING).unwrap_or_else(|error| match error {
+                RecvTimeoutError::Disconnected => Err("the gateway has ended".into()),
+                RecvTimeoutError::Timeout => Err(format!(
+                    "the launcher's MPI has not begun within {} minutes: has another master ended?",
+                    BEGINNING.as_secs() / 60
+                )),
+            })?;
         let spread = Spread { ranks, nodes, node };
         Ok(Self { spread, on_this_machine, hosts, shared, orders, work: Some(work), ended })
     }

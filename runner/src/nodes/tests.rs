@@ -336,13 +336,13 @@ fn what_comes_before_all_have_met_is_kept() {
     });
     for to in [1, 2] {
         fast.send(to, Frame::Hello(hello.clone()).encode(&[])).unwrap();
-        fast.send(to, Frame::Beat.encode(&[])).unwrap();
+        fast.send(to, Frame::Beat(0).encode(&[])).unwrap();
         fast.send(to, Frame::Left { comm: 0, number: 1 }.encode(&[])).unwrap();
     }
     std::thread::sleep(Duration::from_millis(50));
     late.send(1, Frame::Hello(Hello { machine: 6, ..hello }).encode(&[])).unwrap();
     let (met, _) = greeting.join().unwrap().unwrap();
     assert_eq!(met.on_this_machine, 2);
-    let frames = [Frame::Beat, Frame::Left { comm: 0, number: 1 }];
+    let frames = [Frame::Beat(0), Frame::Left { comm: 0, number: 1 }];
     assert_eq!(met.early, frames.map(|frame| (0, Came::Frame(frame.encode(&[])))));
 }

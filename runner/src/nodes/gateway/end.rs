@@ -11,6 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use bdrun_ipc::segment::monotonic_ns;
+
 use super::{Gateway, Order, Peer, SILENCE, Told};
 use crate::exit::Ending;
 use crate::nodes::frame::{End, Frame};
@@ -93,7 +95,7 @@ impl<T: Transport> Gateway<T> {
                 }
             }
         }
-        if seen.beats { self.tell_all(&Frame::Beat) } else { Ok(()) }
+        if seen.beats { self.tell_all(&Frame::Beat(monotonic_ns())) } else { Ok(()) }
     }
 
     /// Whether a job goes on that has lost this node.

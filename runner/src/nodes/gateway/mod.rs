@@ -116,7 +116,7 @@ pub struct Shared {
     quiet_at: AtomicU64,
     /// All have said their last word, and MPI is told to finish.
     finishes: AtomicBool,
-    /// When something was heard of the first master, by the clock of the machine, ns.
+    /// The first master has heard that this one was there then, by the clock of this machine, ns.
     heard: AtomicU64,
 }
 
@@ -141,16 +141,22 @@ impl Shared {
         self.finishes.load(SeqCst)
     }
 
-    /// By the main thread: was something heard of the first master within the time after which others begin
-    /// to take one for lost?
+    /// By the main thread: has the first master heard that this one was there a moment ago, so that it cannot
+    /// have taken it for lost since? What it says itself may have been under way for long.
     pub fn is_heard(&self) -> bool {
         let Some(limit) = silence() else { return true };
         Duration::from_nanos(monotonic_ns().saturating_sub(self.heard.load(SeqCst))) < limit / 4 * 3
     }
 
-    /// By the gateway: it was, and all that it said is known.
-    fn hear(&self) {
-        self.heard.store(monotonic_ns(), SeqCst);
+    /// As if it had not, ever.
+    #[cfg(test)]
+    pub fn forget_heard(&self) {
+        self.heard.store(0, SeqCst);
+    }
+
+    /// By the gateway: it has, of then.
+    fn heard(&self, then: u64) {
+        self.heard.fetch_max(then, SeqCst);
     }
 
     /// By the gateway, before MPI is told to finish.
@@ -291,7 +297,7 @@ impl<T: Transport> Gateway<T> {
         // What is slept is what was meant, and not the 50 µs more that others do not mind.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut idle_since = Instant::now();
-        self.shared.hear();
+        self.shared.heard(monotonic_ns());
         loop {
             let early = std::mem::take(&mut early);
             match self.turn_unless_broken(early, orders) {
@@ -327,11 +333,7 @@ impl<T: Transport> Gateway<T> {
         let mut come = early;
         let received = self.transport.receive(&mut |from, what| come.push((from, what)));
         let received = self.without_who_is_lost(received);
-        let of_first = come.iter().any(|(from, _)| *from == 0);
         self.take_all(come)?;
-        if of_first && self.failed.is_none() {
-            self.shared.hear();
-        }
         any |= received?;
         any |= self.retry()? | self.give_parts()?;
         for node in 0..self.spread.nodes {
@@ -438,7 +440,11 @@ impl<T: Transport> Gateway<T> {
                 self.peers[from as usize].said_last = true;
                 self.watch.forget(from);
             }
-            Frame::Probed(_) | Frame::Hello(_) | Frame::Beat => {}
+            Frame::Beat(then) if self.deals && self.spread.node == 0 => {
+                self.send(from, &Frame::Heard(then), &[])?;
+            }
+            Frame::Heard(then) => self.shared.heard(then),
+            Frame::Probed(_) | Frame::Hello(_) | Frame::Beat(_) => {}
         }
         Ok(())
     }
