@@ -145,6 +145,9 @@ fn failures_are_counted_over_all_nodes() {
     outcome.failed_with(5, &["no other rank is begun (--halt soon,fail=3)"]);
     let ran = bench.ran().0.len();
     assert!((3..100).contains(&ran), "{ran}: {outcome:?}");
+    let stats = outcome.stats();
+    let (well, all) = (|status: &str| stats.ranks.iter().filter(|rank| rank.status == status).count(), 400);
+    assert_eq!((stats.ranks.len(), well("unborn")), (all, all - ran), "{outcome:?}");
     let bench = Bench::new("now", 400, "[ $1 != p11 ] || sleep 1000; sleep 0.05");
     let outcome = bench.on(OpenMpi, 2, "--halt now,success=5% --processors 1").map(Bdrun::succeed);
     if let Some(outcome) = outcome {
@@ -156,6 +159,27 @@ fn failures_are_counted_over_all_nodes() {
     bench.on(Mpich, 2, "--retry 2 --joblog %/log --output-files %/out/{}").unwrap().succeed();
     assert!(bench.ran().0.values().all(|&times| times == 3));
     assert_eq!(bench.read("log").lines().count(), 1 + 36);
+}
+
+/// The pictures are of all nodes.
+#[test]
+fn the_trace_has_the_ranks_of_all_nodes() {
+    let bench = Bench::new("trace", 8, "sleep 0.3");
+    let Some(job) = bench.on(Mpich, 2, "--processors 1 --trace %/trace --report %/page") else { return };
+    job.succeed();
+    let trace: serde_json::Value = serde_json::from_str(&bench.read("trace")).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let ran = |rank: u32| {
+        let of = |event: &&serde_json::Value| event["cat"] == "rank" && event["tid"] == rank + 1;
+        let runs = events.iter().filter(of).filter(|event| event["name"] == "running");
+        runs.filter_map(|event| event["dur"].as_f64()).sum::<f64>()
+    };
+    let runs: Vec<f64> = (0..8).map(ran).collect();
+    assert!(runs.iter().all(|&micros| micros >= 200_000.0), "{runs:?}");
+    let done = events.iter().filter(|event| event["name"] == "ranks");
+    let done: Vec<u64> = done.filter_map(|event| event["args"]["done"].as_u64()).collect();
+    assert!(done.is_sorted() && done.first() == Some(&0) && done.last() >= Some(&6), "{done:?}");
+    assert!(bench.read("page").contains("p7"));
 }
 
 /// What is learned is learned of all nodes' parts.

@@ -3,21 +3,23 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::spread::Spread;
+use serde::{Deserialize, Serialize};
 
 use super::listen::Message;
 use super::setup::{self, Setup};
 use super::{Job, scratch};
 use crate::cli::{Halt, MAX_RANKS, Options};
 use crate::exit::Ending;
+use crate::history::History;
 use crate::launch::Launch;
 use crate::nodes::{End, Nodes, Told, TransportError, Word, mpi};
 use crate::post::{Letters, Post};
 use crate::residency::{Event, Next};
-use crate::stats::Stats;
+use crate::stats::{RankStats, Stats};
 use crate::supervisor::EscalationEvent;
 
 /// A time to sleep; whatever comes ends it.
@@ -88,6 +90,17 @@ pub(super) fn variable_of_ranks() -> (OsString, OsString) {
     (NODES.into(), ALONE.into())
 }
 
+/// What a master tells the first at the end.
+#[derive(Serialize, Deserialize)]
+struct Account {
+    /// Seconds since 1970.
+    began: f64,
+    stats: Stats,
+    /// What of them is written down nowhere else.
+    rest: RankStats,
+    history: Option<History>,
+}
+
 /// The master of one node among the others.
 pub(super) struct Elsewhere {
     nodes: Nodes,
@@ -153,11 +166,25 @@ impl Elsewhere {
     }
 
     /// It is over here, so far with this ending: waits until it is everywhere, and how it ends then. The
-    /// first node's statistics become those of all.
-    pub fn leave(&mut self, stats: &mut Stats, mut ending: Ending, letters: &Letters<Message>) -> Ending {
+    /// first node's statistics and history, of a job that began then, become those of all.
+    pub fn leave(
+        &mut self,
+        stats: &mut Stats,
+        began: SystemTime,
+        history: &mut Option<History>,
+        mut ending: Ending,
+        letters: &Letters<Message>,
+    ) -> Ending {
         self.nodes.set_over();
+        let began = began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         // Numbers and texts: nothing that cannot be written.
-        self.nodes.bye(serde_json::to_vec(stats).unwrap_or_default());
+        let account = |account: Account| serde_json::to_vec(&account).unwrap_or_default();
+        self.nodes.bye(if self.is_first() {
+            vec![]
+        } else {
+            let (stats, rest) = (stats.clone(), stats.rest.clone());
+            account(Account { began, stats, rest, history: history.take() })
+        });
         loop {
             let message = match letters.next(LONG) {
                 Ok(message) => message,
@@ -167,7 +194,11 @@ impl Elsewhere {
             match message {
                 Message::Nodes(Told::Over(accounts)) => {
                     for (node, account) in accounts {
-                        let Ok(other) = serde_json::from_slice::<Stats>(&account) else { continue };
+                        let Ok(account) = serde_json::from_slice::<Account>(&account) else { continue };
+                        let other = Stats { rest: account.rest, ..account.stats };
+                        if let (Some(own), Some(history)) = (&mut *history, account.history) {
+                            own.join(node, account.began - began, history);
+                        }
                         if ending.is_success() && other.exit_code != 0 {
                             let (code, why) = (other.exit_code, other.error.clone().unwrap_or_default());
                             ending = Ending::Elsewhere { node, code, why };
