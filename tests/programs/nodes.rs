@@ -384,3 +384,47 @@ fn what_is_for_one_node_is_said() {
     lines.sort_unstable();
     assert_eq!(lines, ["0 of 4", "0 of 4", "1 of 4", "1 of 4", "2 of 4", "2 of 4", "3 of 4", "3 of 4"]);
 }
+
+/// Whoever looks at one master is told of all nodes.
+#[test]
+fn all_nodes_are_looked_at() {
+    let dir = Directory::new("look");
+    let list = dir.path().join("list");
+    std::fs::write(&list, "a\nb\nc\nd\ne\nf\ng\nh\n").expect("a list");
+    let parts = ["--parts", list.to_str().unwrap()];
+    let look = |master: i32, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bdrun"));
+        command.args(words).args(["--job", &master.to_string()]);
+        let output = crate::common::limited(&mut command, Duration::from_secs(60));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for (what, dealt) in [(&["-np", "8"][..], false), (&parts[..], true)] {
+        let options = ["--processors", "1", "--memory", "64M", "--", "sh", "-c", "exec sleep 1000"];
+        let Some(job) = Mpich.on(2, bdrun_args(what.iter().chain(&options))) else { return };
+        let mut job = job.start();
+        job.wait_for_ranks(2);
+        for master in wait_for_masters(&job, 2) {
+            let ranks = |text: &str| {
+                let is_rank =
+                    |line: &&str| line.trim_start().starts_with(|first: char| first.is_ascii_digit());
+                text.lines().filter(is_rank).count()
+            };
+            let shown = poll(Duration::from_secs(60), || {
+                Some(look(master, &["top", "--once"])).filter(|shown| ranks(shown) == 2)
+            });
+            let shown = shown.unwrap_or_else(|| panic!("{}", look(master, &["top", "--once"])));
+            assert!(shown.contains("node 0 (") && shown.contains("node 1 ("), "{shown}");
+            let all: Vec<String> = (0..8).map(|rank| look(master, &["explain", &rank.to_string()])).collect();
+            let runs = |node: u32| {
+                let says =
+                    |text: &&String| text.contains(&format!("node {node} (")) && text.contains(" runs: ");
+                all.iter().filter(says).count()
+            };
+            assert_eq!((runs(0), runs(1)), (1, 1), "{all:?}");
+            let waits = all.iter().filter(|text| text.contains(" has not begun")).count();
+            assert_eq!(waits, 6, "dealt: {dealt} {all:?}");
+        }
+        job.signal(libc::SIGTERM);
+        job.wait();
+    }
+}

@@ -62,6 +62,11 @@ impl Dealt {
         self.dealer.as_ref().map_or(self.has.len() as u32, of)
     }
 
+    /// Whether a rank was given to this node and has not ended.
+    pub fn has(&self, rank: Rank) -> bool {
+        self.has.contains(&rank)
+    }
+
     /// How many are to be ready: those that end while a word is on its way.
     fn ready(&mut self) -> u32 {
         if self.ended.0.elapsed() >= READY {
@@ -189,6 +194,8 @@ impl Job<'_> {
                     Some((code, why)) => self.count_failure(rank, Ending::Elsewhere { node, code, why }),
                 }
             }
+            // Heard elsewhere.
+            Word::Asked { .. } | Word::Answer { .. } => {}
             Word::AllOver { now: true } => {
                 self.ending.get_or_insert(Ending::Success);
                 self.escalate(EscalationEvent::End);

@@ -275,6 +275,12 @@ impl Elsewhere {
         !self.deals || self.nodes.may_begin()
     }
 
+    /// Says this to all others.
+    pub fn say_to_all(&self, word: &Word) {
+        let others = (0..self.count()).filter(|&node| node != self.node());
+        others.for_each(|node| self.say(node, word.clone()));
+    }
+
     /// See [`Nodes::say`].
     pub fn say(&self, node: u32, word: Word) {
         self.nodes.say(node, word);
@@ -330,6 +336,8 @@ impl Job<'_> {
                 }
             }
             Told::Broken(error) => self.end(broken(error, &self.setup.scratch_dirs)),
+            Told::Said(node, Word::Asked { id, rank }) => self.answer_node(node, id, rank),
+            Told::Said(_, Word::Answer { id, answer }) => self.node_answers(id, &answer),
             Told::Said(node, word) => self.hear_of_parts(node, word),
             Told::Lost(node, why) => self.lose_node(node, &why),
             // Only who has said goodbye is told so, in `leave`.

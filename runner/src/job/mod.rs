@@ -177,6 +177,8 @@ struct Job<'a> {
     elsewhere: Option<Elsewhere>,
     /// Where ranks are dealt out over them.
     dealt: Option<Dealt>,
+    /// What was asked and other nodes have not answered.
+    questions: asked::Questions,
     /// The budget follows what is there.
     follow: Option<Follow>,
     /// Ranks that are to begin, with what is set aside for them, and when the next may.
@@ -381,6 +383,7 @@ impl<'a> Job<'a> {
             work: report::Work::default(),
             elsewhere: None,
             dealt,
+            questions: asked::Questions::default(),
             follow: None,
             delayed: VecDeque::new(),
             next_start: None,
@@ -609,6 +612,7 @@ impl<'a> Job<'a> {
         if self.setup.segment.header().tokens.running() == 0 && !self.core.is_quiet() {
             self.observe_all();
         }
+        self.reply();
         let snapshot = self.snapshot();
         self.output.progress(snapshot);
     }

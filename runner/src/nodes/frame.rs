@@ -85,8 +85,8 @@ pub enum Frame {
         /// How.
         change: Change,
     },
-    /// About ranks that are dealt out ([`super::deal`]).
-    Dealt(Word),
+    /// What the job's main thread there says.
+    Said(Word),
     /// This master is there, and was when its clock said this, ns.
     Beat(u64),
     /// By the first, where ranks are dealt out: it has heard a [`Frame::Beat`] of then.
@@ -107,7 +107,8 @@ pub enum Frame {
     Last,
 }
 
-/// What masters of ranks that are dealt out say of them.
+/// What the main threads of masters say to each other: of ranks that are dealt out ([`super::deal`]), and of
+/// how the job is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Word {
     /// To the first: this node could begin more. See [`super::deal::Event::Asks`].
@@ -145,6 +146,20 @@ pub enum Word {
         rank: u32,
         /// The exit code of a job that ends by that, and why; nothing of one that ended well.
         failed: Option<(u8, String)>,
+    },
+    /// Somebody looks at the job, at all ranks or at one.
+    Asked {
+        /// Number of the question.
+        id: u64,
+        /// The one.
+        rank: Option<u32>,
+    },
+    /// The answer.
+    Answer {
+        /// To which question.
+        id: u64,
+        /// In JSON.
+        answer: Vec<u8>,
     },
     /// By the first: nobody is given anything any more.
     AllOver {
@@ -216,7 +231,7 @@ impl Frame {
         !matches!(
             self,
             Self::Hello(_)
-                | Self::Dealt(_)
+                | Self::Said(_)
                 | Self::Beat(_)
                 | Self::Heard(_)
                 | Self::Probe(_)

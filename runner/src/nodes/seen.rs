@@ -227,18 +227,18 @@ fn the_first_goes_on_without_who_is_silent() {
     let dealing = |gateway: Gateway<Threads>| gateway.with_times(limit, FAREWELL).dealing(true);
     let mut first = Second::of(0, dealing, |told| told);
     first.send(&Frame::Beat(77));
-    first.send(&Frame::Dealt(Word::Back(vec![3])));
+    first.send(&Frame::Said(Word::Back(vec![3])));
     first.says(&[Frame::Heard(77)]);
     assert_eq!(first.told.recv().unwrap(), Told::Said(1, Word::Back(vec![3])));
     first.orders.send(Order::Say(1, Word::Yours(vec![5]))).unwrap();
-    first.says(&[Frame::Dealt(Word::Yours(vec![5]))]);
+    first.says(&[Frame::Said(Word::Yours(vec![5]))]);
     assert!(matches!(first.told.recv(), Ok(Told::Lost(1, _))));
     let said = first.says_such(|frame| match frame {
         Frame::End(end) => Some(end.why),
         _ => None,
     });
     assert!(said.contains("others run its parts"), "{said}");
-    first.send(&Frame::Dealt(Word::Back(vec![5])));
+    first.send(&Frame::Said(Word::Back(vec![5])));
     first.orders.send(Order::Say(1, Word::Yours(vec![7]))).unwrap();
     first.orders.send(Order::Bye(vec![])).unwrap();
     assert_eq!(first.told.recv().unwrap(), Told::Over(vec![]), "what it says now counts no more");
@@ -258,7 +258,7 @@ fn who_is_not_heard_begins_nothing() {
     // Of long ago: as if it had been under way since.
     second.shared.forget_heard();
     second.send(&Frame::Heard(1));
-    second.send(&Frame::Dealt(Word::Yours(vec![5])));
+    second.send(&Frame::Said(Word::Yours(vec![5])));
     assert_eq!(second.told.recv().unwrap(), Told::Said(0, Word::Yours(vec![5])));
     assert!(!second.shared.is_heard());
     second.send(&Frame::Heard(then));

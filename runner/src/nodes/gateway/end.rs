@@ -132,7 +132,7 @@ impl<T: Transport> Gateway<T> {
                     self.say_bye().and(told)?;
                 }
                 Ok(Order::Last) => self.may_leave = true,
-                Ok(Order::Say(node, word)) => self.send(node, &Frame::Dealt(word), &[])?,
+                Ok(Order::Say(node, word)) => self.send(node, &Frame::Said(word), &[])?,
                 Err(TryRecvError::Disconnected) if !self.may_leave => {
                     self.may_leave = true;
                     if !self.said_bye {

@@ -94,7 +94,7 @@ pub enum Told {
     Ended(u32, End),
     /// Nothing goes on at any node.
     Settled,
-    /// Another master says this of ranks that are dealt out.
+    /// The main thread of another master says this.
     Said(u32, Word),
     /// Another master is lost, for this reason, and the job can go on without it.
     Lost(u32, String),
@@ -426,7 +426,7 @@ impl<T: Transport> Gateway<T> {
                 self.answers.insert(from, probed);
             }
             Frame::Settled => (self.tell)(Told::Settled),
-            Frame::Dealt(word) => (self.tell)(Told::Said(from, word)),
+            Frame::Said(word) => (self.tell)(Told::Said(from, word)),
             Frame::End(end) => {
                 if self.failed.is_none() {
                     self.failed = Some(Instant::now());
