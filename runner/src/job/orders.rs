@@ -144,8 +144,8 @@ impl Job<'_> {
         delayed
     }
 
-    /// Where ranks are dealt out: the first node's master was heard a moment ago, so that it has given none of
-    /// them to others.
+    /// Where ranks are dealt out: the first node's master was heard a moment ago, so that it has given none
+    /// of them to others.
     fn may_begin(&self) -> bool {
         self.elsewhere.as_ref().is_none_or(super::Elsewhere::may_begin)
     }

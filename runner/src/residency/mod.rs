@@ -258,8 +258,8 @@ impl Core {
         core
     }
 
-    /// A job of so many ranks that need not each other, of which others run elsewhere: until they are given to
-    /// this node ([`Event::Given`]) all are over here.
+    /// A job of so many ranks that need not each other, of which others run elsewhere: until they are given
+    /// to this node ([`Event::Given`]) all are over here.
     #[must_use]
     pub fn shared_out(limits: Limits, can: Can, ranks: u32) -> Self {
         let mut core = Self::open(limits, can);
