@@ -392,8 +392,7 @@ impl<'a> Job<'a> {
         if let Some(history) = &mut job.history {
             history.rules = Some((job.setup.limits, can));
         }
-        let computing = job.setup.limits.processors.min(options.resident_limit());
-        job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
+        job.follow = Follow::start(options, &job.setup, place.masters);
         job.known_left = job.setup.known.in_all();
         job.skip(&done);
         Ok(job)
