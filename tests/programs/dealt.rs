@@ -138,7 +138,8 @@ fn failures_are_counted_over_all_nodes() {
     let bench = Bench::new("keep-going", 40, fails);
     let Some(job) = bench.on(Mpich, 2, "--keep-going --processors 1") else { return };
     let outcome = job.run();
-    outcome.failed_with(5, &["8 of 40 ranks failed"]);
+    outcome.failed_with(5, &["8 of 40 ranks failed", ", on node 1 (", "), failed with exit code 5"]);
+    assert_eq!(outcome.stats().status, "rank-failed", "{outcome:?}");
     bench.all_ran_once();
     let bench = Bench::new("soon", 400, fails);
     let outcome = bench.on(Mpich, 2, "--halt soon,fail=3 --processors 1").unwrap().run();
@@ -159,6 +160,19 @@ fn failures_are_counted_over_all_nodes() {
     bench.on(Mpich, 2, "--retry 2 --joblog %/log --output-files %/out/{}").unwrap().succeed();
     assert!(bench.ran().0.values().all(|&times| times == 3));
     assert_eq!(bench.read("log").lines().count(), 1 + 36);
+}
+
+/// One that is killed for what it holds is told of with that reason, once it has ended.
+#[test]
+fn who_exceeds_its_limit_on_another_node_is_told() {
+    let hog = "[ $1 != p3 ] || exec python3 -c 'import time; held = bytearray(80 << 20); time.sleep(1000)'; sleep 0.1";
+    let bench = Bench::new("limit", 12, hog);
+    let options = "--keep-going --processors 1 --rank-memory 40M --joblog %/log";
+    let Some(job) = bench.on(Mpich, 2, options) else { return };
+    let outcome = job.run();
+    outcome.failed_with(123, &["p3", "memory limit exceeded"]);
+    bench.all_ran_once();
+    assert_eq!(bench.read("log").lines().count(), 1 + 12, "{}", bench.read("log"));
 }
 
 /// The pictures are of all nodes.

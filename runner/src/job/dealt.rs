@@ -133,8 +133,7 @@ impl Job<'_> {
             self.deal(News::Ended { node: 0, rank });
             return true;
         }
-        let failed = failed.map(|ending| (ending.code(), ending.to_string()));
-        self.say_of_parts(0, Word::Over { rank, failed });
+        self.say_of_parts(0, Word::Over { rank, failed: failed.cloned() });
         false
     }
 
@@ -191,7 +190,10 @@ impl Job<'_> {
                 self.deal(News::Ended { node, rank });
                 match failed {
                     None => self.count_well(rank),
-                    Some((code, why)) => self.count_failure(rank, Ending::Elsewhere { node, code, why }),
+                    Some(failed) => {
+                        let host = self.elsewhere.as_ref().map_or("", |elsewhere| elsewhere.host(node));
+                        self.count_failure(rank, failed.on_node(&format!("node {node} ({host})")));
+                    }
                 }
             }
             // Heard elsewhere.

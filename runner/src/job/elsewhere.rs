@@ -313,9 +313,7 @@ impl Job<'_> {
     pub(super) fn tell_elsewhere(&mut self) {
         let Some(elsewhere) = &mut self.elsewhere else { return };
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_success()) else { return };
-        // How ranks that are dealt out have ended at one node only the first tells the others.
-        let knows = matches!(ending, Ending::Elsewhere { .. }) && !elsewhere.deals;
-        if !std::mem::replace(&mut elsewhere.told, true) && !knows {
+        if !std::mem::replace(&mut elsewhere.told, true) && !matches!(ending, Ending::Elsewhere { .. }) {
             elsewhere.nodes.end(end_of(ending));
         }
     }

@@ -41,7 +41,17 @@ impl Job<'_> {
 
     /// A rank has failed: so does the job, unless the others are to go on.
     pub(super) fn fail_rank(&mut self, rank: u32, ending: Ending) {
-        if std::mem::replace(&mut self.ranks[rank as usize].failed, true) {
+        let deals = self.setup.deals;
+        let record = &mut self.ranks[rank as usize];
+        let before = std::mem::replace(&mut record.failed, true);
+        let ending = match record.reason.take() {
+            Some(reason) => reason,
+            None if before => return,
+            None => ending,
+        };
+        if deals && record.status.is_none() {
+            // It is being killed for that. The first node's master is told once it has ended.
+            record.reason = Some(ending);
             return;
         }
         if self.rank_is_over(rank, Some(&ending)) {

@@ -4,6 +4,7 @@ use bdrun_ipc::far::{Change, Range};
 use bdrun_ipc::wire::{decode_value, encode_value};
 use serde::{Deserialize, Serialize};
 
+use crate::exit::Ending;
 use crate::journal::Ended;
 
 /// What one master says to another; some have bytes besides.
@@ -144,8 +145,8 @@ pub enum Word {
     Over {
         /// The rank.
         rank: u32,
-        /// The exit code of a job that ends by that, and why; nothing of one that ended well.
-        failed: Option<(u8, String)>,
+        /// How a job ends by that; nothing of one that ended well.
+        failed: Option<Ending>,
     },
     /// Somebody looks at the job, at all ranks or at one.
     Asked {
