@@ -1,6 +1,6 @@
 //! What is known of ranks before they begin.
 
-use super::measured::{Bench, MB, limits};
+use super::bench::{Bench, MB, limits};
 use super::*;
 use crate::residency::sim::{Curve, Draw, Machine, Program, run};
 
@@ -12,7 +12,7 @@ fn starts(effects: &[Effect]) -> Vec<(Rank, u64)> {
     effects.iter().filter_map(one).collect()
 }
 
-fn bench(given: super::measured::Given, sizes: &[Option<u64>], informed: Informed) -> Bench {
+fn bench(given: super::bench::Given, sizes: &[Option<u64>], informed: Informed) -> Bench {
     let bench = Bench::new(given, sizes);
     Bench { core: bench.core.informed(&informed) }
 }
@@ -43,7 +43,7 @@ fn what_others_needed_is_expected_of_those_of_whom_nothing_is_known() {
 /// The options of seed 002.
 #[test]
 fn the_digest_has_a_default_a_lower_bound_and_a_floor_of_tmpfs() {
-    let given = super::measured::Given { rank_limit: Some(400 * MB), ..limits(2) };
+    let given = super::bench::Given { rank_limit: Some(400 * MB), ..limits(2) };
     let first = |expect: Expect, peaks: &[u64]| {
         let peaks = peaks.iter().map(|&peak| (None, peak * MB)).collect();
         let mut bench = bench(given, &[None], Informed { expect, peaks, ..Informed::default() });
