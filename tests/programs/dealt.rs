@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::common::slurm::Slurm;
 use crate::common::{Bdrun, Directory, Outcome, bdrun_args, poll, proc};
 use crate::nodes::Launcher::{self, Mpich, OpenMpi};
 use crate::nodes::wait_for_masters;
@@ -221,7 +222,7 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
         let Some(job) = bench.on(launcher, 3, options) else { continue };
         let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
         job.wait_for_ranks(6);
-        let victim = masters_by_node(&job)[which];
+        let victim = masters_by_node(&job, 3)[which];
         proc::kill(victim, signal);
         let begun = Instant::now();
         job.wait_for_error(&format!("the master of node {which} has said nothing for 2 s"));
@@ -243,16 +244,39 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
     }
 }
 
+/// Slurm leaves the tasks of a step alone of which one has died, if it is told to.
+#[test]
+fn the_parts_of_a_task_of_slurm_that_dies_are_run_by_others() {
+    if Mpich.path().is_none() {
+        return;
+    }
+    let Some(slurm) = Slurm::start(2) else { return };
+    let bench = Bench::new("slurm", 40, "sleep 0.3");
+    let line = ["--parts".into(), bench.at("list"), "--memory".into(), "64M".into(), "--processors".into()];
+    let files = ["2".into(), "--output-files".into(), bench.at("out/{}"), "--".into(), bench.at("program")];
+    let words = "--mpi=pmi2 -N 2 --ntasks-per-node=1 --kill-on-bad-exit=0 --mem=200";
+    let job = bdrun_args(line.into_iter().chain(files))
+        .with(|command| command.env("SLURM_CONF", slurm.conf()).env("BDRUN_SILENCE", "2"))
+        .by(Path::new("/usr/bin/srun"), words.split(' ').map(str::to_owned));
+    let mut job = job.start();
+    job.wait_for_ranks(4);
+    proc::kill(masters_by_node(&job, 2)[1], libc::SIGKILL);
+    let outcome = job.wait();
+    said_once(&outcome, "the master of node 1 has said nothing for 2 s");
+    assert_eq!(bench.outputs().len(), 40, "{outcome:?} {}", slurm.logs());
+    assert_eq!(bench.ran().0.len(), 40);
+}
+
 /// Masters by the number of their node, which the launcher tells them.
-fn masters_by_node(job: &crate::common::Job) -> Vec<i32> {
-    let mut all: Vec<(u32, i32)> = wait_for_masters(job, 3)
+fn masters_by_node(job: &crate::common::Job, count: usize) -> Vec<i32> {
+    let mut all: Vec<(u32, i32)> = wait_for_masters(job, count)
         .into_iter()
         .map(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
             let mut words =
                 environment.split(|&byte| byte == 0).filter_map(|word| std::str::from_utf8(word).ok());
             let number = |word: &'_ str| {
-                let names = ["PMI_RANK=", "OMPI_COMM_WORLD_RANK="];
+                let names = ["PMI_RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="];
                 names.iter().find_map(|name| word.strip_prefix(name)?.parse().ok())
             };
             let rank = words.find_map(number).expect("a rank");
@@ -270,7 +294,7 @@ fn all_nodes_end_with_the_first() {
     let Some(job) = bench.on(Launcher::MpichThatStays, 3, "--processors 2") else { return };
     let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
     job.wait_for_ranks(6);
-    proc::kill(masters_by_node(&job)[0], libc::SIGKILL);
+    proc::kill(masters_by_node(&job, 3)[0], libc::SIGKILL);
     let outcome = job.wait();
     assert!(outcome.code != Some(0) && outcome.stderr.contains("the master of node 0"), "{outcome:?}");
 }

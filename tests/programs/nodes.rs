@@ -21,7 +21,7 @@ pub enum Launcher {
 use Launcher::{Mpich, OpenMpi};
 
 impl Launcher {
-    fn path(self) -> Option<&'static Path> {
+    pub fn path(self) -> Option<&'static Path> {
         let (need, path) = match self {
             Mpich | Self::MpichThatStays => ("mpich", "/usr/bin/mpiexec.mpich"),
             OpenMpi | Self::OpenMpiThatStays => ("openmpi", "/usr/bin/mpiexec.openmpi"),
