@@ -9,12 +9,14 @@
 //! - A move leaves its old range mapped, until it is unmapped by an event of its own. (With
 //!   `MREMAP_DONTUNMAP` it stays.)
 //! - What is unmapped is not there at the end, unless something was moved to it.
+//! - What one thread did (`actors`) is read as it did it.
 //!
 //! Only releases are heard too late in a way that matters: what a thread does with a range it got, it does
-//! after it was heard. (One case is taken for the likelier: that a thread leaves a range behind by
-//! `MREMAP_DONTUNMAP` to which it has just moved something, while another's `munmap` of the same range, from
-//! before both, was still not heard.) Where two releases of one range could each have been the one before the
-//! move, content decides nothing; that is told, and whoever has something out there must not go on.
+//! after it was heard. Where two releases of one range could each have been the one before the move, and it
+//! is not known whose they were, content decides nothing; that is told, and whoever has something out there
+//! must not go on. (If it is not known, one case is taken for the likelier: that a thread leaves a range
+//! behind by `MREMAP_DONTUNMAP` to which it has just moved something, while another's `munmap` of the same
+//! range, from before both, was still not heard.)
 
 use super::ranges::Ranges;
 use std::ops::Range;
@@ -37,21 +39,34 @@ impl Change {
     }
 }
 
-/// Changes as they happened, each with its place among what was read.
+/// A change as it was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// Its place among what was read.
+    pub read: usize,
+    /// The thread, if that is known: what one thread does is read as it does it.
+    pub by: Option<u32>,
+    pub change: Change,
+}
+
+impl Heard {
+    /// Whether it is known to have happened after another.
+    fn is_after(&self, other: &Self) -> bool {
+        self.read > other.read && self.by.is_some() && self.by == other.by
+    }
+}
+
+/// Changes as they happened.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ordered {
-    pub changes: Vec<(usize, Change)>,
+    pub changes: Vec<Heard>,
     /// What was in these ranges before could be elsewhere as well.
     pub doubtful: Vec<Range<u64>>,
 }
 
 /// `told`: in the order in which it was read, up to when nothing was under way. `armed`: what was watched
 /// before. `is_watched`: whether an address is watched now.
-pub(super) fn order(
-    told: &[(usize, Change)],
-    armed: &Ranges,
-    is_watched: &mut impl FnMut(u64) -> bool,
-) -> Ordered {
+pub(super) fn order(told: &[Heard], armed: &Ranges, is_watched: &mut impl FnMut(u64) -> bool) -> Ordered {
     let mut order = Order {
         told,
         taken: vec![false; told.len()],
@@ -66,7 +81,7 @@ pub(super) fn order(
 }
 
 struct Order<'a, F> {
-    told: &'a [(usize, Change)],
+    told: &'a [Heard],
     taken: Vec<bool>,
     /// Where something lies, or what a move left.
     occupied: Ranges,
@@ -83,8 +98,9 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
         if std::mem::replace(&mut self.taken[i], true) {
             return;
         }
-        let (read, change) = self.told[i].clone();
-        match &change {
+        let heard = self.told[i].clone();
+        (0..i).filter(|&k| heard.is_after(&self.told[k])).for_each(|k| self.take(k));
+        match &heard.change {
             Change::Moved { from, to, len } => {
                 let (source, target) = (*from..from + len, *to..to + len);
                 self.clear(i, &target);
@@ -93,16 +109,24 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
                 self.acquired.remove(&source);
                 self.occupied.add(target.clone());
                 self.acquired.add(target);
-                self.done.changes.push((read, change));
+                self.done.changes.push(heard);
             }
-            Change::Removed(_) => self.done.changes.push((read, change)),
+            Change::Removed(_) => self.done.changes.push(heard),
             Change::Unmapped(range) => {
                 let mut gone = Ranges::default();
                 gone.add(range.clone());
                 for kept in self.acquired.within(range) {
                     let comes = |(i, taken): (usize, &bool)| {
-                        !taken && self.told[i].1.target().is_some_and(|target| overlap(&target, &kept))
+                        !taken && self.told[i].change.target().is_some_and(|target| overlap(&target, &kept))
                     };
+                    // Whoever let something come there, and unmaps it then, unmaps that.
+                    let came =
+                        self.done.changes.iter().rev().find(|other| {
+                            other.change.target().is_some_and(|target| overlap(&target, &kept))
+                        });
+                    if came.is_some_and(|came| heard.is_after(came)) {
+                        continue;
+                    }
                     // It is there although it was unmapped: that was before something came to it.
                     if !self.taken.iter().enumerate().any(comes) && (self.is_watched)(kept.start) {
                         gone.remove(&kept);
@@ -112,7 +136,7 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
                     self.occupied.remove(&gone);
                     self.left.remove(&gone);
                     self.acquired.remove(&gone);
-                    self.done.changes.push((read, Change::Unmapped(gone)));
+                    self.done.changes.push(Heard { change: Change::Unmapped(gone), ..heard.clone() });
                 }
             }
         }
@@ -136,8 +160,8 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
                     }
                 })
             };
-            let takes = match &self.told[k].1 {
-                _ if self.taken[k] => false,
+            let takes = match &self.told[k].change {
+                _ if self.taken[k] || self.told[k].is_after(&self.told[i]) => false,
                 Change::Moved { from, len, .. } => {
                     let source = *from..from + len;
                     let takes = solid(&source);
@@ -159,7 +183,8 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
             }
         }
         // Another release of the same range: it may be that one which was first.
-        let mut others = (0..self.told.len()).filter(|&k| !self.taken[k]).map(|k| &self.told[k].1);
+        let is_other = |&k: &usize| !self.taken[k] && !self.told[k].is_after(&self.told[i]);
+        let mut others = (0..self.told.len()).filter(is_other).map(|k| &self.told[k].change);
         let is_doubtful = others.any(|other| match other {
             Change::Moved { from, len, .. } => (by_move || by_unmap) && overlap(&(*from..from + len), target),
             Change::Unmapped(range) => by_move && overlap(range, target),
@@ -173,7 +198,7 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
         });
         if is_doubtful || is_stuck {
             self.done.doubtful.push(target.clone());
-            if let Change::Moved { from, len, .. } = &self.told[i].1 {
+            if let Change::Moved { from, len, .. } = &self.told[i].change {
                 self.done.doubtful.push(*from..from + len);
             }
             self.done.doubtful.extend(sources);
@@ -204,13 +229,20 @@ mod tests {
     }
 
     fn ordered(told: &[Change], armed: &[Range<u64>], watched: &[Range<u64>]) -> Ordered {
-        let told: Vec<_> = told.iter().cloned().enumerate().collect();
+        let told: Vec<_> = told.iter().map(|change| (None, change.clone())).collect();
+        ordered_by(&told, armed, watched)
+    }
+
+    fn ordered_by(told: &[(Option<u32>, Change)], armed: &[Range<u64>], watched: &[Range<u64>]) -> Ordered {
+        let heard =
+            |(read, (by, change)): (usize, &(_, Change))| Heard { read, by: *by, change: change.clone() };
+        let told: Vec<_> = told.iter().enumerate().map(heard).collect();
         let watched = ranges(watched);
         order(&told, &ranges(armed), &mut |at| !watched.within(&(at..at + 1)).is_empty())
     }
 
     fn places(ordered: &Ordered) -> Vec<usize> {
-        ordered.changes.iter().map(|(i, _)| *i).collect()
+        ordered.changes.iter().map(|heard| heard.read).collect()
     }
 
     #[test]
@@ -251,6 +283,20 @@ mod tests {
         let told = [moved(10, 0), moved(0, 20), Change::Unmapped(0..4), Change::Unmapped(0..4)];
         let found = ordered(&told, &[0..4, 10..14], &[20..24]);
         assert_eq!(found.doubtful, [0..4, 10..14, 0..4]);
+        // Who it was decides.
+        let by = |who: [u32; 4]| who.map(Some).into_iter().zip(told.clone()).collect::<Vec<_>>();
+        let found = ordered_by(&by([1, 1, 1, 2]), &[0..4, 10..14], &[20..24]);
+        assert_eq!((places(&found), &found.doubtful[..]), (vec![3, 0, 1, 2], &[][..]));
+        let found = ordered_by(&by([1, 2, 2, 1]), &[0..4, 10..14], &[20..24]);
+        assert_eq!((places(&found), &found.doubtful[..]), (vec![1, 2, 0, 3], &[][..]));
+    }
+
+    /// It is watched again, as a neighbour has grown over it.
+    #[test]
+    fn what_a_thread_got_and_unmapped_is_gone() {
+        let told = [moved(10, 0), Change::Unmapped(10..14), Change::Unmapped(0..4)];
+        let found = ordered_by(&told.map(|change| (Some(1), change)), &[10..14], &[0..4]);
+        assert_eq!((places(&found), &found.doubtful[..]), (vec![0, 1, 2], &[][..]));
     }
 
     /// Threads that unmap, move, copy; what they do happens at once, is told later, and read in another
@@ -282,7 +328,8 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Event {
         Change(Change),
-        Copy(Memory),
+        /// What was where, and where it was the thread's own.
+        Copy(Memory, Vec<u64>),
     }
 
     /// Which range lies where; 0 is an empty one.
@@ -306,16 +353,26 @@ mod tests {
         100 + place as u64 * 10
     }
 
+    /// Threads of which it is known what they do, as bits.
+    const ALL: u32 = (1 << THREADS) - 1;
+
+    fn known() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(0), Just(ALL), 0..ALL]
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(40_000))]
         #[test]
-        fn the_memory_is_as_it_was_left(steps in proptest::collection::vec(step(), 1..24)) {
+        fn the_memory_is_as_it_was_left(
+            steps in proptest::collection::vec(step(), 1..24),
+            known in known(),
+        ) {
             // Place by place: whose it is and what it holds. Each thread touches only its own.
             let begin: Memory = (0..5).map(|p| (at(p), p as u64 + 1)).collect();
             let mut owner: HashMap<u64, usize> = (0..5).map(|p| (at(p), p % THREADS)).collect();
             let mut memory = begin.clone();
             let mut queued: Vec<Vec<Event>> = vec![vec![]; THREADS];
-            let mut told: Vec<Event> = vec![];
+            let mut told: Vec<(usize, Event)> = vec![];
             for step in steps {
                 match step {
                     Step::Unmap(t, p) if queued[t].is_empty() && owner.get(&at(p)) == Some(&t) => {
@@ -327,7 +384,7 @@ mod tests {
                         if queued[t].is_empty() && owner.get(&at(a)) == Some(&t) && !owner.contains_key(&at(b)) =>
                     {
                         // See above.
-                        let stays = stays && begin.get(&at(a)) == memory.get(&at(a));
+                        let stays = stays && (known == ALL || begin.get(&at(a)) == memory.get(&at(a)));
                         let change = moved(at(a), at(b));
                         apply(&mut memory, &change);
                         owner.insert(at(b), t);
@@ -338,46 +395,53 @@ mod tests {
                             queued[t].push(Event::Change(Change::Unmapped(at(a)..at(a) + 4)));
                         }
                     }
-                    Step::Copy(t) if queued[t].is_empty() => queued[t].push(Event::Copy(memory.clone())),
-                    Step::Read(t) if !queued[t].is_empty() => told.push(queued[t].remove(0)),
+                    Step::Copy(t) if queued[t].is_empty() => {
+                        let own = owner.iter().filter(|(_, o)| **o == t).map(|(&at, _)| at).collect();
+                        queued[t].push(Event::Copy(memory.clone(), own));
+                    }
+                    Step::Read(t) if !queued[t].is_empty() => told.push((t, queued[t].remove(0))),
                     _ => {}
                 }
             }
-            told.extend(queued.into_iter().flatten());
+            told.extend(queued.into_iter().enumerate().flat_map(|(t, list)| list.into_iter().map(move |e| (t, e))));
             let mut changes = vec![];
             let mut copies = vec![];
-            for (i, event) in told.into_iter().enumerate() {
+            for (read, (t, event)) in told.into_iter().enumerate() {
+                let by = (known & 1 << t != 0).then_some(t as u32);
                 match event {
-                    Event::Change(change) => changes.push((i, change)),
-                    Event::Copy(memory) => copies.push((i, memory)),
+                    Event::Change(change) => changes.push(Heard { read, by, change }),
+                    Event::Copy(memory, own) => copies.push(((read, by), memory, own)),
                 }
             }
             let armed = ranges(&begin.keys().map(|&at| at..at + 4).collect::<Vec<_>>());
             let found = order(&changes, &armed, &mut |at| memory.contains_key(&at));
             if !found.doubtful.is_empty() {
+                prop_assert_ne!(known, ALL, "{:?}: {:?}", changes, found);
                 return Ok(());
             }
             let mut result = begin.clone();
-            found.changes.iter().for_each(|(_, change)| apply(&mut result, change));
+            found.changes.iter().for_each(|heard| apply(&mut result, &heard.change));
             prop_assert_eq!(&result, &memory, "{:?}", changes);
-            for (i, copy) in copies {
+            for (copied, copy, own) in copies {
                 let mut result = begin.clone();
                 let seen = seen_by_copy(
                     &found.changes,
-                    i,
+                    copied,
                     &armed,
                     &mut |at| memory.contains_key(&at),
                     &mut |at| copy.contains_key(&at),
                 );
                 seen.changes.iter().for_each(|change| apply(&mut result, change));
+                let is_doubtful = |at: &u64| seen.doubtful.iter().any(|range| range.contains(at));
+                if known == ALL {
+                    prop_assert!(!own.iter().any(is_doubtful), "copy at {:?}: {:?}, {:?}", copied, changes, seen);
+                }
                 // Where something empty is left is looked up; and what is doubtful, nobody sees.
-                let is_known = |at: &u64, content: &mut u64| {
-                    *content != 0 && !seen.doubtful.iter().any(|range| range.contains(at))
-                };
+                let is_known = |at: &u64, content: &mut u64| *content != 0 && !is_doubtful(at);
                 result.retain(is_known);
                 let mut copy = copy;
                 copy.retain(is_known);
-                prop_assert_eq!(&result, &copy, "copy told of at {}: {:?}, {:?}", i, changes, seen);
+                prop_assert_eq!(&result, &copy, "copy told of at {:?}: {:?}, {:?}", copied, changes, seen);
             }
         }
     }

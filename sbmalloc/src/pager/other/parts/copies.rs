@@ -3,10 +3,11 @@
 //! What a fork copies is as it was at one moment, but that moment is not told: only that it was before the
 //! copy was told of, as each change was before it was told of. What the copy shows of it is which addresses
 //! are watched there. So for each address there are the moments at which it was as the copy has it; and a
-//! change that concerns several addresses was seen at all of them, or at none. What follows from that is
-//! followed until nothing new does.
+//! change that concerns several addresses was seen at all of them, or at none. And what the thread itself did
+//! that made the copy (`actors`) it did before or after it. What follows from that is followed until nothing
+//! new does.
 
-use super::changes::Change;
+use super::changes::{Change, Heard};
 use super::ranges::Ranges;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -37,12 +38,12 @@ struct Place {
     fits: Vec<bool>,
 }
 
-/// Of changes in their order, each with its place among what was read, those that a copy has seen which was
-/// told of at place `read`. `armed`: what was watched before all of them; `is_watched`: whether an address is
-/// watched now; `is_in_copy`: whether it was in the copy, when that was made.
+/// Of changes in their order, those that a copy has seen which was told of at place `read` and made by a
+/// thread `by`, if that is known. `armed`: what was watched before all of them; `is_watched`: whether an
+/// address is watched now; `is_in_copy`: whether it was in the copy, when that was made.
 pub(super) fn seen_by_copy(
-    ordered: &[(usize, Change)],
-    read: usize,
+    ordered: &[Heard],
+    (read, by): (usize, Option<u32>),
     armed: &Ranges,
     is_watched: &mut impl FnMut(u64) -> bool,
     is_in_copy: &mut impl FnMut(u64) -> bool,
@@ -50,10 +51,11 @@ pub(super) fn seen_by_copy(
     let mut places = places(ordered, armed, is_watched, is_in_copy);
     let mut seen: Vec<Option<bool>> = ordered
         .iter()
-        .map(|(at, change)| match change {
+        .map(|heard| match heard.change {
             // Told before it is done: both at once, or one after the other.
-            Change::Removed(_) => Some(*at < read),
-            _ => None,
+            Change::Removed(_) => Some(heard.read < read),
+            // What the thread did itself that made the copy.
+            _ => (by.is_some() && heard.by == by).then_some(heard.read < read),
         })
         .collect();
     while places.iter_mut().any(|place| place.conclude(&mut seen)) {}
@@ -62,27 +64,27 @@ pub(super) fn seen_by_copy(
         place.effects.iter().for_each(|&i| seen[i] = None);
     }
     let unknown = ordered.iter().zip(&seen).filter(|(_, seen)| seen.is_none());
-    let doubtful = unknown.flat_map(|((_, change), _)| change.ranges()).collect();
+    let doubtful = unknown.flat_map(|(heard, _)| heard.change.ranges()).collect();
     let changes = ordered.iter().zip(&seen).filter(|(_, seen)| **seen == Some(true));
-    Seen { changes: changes.map(|((_, change), _)| change.clone()).collect(), doubtful }
+    Seen { changes: changes.map(|(heard, _)| heard.change.clone()).collect(), doubtful }
 }
 
 fn places(
-    ordered: &[(usize, Change)],
+    ordered: &[Heard],
     armed: &Ranges,
     is_watched: &mut impl FnMut(u64) -> bool,
     is_in_copy: &mut impl FnMut(u64) -> bool,
 ) -> Vec<Place> {
-    let moved = ordered.iter().filter(|(_, change)| !matches!(change, Change::Removed(_)));
+    let moved = ordered.iter().filter(|heard| !matches!(heard.change, Change::Removed(_)));
     let mut ends = BTreeSet::new();
-    for range in moved.flat_map(|(_, change)| change.ranges()) {
+    for range in moved.flat_map(|heard| heard.change.ranges()) {
         ends.extend([range.start, range.end]);
         ends.extend(armed.within(&range).iter().flat_map(|part| [part.start, part.end]));
     }
     let mut places = vec![];
     for at in ends {
         let (effects, kinds): (Vec<_>, Vec<_>) =
-            ordered.iter().enumerate().filter_map(|(i, (_, change))| Some((i, change.effect(at)?))).unzip();
+            ordered.iter().enumerate().filter_map(|(i, heard)| Some((i, heard.change.effect(at)?))).unzip();
         if effects.is_empty() {
             continue;
         }
@@ -174,9 +176,22 @@ mod tests {
     }
 
     fn seen(told: &[Change], armed: &[Range<u64>], now: &[Range<u64>], copy: &[Range<u64>]) -> Seen {
-        let told: Vec<_> = told.iter().cloned().enumerate().collect();
+        let told: Vec<_> = told.iter().map(|change| (None, change.clone())).collect();
+        seen_by(&told, (0, None), armed, now, copy)
+    }
+
+    fn seen_by(
+        told: &[(Option<u32>, Change)],
+        copied: (usize, Option<u32>),
+        armed: &[Range<u64>],
+        now: &[Range<u64>],
+        copy: &[Range<u64>],
+    ) -> Seen {
+        let heard =
+            |(read, (by, change)): (usize, &(_, Change))| Heard { read, by: *by, change: change.clone() };
+        let told: Vec<_> = told.iter().enumerate().map(heard).collect();
         let is_in = |list: &[Range<u64>], at: u64| list.iter().any(|range| range.contains(&at));
-        seen_by_copy(&told, 0, &ranges(armed), &mut |at| is_in(now, at), &mut |at| is_in(copy, at))
+        seen_by_copy(&told, copied, &ranges(armed), &mut |at| is_in(now, at), &mut |at| is_in(copy, at))
     }
 
     /// As a random program under load did: content is moved to where something else lay, and its old place is
@@ -221,6 +236,20 @@ mod tests {
         let found = seen(&told, &[10..14, 50..54], &[10..14, 30..34], &[10..14, 30..34]);
         assert_eq!(found.changes, told[..2]);
         assert_eq!(found.doubtful, [10..14, 30..34, 10..14]);
+    }
+
+    /// As a random program did: one thread unmaps, another moves there, leaves its old place, and forks.
+    #[test]
+    fn who_moved_it_has_moved_it() {
+        let told = [(Some(1), Change::Unmapped(10..14)), (Some(2), moved(30, 10, 4))];
+        let both = [10..14, 30..34];
+        let seen = |by| seen_by(&told, (2, by), &both, &both, &both);
+        assert_eq!(seen(None).doubtful, [10..14, 30..34, 10..14]);
+        let all = Seen { changes: told.clone().map(|(_, change)| change).into(), doubtful: vec![] };
+        assert_eq!(seen(Some(2)), all);
+        // It has seen the other's: then what it has there came with the move.
+        assert_eq!(seen(Some(1)), all);
+        assert_eq!(seen(Some(3)), seen(None));
     }
 
     /// Memory that has grown back without a word.

@@ -1,11 +1,11 @@
 //! What the kernel tells of address spaces: read, put into order when nothing is under way, applied to the
 //! tables.
 
-use super::changes::{Change, order};
+use super::changes::{Change, Heard, order};
 use super::copies::seen_by_copy;
 use super::ranges::Ranges;
 use super::state::{Served, State};
-use super::uffd::{Fault, News, Probed, Uffd};
+use super::uffd::{Fault, NOWHERE, News, Probed, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::transfer::slots::Slots;
 use std::ops::Range;
@@ -16,7 +16,14 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// What was read of an address space and not applied yet.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) struct Told {
+    what: What,
+    /// The thread, if that is known.
+    by: Option<u32>,
+}
+
+#[derive(Debug)]
+enum What {
     Change(Change),
     /// A copy was made, which has this number.
     Copy(usize),
@@ -31,8 +38,9 @@ impl State {
     }
 
     fn hear(&mut self, number: usize, faults: &mut Vec<Fault>) {
-        while let Some(news) = self.served[number].as_ref().and_then(|s| s.uffd.read()) {
-            let told = match news {
+        let is_ours = !self.dropping.is_empty();
+        while let Some((news, by)) = self.served[number].as_mut().and_then(|s| s.read(is_ours)) {
+            let what = match news {
                 News::Fault(fault) if faults.iter().any(|other| other.at == fault.at) => continue,
                 News::Fault(fault) => {
                     faults.push(fault);
@@ -44,18 +52,18 @@ impl State {
                 {
                     continue;
                 }
-                News::Removed(range) => Told::Change(Change::Removed(range)),
-                News::Unmapped(range) => Told::Change(Change::Unmapped(range)),
-                News::Moved { from, to, len } => Told::Change(Change::Moved { from, to, len }),
+                News::Removed(range) => What::Change(Change::Removed(range)),
+                News::Unmapped(range) => What::Change(Change::Unmapped(range)),
+                News::Moved { from, to, len } => What::Change(Change::Moved { from, to, len }),
                 News::Fork(uffd) => {
                     if let Err(e) = self.guard.hold(&uffd.0) {
                         self.failed.get_or_insert(self.image.failed("guard", None, e));
                     }
-                    Told::Copy(self.add(Served::unborn(uffd)))
+                    What::Copy(self.add(Served::unborn(uffd)))
                 }
             };
             if let Some(served) = &mut self.served[number] {
-                served.told.push(told);
+                served.told.push(Told { what, by });
             }
         }
     }
@@ -96,9 +104,9 @@ impl State {
         }
         let (mut changes, mut copies) = (vec![], vec![]);
         for (read, told) in served.told.iter().enumerate() {
-            match told {
-                Told::Change(change) => changes.push((read, change.clone())),
-                Told::Copy(copy) => copies.push((read, *copy)),
+            match &told.what {
+                What::Change(change) => changes.push(Heard { read, by: told.by, change: change.clone() }),
+                What::Copy(copy) => copies.push((read, told.by, *copy)),
             }
         }
         let ordered = order(&changes, &served.armed, &mut |at| probe.is_watched(at));
@@ -106,7 +114,7 @@ impl State {
             return false;
         }
         // A copy may run, and change, since it was told of.
-        for &(_, copy) in &copies {
+        for &(_, _, copy) in &copies {
             let mut faults = vec![];
             self.hear(copy, &mut faults);
             self.wait_for(copy, &faults);
@@ -114,23 +122,23 @@ impl State {
         let Some(served) = &self.served[number] else { return true };
         let mut probe = Probe::new(&served.uffd);
         let mut seen = vec![];
-        for (read, number) in copies {
+        for (read, by, number) in copies {
             let Some(copy) = &self.served[number] else { continue };
             let mut there = Probe::new(&copy.uffd);
             // As it was when the copy was made.
             let watched = &mut |at| {
                 let now = there.is_watched(at);
-                copy.told.iter().rev().fold(now, |after, told| match told {
-                    Told::Change(Change::Unmapped(range)) if range.contains(&at) => true,
-                    Told::Change(Change::Moved { from, len, .. }) if (*from..from + len).contains(&at) => {
+                copy.told.iter().rev().fold(now, |after, told| match &told.what {
+                    What::Change(Change::Unmapped(range)) if range.contains(&at) => true,
+                    What::Change(Change::Moved { from, len, .. }) if (*from..from + len).contains(&at) => {
                         true
                     }
-                    Told::Change(Change::Moved { to, len, .. }) if (*to..to + len).contains(&at) => false,
+                    What::Change(Change::Moved { to, len, .. }) if (*to..to + len).contains(&at) => false,
                     _ => after,
                 })
             };
             let now = &mut |at| probe.is_watched(at);
-            let found = seen_by_copy(&ordered.changes, read, &served.armed, now, watched);
+            let found = seen_by_copy(&ordered.changes, (read, by), &served.armed, now, watched);
             if !there.is_sure || !probe.is_sure {
                 return false;
             }
@@ -150,16 +158,13 @@ impl State {
                 copy.doubt(&seen.doubtful, &mut self.image.slots);
             }
         }
-        let all: Vec<Change> = ordered.changes.into_iter().map(|(_, change)| change).collect();
+        let all: Vec<Change> = ordered.changes.into_iter().map(|heard| heard.change).collect();
         all.iter().for_each(|change| served.apply(change, &mut self.image.slots));
         served.disarm_moved(&all);
         self.served[number] = Some(served);
         true
     }
 }
-
-/// Where nothing is ever mapped that is watched.
-const NOWHERE: u64 = 1 << 20;
 
 /// Asks which addresses are watched, as long as nothing changes.
 struct Probe<'a> {

@@ -16,6 +16,7 @@
 //! | `recent` | what was evicted last, still in RAM |
 //! | `serve` | how they come back |
 //! | `faults` | what the kernel tells of address spaces |
+//! | `actors` | which thread it was |
 //! | `changes` | in which order that happened |
 //! | `copies` | which of it a copy has seen |
 //! | `state` | what is known |
@@ -30,6 +31,7 @@
 //! and missing pages become zeros for a moment, the `guard` prevents. A page that cannot be read, or not be
 //! verified, is never placed: who waits for it waits until the rank is killed.
 
+mod actors;
 mod changes;
 mod choice;
 mod copies;

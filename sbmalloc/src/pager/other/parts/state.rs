@@ -1,13 +1,14 @@
 //! What the thread that serves and the thread that traces share: address spaces, what of them is out, and
 //! where.
 
+use super::actors::{Actors, actor};
 use super::choice::Choice;
 use super::faults::Told;
 use super::guard::Guard;
 use super::ranges::Ranges;
 use super::recent::Recent;
 use super::serve::WINDOW;
-use super::uffd::{Fault, Interference, Uffd};
+use super::uffd::{Fault, Interference, NOWHERE, News, Probed, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
 use crate::pager::other::writer::{Drop, Tables};
@@ -47,6 +48,8 @@ pub(super) struct Served {
     pub is_unborn: bool,
     /// What was read of it and not applied yet.
     pub told: Vec<Told>,
+    /// Its threads, if its process is known.
+    actors: Option<Actors>,
     /// Its process, if that is known.
     pub pid: Option<i32>,
     /// The latest stretches of faults one behind the other, the newest in front.
@@ -67,6 +70,7 @@ impl Served {
             doubtful: Ranges::default(),
             is_unborn: false,
             told: vec![],
+            actors: None,
             pid: Some(pid),
             streams: VecDeque::new(),
             missed_lately: VecDeque::new(),
@@ -77,6 +81,30 @@ impl Served {
     /// A copy of which is not known yet what its parent had when it was made.
     pub fn unborn(uffd: Uffd) -> Self {
         Self { pid: None, is_unborn: true, ..Self::new(uffd, 0) }
+    }
+
+    /// What there is to be told, if anything, and by which thread it was, if that can be told.
+    /// `is_ours`: what is changed now we change.
+    pub fn read(&mut self, is_ours: bool) -> Option<(News, Option<u32>)> {
+        if !self.uffd.is_readable() {
+            return None;
+        }
+        let is_changing = !is_ours && matches!(self.uffd.probe(NOWHERE), Probed::Changing);
+        let calls = match self.pid {
+            Some(pid) if is_changing => {
+                if self.actors.as_ref().is_none_or(|actors| actors.pid() != pid) {
+                    self.actors = Some(Actors::new(pid));
+                }
+                self.actors.as_mut().map(Actors::calls).unwrap_or_default()
+            }
+            _ => vec![],
+        };
+        let news = self.uffd.read()?;
+        let by = actor(&calls, &news);
+        if let (Some(actors), false) = (&mut self.actors, matches!(news, News::Fault(_))) {
+            actors.was_read(by);
+        }
+        Some((news, by))
     }
 
     /// It has what its parent has.
@@ -215,6 +243,10 @@ impl Dropping {
     pub fn with(&self, number: usize, range: &Range<u64>) -> Option<Range<u64>> {
         let (&(_, start), &end) = self.0.range((number, 0)..(number, range.end)).next_back()?;
         (end > range.start).then_some(start..end)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn end(&mut self, drop: &Drop) {

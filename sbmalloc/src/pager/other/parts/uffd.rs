@@ -75,6 +75,9 @@ impl Interference {
     }
 }
 
+/// Where nothing is ever mapped that is watched.
+pub(super) const NOWHERE: u64 = 1 << 20;
+
 /// What is known of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Probed {
@@ -137,7 +140,7 @@ impl Uffd {
 
     /// Whether the address space is still there.
     pub fn is_alive(&self) -> bool {
-        self.probe(1 << 20) != Probed::Gone
+        self.probe(NOWHERE) != Probed::Gone
     }
 
     /// Whether missing pages at an address are told, without changing anything: it is tried to fill the page
@@ -157,6 +160,13 @@ impl Uffd {
             Err(Errno(libc::ESRCH)) => Probed::Gone,
             _ => Probed::Unwatched,
         }
+    }
+
+    /// Whether there is something to be told.
+    pub fn is_readable(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.0, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, as is told; it does not wait.
+        unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
     /// What there is to be told, if anything.
